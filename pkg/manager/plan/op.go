@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Kind is a verb: what one call does.
+type Kind uint8
+
+// The verbs. All but Attach and Detach are those of the CSI Node service.
+const (
+	None Kind = iota
+	Attach
+	Stage
+	Publish
+	Republish
+	Expand
+	Unpublish
+	Unstage
+	Detach
+)
+
+var kindNames = [...]string{"", "Attach", "Stage", "Publish", "Republish", "Expand", "Unpublish", "Unstage", "Detach"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// MarshalText writes the verb's name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (k *Kind) UnmarshalText(b []byte) error {
+	for i, name := range kindNames {
+		if name == string(b) {
+			*k = Kind(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("verb %q: not one of %q", b, kindNames[1:])
+}
+
+// Removes reports whether the verb takes something away from the host.
+func (k Kind) Removes() bool { return k == Unpublish || k == Unstage || k == Detach }
+
+// Op is one call to be made for a volume, as a value: with the volume's record
+// it holds all that the call and its completion need.
+type Op struct {
+	Kind Kind `json:"kind,omitempty"`
+	// Pod is set for Publish, Republish, Expand and Unpublish.
+	Pod state.PodUID `json:"pod,omitempty"`
+	// Revision is the content that Publish and Republish bring.
+	Revision string `json:"revision,omitempty"`
+	// SizeBytes is the size that Expand asks for.
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+}
+
+func (o Op) String() string {
+	if o.Pod == "" {
+		return o.Kind.String()
+	}
+	return o.Kind.String() + " for pod " + string(o.Pod)
+}
+
+// Held says why no call is made although the volume is not as wanted. The zero
+// value means that it is as wanted.
+type Held struct {
+	// Step is the verb that waits.
+	Step Kind `json:"step,omitempty"`
+	// Pod is the pod for whose mount it waits, if one.
+	Pod state.PodUID `json:"pod,omitempty"`
+	// Reason is one sentence for a person.
+	Reason string `json:"reason,omitempty"`
+	// Until is when to look again if no event comes first; zero means that only an event helps.
+	Until time.Time `json:"until,omitzero"`
+}

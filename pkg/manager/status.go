@@ -1,0 +1,90 @@
+package manager
+
+import (
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// VolumeStatus is one volume as it stands: what is known, what is wanted, what
+// is being done, and why nothing is. It is an immutable copy.
+type VolumeStatus struct {
+	Volume state.Volume `json:"volume"`
+	// Wanted lists the pods that want it, sorted.
+	Wanted []state.PodUID `json:"wanted,omitempty"`
+	// Call is the call in flight, with Since; zero where none is.
+	Call plan.Op `json:"call,omitzero"`
+	// Since is when Call began, or when Held began.
+	Since time.Time `json:"since,omitzero"`
+	// Held says why no call is made although the volume is not as wanted.
+	Held plan.Held `json:"held,omitzero"`
+	// Quarantined: the record could not be read; the text says why. Such a
+	// volume counts as in use and is not touched.
+	Quarantined string `json:"quarantined,omitempty"`
+}
+
+// PodStatus is one pod's volumes as they stand.
+type PodStatus struct {
+	Pod state.Pod `json:"pod"`
+	// Listed: a source wants the pod. A pod that is not listed has left and is being cleaned up.
+	Listed bool `json:"listed"`
+	// Ready: every volume that the pod wants is mounted as wanted.
+	Ready   bool              `json:"ready"`
+	Volumes []PodVolumeStatus `json:"volumes"`
+}
+
+// PodVolumeStatus is one volume of one pod: enough to say in one line what it waits for.
+type PodVolumeStatus struct {
+	// Names are the pod's names for the volume.
+	Names  []string         `json:"names"`
+	ID     state.VolumeID   `json:"id,omitempty"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	Claim  string           `json:"claim,omitempty"`
+	Mode   state.Mode       `json:"mode,omitempty"`
+	// Mounted: the pod can use it as wanted, now.
+	Mounted bool `json:"mounted"`
+	// Phase is the pod's mount's phase.
+	Phase state.Phase `json:"phase"`
+	// HostPath is where whoever runs the containers finds it: a directory, or a device for Mode Block. "" until mounted.
+	HostPath string `json:"hostPath,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Step is the call in flight or next to be made ("Stage"); "" when mounted as wanted.
+	Step string `json:"step,omitempty"`
+	// Since is when this step began or the wait for it did.
+	Since time.Time `json:"since,omitzero"`
+	// BlockedBy says what keeps the step from being made or from succeeding, in one sentence.
+	BlockedBy string `json:"blockedBy,omitempty"`
+	// Retry is the pacing and the last failure of the step.
+	Retry state.Retry `json:"retry,omitzero"`
+	// SizeBytes is the size that the node serves; 0 where unknown.
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+}
+
+// DriverStatus is one driver as it stands.
+type DriverStatus struct {
+	DriverInfo
+	Up bool `json:"up"`
+	// Problem says why it is not up, or why a second registration of it was refused.
+	Problem string `json:"problem,omitempty"`
+	// Generation counts how often it came up since the daemon started.
+	Generation int `json:"generation"`
+	// Volumes counts the records it has on this node.
+	Volumes int `json:"volumes"`
+	// Calls counts its calls in flight.
+	Calls int       `json:"calls"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// MountedVolume is what whoever runs a pod's containers needs of one volume.
+type MountedVolume struct {
+	// Name is the pod's name for the volume.
+	Name string `json:"name"`
+	// HostPath is a directory, or for Mode Block a device.
+	HostPath string     `json:"hostPath"`
+	Mode     state.Mode `json:"mode"`
+	ReadOnly bool       `json:"readOnly"`
+	// SpecName is the PersistentVolume's name, or the volume's name in the pod.
+	SpecName string           `json:"specName"`
+	Driver   state.DriverName `json:"driver"`
+}

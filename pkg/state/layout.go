@@ -1,0 +1,56 @@
+package state
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// Layout is where volumes live below a node's root directory: the kubelet's
+// layout, which drivers and their manifests rely on. It is a value; its
+// methods only join strings. Names that reach a path (pod UID, volume name,
+// PersistentVolume name, driver name) must have been validated at the edge; a
+// volume handle reaches a path only as its hash (rule 8).
+type Layout struct{ Root string }
+
+// Registry is the directory of registration sockets.
+func (l Layout) Registry() string { return filepath.Join(l.Root, "plugins_registry") }
+
+// Plugins is the directory under which each driver has its own.
+func (l Layout) Plugins() string { return filepath.Join(l.Root, "plugins") }
+
+// Pods is the directory under which each pod has its own.
+func (l Layout) Pods() string { return filepath.Join(l.Root, "pods") }
+
+// StagePath is the staging_target_path of a volume.
+func (l Layout) StagePath(mode Mode, driver DriverName, handle, name string) string {
+	if mode == Block {
+		return filepath.Join(l.blockDir(), "staging", name)
+	}
+	return filepath.Join(l.Plugins(), "kubernetes.io", "csi", string(driver), hashHex(handle), "globalmount")
+}
+
+// Target is the target_path of a CSI volume for a pod.
+func (l Layout) Target(mode Mode, pod PodUID, name string) string {
+	if mode == Block {
+		return filepath.Join(l.blockDir(), "publish", name, string(pod))
+	}
+	return filepath.Join(l.podVolumes(pod, "volumes", "kubernetes.io/csi"), name, "mount")
+}
+
+// DevicePath is the pod's symlink to the device of a raw block volume.
+func (l Layout) DevicePath(pod PodUID, name string) string {
+	return filepath.Join(l.podVolumes(pod, "volumeDevices", "kubernetes.io/csi"), name)
+}
+
+// BuiltinTarget is the directory of a built-in kind's volume.
+func (l Layout) BuiltinTarget(kind DriverName, pod PodUID, name string) string {
+	return filepath.Join(l.podVolumes(pod, "volumes", string(kind)), name)
+}
+
+func (l Layout) blockDir() string {
+	return filepath.Join(l.Plugins(), "kubernetes.io", "csi", "volumeDevices")
+}
+
+func (l Layout) podVolumes(pod PodUID, dir, plugin string) string {
+	return filepath.Join(l.Pods(), string(pod), dir, strings.ReplaceAll(plugin, "/", "~"))
+}

@@ -1,0 +1,54 @@
+package state
+
+// PodWant is all that one pod wants of this node's volumes, as a source and
+// pkg/resolve tell it. It replaces what was told of the pod before.
+type PodWant struct {
+	Pod Pod `json:"pod"`
+	// Stopped: the source says that the pod's containers have ended for good
+	// (phase Succeeded or Failed). Its volumes are no longer wanted.
+	Stopped bool `json:"stopped,omitempty"`
+	// Volumes has an entry for each volume that a container of the pod uses.
+	Volumes []VolumeWant `json:"volumes,omitempty"`
+}
+
+// VolumeWant is one volume of one pod, resolved or not.
+type VolumeWant struct {
+	// Names are the pod's names for it, sorted, at least one.
+	Names []string `json:"names"`
+	// Problem says why it could not be resolved, for people, naming object and
+	// field; "" where it was. What the pod has under these names is then kept.
+	Problem string `json:"problem,omitempty"`
+
+	// The rest is set only where Problem is "".
+
+	ID    VolumeID  `json:"id,omitempty"`
+	Spec  Spec      `json:"spec,omitzero"`
+	Mount MountSpec `json:"mount,omitzero"`
+	// Revision identifies the content wanted; a change publishes again.
+	Revision string `json:"revision,omitempty"`
+	// Hold says what is missing before anything may be made of it ("waiting for
+	// VolumeAttachment csi-1a2b"); "" where nothing is.
+	Hold string `json:"hold,omitempty"`
+	// SizeBytes is the size it should have; 0 means no opinion.
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// HaveBytes is the size that a node made of it last, which a new record
+	// starts from; 0 means SizeBytes.
+	HaveBytes int64 `json:"haveBytes,omitempty"`
+}
+
+// Want is what all pods together want of one volume.
+type Want struct {
+	Spec      Spec
+	Hold      string
+	SizeBytes int64
+	HaveBytes int64
+	Pods      map[PodUID]WantMount
+}
+
+// WantMount is what one pod wants of it.
+type WantMount struct {
+	MountSpec
+	Revision string
+	// Hold keeps this pod's mount from being made; "" where nothing does.
+	Hold string
+}
