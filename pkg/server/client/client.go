@@ -1,0 +1,235 @@
+// Package client is the Go client of the node API: one method for each path
+// of pkg/server, over the daemon's unix socket.
+//
+// An answer that is not 2xx is returned as a *[server.Error], which errors.Is
+// matches with ErrNotFound and its like of package server.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	// dialTimeout bounds the connect to the socket, which is local.
+	dialTimeout = 5 * time.Second
+	// maxAnswer bounds an answer that is no stream (bytes).
+	maxAnswer = 256 << 20
+)
+
+// ErrNoDaemon: nobody answers at the socket.
+var ErrNoDaemon = errors.New("no daemon answers")
+
+// ErrCut: a stream ended before its last line, as it does when the daemon stops.
+var ErrCut = errors.New("the daemon ended the stream")
+
+// Client calls the node API of one daemon. It is safe for concurrent use.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New returns a client of the daemon at socket. It connects at the first call.
+func New(socket string) *Client {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	return &Client{
+		socket: socket,
+		http: &http.Client{
+			Transport: &http.Transport{
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return dialer.DialContext(ctx, "unix", socket)
+				},
+				DisableCompression: true,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Version says which program answers.
+func (c *Client) Version(ctx context.Context) (server.Version, error) {
+	return get[server.Version](ctx, c, "/v1/version")
+}
+
+// Pods lists the pods known on the node.
+func (c *Client) Pods(ctx context.Context) ([]manager.PodStatus, error) {
+	return list[manager.PodStatus](ctx, c, "/v1/pods")
+}
+
+// Pod returns the pod of a name.
+func (c *Client) Pod(ctx context.Context, ns, name string) (manager.PodStatus, error) {
+	return get[manager.PodStatus](ctx, c, podPath(ns, name))
+}
+
+// Mounts lists a pod's mounted volumes as whoever runs its containers needs
+// them; with an empty name, those of all pods.
+func (c *Client) Mounts(ctx context.Context, ns, name string) ([]server.Mount, error) {
+	if name == "" {
+		return list[server.Mount](ctx, c, "/v1/mounts")
+	}
+	return list[server.Mount](ctx, c, podPath(ns, name)+"/mounts")
+}
+
+// Volumes lists the volumes on the node.
+func (c *Client) Volumes(ctx context.Context) ([]manager.VolumeStatus, error) {
+	return list[manager.VolumeStatus](ctx, c, "/v1/volumes")
+}
+
+// Volume returns the volume of an id.
+func (c *Client) Volume(ctx context.Context, id state.VolumeID) (manager.VolumeStatus, error) {
+	return get[manager.VolumeStatus](ctx, c, "/v1/volumes/"+url.PathEscape(string(id)))
+}
+
+// Drivers lists the drivers known on the node.
+func (c *Client) Drivers(ctx context.Context) ([]manager.DriverStatus, error) {
+	return list[manager.DriverStatus](ctx, c, "/v1/drivers")
+}
+
+// Claims lists the claims known on the node.
+func (c *Client) Claims(ctx context.Context) ([]server.ClaimStatus, error) {
+	return list[server.ClaimStatus](ctx, c, "/v1/claims")
+}
+
+// PersistentVolumes lists the persistent volumes known on the node.
+func (c *Client) PersistentVolumes(ctx context.Context) ([]server.PVStatus, error) {
+	return list[server.PVStatus](ctx, c, "/v1/persistentvolumes")
+}
+
+// Problems lists what the daemon's sources could not read.
+func (c *Client) Problems(ctx context.Context) ([]server.Problem, error) {
+	return list[server.Problem](ctx, c, "/v1/problems")
+}
+
+// Sockets lists the registration sockets.
+func (c *Client) Sockets(ctx context.Context) ([]server.SocketStatus, error) {
+	return list[server.SocketStatus](ctx, c, "/v1/sockets")
+}
+
+// Explain returns one causal chain: why kind (pod, volume, driver) name is as it is.
+func (c *Client) Explain(ctx context.Context, kind, name string) (server.Explanation, error) {
+	return get[server.Explanation](ctx, c, "/v1/explain/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
+}
+
+// Apply makes all objects of a manifest wanted, or none.
+func (c *Client) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
+	return c.post(ctx, "/v1/apply", m)
+}
+
+// Withdraw takes back the objects that a manifest names, but for claims.
+func (c *Client) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
+	return c.post(ctx, "/v1/withdraw", m)
+}
+
+// DeletePod takes a pod back: the statement that its containers have stopped.
+func (c *Client) DeletePod(ctx context.Context, ns, name string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: podPath(ns, name)}, nil)
+}
+
+// DeleteClaim deletes a claim and, where its class says so, its data.
+func (c *Client) DeleteClaim(ctx context.Context, ns, name string) error {
+	path := "/v1/claims/" + url.PathEscape(ns) + "/" + url.PathEscape(name)
+	return c.call(ctx, request{method: http.MethodDelete, path: path}, nil)
+}
+
+func podPath(ns, name string) string {
+	return "/v1/pods/" + url.PathEscape(ns) + "/" + url.PathEscape(name)
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	var out T
+	err := c.call(ctx, request{method: http.MethodGet, path: path}, &out)
+	return out, err
+}
+
+func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {
+	l, err := get[server.List[T]](ctx, c, path)
+	return l.Items, err
+}
+
+func (c *Client) post(ctx context.Context, path string, m server.Manifest) ([]server.Applied, error) {
+	var out server.List[server.Applied]
+	r := request{method: http.MethodPost, path: path, query: url.Values{"file": {m.Name}}, body: m.Data}
+	err := c.call(ctx, r, &out)
+	return out.Items, err
+}
+
+type request struct {
+	method, path string // path is escaped
+	query        url.Values
+	body         []byte
+}
+
+// call makes a request and decodes its answer into out, which may be nil.
+func (c *Client) call(ctx context.Context, r request, out any) error {
+	body, err := c.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the daemon's answer to %s %s: %w", r.method, r.path, err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("decode the daemon's answer to %s %s: %w", r.method, r.path, err)
+	}
+	return nil
+}
+
+// open makes a request and returns the body of an answer that is 2xx.
+func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, error) {
+	// The client's host is only a name: every connection goes to the socket.
+	target := "http://csi-volmgr" + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.noAnswer(ctx, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	e := &server.Error{}
+	if err != nil || json.Unmarshal(data, e) != nil || e.Message == "" {
+		return nil, fmt.Errorf("%s %s: the daemon answered %s: %s", r.method, r.path, resp.Status, strings.TrimSpace(string(data)))
+	}
+	return nil, e
+}
+
+// noAnswer turns a failed connect into an error that says what to do.
+func (c *Client) noAnswer(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "dial" {
+		return fmt.Errorf("ask the daemon at %s: %w", c.socket, err)
+	}
+	return fmt.Errorf("%w at %s: %w", ErrNoDaemon, c.socket, op.Err)
+}

@@ -1,0 +1,242 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+// apiHandler serves the paths under /v1 to those whom the peer check lets through.
+func (s *Server) apiHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/version", s.version)
+	mux.HandleFunc("GET /v1/pods", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Pods, podKey))
+	mux.HandleFunc("GET /v1/pods/{ns}/{name}", s.pod)
+	mux.HandleFunc("GET /v1/pods/{ns}/{name}/mounts", s.podMounts)
+	mux.HandleFunc("GET /v1/pods/{ns}/{name}/wait", s.wait)
+	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", s.cfg.Objects.DeletePod))
+	mux.HandleFunc("GET /v1/mounts", s.mounts)
+	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Volumes, volumeKey))
+	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
+	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Drivers, driverKey))
+	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
+	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", s.cfg.Objects.DeleteClaim))
+	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
+	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, List[Problem]{Items: nonNil(s.cfg.Health.Problems())})
+	})
+	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, List[SocketStatus]{Items: nonNil(s.cfg.Health.Sockets())})
+	})
+	mux.HandleFunc("POST /v1/apply", s.manifest(s.cfg.Objects.Apply))
+	mux.HandleFunc("POST /v1/withdraw", s.manifest(s.cfg.Objects.Withdraw))
+	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, fmt.Errorf("%w: no %s %s in this API", ErrNotFound, r.Method, r.URL.Path))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := r.Context().Value(peerKey{}).(peer)
+		if err := p.allowed(); err != nil {
+			s.cfg.Logger.Warn("api call refused", "uid", p.uid, "pid", p.pid, "err", err)
+			s.fail(w, err)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func podKey(p manager.PodStatus) string       { return string(p.Pod.UID) }
+func volumeKey(v manager.VolumeStatus) string { return string(v.Volume.ID) }
+func driverKey(d manager.DriverStatus) string { return string(d.Name) }
+func claimKey(c ClaimStatus) string           { return c.Namespace + "/" + c.Name }
+func pvKey(v PVStatus) string                 { return v.Name }
+
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Version) }
+
+func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
+	ns, name, err := podName(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, name)
+	if !ok {
+		s.fail(w, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name))
+		return
+	}
+	s.answer(w, p)
+}
+
+func (s *Server) podMounts(w http.ResponseWriter, r *http.Request) {
+	ns, name, err := podName(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, name)
+	if !ok {
+		s.fail(w, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name))
+		return
+	}
+	s.answer(w, List[Mount]{Items: nonNil(s.mountsOf(p))})
+}
+
+func (s *Server) mounts(w http.ResponseWriter, _ *http.Request) {
+	var all []Mount
+	for _, p := range s.cfg.Volumes.Pods() {
+		all = append(all, s.mountsOf(p)...)
+	}
+	s.answer(w, List[Mount]{Items: nonNil(all)})
+}
+
+func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	v, ok := s.cfg.Volumes.Volume(state.VolumeID(id))
+	if !ok {
+		s.fail(w, fmt.Errorf("%w: volume %q is not known here", ErrNotFound, id))
+		return
+	}
+	s.answer(w, v)
+}
+
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+	e, err := Explain(s.facts(), r.PathValue("kind"), r.PathValue("name"))
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, e)
+}
+
+func (s *Server) facts() Facts {
+	return Facts{
+		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.cfg.Volumes.Drivers(),
+		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
+		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
+		Now: s.cfg.Now(),
+	}
+}
+
+// deleteObject serves one of the verbs that take something away, and logs who
+// asked for it.
+func (s *Server) deleteObject(kind string, do func(ctx context.Context, ns, name string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ns, name, err := podName(r)
+		if err == nil {
+			err = do(r.Context(), ns, name)
+		}
+		p, _ := r.Context().Value(peerKey{}).(peer)
+		s.cfg.Logger.Info("delete asked for", "kind", kind, "object", ns+"/"+name, "uid", p.uid, "pid", p.pid, "err", err)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		s.answer(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "deleted"})
+	}
+}
+
+// manifest serves a verb that takes a manifest as its body; its name for
+// messages is the query parameter file.
+func (s *Server) manifest(do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if _, over := errors.AsType[*http.MaxBytesError](err); over {
+			err = fmt.Errorf("%w: the manifest is over %d bytes", ErrTooLarge, maxBody)
+		}
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		name := r.URL.Query().Get("file")
+		if name == "" {
+			name = "-"
+		}
+		done, err := do(r.Context(), Manifest{Name: name, Data: data})
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		s.answer(w, List[Applied]{Items: nonNil(done)})
+	}
+}
+
+// podName reads namespace and name from a path; both must be names that
+// Kubernetes allows, which no path separator is part of.
+func podName(r *http.Request) (ns, name string, err error) {
+	ns, name = r.PathValue("ns"), r.PathValue("name")
+	if m := validation.ValidateNamespaceName(ns, false); len(m) > 0 {
+		return "", "", fmt.Errorf("%w: namespace %q: %s", ErrInvalid, ns, strings.Join(m, "; "))
+	}
+	if m := validation.NameIsDNSSubdomain(name, false); len(m) > 0 {
+		return "", "", fmt.Errorf("%w: name %q: %s", ErrInvalid, name, strings.Join(m, "; "))
+	}
+	return ns, name, nil
+}
+
+// nonNil makes an empty list be written as [] and not as null.
+func nonNil[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
+func (s *Server) answer(w http.ResponseWriter, v any) { s.write(w, http.StatusOK, v) }
+
+func (s *Server) write(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil { // a value of ours that cannot be written is a bug, and must not look like an answer
+		s.cfg.Logger.Error("api answer cannot be encoded", "err", err)
+		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be encoded","reason":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a caller that has gone is told nothing
+}
+
+// kinds says, for each kind of error, the word and the status code of the API.
+var kinds = []struct {
+	err    error
+	reason string
+	status int
+}{
+	{ErrNotFound, "notFound", http.StatusNotFound},
+	{ErrInvalid, "invalid", http.StatusBadRequest},
+	{ErrConflict, "conflict", http.StatusConflict},
+	{ErrForbidden, "forbidden", http.StatusForbidden},
+	{ErrTooLarge, "tooLarge", http.StatusRequestEntityTooLarge},
+	{ErrBusy, "busy", http.StatusServiceUnavailable},
+}
+
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			s.write(w, k.status, Error{Message: err.Error(), Reason: k.reason})
+			return
+		}
+	}
+	s.write(w, http.StatusInternalServerError, Error{Message: err.Error(), Reason: "internal"})
+}
+
+// Error is the message for people.
+func (e *Error) Error() string { return e.Message }
+
+// Is reports whether target is this package's error for the reason given.
+func (e *Error) Is(target error) bool {
+	for _, k := range kinds {
+		if k.reason == e.Reason {
+			return k.err == target
+		}
+	}
+	return false
+}

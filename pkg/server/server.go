@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// maxBody bounds a manifest (bytes): a Secret or ConfigMap may hold 1 MiB,
+	// which base64 and company make larger, and a file may hold several.
+	maxBody = 4 << 20
+	// maxHeader bounds a request's line and headers (bytes); a volume id may be 4 KiB.
+	maxHeader = 32 << 10
+	// maxStreams bounds the waits and watches that are open at one time.
+	maxStreams = 128
+	// headerTimeout is how long a client may take to send its headers.
+	headerTimeout = 10 * time.Second
+	// writeTimeout is how long a client may leave one write unread.
+	writeTimeout = 30 * time.Second
+	// stopTimeout is how long a stop waits for requests under way.
+	stopTimeout = 5 * time.Second
+	// maxWait bounds a wait, so that one forgotten does not stay for ever.
+	maxWait = 24 * time.Hour
+	// watchPause is the least time between two looks of one watch: a node with
+	// thousands of volumes in motion is then listed ten times a second at most.
+	watchPause = 100 * time.Millisecond
+)
+
+// Config says what a [Server] serves. All fields are needed but where noted.
+type Config struct {
+	// Socket is the path of the unix socket, at most 107 bytes. Its directory
+	// is made, 0700, where it is missing.
+	Socket string
+	// HTTPAddress is where metrics and health are served; "" means nowhere.
+	HTTPAddress string
+
+	Volumes Volumes
+	Objects Objects
+	Claims  Claims
+	Health  Health
+
+	// Metrics is served at /metrics; nil serves none.
+	Metrics prometheus.Gatherer
+	Version Version
+	Logger  *slog.Logger
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Server serves the node API.
+type Server struct {
+	cfg      Config
+	api      *socketListener
+	http     net.Listener // nil where HTTPAddress is ""
+	stopping chan struct{}
+	streams  chan struct{} // one token for each open stream
+}
+
+// New takes the socket and the HTTP address, so that a second daemon fails
+// here, before it has touched anything. [Server.Run] or [Server.Close] gives
+// them back.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams)}
+	api, err := listenSocket(ctx, cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	s.api = api
+	if cfg.HTTPAddress == "" {
+		return s, nil
+	}
+	var lc net.ListenConfig
+	if s.http, err = lc.Listen(ctx, "tcp", cfg.HTTPAddress); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for metrics and health at %s: %w", cfg.HTTPAddress, err), api.Close())
+	}
+	return s, nil
+}
+
+// HTTPAddress is where metrics and health are served, with the port chosen
+// where none was asked for; "" where nowhere.
+func (s *Server) HTTPAddress() string {
+	if s.http == nil {
+		return ""
+	}
+	return s.http.Addr().String()
+}
+
+// Close gives up what New took. It is for a server that is never run.
+func (s *Server) Close() error {
+	err := s.api.Close()
+	if s.http != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	return err
+}
+
+// Run serves until ctx ends; then streams are ended, requests under way get
+// [stopTimeout], and the socket is removed. It returns nil after such a stop.
+func (s *Server) Run(ctx context.Context) error {
+	base := context.WithoutCancel(ctx) // a request under way outlives the signal to stop
+	api := s.httpServer(base, s.apiHandler())
+	api.ConnContext = withPeer
+	servers := map[*http.Server]net.Listener{api: s.api}
+	if s.http != nil {
+		servers[s.httpServer(base, s.healthHandler())] = s.http
+	}
+	failed := make(chan error, len(servers))
+	for srv, l := range servers {
+		go func() { failed <- srv.Serve(l) }()
+	}
+	running := len(servers)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		err = fmt.Errorf("serve the node API: %w", err)
+		running--
+	}
+	close(s.stopping)
+	stop, cancel := context.WithTimeout(base, stopTimeout)
+	defer cancel()
+	for srv := range servers {
+		if e := srv.Shutdown(stop); e != nil {
+			err = errors.Join(err, e, srv.Close())
+		}
+	}
+	for range running {
+		<-failed // http.ErrServerClosed
+	}
+	return err
+}
+
+func (s *Server) httpServer(base context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       writeTimeout,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
+	}
+}

@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxSocketPath is what fits into sockaddr_un with its final NUL (bytes).
+	maxSocketPath = 107
+	// probeTimeout bounds the question whether somebody answers at a socket
+	// that is already there. A unix socket answers at once or not at all.
+	probeTimeout = time.Second
+)
+
+// socketListener listens on a unix socket and holds the lock beside it, so that
+// of two daemons started at once one gets both and the other an error.
+type socketListener struct {
+	*net.UnixListener
+	lock *os.File
+}
+
+// listenSocket makes the socket at path, 0600. A socket left by a dead daemon
+// is removed; one at which somebody answers, or anything that is no socket, is
+// an error.
+func listenSocket(ctx context.Context, path string) (*socketListener, error) {
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %q is %d bytes: 1 to %d are possible", path, len(path), maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the socket's directory: %w", err)
+	}
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	l, err := bindSocket(ctx, path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), unlock(lock))
+	}
+	return &socketListener{UnixListener: l, lock: lock}, nil
+}
+
+func bindSocket(ctx context.Context, path string) (*net.UnixListener, error) {
+	if err := removeDead(ctx, path); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	// Whoever connects before this line still has to pass the check of its credentials.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// removeDead removes the socket at path if nobody listens there.
+func removeDead(ctx context.Context, path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("there is something that is no socket (%s); remove it, or give another path with --socket", st.Mode().Type())
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return errors.Join(errors.New("another daemon answers there"), conn.Close())
+	case errors.Is(err, unix.ECONNREFUSED):
+		return os.Remove(path)
+	default:
+		return fmt.Errorf("cannot tell whether another daemon is there: %w", err)
+	}
+}
+
+// lockFile opens and locks the file at path, which unlock removes again.
+func lockFile(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, errors.New("another daemon is there (it holds " + path + ")")
+			}
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		held, err1 := f.Stat()
+		there, err2 := os.Stat(path)
+		if err1 == nil && err2 == nil && os.SameFile(held, there) {
+			return f, nil
+		}
+		// Its holder removed it between open and lock: the lock is on a file that
+		// nobody else will find.
+		_ = f.Close()
+	}
+}
+
+// unlock removes the lock file while it is held, so that nobody else's is removed.
+func unlock(f *os.File) error {
+	return errors.Join(os.Remove(f.Name()), f.Close())
+}
+
+// Close stops listening and removes socket and lock. Further calls do nothing.
+func (l *socketListener) Close() error {
+	if l.lock == nil {
+		return nil
+	}
+	err := errors.Join(l.UnixListener.Close(), unlock(l.lock))
+	l.lock = nil
+	return err
+}
+
+// peer is who is at the other end of a connection.
+type peer struct {
+	uid uint32
+	pid int32
+	err error
+}
+
+type peerKey struct{}
+
+// withPeer puts the credentials of a connection's other end, as the kernel
+// vouches for them, into the context of its requests.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, credentials(c))
+}
+
+func credentials(c net.Conn) peer {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return peer{err: fmt.Errorf("connection of type %T has no credentials", c)}
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return peer{err: err}
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return peer{err: err}
+	}
+	return peer{uid: cred.Uid, pid: cred.Pid}
+}
+
+// allowed reports whether p may use the API: root and the daemon's own user may.
+func (p peer) allowed() error {
+	if p.err != nil {
+		return fmt.Errorf("%w: cannot tell who is calling: %w", ErrForbidden, p.err)
+	}
+	if own := os.Geteuid(); p.uid != 0 && int(p.uid) != own {
+		return fmt.Errorf("%w: user %d may not use this socket, only root and user %d may", ErrForbidden, p.uid, own)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// stream is an answer of JSON lines, each sent at once.
+type stream struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	done <-chan struct{} // the client has gone
+	stop <-chan struct{} // the server stops
+	free func()
+}
+
+// open makes the answer to r a stream, or fails it where too many are open.
+func (s *Server) open(w http.ResponseWriter, r *http.Request) (*stream, bool) {
+	select {
+	case s.streams <- struct{}{}:
+	default:
+		s.fail(w, fmt.Errorf("%w: %d waits and watches are open, and no more are served", ErrBusy, maxStreams))
+		return nil, false
+	}
+	st := &stream{
+		w: w, rc: http.NewResponseController(w), done: r.Context().Done(), stop: s.stopping,
+		free: func() { <-s.streams },
+	}
+	_ = st.rc.SetReadDeadline(time.Time{}) // else the server would take the silence of its client for its end
+	w.Header().Set("Content-Type", "application/jsonl")
+	return st, true
+}
+
+func (st *stream) send(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_ = st.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := st.w.Write(append(b, '\n')); err != nil {
+		return err
+	}
+	return st.rc.Flush()
+}
+
+// sleep waits for the first of changed, timeout, client and server; it reports
+// whether the stream goes on.
+func (st *stream) sleep(changed <-chan struct{}, timeout <-chan time.Time) bool {
+	select {
+	case <-changed:
+		return true
+	case <-timeout:
+		return true
+	case <-st.done:
+		return false
+	case <-st.stop:
+		return false
+	}
+}
+
+// listed serves a list, or with ?watch=true its changes.
+func listed[T any](s *Server, changed func() <-chan struct{}, list func() []T, key func(T) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "true" {
+			s.answer(w, List[T]{Items: nonNil(list())})
+			return
+		}
+		st, ok := s.open(w, r)
+		if !ok {
+			return
+		}
+		defer st.free()
+		if err := watch(st, changed, list, key); err != nil {
+			s.cfg.Logger.Debug("watch ended", "path", r.URL.Path, "err", err)
+		}
+	}
+}
+
+func watch[T any](st *stream, changed func() <-chan struct{}, list func() []T, key func(T) string) error {
+	last := map[string][]byte{}
+	items := map[string]T{}
+	for first := true; ; first = false {
+		next := changed() // before the look, so that no change is missed
+		if err := sendChanges(st, list(), key, last, items); err != nil {
+			return err
+		}
+		if first {
+			if err := st.send(Event[T]{Type: "listed"}); err != nil {
+				return err
+			}
+		}
+		if !st.sleep(next, nil) {
+			return nil
+		}
+		pause := time.NewTimer(watchPause)
+		if !st.sleep(nil, pause.C) {
+			pause.Stop()
+			return nil
+		}
+	}
+}
+
+// sendChanges sends what differs between now and last, and updates last and items.
+func sendChanges[T any](st *stream, now []T, key func(T) string, last map[string][]byte, items map[string]T) error {
+	seen := make(map[string]bool, len(now))
+	for _, item := range now {
+		k := key(item)
+		seen[k] = true
+		b, err := json.Marshal(item)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(b, last[k]) {
+			continue
+		}
+		last[k], items[k] = b, item
+		if err := st.send(Event[T]{Type: "set", Item: item}); err != nil {
+			return err
+		}
+	}
+	var gone []string
+	for k := range last {
+		if !seen[k] {
+			gone = append(gone, k)
+		}
+	}
+	slices.Sort(gone)
+	for _, k := range gone {
+		item := items[k]
+		delete(last, k)
+		delete(items, k)
+		if err := st.send(Event[T]{Type: "gone", Item: item}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait streams a pod's progress until it is as asked for, or the time is over.
+func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
+	ns, name, err := podName(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	q := r.URL.Query()
+	goal := q.Get("for")
+	if goal != "mounted" && goal != "unmounted" {
+		s.fail(w, fmt.Errorf("%w: for=%q: must be mounted or unmounted", ErrInvalid, goal))
+		return
+	}
+	timeout, err := time.ParseDuration(q.Get("timeout"))
+	if err != nil || timeout < 0 || timeout > maxWait {
+		s.fail(w, fmt.Errorf("%w: timeout=%q: must be a duration of 0s to %s", ErrInvalid, q.Get("timeout"), maxWait))
+		return
+	}
+	st, ok := s.open(w, r)
+	if !ok {
+		return
+	}
+	defer st.free()
+	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal}, timeout); err != nil {
+		s.cfg.Logger.Debug("wait ended", "pod", ns+"/"+name, "err", err)
+	}
+}
+
+func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
+	end := time.NewTimer(timeout)
+	defer end.Stop()
+	var last []byte
+	for over := timeout == 0; ; {
+		next := s.cfg.Volumes.Changed()
+		p := wt.look(s.cfg.Volumes.Pods())
+		p.NotReady = s.cfg.Health.NotReady()
+		p.TimedOut = over && !p.Done
+		b, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(b, last) {
+			last = b
+			if err := st.send(p); err != nil {
+				return err
+			}
+		}
+		if p.Done || p.TimedOut {
+			return nil
+		}
+		select {
+		case <-end.C:
+			over = true
+		case <-next:
+		case <-st.done:
+			return nil
+		case <-st.stop:
+			return nil
+		}
+	}
+}
+
+// waiter judges whether the pod of a name is as waited for.
+type waiter struct {
+	ns, name, goal string
+	// uids are the pods of that name there were at the first look: a wait for
+	// unmounted is over when these are gone, whoever took their name since.
+	uids map[state.PodUID]bool
+}
+
+func (wt *waiter) look(pods []manager.PodStatus) Progress {
+	if wt.goal == "mounted" {
+		p, ok := FindPod(pods, wt.ns, wt.name)
+		return Progress{Pod: wt.named(p, ok), Known: ok, Done: ok && p.Listed && p.Ready}
+	}
+	first := wt.uids == nil
+	if first {
+		wt.uids = map[state.PodUID]bool{}
+	}
+	done, known := true, false
+	left := manager.PodStatus{}
+	for _, p := range pods {
+		if p.Pod.Namespace != wt.ns || p.Pod.Name != wt.name {
+			continue
+		}
+		if first {
+			wt.uids[p.Pod.UID] = true
+		}
+		if !wt.uids[p.Pod.UID] {
+			continue
+		}
+		clear := !slices.ContainsFunc(p.Volumes, func(v manager.PodVolumeStatus) bool { return v.Phase != state.Absent })
+		if !known || !clear {
+			left = p
+		}
+		known = true
+		done = done && clear
+	}
+	return Progress{Pod: wt.named(left, known), Known: known, Done: done}
+}
+
+func (wt *waiter) named(p manager.PodStatus, known bool) manager.PodStatus {
+	if !known {
+		p.Pod.Namespace, p.Pod.Name = wt.ns, wt.name
+	}
+	return p
+}

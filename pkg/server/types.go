@@ -1,0 +1,193 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Volumes is what the manager shows.
+type Volumes interface {
+	// Volumes lists every volume on this node, sorted by id.
+	Volumes() []manager.VolumeStatus
+	Volume(id state.VolumeID) (manager.VolumeStatus, bool)
+	// Pods lists the pods that a source wants and those that are being cleaned up.
+	Pods() []manager.PodStatus
+	Drivers() []manager.DriverStatus
+	// Changed returns a channel that is closed at the next change of any of these.
+	Changed() <-chan struct{}
+}
+
+// Objects changes what is wanted. Errors wrap one of this package's where they
+// are one of these kinds.
+type Objects interface {
+	// Apply makes every object of a manifest wanted, or none.
+	Apply(ctx context.Context, m Manifest) ([]Applied, error)
+	// Withdraw takes back the objects that a manifest names, but for claims,
+	// which are answered as kept: it never deletes data.
+	Withdraw(ctx context.Context, m Manifest) ([]Applied, error)
+	// DeletePod takes a pod back: its owner's statement that its containers have stopped.
+	DeletePod(ctx context.Context, namespace, name string) error
+	// DeleteClaim deletes a claim and, where its class says so, its data. It is the only
+	// way to do that (no vanished file does), and is refused while a pod uses it.
+	DeleteClaim(ctx context.Context, namespace, name string) error
+}
+
+// Claims shows the claims and volumes known to this node's sources and controller.
+type Claims interface {
+	Claims() []ClaimStatus
+	PersistentVolumes() []PVStatus
+	// Changed returns a channel that is closed at the next change of either.
+	Changed() <-chan struct{}
+}
+
+// Health shows what is wrong with the daemon's inputs.
+type Health interface {
+	// Problems lists what the sources could not read.
+	Problems() []Problem
+	// Sockets lists the registration sockets.
+	Sockets() []SocketStatus
+	// NotReady says, a sentence each, what has not been heard of since the
+	// start ("source files: not read yet"). Empty means ready.
+	NotReady() []string
+}
+
+// Manifest is YAML or JSON as a person wrote it: one or more documents.
+type Manifest struct {
+	// Name is the file's name, for messages; "-" is standard input.
+	Name string
+	Data []byte
+}
+
+// Applied says what became of one object of a manifest.
+type Applied struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Result is created, configured, unchanged, deleted, absent or kept.
+	Result string `json:"result"`
+	// Note says why, where that is not plain; "" otherwise.
+	Note string `json:"note,omitempty"`
+}
+
+// ClaimStatus is a PersistentVolumeClaim as it stands on this node.
+type ClaimStatus struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Phase is Pending, Bound, Lost or Deleting.
+	Phase string `json:"phase"`
+	// Reason says why it is not bound, or not as large as asked for; "" where it is.
+	Reason string `json:"reason,omitempty"`
+	// Volume is the PersistentVolume's name; "" until bound.
+	Volume string           `json:"volume,omitempty"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	// RequestedBytes is what the claim asks for.
+	RequestedBytes int64 `json:"requestedBytes,omitempty"`
+	// CapacityBytes is what the volume has; 0 where unknown.
+	CapacityBytes int64 `json:"capacityBytes,omitempty"`
+	// NodeBytes is what this node serves of it; 0 where unknown.
+	NodeBytes   int64              `json:"nodeBytes,omitempty"`
+	Class       string             `json:"class,omitempty"`
+	AccessModes []state.AccessMode `json:"accessModes,omitempty"`
+	Mode        state.Mode         `json:"mode,omitempty"`
+	// Retry paces the controller's calls for it and keeps the last failure.
+	Retry state.Retry `json:"retry,omitzero"`
+}
+
+// PVStatus is a PersistentVolume as it stands on this node.
+type PVStatus struct {
+	Name string `json:"name"`
+	// Claim is "namespace/name" of the claim that has it; "" where none has.
+	Claim         string             `json:"claim,omitempty"`
+	Driver        state.DriverName   `json:"driver,omitempty"`
+	Handle        string             `json:"handle,omitempty"`
+	CapacityBytes int64              `json:"capacityBytes,omitempty"`
+	Mode          state.Mode         `json:"mode,omitempty"`
+	AccessModes   []state.AccessMode `json:"accessModes,omitempty"`
+	// Status is Available, Bound, Released or Failed.
+	Status string `json:"status"`
+}
+
+// Problem is something that a source could not read or resolve.
+type Problem struct {
+	// Source is the source's name ("file", "api").
+	Source string `json:"source"`
+	// File is the file's path; "" where it is none.
+	File string `json:"file,omitempty"`
+	// Line counts from 1; 0 where unknown.
+	Line int `json:"line,omitempty"`
+	// Field is the field's path in its object ("spec.volumes[0].csi.driver"); "" where unknown.
+	Field string `json:"field,omitempty"`
+	// Object is "pod default/web"; "" where it could not be told.
+	Object  string    `json:"object,omitempty"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// SocketStatus is one registration socket.
+type SocketStatus struct {
+	Path   string           `json:"path"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	// State is what registration says of it ("registered", "refused").
+	State string `json:"state"`
+	// Problem says why it is not registered; "" where it is.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Version says which program answers.
+type Version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	// Node is the node's name.
+	Node string `json:"node,omitempty"`
+}
+
+// Mount is what whoever runs a pod's containers needs of one volume.
+type Mount struct {
+	Namespace string       `json:"namespace"`
+	Pod       string       `json:"pod"`
+	UID       state.PodUID `json:"uid"`
+	manager.MountedVolume
+	// Propagation is what to give the runtime for the container's bind mount:
+	// "rslave" (later mounts on the host are seen) or "rprivate"; "" for a device.
+	Propagation string `json:"propagation,omitempty"`
+}
+
+// List is the answer to a list without watch.
+type List[T any] struct {
+	Items []T `json:"items"`
+}
+
+// Event is one line of a watched list.
+type Event[T any] struct {
+	// Type is "set" (new or changed), "gone", or "listed" once, without an
+	// item, after the events for everything there was at the start.
+	Type string `json:"type"`
+	Item T      `json:"item,omitzero"`
+}
+
+// Progress is one line of a wait: the pod as it stands, and on the last line
+// how the wait ended.
+type Progress struct {
+	Pod manager.PodStatus `json:"pod"`
+	// Known: a source wants the pod, or something of it is left here.
+	Known bool `json:"known"`
+	// NotReady says what the daemon has not heard of yet.
+	NotReady []string `json:"notReady,omitempty"`
+	// Done: what was waited for is so.
+	Done bool `json:"done,omitempty"`
+	// TimedOut: it is not, and the time is over.
+	TimedOut bool `json:"timedOut,omitempty"`
+}
+
+// Error is the body of every answer that is not 2xx, and an error itself.
+type Error struct {
+	// Message is for people, and names object and field.
+	Message string `json:"error"`
+	// Reason is one word for programs: notFound, invalid, conflict, forbidden,
+	// tooLarge, busy or internal.
+	Reason string `json:"reason"`
+}
