@@ -1,0 +1,105 @@
+package mount
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// BindOptions are the properties of a mount as opposed to those of its file system.
+type BindOptions struct {
+	ReadOnly, NoSuid, NoDev, NoExec bool
+	// Recursive: what is mounted below the source comes along, and the other
+	// options apply to it too.
+	Recursive bool
+}
+
+// Bind makes source, a directory or file, appear at target, which exists and is
+// of the same kind. Flags that the mount of the source has are kept. A target
+// that is a mount already gets one more layer.
+//
+// With [MountTree] the mount has its options when it appears; without, it is
+// writable for a moment.
+func (k *Kernel) Bind(source, target string, o BindOptions) error {
+	clean, err := cleanPath(source)
+	if err == nil {
+		err = k.bind(clean, target, o)
+	}
+	if err != nil {
+		return fmt.Errorf("bind %s to %s: %w", source, target, err)
+	}
+	return nil
+}
+
+func (k *Kernel) bind(source, target string, o BindOptions) error {
+	src, err := k.openAny(source)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	defer unix.Close(src)
+	p, err := k.place(target)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	defer p.close()
+	dst, err := k.openTarget(p)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	defer unix.Close(dst)
+	if !k.has(MountTree) {
+		return k.bindOld(src, p, dst, o)
+	}
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if o.Recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	tree, err := ignoreEINTR(func() (int, error) { return unix.OpenTree(src, "", flags) })
+	if err != nil {
+		return os.NewSyscallError("open_tree", err)
+	}
+	defer unix.Close(tree)
+	if set := o.attributes(); set != 0 {
+		if err := setAttr(tree, unix.MountAttr{Attr_set: set}, o.Recursive); err != nil {
+			return err
+		}
+	}
+	return attach(tree, dst)
+}
+
+// attach makes a detached mount appear on what dst is open at.
+func attach(tree, dst int) error {
+	err := unix.MoveMount(tree, "", dst, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return os.NewSyscallError("move_mount", err)
+}
+
+// attributes returns the options as mount_setattr's flags.
+func (o BindOptions) attributes() uint64 {
+	var a uint64
+	for _, f := range []struct {
+		on   bool
+		attr uint64
+	}{
+		{o.ReadOnly, unix.MOUNT_ATTR_RDONLY},
+		{o.NoSuid, unix.MOUNT_ATTR_NOSUID},
+		{o.NoDev, unix.MOUNT_ATTR_NODEV},
+		{o.NoExec, unix.MOUNT_ATTR_NOEXEC},
+	} {
+		if f.on {
+			a |= f.attr
+		}
+	}
+	return a
+}
+
+// allAttributes are those that BindOptions can say something about.
+const allAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+
+func setAttr(fd int, attr unix.MountAttr, recursive bool) error {
+	flags := uint(unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	return os.NewSyscallError("mount_setattr", unix.MountSetattr(fd, "", flags, &attr))
+}

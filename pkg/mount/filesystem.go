@@ -1,0 +1,201 @@
+package mount
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// TmpfsOptions describe a file system in memory.
+type TmpfsOptions struct {
+	// SizeBytes limits what it holds; 0 means half of the memory.
+	SizeBytes int64
+	// Inodes limits how many files it holds; 0 means the kernel's choice.
+	Inodes int64
+	// Mode are the permissions of its root directory; 0 means 1777.
+	Mode os.FileMode
+	// NoSwap keeps its content in memory where the kernel can ([NoSwap]);
+	// where not, it has no effect.
+	NoSwap bool
+	// NoExec keeps what it holds from being run.
+	NoExec bool
+	// HugePageSize, in bytes, makes it a hugetlbfs of pages of that size, in
+	// which files are only mapped; 0 means a tmpfs.
+	HugePageSize int64
+}
+
+// Tmpfs mounts a new, empty file system in memory at target, an existing
+// directory. Device nodes and set-user-id bits on it have no effect.
+func (k *Kernel) Tmpfs(target string, o TmpfsOptions) error {
+	fsType := "tmpfs"
+	if o.HugePageSize != 0 {
+		fsType = "hugetlbfs"
+	}
+	opts := options{set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, data: k.tmpfsData(o)}
+	if o.NoExec {
+		opts.set |= unix.MOUNT_ATTR_NOEXEC
+	}
+	if err := k.newFilesystem(fsType, fsType, target, opts); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", fsType, target, err)
+	}
+	return nil
+}
+
+func (k *Kernel) tmpfsData(o TmpfsOptions) []string {
+	var data []string
+	if o.SizeBytes != 0 {
+		data = append(data, "size="+strconv.FormatInt(o.SizeBytes, 10))
+	}
+	if o.Inodes != 0 {
+		data = append(data, "nr_inodes="+strconv.FormatInt(o.Inodes, 10))
+	}
+	if o.Mode != 0 {
+		data = append(data, fmt.Sprintf("mode=%04o", unixMode(o.Mode)))
+	}
+	if o.HugePageSize != 0 {
+		return append(data, "pagesize="+strconv.FormatInt(o.HugePageSize, 10))
+	}
+	if o.NoSwap && k.has(NoSwap) {
+		data = append(data, "noswap")
+	}
+	return data
+}
+
+func unixMode(m os.FileMode) uint32 {
+	mode := uint32(m.Perm())
+	if m&os.ModeSetuid != 0 {
+		mode |= unix.S_ISUID
+	}
+	if m&os.ModeSetgid != 0 {
+		mode |= unix.S_ISGID
+	}
+	if m&os.ModeSticky != 0 {
+		mode |= unix.S_ISVTX
+	}
+	return mode
+}
+
+// Filesystem mounts the file system on the block device source at target, an
+// existing directory. source may be a link below /dev, as those of
+// /dev/disk/by-id are. flags are options as mount(8) takes them, one or more
+// (comma separated) in each; those that speak only to mount(8) are passed over.
+//
+// It may take long, as a journal may have to be replayed. A refusal of the file
+// system is a [ContextError] with the kernel's own words where it has any.
+func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error {
+	device, err := blockDevice(source)
+	if err == nil {
+		err = k.newFilesystem(fsType, device, target, parseOptions(flags))
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s (%s) at %s: %w", source, fsType, target, err)
+	}
+	return nil
+}
+
+func blockDevice(source string) (string, error) {
+	if _, err := cleanPath(source); err != nil {
+		return "", err
+	}
+	device, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		return "", os.NewSyscallError("stat", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", os.NewSyscallError("stat", unix.ENOTBLK)
+	}
+	return device, nil
+}
+
+func (k *Kernel) newFilesystem(fsType, source, target string, o options) error {
+	return k.onTarget(target, func(dst int) error {
+		if !k.has(FSContext) {
+			return mountOld(source, procFD(dst), fsType, o.flagsOld(), strings.Join(o.data, ","))
+		}
+		c, err := openContext(fsType)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		for _, option := range append(append([]string{"source=" + source}, o.super...), o.data...) {
+			if err := c.set(option); err != nil {
+				return err
+			}
+		}
+		tree, err := c.mount(int(o.set))
+		if err != nil {
+			return err
+		}
+		defer unix.Close(tree)
+		return attach(tree, dst)
+	})
+}
+
+// onTarget calls f with a descriptor of what a mount at target would cover.
+func (k *Kernel) onTarget(target string, f func(dst int) error) error {
+	p, err := k.place(target)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	dst, err := k.openTarget(p)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dst)
+	return f(dst)
+}
+
+// Reconfigure changes options of the file system mounted at target ("size=2g"
+// of a tmpfs, "ro"), for all its mounts.
+func (k *Kernel) Reconfigure(target string, flags []string) error {
+	o := parseOptions(flags)
+	err := k.onTarget(target, func(fd int) error {
+		if !k.has(FSContext) {
+			return reconfigureOld(fd, o)
+		}
+		c, err := unix.Fspick(fd, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+		if err != nil {
+			return os.NewSyscallError("fspick", err)
+		}
+		defer unix.Close(c)
+		for _, option := range append(o.super, o.data...) {
+			if err := fsContext(c).set(option); err != nil {
+				return err
+			}
+		}
+		if err := unix.FsconfigReconfigure(c); err != nil {
+			return fsContext(c).explain("reconfigure", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reconfigure %s: %w", target, err)
+	}
+	return nil
+}
+
+// reconfigureOld is a remount by mount(2), which replaces the flags of the
+// mount too, so that those it has are given again.
+func reconfigureOld(fd int, o options) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	flags := flagsOf(st.Flags)
+	for _, word := range o.super {
+		if word == "rw" {
+			flags &^= unix.MS_RDONLY
+		}
+		flags |= superFlags[word]
+	}
+	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|flags, strings.Join(o.data, ","))
+}

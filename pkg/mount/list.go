@@ -1,0 +1,165 @@
+package mount
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Entry is one mount of the mount table.
+type Entry struct {
+	// ID is the unique id, ParentID that of the mount it is mounted on; both 0
+	// without [MountID].
+	ID, ParentID uint64
+	// Path is where it is mounted, as seen from the root directory.
+	Path string
+	// Root is the path within its file system that appears at Path.
+	Root string
+	// FSType is the file system's name.
+	FSType string
+	// Source is what was mounted, by name ("/dev/sda1", "tmpfs"); "" on Linux
+	// 6.8 to 6.12.
+	Source string
+	// Dev is the file system's device as major<<32|minor.
+	Dev uint64
+	// ReadOnly: the mount or its file system is read-only.
+	ReadOnly bool
+	// Shared: mounts made or removed below it propagate to its peers.
+	Shared bool
+}
+
+// List returns the mounts at and below the directory under, sorted by path;
+// stacked mounts are each listed, the topmost last. Mounts that another mount
+// hides are among them.
+func (k *Kernel) List(ctx context.Context, under string) ([]Entry, error) {
+	entries, err := inLane(ctx, k.lanes, "list "+under, func() ([]Entry, error) { return k.list(under) })
+	if err != nil {
+		return nil, fmt.Errorf("list mounts below %s: %w", under, err)
+	}
+	return entries, nil
+}
+
+func (k *Kernel) list(under string) ([]Entry, error) {
+	path, err := k.canonical(under)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := k.table()
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !within(e.Path, path) })
+	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
+	return entries, nil
+}
+
+// canonical is path as the mount table shows it.
+func (k *Kernel) canonical(path string) (string, error) {
+	if filepath.Clean(path) == "/" {
+		return "/", nil
+	}
+	p, err := k.place(path)
+	if err != nil {
+		return "", err
+	}
+	defer p.close()
+	return p.canonical()
+}
+
+// table returns all mounts that can be reached from the root directory, a mount
+// after the one that it is mounted on.
+func (k *Kernel) table() ([]Entry, error) {
+	if !k.has(MountID) {
+		rows, err := k.readMountinfo()
+		if err != nil {
+			return nil, err
+		}
+		return entriesOf(rows), nil
+	}
+	ids, err := listMounts()
+	if err != nil {
+		return nil, os.NewSyscallError("listmount", err)
+	}
+	entries := make([]Entry, 0, len(ids))
+	for _, id := range ids {
+		e, err := statMount(id, statmountAll)
+		if errors.Is(err, unix.ENOENT) {
+			continue // unmounted since it was listed
+		}
+		if err != nil {
+			return nil, os.NewSyscallError("statmount", err)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func entriesOf(rows []row) []Entry {
+	entries := make([]Entry, len(rows))
+	for i, r := range rows {
+		entries[i] = r.entry()
+	}
+	return entries
+}
+
+// IsShared reports whether the mount that path is on propagates what is mounted
+// or unmounted below it.
+func (k *Kernel) IsShared(path string) (bool, error) {
+	shared, err := k.isShared(path)
+	if err != nil {
+		return false, fmt.Errorf("propagation of %s: %w", path, err)
+	}
+	return shared, nil
+}
+
+func (k *Kernel) isShared(path string) (bool, error) {
+	clean, err := cleanPath(path)
+	if err != nil {
+		return false, err
+	}
+	fd, err := k.openAny(clean)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	st, err := k.identify(fd)
+	if err != nil {
+		return false, err
+	}
+	if k.has(MountID) {
+		m, err := statMount(st.mountID, statmountBasic)
+		return m.Shared, os.NewSyscallError("statmount", err)
+	}
+	rows, err := k.readMountinfo()
+	if err != nil {
+		return false, err
+	}
+	for _, r := range rows {
+		if r.id == st.mountID {
+			return r.shared, nil
+		}
+	}
+	return false, fmt.Errorf("mount %d is not in the mount table", st.mountID)
+}
+
+// openAny opens what is at a clean path for identity; the root directory too.
+func (k *Kernel) openAny(path string) (int, error) {
+	if path == "/" {
+		return k.openPath(path)
+	}
+	p, err := k.place(path)
+	if err != nil {
+		return -1, err
+	}
+	defer p.close()
+	return k.openTarget(p)
+}

@@ -1,0 +1,221 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Info is what the kernel shows at a path. Its fields mean what those of
+// state.Seen mean.
+type Info struct {
+	// Exists: there is something at the path. A symbolic link is not followed.
+	Exists bool
+	// Mounted: the path is the root of a mount.
+	Mounted bool
+	// MountID is the unique, never reused id of the topmost mount there, or 0
+	// where the kernel cannot tell ([MountID]) or nothing is mounted.
+	MountID uint64
+	// Dev is, as major<<32|minor, the device a block device node stands for,
+	// and for anything else the device its file system is on; 0 where unknown.
+	Dev uint64
+	// Layers is how many mounts are stacked at the path; 0 where not mounted.
+	Layers int
+	// BlockDevice: what is there is a block device node.
+	BlockDevice bool
+	// ReadOnly: the mount that the path is on, or its file system, is read-only.
+	ReadOnly bool
+}
+
+// Look reports what the kernel shows at path. That nothing is there is no
+// error; an error means that it is not known. The storage behind a mount is not
+// asked, so a dead file system is reported as mounted; should the kernel hang
+// all the same, Look returns when ctx ends and the call is left behind.
+func (k *Kernel) Look(ctx context.Context, path string) (Info, error) {
+	info, err := inLane(ctx, k.lanes, "look "+path, func() (Info, error) { return k.look(path) })
+	if err != nil {
+		return Info{}, fmt.Errorf("look at %s: %w", path, err)
+	}
+	return info, nil
+}
+
+func (k *Kernel) look(path string) (Info, error) {
+	p, err := k.place(path)
+	if missing(err) {
+		return Info{}, nil
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	defer p.close()
+	return k.lookAt(p)
+}
+
+func (k *Kernel) lookAt(p place) (Info, error) {
+	fd, err := k.open(p)
+	switch {
+	case missing(err):
+		return Info{}, nil
+	case broken(err):
+		return k.lookInTable(p, err)
+	case err != nil:
+		return Info{}, err
+	}
+	defer unix.Close(fd)
+	st, err := k.identify(fd)
+	switch {
+	case broken(err):
+		return k.lookInTable(p, err)
+	case err != nil:
+		return Info{}, err
+	}
+	info := Info{Exists: true, Dev: st.dev, BlockDevice: st.block}
+	if k.has(MountID) {
+		return info, k.fillByID(&info, st)
+	}
+	return info, k.fillFromTable(&info, p, st)
+}
+
+// identity is what statx tells of a descriptor.
+type identity struct {
+	mountID   uint64 // unique with MountID; else the small one
+	mountRoot bool   // only with MountRoot
+	dev       uint64
+	block     bool
+}
+
+// identify asks for what is in memory only (AT_STATX_DONT_SYNC).
+func (k *Kernel) identify(fd int) (identity, error) {
+	mask := unix.STATX_TYPE | unix.STATX_MNT_ID
+	if k.has(MountID) {
+		mask = unix.STATX_TYPE | unix.STATX_MNT_ID_UNIQUE
+	}
+	var st unix.Statx_t
+	_, err := ignoreEINTR(func() (struct{}, error) {
+		return struct{}{}, unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, mask, &st)
+	})
+	if err != nil {
+		return identity{}, os.NewSyscallError("statx", err)
+	}
+	id := identity{
+		mountID:   st.Mnt_id,
+		mountRoot: st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
+		dev:       device(st.Dev_major, st.Dev_minor),
+		block:     st.Mode&unix.S_IFMT == unix.S_IFBLK,
+	}
+	if id.block {
+		id.dev = device(st.Rdev_major, st.Rdev_minor)
+	}
+	if !k.has(MountRoot) {
+		id.mountID, err = mountIDFromProc(fd)
+	}
+	return id, err
+}
+
+// mountIDFromProc reads the small mount id of a descriptor (Linux 3.15).
+func mountIDFromProc(fd int) (uint64, error) {
+	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if v, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			return strconv.ParseUint(strings.TrimSpace(v), 10, 64)
+		}
+	}
+	return 0, errors.New("fdinfo has no mnt_id")
+}
+
+// fillByID completes info with statmount.
+func (k *Kernel) fillByID(info *Info, st identity) error {
+	top, err := statMount(st.mountID, statmountBasic|statmountSuper|statmountPoint)
+	if err != nil {
+		return os.NewSyscallError("statmount", err)
+	}
+	info.ReadOnly = top.ReadOnly
+	if !st.mountRoot {
+		return nil
+	}
+	info.Mounted, info.MountID = true, st.mountID
+	// A mount that covers another has its mount point at the other's root, so
+	// both have the same path.
+	for m := top; ; info.Layers++ {
+		below, err := statMount(m.ParentID, statmountBasic|statmountPoint)
+		if err != nil || below.Path != top.Path || below.ID == m.ID {
+			break
+		}
+		m = below
+	}
+	info.Layers++
+	return nil
+}
+
+// fillFromTable completes info from /proc/self/mountinfo.
+func (k *Kernel) fillFromTable(info *Info, p place, st identity) error {
+	rows, err := k.readMountinfo()
+	if err != nil {
+		return err
+	}
+	path, err := p.canonical()
+	if err != nil {
+		return err
+	}
+	byID := make(map[uint64]row, len(rows))
+	for _, r := range rows {
+		byID[r.id] = r
+	}
+	top, ok := byID[st.mountID]
+	if !ok {
+		return fmt.Errorf("mount %d is not in the mount table", st.mountID)
+	}
+	info.ReadOnly = top.entry().ReadOnly
+	if k.has(MountRoot) && !st.mountRoot || top.path != path {
+		return nil
+	}
+	info.Mounted = true
+	for m := top; ok && m.path == path; m, ok = byID[m.parent] {
+		info.Layers++
+	}
+	return nil
+}
+
+// broken reports whether err is what dead storage answers, so that only the
+// mount table can tell what is there.
+func broken(err error) bool {
+	for _, e := range []error{
+		unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EACCES, unix.EHOSTDOWN, unix.ENODEV, unix.ENXIO,
+		unix.EAGAIN, unix.ETIMEDOUT,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookInTable reports what is mounted at p where looking there gave cause.
+func (k *Kernel) lookInTable(p place, cause error) (Info, error) {
+	path, err := p.canonical()
+	if err != nil {
+		return Info{}, errors.Join(cause, err)
+	}
+	entries, err := k.table()
+	if err != nil {
+		return Info{}, errors.Join(cause, err)
+	}
+	var info Info
+	for _, e := range entries {
+		if e.Path == path { // the topmost comes last
+			info = Info{Exists: true, Mounted: true, MountID: e.ID, Dev: e.Dev, ReadOnly: e.ReadOnly, Layers: info.Layers + 1}
+		}
+	}
+	if !info.Mounted {
+		return Info{}, cause
+	}
+	return info, nil
+}

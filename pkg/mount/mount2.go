@@ -1,0 +1,128 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountOld is mount(2), for kernels without the calls on descriptors. It
+// reaches what is open at a descriptor through /proc/self/fd.
+func mountOld(source, target, fsType string, flags uintptr, data string) error {
+	return os.NewSyscallError("mount", unix.Mount(source, target, fsType, flags, data))
+}
+
+// bindOld binds what src is open at to dst, which is what is at p.
+func (k *Kernel) bindOld(src int, p place, dst int, o BindOptions) error {
+	flags := uintptr(unix.MS_BIND)
+	if o.Recursive {
+		flags |= unix.MS_REC
+	}
+	if err := mountOld(procFD(src), procFD(dst), "", flags, ""); err != nil {
+		return err
+	}
+	if o.attributes() == 0 {
+		return nil
+	}
+	if err := k.restrictOld(p, o); err != nil {
+		// A mount that may be written to although it must not be is worse than none.
+		undo := unix.Unmount(p.proc(), unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		return errors.Join(err, os.NewSyscallError("umount2", undo))
+	}
+	return nil
+}
+
+// restrictOld adds options to the mount at p.
+func (k *Kernel) restrictOld(p place, o BindOptions) error {
+	fd, err := k.openTarget(p)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if !o.Recursive {
+		return remountFlags(fd, o.attributesOld(), 0)
+	}
+	return k.eachBelow(fd, func(fd int) error { return remountFlags(fd, o.attributesOld(), 0) })
+}
+
+// remountOld gives the mount that fd is open at the options o.
+func (k *Kernel) remountOld(fd int, o BindOptions) error {
+	const all = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	f := func(fd int) error { return remountFlags(fd, o.attributesOld(), all) }
+	if !o.Recursive {
+		return f(fd)
+	}
+	return k.eachBelow(fd, f)
+}
+
+// eachBelow calls f with a descriptor of each mount at or below the one that fd
+// is open at.
+func (k *Kernel) eachBelow(fd int, f func(fd int) error) error {
+	path, err := os.Readlink(procFD(fd))
+	if err != nil {
+		return err
+	}
+	entries, err := k.list(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := k.onMount(e.Path, f); err != nil {
+			return fmt.Errorf("%s: %w", e.Path, err)
+		}
+	}
+	return nil
+}
+
+// remountFlags sets and clears flags of a mount; a remount replaces all flags,
+// so those that it has are given again.
+func remountFlags(fd int, set, clear uintptr) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	flags := flagsOf(st.Flags)&^clear | set
+	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
+}
+
+// flagsOf translates statfs's ST_ flags to mount's MS_ ones.
+func flagsOf(st int64) uintptr {
+	var flags uintptr
+	for _, f := range []struct {
+		st int64
+		ms uintptr
+	}{
+		{unix.ST_RDONLY, unix.MS_RDONLY},
+		{unix.ST_NOSUID, unix.MS_NOSUID},
+		{unix.ST_NODEV, unix.MS_NODEV},
+		{unix.ST_NOEXEC, unix.MS_NOEXEC},
+		{unix.ST_NOATIME, unix.MS_NOATIME},
+		{unix.ST_NODIRATIME, unix.MS_NODIRATIME},
+		{unix.ST_RELATIME, unix.MS_RELATIME},
+	} {
+		if st&f.st != 0 {
+			flags |= f.ms
+		}
+	}
+	return flags
+}
+
+func (o BindOptions) attributesOld() uintptr {
+	var flags uintptr
+	for _, f := range []struct {
+		on bool
+		ms uintptr
+	}{
+		{o.ReadOnly, unix.MS_RDONLY},
+		{o.NoSuid, unix.MS_NOSUID},
+		{o.NoDev, unix.MS_NODEV},
+		{o.NoExec, unix.MS_NOEXEC},
+	} {
+		if f.on {
+			flags |= f.ms
+		}
+	}
+	return flags
+}

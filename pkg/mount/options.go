@@ -1,0 +1,120 @@
+package mount
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// options are mount(8) options sorted by who reads them.
+type options struct {
+	set, clear uint64   // MOUNT_ATTR_ flags of the mount
+	super      []string // flags that every file system has, by name: "ro", "sync"
+	data       []string // the file system's own
+}
+
+// attributes are the options of a mount by name; the last word of an option counts.
+var attributes = map[string]struct{ set, clear uint64 }{
+	"ro":          {unix.MOUNT_ATTR_RDONLY, 0},
+	"rw":          {0, unix.MOUNT_ATTR_RDONLY},
+	"nosuid":      {unix.MOUNT_ATTR_NOSUID, 0},
+	"suid":        {0, unix.MOUNT_ATTR_NOSUID},
+	"nodev":       {unix.MOUNT_ATTR_NODEV, 0},
+	"dev":         {0, unix.MOUNT_ATTR_NODEV},
+	"noexec":      {unix.MOUNT_ATTR_NOEXEC, 0},
+	"exec":        {0, unix.MOUNT_ATTR_NOEXEC},
+	"noatime":     {unix.MOUNT_ATTR_NOATIME, unix.MOUNT_ATTR__ATIME},
+	"strictatime": {unix.MOUNT_ATTR_STRICTATIME, unix.MOUNT_ATTR__ATIME},
+	"relatime":    {unix.MOUNT_ATTR_RELATIME, unix.MOUNT_ATTR__ATIME},
+	"nodiratime":  {unix.MOUNT_ATTR_NODIRATIME, 0},
+	"diratime":    {0, unix.MOUNT_ATTR_NODIRATIME},
+	"nosymfollow": {unix.MOUNT_ATTR_NOSYMFOLLOW, 0},
+	"symfollow":   {0, unix.MOUNT_ATTR_NOSYMFOLLOW},
+}
+
+// superFlags are options of the file system that mount(2) has as numbers, and
+// whether they are told to the file system's context.
+var superFlags = map[string]uintptr{
+	"ro": unix.MS_RDONLY, "rw": 0, "sync": unix.MS_SYNCHRONOUS, "async": 0,
+	"dirsync": unix.MS_DIRSYNC, "lazytime": unix.MS_LAZYTIME, "nolazytime": 0,
+	"mand": unix.MS_MANDLOCK, "nomand": 0,
+}
+
+// ignored are options that speak to mount(8) and fstab, not to the kernel.
+var ignored = []string{"defaults", "_netdev", "nofail", "auto", "noauto", "user", "nouser", "users", "group", "owner"}
+
+func parseOptions(flags []string) options {
+	var o options
+	for _, flag := range flags {
+		for word := range splitOptions(flag) {
+			o.add(word)
+		}
+	}
+	return o
+}
+
+func (o *options) add(word string) {
+	if word == "" || slices.Contains(ignored, word) || strings.HasPrefix(word, "x-") ||
+		strings.HasPrefix(word, "X-") || strings.HasPrefix(word, "comment=") {
+		return
+	}
+	a, isAttribute := attributes[word]
+	if isAttribute {
+		o.set = o.set&^a.clear | a.set
+		o.clear = o.clear&^a.set | a.clear
+	}
+	_, isSuper := superFlags[word]
+	if isSuper {
+		o.super = append(o.super, word)
+	}
+	if !isAttribute && !isSuper {
+		o.data = append(o.data, word)
+	}
+}
+
+// splitOptions cuts at commas that are not in double quotes, as mount(8) does
+// (context="system_u:object_r:tmp_t:s0:c1,c2").
+func splitOptions(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		start, quoted := 0, false
+		for i := range len(s) {
+			switch {
+			case s[i] == '"':
+				quoted = !quoted
+			case s[i] == ',' && !quoted:
+				if !yield(s[start:i]) {
+					return
+				}
+				start = i + 1
+			}
+		}
+		yield(s[start:])
+	}
+}
+
+// flagsOld are the options as mount(2)'s flags.
+func (o options) flagsOld() uintptr {
+	var flags uintptr
+	for _, f := range []struct {
+		attr uint64
+		ms   uintptr
+	}{
+		{unix.MOUNT_ATTR_RDONLY, unix.MS_RDONLY},
+		{unix.MOUNT_ATTR_NOSUID, unix.MS_NOSUID},
+		{unix.MOUNT_ATTR_NODEV, unix.MS_NODEV},
+		{unix.MOUNT_ATTR_NOEXEC, unix.MS_NOEXEC},
+		{unix.MOUNT_ATTR_NOATIME, unix.MS_NOATIME},
+		{unix.MOUNT_ATTR_STRICTATIME, unix.MS_STRICTATIME},
+		{unix.MOUNT_ATTR_NODIRATIME, unix.MS_NODIRATIME},
+		{unix.MOUNT_ATTR_NOSYMFOLLOW, unix.MS_NOSYMFOLLOW},
+	} {
+		if o.set&f.attr != 0 {
+			flags |= f.ms
+		}
+	}
+	for _, word := range o.super {
+		flags |= superFlags[word]
+	}
+	return flags
+}

@@ -1,0 +1,194 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// beneath is the rule for every lookup that starts at a descriptor.
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// place is a path taken apart for work on descriptors: its directory, open, and
+// its last element, which need not exist. The directory keeps nothing that is
+// mounted at the path itself busy.
+type place struct {
+	dir  int
+	name string
+}
+
+// place resolves all of path but its last element.
+func (k *Kernel) place(path string) (place, error) {
+	clean, err := cleanPath(path)
+	if err != nil {
+		return place{}, err
+	}
+	if clean == "/" {
+		return place{}, fmt.Errorf("%q: the root directory is no place for a mount: %w", path, unix.EINVAL)
+	}
+	if slices.Contains(k.roots, clean) {
+		if clean, err = filepath.EvalSymlinks(clean); err != nil {
+			return place{}, err
+		}
+	}
+	root := k.rootOf(clean)
+	if root == "" {
+		dir, err := k.openPath(filepath.Dir(clean))
+		return place{dir, filepath.Base(clean)}, err
+	}
+	top, err := ignoreEINTR(func() (int, error) {
+		return unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return place{}, os.NewSyscallError("open", err)
+	}
+	rel := strings.TrimPrefix(strings.TrimPrefix(clean, root), "/")
+	if filepath.Dir(rel) == "." {
+		return place{top, rel}, nil
+	}
+	defer unix.Close(top)
+	dir, err := k.openAt(top, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, beneath)
+	return place{dir, filepath.Base(rel)}, err
+}
+
+// rootOf returns the longest root that path lies below, or "" where none is.
+func (k *Kernel) rootOf(path string) string {
+	best := ""
+	for _, root := range k.roots {
+		if path != root && within(path, root) && len(root) > len(best) {
+			best = root
+		}
+	}
+	return best
+}
+
+func cleanPath(path string) (string, error) {
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("%q is not an absolute path: %w", path, unix.EINVAL)
+	}
+	return filepath.Clean(path), nil
+}
+
+// within reports whether a clean path is dir or lies below it.
+func within(path, dir string) bool {
+	if dir == "/" {
+		return true
+	}
+	return strings.HasPrefix(path, dir) && (len(path) == len(dir) || path[len(dir)] == '/')
+}
+
+func (p place) close() { unix.Close(p.dir) }
+
+// open returns a descriptor of what is at the place, for identity only
+// (O_PATH): of the topmost mount, of a symbolic link itself.
+func (k *Kernel) open(p place) (int, error) {
+	return k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
+}
+
+// proc is a path by which calls that take none but paths reach the place.
+func (p place) proc() string { return procFD(p.dir) + "/" + p.name }
+
+// canonical is the place's path as the mount table shows it.
+func (p place) canonical() (string, error) {
+	dir, err := os.Readlink(procFD(p.dir))
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, p.name), nil
+}
+
+func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// openPath opens a clean absolute path for identity, following no link in it.
+func (k *Kernel) openPath(path string) (int, error) {
+	if k.has(OpenAt2) {
+		return k.openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+	}
+	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil || path == "/" {
+		return top, err
+	}
+	defer unix.Close(top)
+	return k.openAt(top, path[1:], unix.O_PATH|unix.O_NOFOLLOW, beneath)
+}
+
+// openAt opens path, relative to dir, under the rule resolve.
+func (k *Kernel) openAt(dir int, path string, flags int, resolve uint64) (int, error) {
+	flags |= unix.O_CLOEXEC
+	if !k.has(OpenAt2) {
+		fd, err := openWalk(dir, path, flags)
+		return fd, os.NewSyscallError("openat", err)
+	}
+	how := unix.OpenHow{Flags: uint64(flags), Resolve: resolve}
+	fd, err := ignoreEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
+	return fd, os.NewSyscallError("openat2", err)
+}
+
+// openWalk does what openat2 does beneath a directory, element by element. A
+// link in the middle is ENOTDIR from the kernel; here it is ELOOP, as openat2 has it.
+func openWalk(dir int, path string, flags int) (int, error) {
+	elems := strings.Split(path, "/")
+	cur := dir
+	for i, elem := range elems {
+		if elem == ".." {
+			return -1, unix.EXDEV
+		}
+		f := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+		if i == len(elems)-1 {
+			f = flags
+		}
+		next, err := ignoreEINTR(func() (int, error) { return unix.Openat(cur, elem, f|unix.O_NOFOLLOW, 0) })
+		if errors.Is(err, unix.ENOTDIR) && isLink(cur, elem) {
+			err = unix.ELOOP
+		}
+		if cur != dir {
+			unix.Close(cur)
+		}
+		if err != nil {
+			return -1, err
+		}
+		cur = next
+	}
+	return cur, nil
+}
+
+func isLink(dir int, name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+}
+
+// openTarget opens what a mount is to cover, or a mount to be changed. A
+// symbolic link is neither.
+func (k *Kernel) openTarget(p place) (int, error) {
+	fd, err := k.open(p)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		unix.Close(fd)
+		return -1, fmt.Errorf("is a symbolic link: %w", unix.ELOOP)
+	}
+	return fd, nil
+}
+
+func ignoreEINTR[T any](f func() (T, error)) (T, error) {
+	for {
+		v, err := f()
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return v, err
+		}
+	}
+}
+
+// missing reports whether err says that there is nothing at the path.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}

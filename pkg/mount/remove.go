@@ -1,0 +1,187 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrMounted says that a tree was not removed, or not wholly, because something
+// is mounted in it.
+var ErrMounted = errors.New("something is mounted there")
+
+// Limits of one removal.
+const (
+	// maxDepth is how many directories of the tree are open at once. A pod may
+	// leave a tree as deep as its file system allows; what lies deeper is moved up.
+	maxDepth = 64
+	// maxRounds is how often one directory is read again because it was not
+	// empty after all its entries were removed: somebody is filling it.
+	maxRounds = 100
+)
+
+// RemoveTree removes dir/name and all that is below it (rule 4). name is one
+// element. Nothing is removed where anything is mounted in the tree; should
+// something be mounted there meanwhile, what it holds is left alone. Either is
+// [ErrMounted]. A link is removed, never followed, whoever renames what during
+// the walk: each directory is opened from the one above it and entries are
+// removed by descriptor and name. That nothing is there is no error.
+func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
+	path := filepath.Join(dir, name)
+	if name == "/" || filepath.Base(path) != name {
+		return fmt.Errorf("remove %q in %s: not one name: %w", name, dir, unix.EINVAL)
+	}
+	if err := k.removeTree(ctx, path); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
+
+func (k *Kernel) removeTree(ctx context.Context, path string) error {
+	p, err := k.place(path)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	mounts, err := k.List(ctx, path)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("%s: %w", mounts[0].Path, ErrMounted)
+	}
+	dir, err := k.openAt(p.dir, ".", unix.O_PATH|unix.O_DIRECTORY, beneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	r := remover{k: k, top: -1}
+	return r.remove(ctx, dir, p.name, 0)
+}
+
+// remover is one removal under way.
+type remover struct {
+	k      *Kernel
+	top    int // the tree's root once it is open
+	lifted int // how many directories were moved up to it
+}
+
+// remove removes name in the directory dir, with all that is below it.
+func (r *remover) remove(ctx context.Context, dir int, name string, depth int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	err := unix.Unlinkat(dir, name, 0)
+	switch err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.EISDIR:
+	default:
+		return removeError("unlinkat", name, err)
+	}
+	if depth >= maxDepth {
+		return r.lift(dir, name)
+	}
+	return r.removeDir(ctx, dir, name, depth)
+}
+
+func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int) error {
+	for range maxRounds {
+		err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+		switch err {
+		case nil, unix.ENOENT:
+			return nil
+		case unix.ENOTEMPTY, unix.EEXIST:
+		case unix.ENOTDIR: // exchanged for something else since
+			return r.remove(ctx, dir, name, depth)
+		default:
+			return removeError("rmdir", name, err)
+		}
+		if err := r.removeEntries(ctx, dir, name, depth); err != nil {
+			return err
+		}
+	}
+	return removeError("rmdir", name, unix.ENOTEMPTY)
+}
+
+// removeEntries removes, once, all that is in the directory name of dir.
+func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth int) error {
+	fd, err := r.k.openSameMount(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return removeError("open", name, err)
+	}
+	d := os.NewFile(uintptr(fd), name)
+	defer d.Close()
+	if depth == 0 {
+		r.top = fd
+	}
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return removeError("read", name, err)
+	}
+	var first error
+	for _, n := range names {
+		if err := r.remove(ctx, fd, n, depth+1); err != nil && first == nil {
+			first = fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return first
+}
+
+// lift moves a directory that is too deep up to the tree's root, which is read
+// again as it is not empty then.
+func (r *remover) lift(dir int, name string) error {
+	for {
+		r.lifted++
+		to := ".lifted-" + strconv.Itoa(r.lifted)
+		err := unix.Renameat2(dir, name, r.top, to, unix.RENAME_NOREPLACE)
+		if err != unix.EEXIST {
+			return removeError("rename", name, err)
+		}
+	}
+}
+
+// openSameMount opens the directory name of dir, unless it is a link or the
+// root of another mount (EXDEV).
+func (k *Kernel) openSameMount(dir int, name string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
+	fd, err := k.openAt(dir, name, flags, beneath|unix.RESOLVE_NO_XDEV)
+	if err != nil || k.has(OpenAt2) {
+		return fd, err
+	}
+	above, err := k.identify(dir)
+	if err == nil {
+		var here identity
+		if here, err = k.identify(fd); err == nil && here.mountID == above.mountID {
+			return fd, nil
+		}
+	}
+	unix.Close(fd)
+	if err == nil {
+		err = unix.EXDEV
+	}
+	return -1, err
+}
+
+// removeError names the entry and tells a mount from other obstacles: removing
+// a mount point is EBUSY, opening across one EXDEV.
+func removeError(call, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
+		return fmt.Errorf("%s: %s: %w: %w", name, call, ErrMounted, err)
+	}
+	return fmt.Errorf("%s: %s: %w", name, call, err)
+}

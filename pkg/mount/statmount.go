@@ -1,0 +1,136 @@
+package mount
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What statmount(2) is asked for, and what it says it answered (uapi linux/mount.h).
+const (
+	statmountSuper  = 0x1
+	statmountBasic  = 0x2 // ids, attributes, propagation
+	statmountRoot   = 0x8
+	statmountPoint  = 0x10
+	statmountFSType = 0x20
+	statmountSource = 0x200 // Linux 6.13
+
+	statmountAll = statmountSuper | statmountBasic | statmountRoot | statmountPoint | statmountFSType | statmountSource
+)
+
+// listmountRoot stands for the root mount of the caller's namespace.
+const listmountRoot = ^uint64(0)
+
+// mntIDReq is struct mnt_id_req, first version.
+type mntIDReq struct {
+	size  uint32
+	_     uint32
+	mntID uint64
+	param uint64
+}
+
+// statmountHeader is struct statmount without its strings; the fields named
+// after strings are offsets into what follows it.
+type statmountHeader struct {
+	Size         uint32
+	_            uint32
+	Mask         uint64
+	SBDevMajor   uint32
+	SBDevMinor   uint32
+	SBMagic      uint64
+	SBFlags      uint32
+	FSType       uint32
+	MntID        uint64
+	MntParentID  uint64
+	MntIDOld     uint32
+	MntParentOld uint32
+	MntAttr      uint64
+	Propagation  uint64
+	PeerGroup    uint64
+	Master       uint64
+	PropFrom     uint64
+	MntRoot      uint32
+	MntPoint     uint32
+	MntNSID      uint64
+	FSSubtype    uint32
+	SBSource     uint32
+	_            [48]uint64
+}
+
+const statmountHeaderSize = 512
+
+// statMount returns the mount of a unique id.
+func statMount(id, mask uint64) (Entry, error) {
+	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: id, param: mask}
+	var small [statmountHeaderSize + 512]byte
+	buf := small[:]
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_STATMOUNT, uintptr(unsafe.Pointer(&req)),
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0, 0)
+		switch {
+		case errno == unix.EOVERFLOW && len(buf) < 1<<20:
+			buf = make([]byte, 4*len(buf))
+		case errno == unix.EINTR:
+		case errno != 0:
+			return Entry{}, errno
+		default:
+			return decodeStatmount(buf)
+		}
+	}
+}
+
+func decodeStatmount(buf []byte) (Entry, error) {
+	var h statmountHeader
+	if _, err := binary.Decode(buf, binary.NativeEndian, &h); err != nil {
+		return Entry{}, err
+	}
+	str := func(bit uint64, off uint32) string {
+		at := statmountHeaderSize + int(off)
+		if h.Mask&bit == 0 || at > len(buf) {
+			return ""
+		}
+		s := buf[at:]
+		if end := bytes.IndexByte(s, 0); end >= 0 {
+			s = s[:end]
+		}
+		return string(s)
+	}
+	return Entry{
+		ID:       h.MntID,
+		ParentID: h.MntParentID,
+		Path:     str(statmountPoint, h.MntPoint),
+		Root:     str(statmountRoot, h.MntRoot),
+		FSType:   str(statmountFSType, h.FSType),
+		Source:   str(statmountSource, h.SBSource),
+		Dev:      device(h.SBDevMajor, h.SBDevMinor),
+		ReadOnly: h.SBFlags&unix.MS_RDONLY != 0 || h.MntAttr&unix.MOUNT_ATTR_RDONLY != 0,
+		Shared:   h.Propagation&unix.MS_SHARED != 0,
+	}, nil
+}
+
+// listMounts returns the unique ids of all mounts below the root of the
+// namespace, parents before children.
+func listMounts() ([]uint64, error) {
+	var ids []uint64
+	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: listmountRoot}
+	page := make([]uint64, 1024)
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_LISTMOUNT, uintptr(unsafe.Pointer(&req)),
+			uintptr(unsafe.Pointer(&page[0])), uintptr(len(page)), 0, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return nil, errno
+		}
+		ids = append(ids, page[:n]...)
+		if int(n) < len(page) {
+			return ids, nil
+		}
+		req.param = page[n-1]
+	}
+}
+
+func device(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }

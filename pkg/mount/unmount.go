@@ -1,0 +1,71 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLayers bounds how many mounts stacked at one path are removed in one call.
+const maxLayers = 4096
+
+// Unmount removes every mount stacked at target. That nothing is mounted there,
+// or nothing exists, is no error. A symbolic link is not followed. Where a mount
+// is in use the error is a [BusyError].
+//
+// The kernel may wait for the storage; when ctx ends first, Unmount returns and
+// the call is left behind, one per target at most. The mount may then still go.
+func (k *Kernel) Unmount(ctx context.Context, target string) error {
+	return k.unmountAll(ctx, target, 0)
+}
+
+// Detach takes every mount stacked at target, with what is mounted below it, out
+// of the directory tree at once; the kernel ends each when its last user is gone
+// (MNT_DETACH). Until then its storage is in use, and nobody can tell.
+func (k *Kernel) Detach(target string) error {
+	return k.unmountAll(context.Background(), target, unix.MNT_DETACH)
+}
+
+func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error {
+	_, err := inLane(ctx, k.lanes, "unmount "+target, func() (struct{}, error) {
+		return struct{}{}, k.unmountLayers(target, flags)
+	})
+	if errors.Is(err, unix.EBUSY) {
+		err = k.explainBusy(ctx, target, err)
+	}
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", target, err)
+	}
+	return nil
+}
+
+func (k *Kernel) unmountLayers(target string, flags int) error {
+	p, err := k.place(target)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	for range maxLayers {
+		err := unix.Unmount(p.proc(), unix.UMOUNT_NOFOLLOW|flags)
+		switch {
+		case err == nil || err == unix.EINTR:
+		case missing(err):
+			return nil
+		case err == unix.EINVAL: // not a mount, or one that may not be removed
+			info, lookErr := k.lookAt(p)
+			if lookErr == nil && !info.Mounted {
+				return nil
+			}
+			return errors.Join(os.NewSyscallError("umount2", err), lookErr)
+		default:
+			return os.NewSyscallError("umount2", err)
+		}
+	}
+	return fmt.Errorf("more than %d mounts are stacked there", maxLayers)
+}

@@ -1,0 +1,62 @@
+package mount
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Watch returns a channel that has a value after the mount table changed: a
+// mount came, went or got other options. Changes that come before the value is
+// taken are one value. The channel is closed when ctx ends, or should the
+// kernel no longer tell.
+//
+// It is poll(2) of /proc/self/mountinfo, which every kernel has and which also
+// tells of remounts; fanotify's mount events do not.
+func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
+	table, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("watch the mount table: %w", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		table.Close()
+		return nil, fmt.Errorf("watch the mount table: %w", os.NewSyscallError("eventfd", err))
+	}
+	changes := make(chan struct{}, 1) // the one value
+	go func() {
+		defer table.Close()
+		defer close(changes)
+		stop := context.AfterFunc(ctx, func() {
+			one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1}
+			unix.Write(wake, one[:])
+		})
+		defer func() {
+			if stop() {
+				unix.Close(wake)
+			}
+		}()
+		pollTable(int(table.Fd()), wake, changes)
+	}()
+	return changes, nil
+}
+
+// pollTable sends on changes at each change of table, until wake can be read.
+func pollTable(table, wake int, changes chan<- struct{}) {
+	fds := []unix.PollFd{{Fd: int32(table), Events: unix.POLLPRI}, {Fd: int32(wake), Events: unix.POLLIN}}
+	for {
+		_, err := unix.Poll(fds, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || fds[1].Revents != 0 {
+			return
+		}
+		select {
+		case changes <- struct{}{}:
+		default:
+		}
+	}
+}
