@@ -1,0 +1,213 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDepth bounds the descriptors that one walk holds; a tree that is deeper
+	// was made to be in the way.
+	maxDepth = 512
+	// maxErrors is how many failures a walk reports by name; it counts the rest.
+	maxErrors = 8
+	// namesPerRead bounds the memory that one directory takes.
+	namesPerRead = 1024
+)
+
+const (
+	writeBits = 0o660
+	readBits  = 0o440
+	// dirBits let the group enter a directory and hand the group down.
+	dirBits = 0o110 | unix.S_ISGID
+	allBits = 0o7777
+)
+
+// Options say what the tree shall have. GID is the group's id.
+type Options struct {
+	GID int64
+	// ReadOnly: the group gets to read (0440), not to write (0660).
+	ReadOnly bool
+	// OnRootMismatch skips the walk where the root has group and bits already
+	// (fsGroupChangePolicy OnRootMismatch).
+	OnRootMismatch bool
+	// SkipLinked leaves regular files with several names alone. To be set where
+	// the tree shares its file system with files that are not the pod's, since
+	// a link to one of those would give that file away.
+	SkipLinked bool
+}
+
+// Mode returns the permission bits, setuid, setgid and sticky included, that a
+// file with the given ones has after the walk.
+func (o Options) Mode(mode uint32, dir bool) uint32 {
+	bits := uint32(writeBits)
+	if o.ReadOnly {
+		bits = readBits
+	}
+	if dir {
+		bits |= dirBits
+	}
+	return mode&allBits | bits
+}
+
+// Matches reports whether the directory dir itself has the group and at least
+// the bits that o asks for.
+func (o Options) Matches(dir *os.File) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return false, &os.PathError{Op: "stat", Path: dir.Name(), Err: err}
+	}
+	return o.matches(&st), nil
+}
+
+func (o Options) matches(st *unix.Stat_t) bool {
+	have := st.Mode & allBits
+	return int64(st.Gid) == o.GID && have == o.Mode(have, st.Mode&unix.S_IFMT == unix.S_IFDIR)
+}
+
+// Apply gives dir and all below it to the group. It goes on after a failure,
+// and returns the first few failures with the count of all, or the cause of
+// ctx. Calling it again is safe; it changes only what is not right yet.
+func Apply(ctx context.Context, dir *os.File, o Options) error {
+	if o.GID < 0 || o.GID >= 1<<32-1 {
+		return fmt.Errorf("set group of %s: %d is not a group id", dir.Name(), o.GID)
+	}
+	if o.OnRootMismatch {
+		if ok, err := o.Matches(dir); err != nil || ok {
+			return err
+		}
+	}
+	w := walk{o: o}
+	if err := w.dir(ctx, dir, ".", 0); err != nil {
+		return fmt.Errorf("set group of %s: %w", dir.Name(), err)
+	}
+	if w.failed > 0 {
+		return fmt.Errorf("set group of %s: %d files failed: %w", dir.Name(), w.failed, errors.Join(w.errs...))
+	}
+	return nil
+}
+
+// walk is the state of one Apply.
+type walk struct {
+	o      Options
+	errs   []error
+	failed int
+}
+
+func (w *walk) fail(name, op string, err error) {
+	if w.failed++; len(w.errs) < maxErrors {
+		w.errs = append(w.errs, &os.PathError{Op: op, Path: name, Err: err})
+	}
+}
+
+// dir changes what is in f, then f. name is for messages. Only an error that
+// ends the whole walk is returned.
+func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) error {
+	if depth > maxDepth {
+		w.fail(name, "enter", unix.ELOOP)
+		return nil
+	}
+	for {
+		names, err := f.Readdirnames(namesPerRead)
+		for _, n := range names {
+			if err := w.entry(ctx, f, path.Join(name, n), depth); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			w.fail(name, "read", err)
+			break
+		}
+	}
+	w.change(int(f.Fd()), name)
+	return nil
+}
+
+func (w *walk) entry(ctx context.Context, parent *os.File, name string, depth int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	fd, err := openEntry(int(parent.Fd()), path.Base(name), unix.O_PATH)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
+		return nil // gone meanwhile, or another mount's
+	}
+	if err != nil {
+		w.fail(name, "open", err)
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		w.fail(name, "stat", err)
+		return nil
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		w.change(fd, name)
+		return nil
+	}
+	// "." of the descriptor is the directory that was looked at, whatever its
+	// name means by now.
+	in, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		w.fail(name, "open", err)
+		return nil
+	}
+	sub := os.NewFile(uintptr(in), name)
+	defer sub.Close()
+	return w.dir(ctx, sub, name, depth+1)
+}
+
+// openEntry opens what parent has under name, be it a symbolic link, and fails
+// with EXDEV where something is mounted there.
+func openEntry(parent int, name string, flags uint64) (int, error) {
+	return unix.Openat2(parent, name, &unix.OpenHow{
+		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// change sets group and mode of the file behind fd, which may be an O_PATH one.
+func (w *walk) change(fd int, name string) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		w.fail(name, "stat", err)
+		return
+	}
+	kind := st.Mode & unix.S_IFMT
+	if w.o.SkipLinked && kind == unix.S_IFREG && st.Nlink > 1 {
+		return
+	}
+	if int64(st.Gid) != w.o.GID {
+		if err := unix.Fchownat(fd, "", -1, int(w.o.GID), unix.AT_EMPTY_PATH); err != nil {
+			w.fail(name, "chown", err)
+			return
+		}
+	}
+	if kind == unix.S_IFLNK || w.o.matches(&st) {
+		return
+	}
+	// After chown, which clears the set-id bits.
+	if err := chmod(fd, w.o.Mode(st.Mode, kind == unix.S_IFDIR)); err != nil {
+		w.fail(name, "chmod", err)
+	}
+}
+
+// chmod changes the file behind fd. fchmod refuses an O_PATH descriptor, and
+// fchmodat2 is there only since Linux 6.6; before that the descriptor's name in
+// /proc leads to the same file.
+func chmod(fd int, mode uint32) error {
+	err := unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode)
+	}
+	return err
+}

@@ -1,0 +1,38 @@
+package payload
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// link makes the names that a reader finds in the volume be exactly those of
+// the files, but for what is not ours there.
+func (s *set) link(ctx context.Context) error {
+	tops := s.files.tops()
+	for top := range tops {
+		if readlink(s.fd, top) == linkTo(top) {
+			continue
+		}
+		if err := s.place(ctx, linkTo(top), top, linkTmp); err != nil {
+			return err
+		}
+	}
+	names, err := list(s.fd)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if tops[name] || strings.HasPrefix(name, reserved) || readlink(s.fd, name) != linkTo(name) {
+			continue
+		}
+		if err := unix.Unlinkat(s.fd, name, 0); err != nil {
+			return &os.PathError{Op: "unlink", Path: name, Err: err}
+		}
+	}
+	return nil
+}
+
+func linkTo(top string) string { return current + "/" + top }
