@@ -1,0 +1,210 @@
+package csiclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// How long a call may take. CSI leaves it to the caller ("Timeouts").
+const (
+	// defaultTimeout is the kubelet's for every CSI call, so what vendors test with.
+	defaultTimeout = 2 * time.Minute
+	// defaultInfoTimeout bounds all calls together by which a driver is asked
+	// what it is. They do no work; but a driver may ask a cloud for its node id.
+	defaultInfoTimeout = 30 * time.Second
+	// defaultStatsTimeout: a statfs on storage that answers takes milliseconds,
+	// and numbers later than this help nobody.
+	defaultStatsTimeout = 10 * time.Second
+
+	// redialMin and redialMax pace attempts to reach a socket nobody listens on.
+	// gRPC's own maximum of two minutes would make a driver's return wait.
+	redialMin = 50 * time.Millisecond
+	redialMax = time.Second
+	// connectTimeout is for a connect(2) on a local socket whose backlog is full.
+	connectTimeout = 10 * time.Second
+	// askAgainMin and askAgainMax pace questions to a driver that came back and
+	// cannot say yet what it is.
+	askAgainMin = 200 * time.Millisecond
+	askAgainMax = 10 * time.Second
+)
+
+// Deadlines bounds each call. A zero field stands for its default.
+type Deadlines struct {
+	// Stage, Publish, Unpublish, Unstage and Expand default to 2 minutes.
+	Stage, Publish, Unpublish, Unstage, Expand time.Duration
+	// Stats defaults to 10 seconds.
+	Stats time.Duration
+	// Info is for all that is asked of a driver once a connection; 30 seconds.
+	Info time.Duration
+}
+
+func (d Deadlines) withDefaults() Deadlines {
+	for _, t := range []*time.Duration{&d.Stage, &d.Publish, &d.Unpublish, &d.Unstage, &d.Expand} {
+		*t = cmpOr(*t, defaultTimeout)
+	}
+	d.Stats = cmpOr(d.Stats, defaultStatsTimeout)
+	d.Info = cmpOr(d.Info, defaultInfoTimeout)
+	return d
+}
+
+func cmpOr(t, otherwise time.Duration) time.Duration {
+	if t > 0 {
+		return t
+	}
+	return otherwise
+}
+
+// SecretReader reads secrets when a call needs them. They are never kept.
+type SecretReader interface {
+	Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error)
+}
+
+// Config says which driver to speak to, and how.
+type Config struct {
+	// Name is the registered name; the driver must call itself the same.
+	Name state.DriverName
+	// Endpoint is the driver's socket: an absolute path or unix:///path.
+	Endpoint string
+	// Root is the node's root directory. Directories are made and removed
+	// beneath it and nowhere else.
+	Root string
+	// Secrets may be nil if no volume refers to one.
+	Secrets SecretReader
+	// Deadlines' zero value stands for the defaults.
+	Deadlines Deadlines
+	// Metrics may be nil.
+	Metrics *Metrics
+	// Logger may be nil for no log.
+	Logger *slog.Logger
+	// OnChange is told when the driver's process went away (err says why) and
+	// when it is back and was asked anew what it can do (err is nil). Calls are
+	// made one after another, none after Close returned, and none for the
+	// connection that Dial made. It must not call Close. It may be nil.
+	OnChange func(i Info, err error)
+}
+
+// Driver is one CSI driver, by one long-lived connection to it.
+type Driver struct {
+	name      state.DriverName
+	endpoint  string
+	conn      *grpc.ClientConn
+	identity  csi.IdentityClient
+	node      csi.NodeClient
+	sock      *socket
+	dirs      *dirs
+	secrets   SecretReader
+	deadlines Deadlines
+	metrics   *Metrics
+	log       *slog.Logger
+	onChange  func(Info, error)
+
+	info   atomic.Pointer[Info]
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// Dial connects to a driver and asks it who it is and what it can do. It does
+// not wait for a socket that nobody listens on. The error wraps ErrName,
+// ErrNotReady, or a [state.CallError].
+func Dial(ctx context.Context, c Config) (*Driver, error) {
+	path, err := endpointPath(c.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("driver %s: %w", c.Name, err)
+	}
+	root, err := os.OpenRoot(c.Root)
+	if err != nil {
+		return nil, fmt.Errorf("driver %s: open root directory: %w", c.Name, err)
+	}
+	d := &Driver{
+		name:      c.Name,
+		endpoint:  path,
+		sock:      &socket{path: path},
+		dirs:      &dirs{root: root, base: root.Name()},
+		secrets:   c.Secrets,
+		deadlines: c.Deadlines.withDefaults(),
+		metrics:   c.Metrics,
+		log:       c.Logger,
+		onChange:  c.OnChange,
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.log = d.log.With("driver", string(c.Name))
+	if d.onChange == nil {
+		d.onChange = func(Info, error) {}
+	}
+	if err := d.connect(); err != nil {
+		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), root.Close())
+	}
+	info, err := d.readInfo(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), d.conn.Close(), root.Close())
+	}
+	d.info.Store(&info)
+	// Where the connection broke while Dial asked, watch asks again.
+	d.sock.setKnown(1)
+	// The life of the driver is not the call's: it ends with Close.
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.cancel = cancel
+	d.done.Go(func() { d.watch(life) })
+	d.done.Go(func() { d.watchSocket(life) })
+	return d, nil
+}
+
+// connect makes the client. The target's scheme makes the authority
+// "localhost", which servers check. There is no keepalive, for servers by
+// default punish it, and the end of a local socket shows at once; no idle
+// timeout, so the connection tells whether the driver lives; and no retries by
+// gRPC, for each failure is the caller's to see.
+func (d *Driver) connect() (err error) {
+	d.conn, err = grpc.NewClient("unix://"+d.endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(d.sock.dial),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: redialMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMax},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithPerRPCCredentials(gate{d}),
+		grpc.WithStatsHandler(answers{}),
+		grpc.WithUnaryInterceptor(d.observe),
+	)
+	if err != nil {
+		return err
+	}
+	d.identity = csi.NewIdentityClient(d.conn)
+	d.node = csi.NewNodeClient(d.conn)
+	return nil
+}
+
+// Info returns what the driver said of itself when the present or the last
+// connection began. Its map and slice must not be changed.
+func (d *Driver) Info() Info { return *d.info.Load() }
+
+// Conn is the connection, for the services that this package does not speak.
+// Calls over it are bounded, logged and measured as its own are.
+func (d *Driver) Conn() grpc.ClientConnInterface { return d.conn }
+
+// Close ends the connection and waits for OnChange to return if it runs.
+// Calls in flight fail.
+func (d *Driver) Close() error {
+	d.cancel()
+	err := d.conn.Close()
+	d.done.Wait()
+	return errors.Join(err, d.dirs.root.Close())
+}

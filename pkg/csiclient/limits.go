@@ -1,0 +1,115 @@
+package csiclient
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// The size limits of CSI 1.13, "Size Limits", in bytes.
+const (
+	maxString = 128
+	maxNodeID = 256
+	maxMap    = 4 << 10 // all keys and values of one map together
+	maxFlags  = 4 << 10 // all mount_flags together
+)
+
+// pathFields may hold any path that the operating system takes.
+var pathFields = map[protoreflect.Name]bool{
+	"staging_target_path": true,
+	"target_path":         true,
+	"volume_path":         true,
+	"volume_publish_path": true,
+}
+
+// limitError is a request that CSI forbids to send. It never holds a value of
+// the request.
+type limitError struct{ field, problem string }
+
+func (e *limitError) Error() string { return e.field + ": " + e.problem }
+
+// checkLimits reports the first field of a request that CSI's limits forbid.
+// protobuf itself demands that strings are UTF-8 (CSI 1.13, "Secrets Requirements").
+func checkLimits(m proto.Message) error { return checkMessage(m.ProtoReflect(), "") }
+
+func checkMessage(m protoreflect.Message, in string) (err error) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		path := in + string(f.Name())
+		switch {
+		case f.IsMap():
+			err = checkMap(f, v.Map(), path)
+		case f.IsList():
+			err = checkList(f, v.List(), path)
+		case f.Message() != nil:
+			err = checkMessage(v.Message(), path+".")
+		case f.Kind() == protoreflect.StringKind:
+			err = checkString(f, v.String(), path)
+		}
+		return err == nil
+	})
+	return err
+}
+
+func checkString(f protoreflect.FieldDescriptor, s, path string) error {
+	limit := maxString
+	switch {
+	case pathFields[f.Name()]:
+		limit = len(s)
+	case f.Name() == "node_id":
+		limit = maxNodeID
+	}
+	if len(s) > limit {
+		return &limitError{path, fmt.Sprintf("%d bytes, CSI allows %d", len(s), limit)}
+	}
+	if !utf8.ValidString(s) {
+		return &limitError{path, "not valid UTF-8"}
+	}
+	return nil
+}
+
+func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map, path string) error {
+	if f.MapValue().Kind() != protoreflect.StringKind {
+		return nil
+	}
+	var size int
+	var err error
+	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		size += len(k.String()) + len(v.String())
+		if !utf8.ValidString(k.String()) || !utf8.ValidString(v.String()) {
+			err = &limitError{path, fmt.Sprintf("the value of key %q is not valid UTF-8", k.String())}
+		}
+		return err == nil
+	})
+	if err == nil && size > maxMap {
+		err = &limitError{path, fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxMap)}
+	}
+	return err
+}
+
+func checkList(f protoreflect.FieldDescriptor, l protoreflect.List, path string) error {
+	var size int
+	for i := range l.Len() {
+		item := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case f.Message() != nil:
+			if err := checkMessage(l.Get(i).Message(), item+"."); err != nil {
+				return err
+			}
+		case f.Kind() == protoreflect.StringKind && f.Name() == "mount_flags":
+			size += len(l.Get(i).String())
+			if !utf8.ValidString(l.Get(i).String()) {
+				return &limitError{item, "not valid UTF-8"}
+			}
+		case f.Kind() == protoreflect.StringKind:
+			if err := checkString(f, l.Get(i).String(), item); err != nil {
+				return err
+			}
+		}
+	}
+	if size > maxFlags {
+		return &limitError{path, fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxFlags)}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package csiclient
+
+import (
+	"context"
+	"log/slog"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Metrics measures the calls of all drivers. One serves a process.
+type Metrics struct{ seconds *prometheus.HistogramVec }
+
+// NewMetrics registers csi_operations_seconds{driver_name, method_name,
+// grpc_status_code} with r: names and labels of the kubelet's, but buckets from
+// 100 µs, which is what a call over a socket takes. It fails if r has the name already.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "csi_operations_seconds",
+		Help:    "Duration of CSI calls, in seconds, with their gRPC status.",
+		Buckets: []float64{1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 120},
+	}, []string{"driver_name", "method_name", "grpc_status_code"})
+	if err := r.Register(seconds); err != nil {
+		return nil, err
+	}
+	return &Metrics{seconds: seconds}, nil
+}
+
+// observe wraps every unary call of the connection, those of Conn too: limits
+// before, then one log line and one measurement, and errors without secrets.
+func (d *Driver) observe(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	msg, ok := req.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%s: request is a %T, not a message", method, req)
+	}
+	if err := checkLimits(msg); err != nil {
+		return err
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+		defer cancel()
+	}
+	var seen atomic.Bool
+	start := time.Now()
+	err := invoke(context.WithValue(ctx, answerKey{}, &seen), method, req, reply, cc, opts...)
+	took := time.Since(start)
+	if s, bad := status.FromError(err); err != nil && bad {
+		err = &rpcError{s: status.New(s.Code(), cleanMessage(s.Message(), msg)), answered: seen.Load()}
+	}
+	if d.metrics != nil {
+		d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String()).Observe(took.Seconds())
+	}
+	d.logCall(ctx, path.Base(method), msg, took, err)
+	return err
+}
+
+func (d *Driver) logCall(ctx context.Context, call string, req proto.Message, took time.Duration, err error) {
+	level := slog.LevelInfo
+	if readsOnly(call) {
+		level = slog.LevelDebug
+	}
+	if !d.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("call", call),
+		slog.String("code", status.Code(err).String()),
+		slog.Duration("took", took),
+		slog.Any("request", sanitized{req}),
+	}
+	if r, ok := req.(interface{ GetVolumeId() string }); ok {
+		attrs = append(attrs, slog.String("volume", string(state.SharedID(d.name, r.GetVolumeId()))))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	d.log.LogAttrs(ctx, level, "csi call ended", attrs...)
+}
+
+// readsOnly reports whether a call changes nothing.
+func readsOnly(call string) bool {
+	for _, verb := range []string{"Get", "List", "NodeGet", "ControllerGet", "Probe", "Validate"} {
+		if strings.HasPrefix(call, verb) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerKey is the context key of the *atomic.Bool that answers sets.
+type answerKey struct{}
+
+// answers notes which calls the driver answered: gRPC itself does not say
+// whether a status came from the server or was made up on the way.
+type answers struct{}
+
+func (answers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (answers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (answers) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (answers) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.InTrailer); !ok {
+		return
+	}
+	if seen, ok := ctx.Value(answerKey{}).(*atomic.Bool); ok {
+		seen.Store(true)
+	}
+}

@@ -1,0 +1,189 @@
+package csiclient
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The functions of this file are pure: from a record, the driver's abilities
+// and secrets to a request. Nothing is defaulted, trimmed or translated: an
+// empty fs_type stays empty, flags keep their order, contexts pass unchanged
+// (drivers refuse or need exactly what the volume's owner wrote).
+
+func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeStageVolumeRequest, error) {
+	capability, err := volumeCapability(i, v.Spec, stageGroup(i, v))
+	if err != nil {
+		return nil, err
+	}
+	if err := required("volume handle", v.Spec.Handle, "staging path", v.Spec.StagePath); err != nil {
+		return nil, err
+	}
+	return &csi.NodeStageVolumeRequest{
+		VolumeId:          v.Spec.Handle,
+		PublishContext:    publishContext(v),
+		StagingTargetPath: v.Spec.StagePath,
+		VolumeCapability:  capability,
+		Secrets:           secrets,
+		VolumeContext:     v.Spec.Context,
+	}, nil
+}
+
+func publishRequest(i Info, v state.Volume, m state.MountSpec, secrets map[string]string) (*csi.NodePublishVolumeRequest, error) {
+	capability, err := volumeCapability(i, v.Spec, mountGroup(i, m))
+	if err != nil {
+		return nil, err
+	}
+	if err := required("volume handle", v.Spec.Handle, "target path", m.Target); err != nil {
+		return nil, err
+	}
+	if v.Needs.Stage && v.Spec.StagePath == "" {
+		return nil, errors.New("staging path: not set")
+	}
+	return &csi.NodePublishVolumeRequest{
+		VolumeId:          v.Spec.Handle,
+		PublishContext:    publishContext(v),
+		StagingTargetPath: stagingPath(v),
+		TargetPath:        m.Target,
+		VolumeCapability:  capability,
+		Readonly:          m.ReadOnly,
+		Secrets:           secrets,
+		VolumeContext:     merge(v.Spec.Context, m.Context),
+	}, nil
+}
+
+func unpublishRequest(v state.Volume, m state.MountSpec) (*csi.NodeUnpublishVolumeRequest, error) {
+	if err := required("volume handle", v.Spec.Handle, "target path", m.Target); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeRequest{VolumeId: v.Spec.Handle, TargetPath: m.Target}, nil
+}
+
+func unstageRequest(v state.Volume) (*csi.NodeUnstageVolumeRequest, error) {
+	if err := required("volume handle", v.Spec.Handle, "staging path", v.Spec.StagePath); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnstageVolumeRequest{VolumeId: v.Spec.Handle, StagingTargetPath: v.Spec.StagePath}, nil
+}
+
+// expandRequest asks for the volume to have at least bytes. The capability
+// tells the driver a file system from a device (CSI 1.13, NodeExpandVolume);
+// as the kubelet's, it carries no mount group.
+func expandRequest(i Info, v state.Volume, m state.MountSpec, bytes int64) (*csi.NodeExpandVolumeRequest, error) {
+	capability, err := volumeCapability(i, v.Spec, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := required("volume handle", v.Spec.Handle, "volume path", m.Target); err != nil {
+		return nil, err
+	}
+	if bytes < 0 {
+		return nil, fmt.Errorf("size %d bytes: negative", bytes)
+	}
+	return &csi.NodeExpandVolumeRequest{
+		VolumeId:          v.Spec.Handle,
+		VolumePath:        m.Target,
+		CapacityRange:     &csi.CapacityRange{RequiredBytes: bytes},
+		StagingTargetPath: stagingPath(v),
+		VolumeCapability:  capability,
+	}, nil
+}
+
+func statsRequest(v state.Volume, m state.MountSpec) (*csi.NodeGetVolumeStatsRequest, error) {
+	if err := required("volume handle", v.Spec.Handle, "volume path", m.Target); err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetVolumeStatsRequest{
+		VolumeId:          v.Spec.Handle,
+		VolumePath:        m.Target,
+		StagingTargetPath: stagingPath(v),
+	}, nil
+}
+
+func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability, error) {
+	mode, err := accessMode(s.AccessModes, i.SingleNodeMultiWriter)
+	if err != nil {
+		return nil, err
+	}
+	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}}
+	switch s.Mode {
+	case state.Block:
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	case state.Filesystem:
+		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{
+			FsType: s.FSType, MountFlags: s.MountFlags, VolumeMountGroup: group,
+		}}
+	default:
+		return nil, fmt.Errorf("volume mode %q: not Filesystem or Block", s.Mode)
+	}
+	return c, nil
+}
+
+// publishContext is what attaching returned: to csi-volmgr where it attaches,
+// to the cluster otherwise (CSI 1.13, publish_context). An inline volume is
+// never attached.
+func publishContext(v state.Volume) map[string]string {
+	switch {
+	case v.Spec.Ephemeral:
+		return nil
+	case v.Needs.Attach:
+		return v.PublishContext
+	}
+	return v.Spec.PublishContext
+}
+
+// stagingPath goes with a call exactly where the volume was staged (CSI 1.13:
+// "MUST be set if the plugin has STAGE_UNSTAGE_VOLUME"). What the record says
+// counts, not what the driver has learned or lost since.
+func stagingPath(v state.Volume) string {
+	if !v.Needs.Stage {
+		return ""
+	}
+	return v.Spec.StagePath
+}
+
+// mountGroup is the pod's fsGroup where the driver applies it itself.
+func mountGroup(i Info, m state.MountSpec) string {
+	if !i.MountGroup || m.FSGroup == nil {
+		return ""
+	}
+	return strconv.FormatInt(*m.FSGroup, 10)
+}
+
+// stageGroup is the group of the first pod, by uid, that the record has a mount
+// for: staging serves all pods of a volume, and the first decides.
+func stageGroup(i Info, v state.Volume) string {
+	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
+		if g := mountGroup(i, v.Mounts[pod].MountSpec); g != "" {
+			return g
+		}
+	}
+	return ""
+}
+
+// merge returns a and b as one map; where both have a key, b's value counts.
+func merge(a, b map[string]string) map[string]string {
+	if len(b) == 0 {
+		return a
+	}
+	m := make(map[string]string, len(a)+len(b))
+	maps.Copy(m, a)
+	maps.Copy(m, b)
+	return m
+}
+
+// required takes pairs of a name and a value that must not be empty.
+func required(pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			return fmt.Errorf("%s: not set", pairs[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package csiclient
+
+import (
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const (
+	stripped = "***stripped***"
+	// maxLogged bounds a request in a log line, in bytes.
+	maxLogged = 4 << 10
+	// maxMessage bounds a driver's error text, in bytes: it goes into records,
+	// events and answers.
+	maxMessage = 1 << 10
+	// minSecret is the shortest secret value, in bytes, that is looked for in a
+	// driver's error text; shorter ones would cut up ordinary words.
+	minSecret = 4
+)
+
+// sanitized is a message as a log may have it. It costs nothing until a
+// handler wants it.
+type sanitized struct{ m proto.Message }
+
+// LogValue implements slog.LogValuer.
+func (s sanitized) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// String is the message as JSON without secret fields, and without what may be
+// secret though CSI does not mark it so: mount flags ("password=...") and the
+// values of keys that name a token, a password or the like.
+func (s sanitized) String() string {
+	c := proto.Clone(s.m)
+	redact(c.ProtoReflect())
+	return clip(protosanitizer.StripSecrets(c).String(), maxLogged)
+}
+
+func redact(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+			redactMap(f, v.Map())
+		case f.IsList() && f.Message() != nil:
+			for i := range v.List().Len() {
+				redact(v.List().Get(i).Message())
+			}
+		case f.IsList() && f.Name() == "mount_flags":
+			for i := range v.List().Len() {
+				v.List().Set(i, protoreflect.ValueOfString(stripped))
+			}
+		case !f.IsList() && f.Message() != nil:
+			redact(v.Message())
+		}
+		return true
+	})
+}
+
+func redactMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
+	if f.MapValue().Kind() != protoreflect.StringKind {
+		return
+	}
+	var keys []protoreflect.MapKey
+	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		if sensitiveKey(k.String()) {
+			keys = append(keys, k)
+		}
+		return true
+	})
+	for _, k := range keys {
+		m.Set(k, protoreflect.ValueOfString(stripped))
+	}
+}
+
+// sensitiveKey reports whether the value under such a key of a context or of
+// parameters may be a secret.
+func sensitiveKey(key string) bool {
+	key = strings.ToLower(key)
+	return slices.ContainsFunc([]string{"token", "secret", "passw", "passphrase", "credential"}, func(word string) bool {
+		return strings.Contains(key, word)
+	})
+}
+
+// cleanMessage makes a driver's error text fit for records and people: without
+// the secrets that req carried (drivers quote command lines), without control
+// characters, and bounded.
+func cleanMessage(text string, req proto.Message) string {
+	for _, secret := range secretsOf(req.ProtoReflect()) {
+		text = strings.ReplaceAll(text, secret, stripped)
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	return clip(text, maxMessage)
+}
+
+// secretsOf lists the values in m that must not be repeated: its secret fields
+// and the values under sensitive keys, longest first, so that none hides
+// within another. A value that is JSON (service account tokens) yields its
+// strings too.
+func secretsOf(m protoreflect.Message) []string {
+	var found []string
+	var walk func(protoreflect.Message)
+	walk = func(m protoreflect.Message) {
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			switch {
+			case f.IsMap() && f.MapValue().Kind() == protoreflect.StringKind:
+				all, _ := proto.GetExtension(f.Options(), csi.E_CsiSecret).(bool)
+				v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+					if all || sensitiveKey(k.String()) {
+						found = append(found, v.String())
+						found = appendJSONStrings(found, v.String())
+					}
+					return true
+				})
+			case !f.IsMap() && !f.IsList() && f.Message() != nil:
+				walk(v.Message())
+			}
+			return true
+		})
+	}
+	walk(m)
+	found = slices.DeleteFunc(found, func(s string) bool { return len(s) < minSecret })
+	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
+	return found
+}
+
+func appendJSONStrings(to []string, text string) []string {
+	if !strings.HasPrefix(text, "{") {
+		return to
+	}
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return to
+	}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			to = append(to, v)
+		case map[string]any:
+			for _, e := range v {
+				walk(e)
+			}
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		}
+	}
+	walk(v)
+	return to
+}
+
+// clip cuts text to at most limit bytes and says so.
+func clip(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "... (cut)"
+}

@@ -1,0 +1,231 @@
+package csiclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The calls, by the names that errors, logs and the code table have for them.
+const (
+	nodeStage     = "NodeStageVolume"
+	nodePublish   = "NodePublishVolume"
+	nodeUnpublish = "NodeUnpublishVolume"
+	nodeUnstage   = "NodeUnstageVolume"
+	nodeExpand    = "NodeExpandVolume"
+	nodeStats     = "NodeGetVolumeStats"
+)
+
+// Stage makes the volume available at v.Spec.StagePath (CSI 1.13,
+// NodeStageVolume), where it makes a directory first. It is idempotent. nil
+// means that the driver says so; any other result says nothing about the host.
+func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
+	i := d.Info()
+	if !i.Stage {
+		return lacks(nodeStage, "STAGE_UNSTAGE_VOLUME")
+	}
+	secrets, err := d.secretsFor(ctx, nodeStage, v.Spec.StageRef)
+	if err != nil {
+		return err
+	}
+	req, err := stageRequest(i, v, secrets)
+	if err != nil {
+		return refused(nodeStage, err)
+	}
+	if err := d.dirs.makeDir(v.Spec.StagePath); err != nil {
+		return failed(nodeStage, fmt.Errorf("staging directory: %w", err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Stage)
+	defer cancel()
+	_, err = d.node.NodeStageVolume(ctx, req)
+	return CallError(nodeStage, err)
+}
+
+// Publish makes the volume available to a pod at its target path (CSI 1.13,
+// NodePublishVolume): it makes the target's parent, never the target, and for
+// a block volume the pod's link to the device. Where v says that the mount is
+// present already it is renewed, and a failure leaves it as it was.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	m, err := mountOf(nodePublish, v, pod)
+	if err != nil {
+		return err
+	}
+	secrets, err := d.secretsFor(ctx, nodePublish, v.Spec.PublishRef)
+	if err != nil {
+		return err
+	}
+	req, err := publishRequest(d.Info(), v, m.MountSpec, secrets)
+	if err != nil {
+		return refused(nodePublish, err)
+	}
+	renewal := m.Phase == state.Present
+	if !renewal { // lesson 1
+		if _, err := d.dirs.clear(m.Target, v.Spec.Mode); err != nil {
+			return failed(nodePublish, fmt.Errorf("leftover at target: %w", err))
+		}
+	}
+	if err := d.dirs.makeParent(m.Target); err != nil {
+		return failed(nodePublish, fmt.Errorf("parent of target: %w", err))
+	}
+	call, cancel := context.WithTimeout(ctx, d.deadlines.Publish)
+	defer cancel()
+	if _, err := d.node.NodePublishVolume(call, req); err != nil {
+		err = CallError(nodePublish, err)
+		if !renewal && definite(err) { // lessons 4, 6, 7
+			d.clearTarget(v, m.MountSpec)
+		}
+		return err
+	}
+	if m.DevicePath == "" {
+		return nil
+	}
+	if err := d.dirs.link(m.DevicePath, m.Target); err != nil {
+		return failed(nodePublish, fmt.Errorf("link to device: %w", err))
+	}
+	return nil
+}
+
+// Unpublish takes the volume from a pod (CSI 1.13, NodeUnpublishVolume) and
+// removes what the driver leaves at the target and the directories that are
+// empty then. It needs the record alone.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	m, err := mountOf(nodeUnpublish, v, pod)
+	if err != nil {
+		return err
+	}
+	req, err := unpublishRequest(v, m.MountSpec)
+	if err != nil {
+		return refused(nodeUnpublish, err)
+	}
+	if m.DevicePath != "" { // first, so that no link to nothing is ever seen
+		if err := d.dirs.unlink(m.DevicePath); err != nil {
+			return failed(nodeUnpublish, fmt.Errorf("link to device: %w", err))
+		}
+	}
+	before := d.dirs.exists(m.Target)
+	call, cancel := context.WithTimeout(ctx, d.deadlines.Unpublish)
+	defer cancel()
+	_, err = d.node.NodeUnpublishVolume(call, req)
+	switch {
+	case err == nil, status.Code(err) == codes.NotFound: // lesson 10
+	case !before && nonsense(err) && !d.dirs.exists(m.Target): // lessons 5, 11
+		d.log.Warn("driver fails to remove what is not there; taken as done", "volume", string(v.ID), "err", err)
+	default:
+		return CallError(nodeUnpublish, err)
+	}
+	d.clearTarget(v, m.MountSpec)
+	d.dirs.prune(m.Target)
+	return nil
+}
+
+// Unstage undoes Stage (CSI 1.13, NodeUnstageVolume) and removes the staging
+// directory if it is left empty. It needs the record alone.
+func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
+	if !d.Info().Stage {
+		return lacks(nodeUnstage, "STAGE_UNSTAGE_VOLUME")
+	}
+	req, err := unstageRequest(v)
+	if err != nil {
+		return refused(nodeUnstage, err)
+	}
+	call, cancel := context.WithTimeout(ctx, d.deadlines.Unstage)
+	defer cancel()
+	if _, err := d.node.NodeUnstageVolume(call, req); err != nil && status.Code(err) != codes.NotFound {
+		return CallError(nodeUnstage, err)
+	}
+	gone, err := d.dirs.clear(v.Spec.StagePath, state.Filesystem)
+	if !gone {
+		d.log.Warn("something is left at the staging path", "volume", string(v.ID), "path", v.Spec.StagePath, "err", err)
+	}
+	d.dirs.prune(v.Spec.StagePath)
+	return nil
+}
+
+// Expand makes the volume, which pod has mounted, at least bytes large (CSI
+// 1.13, NodeExpandVolume) and returns the size it has now in bytes, 0 where
+// the driver does not say.
+func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+	i := d.Info()
+	if !i.Expand {
+		return 0, lacks(nodeExpand, "EXPAND_VOLUME")
+	}
+	m, err := mountOf(nodeExpand, v, pod)
+	if err != nil {
+		return 0, err
+	}
+	secrets, err := d.secretsFor(ctx, nodeExpand, v.Spec.ExpandRef)
+	if err != nil {
+		return 0, err
+	}
+	req, err := expandRequest(i, v, m.MountSpec, bytes)
+	if err != nil {
+		return 0, refused(nodeExpand, err)
+	}
+	req.Secrets = secrets
+	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Expand)
+	defer cancel()
+	r, err := d.node.NodeExpandVolume(ctx, req)
+	return max(0, r.GetCapacityBytes()), CallError(nodeExpand, err)
+}
+
+// clearTarget removes an empty leftover at a target and says so if it cannot.
+func (d *Driver) clearTarget(v state.Volume, m state.MountSpec) {
+	if gone, err := d.dirs.clear(m.Target, v.Spec.Mode); !gone {
+		d.log.Warn("something is left at the target", "volume", string(v.ID), "pod", string(m.Pod.UID), "path", m.Target, "err", err)
+	}
+}
+
+// secretsFor reads the secret that a call needs, anew each time (CSI 1.13,
+// UNAUTHENTICATED: renew before retrying).
+func (d *Driver) secretsFor(ctx context.Context, call string, ref state.SecretRef) (map[string]string, error) {
+	if ref == (state.SecretRef{}) {
+		return nil, nil
+	}
+	if d.secrets == nil {
+		return nil, failed(call, fmt.Errorf("secret %s/%s: no source of secrets", ref.Namespace, ref.Name))
+	}
+	m, err := d.secrets.Secret(ctx, ref)
+	if err != nil {
+		return nil, failed(call, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err))
+	}
+	return m, nil
+}
+
+func mountOf(call string, v state.Volume, pod state.PodUID) (state.Mount, error) {
+	m, ok := v.Mounts[pod]
+	if !ok {
+		return state.Mount{}, refused(call, fmt.Errorf("pod %s: the record has no mount for it", pod))
+	}
+	return m, nil
+}
+
+// nonsense reports whether the driver itself answered with a code that says
+// nothing but that it failed.
+func nonsense(err error) bool {
+	e, ok := errors.AsType[*rpcError](err)
+	return ok && e.answered && (e.s.Code() == codes.Internal || e.s.Code() == codes.Unknown)
+}
+
+// definite reports whether a call ended for good without its effect.
+func definite(err error) bool {
+	e, ok := errors.AsType[*state.CallError](err)
+	return ok && e.Outcome != state.Uncertain
+}
+
+func failed(call string, err error) error {
+	return &state.CallError{Outcome: state.Failed, Call: call, Err: err}
+}
+
+func refused(call string, err error) error {
+	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
+}
+
+// lacks is a call that must not be made (CSI 1.13: only with the capability).
+func lacks(call, capability string) error {
+	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("the driver has no %s", capability)}
+}

@@ -1,0 +1,188 @@
+package csiclient
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// socket dials the driver's socket, and knows which connection's driver was
+// asked who it is.
+type socket struct {
+	path string
+
+	mu    sync.Mutex // guards all below
+	conn  net.Conn   // the last connection made
+	id    socketID   // of the socket that it was made to
+	made  int        // counts the connections made
+	known int        // is made as it was when the driver was asked last; 0 before
+	wake  func()     // called once at the next connection
+}
+
+// dial is gRPC's context dialer; the address that gRPC gives is the path's.
+func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
+	id := identify(s.path) // before connecting: a newer socket is then noticed as another
+	conn, err := dialUnix(ctx, s.path)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn, s.id = conn, id
+	s.made++
+	if s.wake != nil {
+		s.wake()
+		s.wake = nil
+	}
+	return conn, nil
+}
+
+// connections returns how many were made, and whether the last one's driver is known.
+func (s *socket) connections() (made int, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made, s.made == s.known
+}
+
+// setKnown says that the driver behind connection number made said who it is.
+func (s *socket) setKnown(made int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = made
+}
+
+// wakeAfter has wake called once there is a connection after number made.
+func (s *socket) wakeAfter(made int, wake func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.made != made {
+		wake()
+		return
+	}
+	s.wake = wake
+}
+
+// dropReplaced closes the connection if another socket took its path: a
+// connection to the old one goes on talking to the old process for ever.
+func (s *socket) dropReplaced() {
+	now := identify(s.path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil && now != (socketID{}) && now != s.id {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// Kick says that the driver may be back, or replaced: a socket of another
+// identity is connected to, and a pause between attempts is cut short.
+func (d *Driver) Kick() {
+	d.sock.dropReplaced()
+	d.conn.ResetConnectBackoff()
+	d.conn.Connect()
+}
+
+// askKey marks the context of calls by which a driver is asked who it is.
+type askKey struct{}
+
+func asking(ctx context.Context) context.Context { return context.WithValue(ctx, askKey{}, true) }
+
+// gate lets no call through to a process that was not asked who it is: one that
+// took over the endpoint gets no request, and no secret. gRPC consults it when
+// the call has its connection, so it holds even for a call that was begun on
+// the one before.
+type gate struct{ d *Driver }
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (g gate) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	if _, known := g.d.sock.connections(); known || ctx.Value(askKey{}) != nil {
+		return nil, nil
+	}
+	return nil, status.Error(codes.Unavailable, "driver came back and was not asked yet what it is")
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (gate) RequireTransportSecurity() bool { return false }
+
+// watch follows the connection until ctx ends. It alone calls onChange and,
+// after Dial, writes info.
+func (d *Driver) watch(ctx context.Context) {
+	up, told := true, ""
+	lost := func(err error) {
+		if !up && told == err.Error() {
+			return
+		}
+		up, told = false, err.Error()
+		d.log.Warn("driver is away", "err", err)
+		d.onChange(d.Info(), err)
+	}
+	pause := askAgainMin
+	for ctx.Err() == nil {
+		s := d.conn.GetState()
+		made, known := d.sock.connections()
+		if up && (s != connectivity.Ready || !known) {
+			lost(fmt.Errorf("connection to %s: lost", d.endpoint))
+		}
+		wait, cancel := context.WithCancel(ctx)
+		switch {
+		case s == connectivity.Idle:
+			d.conn.Connect()
+		case s == connectivity.Ready && !up:
+			info, err := d.readInfo(ctx)
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil {
+				lost(err)
+				cancel()
+				wait, cancel = context.WithTimeout(ctx, pause)
+				pause = min(2*pause, askAgainMax)
+				break
+			}
+			d.info.Store(&info)
+			d.sock.setKnown(made)
+			up, told, pause = true, "", askAgainMin
+			d.log.Info("driver is back")
+			d.onChange(info, nil)
+		}
+		d.sock.wakeAfter(made, cancel)
+		d.conn.WaitForStateChange(wait, s)
+		cancel()
+	}
+}
+
+// watchSocket kicks when something happens where the driver's socket is, until
+// ctx ends. Without it a driver's return is noticed within redialMax, and the
+// replacement of a socket whose old process lives on is not.
+func (d *Driver) watchSocket(ctx context.Context) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		d.log.Warn("cannot watch the driver's socket", "err", err)
+		return
+	}
+	defer w.Close()
+	if err := w.Add(filepath.Dir(d.endpoint)); err != nil {
+		d.log.Warn("cannot watch the driver's socket", "err", err)
+		return
+	}
+	d.sock.dropReplaced() // it may have been replaced before the watch began
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.Events:
+			if e.Name == d.endpoint && e.Has(fsnotify.Create) {
+				d.Kick()
+			}
+		case <-w.Errors: // an overflow: the event may be among those lost
+			d.Kick()
+		}
+	}
+}
