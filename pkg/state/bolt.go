@@ -1,0 +1,216 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Bolt is the durable journal: one bbolt file, locked for this process. It is
+// safe for concurrent use; what callers commit at one moment shares one
+// durable write (group commit).
+type Bolt struct {
+	path string
+	db   *bolt.DB
+	// lock is held as long as the journal is open.
+	lock *os.File
+	// recovered says why the spare copy was taken; "" where it was not.
+	recovered string
+
+	mu       sync.Mutex
+	queue    []*pending // guarded by mu; bounded by the number of blocked callers
+	writing  bool       // guarded by mu: a goroutine runs write
+	writer   sync.WaitGroup
+	closed   bool  // guarded by mu
+	broken   error // guarded by mu: why the file is not used any more
+	spareErr error // guarded by mu
+	// quarantined is what the last Load could not read; guarded by mu.
+	quarantined map[VolumeID]string
+}
+
+// OpenBolt opens the journal at path and makes it, and its directory, if it is
+// not there. The file has mode 0600.
+//
+// A journal that another process holds gives ErrLocked; one of a newer format
+// ErrFormat. A damaged file is put aside as <path>.damaged, and the spare copy
+// made at the last clean open or close takes its place: then Recovered says
+// so, and every fact that was present is entering, because calls made since
+// may have changed it. Without a sound spare the error is ErrDamaged.
+func OpenBolt(path string) (*Bolt, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("journal %s: %w", path, err)
+	}
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("journal %s: %w", path, err)
+	}
+	b := &Bolt{path: path, lock: lock}
+	b.db, err = openDB(path)
+	if errors.Is(err, ErrDamaged) {
+		b.recovered = err.Error()
+		b.db, err = restoreSpare(path, err)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("journal %s: %w", path, err), lock.Close())
+	}
+	b.spareErr = saveSpare(b.db, path)
+	return b, nil
+}
+
+// Recovered says why the journal's file was damaged and its spare copy taken
+// instead; "" means that it was sound. Volumes mounted or unmounted since the
+// copy was made are not, or wrongly, in the records.
+func (b *Bolt) Recovered() string { return b.recovered }
+
+// SpareErr says why no spare copy could be made when the journal was opened or
+// closed; nil means that there is one. An earlier copy stays.
+func (b *Bolt) SpareErr() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spareErr
+}
+
+// Load returns every record, and those that cannot be read. The latter stay in
+// the journal until they are deleted, and Commit refuses to overwrite them.
+func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
+	stored, err := b.read(ctx, volumesBucket)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("load records: %w", err)
+	}
+	meta, err := b.read(ctx, metaBucket)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("load boot id: %w", err)
+	}
+	volumes, quarantined := decodeAll(stored)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.quarantined = maps.Clone(quarantined)
+	return Loaded{Volumes: volumes, Quarantined: quarantined, BootID: string(meta[bootIDKey])}, nil
+}
+
+// Commit makes all changes durable, or none, before it returns. A nil value
+// deletes. If ctx ends while the write is under way, the error is ErrUnknown.
+func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
+	b.mu.Lock()
+	quarantined := b.quarantined // replaced, never changed
+	b.mu.Unlock()
+	c, err := recordChange(changes, quarantined)
+	if err != nil {
+		return err
+	}
+	if err := b.commit(ctx, c); err != nil {
+		return fmt.Errorf("commit %d records: %w", len(changes), err)
+	}
+	b.release(changes)
+	return nil
+}
+
+// release ends the quarantine of records that were deleted.
+func (b *Bolt) release(changes map[VolumeID]*Volume) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.quarantined) == 0 {
+		return
+	}
+	left := maps.Clone(b.quarantined)
+	for id := range changes {
+		delete(left, id)
+	}
+	b.quarantined = left
+}
+
+// SetBootID stores the boot id, durably.
+func (b *Bolt) SetBootID(ctx context.Context, id string) error {
+	c := change{bucket: metaBucket, values: map[string][]byte{bootIDKey: []byte(id)}}
+	if err := b.commit(ctx, c); err != nil {
+		return fmt.Errorf("store boot id: %w", err)
+	}
+	return nil
+}
+
+// LoadBucket returns a copy of a bucket; a bucket never written is empty. A
+// value whose checksum is wrong is an error that names it.
+func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error) {
+	stored, err := b.read(ctx, kvPrefix+bucket)
+	if err != nil {
+		return nil, fmt.Errorf("load bucket %q: %w", bucket, err)
+	}
+	return unsealAll(bucket, stored)
+}
+
+// CommitBucket makes all changes of a bucket durable, or none, like Commit. A
+// nil value deletes.
+func (b *Bolt) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	c, err := bucketChange(bucket, changes)
+	if err != nil {
+		return err
+	}
+	if err := b.commit(ctx, c); err != nil {
+		return fmt.Errorf("commit %d values of bucket %q: %w", len(changes), bucket, err)
+	}
+	return nil
+}
+
+// Close waits for the writes under way, makes the spare copy and closes the
+// file. Every later call fails with ErrClosed; a second Close does nothing.
+func (b *Bolt) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	b.mu.Unlock()
+	b.writer.Wait()
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broken != nil {
+		// bbolt may hold its own locks for ever after a panic: leave it alone.
+		return errors.Join(b.broken, b.lock.Close())
+	}
+	b.spareErr = saveSpare(b.db, b.path)
+	if err := errors.Join(b.spareErr, b.db.Close(), b.lock.Close()); err != nil {
+		return fmt.Errorf("close journal %s: %w", b.path, err)
+	}
+	return nil
+}
+
+func (b *Bolt) read(ctx context.Context, bucket string) (map[string][]byte, error) {
+	b.mu.Lock()
+	err := b.usable(ctx)
+	b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	err = guard(func() error {
+		return b.db.View(func(tx *bolt.Tx) error {
+			if tx.Bucket([]byte(bucket)) == nil {
+				return nil
+			}
+			return tx.Bucket([]byte(bucket)).ForEach(func(k, v []byte) error {
+				values[string(k)] = append([]byte{}, v...)
+				return nil
+			})
+		})
+	})
+	return values, b.noteDamage(err)
+}
+
+// usable is called with mu held.
+func (b *Bolt) usable(ctx context.Context) error {
+	switch {
+	case b.closed:
+		return ErrClosed
+	case b.broken != nil:
+		return b.broken
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,473 @@
+package state
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+func TestSecondOpenerIsTurnedAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	openBolt(t, path)
+	_, err := OpenBolt(path)
+	if !errors.Is(err, ErrLocked) {
+		t.Fatalf("got %v, want ErrLocked", err)
+	}
+	for _, want := range []string{path, fmt.Sprintf("process %d", os.Getpid())} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not name %q", err, want)
+		}
+	}
+}
+
+func TestLockEndsWithClose(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	for range 3 {
+		b, err := OpenBolt(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A journal opened by a tool with bbolt's own lock is not waited for without end.
+func TestForeignLockIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := OpenBolt(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("got %v, want ErrLocked", err)
+	}
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	openBolt(t, filepath.Join(dir, "state.db"))
+	for name, want := range map[string]os.FileMode{"": 0o700, "state.db": 0o600, "state.db.spare": 0o600, "state.db.lock": 0o600} {
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", name, st.Mode(), err, want)
+		}
+	}
+}
+
+func TestCallersOfOneMomentShareOneTransaction(t *testing.T) {
+	const callers = 50
+	b := openBolt(t, filepath.Join(t.TempDir(), "state.db"))
+	before := lastTx(t, b)
+	release := holdWriter(t, b)
+
+	errs := make(chan error, callers)
+	for i := range callers {
+		go func() {
+			v := sample(sampleID(i))
+			if i%2 == 0 {
+				errs <- b.Commit(t.Context(), map[VolumeID]*Volume{v.ID: &v})
+				return
+			}
+			errs <- b.CommitBucket(t.Context(), "objects", map[string][]byte{string(v.ID): {1}})
+		}()
+	}
+	waitQueued(b, callers-1) // the first is already with the writer
+	release()
+	for range callers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := lastTx(t, b) - before; got != 2 {
+		t.Errorf("%d callers took %d transactions, want 2", callers, got)
+	}
+	got, err := b.Load(t.Context())
+	kv, kvErr := b.LoadBucket(t.Context(), "objects")
+	if err != nil || kvErr != nil || len(got.Volumes) != callers/2 || len(kv) != callers/2 {
+		t.Errorf("stored %d records and %d values, %v, %v", len(got.Volumes), len(kv), err, kvErr)
+	}
+}
+
+func TestCancelledCommitIsNotWrittenOrSaysThatItMayBe(t *testing.T) {
+	b := openBolt(t, filepath.Join(t.TempDir(), "state.db"))
+	release := holdWriter(t, b)
+	why := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	put := func(id VolumeID, errs chan<- error) {
+		v := sample(id)
+		errs <- b.Commit(ctx, map[VolumeID]*Volume{id: &v})
+	}
+	begun, queued := make(chan error, 1), make(chan error, 1)
+	go put("begun", begun)
+	waitQueued(b, 0)
+	go put("queued", queued)
+	waitQueued(b, 1)
+
+	cancel(why)
+	if err := <-begun; !errors.Is(err, ErrUnknown) || !errors.Is(err, why) {
+		t.Errorf("write under way: %v, want ErrUnknown and the cause", err)
+	}
+	if err := <-queued; errors.Is(err, ErrUnknown) || !errors.Is(err, why) {
+		t.Errorf("write not begun: %v, want only the cause", err)
+	}
+	release()
+	last := sample("last") // is written after all others
+	commit(t, b, map[VolumeID]*Volume{"last": &last})
+	got, err := b.Load(t.Context())
+	if _, ok := got.Volumes["queued"]; ok || err != nil {
+		t.Errorf("a commit that was taken back was written: %v", err)
+	}
+}
+
+func TestFullJournalLosesNothingAndRecovers(t *testing.T) {
+	b := openBolt(t, filepath.Join(t.TempDir(), "state.db"))
+	first := sample("first")
+	commit(t, b, map[VolumeID]*Volume{"first": &first})
+	b.db.MaxSize = 64 << 10 // as a full disk, the file cannot grow
+
+	large := map[string][]byte{"k": make([]byte, 1<<20)}
+	if err := b.CommitBucket(t.Context(), "objects", large); err == nil {
+		t.Fatal("no error")
+	}
+	got, err := b.Load(t.Context())
+	if err != nil || len(got.Volumes) != 1 {
+		t.Errorf("after the failure: %+v, %v", got, err)
+	}
+	b.db.MaxSize = 0
+	if err := b.CommitBucket(t.Context(), "objects", large); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+func TestDiskFailureEndsTheUseOfTheFile(t *testing.T) {
+	b, err := OpenBolt(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = b.noteDamage(fmt.Errorf("sync: %w", unix.EIO))
+	for name, err := range calls(t.Context(), b) {
+		if !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), "until the daemon is restarted") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := b.Close(); !errors.Is(err, unix.EIO) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestDamageWhileOpenIsAnErrorAndNoCrash(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b, err := OpenBolt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := sample("v")
+	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	if err := os.Truncate(path, 0); err != nil { // the memory map now faults
+		t.Fatal(err)
+	}
+	if _, err := b.Load(t.Context()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Load: %v, want ErrDamaged", err)
+	}
+	if err := b.Commit(t.Context(), map[VolumeID]*Volume{"v": &v}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Commit: %v, want ErrDamaged", err)
+	}
+	if err := b.Close(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Close: %v, want ErrDamaged", err)
+	}
+	if b = openBolt(t, path); b.Recovered() == "" {
+		t.Error("opened again without the spare copy")
+	}
+}
+
+func TestFutureFormatIsRefusedAndUntouched(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b := openBolt(t, path)
+	if err := b.commit(t.Context(), change{bucket: metaBucket, values: map[string][]byte{formatKey: []byte("2")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = OpenBolt(path)
+	if !errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v, want ErrFormat", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the refused file changed (%v)", err)
+	}
+}
+
+func TestWhatWasReportedDurableSurvivesSIGKILL(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	reported := map[VolumeID]bool{}
+	for life := range 4 {
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
+		child.Env = append(os.Environ(), "CSI_VOLMGR_TEST_JOURNAL="+path, fmt.Sprintf("CSI_VOLMGR_TEST_LIFE=%d", life))
+		child.Stderr = os.Stderr
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		stop := len(reported) + 50 + life*37
+		for lines.Scan() {
+			reported[VolumeID(lines.Text())] = true
+			if len(reported) == stop {
+				if err := child.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = child.Wait()
+		if len(reported) < stop {
+			t.Fatalf("the child ended after %d records: %v", len(reported), child.ProcessState)
+		}
+	}
+	b := openBolt(t, path)
+	got, err := b.Load(t.Context())
+	if err != nil || b.Recovered() != "" || len(got.Quarantined) > 0 {
+		t.Fatalf("after SIGKILL: %v, recovered %q, quarantined %v", err, b.Recovered(), got.Quarantined)
+	}
+	for id := range reported {
+		if d := diff(sample(id), got.Volumes[id]); d != "" {
+			t.Errorf("%s, reported durable: %s", id, d)
+		}
+	}
+}
+
+// TestKilledChild is the process that TestWhatWasReportedDurableSurvivesSIGKILL kills.
+func TestKilledChild(t *testing.T) {
+	path, life := os.Getenv("CSI_VOLMGR_TEST_JOURNAL"), os.Getenv("CSI_VOLMGR_TEST_LIFE")
+	if path == "" {
+		return
+	}
+	b := openBolt(t, path)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 100_000 {
+				v := sample(VolumeID(fmt.Sprintf("%s-%d-%d", life, g, i)))
+				commit(t, b, map[VolumeID]*Volume{v.ID: &v})
+				fmt.Fprintln(os.Stdout, v.ID)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string){
+		"garbage": func(t *testing.T, path string) { write(t, path, []byte(strings.Repeat("garbage", 10_000))) },
+		"empty":   func(t *testing.T, path string) { write(t, path, nil) },
+		"short":   func(t *testing.T, path string) { write(t, path, read(t, path)[:100]) },
+		"cut":     func(t *testing.T, path string) { write(t, path, read(t, path)[:3*4096]) },
+		"gone":    func(t *testing.T, path string) { must(t, os.Remove(path)) },
+		"foreign": func(t *testing.T, path string) {
+			must(t, os.Remove(path))
+			db, err := bolt.Open(path, 0o600, nil)
+			must(t, err)
+			must(t, db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("other")); return err }))
+			must(t, db.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "state.db")
+			b := openBolt(t, path)
+			v := sample("v")
+			commit(t, b, map[VolumeID]*Volume{"v": &v})
+			must(t, b.SetBootID(t.Context(), "boot"))
+			must(t, b.CommitBucket(t.Context(), "objects", map[string][]byte{"k": {7}}))
+			must(t, b.Close())
+			damage(t, path)
+
+			b = openBolt(t, path)
+			if b.Recovered() == "" {
+				t.Error("Recovered does not say so")
+			}
+			got, err := b.Load(t.Context())
+			must(t, err)
+			want := sample("v")
+			want.Attach.Phase, want.Stage.Phase = Entering, Entering // present is doubted, leaving stays
+			p2 := want.Mounts["p2"]
+			p2.Phase = Entering
+			want.Mounts["p2"] = p2
+			if d := diff(Loaded{Volumes: map[VolumeID]Volume{"v": want}, BootID: "boot"}, got); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			if kv, err := b.LoadBucket(t.Context(), "objects"); err != nil || len(kv) != 1 {
+				t.Errorf("bucket: %v, %v", kv, err)
+			}
+			if _, err := os.Stat(path + damagedSuffix); (err == nil) != (name != "gone") {
+				t.Errorf("the damaged file was put aside: %v", err)
+			}
+			must(t, b.Close())
+			if b = openBolt(t, path); b.Recovered() != "" {
+				t.Errorf("the next start recovers again: %s", b.Recovered())
+			}
+		})
+	}
+}
+
+func TestDamagedFileWithoutSoundSpareIsRefusedWithAdvice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	for _, spare := range []string{"", "garbage"} {
+		write(t, path, []byte("garbage"))
+		if spare != "" {
+			write(t, path+spareSuffix, []byte(spare))
+		}
+		_, err := OpenBolt(path)
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "Restore "+path) {
+			t.Errorf("spare %q: %v, want ErrDamaged and what to do", spare, err)
+		}
+		if got := read(t, path); string(got) != "garbage" {
+			t.Errorf("spare %q: the damaged file was touched: %q", spare, got)
+		}
+	}
+}
+
+func TestDamagedFilesAreKeptUpToALimit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b := openBolt(t, path)
+	must(t, b.Close())
+	for range maxDamaged {
+		write(t, path, []byte("garbage"))
+		b := openBolt(t, path)
+		must(t, b.Close())
+	}
+	write(t, path, []byte("garbage"))
+	if _, err := OpenBolt(path); err == nil || !strings.Contains(err.Error(), "10 damaged files") {
+		t.Errorf("one damaged file too many: %v", err)
+	}
+	if got := read(t, path); string(got) != "garbage" {
+		t.Error("the damaged file was overwritten")
+	}
+}
+
+// Whatever happens to the file's bytes, opening and loading it does not crash,
+// and no record is read that was not written.
+func TestDamageIsNeverReadAsARecord(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.db")
+	b := openBolt(t, path)
+	changes := map[VolumeID]*Volume{}
+	for i := range 60 {
+		v := sample(sampleID(i))
+		changes[v.ID] = &v
+	}
+	commit(t, b, changes)
+	must(t, b.SetBootID(t.Context(), "boot"))
+	must(t, b.Close())
+	sound := read(t, path)
+
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 60 {
+		damaged := append([]byte{}, sound...)
+		if i%5 == 0 {
+			damaged = damaged[:rng.IntN(len(damaged))]
+		}
+		for range rng.IntN(20) {
+			damaged[rng.IntN(len(damaged))] ^= 1 << rng.IntN(8)
+		}
+		path := filepath.Join(dir, fmt.Sprint(i), "state.db")
+		must(t, os.Mkdir(filepath.Dir(path), 0o700))
+		write(t, path, damaged)
+		b, err := OpenBolt(path)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrFormat) {
+				t.Errorf("case %d: %v", i, err)
+			}
+			continue
+		}
+		got, err := b.Load(t.Context())
+		must(t, err)
+		for id, v := range got.Volumes {
+			if d := diff(sample(id), v); d != "" {
+				t.Errorf("case %d: %s is not what was written: %s", i, id, d)
+			}
+		}
+		_ = b.Close() // a file that was cut cannot be copied, and says so
+	}
+}
+
+func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	must(t, os.MkdirAll(path+spareSuffix+".new/x", 0o700)) // nothing can be written there
+	b, err := OpenBolt(path)
+	must(t, err)
+	if b.SpareErr() == nil {
+		t.Error("no error")
+	}
+	v := sample("v")
+	commit(t, b, map[VolumeID]*Volume{"v": &v}) // the journal itself works
+	if err := b.Close(); err == nil {
+		t.Error("Close: no error")
+	}
+}
+
+// holdWriter keeps the next transaction waiting until release is called.
+func holdWriter(t *testing.T, b *Bolt) (release func()) {
+	tx, err := b.db.Begin(true)
+	must(t, err)
+	return func() { must(t, tx.Rollback()) }
+}
+
+// waitQueued waits until the writer runs and n callers wait behind its batch.
+func waitQueued(b *Bolt, n int) {
+	for {
+		b.mu.Lock()
+		ok := b.writing && len(b.queue) == n
+		b.mu.Unlock()
+		if ok {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func lastTx(t *testing.T, b *Bolt) (id int) {
+	must(t, b.db.View(func(tx *bolt.Tx) error { id = tx.ID(); return nil }))
+	return id
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	must(t, os.WriteFile(path, b, 0o600))
+}

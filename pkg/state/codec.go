@@ -1,0 +1,116 @@
+package state
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// recordVersion is the version that EncodeRecord writes. A field that an older
+// version may ignore and drop without harm is added under the same number; any
+// other change gets the next number and an entry in upgrades.
+const recordVersion = 1
+
+// upgrades[n] turns a record of version n into one of version n+1.
+var upgrades = [recordVersion]func(json.RawMessage) (json.RawMessage, error){
+	// Version 0 was the bare record, without envelope and checksum.
+	0: func(r json.RawMessage) (json.RawMessage, error) { return r, nil },
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// EncodeRecord returns the durable form of v: JSON of the form
+//
+//	{"v":1,"crc":"<CRC-32C of the record's bytes, hex>","record":{...}}
+//
+// A Config that is not compact JSON is made compact.
+func EncodeRecord(v Volume) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	// Config must come back as it was, and not with its "<" escaped.
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode record of volume %q: %w", v.ID, err)
+	}
+	record := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	return fmt.Appendf(nil, `{"v":%d,"crc":"%08x","record":%s}`, recordVersion, crc32.Checksum(record, castagnoli), record), nil
+}
+
+// DecodeRecord reads what EncodeRecord of this or an earlier version wrote. An
+// error says why the bytes cannot be read: they are no record, of a future
+// version, or damaged.
+func DecodeRecord(b []byte) (Volume, error) {
+	var env struct {
+		Version *int            `json:"v"`
+		CRC     string          `json:"crc"`
+		Record  json.RawMessage `json:"record"`
+	}
+	if err := json.Unmarshal(b, &env); err != nil {
+		return Volume{}, fmt.Errorf("not a record: %w", err)
+	}
+	version, record := 0, json.RawMessage(b)
+	if env.Version != nil {
+		version, record = *env.Version, env.Record
+	}
+	switch {
+	case version > recordVersion:
+		return Volume{}, fmt.Errorf("record version %d: written by a newer csi-volmgr, this one reads up to %d", version, recordVersion)
+	case version < 0, version == 0 && env.Version != nil:
+		return Volume{}, fmt.Errorf("record version %d: there is none", version)
+	}
+	if sum := fmt.Sprintf("%08x", crc32.Checksum(record, castagnoli)); version > 0 && sum != env.CRC {
+		return Volume{}, fmt.Errorf("checksum mismatch: the record says %q, its bytes give %q", env.CRC, sum)
+	}
+	return decodeVersion(version, record)
+}
+
+func decodeVersion(version int, record json.RawMessage) (v Volume, err error) {
+	for ; version < recordVersion; version++ {
+		if record, err = upgrades[version](record); err != nil {
+			return Volume{}, fmt.Errorf("upgrade record from version %d: %w", version, err)
+		}
+	}
+	if err := json.Unmarshal(record, &v); err != nil {
+		return Volume{}, fmt.Errorf("not a record: %w", err)
+	}
+	if v.ID == "" {
+		return Volume{}, errors.New("not a record: it has no id")
+	}
+	return v, nil
+}
+
+// decodeAll sorts stored records into those that can be read and those that cannot.
+func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]string) {
+	volumes, quarantined := map[VolumeID]Volume{}, map[VolumeID]string{}
+	for key, b := range stored {
+		v, err := DecodeRecord(b)
+		if err == nil && string(v.ID) != key {
+			err = fmt.Errorf("it is stored as %q but says that it is %q", key, v.ID)
+		}
+		if err != nil {
+			quarantined[VolumeID(key)] = err.Error()
+			continue
+		}
+		volumes[v.ID] = v
+	}
+	return volumes, quarantined
+}
+
+// seal and unseal guard a value of a bucket with a checksum in front.
+func seal(value []byte) []byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(value)), crc32.Checksum(value, castagnoli))
+	return append(b, value...)
+}
+
+func unseal(b []byte) ([]byte, error) {
+	if len(b) < 4 {
+		return nil, fmt.Errorf("%d bytes: too short", len(b))
+	}
+	if crc32.Checksum(b[4:], castagnoli) != binary.BigEndian.Uint32(b) {
+		return nil, errors.New("checksum mismatch")
+	}
+	return bytes.Clone(b[4:]), nil
+}

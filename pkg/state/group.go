@@ -1,0 +1,128 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// pending is a change whose caller waits for it to be durable.
+type pending struct {
+	change change
+	done   chan struct{} // closed when err is set
+	err    error
+}
+
+// commit makes one change durable together with all others of this moment. The
+// first caller starts the writer, which ends when nobody waits any more; so an
+// idle journal has no goroutine, and a lone caller waits for no timer.
+func (b *Bolt) commit(ctx context.Context, c change) error {
+	if len(c.values) == 0 {
+		return nil
+	}
+	p := &pending{change: c, done: make(chan struct{})}
+	b.mu.Lock()
+	if err := b.usable(ctx); err != nil {
+		b.mu.Unlock()
+		return err
+	}
+	b.queue = append(b.queue, p)
+	if !b.writing {
+		b.writing = true
+		b.writer.Go(b.write)
+	}
+	b.mu.Unlock()
+
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return b.abandon(ctx, p)
+	}
+}
+
+// abandon takes p back if its write has not begun.
+func (b *Bolt) abandon(ctx context.Context, p *pending) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.queue, p); i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+		return context.Cause(ctx)
+	}
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+	}
+}
+
+// write commits what is queued until nothing is. Close waits for it.
+func (b *Bolt) write() {
+	for {
+		b.mu.Lock()
+		batch, err := b.queue, b.broken
+		b.queue = nil
+		b.writing = len(batch) > 0
+		b.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		if err == nil {
+			err = b.noteDamage(guard(func() error { return b.update(batch) }))
+		}
+		for _, p := range batch {
+			p.err = err
+			close(p.done)
+		}
+	}
+}
+
+// update is one durable transaction.
+func (b *Bolt) update(batch []*pending) error {
+	return b.db.Update(func(tx *bolt.Tx) error {
+		for _, p := range batch {
+			if err := put(tx, p.change); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func put(tx *bolt.Tx, c change) error {
+	bucket, err := tx.CreateBucketIfNotExists([]byte(c.bucket))
+	if err != nil {
+		return fmt.Errorf("bucket %q: %w", c.bucket, err)
+	}
+	for key, value := range c.values {
+		if value == nil {
+			err = bucket.Delete([]byte(key))
+		} else {
+			err = bucket.Put([]byte(key), value)
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %q, key %q: %w", c.bucket, key, err)
+		}
+	}
+	return nil
+}
+
+// noteDamage gives the file up for this process when it turned out damaged, or
+// when the disk failed: after a failed write-back the kernel may show as
+// written what is not on the disk. A full disk is no such case.
+func (b *Bolt) noteDamage(err error) error {
+	if !errors.Is(err, ErrDamaged) && !errors.Is(err, unix.EIO) {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broken == nil {
+		b.broken = fmt.Errorf("journal %s cannot be used until the daemon is restarted: %w", b.path, err)
+	}
+	return b.broken
+}

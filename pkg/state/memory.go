@@ -1,0 +1,126 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+)
+
+// Memory is a journal that forgets everything with its process: for tests and
+// for embedders that keep no state. It is safe for concurrent use. What it
+// holds is encoded, so that it shares nothing with its callers.
+type Memory struct {
+	mu      sync.Mutex
+	buckets map[string]map[string][]byte // guarded by mu
+	// quarantined is what the last Load could not read; guarded by mu.
+	quarantined map[VolumeID]string
+	closed      bool // guarded by mu
+}
+
+// NewMemory returns an empty journal.
+func NewMemory() *Memory {
+	return &Memory{buckets: map[string]map[string][]byte{}}
+}
+
+// Load returns every record, and those that cannot be read.
+func (m *Memory) Load(ctx context.Context) (Loaded, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable(ctx); err != nil {
+		return Loaded{}, fmt.Errorf("load records: %w", err)
+	}
+	volumes, quarantined := decodeAll(m.buckets[volumesBucket])
+	m.quarantined = maps.Clone(quarantined)
+	return Loaded{Volumes: volumes, Quarantined: quarantined, BootID: string(m.buckets[metaBucket][bootIDKey])}, nil
+}
+
+// Commit stores all changes or none. A nil value deletes.
+func (m *Memory) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, err := recordChange(changes, m.quarantined)
+	if err != nil {
+		return err
+	}
+	if err := m.apply(ctx, c); err != nil {
+		return fmt.Errorf("commit %d records: %w", len(changes), err)
+	}
+	for id := range changes {
+		delete(m.quarantined, id)
+	}
+	return nil
+}
+
+// SetBootID stores the boot id.
+func (m *Memory) SetBootID(ctx context.Context, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.apply(ctx, change{bucket: metaBucket, values: map[string][]byte{bootIDKey: []byte(id)}}); err != nil {
+		return fmt.Errorf("store boot id: %w", err)
+	}
+	return nil
+}
+
+// LoadBucket returns a copy of a bucket; a bucket never written is empty.
+func (m *Memory) LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable(ctx); err != nil {
+		return nil, fmt.Errorf("load bucket %q: %w", bucket, err)
+	}
+	stored := maps.Clone(m.buckets[kvPrefix+bucket])
+	if stored == nil {
+		stored = map[string][]byte{}
+	}
+	return unsealAll(bucket, stored)
+}
+
+// CommitBucket stores all changes of a bucket or none. A nil value deletes.
+func (m *Memory) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	c, err := bucketChange(bucket, changes)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.apply(ctx, c); err != nil {
+		return fmt.Errorf("commit %d values of bucket %q: %w", len(changes), bucket, err)
+	}
+	return nil
+}
+
+// Close ends the journal; every later call fails with ErrClosed.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}
+
+// usable is called with mu held.
+func (m *Memory) usable(ctx context.Context) error {
+	if m.closed {
+		return ErrClosed
+	}
+	return context.Cause(ctx)
+}
+
+// apply is called with mu held.
+func (m *Memory) apply(ctx context.Context, c change) error {
+	if err := m.usable(ctx); err != nil {
+		return err
+	}
+	if m.buckets[c.bucket] == nil {
+		m.buckets[c.bucket] = map[string][]byte{}
+	}
+	for key, value := range c.values {
+		if value == nil {
+			delete(m.buckets[c.bucket], key)
+			continue
+		}
+		m.buckets[c.bucket][key] = bytes.Clone(value)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Names of the files beside the journal.
+const (
+	spareSuffix   = ".spare"
+	damagedSuffix = ".damaged"
+	tmpSuffix     = ".tmp"
+)
+
+// maxDamaged is how many damaged files are kept; a node with more of them has
+// a broken disk, and must not be filled up.
+const maxDamaged = 10
+
+// saveSpare replaces the spare copy, atomically, by what db holds now.
+func saveSpare(db *bolt.DB, path string) error {
+	err := guard(func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			return writeFile(path+spareSuffix, func(f *os.File) error {
+				_, err := tx.WriteTo(f)
+				return err
+			})
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("make spare copy of %s: %w", path, err)
+	}
+	return nil
+}
+
+// restoreSpare puts the damaged file aside and opens a copy of the spare in its place.
+func restoreSpare(path string, damage error) (*bolt.DB, error) {
+	if err := prepareSpare(path); err != nil {
+		return nil, fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
+			"Restore %s from a backup; or move it and %s away to start without records, "+
+			"after which volumes that are mounted now are not known", damage, err, path, path+spareSuffix)
+	}
+	if err := putAside(path); err != nil {
+		return nil, fmt.Errorf("put the damaged file aside: %w", err)
+	}
+	if err := os.Rename(path+tmpSuffix, path); err != nil {
+		return nil, err
+	}
+	return openDB(path)
+}
+
+// prepareSpare makes of the spare a sound file <path>.tmp whose facts are doubted.
+func prepareSpare(path string) error {
+	spare, err := os.ReadFile(path + spareSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("there is none")
+	}
+	if err != nil {
+		return err
+	}
+	if len(spare) == 0 {
+		return errors.New("it is empty")
+	}
+	tmp := path + tmpSuffix
+	err = writeFile(tmp, func(f *os.File) error {
+		_, err := f.Write(spare)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	db, err := openDB(tmp)
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return errors.Join(guard(func() error { return doubtAll(db) }), db.Close())
+}
+
+// doubtAll turns every fact that was present into entering: calls made since
+// the copy may have undone it, and what is entering is made, or removed, again.
+func doubtAll(db *bolt.DB) error {
+	return db.Update(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket([]byte(volumesBucket))
+		if bucket == nil {
+			return nil
+		}
+		stored := map[string][]byte{}
+		if err := bucket.ForEach(func(k, v []byte) error {
+			stored[string(k)] = bytes.Clone(v)
+			return nil
+		}); err != nil {
+			return err
+		}
+		volumes, _ := decodeAll(stored)
+		for id, v := range volumes {
+			b, err := EncodeRecord(doubt(v))
+			if err != nil {
+				return err
+			}
+			if err := bucket.Put([]byte(id), b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func doubt(v Volume) Volume {
+	for _, f := range []*Fact{&v.Attach, &v.Stage} {
+		if f.Phase == Present {
+			f.Phase = Entering
+		}
+	}
+	mounts := make(map[PodUID]Mount, len(v.Mounts))
+	for pod, m := range v.Mounts {
+		if m.Phase == Present {
+			m.Phase = Entering
+		}
+		mounts[pod] = m
+	}
+	v.Mounts = mounts
+	return v
+}
+
+// putAside renames the damaged file, if there is one, to a name that is free.
+func putAside(path string) error {
+	for i := range maxDamaged {
+		name := path + damagedSuffix
+		if i > 0 {
+			name = fmt.Sprintf("%s.%d", name, i)
+		}
+		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.Rename(path, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return fmt.Errorf("there are %d damaged files already (%s*): look at the disk, and remove them", maxDamaged, path+damagedSuffix)
+}
+
+// writeFile replaces a file atomically and durably.
+func writeFile(path string, write func(*os.File) error) error {
+	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path+".new"))
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
