@@ -24,7 +24,7 @@ type BindOptions struct {
 func (k *Kernel) Bind(source, target string, o BindOptions) error {
 	clean, err := cleanPath(source)
 	if err == nil {
-		err = k.bind(clean, target, o)
+		err = k.bind(clean, target, flagChange{set: o.attributes(), recursive: o.Recursive})
 	}
 	if err != nil {
 		return fmt.Errorf("bind %s to %s: %w", source, target, err)
@@ -32,7 +32,7 @@ func (k *Kernel) Bind(source, target string, o BindOptions) error {
 	return nil
 }
 
-func (k *Kernel) bind(source, target string, o BindOptions) error {
+func (k *Kernel) bind(source, target string, c flagChange) error {
 	src, err := k.openAny(source)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
@@ -49,10 +49,10 @@ func (k *Kernel) bind(source, target string, o BindOptions) error {
 	}
 	defer unix.Close(dst)
 	if !k.has(MountTree) {
-		return k.bindOld(src, p, dst, o)
+		return k.bindOld(src, p, dst, c)
 	}
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
-	if o.Recursive {
+	if c.recursive {
 		flags |= unix.AT_RECURSIVE
 	}
 	tree, err := ignoreEINTR(func() (int, error) { return unix.OpenTree(src, "", flags) })
@@ -60,10 +60,8 @@ func (k *Kernel) bind(source, target string, o BindOptions) error {
 		return os.NewSyscallError("open_tree", err)
 	}
 	defer unix.Close(tree)
-	if set := o.attributes(); set != 0 {
-		if err := setAttr(tree, unix.MountAttr{Attr_set: set}, o.Recursive); err != nil {
-			return err
-		}
+	if err := k.changeFlags(tree, c); err != nil {
+		return err
 	}
 	return attach(tree, dst)
 }

@@ -155,30 +155,38 @@ func (k *Kernel) onTarget(target string, f func(dst int) error) error {
 }
 
 // Reconfigure changes options of the file system mounted at target ("size=2g"
-// of a tmpfs, "ro"), for all its mounts.
+// of a tmpfs, "ro"), for all its mounts, and those of flags that are a mount's
+// own ("nosuid") for this one.
 func (k *Kernel) Reconfigure(target string, flags []string) error {
 	o := parseOptions(flags)
 	err := k.onTarget(target, func(fd int) error {
 		if !k.has(FSContext) {
 			return reconfigureOld(fd, o)
 		}
-		c, err := unix.Fspick(fd, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
-		if err != nil {
-			return os.NewSyscallError("fspick", err)
+		if err := reconfigure(fd, append(o.super, o.data...)); err != nil {
+			return err
 		}
-		defer unix.Close(c)
-		for _, option := range append(o.super, o.data...) {
-			if err := fsContext(c).set(option); err != nil {
-				return err
-			}
-		}
-		if err := unix.FsconfigReconfigure(c); err != nil {
-			return fsContext(c).explain("reconfigure", err)
-		}
-		return nil
+		return k.changeFlags(fd, flagChange{set: o.set, clr: o.clr})
 	})
 	if err != nil {
 		return fmt.Errorf("reconfigure %s: %w", target, err)
+	}
+	return nil
+}
+
+func reconfigure(fd int, options []string) error {
+	c, err := unix.Fspick(fd, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+	if err != nil {
+		return os.NewSyscallError("fspick", err)
+	}
+	defer unix.Close(c)
+	for _, option := range options {
+		if err := fsContext(c).set(option); err != nil {
+			return err
+		}
+	}
+	if err := unix.FsconfigReconfigure(c); err != nil {
+		return fsContext(c).explain("reconfigure", err)
 	}
 	return nil
 }
@@ -190,12 +198,6 @@ func reconfigureOld(fd int, o options) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
-	flags := flagsOf(st.Flags)
-	for _, word := range o.super {
-		if word == "rw" {
-			flags &^= unix.MS_RDONLY
-		}
-		flags |= superFlags[word]
-	}
+	flags := flagsOf(st.Flags)&^oldFlags(o.clr) | o.flagsOld()
 	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|flags, strings.Join(o.data, ","))
 }

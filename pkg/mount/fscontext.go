@@ -33,6 +33,9 @@ func (c fsContext) set(option string) error {
 	key, value, hasValue := strings.Cut(option, "=")
 	var err error
 	if hasValue {
+		if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
+			value = value[1 : n-1] // quotes are mount(8)'s, for commas
+		}
 		err = unix.FsconfigSetString(int(c), key, value)
 	} else {
 		err = unix.FsconfigSetFlag(int(c), key)

@@ -83,7 +83,12 @@ func (k *Kernel) table() ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		return entriesOf(rows), nil
+		sortByDepth(rows, func(r row) (uint64, uint64) { return r.id, r.parent })
+		entries := make([]Entry, len(rows))
+		for i, r := range rows {
+			entries[i] = r.entry()
+		}
+		return entries, nil
 	}
 	ids, err := listMounts()
 	if err != nil {
@@ -100,15 +105,35 @@ func (k *Kernel) table() ([]Entry, error) {
 		}
 		entries = append(entries, e)
 	}
+	sortByDepth(entries, func(e Entry) (uint64, uint64) { return e.ID, e.ParentID })
 	return entries, nil
 }
 
-func entriesOf(rows []row) []Entry {
-	entries := make([]Entry, len(rows))
-	for i, r := range rows {
-		entries[i] = r.entry()
+// sortByDepth puts each mount after the one that it is mounted on. The order of
+// ids does not: a mount can be moved, and propagation puts new ones below old ones.
+func sortByDepth[T any](mounts []T, ids func(T) (id, parent uint64)) {
+	parents := make(map[uint64]uint64, len(mounts))
+	for _, m := range mounts {
+		id, parent := ids(m)
+		parents[id] = parent
 	}
-	return entries
+	depths := make(map[uint64]int, len(mounts))
+	var depth func(id uint64) int
+	depth = func(id uint64) int {
+		if d, known := depths[id]; known {
+			return d
+		}
+		depths[id] = 0 // the end, should the root name itself as its parent
+		if parent, known := parents[id]; known {
+			depths[id] = depth(parent) + 1
+		}
+		return depths[id]
+	}
+	slices.SortStableFunc(mounts, func(a, b T) int {
+		idA, _ := ids(a)
+		idB, _ := ids(b)
+		return cmp.Compare(depth(idA), depth(idB))
+	})
 }
 
 // IsShared reports whether the mount that path is on propagates what is mounted
@@ -154,7 +179,7 @@ func (k *Kernel) isShared(path string) (bool, error) {
 // openAny opens what is at a clean path for identity; the root directory too.
 func (k *Kernel) openAny(path string) (int, error) {
 	if path == "/" {
-		return k.openPath(path)
+		return k.openDir(path)
 	}
 	p, err := k.place(path)
 	if err != nil {

@@ -56,7 +56,23 @@ func (k *Kernel) look(path string) (Info, error) {
 	return k.lookAt(p)
 }
 
-func (k *Kernel) lookAt(p place) (Info, error) {
+// maxLooks bounds how often a look is repeated because what was seen was
+// unmounted before all of it could be told.
+const maxLooks = 16
+
+// errGone says that a mount went while it was looked at.
+var errGone = errors.New("is unmounted again and again")
+
+func (k *Kernel) lookAt(p place) (info Info, err error) {
+	for range maxLooks {
+		if info, err = k.lookOnce(p); !errors.Is(err, errGone) {
+			break
+		}
+	}
+	return info, err
+}
+
+func (k *Kernel) lookOnce(p place) (Info, error) {
 	fd, err := k.open(p)
 	switch {
 	case missing(err):
@@ -76,9 +92,11 @@ func (k *Kernel) lookAt(p place) (Info, error) {
 	}
 	info := Info{Exists: true, Dev: st.dev, BlockDevice: st.block}
 	if k.has(MountID) {
-		return info, k.fillByID(&info, st)
+		err = fillByID(&info, st)
+	} else {
+		err = k.fillFromTable(&info, p, st)
 	}
-	return info, k.fillFromTable(&info, p, st)
+	return info, err
 }
 
 // identity is what statx tells of a descriptor.
@@ -132,8 +150,11 @@ func mountIDFromProc(fd int) (uint64, error) {
 }
 
 // fillByID completes info with statmount.
-func (k *Kernel) fillByID(info *Info, st identity) error {
+func fillByID(info *Info, st identity) error {
 	top, err := statMount(st.mountID, statmountBasic|statmountSuper|statmountPoint)
+	if err == unix.ENOENT {
+		return errGone
+	}
 	if err != nil {
 		return os.NewSyscallError("statmount", err)
 	}
@@ -171,7 +192,7 @@ func (k *Kernel) fillFromTable(info *Info, p place, st identity) error {
 	}
 	top, ok := byID[st.mountID]
 	if !ok {
-		return fmt.Errorf("mount %d is not in the mount table", st.mountID)
+		return errGone
 	}
 	info.ReadOnly = top.entry().ReadOnly
 	if k.has(MountRoot) && !st.mountRoot || top.path != path {
@@ -189,7 +210,7 @@ func (k *Kernel) fillFromTable(info *Info, p place, st identity) error {
 func broken(err error) bool {
 	for _, e := range []error{
 		unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EACCES, unix.EHOSTDOWN, unix.ENODEV, unix.ENXIO,
-		unix.EAGAIN, unix.ETIMEDOUT,
+		unix.EWOULDBLOCK, unix.ETIMEDOUT,
 	} {
 		if errors.Is(err, e) {
 			return true

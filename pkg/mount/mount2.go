@@ -15,18 +15,18 @@ func mountOld(source, target, fsType string, flags uintptr, data string) error {
 }
 
 // bindOld binds what src is open at to dst, which is what is at p.
-func (k *Kernel) bindOld(src int, p place, dst int, o BindOptions) error {
+func (k *Kernel) bindOld(src int, p place, dst int, c flagChange) error {
 	flags := uintptr(unix.MS_BIND)
-	if o.Recursive {
+	if c.recursive {
 		flags |= unix.MS_REC
 	}
 	if err := mountOld(procFD(src), procFD(dst), "", flags, ""); err != nil {
 		return err
 	}
-	if o.attributes() == 0 {
+	if c.set|c.clr == 0 {
 		return nil
 	}
-	if err := k.restrictOld(p, o); err != nil {
+	if err := k.restrictOld(p, c); err != nil {
 		// A mount that may be written to although it must not be is worse than none.
 		undo := unix.Unmount(p.proc(), unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 		return errors.Join(err, os.NewSyscallError("umount2", undo))
@@ -34,24 +34,19 @@ func (k *Kernel) bindOld(src int, p place, dst int, o BindOptions) error {
 	return nil
 }
 
-// restrictOld adds options to the mount at p.
-func (k *Kernel) restrictOld(p place, o BindOptions) error {
+// restrictOld changes the flags of the mount at p.
+func (k *Kernel) restrictOld(p place, c flagChange) error {
 	fd, err := k.openTarget(p)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if !o.Recursive {
-		return remountFlags(fd, o.attributesOld(), 0)
-	}
-	return k.eachBelow(fd, func(fd int) error { return remountFlags(fd, o.attributesOld(), 0) })
+	return k.changeFlagsOld(fd, c)
 }
 
-// remountOld gives the mount that fd is open at the options o.
-func (k *Kernel) remountOld(fd int, o BindOptions) error {
-	const all = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	f := func(fd int) error { return remountFlags(fd, o.attributesOld(), all) }
-	if !o.Recursive {
+func (k *Kernel) changeFlagsOld(fd int, c flagChange) error {
+	f := func(fd int) error { return remountFlags(fd, oldFlags(c.set), oldFlags(c.clr)) }
+	if !c.recursive {
 		return f(fd)
 	}
 	return k.eachBelow(fd, f)
@@ -78,12 +73,12 @@ func (k *Kernel) eachBelow(fd int, f func(fd int) error) error {
 
 // remountFlags sets and clears flags of a mount; a remount replaces all flags,
 // so those that it has are given again.
-func remountFlags(fd int, set, clear uintptr) error {
+func remountFlags(fd int, set, clr uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
-	flags := flagsOf(st.Flags)&^clear | set
+	flags := flagsOf(st.Flags)&^clr | set
 	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
 }
 
@@ -103,24 +98,6 @@ func flagsOf(st int64) uintptr {
 		{unix.ST_RELATIME, unix.MS_RELATIME},
 	} {
 		if st&f.st != 0 {
-			flags |= f.ms
-		}
-	}
-	return flags
-}
-
-func (o BindOptions) attributesOld() uintptr {
-	var flags uintptr
-	for _, f := range []struct {
-		on bool
-		ms uintptr
-	}{
-		{o.ReadOnly, unix.MS_RDONLY},
-		{o.NoSuid, unix.MS_NOSUID},
-		{o.NoDev, unix.MS_NODEV},
-		{o.NoExec, unix.MS_NOEXEC},
-	} {
-		if f.on {
 			flags |= f.ms
 		}
 	}

@@ -54,35 +54,53 @@ func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsT
 	if len(sensitive) > 0 || len(mountFlags) > 0 {
 		return m.helper().MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType, options, sensitive, mountFlags)
 	}
-	words := slices.Collect(func(yield func(string) bool) {
-		for _, o := range options {
-			for word := range splitOptions(o) {
-				if !yield(word) {
-					return
-				}
-			}
-		}
-	})
+	words := splitAll(options)
+	has := func(word string) bool { return slices.Contains(words, word) }
 	switch {
-	case slices.Contains(words, "remount") && slices.Contains(words, "bind"):
-		return m.kernel.Remount(target, bindOptions(words))
-	case slices.Contains(words, "bind"), slices.Contains(words, "rbind"):
-		return m.kernel.Bind(source, target, bindOptions(words))
-	}
-	if slices.Contains(direct, fsType) {
+	case has("bind"), has("rbind"):
+		return m.bind(source, target, words)
+	case has("remount"):
+		return m.kernel.Reconfigure(target, without(words, "remount"))
+	case fsType == "tmpfs":
+		return wrap(m.kernel.newFilesystem(fsType, source, target, parseOptions(words)), "mount tmpfs at %s", target)
+	case slices.Contains(direct, fsType) && isBlockDevice(source):
 		return m.kernel.Filesystem(source, target, fsType, words)
 	}
 	return m.helper().MountSensitiveWithoutSystemd(source, target, fsType, options, sensitive)
 }
 
-func bindOptions(words []string) BindOptions {
-	return BindOptions{
-		ReadOnly:  slices.Contains(words, "ro"),
-		NoSuid:    slices.Contains(words, "nosuid"),
-		NoDev:     slices.Contains(words, "nodev"),
-		NoExec:    slices.Contains(words, "noexec"),
-		Recursive: slices.Contains(words, "rbind"),
+// bind binds, or changes a mount's own options. Options of a file system mean
+// nothing to a bind, and are passed over as mount(8) does.
+func (m *Mounter) bind(source, target string, words []string) error {
+	o := parseOptions(words)
+	c := flagChange{set: o.set, clr: o.clr, recursive: slices.Contains(words, "rbind")}
+	if !slices.Contains(words, "remount") {
+		clean, err := cleanPath(source)
+		if err == nil {
+			err = m.kernel.bind(clean, target, c)
+		}
+		return wrap(err, "bind %s to %s", source, target)
 	}
+	c.clr |= allAttributes &^ c.set // mount(8) replaces them all
+	err := m.kernel.onMount(target, func(fd int) error { return m.kernel.changeFlags(fd, c) })
+	return wrap(err, "remount %s", target)
+}
+
+func isBlockDevice(path string) bool {
+	_, err := blockDevice(path)
+	return err == nil
+}
+
+func splitAll(options []string) []string {
+	var words []string
+	for _, o := range options {
+		words = slices.AppendSeq(words, splitOptions(o))
+	}
+	return words
+}
+
+func without(words []string, word string) []string {
+	return slices.DeleteFunc(words, func(w string) bool { return w == word })
 }
 
 // Unmount removes every mount stacked at target; it does not follow a link.
@@ -154,4 +172,12 @@ func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 		}
 	}
 	return refs, nil
+}
+
+// wrap says of an error what was attempted.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
 }

@@ -9,13 +9,13 @@ import (
 
 // options are mount(8) options sorted by who reads them.
 type options struct {
-	set, clear uint64   // MOUNT_ATTR_ flags of the mount
+	set, clr uint64   // MOUNT_ATTR_ flags of the mount
 	super      []string // flags that every file system has, by name: "ro", "sync"
 	data       []string // the file system's own
 }
 
 // attributes are the options of a mount by name; the last word of an option counts.
-var attributes = map[string]struct{ set, clear uint64 }{
+var attributes = map[string]struct{ set, clr uint64 }{
 	"ro":          {unix.MOUNT_ATTR_RDONLY, 0},
 	"rw":          {0, unix.MOUNT_ATTR_RDONLY},
 	"nosuid":      {unix.MOUNT_ATTR_NOSUID, 0},
@@ -61,8 +61,8 @@ func (o *options) add(word string) {
 	}
 	a, isAttribute := attributes[word]
 	if isAttribute {
-		o.set = o.set&^a.clear | a.set
-		o.clear = o.clear&^a.set | a.clear
+		o.set = o.set&^a.clr | a.set
+		o.clr = o.clr&^a.set | a.clr
 	}
 	_, isSuper := superFlags[word]
 	if isSuper {
@@ -95,8 +95,17 @@ func splitOptions(s string) func(yield func(string) bool) {
 
 // flagsOld are the options as mount(2)'s flags.
 func (o options) flagsOld() uintptr {
+	flags := oldFlags(o.set)
+	for _, word := range o.super {
+		flags |= superFlags[word]
+	}
+	return flags
+}
+
+// oldFlags translates MOUNT_ATTR_ flags to mount(2)'s.
+func oldFlags(attr uint64) uintptr {
 	var flags uintptr
-	for _, f := range []struct {
+	for _, f := range [...]struct {
 		attr uint64
 		ms   uintptr
 	}{
@@ -109,12 +118,9 @@ func (o options) flagsOld() uintptr {
 		{unix.MOUNT_ATTR_NODIRATIME, unix.MS_NODIRATIME},
 		{unix.MOUNT_ATTR_NOSYMFOLLOW, unix.MS_NOSYMFOLLOW},
 	} {
-		if o.set&f.attr != 0 {
+		if attr&f.attr != 0 {
 			flags |= f.ms
 		}
-	}
-	for _, word := range o.super {
-		flags |= superFlags[word]
 	}
 	return flags
 }

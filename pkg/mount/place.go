@@ -40,7 +40,7 @@ func (k *Kernel) place(path string) (place, error) {
 	}
 	root := k.rootOf(clean)
 	if root == "" {
-		dir, err := k.openPath(filepath.Dir(clean))
+		dir, err := k.openDir(filepath.Dir(clean))
 		return place{dir, filepath.Base(clean)}, err
 	}
 	top, err := ignoreEINTR(func() (int, error) {
@@ -50,7 +50,7 @@ func (k *Kernel) place(path string) (place, error) {
 		return place{}, os.NewSyscallError("open", err)
 	}
 	rel := strings.TrimPrefix(strings.TrimPrefix(clean, root), "/")
-	if filepath.Dir(rel) == "." {
+	if !strings.Contains(rel, "/") {
 		return place{top, rel}, nil
 	}
 	defer unix.Close(top)
@@ -106,17 +106,19 @@ func (p place) canonical() (string, error) {
 
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// openPath opens a clean absolute path for identity, following no link in it.
-func (k *Kernel) openPath(path string) (int, error) {
+// openDir opens a clean absolute path of a directory for identity, following no
+// link in it.
+func (k *Kernel) openDir(path string) (int, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY
 	if k.has(OpenAt2) {
-		return k.openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+		return k.openAt(unix.AT_FDCWD, path, flags, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 	}
-	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	top, err := unix.Open("/", flags|unix.O_CLOEXEC, 0)
 	if err != nil || path == "/" {
 		return top, err
 	}
 	defer unix.Close(top)
-	return k.openAt(top, path[1:], unix.O_PATH|unix.O_NOFOLLOW, beneath)
+	return k.openAt(top, path[1:], flags, beneath)
 }
 
 // openAt opens path, relative to dir, under the rule resolve.
@@ -182,7 +184,7 @@ func (k *Kernel) openTarget(p place) (int, error) {
 func ignoreEINTR[T any](f func() (T, error)) (T, error) {
 	for {
 		v, err := f()
-		if err != unix.EINTR && err != unix.EAGAIN {
+		if err != unix.EINTR {
 			return v, err
 		}
 	}

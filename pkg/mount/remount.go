@@ -35,16 +35,29 @@ func (p Propagation) String() string {
 // changed; that is [Kernel.Reconfigure].
 func (k *Kernel) Remount(target string, o BindOptions) error {
 	err := k.onMount(target, func(fd int) error {
-		if !k.has(MountTree) {
-			return k.remountOld(fd, o)
-		}
 		set := o.attributes()
-		return setAttr(fd, unix.MountAttr{Attr_set: set, Attr_clr: allAttributes &^ set}, o.Recursive)
+		return k.changeFlags(fd, flagChange{set: set, clr: allAttributes &^ set, recursive: o.Recursive})
 	})
 	if err != nil {
 		return fmt.Errorf("remount %s: %w", target, err)
 	}
 	return nil
+}
+
+// flagChange is a change of a mount's MOUNT_ATTR_ flags.
+type flagChange struct {
+	set, clr  uint64
+	recursive bool // also of the mounts below it
+}
+
+func (k *Kernel) changeFlags(fd int, c flagChange) error {
+	if c.set|c.clr == 0 {
+		return nil
+	}
+	if !k.has(MountTree) {
+		return k.changeFlagsOld(fd, c)
+	}
+	return setAttr(fd, unix.MountAttr{Attr_set: c.set, Attr_clr: c.clr}, c.recursive)
 }
 
 // SetPropagation sets the propagation of the topmost mount at target.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,8 @@ const (
 	// maxRounds is how often one directory is read again because it was not
 	// empty after all its entries were removed: somebody is filling it.
 	maxRounds = 100
+	// readBatch is how many names of a directory are in memory at once.
+	readBatch = 1024
 )
 
 // RemoveTree removes dir/name and all that is below it (rule 4). name is one
@@ -36,7 +39,10 @@ func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
 	if name == "/" || filepath.Base(path) != name {
 		return fmt.Errorf("remove %q in %s: not one name: %w", name, dir, unix.EINVAL)
 	}
-	if err := k.removeTree(ctx, path); err != nil {
+	_, err := inLane(ctx, k.lanes, "remove "+path, func() (struct{}, error) {
+		return struct{}{}, k.removeTree(ctx, path)
+	})
+	if err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	return nil
@@ -51,20 +57,15 @@ func (k *Kernel) removeTree(ctx context.Context, path string) error {
 		return err
 	}
 	defer p.close()
-	mounts, err := k.List(ctx, path)
+	mounts, err := k.list(path)
 	if err != nil {
 		return err
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s: %w", mounts[0].Path, ErrMounted)
 	}
-	dir, err := k.openAt(p.dir, ".", unix.O_PATH|unix.O_DIRECTORY, beneath)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
 	r := remover{k: k, top: -1}
-	return r.remove(ctx, dir, p.name, 0)
+	return r.remove(ctx, p.dir, p.name, 0)
 }
 
 // remover is one removal under way.
@@ -94,7 +95,8 @@ func (r *remover) remove(ctx context.Context, dir int, name string, depth int) e
 }
 
 func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int) error {
-	for range maxRounds {
+	for rounds := 0; rounds < maxRounds; {
+		lifted := r.lifted
 		err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 		switch err {
 		case nil, unix.ENOENT:
@@ -107,6 +109,9 @@ func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int
 		}
 		if err := r.removeEntries(ctx, dir, name, depth); err != nil {
 			return err
+		}
+		if depth > 0 || r.lifted == lifted {
+			rounds++ // what was moved up to the tree's root is not somebody's doing
 		}
 	}
 	return removeError("rmdir", name, unix.ENOTEMPTY)
@@ -126,17 +131,23 @@ func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth
 	if depth == 0 {
 		r.top = fd
 	}
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return removeError("read", name, err)
-	}
 	var first error
-	for _, n := range names {
-		if err := r.remove(ctx, fd, n, depth+1); err != nil && first == nil {
-			first = fmt.Errorf("%s: %w", name, err)
+	for {
+		names, err := d.Readdirnames(readBatch)
+		for _, n := range names {
+			if err := r.remove(ctx, fd, n, depth+1); err != nil && first == nil {
+				first = fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, io.EOF):
+			return first
+		case err != nil:
+			return errors.Join(first, removeError("read", name, err))
 		}
 	}
-	return first
 }
 
 // lift moves a directory that is too deep up to the tree's root, which is read
@@ -146,6 +157,9 @@ func (r *remover) lift(dir int, name string) error {
 		r.lifted++
 		to := ".lifted-" + strconv.Itoa(r.lifted)
 		err := unix.Renameat2(dir, name, r.top, to, unix.RENAME_NOREPLACE)
+		if err == unix.ENOENT {
+			return nil
+		}
 		if err != unix.EEXIST {
 			return removeError("rename", name, err)
 		}

@@ -2,7 +2,6 @@ package mount
 
 import (
 	"bytes"
-	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -59,33 +58,30 @@ type statmountHeader struct {
 	_            [48]uint64
 }
 
-const statmountHeaderSize = 512
+const statmountHeaderSize = int(unsafe.Sizeof(statmountHeader{})) // 512
 
 // statMount returns the mount of a unique id.
 func statMount(id, mask uint64) (Entry, error) {
 	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: id, param: mask}
-	var small [statmountHeaderSize + 512]byte
-	buf := small[:]
+	buf := make([]uint64, 128) // words, so that the header is aligned
 	for {
 		_, _, errno := unix.Syscall6(unix.SYS_STATMOUNT, uintptr(unsafe.Pointer(&req)),
-			uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0, 0)
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)*8), 0, 0, 0)
 		switch {
-		case errno == unix.EOVERFLOW && len(buf) < 1<<20:
-			buf = make([]byte, 4*len(buf))
+		case errno == unix.EOVERFLOW && len(buf) < 1<<17:
+			buf = make([]uint64, 4*len(buf))
 		case errno == unix.EINTR:
 		case errno != 0:
 			return Entry{}, errno
 		default:
-			return decodeStatmount(buf)
+			return decodeStatmount(buf), nil
 		}
 	}
 }
 
-func decodeStatmount(buf []byte) (Entry, error) {
-	var h statmountHeader
-	if _, err := binary.Decode(buf, binary.NativeEndian, &h); err != nil {
-		return Entry{}, err
-	}
+func decodeStatmount(words []uint64) Entry {
+	h := (*statmountHeader)(unsafe.Pointer(&words[0]))
+	buf := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
 	str := func(bit uint64, off uint32) string {
 		at := statmountHeaderSize + int(off)
 		if h.Mask&bit == 0 || at > len(buf) {
@@ -107,7 +103,7 @@ func decodeStatmount(buf []byte) (Entry, error) {
 		Dev:      device(h.SBDevMajor, h.SBDevMinor),
 		ReadOnly: h.SBFlags&unix.MS_RDONLY != 0 || h.MntAttr&unix.MOUNT_ATTR_RDONLY != 0,
 		Shared:   h.Propagation&unix.MS_SHARED != 0,
-	}, nil
+	}
 }
 
 // listMounts returns the unique ids of all mounts below the root of the

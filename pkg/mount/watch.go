@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 
@@ -26,19 +27,21 @@ func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 		return nil, fmt.Errorf("watch the mount table: %w", os.NewSyscallError("eventfd", err))
 	}
 	changes := make(chan struct{}, 1) // the one value
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		unix.Write(wake, one[:]) // an eventfd takes it at once
+	})
 	go func() {
-		defer table.Close()
 		defer close(changes)
-		stop := context.AfterFunc(ctx, func() {
-			one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1}
-			unix.Write(wake, one[:])
-		})
-		defer func() {
-			if stop() {
-				unix.Close(wake)
-			}
-		}()
+		defer table.Close()
 		pollTable(int(table.Fd()), wake, changes)
+		if !stop() {
+			<-woken
+		}
+		unix.Close(wake)
 	}()
 	return changes, nil
 }
