@@ -1,9 +1,13 @@
 package server
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Facts is all that an explanation is made from. It is a value.
@@ -15,11 +19,24 @@ type Facts struct {
 	PersistentVolumes []PVStatus
 	Problems          []Problem
 	Sockets           []SocketStatus
-	NotReady          []string
-	Now               time.Time
+	// NotReady is what the daemon has not heard of yet.
+	NotReady []string
+	Now      time.Time
 }
 
-// Explanation is one causal chain.
+// Verdicts, from best to worst. An explanation of several volumes has the worst of theirs.
+const (
+	Fine    = "fine"    // as wanted
+	Working = "working" // a call is in flight, or failed only once or twice
+	Waiting = "waiting" // for an event, which the lines name
+	Stuck   = "stuck"   // somebody has to do something, most likely
+	Unknown = "unknown" // nothing of that name is known
+)
+
+var verdicts = []string{Fine, Working, Waiting, Stuck, Unknown}
+
+// Explanation is one causal chain: what is wanted, how far it is, at which step,
+// what blocks it, what does not, what comes next, what one can do.
 type Explanation struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -28,13 +45,323 @@ type Explanation struct {
 	Lines   []Line `json:"lines"`
 }
 
-// Line is one link of it.
+// Line is one link of the chain.
 type Line struct {
 	Label string `json:"label"`
 	Text  string `json:"text"`
 }
 
-// Explain says why something is not there.
+// String renders an explanation for a terminal, with a final newline.
+func (e Explanation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s: %s\n", e.Kind, e.Name, e.Verdict)
+	for _, l := range e.Lines {
+		fmt.Fprintf(&b, "  %-12s %s\n", l.Label, oneLine(l.Text))
+	}
+	return b.String()
+}
+
+// oneLine keeps what a driver or a file said from breaking the page, or from
+// reaching the terminal as a control sequence.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func (e *Explanation) add(label, format string, args ...any) {
+	e.Lines = append(e.Lines, Line{Label: label, Text: fmt.Sprintf(format, args...)})
+}
+
+// worsen sets the verdict unless it is a worse one already.
+func (e *Explanation) worsen(verdict string) {
+	for _, v := range verdicts {
+		if v == e.Verdict {
+			e.Verdict = verdict
+			return
+		}
+		if v == verdict {
+			return
+		}
+	}
+}
+
+// Explain says why the pod ("namespace/name"), volume (see [FindVolume]) or
+// driver of a name is as it is. A name of which nothing is known is explained
+// too; the error, which wraps ErrInvalid, is for another kind or an ambiguous name.
 func Explain(f Facts, kind, name string) (Explanation, error) {
-	return Explanation{Kind: kind, Name: name}, nil
+	e := Explanation{Kind: kind, Name: name, Verdict: Fine}
+	var err error
+	switch kind {
+	case "pod":
+		f.explainPod(&e)
+	case "volume":
+		err = f.explainVolume(&e)
+	case "driver":
+		f.explainDriver(&e)
+	default:
+		err = fmt.Errorf("%w: explain %q: must be pod, volume or driver", ErrInvalid, kind)
+	}
+	return e, err
+}
+
+func (f Facts) explainPod(e *Explanation) {
+	ns, name, _ := strings.Cut(e.Name, "/")
+	p, ok := FindPod(f.Pods, ns, name)
+	if !ok {
+		f.unknown(e)
+		for _, other := range f.Pods {
+			if other.Pod.Name == name {
+				e.add("you can", "name the other namespace, where a pod %s is: -n %s", name, other.Pod.Namespace)
+			}
+		}
+		return
+	}
+	mounted := 0
+	for _, v := range p.Volumes {
+		if v.Mounted {
+			mounted++
+		}
+	}
+	switch {
+	case p.Listed:
+		e.add("wanted", "%s, of which %d %s mounted (pod uid %s)", count(len(p.Volumes), "volume"), mounted, are(mounted), p.Pod.UID)
+	default:
+		e.add("wanted", "nothing any more: the pod has left, and what it had is being taken away (pod uid %s)", p.Pod.UID)
+	}
+	for _, v := range p.Volumes {
+		f.explainPodVolume(e, p.Pod, v)
+	}
+}
+
+func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolumeStatus) {
+	e.add("volume", "%s", f.titleOf(v))
+	if v.ID == "" {
+		e.worsen(f.unresolved(pod.Namespace, v))
+		e.add("because", "%s", v.BlockedBy)
+		f.explainClaims(e, pod.Namespace, v)
+		e.add("next", "as soon as the objects change, without anybody's doing")
+		e.add("you can", "correct or apply what is named above; what the pod has under this name is kept meanwhile")
+		return
+	}
+	if v.Mounted {
+		e.add("done", "mounted at %s%s", v.HostPath, readOnly(v.ReadOnly))
+	}
+	s := stepOfPod(f, pod.UID, v)
+	if !s.pending() {
+		return
+	}
+	s.explain(f, e)
+	f.explainClaims(e, pod.Namespace, v)
+}
+
+// unresolved judges a volume that could not be resolved: it waits where the
+// sources or a claim's controller are still at work, else somebody has to act.
+func (f Facts) unresolved(ns string, v manager.PodVolumeStatus) string {
+	if len(f.NotReady) > 0 {
+		return Waiting
+	}
+	for _, c := range f.claimsOf(ns, v) {
+		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry.Code) {
+			return Waiting
+		}
+	}
+	return Stuck
+}
+
+func (f Facts) explainVolume(e *Explanation) error {
+	v, err := FindVolume(f.Volumes, e.Name)
+	if err != nil {
+		if !isNotFound(err) {
+			return err
+		}
+		f.unknown(e)
+		for _, c := range f.Claims {
+			if c.Namespace+"/"+c.Name == e.Name || c.Name == e.Name || c.Volume == e.Name {
+				f.explainClaim(e, c)
+			}
+		}
+		return nil
+	}
+	vol := v.Volume
+	e.add("volume", "%s, id %s", f.title(vol.Spec), vol.ID)
+	if v.Quarantined != "" {
+		e.worsen(Stuck)
+		e.add("because", "its record in the journal cannot be read: %s", v.Quarantined)
+		e.add("next", "nothing: the volume counts as in use and is not touched until its record can be read")
+		e.add("you can", "run the version of csi-volmgr that wrote the record; or restore the journal from a copy; the record's bytes are kept")
+		return nil
+	}
+	e.add("wanted by", "%s", f.wanters(v))
+	if done := doneOf(vol); done != "" {
+		e.add("done", "%s", done)
+	}
+	s := stepOfVolume(f, v)
+	if s.pending() {
+		s.explain(f, e)
+	}
+	// A step of another pod's mount may be behind the one that the volume shows.
+	for _, p := range f.Pods {
+		for _, pv := range p.Volumes {
+			if o := stepOfPod(f, p.Pod.UID, pv); pv.ID == vol.ID && o.pending() && !o.same(s) {
+				e.add("also", "pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, o.line(f.Now))
+			}
+		}
+	}
+	return nil
+}
+
+// wanters names who wants a volume.
+func (f Facts) wanters(v manager.VolumeStatus) string {
+	names := make([]string, len(v.Wanted))
+	for i, uid := range v.Wanted {
+		names[i] = "pod " + f.podName(v.Volume, uid)
+	}
+	if len(names) == 0 {
+		return "no pod; what is left of it here is being taken away"
+	}
+	return strings.Join(names, ", ")
+}
+
+// podName is "namespace/name" of a pod that has or wants v, else its uid.
+func (f Facts) podName(v state.Volume, uid state.PodUID) string {
+	for _, p := range f.Pods {
+		if p.Pod.UID == uid {
+			return p.Pod.Namespace + "/" + p.Pod.Name
+		}
+	}
+	if m, ok := v.Mounts[uid]; ok && m.Pod.Name != "" {
+		return m.Pod.Namespace + "/" + m.Pod.Name
+	}
+	return string(uid)
+}
+
+func (f Facts) unknown(e *Explanation) {
+	e.Verdict = Unknown
+	e.add("because", "nothing is known of a %s called %s", e.Kind, e.Name)
+	for _, n := range f.NotReady {
+		e.add("perhaps", "it will be, once this has been heard of: %s", n)
+	}
+	for _, p := range f.Problems {
+		e.add("perhaps", "it is in what could not be read: %s", p)
+	}
+	if e.Kind == "pod" {
+		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get pods -A")
+	} else {
+		e.add("you can", "see what there is: csi-volmgr get %ss", e.Kind)
+	}
+}
+
+// String is a problem in one line: where, what, and the message.
+func (p Problem) String() string {
+	var b strings.Builder
+	switch {
+	case p.File != "" && p.Line > 0:
+		fmt.Fprintf(&b, "%s:%d: ", p.File, p.Line)
+	case p.File != "":
+		b.WriteString(p.File + ": ")
+	case p.Source != "":
+		b.WriteString("source " + p.Source + ": ")
+	}
+	for _, s := range []string{p.Object, p.Field} {
+		if s != "" {
+			b.WriteString(s + ": ")
+		}
+	}
+	return b.String() + p.Message
+}
+
+func (f Facts) explainClaims(e *Explanation, ns string, v manager.PodVolumeStatus) {
+	for _, c := range f.claimsOf(ns, v) {
+		f.explainClaim(e, c)
+	}
+}
+
+// claimsOf returns the claim through which a pod uses a volume. Of one that
+// could not be resolved only a sentence is known, so a claim that it names is shown.
+func (f Facts) claimsOf(ns string, v manager.PodVolumeStatus) []ClaimStatus {
+	var out []ClaimStatus
+	for _, c := range f.Claims {
+		if v.Claim == c.Namespace+"/"+c.Name || v.Claim == "" && c.Namespace == ns && mentions(v.BlockedBy, c.Name) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
+	if c.Phase == "Bound" && c.Reason == "" && c.Retry.Attempts == 0 {
+		return
+	}
+	text := fmt.Sprintf("claim %s/%s is %s", c.Namespace, c.Name, c.Phase)
+	if c.Reason != "" {
+		text += ": " + c.Reason
+	}
+	if r := c.Retry; r.Attempts > 0 {
+		text += fmt.Sprintf("; %s (%s)", failure(r), tries(r, f.Now))
+	}
+	e.add("claim", "%s", text)
+}
+
+// mentions reports whether name is one of the words of text.
+func mentions(text, name string) bool {
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" \"'`:;,()/", r) }) {
+		if strings.TrimRight(word, ".") == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (f Facts) driver(name state.DriverName) (manager.DriverStatus, bool) {
+	for _, d := range f.Drivers {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return manager.DriverStatus{}, false
+}
+
+func (f Facts) volume(id state.VolumeID) (manager.VolumeStatus, bool) {
+	for _, v := range f.Volumes {
+		if v.Volume.ID == id {
+			return v, true
+		}
+	}
+	return manager.VolumeStatus{}, false
+}
+
+// ago is how long ago t was, as people say it.
+func (f Facts) ago(t time.Time) string { return Age(t, f.Now) }
+
+// Age is how long ago t was, in kubectl's form ("14m", "2m10s"); "?" where t is zero.
+func Age(t, now time.Time) string {
+	if t.IsZero() {
+		return "?"
+	}
+	return duration.HumanDuration(max(now.Sub(t), 0))
+}
+
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+func readOnly(ro bool) string {
+	if ro {
+		return ", read-only"
+	}
+	return ""
 }

@@ -148,9 +148,9 @@ func (s *Server) deleteObject(kind string, do func(ctx context.Context, ns, name
 // messages is the query parameter file.
 func (s *Server) manifest(do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxManifest))
 		if _, over := errors.AsType[*http.MaxBytesError](err); over {
-			err = fmt.Errorf("%w: the manifest is over %d bytes", ErrTooLarge, maxBody)
+			err = fmt.Errorf("%w: the manifest is over %d bytes", ErrTooLarge, MaxManifest)
 		}
 		if err != nil {
 			s.fail(w, err)

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxBody bounds a manifest (bytes): a Secret or ConfigMap may hold 1 MiB,
+	// MaxManifest bounds a manifest (bytes): a Secret or ConfigMap may hold 1 MiB,
 	// which base64 and company make larger, and a file may hold several.
-	maxBody = 4 << 20
+	MaxManifest = 4 << 20
 	// maxHeader bounds a request's line and headers (bytes); a volume id may be 4 KiB.
 	maxHeader = 32 << 10
 	// maxStreams bounds the waits and watches that are open at one time.

@@ -1,0 +1,202 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// refused reports whether a gRPC code says that the request, rather than the
+// moment, is wrong.
+func refused(code string) bool {
+	switch code {
+	case "InvalidArgument", "NotFound", "AlreadyExists", "OutOfRange", "Unimplemented", "PermissionDenied", "Unauthenticated":
+		return true
+	default:
+		return false
+	}
+}
+
+// advice says what a person can do about the step; "" where only waiting helps.
+func (s step) advice(up bool) string {
+	switch {
+	case s.inFlight:
+		return ""
+	case !up && s.driver != "":
+		return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", s.driver)
+	case s.other.Name != "":
+		return fmt.Sprintf("delete the pod that has it when its containers have stopped: csi-volmgr delete pod %s -n %s",
+			s.other.Name, s.other.Namespace)
+	case s.retry.Attempts > 0:
+		return s.adviceOnFailure()
+	case s.removes():
+		return "delete the pod once its containers have stopped, or wait for the sources; nothing is taken away before"
+	default:
+		return ""
+	}
+}
+
+// adviceOnFailure is by what the step is and which code its call was answered with.
+func (s step) adviceOnFailure() string {
+	expand := s.name == plan.Expand.String()
+	switch s.retry.Code {
+	case "InvalidArgument":
+		return fmt.Sprintf("correct what the driver refuses in volume %s or its class: attributes, fsType, mountOptions, access modes", s.spec.Name)
+	case "NotFound":
+		return fmt.Sprintf("see whether the storage still has volume %q", s.spec.Handle)
+	case "PermissionDenied", "Unauthenticated":
+		if ref := s.secret(); ref.Name != "" {
+			return fmt.Sprintf("see whether secret %s/%s holds what the storage accepts", ref.Namespace, ref.Name)
+		}
+		return "see which rights the driver has at its storage; the volume names no secret for this call"
+	case "FailedPrecondition":
+		if expand {
+			return "stop the pods that use the volume, if the driver grows only unused volumes; it grows when it is staged next"
+		}
+		return "see whether the volume is still in use on another node or by another volume manager"
+	case "OutOfRange":
+		return "ask for a size that the driver can serve"
+	case "ResourceExhausted":
+		return "make room: a limit of the driver, the storage or this node is reached"
+	case "Unimplemented":
+		return fmt.Sprintf("use another driver for this: %s cannot do it", s.driver)
+	case "AlreadyExists":
+		return "see whether the volume was made with other parameters before; they cannot be changed while it is in use"
+	case "DeadlineExceeded":
+		return "see whether the storage behind the driver hangs; only this volume waits for it"
+	case "Aborted":
+		return "wait: the driver is busy with an earlier call for this volume"
+	case "Unavailable":
+		return fmt.Sprintf("see in the driver's own log whether it reaches its storage: driver %s", s.driver)
+	}
+	if s.removes() && s.target != "" {
+		return "find who uses it: fuser -vm " + s.target
+	}
+	return fmt.Sprintf("look for the time of the failure in the log of driver %s", s.driver)
+}
+
+// secret is the one that goes with the step's call.
+func (s step) secret() state.SecretRef {
+	switch s.name {
+	case plan.Attach.String(), plan.Detach.String():
+		return s.spec.AttachRef
+	case plan.Stage.String():
+		return s.spec.StageRef
+	case plan.Publish.String(), plan.Republish.String():
+		return s.spec.PublishRef
+	case plan.Expand.String():
+		return s.spec.ExpandRef
+	default:
+		return state.SecretRef{}
+	}
+}
+
+// driverWhy says why a driver cannot be called.
+func (f Facts) driverWhy(name state.DriverName) string {
+	d, ok := f.driver(name)
+	switch {
+	case ok && d.Up:
+		return fmt.Sprintf("driver %s is up", name)
+	case ok && d.Problem != "":
+		return fmt.Sprintf("driver %s is not up: %s", name, d.Problem)
+	case ok && d.Generation > 0:
+		return fmt.Sprintf("driver %s is not up any more, since %s ago", name, f.ago(d.Since))
+	}
+	for _, s := range f.Sockets {
+		if s.Driver == name && s.Problem != "" {
+			return fmt.Sprintf("driver %s is not registered: %s: %s", name, s.Path, s.Problem)
+		}
+	}
+	return fmt.Sprintf("driver %s has not registered since the daemon started", name)
+}
+
+// maxNamed bounds how many volumes an explanation of a driver names.
+const maxNamed = 5
+
+func (f Facts) explainDriver(e *Explanation) {
+	name := state.DriverName(e.Name)
+	d, known := f.driver(name)
+	users := f.usersOf(name)
+	if !known && len(users) == 0 && !f.hasSocket(name) {
+		f.unknown(e)
+		for _, s := range f.Sockets {
+			if s.Problem != "" {
+				e.add("perhaps", "it is behind a socket that is not registered: %s: %s", s.Path, s.Problem)
+			}
+		}
+		return
+	}
+	e.add("wanted by", "%s on this node", count(len(users), "volume"))
+	if known && d.Up {
+		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, orUnknown(d.Version), at(d.Endpoint))
+		if d.Problem != "" {
+			e.worsen(Working)
+			e.add("but", "%s", d.Problem)
+		}
+	} else {
+		e.worsen(Waiting)
+		e.add("because", "%s", f.driverWhy(name))
+		e.add("next", "its volumes go on at once when it registers, without anybody's doing")
+		e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get drivers")
+	}
+	f.explainUsers(e, users)
+}
+
+// explainUsers names the first of the driver's volumes that are not as wanted.
+func (f Facts) explainUsers(e *Explanation, users []step) {
+	left := 0
+	for _, s := range users {
+		switch {
+		case !s.pending():
+		case left < maxNamed:
+			left++
+			e.worsen(s.verdict(true))
+			text := s.line(f.Now)
+			if s.retry.Attempts > 0 {
+				text += "; " + failure(s.retry)
+			} else if s.reason != "" {
+				text += "; " + s.reason
+			}
+			e.add("volume", "%s: %s", s.spec.Name, text)
+		default:
+			left++
+		}
+	}
+	if left > maxNamed {
+		e.add("volume", "and %d more: csi-volmgr get volumes", left-maxNamed)
+	}
+}
+
+func (f Facts) usersOf(name state.DriverName) []step {
+	var out []step
+	for _, v := range f.Volumes {
+		if v.Volume.Spec.Driver == name {
+			out = append(out, stepOfVolume(f, v))
+		}
+	}
+	return out
+}
+
+func (f Facts) hasSocket(name state.DriverName) bool {
+	for _, s := range f.Sockets {
+		if s.Driver == name {
+			return true
+		}
+	}
+	return false
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func at(endpoint string) string {
+	if endpoint == "" {
+		return ", in this process"
+	}
+	return ", at " + endpoint
+}

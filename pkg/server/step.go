@@ -1,0 +1,280 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// stuckAfter is how many failures in a row make a step look stuck rather than
+// under way.
+const stuckAfter = 3
+
+// step is what one volume is at, for one pod or as a whole: the form to which
+// both statuses are brought.
+type step struct {
+	name     string // "Stage"; "" where nothing is to be done
+	inFlight bool
+	since    time.Time // when the call, or the wait for it, began
+	reason   string    // why it is not made, in one sentence
+	retry    state.Retry
+
+	driver state.DriverName
+	spec   state.Spec
+	target string
+	// other is the pod that keeps an exclusive volume from this one.
+	other state.Pod
+}
+
+func (s step) pending() bool { return s.name != "" || s.reason != "" || s.retry.Attempts > 0 }
+
+func (s step) same(o step) bool {
+	return s.name == o.name && s.reason == o.reason && s.retry == o.retry
+}
+
+// removes reports whether the step takes something away.
+func (s step) removes() bool {
+	var k plan.Kind
+	return k.UnmarshalText([]byte(s.name)) == nil && k.Removes()
+}
+
+func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
+	s := step{name: v.Step, since: v.Since, reason: v.BlockedBy, retry: v.Retry, driver: v.Driver, target: v.HostPath}
+	if vs, ok := f.volume(v.ID); ok {
+		s.about(vs, uid)
+		c := vs.Call
+		s.inFlight = c.Kind != plan.None && c.Kind.String() == v.Step && (c.Pod == "" || c.Pod == uid)
+	}
+	return s
+}
+
+func stepOfVolume(f Facts, v manager.VolumeStatus) step {
+	s := step{since: v.Since, driver: v.Volume.Spec.Driver}
+	op := plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}
+	if v.Call.Kind != plan.None {
+		op, s.inFlight = v.Call, true
+	} else {
+		s.reason = v.Held.Reason
+	}
+	s.about(v, op.Pod)
+	s.name, s.retry = op.Kind.String(), retryOf(v.Volume, op)
+	if s.name == "" && v.Volume.Expand.Attempts > 0 {
+		s.name, s.retry = plan.Expand.String(), v.Volume.Expand
+	}
+	return s
+}
+
+// about adds what the record says of the volume and of the pod's mount of it.
+func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
+	s.spec = v.Volume.Spec
+	if m, ok := v.Volume.Mounts[uid]; ok {
+		s.target = m.Target
+	}
+	if !s.spec.Exclusive() {
+		return
+	}
+	for other, m := range v.Volume.Mounts { // at most one, as the volume is exclusive
+		if other != uid && m.Phase != state.Absent {
+			s.other = m.Pod
+		}
+	}
+}
+
+func retryOf(v state.Volume, op plan.Op) state.Retry {
+	switch op.Kind {
+	case plan.Attach, plan.Detach:
+		return v.Attach.Retry
+	case plan.Stage, plan.Unstage:
+		return v.Stage.Retry
+	case plan.Publish, plan.Republish, plan.Unpublish:
+		return v.Mounts[op.Pod].Retry
+	case plan.Expand:
+		return v.Expand
+	default:
+		return state.Retry{}
+	}
+}
+
+// explain adds the chain from the step on: step, because, not because, next, you can.
+func (s step) explain(f Facts, e *Explanation) {
+	d, known := f.driver(s.driver)
+	up := s.spec.Builtin || known && d.Up
+	e.worsen(s.verdict(up))
+	e.add("step", "%s", s.line(f.Now))
+	switch {
+	case s.inFlight:
+		if s.retry.Attempts > 0 {
+			e.add("last error", "%s", failure(s.retry))
+		}
+	case !up && s.driver != "":
+		e.add("because", "%s", f.driverWhy(s.driver))
+		if s.retry.Attempts > 0 {
+			e.add("last error", "%s", failure(s.retry))
+		}
+	default:
+		if s.retry.Attempts > 0 {
+			e.add("because", "%s", failure(s.retry))
+		}
+		if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
+			e.add("because", "%s", s.reason)
+		}
+	}
+	if s.removes() && !s.inFlight && s.retry.Attempts == 0 {
+		for _, n := range f.NotReady {
+			e.add("because", "%s", n)
+		}
+	}
+	if up && !s.spec.Builtin {
+		e.add("not because", "of driver %s, which is up for %s%s", s.driver, f.ago(d.Since), f.othersFine(s))
+	}
+	e.add("next", "%s", s.next(f.Now, up))
+	if a := s.advice(up); a != "" {
+		e.add("you can", "%s", a)
+	}
+}
+
+// verdict judges the step alone.
+func (s step) verdict(up bool) string {
+	switch {
+	case s.inFlight:
+		return Working
+	case !up:
+		return Waiting
+	case s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
+		return Stuck
+	case s.retry.Attempts > 0:
+		return Working
+	case s.reason != "":
+		return Waiting
+	default:
+		return Working
+	}
+}
+
+// line is the step in a few words.
+func (s step) line(now time.Time) string {
+	name := s.name
+	if name == "" {
+		name = "nothing"
+	}
+	switch {
+	case s.inFlight && s.retry.Attempts > 0:
+		return fmt.Sprintf("%s, call in flight for %s; before it %s", name, Age(s.since, now), tries(s.retry, now))
+	case s.inFlight:
+		return fmt.Sprintf("%s, call in flight for %s", name, Age(s.since, now))
+	case s.retry.Attempts > 0:
+		return fmt.Sprintf("%s, %s", name, tries(s.retry, now))
+	case s.since.IsZero():
+		return name + ", not begun"
+	default:
+		return fmt.Sprintf("%s, not begun, waiting for %s", name, Age(s.since, now))
+	}
+}
+
+// next says when the step will be made.
+func (s step) next(now time.Time, up bool) string {
+	switch {
+	case s.inFlight:
+		return "the answer of the call, or its deadline; a lost answer is asked for again"
+	case !up:
+		return "at once when the driver registers, without anybody's doing"
+	case s.retry.Final:
+		return "not by itself: when the driver registers again, the wish changes or the volume is staged anew"
+	case s.retry.NotBefore.After(now):
+		return "again in " + Age(now, s.retry.NotBefore) + ", without anybody's doing"
+	default:
+		return "at once when what it waits for happens, without anybody's doing"
+	}
+}
+
+// othersFine says how many other volumes of the driver are as wanted.
+func (f Facts) othersFine(s step) string {
+	fine := 0
+	for _, v := range f.Volumes {
+		if v.Volume.Spec.Driver == s.driver && v.Volume.Spec.Handle != s.spec.Handle && v.Held.Reason == "" && v.Call.Kind == plan.None && v.Quarantined == "" {
+			fine++
+		}
+	}
+	if fine == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s of it %s as wanted", count(fine, "other volume"), are(fine))
+}
+
+// failure is the last failure in one sentence.
+func failure(r state.Retry) string {
+	switch {
+	case r.Error == "" && r.Code == "":
+		return r.Call + " failed"
+	case r.Code == "":
+		return r.Call + " failed: " + bare(r)
+	default:
+		return r.Call + " answered " + r.Code + ": " + bare(r)
+	}
+}
+
+// bare is the error's text without the call and code that a CallError puts before it.
+func bare(r state.Retry) string {
+	return strings.TrimPrefix(strings.TrimPrefix(r.Error, r.Call+": "), r.Code+": ")
+}
+
+func tries(r state.Retry, now time.Time) string {
+	if r.Attempts == 1 {
+		return "failed once, " + Age(r.Since, now) + " ago"
+	}
+	return fmt.Sprintf("failed %d times since %s ago", r.Attempts, Age(r.Since, now))
+}
+
+// doneOf says which facts of a volume are present.
+func doneOf(v state.Volume) string {
+	var done []string
+	if v.Attach.Phase == state.Present {
+		done = append(done, "attached")
+	}
+	if v.Stage.Phase == state.Present {
+		done = append(done, "staged at "+v.Spec.StagePath)
+	}
+	mounts := 0
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present {
+			mounts++
+		}
+	}
+	if mounts > 0 {
+		done = append(done, "mounted for "+count(mounts, "pod"))
+	}
+	return strings.Join(done, ", ")
+}
+
+// title names a volume by what people know it by.
+func (f Facts) title(s state.Spec) string {
+	switch {
+	case s.Builtin:
+		return fmt.Sprintf("%q, %s", s.Name, s.Driver)
+	case s.Claim != "":
+		return fmt.Sprintf("%s of claim %s, driver %s, handle %q", s.Name, s.Claim, s.Driver, s.Handle)
+	default:
+		return fmt.Sprintf("%s, driver %s, handle %q", s.Name, s.Driver, s.Handle)
+	}
+}
+
+func (f Facts) titleOf(v manager.PodVolumeStatus) string {
+	names := strings.Join(v.Names, ", ")
+	switch {
+	case v.Claim != "" && v.Driver != "":
+		return fmt.Sprintf("%q: claim %s, driver %s", names, v.Claim, v.Driver)
+	case v.Claim != "":
+		return fmt.Sprintf("%q: claim %s", names, v.Claim)
+	case v.Driver != "":
+		return fmt.Sprintf("%q: %s", names, v.Driver)
+	default:
+		return fmt.Sprintf("%q", names)
+	}
+}
+
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
