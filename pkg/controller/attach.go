@@ -1,0 +1,131 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// nodeCall is somebody who waits for a volume to be attached or detached.
+type nodeCall struct {
+	ctx    context.Context //nolint:containedctx // the caller's, who waits
+	verb   verb
+	volume state.Volume
+	reply  chan nodeAnswer // capacity 1: Run does not wait for a caller that gave up
+}
+
+type nodeAnswer struct {
+	publish map[string]string
+	err     error
+}
+
+// Attach makes the volume reachable from this node (CSI 1.13
+// ControllerPublishVolume) and returns the publish_context. It is idempotent. It
+// waits for another call that is in flight for the volume. An error is a
+// [state.CallError].
+func (c *Controller) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
+	return c.nodeCall(ctx, attach, v)
+}
+
+// Detach undoes Attach (CSI 1.13 ControllerUnpublishVolume). The caller has
+// unpublished and unstaged the volume everywhere on the node (CSI 1.13, N-104
+// "MUST be called after all NodeUnstageVolume"). A volume that the driver does
+// not know is detached.
+func (c *Controller) Detach(ctx context.Context, v state.Volume) error {
+	_, err := c.nodeCall(ctx, detach, v)
+	return err
+}
+
+func (c *Controller) nodeCall(ctx context.Context, verb verb, v state.Volume) (map[string]string, error) {
+	n := &nodeCall{ctx: ctx, verb: verb, volume: v, reply: make(chan nodeAnswer, 1)}
+	c.post(func(run context.Context) { c.takeNode(run, n) })
+	stop := context.AfterFunc(ctx, func() {
+		c.post(func(context.Context) { c.dropNode(n) })
+	})
+	defer stop()
+	select {
+	case a := <-n.reply:
+		return a.publish, a.err
+	case <-ctx.Done():
+		return nil, &state.CallError{Outcome: state.Uncertain, Call: verb.String(), Err: context.Cause(ctx)}
+	case <-c.done:
+		return nil, failure(verb, errStopped)
+	}
+}
+
+// takeNode has the call made; runs in Run's goroutine.
+func (c *Controller) takeNode(ctx context.Context, n *nodeCall) {
+	key, ok := c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]
+	e := c.entries[key]
+	switch {
+	case !ok:
+		c.direct(ctx, n)
+	case e.node != nil:
+		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("volume %s: another caller waits to attach or detach it", e.rec.Name))}
+	default:
+		e.node = n
+		c.touch(key)
+	}
+}
+
+// dropNode forgets a caller that gave up before its call began.
+func (c *Controller) dropNode(n *nodeCall) {
+	e := c.entries[c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]]
+	if e == nil || e.node != n || e.doing.verb == n.verb {
+		return
+	}
+	e.answerNode(nil, &state.CallError{Outcome: state.Failed, Call: n.verb.String(), Err: context.Cause(n.ctx)})
+}
+
+// direct makes the call for a volume that no claim of ours has: whoever asks
+// keeps its record.
+func (c *Controller) direct(ctx context.Context, n *nodeCall) {
+	d := c.drivers[n.volume.Spec.Driver]
+	if d == nil {
+		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
+		return
+	}
+	if d.asking() {
+		d.nodes = append(d.nodes, n)
+		return
+	}
+	k := call{driver: d.Driver, caps: d.caps, op: op{verb: n.verb}, volume: n.volume}
+	k.rec.NodeID = d.NodeID
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+		defer cancel()
+		defer context.AfterFunc(n.ctx, cancel)()
+		a := c.make(ctx, k)
+		n.answer(a.publish, a.err)
+	})
+}
+
+// refuseNode answers a caller whose call cannot be made.
+func (e *entry) refuseNode(f facts) {
+	n := e.node
+	switch {
+	case n == nil:
+	case f.Driver.Asking:
+	case f.Driver.Problem != "":
+		e.answerNode(nil, failure(n.verb, errors.New(f.Driver.Problem)))
+	case n.verb == attach && !e.rec.usable():
+		e.answerNode(nil, failure(n.verb, fmt.Errorf("volume %s is being deleted", e.rec.Name)))
+	}
+}
+
+// answerNode answers the caller that waits.
+func (e *entry) answerNode(publish map[string]string, err *state.CallError) {
+	n := e.node
+	e.node = nil
+	n.answer(publish, err)
+}
+
+func (n *nodeCall) answer(publish map[string]string, err *state.CallError) {
+	a := nodeAnswer{publish: publish}
+	if err != nil {
+		a = nodeAnswer{err: err}
+	}
+	n.reply <- a
+}

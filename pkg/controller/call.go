@@ -1,0 +1,201 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// call is one call to a driver, with all that it needs: nothing of it is shared.
+type call struct {
+	driver Driver
+	caps   caps
+	rec    record
+	op     op
+	// volume is the record of whoever asked to attach or detach.
+	volume state.Volume
+}
+
+// answer is how a call ended; publish is what attach returned.
+type answer struct {
+	result
+	publish map[string]string
+}
+
+// start makes e's call in a goroutine of its own.
+func (c *Controller) start(ctx context.Context, e *entry) {
+	d := c.drivers[driverOf(e)]
+	k := call{driver: d.Driver, caps: d.caps, rec: e.rec, op: e.doing}
+	node := e.node
+	if k.op.verb == attach || k.op.verb == detach {
+		k.volume = node.volume
+	} else {
+		node = nil
+	}
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+		defer cancel()
+		if node != nil {
+			defer context.AfterFunc(node.ctx, cancel)()
+		}
+		began := time.Now()
+		a := c.make(ctx, k)
+		c.post(func(context.Context) { c.finish(e, k, a, time.Since(began)) })
+	})
+}
+
+// finish takes in how a call ended. It runs in Run's goroutine.
+func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
+	attrs := []any{"claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.verb.String(), "took", took}
+	if k.op.verb == create && a.err == nil {
+		id := state.SharedID(k.driver.Name, a.created.handle)
+		if owner, ok := c.handles[id]; ok && owner != e.key {
+			a.err = &state.CallError{
+				Outcome: state.Refused, Call: k.op.verb.String(),
+				Err: fmt.Errorf("the driver answered with the volume_id of claim %s", owner),
+			}
+		}
+	}
+	if a.err != nil {
+		c.log.Warn("call did not succeed", append(attrs, "err", a.err)...)
+	} else {
+		c.log.Info("call succeeded", attrs...)
+	}
+	e.doing, e.since = op{}, time.Now()
+	if k.op.verb.limited() {
+		c.release(k.driver.Name)
+	}
+	c.setRecord(e, complete(e.rec, k.op, a.result, time.Now()))
+	e.unsaved = true
+	if k.op.verb == attach || k.op.verb == detach {
+		e.answerNode(a.publish, a.err)
+	}
+	c.touch(e.key)
+}
+
+// make makes the call and checks its answer.
+func (c *Controller) make(ctx context.Context, k call) answer {
+	refs := k.rec.Spec.Secrets
+	ref := map[verb]state.SecretRef{
+		create: refs.Provision, remove: refs.Provision, grow: refs.Expand,
+		attach: k.volume.Spec.AttachRef, detach: k.volume.Spec.AttachRef,
+	}[k.op.verb]
+	var secret map[string]string
+	if ref != (state.SecretRef{}) {
+		var err error
+		if secret, err = c.cfg.Secrets.Secret(ctx, ref); err != nil {
+			err = fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err)
+			return answer{result: result{err: failure(k.op.verb, err), unsent: true}}
+		}
+	}
+	a, err := send(ctx, k, secret)
+	if err != nil {
+		a.err = redact(callError(k.op.verb.String(), err), secret)
+	}
+	return a
+}
+
+// failure is an error that no driver gave.
+func failure(v verb, err error) *state.CallError {
+	return &state.CallError{Outcome: state.Failed, Call: v.String(), Err: err}
+}
+
+// send makes the call.
+func send(ctx context.Context, k call, secret map[string]string) (answer, error) {
+	client := csi.NewControllerClient(k.driver.Conn)
+	switch k.op.verb {
+	case create:
+		return sendCreate(ctx, client, k, secret)
+	case remove:
+		_, err := client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: k.rec.Handle, Secrets: secret})
+		return answer{}, unlessGone(k, err)
+	case grow:
+		return sendGrow(ctx, client, k, secret)
+	case attach:
+		req, err := attachRequest(k.volume, k.rec.NodeID, k.caps.MultiWriter, secret)
+		if err != nil {
+			return answer{result: result{unsent: true}}, err
+		}
+		resp, err := client.ControllerPublishVolume(ctx, req)
+		return answer{publish: resp.GetPublishContext()}, err
+	case detach:
+		_, err := client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
+			VolumeId: k.volume.Spec.Handle, NodeId: k.rec.NodeID, Secrets: secret,
+		})
+		return answer{}, unlessGone(k, err)
+	default:
+		panic(fmt.Sprintf("send: verb %d is no call", k.op.verb))
+	}
+}
+
+func sendCreate(ctx context.Context, client csi.ControllerClient, k call, secret map[string]string) (answer, error) {
+	req, err := createRequest(k.rec.Name, k.op.spec, k.caps.MultiWriter, secret)
+	if err != nil {
+		return answer{result: result{unsent: true}}, err
+	}
+	resp, err := client.CreateVolume(ctx, req)
+	if err != nil {
+		return answer{}, err
+	}
+	made, err := checkCreated(k.op.spec, k.driver.Topology, resp.GetVolume())
+	if err != nil {
+		return answer{}, &state.CallError{Outcome: state.Refused, Call: k.op.verb.String(), Code: codes.OK.String(), Err: err}
+	}
+	return answer{result: result{created: made}}, nil
+}
+
+func sendGrow(ctx context.Context, client csi.ControllerClient, k call, secret map[string]string) (answer, error) {
+	req, err := growRequest(k.rec, k.op, k.caps.MultiWriter, secret)
+	if err != nil {
+		return answer{result: result{unsent: true}}, err
+	}
+	resp, err := client.ControllerExpandVolume(ctx, req)
+	if err != nil {
+		return answer{}, err
+	}
+	if resp.GetCapacityBytes() < k.op.bytes {
+		return answer{}, fmt.Errorf("the driver answered OK with %d bytes where %d were asked for", resp.GetCapacityBytes(), k.op.bytes)
+	}
+	return answer{result: result{bytes: resp.GetCapacityBytes(), node: resp.GetNodeExpansionRequired()}}, nil
+}
+
+// unlessGone is err, but nil where it says that there is nothing to remove.
+func unlessGone(k call, err error) error {
+	if err != nil && callError(k.op.verb.String(), err).Code == codes.NotFound.String() {
+		return nil
+	}
+	return err
+}
+
+// redact takes a secret's values out of what a driver answered (rule 7).
+func redact(e *state.CallError, secret map[string]string) *state.CallError {
+	text := e.Err.Error()
+	clean := text
+	for _, value := range sortedByLength(secret) {
+		clean = strings.ReplaceAll(clean, value, "***")
+	}
+	if clean == text {
+		return e
+	}
+	return &state.CallError{Outcome: e.Outcome, Call: e.Call, Code: e.Code, Err: errors.New(clean)}
+}
+
+// sortedByLength lists the values, the longest first: one may contain another.
+func sortedByLength(secret map[string]string) []string {
+	var values []string
+	for _, value := range secret {
+		if value != "" {
+			values = append(values, value)
+		}
+	}
+	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
+	return values
+}

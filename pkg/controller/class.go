@@ -1,0 +1,159 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// reserved is the prefix of class parameters that are ours and not the driver's.
+const reserved = "csi.storage.k8s.io/"
+
+// maxString is the limit of a string field (CSI 1.13, "Size Limits").
+const maxString = 128
+
+// newSpec is what CreateVolume is to be called with for c, or why it cannot be.
+func newSpec(c Claim, f facts) (spec, string) {
+	s := spec{
+		Class: c.Class.Name, Driver: c.Class.Provisioner,
+		SizeBytes: c.SizeBytes, LimitBytes: c.LimitBytes,
+		AccessModes: c.AccessModes, Mode: c.Mode, MountOptions: c.Class.MountOptions,
+	}
+	if problem := checkClaim(c); problem != "" {
+		return spec{}, problem
+	}
+	var problem string
+	if s.Parameters, s.FSType, problem = parameters(c.Class); problem != "" {
+		return spec{}, problem
+	}
+	if s.Secrets, problem = classSecrets(c); problem != "" {
+		return spec{}, problem
+	}
+	if s.Source, problem = contentSource(c, f); problem != "" {
+		return spec{}, problem
+	}
+	if f.Driver.caps.Topology && len(f.Driver.Topology) > 0 {
+		s.Topology = f.Driver.Topology
+	}
+	return s, ""
+}
+
+func checkClaim(c Claim) string {
+	switch {
+	case c.UID == "":
+		return "it has no UID"
+	case len(volumeName(c)) > maxString:
+		return fmt.Sprintf("its UID is %d bytes long; a volume's name has at most %d", len(c.UID), maxString)
+	case c.SizeBytes <= 0:
+		return fmt.Sprintf("it asks for %d bytes", c.SizeBytes)
+	case c.LimitBytes < 0 || c.LimitBytes > 0 && c.LimitBytes < c.SizeBytes:
+		return fmt.Sprintf("its limit of %d bytes is below the %d that it asks for", c.LimitBytes, c.SizeBytes)
+	case len(c.AccessModes) == 0:
+		return "it names no access mode"
+	case c.Mode != state.Filesystem && c.Mode != state.Block:
+		return fmt.Sprintf("its volumeMode %q is not one of Filesystem, Block", c.Mode)
+	}
+	for _, m := range c.AccessModes {
+		if _, err := accessMode([]state.AccessMode{m}, false); err != nil {
+			return fmt.Sprintf("its access mode %q is not known", m)
+		}
+		if m == state.ReadWriteOncePod && len(c.AccessModes) > 1 {
+			return "access mode ReadWriteOncePod allows no other beside it"
+		}
+	}
+	return ""
+}
+
+func volumeName(c Claim) string { return "pvc-" + c.UID }
+
+// parameters splits a class's parameters into the driver's own and the file system type.
+func parameters(c Class) (params map[string]string, fsType, problem string) {
+	params = maps.Clone(c.Parameters)
+	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
+		name, ok := strings.CutPrefix(key, reserved)
+		if !ok {
+			continue
+		}
+		switch {
+		case name == "fstype":
+			fsType = c.Parameters[key]
+		case !isSecretParameter(name):
+			return nil, "", fmt.Sprintf("its class %s has the parameter %s, which is reserved and has no meaning here", c.Name, key)
+		}
+		delete(params, key)
+	}
+	return params, fsType, ""
+}
+
+func isSecretParameter(name string) bool {
+	name, ok := strings.CutSuffix(name, "-name")
+	if !ok {
+		name, ok = strings.CutSuffix(name, "-namespace")
+	}
+	return ok && slices.Contains(secretParameters, name)
+}
+
+// secretParameters are the parameters by which a class names secrets, less
+// prefix and "-name" or "-namespace".
+var secretParameters = []string{
+	"provisioner-secret", "controller-publish-secret", "node-stage-secret",
+	"node-publish-secret", "controller-expand-secret", "node-expand-secret",
+}
+
+// classSecrets resolves the secrets that the class of c names.
+func classSecrets(c Claim) (s secrets, problem string) {
+	refs := []*state.SecretRef{&s.Provision, &s.Attach, &s.Stage, &s.Publish, &s.Expand, &s.NodeExpand}
+	for i, param := range secretParameters {
+		name, hasName := c.Class.Parameters[reserved+param+"-name"]
+		namespace, hasNamespace := c.Class.Parameters[reserved+param+"-namespace"]
+		if hasName != hasNamespace {
+			return secrets{}, fmt.Sprintf("its class %s names one of %s-name and %s-namespace without the other", c.Class.Name, reserved+param, param)
+		}
+		if !hasName {
+			continue
+		}
+		var err error
+		if refs[i].Name, err = expand(name, c); err == nil {
+			refs[i].Namespace, err = expand(namespace, c)
+		}
+		if err != nil {
+			return secrets{}, fmt.Sprintf("parameter %s of its class %s: %v", reserved+param, c.Class.Name, err)
+		}
+	}
+	return s, ""
+}
+
+// expand replaces the templates in a secret's name or namespace.
+func expand(template string, c Claim) (string, error) {
+	out := strings.NewReplacer(
+		"${pvc.name}", c.Name, "${pvc.namespace}", c.Namespace, "${pv.name}", volumeName(c),
+	).Replace(template)
+	switch {
+	case strings.Contains(out, "${"):
+		return "", fmt.Errorf("%q has a template other than ${pvc.name}, ${pvc.namespace} and ${pv.name}", template)
+	case out == "":
+		return "", fmt.Errorf("it is empty")
+	}
+	return out, nil
+}
+
+// contentSource is the content source of c by handles, or why there is none yet.
+func contentSource(c Claim, f facts) (source, string) {
+	switch {
+	case c.Source == nil:
+		return source{}, ""
+	case c.Source.SnapshotHandle != "":
+		if !f.Driver.caps.Snapshot {
+			return source{}, fmt.Sprintf("driver %s cannot make snapshots, nor a volume of one", c.Class.Provisioner)
+		}
+		return source{Snapshot: c.Source.SnapshotHandle}, ""
+	case !f.Driver.caps.Clone:
+		return source{}, fmt.Sprintf("driver %s cannot clone a volume", c.Class.Provisioner)
+	case f.Source.Problem != "":
+		return source{}, f.Source.Problem
+	}
+	return source{Claim: c.Source.Claim, Volume: f.Source.Handle}, ""
+}

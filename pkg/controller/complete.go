@@ -1,0 +1,199 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Pacing of calls that fail. The first waits are short because most failures at
+// a start are of a driver that is starting too; the longest is what a person
+// who mended a backend is willing to wait.
+const (
+	firstWait   = 500 * time.Millisecond
+	longestWait = 5 * time.Minute
+	// refusedWait is the least wait after a refusal: the request has to change,
+	// which is an event, but a backend's limits change unseen.
+	refusedWait = time.Minute
+)
+
+// result is how a call ended.
+type result struct {
+	// err is nil where the driver answered OK.
+	err *state.CallError
+	// unsent: the call failed before anything reached the driver.
+	unsent bool
+	// created is the answer to create.
+	created created
+	// bytes and node are the answer to grow: the new capacity, and whether the
+	// node has to expand the volume too.
+	bytes int64
+	node  bool
+}
+
+// created is what CreateVolume answered, checked.
+type created struct {
+	handle        string
+	capacityBytes int64
+	context       map[string]string
+	topology      []map[string]string
+	// reject says why the volume cannot be used; "" where it can.
+	reject string
+}
+
+// begin is the record as it must be durable before o is done.
+func begin(r record, w want, o op, nodeID string) record {
+	switch o.verb {
+	case create:
+		if r.Volume.Phase == state.Absent {
+			r.Claim, r.UID, r.Name = w.Claim.Key, w.Claim.UID, volumeName(w.Claim)
+		}
+		r.Spec, r.Volume.Phase, r.Unanswered = o.spec, state.Entering, true
+	case remove:
+		r.Volume.Phase = state.Leaving
+	case grow:
+		r.Growing = o.bytes
+	case settle:
+		r.RequestedBytes, r.CapacityBytes, r.Growing, r.Expand = w.Claim.SizeBytes, o.bytes, 0, state.Retry{}
+	case attach:
+		r.Attach, r.NodeID = state.Entering, nodeID
+	case detach:
+		r.Attach = state.Leaving
+		if r.NodeID == "" { // an empty node_id would mean every node (CSI 1.13 ControllerUnpublishVolume)
+			r.NodeID = nodeID
+		}
+	case forget:
+		r = record{}
+	case nothing:
+	default:
+		panic(fmt.Sprintf("begin: verb %d", o.verb))
+	}
+	return r
+}
+
+// complete is the record after o ended with res. An empty record means that
+// nothing is left.
+func complete(r record, o op, res result, now time.Time) record {
+	switch o.verb {
+	case create:
+		return completeCreate(r, o, res, now)
+	case remove:
+		return completeRemove(r, res, now)
+	case grow:
+		return completeGrow(r, o, res, now)
+	case attach:
+		if res.err == nil {
+			r.Attach = state.Present
+		}
+	case detach:
+		if res.err == nil {
+			r.Attach, r.NodeID = state.Absent, ""
+		}
+	default:
+		panic(fmt.Sprintf("complete: verb %d is no call", o.verb))
+	}
+	return r
+}
+
+func completeCreate(r record, o op, res result, now time.Time) record {
+	if res.err != nil {
+		if o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
+			r.Volume.Phase = state.Absent
+		}
+		if !res.unsent {
+			r.Unanswered = res.err.Outcome == state.Uncertain && !makesNothing(res.err)
+		}
+		r.Volume.Retry = failed(r.Volume.Retry, res.err, now)
+		return r
+	}
+	c := res.created
+	r.Unanswered = false
+	r.Handle, r.CapacityBytes, r.NodeBytes = c.handle, c.capacityBytes, c.capacityBytes
+	r.Context, r.Topology, r.RequestedBytes = c.context, c.topology, r.Spec.SizeBytes
+	r.Volume = state.Fact{Phase: state.Present}
+	if c.reject != "" {
+		r.Volume.Phase, r.Reject = state.Leaving, c.reject
+		return r
+	}
+	r.Rejects = 0
+	return r
+}
+
+func completeRemove(r record, res result, now time.Time) record {
+	if res.err != nil {
+		r.Volume.Retry = failed(r.Volume.Retry, res.err, now)
+		return r
+	}
+	if r.Delete || r.Reject == "" {
+		return record{}
+	}
+	again := record{Claim: r.Claim, UID: r.UID, Name: r.Name, Spec: r.Spec, Rejects: r.Rejects + 1}
+	again.Volume.Retry = state.Retry{
+		Attempts: again.Rejects, Since: now, NotBefore: now.Add(wait(again.Rejects, state.Refused)),
+		Call: create.String(), Error: r.Reject,
+	}
+	return again
+}
+
+func completeGrow(r record, o op, res result, now time.Time) record {
+	switch {
+	case res.err == nil:
+		r.RequestedBytes, r.CapacityBytes = max(r.RequestedBytes, o.bytes), max(r.CapacityBytes, res.bytes)
+		if !res.node {
+			r.NodeBytes = r.CapacityBytes
+		}
+		r.Growing, r.Expand = 0, state.Retry{}
+	case res.unsent || res.err.Outcome != state.Uncertain:
+		r.Growing = 0
+		fallthrough
+	default:
+		r.Expand = failed(r.Expand, res.err, now)
+	}
+	return r
+}
+
+// makesNothing reports that a CreateVolume which failed so made nothing: the
+// codes by which CSI 1.13 lets a plugin turn the request down. ALREADY_EXISTS
+// is not among them, nor any by which a broken plugin or transport ends a call.
+func makesNothing(e *state.CallError) bool {
+	switch e.Code {
+	case "InvalidArgument", "NotFound", "PermissionDenied", "ResourceExhausted",
+		"OutOfRange", "Unimplemented", "Unauthenticated":
+		return true
+	case "":
+		return e.Outcome == state.Refused // never sent: CSI forbids such a request
+	}
+	return false
+}
+
+// failed is r after one more failure.
+func failed(r state.Retry, e *state.CallError, now time.Time) state.Retry {
+	if r.Attempts == 0 {
+		r.Since = now
+	}
+	r.Attempts++
+	r.NotBefore = now.Add(wait(r.Attempts, e.Outcome))
+	r.Final = e.Outcome == state.Final
+	r.Call, r.Code, r.Error = e.Call, e.Code, e.Err.Error()
+	return r
+}
+
+// wait is how long to wait after the given number of failures.
+func wait(attempts int, o state.Outcome) time.Duration {
+	d := longestWait
+	if shift := attempts - 1; shift < 20 {
+		d = min(firstWait<<shift, longestWait)
+	}
+	if o == state.Refused {
+		d = max(d, refusedWait)
+	}
+	return d
+}
+
+// reset makes what waits after a failure due at once, because something happened.
+func reset(r record) record {
+	r.Volume.Retry.NotBefore, r.Volume.Retry.Final = time.Time{}, false
+	r.Expand.NotBefore, r.Expand.Final = time.Time{}, false
+	return r
+}

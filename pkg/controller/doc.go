@@ -1,0 +1,22 @@
+// Package controller drives the Controller service of CSI drivers where no
+// cluster does: it creates, attaches, expands and deletes the volumes of claims.
+//
+// Owns: the durable record of each claim, every decision about it (next, begin
+// and complete, which are pure), the requests and the checks of their answers,
+// and the loop that makes the calls.
+//
+// Does not: read manifests, register drivers, mount anything, or know
+// Kubernetes types. What it is told comes as plain values.
+//
+// Invariants:
+//   - The intent of a call is durable before the call is made; a call whose
+//     answer was lost is repeated until it is definite.
+//   - One call in flight per claim (CSI 1.13, "Concurrency").
+//   - A volume is deleted because someone said so ([Controller.Delete]) or
+//     because it turned out unusable before anybody could use it. Never because
+//     a claim is no longer listed.
+//   - A record never holds a secret's value, only which secret to read.
+//
+// Concurrency: all methods of [Controller] may be called from any goroutine.
+// Its state is owned by the one that runs [Controller.Run].
+package controller

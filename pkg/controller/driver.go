@@ -1,0 +1,200 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// askDeadline bounds one question for capabilities, which a driver answers from memory.
+const askDeadline = 15 * time.Second
+
+// driver is one driver that is up. Owned by Run; a driver that comes up again is another.
+type driver struct {
+	Driver
+	caps  caps
+	known bool // caps were read
+	retry state.Retry
+	timer *time.Timer
+	// nodes are callers that wait until the capabilities are known.
+	nodes []*nodeCall
+	// cancel ends the question in flight.
+	cancel context.CancelFunc
+}
+
+func (d *driver) problem() string {
+	switch {
+	case d.known:
+		return ""
+	case d.asking():
+		return fmt.Sprintf("driver %s is being asked for its capabilities", d.Name)
+	}
+	return fmt.Sprintf("driver %s does not tell its capabilities: %s", d.Name, describe(d.retry))
+}
+
+func (d *driver) stopTimer() {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// asking reports that the driver was asked for its capabilities and may answer yet.
+func (d *driver) asking() bool { return !d.known && d.retry.Attempts == 0 }
+
+// DriverUp says that a driver is registered and answers. A driver that is up
+// already is replaced: it came up anew.
+func (c *Controller) DriverUp(up Driver) {
+	c.post(func(ctx context.Context) {
+		d := &driver{Driver: up}
+		if old := c.drivers[up.Name]; old != nil {
+			old.end()
+			d.nodes = old.nodes
+		}
+		c.drivers[up.Name] = d
+		c.ask(ctx, d)
+		c.touchAll(up.Name)
+	})
+}
+
+// DriverDown says that a driver is gone. Calls in flight to it end by themselves.
+func (c *Controller) DriverDown(name state.DriverName) {
+	c.post(func(ctx context.Context) {
+		if d := c.drivers[name]; d != nil {
+			d.end()
+			delete(c.drivers, name)
+			c.takeNodes(ctx, d)
+			c.touchAll(name)
+		}
+	})
+}
+
+func (d *driver) end() {
+	d.stopTimer()
+	if d.cancel != nil {
+		d.cancel()
+	}
+}
+
+// touchAll has every claim of the driver looked at, whatever it waits for.
+func (c *Controller) touchAll(name state.DriverName) {
+	for key, e := range c.entries {
+		if driverOf(e) == name || e.rec.Spec.Driver == name {
+			e.rec = reset(e.rec)
+			c.touch(key)
+		}
+	}
+}
+
+// ask reads the driver's capabilities, once for each time that it came up (CSI
+// 1.13 GetPluginInfo: they do not change within a version).
+func (c *Controller) ask(ctx context.Context, d *driver) {
+	ctx, d.cancel = context.WithTimeout(ctx, askDeadline)
+	cancel := d.cancel
+	c.calls.Go(func() {
+		defer cancel()
+		caps, err := readCaps(ctx, d.Driver)
+		c.post(func(ctx context.Context) {
+			if c.drivers[d.Name] != d {
+				return // it went down, or came up anew
+			}
+			if err != nil {
+				d.retry = failed(d.retry, err, time.Now())
+				c.log.Warn("driver does not tell its capabilities", "driver", string(d.Name), "err", err)
+				d.timer = time.AfterFunc(time.Until(d.retry.NotBefore), func() {
+					c.post(func(ctx context.Context) {
+						if c.drivers[d.Name] == d {
+							c.ask(ctx, d)
+						}
+					})
+				})
+			} else {
+				d.caps, d.known, d.retry = caps, true, state.Retry{}
+			}
+			c.takeNodes(ctx, d)
+			c.touchAll(d.Name)
+		})
+	})
+}
+
+// takeNodes takes up the callers that waited for the driver's capabilities.
+func (c *Controller) takeNodes(ctx context.Context, d *driver) {
+	nodes := d.nodes
+	d.nodes = nil
+	for _, n := range nodes {
+		c.takeNode(ctx, n)
+	}
+}
+
+// readCaps asks a driver what it can do. Its Controller service is asked only
+// where it says that it has one (CSI 1.13 GetPluginCapabilities, CONTROLLER_SERVICE).
+func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
+	plugin, err := csi.NewIdentityClient(d.Conn).GetPluginCapabilities(ctx, &csi.GetPluginCapabilitiesRequest{})
+	if err != nil {
+		return caps{}, callError("GetPluginCapabilities", err)
+	}
+	all := pluginCaps(plugin)
+	node, err := csi.NewNodeClient(d.Conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	if err != nil {
+		return caps{}, callError("NodeGetCapabilities", err)
+	}
+	all.NodeExpand = slices.ContainsFunc(node.GetCapabilities(), func(n *csi.NodeServiceCapability) bool {
+		return n.GetRpc().GetType() == csi.NodeServiceCapability_RPC_EXPAND_VOLUME
+	})
+	if !all.Controller {
+		return all, nil
+	}
+	controller, err := csi.NewControllerClient(d.Conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})
+	if err != nil {
+		return caps{}, callError("ControllerGetCapabilities", err)
+	}
+	controllerCaps(&all, controller)
+	return all, nil
+}
+
+func pluginCaps(answer *csi.GetPluginCapabilitiesResponse) (all caps) {
+	for _, p := range answer.GetCapabilities() {
+		switch p.GetService().GetType() {
+		case csi.PluginCapability_Service_CONTROLLER_SERVICE:
+			all.Controller = true
+		case csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS:
+			all.Topology = true
+		}
+		switch p.GetVolumeExpansion().GetType() {
+		case csi.PluginCapability_VolumeExpansion_ONLINE:
+			all.Online = true
+		case csi.PluginCapability_VolumeExpansion_OFFLINE:
+			all.Offline = true
+		}
+	}
+	return all
+}
+
+func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
+	for _, r := range answer.GetCapabilities() {
+		switch r.GetRpc().GetType() {
+		case csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME:
+			all.Create = true
+		case csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME:
+			all.Publish = true
+		case csi.ControllerServiceCapability_RPC_EXPAND_VOLUME:
+			all.Expand = true
+		case csi.ControllerServiceCapability_RPC_CLONE_VOLUME:
+			all.Clone = true
+		case csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT:
+			all.Snapshot = true
+		case csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
+			all.MultiWriter = true
+		}
+	}
+}
+
+// callError is err, which the named call gave, by the code table.
+func callError(call string, err error) *state.CallError {
+	return state.AsCallError(call, csiclient.CallError(call, err))
+}

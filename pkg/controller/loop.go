@@ -1,0 +1,371 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// storeWait is how long to wait before a commit that did not succeed is tried
+// again: nothing tells when a full or broken disk was mended.
+const storeWait = 5 * time.Second
+
+// entry is one claim: what is known, what is wanted, and what is being done.
+// Owned by Run.
+type entry struct {
+	key  Key
+	rec  record
+	want want
+	// unreadable says why the record in the journal cannot be read. Such a claim is not touched.
+	unreadable string
+	// unsaved: the journal lacks what rec says. It is written with the next commit.
+	unsaved bool
+	// doing is the call in flight, if any, made with the driver named by its record.
+	doing op
+	// node is the caller of Attach or Detach that waits, nil for none.
+	node *nodeCall
+	// sources are the claims under which clones lists this one.
+	sources []Key
+
+	// queued is the driver for one of whose slots it waits, offered the one
+	// whose slot it was just woken for; "" for none.
+	queued, offered state.DriverName
+
+	held  held
+	since time.Time
+	timer *time.Timer
+}
+
+// gone reports whether nothing is known of the claim, wanted of it, or done.
+func (e *entry) gone() bool {
+	return e.rec.empty() && !e.rec.Delete && !e.want.Listed && !e.unsaved &&
+		e.doing.verb == nothing && e.node == nil && e.unreadable == ""
+}
+
+// Run loads the records and makes what is wanted so, until ctx ends. Then it
+// ends the calls in flight, whose answers are lost, and returns nil. An error
+// means that the records could not be loaded. It is called once.
+func (c *Controller) Run(ctx context.Context) error {
+	defer close(c.done)
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.stop(cancel)
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	for {
+		c.step(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		}
+		for _, f := range c.take() {
+			f(ctx)
+		}
+	}
+}
+
+// stop ends everything that Run began.
+func (c *Controller) stop(cancel context.CancelFunc) {
+	c.mu.Lock()
+	c.stopped = true
+	c.inbox = nil
+	c.mu.Unlock()
+	cancel()
+	for _, e := range c.entries {
+		e.stopTimer()
+	}
+	for _, d := range c.drivers {
+		d.stopTimer()
+	}
+	c.calls.Wait()
+}
+
+// load reads the journal.
+func (c *Controller) load(ctx context.Context) error {
+	records, err := c.cfg.KV.LoadBucket(ctx, bucket)
+	if err != nil {
+		return fmt.Errorf("load the records of claims: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		namespace, claim, _ := strings.Cut(name, "/")
+		e := c.entry(Key{Namespace: namespace, Name: claim})
+		if e.rec, err = decode(name, records[name]); err != nil {
+			e.unreadable = err.Error()
+			c.log.Error("record of a claim cannot be read", "claim", name, "err", err)
+		}
+		c.index(e)
+		c.touch(e.key)
+	}
+	c.publish(slices.Collect(maps.Keys(c.dirty)))
+	close(c.view.loaded)
+	return nil
+}
+
+// entry returns the claim's entry, made where there is none.
+func (c *Controller) entry(key Key) *entry {
+	e := c.entries[key]
+	if e == nil {
+		e = &entry{key: key, since: time.Now()}
+		c.entries[key] = e
+	}
+	return e
+}
+
+// index notes under which names e's record is found.
+func (c *Controller) index(e *entry) {
+	if e.rec.empty() {
+		return
+	}
+	c.names[e.rec.Name] = e.key
+	if e.rec.Handle != "" {
+		c.handles[state.SharedID(e.rec.Spec.Driver, e.rec.Handle)] = e.key
+	}
+	if e.rec.Spec.Source.Volume != "" {
+		c.addClone(e.rec.Spec.Source.Claim, e)
+	}
+}
+
+// setRecord replaces e's record and keeps the indexes true.
+func (c *Controller) setRecord(e *entry, rec record) {
+	old := e.rec
+	e.rec = rec
+	if old.Name != "" && old.Name != rec.Name {
+		delete(c.names, old.Name)
+		for _, other := range c.entries { // a deletion is rare; a namesake waiting for it rarer
+			if other.want.Listed && volumeName(other.want.Claim) == old.Name {
+				c.touch(other.key)
+			}
+		}
+	}
+	if old.Handle != "" && old.Handle != rec.Handle {
+		delete(c.handles, state.SharedID(old.Spec.Driver, old.Handle))
+	}
+	c.index(e)
+	if old.Volume.Phase == rec.Volume.Phase {
+		return
+	}
+	for _, key := range c.clonesOf(e.key) {
+		c.touch(key)
+	}
+	if src := rec.Spec.Source.Claim; src != (Key{}) {
+		c.touch(src)
+	}
+}
+
+// touch has the claim looked at in the next step.
+func (c *Controller) touch(key Key) { c.dirty[key] = struct{}{} }
+
+// planned is a step decided for an entry, and the record that must be durable first.
+type planned struct {
+	e   *entry
+	op  op
+	rec record
+}
+
+// step plans the dirty claims, makes their intents durable in one commit, and
+// starts their calls; until nothing is dirty.
+func (c *Controller) step(ctx context.Context) {
+	for len(c.dirty) > 0 && ctx.Err() == nil {
+		keys := slices.SortedFunc(maps.Keys(c.dirty), Key.compare)
+		clear(c.dirty)
+		var todo []planned
+		changes := map[Key]record{}
+		for _, key := range keys {
+			e := c.entries[key]
+			if e == nil {
+				continue
+			}
+			if e.unsaved {
+				changes[key] = e.rec
+			}
+			if p, ok := c.plan(e); ok {
+				todo = append(todo, p)
+				changes[key] = p.rec
+			}
+		}
+		err := c.commit(ctx, changes)
+		for _, p := range todo {
+			c.begin(ctx, p, err)
+		}
+		for key := range changes {
+			e := c.entries[key]
+			if err == nil {
+				e.unsaved = false
+			} else {
+				c.lookAgain(e, time.Now().Add(storeWait))
+			}
+		}
+		c.publish(keys)
+	}
+}
+
+// plan decides the next step for e.
+func (c *Controller) plan(e *entry) (planned, bool) {
+	if e.doing.verb != nothing {
+		return planned{}, false // one call in flight; its end looks again
+	}
+	e.stopTimer()
+	if e.unreadable != "" {
+		e.hold(held{reason: "its record cannot be read, so its volume is not touched: " + e.unreadable})
+		return planned{}, false
+	}
+	f := c.facts(e)
+	e.refuseNode(f)
+	w := e.want
+	if e.node != nil && f.Driver.Problem == "" {
+		w.Node = e.node.verb
+	}
+	o, h := next(e.rec, w, f, time.Now())
+	c.queue(e, o, h)
+	e.hold(h)
+	if !h.until.IsZero() {
+		c.lookAgain(e, h.until)
+	}
+	if o.verb == nothing {
+		return planned{}, false
+	}
+	var nodeID string
+	if d := c.drivers[driverOf(e)]; d != nil {
+		nodeID = d.NodeID
+	}
+	rec := begin(e.rec, w, o, nodeID)
+	if o.verb == create {
+		c.names[rec.Name] = e.key // now, lest a namesake is planned in the same step
+	}
+	return planned{e, o, rec}, true
+}
+
+// begin starts a step whose intent is durable; or, where err says that it could
+// not be made so, does not.
+func (c *Controller) begin(ctx context.Context, p planned, err error) {
+	e := p.e
+	if err != nil {
+		if p.op.verb.limited() {
+			c.release(driverOf(e))
+		}
+		if p.op.verb == create && e.rec.Name != p.rec.Name {
+			delete(c.names, p.rec.Name)
+		}
+		e.hold(held{reason: err.Error()})
+		if e.node != nil {
+			e.answerNode(nil, failure(p.op.verb, err))
+		}
+		return
+	}
+	c.setRecord(e, p.rec)
+	if !p.op.verb.calls() {
+		c.log.Info("claim changed without a call", "claim", e.key.String(), "op", p.op.verb.String())
+		c.touch(e.key)
+		return
+	}
+	e.doing, e.since = p.op, time.Now()
+	c.start(ctx, e)
+}
+
+// hold notes why nothing is done.
+func (e *entry) hold(h held) {
+	if e.held.reason != h.reason {
+		e.since = time.Now()
+	}
+	e.held = h
+}
+
+// lookAgain has e planned at the given time unless it is planned before.
+func (c *Controller) lookAgain(e *entry, at time.Time) {
+	e.stopTimer()
+	e.timer = time.AfterFunc(time.Until(at), func() {
+		c.post(func(context.Context) { c.touch(e.key) })
+	})
+}
+
+func (e *entry) stopTimer() {
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+}
+
+// commit makes records durable; an empty one is removed.
+func (c *Controller) commit(ctx context.Context, changes map[Key]record) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	values := make(map[string][]byte, len(changes))
+	for key, rec := range changes {
+		var value []byte
+		if !rec.empty() {
+			var err error
+			if value, err = encode(rec); err != nil {
+				return err
+			}
+		}
+		values[key.String()] = value
+	}
+	if err := c.cfg.KV.CommitBucket(ctx, bucket, values); err != nil {
+		c.log.Error("records of claims cannot be written", "err", err)
+		return fmt.Errorf("write the records of claims: %w", err)
+	}
+	return nil
+}
+
+// driverOf names the driver that e is or would be made by.
+func driverOf(e *entry) state.DriverName {
+	if e.rec.Volume.Phase != state.Absent {
+		return e.rec.Spec.Driver
+	}
+	return e.want.Claim.Class.Provisioner
+}
+
+// facts gathers what next needs to know for e.
+func (c *Controller) facts(e *entry) facts {
+	f := facts{InUse: c.inUse(e)}
+	name := driverOf(e)
+	switch d := c.drivers[name]; {
+	case d == nil:
+		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
+	default:
+		f.Driver = driverFacts{
+			Problem: d.problem(), Asking: d.asking(), Full: c.slotsOf(name).taken >= c.cfg.MaxCalls,
+			Topology: d.Topology, caps: d.caps,
+		}
+	}
+	if owner, ok := c.names[volumeName(e.want.Claim)]; ok && owner != e.key {
+		f.Namesake = owner.String()
+	}
+	for _, key := range c.clonesOf(e.key) {
+		if o := c.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
+			f.Cloning = key.String()
+		}
+	}
+	if s := e.want.Claim.Source; s != nil && s.SnapshotHandle == "" {
+		f.Source = c.sourceFacts(e.want.Claim)
+	}
+	return f
+}
+
+// sourceFacts finds the volume that claim is to be a clone of.
+func (c *Controller) sourceFacts(claim Claim) sourceFacts {
+	key := claim.Source.Claim
+	src := c.entries[key]
+	switch {
+	case src == nil || !src.rec.usable():
+		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, has no volume", key)}
+	case src.rec.Spec.Driver != claim.Class.Provisioner:
+		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, is of driver %s, not %s",
+			key, src.rec.Spec.Driver, claim.Class.Provisioner)}
+	}
+	return sourceFacts{Handle: src.rec.Handle}
+}
+
+func (c *Controller) inUse(e *entry) string {
+	if e.rec.Handle == "" {
+		return ""
+	}
+	return c.cfg.Usage.InUse(state.SharedID(e.rec.Spec.Driver, e.rec.Handle))
+}

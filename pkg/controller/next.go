@@ -1,0 +1,270 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// verb is what is done next for a claim.
+type verb uint8
+
+const (
+	nothing verb = iota
+	// The calls.
+	create
+	remove
+	grow
+	attach
+	detach
+	// Steps that need no call.
+	settle // take the size wanted as the capacity: only nodes grow this driver's volumes
+	forget // drop the record: nothing is left that it tells of
+)
+
+var verbNames = [...]string{
+	"", "CreateVolume", "DeleteVolume", "ControllerExpandVolume",
+	"ControllerPublishVolume", "ControllerUnpublishVolume", "settle", "forget",
+}
+
+func (v verb) String() string { return verbNames[v] }
+
+// calls reports whether the verb is a call to the driver.
+func (v verb) calls() bool { return v != nothing && v < settle }
+
+// limited reports whether the verb counts against a driver's calls in flight.
+// What removes, and what a pod waits for with its volume made, does not.
+func (v verb) limited() bool { return v == create || v == grow }
+
+// op is one step for a claim, as a value.
+type op struct {
+	verb verb
+	// spec is what create asks for.
+	spec spec
+	// bytes is the size that grow and settle bring.
+	bytes int64
+	// limit is the largest size that grow allows; 0 for any.
+	limit int64
+	// from is the volume's phase before the op began.
+	from state.Phase
+}
+
+// held says why no step is made. The zero value means that all is as wanted.
+type held struct {
+	reason string
+	until  time.Time // zero: only an event helps
+	// slot: it waits for one of the driver's calls in flight to end.
+	slot bool
+}
+
+func heldf(format string, args ...any) held { return held{reason: fmt.Sprintf(format, args...)} }
+
+// want is what is wanted of a claim.
+type want struct {
+	// Claim is what a source lists; Listed says whether one does.
+	Claim  Claim
+	Listed bool
+	// Node is attach or detach where the manager asked for that, else nothing.
+	Node verb
+}
+
+// facts is what a decision about one claim depends on besides its record.
+type facts struct {
+	Driver driverFacts
+	// InUse says who on this node has the volume; "" for nobody.
+	InUse string
+	// Source is the volume that the claim is to be a clone of.
+	Source sourceFacts
+	// Cloning is the claim, if any, that is being made as a clone of this one's volume.
+	Cloning string
+	// Namesake is the claim, if any, whose volume has the name that this one's would get.
+	Namesake string
+}
+
+type driverFacts struct {
+	// Problem says why it cannot be called; "" where it can.
+	Problem string
+	// Asking: it is about to tell its capabilities.
+	Asking bool
+	// Full: it has as many calls in flight as it may.
+	Full     bool
+	Topology map[string]string
+	caps     caps
+}
+
+type sourceFacts struct {
+	Handle  string
+	Problem string
+}
+
+// caps is what a driver says it can do.
+type caps struct {
+	// Controller is CONTROLLER_SERVICE, Topology VOLUME_ACCESSIBILITY_CONSTRAINTS,
+	// Online and Offline VolumeExpansion, of the plugin.
+	Controller, Topology, Online, Offline bool
+	// Capabilities of the Controller service.
+	Create, Publish, Expand, Clone, Snapshot, MultiWriter bool
+	// NodeExpand is EXPAND_VOLUME of the Node service.
+	NodeExpand bool
+}
+
+// next decides the one next step for a claim, or says why there is none.
+func next(r record, w want, f facts, now time.Time) (op, held) {
+	switch {
+	case r.Volume.Phase == state.Leaving:
+		return nextRemove(r, f, now)
+	case r.Delete:
+		return nextDelete(r, w, f, now)
+	case r.Volume.Phase == state.Present:
+		return nextPresent(r, w, f, now)
+	case !w.Listed && r.Volume.Phase == state.Entering:
+		return op{}, heldf("it was removed while its volume %s was being made, which may exist; list it again, or delete it", r.Name)
+	case !w.Listed && !r.empty():
+		return op{verb: forget}, held{}
+	case !w.Listed:
+		return op{}, held{}
+	default:
+		return nextCreate(r, w, f, now)
+	}
+}
+
+// nextCreate brings the volume into being.
+func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
+	c := w.Claim
+	o := op{verb: create, from: r.Volume.Phase}
+	switch {
+	case c.Class.Provisioner == "":
+		return op{}, heldf("its class %q is not there", c.Class.Name)
+	case r.Volume.Phase == state.Entering && c.Class.Provisioner != r.Spec.Driver:
+		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
+			c.Class.Provisioner, r.Name, r.Spec.Driver)
+	case r.Volume.Phase == state.Absent && f.Namesake != "":
+		return op{}, heldf("the volume name %s is that of claim %s; two claims cannot have one UID", volumeName(c), f.Namesake)
+	case f.Driver.Problem != "":
+		return op{}, held{reason: f.Driver.Problem}
+	case !f.Driver.caps.Create:
+		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)", c.Class.Provisioner)
+	}
+	if r.Unanswered {
+		o.spec = r.Spec
+	} else {
+		var problem string
+		if o.spec, problem = newSpec(c, f); problem != "" {
+			return op{}, held{reason: problem}
+		}
+	}
+	return o.unless(r.Volume.Retry, f, now)
+}
+
+// nextDelete gets rid of the volume because somebody said so.
+func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
+	switch {
+	case r.Volume.Phase == state.Absent:
+		return op{verb: forget}, held{}
+	case w.Node == detach:
+		return op{verb: detach, from: r.Volume.Phase}, held{}
+	case r.Attach != state.Absent:
+		return op{}, heldf("volume %s is attached to this node", r.Name)
+	case f.InUse != "":
+		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
+	case f.Cloning != "":
+		return op{}, heldf("volume %s is being cloned for claim %s", r.Name, f.Cloning)
+	case r.Volume.Phase == state.Present:
+		return nextRemove(r, f, now)
+	case f.Driver.Problem != "":
+		return op{}, held{reason: f.Driver.Problem}
+	}
+	// The volume may exist, and only CreateVolume tells its handle.
+	o := op{verb: create, from: r.Volume.Phase, spec: r.Spec}
+	return o.unless(r.Volume.Retry, f, now)
+}
+
+// nextRemove makes the DeleteVolume call, again and again until it is definite.
+func nextRemove(r record, f facts, now time.Time) (op, held) {
+	switch {
+	case f.Driver.Problem != "":
+		return op{}, held{reason: f.Driver.Problem}
+	case !f.Driver.caps.Create:
+		return op{}, heldf("driver %s cannot delete volumes (it has no CREATE_DELETE_VOLUME)", r.Spec.Driver)
+	}
+	return op{verb: remove, from: r.Volume.Phase}.unless(r.Volume.Retry, f, now)
+}
+
+// nextPresent attaches, detaches and expands a volume that is there.
+func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
+	o, h := nextSize(r, w, f, now)
+	node := op{verb: w.Node, from: r.Volume.Phase}
+	switch {
+	case w.Node == detach:
+		return node, held{}
+	case w.Node == attach && o.verb == grow && offlineOnly(f.Driver.caps):
+		// Attached it could not grow; a call that fails backs off and lets the pod go first.
+		return o, h
+	case w.Node == attach:
+		return node, held{}
+	case w.Listed && h.reason == "" && o.verb == nothing:
+		return op{}, held{reason: r.compatible(w.Claim)}
+	}
+	return o, h
+}
+
+// nextSize makes the volume as large as the claim asks for.
+func nextSize(r record, w want, f facts, now time.Time) (op, held) {
+	c := w.Claim
+	if !w.Listed {
+		return op{}, held{}
+	}
+	bytes := max(c.SizeBytes, r.CapacityBytes)
+	if r.Growing == 0 {
+		switch {
+		case c.SizeBytes < r.RequestedBytes:
+			return op{}, heldf("it asks for %d bytes, but its volume was made for %d: a volume cannot shrink", c.SizeBytes, r.RequestedBytes)
+		case c.SizeBytes <= r.CapacityBytes:
+			return op{}, held{}
+		case c.LimitBytes > 0 && c.LimitBytes < c.SizeBytes:
+			return op{}, heldf("its limit of %d bytes is below the %d that it asks for", c.LimitBytes, c.SizeBytes)
+		case !c.Class.AllowExpansion:
+			return op{}, heldf("its class %q does not allow expansion", c.Class.Name)
+		}
+	}
+	caps := f.Driver.caps
+	switch {
+	case f.Driver.Problem != "":
+		return op{}, held{reason: f.Driver.Problem}
+	case !caps.Expand && caps.NodeExpand:
+		return op{verb: settle, bytes: bytes}, held{}
+	case !caps.Expand:
+		return op{}, heldf("driver %s cannot expand volumes (it has no EXPAND_VOLUME)", r.Spec.Driver)
+	case offlineOnly(caps) && r.Attach != state.Absent:
+		return op{}, heldf("driver %s expands volumes only while they are detached, and this one is attached", r.Spec.Driver)
+	case offlineOnly(caps) && f.InUse != "":
+		return op{}, heldf("driver %s expands volumes only while nobody uses them; this one is in use by %s", r.Spec.Driver, f.InUse)
+	}
+	return op{verb: grow, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.unless(r.Expand, f, now)
+}
+
+// offlineOnly reports that a volume can be expanded only while it is not
+// published (CSI 1.13 GetPluginCapabilities, VolumeExpansion).
+func offlineOnly(c caps) bool { return c.Offline && !c.Online }
+
+// unless returns o, or what keeps it from being made: failures of before, or
+// too many calls in flight.
+func (o op) unless(r state.Retry, f facts, now time.Time) (op, held) {
+	switch {
+	case r.Final:
+		return op{}, heldf("%s; not repeated until the driver, the claim or its class changes", describe(r))
+	case now.Before(r.NotBefore):
+		return op{}, held{reason: describe(r), until: r.NotBefore}
+	case o.verb.limited() && f.Driver.Full:
+		return op{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
+	}
+	return o, held{}
+}
+
+func describe(r state.Retry) string {
+	if r.Code == "" {
+		return fmt.Sprintf("%s: %s", r.Call, r.Error)
+	}
+	return fmt.Sprintf("%s: %s: %s", r.Call, r.Code, r.Error)
+}

@@ -1,0 +1,169 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/kubernetes-csi/csi-lib-utils/accessmodes"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// accessMode folds a claim's access modes into CSI's one, as everybody does
+// (csi-lib-utils); a list that CSI has no mode for is represented by its first.
+// multiWriter is SINGLE_NODE_MULTI_WRITER of the Controller service.
+func accessMode(modes []state.AccessMode, multiWriter bool) (csi.VolumeCapability_AccessMode_Mode, error) {
+	var list []corev1.PersistentVolumeAccessMode
+	for _, m := range modes {
+		list = append(list, corev1.PersistentVolumeAccessMode(m))
+	}
+	if len(list) == 0 {
+		list = append(list, corev1.ReadWriteOnce)
+	}
+	mode, err := accessmodes.ToCSIAccessMode(list, multiWriter)
+	if err != nil {
+		mode, err = accessmodes.ToCSIAccessMode(list[:1], multiWriter)
+	}
+	if err != nil {
+		return csi.VolumeCapability_AccessMode_UNKNOWN, fmt.Errorf("access modes %q: not known to CSI", modes)
+	}
+	return mode, nil
+}
+
+// use is how a volume is to be used, as far as a capability tells it.
+type use struct {
+	mode        state.Mode
+	accessModes []state.AccessMode
+	fsType      string
+	flags       []string
+}
+
+func (s spec) use() use { return use{s.Mode, s.AccessModes, s.FSType, s.MountOptions} }
+
+// capability is the volume capability for u.
+func capability(u use, multiWriter bool) (*csi.VolumeCapability, error) {
+	mode, err := accessMode(u.accessModes, multiWriter)
+	if err != nil {
+		return nil, err
+	}
+	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}}
+	if u.mode == state.Block {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		return c, nil
+	}
+	c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{
+		FsType: u.fsType, MountFlags: u.flags,
+	}}
+	return c, nil
+}
+
+// createRequest is the CreateVolume request for a volume (CSI 1.13 CreateVolume).
+func createRequest(name string, s spec, multiWriter bool, secret map[string]string) (*csi.CreateVolumeRequest, error) {
+	c, err := capability(s.use(), multiWriter)
+	if err != nil {
+		return nil, err
+	}
+	req := &csi.CreateVolumeRequest{
+		Name:          name,
+		CapacityRange: &csi.CapacityRange{RequiredBytes: s.SizeBytes, LimitBytes: s.LimitBytes},
+		Parameters:    s.Parameters,
+		Secrets:       secret,
+
+		VolumeCapabilities: []*csi.VolumeCapability{c},
+	}
+	switch {
+	case s.Source.Snapshot != "":
+		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.Source.Snapshot},
+		}}
+	case s.Source.Volume != "":
+		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: s.Source.Volume},
+		}}
+	}
+	if len(s.Topology) > 0 {
+		here := []*csi.Topology{{Segments: s.Topology}}
+		req.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: here, Preferred: here}
+	}
+	return req, nil
+}
+
+// growRequest is the ControllerExpandVolume request (CSI 1.13 ControllerExpandVolume).
+func growRequest(r record, o op, multiWriter bool, secret map[string]string) (*csi.ControllerExpandVolumeRequest, error) {
+	c, err := capability(r.Spec.use(), multiWriter)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerExpandVolumeRequest{
+		VolumeId:         r.Handle,
+		CapacityRange:    &csi.CapacityRange{RequiredBytes: o.bytes, LimitBytes: o.limit},
+		Secrets:          secret,
+		VolumeCapability: c,
+	}, nil
+}
+
+// attachRequest is the ControllerPublishVolume request. readonly stays false:
+// who may write is the pod's matter, and not every driver has PUBLISH_READONLY
+// (CSI 1.13 ControllerPublishVolume).
+func attachRequest(v state.Volume, nodeID string, multiWriter bool, secret map[string]string) (*csi.ControllerPublishVolumeRequest, error) {
+	c, err := capability(use{v.Spec.Mode, v.Spec.AccessModes, v.Spec.FSType, v.Spec.MountFlags}, multiWriter)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerPublishVolumeRequest{
+		VolumeId: v.Spec.Handle, NodeId: nodeID, VolumeCapability: c,
+		VolumeContext: v.Spec.Context, Secrets: secret,
+	}, nil
+}
+
+// checkCreated checks the answer to a CreateVolume for s made on a node with the
+// given topology. An error means that the answer cannot be used at all;
+// created.reject that the volume cannot.
+func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error) {
+	c := created{
+		handle: v.GetVolumeId(), capacityBytes: v.GetCapacityBytes(), context: v.GetVolumeContext(),
+	}
+	switch {
+	case c.handle == "":
+		return created{}, fmt.Errorf("the driver answered OK without a volume_id")
+	case len(c.handle) > maxString:
+		return created{}, fmt.Errorf("the driver answered with a volume_id of %d bytes; at most %d are allowed", len(c.handle), maxString)
+	}
+	if c.capacityBytes == 0 {
+		c.capacityBytes = s.SizeBytes // "unknown" (CSI 1.13 Volume.capacity_bytes)
+	}
+	for _, t := range v.GetAccessibleTopology() {
+		c.topology = append(c.topology, t.GetSegments())
+	}
+	from := v.GetContentSource()
+	switch {
+	case c.capacityBytes < s.SizeBytes:
+		c.reject = fmt.Sprintf("the driver made a volume of %d bytes where %d were asked for", c.capacityBytes, s.SizeBytes)
+	case s.LimitBytes > 0 && c.capacityBytes > s.LimitBytes:
+		c.reject = fmt.Sprintf("the driver made a volume of %d bytes where at most %d were asked for", c.capacityBytes, s.LimitBytes)
+	case from.GetVolume().GetVolumeId() != s.Source.Volume || from.GetSnapshot().GetSnapshotId() != s.Source.Snapshot:
+		c.reject = "the driver did not make the volume from the content source asked for"
+	case len(s.Topology) > 0 && !reachable(c.topology, node):
+		c.reject = fmt.Sprintf("the driver made a volume that this node cannot reach: it is at %v, the node at %v", c.topology, node)
+	}
+	return c, nil
+}
+
+// reachable reports whether a volume with the given topologies can be reached
+// from node: every segment of one of them must be the node's. No topology means
+// anywhere (CSI 1.13 Volume.accessible_topology).
+func reachable(volume []map[string]string, node map[string]string) bool {
+	if len(volume) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(volume, func(segments map[string]string) bool {
+		for key, want := range segments {
+			if v, ok := node[key]; !ok || v != want {
+				return false
+			}
+		}
+		return true
+	})
+}

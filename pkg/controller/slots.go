@@ -1,0 +1,55 @@
+package controller
+
+import "github.com/csi-volmgr/csi-volmgr/pkg/state"
+
+// slots limits the calls in flight to one driver. Owned by Run.
+type slots struct {
+	taken   int
+	waiting []Key // in the order in which they began to wait
+}
+
+func (c *Controller) slotsOf(name state.DriverName) *slots {
+	s := c.slots[name]
+	if s == nil {
+		s = &slots{}
+		c.slots[name] = s
+	}
+	return s
+}
+
+// queue takes a slot for o, or has e wait for one; one that it was woken for and
+// has no need of goes to the next.
+func (c *Controller) queue(e *entry, o op, h held) {
+	name, offered := driverOf(e), e.offered
+	e.offered = ""
+	switch {
+	case o.verb.limited():
+		c.slotsOf(name).taken++
+	case h.slot && e.queued != name:
+		s := c.slotsOf(name)
+		s.waiting, e.queued = append(s.waiting, e.key), name
+	}
+	if offered != "" && !(o.verb.limited() && offered == name) {
+		c.wakeWaiting(offered)
+	}
+}
+
+// release gives a slot back.
+func (c *Controller) release(name state.DriverName) {
+	c.slotsOf(name).taken--
+	c.wakeWaiting(name)
+}
+
+// wakeWaiting has as many claims looked at as there are free slots.
+func (c *Controller) wakeWaiting(name state.DriverName) {
+	s := c.slotsOf(name)
+	for free := c.cfg.MaxCalls - s.taken; free > 0 && len(s.waiting) > 0; {
+		key := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		if e := c.entries[key]; e != nil && e.queued == name {
+			e.queued, e.offered = "", name
+			c.touch(key)
+			free--
+		}
+	}
+}

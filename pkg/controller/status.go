@@ -1,0 +1,141 @@
+package controller
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// view is what others see: the status of every claim, and a signal of change.
+type view struct {
+	mu      *sync.Mutex // guards the rest
+	claims  map[Key]ClaimStatus
+	changed chan struct{}
+	loaded  chan struct{}
+}
+
+func newView() view {
+	return view{
+		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{},
+		changed: make(chan struct{}), loaded: make(chan struct{}),
+	}
+}
+
+// Claims lists every claim that is listed or has a record, by namespace and name.
+func (c *Controller) Claims() []ClaimStatus {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	list := make([]ClaimStatus, 0, len(c.view.claims))
+	for _, key := range slices.SortedFunc(maps.Keys(c.view.claims), Key.compare) {
+		list = append(list, c.view.claims[key])
+	}
+	return list
+}
+
+// Claim returns the status of one claim, and whether there is such a claim.
+func (c *Controller) Claim(key Key) (ClaimStatus, bool) {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	s, ok := c.view.claims[key]
+	return s, ok
+}
+
+// Volumes lists the volumes that pods may be given, by claim: those that exist
+// and are not being deleted.
+func (c *Controller) Volumes() []Volume {
+	var list []Volume
+	for _, s := range c.Claims() {
+		if s.Volume != nil && s.Phase != Deleting {
+			list = append(list, *s.Volume)
+		}
+	}
+	return list
+}
+
+// Changed returns a channel that is closed at the next change of what Claims
+// and Volumes return. Call it before reading them.
+func (c *Controller) Changed() <-chan struct{} {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	return c.view.changed
+}
+
+// Loaded is closed once Run has read the records: from then on Volumes lists
+// what was made before a restart.
+func (c *Controller) Loaded() <-chan struct{} { return c.view.loaded }
+
+// publish shows the claims as they are now, and drops those that are gone. It
+// signals a change only where there is one: who is told may tell us something
+// in turn.
+func (c *Controller) publish(keys []Key) {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	changed := false
+	for _, key := range keys {
+		e := c.entries[key]
+		switch {
+		case e == nil:
+		case e.gone():
+			c.drop(e)
+			delete(c.view.claims, key)
+			changed = true
+		default:
+			s := e.status()
+			changed = changed || !reflect.DeepEqual(s, c.view.claims[key])
+			c.view.claims[key] = s
+		}
+	}
+	if changed {
+		close(c.view.changed)
+		c.view.changed = make(chan struct{})
+	}
+}
+
+// drop forgets an entry.
+func (c *Controller) drop(e *entry) {
+	e.stopTimer()
+	delete(c.entries, e.key)
+	for _, source := range e.sources {
+		delete(c.clones[source], e.key)
+		if len(c.clones[source]) == 0 {
+			delete(c.clones, source)
+		}
+	}
+}
+
+func (e *entry) status() ClaimStatus {
+	s := ClaimStatus{
+		Claim: e.key, UID: e.rec.UID, Phase: e.phase(), Class: e.rec.Spec.Class,
+		WantBytes: e.want.Claim.SizeBytes, Call: e.doing.verb.String(), Since: e.since,
+		Retry: e.rec.Volume.Retry,
+	}
+	if e.want.Listed {
+		s.UID, s.Class = e.want.Claim.UID, e.want.Claim.Class.Name
+	}
+	if e.rec.Volume.Phase == state.Present {
+		v := e.rec.volume(e.want.Listed)
+		s.Volume = &v
+		if e.rec.Expand.Attempts > 0 {
+			s.Retry = e.rec.Expand
+		}
+	}
+	if s.Call == "" {
+		s.Reason, s.Until = e.held.reason, e.held.until
+	}
+	return s
+}
+
+func (e *entry) phase() Phase {
+	switch {
+	case e.rec.Delete:
+		return Deleting
+	case !e.want.Listed:
+		return Released
+	case e.rec.Volume.Phase == state.Present:
+		return Bound
+	}
+	return Pending
+}

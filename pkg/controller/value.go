@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Key names a claim. Claims are known by name, not by UID, so that one which
+// vanished and came back finds its data again.
+type Key struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// String is "namespace/name", which is also the record's key in the journal.
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+func (k Key) compare(o Key) int {
+	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Name, o.Name)
+}
+
+// Claim is what somebody wants: a volume of a class.
+type Claim struct {
+	Key
+	// UID gives the volume its name for ever ("pvc-" and UID).
+	UID string
+	// SizeBytes is the least size; LimitBytes the most, 0 for no limit.
+	SizeBytes, LimitBytes int64
+	AccessModes           []state.AccessMode
+	Mode                  state.Mode
+	// Class is the class that the claim names, resolved.
+	Class Class
+	// Source is what the volume is to hold in the beginning; nil for nothing.
+	Source *DataSource
+}
+
+// Class is a StorageClass: who makes a volume, and how.
+type Class struct {
+	Name string
+	// Provisioner is the driver's name; "" where the class is not there.
+	Provisioner    state.DriverName
+	Parameters     map[string]string
+	MountOptions   []string
+	AllowExpansion bool
+}
+
+// DataSource says what a new volume holds: exactly one field is set.
+type DataSource struct {
+	// Claim is another claim, whose volume is cloned.
+	Claim Key
+	// SnapshotHandle is the driver's snapshot_id.
+	SnapshotHandle string
+}
+
+func (c Claim) equal(o Claim) bool {
+	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&
+		c.LimitBytes == o.LimitBytes && c.Mode == o.Mode &&
+		slices.Equal(c.AccessModes, o.AccessModes) && c.Class.equal(o.Class) &&
+		(c.Source == nil) == (o.Source == nil) && (c.Source == nil || *c.Source == *o.Source)
+}
+
+func (c Class) equal(o Class) bool {
+	return c.Name == o.Name && c.Provisioner == o.Provisioner &&
+		c.AllowExpansion == o.AllowExpansion && maps.Equal(c.Parameters, o.Parameters) &&
+		slices.Equal(c.MountOptions, o.MountOptions)
+}
+
+func (c Claim) clone() Claim {
+	c.AccessModes = slices.Clone(c.AccessModes)
+	c.Class.Parameters = maps.Clone(c.Class.Parameters)
+	c.Class.MountOptions = slices.Clone(c.Class.MountOptions)
+	if c.Source != nil {
+		source := *c.Source
+		c.Source = &source
+	}
+	return c
+}
+
+// Driver is a driver that is up, as this package needs it.
+type Driver struct {
+	Name state.DriverName
+	// Conn reaches its Identity, Controller and Node services (CSI 1.13: one
+	// endpoint serves all that a plugin has). The caller closes it after DriverDown.
+	Conn grpc.ClientConnInterface
+	// NodeID is what NodeGetInfo returned; ControllerPublishVolume is given it.
+	NodeID string
+	// Topology is this node's accessible topology as the driver sees it.
+	Topology map[string]string
+}
+
+// Volume is a volume that exists, as a PersistentVolume would tell it. It is
+// an immutable copy.
+type Volume struct {
+	// Name is "pvc-" and the claim's UID.
+	Name string `json:"name"`
+	// Claim and ClaimUID name the claim it was made for.
+	Claim    Key    `json:"claim"`
+	ClaimUID string `json:"claimUID"`
+	// Class is the name of the class it was made by.
+	Class  string           `json:"class,omitempty"`
+	Driver state.DriverName `json:"driver"`
+	// Handle is the CSI volume_id.
+	Handle string `json:"handle"`
+	// CapacityBytes is how large the driver says that it is; NodeBytes how large
+	// the node was last known to serve it. Where they differ the node has to expand it.
+	CapacityBytes int64 `json:"capacityBytes"`
+	NodeBytes     int64 `json:"nodeBytes"`
+	// Context is the CSI volume_context.
+	Context      map[string]string  `json:"context,omitempty"`
+	FSType       string             `json:"fsType,omitempty"`
+	MountOptions []string           `json:"mountOptions,omitempty"`
+	AccessModes  []state.AccessMode `json:"accessModes,omitempty"`
+	Mode         state.Mode         `json:"mode"`
+	// The secrets that node and controller calls for the volume take.
+	AttachSecret     state.SecretRef `json:"attachSecret,omitzero"`
+	StageSecret      state.SecretRef `json:"stageSecret,omitzero"`
+	PublishSecret    state.SecretRef `json:"publishSecret,omitzero"`
+	NodeExpandSecret state.SecretRef `json:"nodeExpandSecret,omitzero"`
+	// Topology is where it can be reached from: any of these. Empty means anywhere.
+	Topology []map[string]string `json:"topology,omitempty"`
+	// Released: no source lists the claim. The volume is kept.
+	Released bool `json:"released,omitempty"`
+	// ReclaimNote tells a person how long the volume is kept.
+	ReclaimNote string `json:"reclaimNote"`
+}
+
+// ID is the id under which the manager knows the volume.
+func (v Volume) ID() state.VolumeID { return state.SharedID(v.Driver, v.Handle) }
+
+// Phase is a claim's, for people.
+type Phase string
+
+// The phases of a claim.
+const (
+	// Pending: it has no volume yet.
+	Pending Phase = "Pending"
+	// Bound: it has one.
+	Bound Phase = "Bound"
+	// Released: no source lists it; its volume, if one was made, is kept.
+	Released Phase = "Released"
+	// Deleting: Delete was called, and the volume is not known to be gone.
+	Deleting Phase = "Deleting"
+)
+
+// ClaimStatus is one claim as it stands. It is an immutable copy.
+type ClaimStatus struct {
+	Claim Key    `json:"claim"`
+	UID   string `json:"uid,omitempty"`
+	Phase Phase  `json:"phase"`
+	Class string `json:"class,omitempty"`
+	// WantBytes is the size that the claim asks for; 0 where it is not listed.
+	WantBytes int64 `json:"wantBytes,omitempty"`
+	// Volume is nil until the volume is there.
+	Volume *Volume `json:"volume,omitempty"`
+	// Call is the CSI call in flight ("CreateVolume"), "" where none is.
+	Call string `json:"call,omitempty"`
+	// Reason says, in one sentence, why the claim is not as wanted and nothing
+	// is being done about it; "" where it is as wanted or a call is in flight.
+	Reason string `json:"reason,omitempty"`
+	// Until is when that is looked at again if no event comes first; zero means
+	// that only an event helps.
+	Until time.Time `json:"until,omitzero"`
+	// Since is when Call or Reason began.
+	Since time.Time `json:"since,omitzero"`
+	// Retry is the pacing and the last failure of the step at hand.
+	Retry state.Retry `json:"retry,omitzero"`
+}
