@@ -1,0 +1,378 @@
+package resolve
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// reserved begins the volume context keys that a node sets itself.
+const reserved = "csi.storage.k8s.io/"
+
+// Limits on what goes into requests, in bytes (CSI 1.13, size limits).
+const (
+	maxString = 128
+	maxFlags  = 4096
+)
+
+// showBytes is how much of a value from outside a message shows.
+const showBytes = 64
+
+// Fault is what is wrong with one field of an object. Found is never a
+// secret's value.
+type Fault struct{ Field, Found, Want string }
+
+func (f Fault) String() string {
+	return fmt.Sprintf("%s: found %s, want %s", f.Field, show(f.Found), f.Want)
+}
+
+// plain is a value that a message shows without quotes.
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// show makes a value from outside fit for a message: quoted where it is not a
+// plain word, and cut where it is long.
+func show(s string) string {
+	if len(s) > showBytes {
+		return fmt.Sprintf("%q... (%d bytes)", s[:showBytes], len(s))
+	}
+	if plain.MatchString(s) {
+		return s
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Check returns what is wrong with an object's names and with the fields that
+// csi-volmgr reads, whatever other objects there are. It is for the edge:
+// objects that pass are safe to index and to make paths of.
+func Check(obj runtime.Object) []Fault {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return append(checkIdentity(o), checkPodVolumes(o)...)
+	case *corev1.PersistentVolumeClaim:
+		return append(checkMeta(o, true), checkClaim(o)...)
+	case *corev1.PersistentVolume:
+		return append(checkMeta(o, false), checkVolume(o)...)
+	case *storagev1.StorageClass:
+		return append(checkMeta(o, false), checkPlain("provisioner", o.Provisioner, true)...)
+	case *storagev1.CSIDriver:
+		return append(checkMeta(o, false), checkCSIDriver(o)...)
+	case *corev1.Secret:
+		return append(checkMeta(o, true), checkKeys("data", o.Data)...)
+	case *corev1.ConfigMap:
+		return append(checkMeta(o, true), checkConfigMap(o)...)
+	case *storagev1.VolumeAttachment:
+		faults := append(checkMeta(o, false), checkPlain("spec.attacher", o.Spec.Attacher, true)...)
+		return append(faults, checkPlain("spec.nodeName", o.Spec.NodeName, true)...)
+	}
+	return []Fault{{"kind", fmt.Sprintf("%T", obj), "a kind that csi-volmgr reads"}}
+}
+
+func checkMeta(o metav1.Object, namespaced bool) []Fault {
+	var faults []Fault
+	if f, bad := checkSubdomain("metadata.name", o.GetName()); bad {
+		faults = append(faults, f)
+	}
+	if f, bad := checkLabel("metadata.namespace", o.GetNamespace()); namespaced && bad {
+		faults = append(faults, f)
+	}
+	if uid := string(o.GetUID()); uid != "" {
+		faults = append(faults, checkPlain("metadata.uid", uid, true)...)
+	}
+	return faults
+}
+
+// uid is what a pod's UID may be: it becomes one element of a path.
+var uid = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+
+// checkIdentity checks what makes up a pod's directory and its key.
+func checkIdentity(pod *corev1.Pod) []Fault {
+	faults := checkMeta(pod, true)
+	if !uid.MatchString(string(pod.UID)) {
+		faults = append(faults, Fault{"metadata.uid", string(pod.UID), "1 to 63 letters, digits and dashes, a letter or digit first and last"})
+	}
+	if a := pod.Spec.ServiceAccountName; a != "" {
+		if f, bad := checkSubdomain("spec.serviceAccountName", a); bad {
+			faults = append(faults, f)
+		}
+	}
+	return faults
+}
+
+func checkPodVolumes(pod *corev1.Pod) []Fault {
+	var faults []Fault
+	names := map[string]bool{}
+	for i, v := range pod.Spec.Volumes {
+		field := fmt.Sprintf("spec.volumes[%d]", i)
+		if f, bad := checkLabel(field+".name", v.Name); bad {
+			faults = append(faults, f)
+		}
+		if names[v.Name] {
+			faults = append(faults, Fault{field + ".name", v.Name, "a name that no other volume of the pod has"})
+		}
+		names[v.Name] = true
+		if _, f, bad := sourceKind(field, v.VolumeSource); bad {
+			faults = append(faults, f)
+		}
+	}
+	eachUse(pod, func(name, field string, _ bool) {
+		if !names[name] {
+			faults = append(faults, Fault{field + ".name", name, "the name of one of the pod's spec.volumes"})
+		}
+	})
+	return faults
+}
+
+func checkClaim(c *corev1.PersistentVolumeClaim) []Fault {
+	faults := append(checkModes(c.Spec.AccessModes), checkVolumeMode(c.Spec.VolumeMode)...)
+	if n := c.Spec.VolumeName; n != "" {
+		if f, bad := checkSubdomain("spec.volumeName", n); bad {
+			faults = append(faults, f)
+		}
+	}
+	return faults
+}
+
+// checkVolume checks a PersistentVolume as far as it alone tells.
+func checkVolume(pv *corev1.PersistentVolume) []Fault {
+	faults := append(checkModes(pv.Spec.AccessModes), checkVolumeMode(pv.Spec.VolumeMode)...)
+	if f, bad := checkSubdomain("metadata.name", pv.Name); bad {
+		faults = append(faults, f)
+	}
+	set := sources(pv.Spec.PersistentVolumeSource)
+	if len(set) != 1 {
+		faults = append(faults, Fault{"spec", strings.Join(set, " and "), "exactly one kind of volume"})
+	}
+	total := 0
+	for i, o := range pv.Spec.MountOptions {
+		faults = append(faults, checkText(fmt.Sprintf("spec.mountOptions[%d]", i), o, maxFlags)...)
+		total += len(o)
+	}
+	if total > maxFlags {
+		faults = append(faults, Fault{"spec.mountOptions", fmt.Sprintf("%d bytes", total), fmt.Sprintf("at most %d bytes in all", maxFlags)})
+	}
+	if src := pv.Spec.CSI; src != nil {
+		faults = append(faults, checkSource(src)...)
+	}
+	return faults
+}
+
+func checkSource(src *corev1.CSIPersistentVolumeSource) []Fault {
+	var faults []Fault
+	if f, bad := checkDriver("spec.csi.driver", src.Driver); bad {
+		faults = append(faults, f)
+	}
+	switch h := src.VolumeHandle; {
+	case h == "":
+		faults = append(faults, Fault{"spec.csi.volumeHandle", h, "the volume's id as its driver knows it"})
+	case !utf8.ValidString(h) || strings.ContainsRune(h, 0):
+		faults = append(faults, Fault{"spec.csi.volumeHandle", h, "UTF-8 without NUL"})
+	}
+	faults = append(faults, checkText("spec.csi.fsType", src.FSType, maxString)...)
+	if f, bad := checkAttributes("spec.csi.volumeAttributes", src.VolumeAttributes, isNodeKey); bad {
+		faults = append(faults, f)
+	}
+	for _, ref := range []struct {
+		field string
+		ref   *corev1.SecretReference
+	}{
+		{"controllerPublishSecretRef", src.ControllerPublishSecretRef},
+		{"nodeStageSecretRef", src.NodeStageSecretRef},
+		{"nodePublishSecretRef", src.NodePublishSecretRef},
+		{"nodeExpandSecretRef", src.NodeExpandSecretRef},
+	} {
+		if ref.ref == nil {
+			continue
+		}
+		if f, bad := checkLabel("spec.csi."+ref.field+".namespace", ref.ref.Namespace); bad {
+			faults = append(faults, f)
+		}
+		if f, bad := checkSubdomain("spec.csi."+ref.field+".name", ref.ref.Name); bad {
+			faults = append(faults, f)
+		}
+	}
+	return faults
+}
+
+// checkInline checks a CSI volume written into a pod.
+func checkInline(field string, src *corev1.CSIVolumeSource) (Fault, bool) {
+	if f, bad := checkDriver(field+".driver", src.Driver); bad {
+		return f, true
+	}
+	if src.FSType != nil {
+		if faults := checkText(field+".fsType", *src.FSType, maxString); len(faults) > 0 {
+			return faults[0], true
+		}
+	}
+	if ref := src.NodePublishSecretRef; ref != nil {
+		if f, bad := checkSubdomain(field+".nodePublishSecretRef.name", ref.Name); bad {
+			return f, true
+		}
+	}
+	return checkAttributes(field+".volumeAttributes", src.VolumeAttributes, isReserved)
+}
+
+// isReserved reports whether the key is one that a pod's author may not set, in
+// any case: a driver would take it for the node's word.
+func isReserved(key string) bool {
+	return len(key) >= len(reserved) && strings.EqualFold(key[:len(reserved)], reserved)
+}
+
+// isNodeKey reports whether the key is one that the node itself sets. A volume
+// that a driver made may have others of the same prefix: external-provisioner
+// gives the names of claim and volume to drivers, and some hand them back.
+func isNodeKey(key string) bool {
+	if !isReserved(key) {
+		return false
+	}
+	rest := strings.ToLower(key[len(reserved):])
+	return rest == "ephemeral" || strings.HasPrefix(rest, "pod.") || strings.HasPrefix(rest, "serviceaccount.")
+}
+
+func checkAttributes(field string, attributes map[string]string, refuse func(string) bool) (Fault, bool) {
+	var keys []string
+	for k := range attributes {
+		if refuse(k) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return Fault{}, false
+	}
+	slices.Sort(keys)
+	return Fault{field, keys[0], "no key that only the node sets (" + reserved + ")"}, true
+}
+
+func checkCSIDriver(o *storagev1.CSIDriver) []Fault {
+	var faults []Fault
+	if f, bad := checkDriver("metadata.name", o.Name); bad {
+		faults = append(faults, f)
+	}
+	for i, m := range o.Spec.VolumeLifecycleModes {
+		if m != storagev1.VolumeLifecyclePersistent && m != storagev1.VolumeLifecycleEphemeral {
+			faults = append(faults, Fault{fmt.Sprintf("spec.volumeLifecycleModes[%d]", i), string(m), "Persistent or Ephemeral"})
+		}
+	}
+	return faults
+}
+
+func checkConfigMap(o *corev1.ConfigMap) []Fault {
+	faults := append(checkKeys("data", o.Data), checkKeys("binaryData", o.BinaryData)...)
+	for k := range o.BinaryData {
+		if _, both := o.Data[k]; both {
+			faults = append(faults, Fault{"binaryData", k, "a key that data does not have"})
+		}
+	}
+	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.String(), b.String()) })
+	return faults
+}
+
+// checkKeys checks keys that become file names.
+func checkKeys[V any](field string, m map[string]V) []Fault {
+	var faults []Fault
+	for k := range m {
+		if len(validation.IsConfigMapKey(k)) > 0 {
+			faults = append(faults, Fault{field, k, "keys of letters, digits, '-', '_' and '.', at most 253 bytes, not beginning with '..'"})
+		}
+	}
+	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Found, b.Found) })
+	return faults
+}
+
+// checkProjection checks what says which keys become which files.
+func checkProjection(field string, mode *int32, items []corev1.KeyToPath) (Fault, bool) {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		return Fault{field + ".defaultMode", fmt.Sprintf("%#o", *mode), "0 to 0777"}, true
+	}
+	for i, item := range items {
+		at := fmt.Sprintf("%s.items[%d]", field, i)
+		if !safePath(item.Path) {
+			return Fault{at + ".path", item.Path, "a relative path without '..', no element of which is over 255 bytes, at most 4096 bytes"}, true
+		}
+		if item.Mode != nil && (*item.Mode < 0 || *item.Mode > 0o777) {
+			return Fault{at + ".mode", fmt.Sprintf("%#o", *item.Mode), "0 to 0777"}, true
+		}
+	}
+	return Fault{}, false
+}
+
+// safePath reports whether a file below a volume may have this path.
+func safePath(p string) bool {
+	if p == "" || len(p) > 4096 || path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) || strings.HasPrefix(p, "..") || p == "." {
+		return false
+	}
+	for element := range strings.SplitSeq(p, "/") {
+		if element == ".." || len(element) > 255 {
+			return false
+		}
+	}
+	return true
+}
+
+func checkModes(modes []corev1.PersistentVolumeAccessMode) []Fault {
+	var faults []Fault
+	for i, m := range modes {
+		switch m {
+		case corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod:
+		default:
+			faults = append(faults, Fault{fmt.Sprintf("spec.accessModes[%d]", i), string(m), "ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod"})
+		}
+	}
+	return faults
+}
+
+func checkVolumeMode(m *corev1.PersistentVolumeMode) []Fault {
+	if m == nil || *m == corev1.PersistentVolumeFilesystem || *m == corev1.PersistentVolumeBlock {
+		return nil
+	}
+	return []Fault{{"spec.volumeMode", string(*m), "Filesystem or Block"}}
+}
+
+// driverName is CSI 1.13's rule for GetPluginInfoResponse.name.
+var driverName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+
+func checkDriver(field, name string) (Fault, bool) {
+	if len(name) <= 63 && driverName.MatchString(name) {
+		return Fault{}, false
+	}
+	return Fault{field, name, "a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last"}, true
+}
+
+func checkLabel(field, name string) (Fault, bool) {
+	if len(validation.IsDNS1123Label(name)) == 0 {
+		return Fault{}, false
+	}
+	return Fault{field, name, "1 to 63 lower-case letters, digits and dashes, a letter or digit first and last"}, true
+}
+
+func checkSubdomain(field, name string) (Fault, bool) {
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return Fault{}, false
+	}
+	return Fault{field, name, "1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last"}, true
+}
+
+// checkText refuses what no request field or argument may have.
+func checkText(field, s string, limit int) []Fault {
+	if len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) {
+		return nil
+	}
+	return []Fault{{field, s, fmt.Sprintf("at most %d bytes of UTF-8 without control characters", limit)}}
+}
+
+// checkPlain is checkText for a field that has to be set where it is required.
+func checkPlain(field, s string, required bool) []Fault {
+	if required && s == "" {
+		return []Fault{{field, s, "a value"}}
+	}
+	return checkText(field, s, 253)
+}

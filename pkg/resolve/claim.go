@@ -1,0 +1,169 @@
+package resolve
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// protection is the finalizer that keeps a claim while a pod uses it.
+const protection = "kubernetes.io/pvc-protection"
+
+// claimUse is a pod's volume that names a claim.
+type claimUse struct {
+	use
+	name     string
+	readOnly bool
+	// owned: the claim is made for this pod (a generic ephemeral volume).
+	owned bool
+}
+
+// claimed resolves a volume of the pod that names a claim. The checks are the
+// kubelet's (desired_state_of_world_populator.go), in its order.
+func (r *resolver) claimed(u claimUse) (state.VolumeWant, error) {
+	claim, err := r.claim(u)
+	if err != nil {
+		return state.VolumeWant{}, err
+	}
+	pv, err := r.bound(claim)
+	if err != nil {
+		return state.VolumeWant{}, err
+	}
+	if pv, err = asCSI(pv); err != nil {
+		return state.VolumeWant{}, err
+	}
+	return r.persistent(pv, claim, u)
+}
+
+// claim returns the claim where this pod may use it.
+func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
+	key := Key{KindClaim, r.pod.Namespace, u.name}
+	claim, ok := r.objects.Get(key).(*corev1.PersistentVolumeClaim)
+	if !ok {
+		if u.owned {
+			return nil, fmt.Errorf("%s: not found; the claim of a generic ephemeral volume has the pod's and the volume's name and the pod as its controller", key)
+		}
+		return nil, fmt.Errorf("%s: not found", key)
+	}
+	if u.owned && !metav1.IsControlledBy(claim, r.pod) {
+		return nil, fmt.Errorf("%s: metadata.ownerReferences: found %s, want %s (uid %s) with controller: true, since it serves a generic ephemeral volume",
+			key, controllerOf(claim), r.name(), r.pod.UID)
+	}
+	if claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection) {
+		return nil, fmt.Errorf("%s: being deleted since %s (metadata.deletionTimestamp)", key, claim.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	if p := claim.Status.Phase; p != "" && p != corev1.ClaimBound {
+		if note := r.objects.Note(key); note != "" {
+			return nil, fmt.Errorf("%s: not bound yet: %s", key, note)
+		}
+		return nil, fmt.Errorf("%s: not bound: status.phase: found %s, want Bound", key, show(string(p)))
+	}
+	return claim, nil
+}
+
+func controllerOf(claim *corev1.PersistentVolumeClaim) string {
+	owner := metav1.GetControllerOf(claim)
+	if owner == nil {
+		return "no controller"
+	}
+	return fmt.Sprintf("%s %s (uid %s)", show(owner.Kind), show(owner.Name), show(string(owner.UID)))
+}
+
+// bound returns the volume that the claim is bound to. Where a cluster binds,
+// both name each other. Without one it is enough that one names the other and
+// that there is no doubt which is meant.
+func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	key := Key{KindClaim, claim.Namespace, claim.Name}
+	name := claim.Spec.VolumeName
+	if name == "" {
+		if claim.Status.Phase == corev1.ClaimBound {
+			return nil, fmt.Errorf("%s: spec.volumeName: found none, want the volume's name, since status.phase is Bound", key)
+		}
+		return r.claimant(claim)
+	}
+	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: name}).(*corev1.PersistentVolume)
+	if !ok {
+		return nil, fmt.Errorf("%s: spec.volumeName: found %s, but there is no such volume", key, show(name))
+	}
+	if pv.Spec.ClaimRef != nil {
+		return pv, refMismatch(pv, claim)
+	}
+	if claim.Status.Phase == corev1.ClaimBound {
+		return nil, fmt.Errorf("%s: spec.claimRef: found none, want %s, which is bound to it", volumeKey(pv), key)
+	}
+	if others := r.objects.ClaimsOf(name); len(others) > 1 {
+		var names []string
+		for _, c := range others {
+			names = append(names, c.Namespace+"/"+c.Name)
+		}
+		return nil, fmt.Errorf("%s: claims %s all name it in spec.volumeName; want its spec.claimRef to say which one has it",
+			volumeKey(pv), strings.Join(names, ", "))
+	}
+	return pv, nil
+}
+
+// claimant returns the one volume whose claimRef names the claim.
+func (r *resolver) claimant(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	key := Key{KindClaim, claim.Namespace, claim.Name}
+	var fit []*corev1.PersistentVolume
+	var names []string
+	var mismatch error
+	for _, pv := range r.objects.VolumesOf(claim.Namespace, claim.Name) {
+		if err := refMismatch(pv, claim); err != nil {
+			mismatch = err
+			continue
+		}
+		fit = append(fit, pv)
+		names = append(names, pv.Name)
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return nil, fmt.Errorf("%s: volumes %s all name it in spec.claimRef; want its spec.volumeName to say which one it has",
+			key, strings.Join(names, ", "))
+	case mismatch != nil:
+		return nil, mismatch
+	}
+	return nil, r.unbound(claim)
+}
+
+// unbound says why the claim has no volume.
+func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
+	key := Key{KindClaim, claim.Namespace, claim.Name}
+	if note := r.objects.Note(key); note != "" {
+		return fmt.Errorf("%s: not bound yet: %s", key, note)
+	}
+	name := claim.Spec.StorageClassName
+	if name == nil || *name == "" {
+		return fmt.Errorf("%s: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one", key)
+	}
+	class, ok := r.objects.Get(Key{Kind: KindClass, Name: *name}).(*storagev1.StorageClass)
+	if !ok {
+		return fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no such class", key, show(*name))
+	}
+	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner), show(*name))
+}
+
+// refMismatch returns why the volume's claimRef is not this claim, nil where it is.
+func refMismatch(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+	ref := pv.Spec.ClaimRef
+	key := Key{KindClaim, claim.Namespace, claim.Name}
+	if ref.Namespace != claim.Namespace || ref.Name != claim.Name {
+		return fmt.Errorf("%s: spec.claimRef: found %s, want %s, whose spec.volumeName names this volume",
+			volumeKey(pv), Key{KindClaim, ref.Namespace, ref.Name}, key)
+	}
+	if ref.UID != "" && ref.UID != claim.UID {
+		return fmt.Errorf("%s: spec.claimRef.uid: found %s, want %s, the uid of %s",
+			volumeKey(pv), show(string(ref.UID)), show(string(claim.UID)), key)
+	}
+	return nil
+}
+
+func volumeKey(pv *corev1.PersistentVolume) Key { return Key{Kind: KindVolume, Name: pv.Name} }

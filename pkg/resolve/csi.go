@@ -1,0 +1,261 @@
+package resolve
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
+)
+
+// asCSI returns pv with a CSI source: itself, or its translation.
+func asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	set := sources(pv.Spec.PersistentVolumeSource)
+	if len(set) != 1 {
+		return nil, fmt.Errorf("%s: spec: found %d sources (%s), want exactly one", volumeKey(pv), len(set), strings.Join(set, ", "))
+	}
+	if set[0] == "csi" {
+		return pv, nil
+	}
+	if !translate.Has(set[0]) {
+		return nil, fmt.Errorf("%s: spec.%s: a volume of kind %s is not one that csi-volmgr has; want csi or one of %s",
+			volumeKey(pv), set[0], set[0], strings.Join(translate.Kinds(), ", "))
+	}
+	csi, err := translate.Volume(pv)
+	if err != nil {
+		return nil, fmt.Errorf("%s: spec.%s: translate to CSI: %w", volumeKey(pv), set[0], err)
+	}
+	return csi, nil
+}
+
+// persistent resolves a PersistentVolume with a CSI source. claim is nil for an
+// in-tree source written into the pod.
+func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, u claimUse) (state.VolumeWant, error) {
+	spec, err := r.persistentSpec(pv)
+	if err != nil {
+		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
+	}
+	if err := r.checkMode(pv, spec.Mode, u.use); err != nil {
+		return state.VolumeWant{}, err
+	}
+	policy, err := r.policy(spec.Driver, storagev1.VolumeLifecyclePersistent)
+	if err != nil {
+		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
+	}
+	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
+	w.Mount.ReadOnly = u.readOnly
+	if policy.attach {
+		w.Spec.PublishContext, w.Hold = r.attachment(spec)
+	}
+	if claim != nil {
+		w.Spec.Claim = claim.Namespace + "/" + claim.Name
+		if !u.readOnly {
+			w.SizeBytes = pv.Spec.Capacity.Storage().Value()
+			w.HaveBytes = claim.Status.Capacity.Storage().Value()
+		}
+	}
+	return w, nil
+}
+
+// persistentSpec returns what calls say about the volume.
+func (r *resolver) persistentSpec(pv *corev1.PersistentVolume) (state.Spec, error) {
+	src := pv.Spec.CSI
+	if err := r.checkPersistent(pv); err != nil {
+		return state.Spec{}, err
+	}
+	s := state.Spec{
+		Driver:     state.DriverName(src.Driver),
+		Handle:     src.VolumeHandle,
+		Name:       pv.Name,
+		Mode:       state.Filesystem,
+		Context:    maps.Clone(src.VolumeAttributes),
+		AttachRef:  secretRef(src.ControllerPublishSecretRef),
+		StageRef:   secretRef(src.NodeStageSecretRef),
+		PublishRef: secretRef(src.NodePublishSecretRef),
+		ExpandRef:  secretRef(src.NodeExpandSecretRef),
+	}
+	if m := pv.Spec.VolumeMode; m != nil {
+		s.Mode = state.Mode(*m)
+	}
+	if s.Mode == state.Filesystem {
+		s.FSType, s.MountFlags = src.FSType, slices.Clone(pv.Spec.MountOptions)
+	}
+	for _, m := range pv.Spec.AccessModes {
+		s.AccessModes = append(s.AccessModes, state.AccessMode(m))
+	}
+	s.StagePath = r.config.Layout.StagePath(s.Mode, s.Driver, s.Handle, s.Name)
+	return s, nil
+}
+
+// checkMode refuses a raw block volume that a container mounts as a directory,
+// and a file system that one wants as a device.
+func (r *resolver) checkMode(pv *corev1.PersistentVolume, mode state.Mode, u use) error {
+	if mode == state.Block && u.mount != "" {
+		return fmt.Errorf("%s: spec.volumeMode: found Block, want Filesystem for %s of %s, or volumeDevices there", volumeKey(pv), u.mount, r.name())
+	}
+	if mode == state.Filesystem && u.device != "" {
+		return fmt.Errorf("%s: spec.volumeMode: found Filesystem, want Block for %s of %s, or volumeMounts there", volumeKey(pv), u.device, r.name())
+	}
+	return nil
+}
+
+// mount returns what Publish says about this pod's use of the volume.
+func (r *resolver) mount(s state.Spec, p policy) state.MountSpec {
+	pod := podOf(r.pod)
+	m := state.MountSpec{Pod: pod, Target: r.config.Layout.Target(s.Mode, pod.UID, s.Name)}
+	if s.Mode == state.Block {
+		m.DevicePath = r.config.Layout.DevicePath(pod.UID, s.Name)
+	} else {
+		m.FSGroup = r.fsGroup()
+	}
+	if p.podInfo {
+		m.Context = map[string]string{
+			reserved + "pod.name":            pod.Name,
+			reserved + "pod.namespace":       pod.Namespace,
+			reserved + "pod.uid":             string(pod.UID),
+			reserved + "serviceAccount.name": pod.ServiceAccount,
+			reserved + "ephemeral":           strconv.FormatBool(s.Ephemeral),
+		}
+	}
+	return m
+}
+
+func (r *resolver) fsGroup() *int64 {
+	if sc := r.pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		gid := *sc.FSGroup
+		return &gid
+	}
+	return nil
+}
+
+// inline resolves a CSI volume written into the pod.
+func (r *resolver) inline(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	src := v.CSI
+	if f, bad := checkInline(field, src); bad {
+		return state.VolumeWant{}, r.fault(f)
+	}
+	driver := state.DriverName(src.Driver)
+	policy, err := r.policy(driver, storagev1.VolumeLifecycleEphemeral)
+	if err != nil {
+		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
+	}
+	uid := state.PodUID(r.pod.UID)
+	s := state.Spec{
+		Driver:      driver,
+		Handle:      state.EphemeralHandle(uid, v.Name),
+		Name:        v.Name,
+		Ephemeral:   true,
+		Mode:        state.Filesystem,
+		AccessModes: []state.AccessMode{state.ReadWriteOnce},
+		Context:     maps.Clone(src.VolumeAttributes),
+	}
+	if src.FSType != nil {
+		s.FSType = *src.FSType
+	}
+	if ref := src.NodePublishSecretRef; ref != nil {
+		s.PublishRef = state.SecretRef{Namespace: r.pod.Namespace, Name: ref.Name}
+	}
+	w := state.VolumeWant{ID: state.PodVolumeID(driver, uid, v.Name), Spec: s, Mount: r.mount(s, policy)}
+	w.Mount.ReadOnly = src.ReadOnly != nil && *src.ReadOnly
+	return w, nil
+}
+
+// inTree resolves an in-tree source written into the pod, which its CSI driver
+// serves as a persistent volume.
+func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	pv, err := translate.Inline(v, r.pod.Namespace)
+	if err != nil {
+		return state.VolumeWant{}, fmt.Errorf("%s: %s: translate to CSI: %w", r.name(), field, err)
+	}
+	// The library names some of them by a URI, and the name becomes part of a
+	// path. A name of its hash is the same for every pod that uses the volume.
+	if _, bad := checkSubdomain("", pv.Name); bad {
+		sum := sha256.Sum256([]byte(pv.Name))
+		pv.Name = "inline-" + hex.EncodeToString(sum[:])
+	}
+	w, err := r.persistent(pv, nil, claimUse{readOnly: pv.Spec.CSI.ReadOnly})
+	if err != nil {
+		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
+	}
+	return w, nil
+}
+
+// policy is what a driver's CSIDriver object says about its volumes.
+type policy struct{ attach, podInfo bool }
+
+// policy returns the driver's policy, or why it may not have volumes of this
+// lifecycle. Without an object the API's defaults hold.
+func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycleMode) (policy, error) {
+	key := Key{Kind: KindCSIDriver, Name: string(driver)}
+	object, ok := r.objects.Get(key).(*storagev1.CSIDriver)
+	if !ok {
+		if mode != storagev1.VolumeLifecyclePersistent {
+			return policy{}, fmt.Errorf("%s: not found; want it with %s in spec.volumeLifecycleModes, since without it a driver has persistent volumes only", key, mode)
+		}
+		return policy{attach: true}, nil
+	}
+	modes := object.Spec.VolumeLifecycleModes
+	if len(modes) == 0 {
+		modes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+	if !slices.Contains(modes, mode) {
+		return policy{}, fmt.Errorf("%s: spec.volumeLifecycleModes: found %v, want %s among them", key, modes, mode)
+	}
+	return policy{
+		attach:  object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
+		podInfo: object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
+	}, nil
+}
+
+// attachment returns what the volume's VolumeAttachment gives to the node's
+// calls, and where a cluster attaches, what is missing before they may be made.
+func (r *resolver) attachment(s state.Spec) (context map[string]string, hold string) {
+	sum := sha256.Sum256([]byte(s.Handle + string(s.Driver) + r.config.NodeName))
+	key := Key{Kind: KindVolumeAttachment, Name: "csi-" + hex.EncodeToString(sum[:])}
+	va, ok := r.objects.Get(key).(*storagev1.VolumeAttachment)
+	if ok && va.Status.Attached && va.DeletionTimestamp == nil {
+		return maps.Clone(va.Status.AttachmentMetadata), ""
+	}
+	switch {
+	case !r.config.ClusterAttach:
+		return nil, ""
+	case !ok:
+		return nil, fmt.Sprintf("waiting for %s: not found", key)
+	case va.DeletionTimestamp != nil:
+		return nil, fmt.Sprintf("waiting for %s: the one there is being deleted", key)
+	case va.Status.AttachError != nil:
+		return nil, fmt.Sprintf("waiting for %s: status.attachError: %s", key, va.Status.AttachError.Message)
+	}
+	return nil, fmt.Sprintf("waiting for %s: status.attached: found false, want true", key)
+}
+
+func secretRef(ref *corev1.SecretReference) state.SecretRef {
+	if ref == nil {
+		return state.SecretRef{}
+	}
+	return state.SecretRef{Namespace: ref.Namespace, Name: ref.Name}
+}
+
+// checkPersistent refuses a volume that says what no request may.
+func (r *resolver) checkPersistent(pv *corev1.PersistentVolume) error {
+	limit := r.config.HandleLimit
+	if limit == 0 {
+		limit = maxString
+	}
+	if faults := checkVolume(pv); len(faults) > 0 {
+		return errors.New(faults[0].String())
+	}
+	if n := len(pv.Spec.CSI.VolumeHandle); n > limit {
+		return errors.New(Fault{"spec.csi.volumeHandle", pv.Spec.CSI.VolumeHandle, fmt.Sprintf("at most %d bytes (CSI 1.13, size limits), not %d", limit, n)}.String())
+	}
+	return nil
+}

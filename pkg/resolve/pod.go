@@ -1,0 +1,200 @@
+package resolve
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
+)
+
+// Objects is where the objects that a pod names are looked up. What it returns
+// is read only.
+type Objects interface {
+	// Get returns the object of the key, or nil where there is none.
+	Get(Key) runtime.Object
+	// VolumesOf lists, by name, the volumes whose spec.claimRef names the claim.
+	VolumesOf(namespace, claim string) []*corev1.PersistentVolume
+	// ClaimsOf lists, sorted, the claims whose spec.volumeName names the volume.
+	ClaimsOf(volume string) []*corev1.PersistentVolumeClaim
+	// Note says, for people, how far the making of the claim's volume is; "" where nothing is known.
+	Note(claim Key) string
+}
+
+// Config is what resolving needs to know of the node.
+type Config struct {
+	Layout state.Layout
+	// NodeName is the node's name in VolumeAttachment objects.
+	NodeName string
+	// Builtins are the kinds served in this process, by plugin name.
+	Builtins []state.DriverName
+	// ClusterAttach: a cluster attaches volumes, and nothing may be made of one
+	// that needs it before its VolumeAttachment says attached. Otherwise the
+	// manager attaches.
+	ClusterAttach bool
+	// HandleLimit is the greatest length of a volume handle in bytes; 0 means
+	// 128, the size limit of CSI 1.13 for string fields. Some drivers exceed it.
+	HandleLimit int
+}
+
+// Pod resolves what the pod wants. It has an entry for every volume that a
+// container of the pod uses, none for the others, and none at all where the
+// pod's containers have ended for good.
+func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
+	w := state.PodWant{Pod: podOf(pod)}
+	if p := pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
+		w.Stopped = true
+		return w
+	}
+	r := resolver{pod: pod, objects: o, config: c}
+	faults := checkIdentity(pod)
+	uses := usesOf(pod)
+	for _, name := range slices.Sorted(maps.Keys(uses)) {
+		var want state.VolumeWant
+		var err error
+		if len(faults) > 0 {
+			err = r.fault(faults[0])
+		} else {
+			want, err = r.volume(name, uses[name])
+		}
+		if err != nil {
+			want = state.VolumeWant{Problem: err.Error()}
+		}
+		want.Names = []string{name}
+		w.Volumes = append(w.Volumes, want)
+	}
+	w.Volumes = mergeSame(w.Volumes)
+	return w
+}
+
+// resolver is one pod being resolved.
+type resolver struct {
+	pod     *corev1.Pod
+	objects Objects
+	config  Config
+}
+
+func podOf(pod *corev1.Pod) state.Pod {
+	account := pod.Spec.ServiceAccountName
+	if account == "" {
+		account = "default" // what the API server would have filled in
+	}
+	return state.Pod{UID: state.PodUID(pod.UID), Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: account}
+}
+
+// use says how containers use one volume of the pod: the fields that first do so.
+type use struct{ mount, device string }
+
+// usesOf returns how the containers of all sorts use volumes, by volume name.
+func usesOf(pod *corev1.Pod) map[string]use {
+	uses := map[string]use{}
+	eachUse(pod, func(name, field string, device bool) {
+		u := uses[name]
+		switch {
+		case device && u.device == "":
+			u.device = field
+		case !device && u.mount == "":
+			u.mount = field
+		}
+		uses[name] = u
+	})
+	return uses
+}
+
+// eachUse calls f for every volumeMount and volumeDevice of the pod.
+func eachUse(pod *corev1.Pod, f func(name, field string, device bool)) {
+	each := func(list string, i int, mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) {
+		for j, m := range mounts {
+			f(m.Name, fmt.Sprintf("spec.%s[%d].volumeMounts[%d]", list, i, j), false)
+		}
+		for j, d := range devices {
+			f(d.Name, fmt.Sprintf("spec.%s[%d].volumeDevices[%d]", list, i, j), true)
+		}
+	}
+	for i, c := range pod.Spec.InitContainers {
+		each("initContainers", i, c.VolumeMounts, c.VolumeDevices)
+	}
+	for i, c := range pod.Spec.Containers {
+		each("containers", i, c.VolumeMounts, c.VolumeDevices)
+	}
+	for i, c := range pod.Spec.EphemeralContainers {
+		each("ephemeralContainers", i, c.VolumeMounts, c.VolumeDevices)
+	}
+}
+
+// find returns the pod's volume of that name and its field.
+func (r *resolver) find(name string, u use) (*corev1.Volume, string, error) {
+	var found *corev1.Volume
+	var field string
+	for i := range r.pod.Spec.Volumes {
+		if r.pod.Spec.Volumes[i].Name != name {
+			continue
+		}
+		if found != nil {
+			return nil, "", r.fault(Fault{fmt.Sprintf("spec.volumes[%d].name", i), name, "a name that no other volume of the pod has"})
+		}
+		found, field = &r.pod.Spec.Volumes[i], fmt.Sprintf("spec.volumes[%d]", i)
+	}
+	if found == nil {
+		by := u.mount
+		if by == "" {
+			by = u.device
+		}
+		return nil, "", r.fault(Fault{by + ".name", name, "the name of one of the pod's spec.volumes"})
+	}
+	if f, bad := checkLabel(field+".name", name); bad {
+		return nil, "", r.fault(f)
+	}
+	return found, field, nil
+}
+
+// volume resolves one volume that the pod's containers use.
+func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
+	v, field, err := r.find(name, u)
+	if err != nil {
+		return state.VolumeWant{}, err
+	}
+	kind, f, bad := sourceKind(field, v.VolumeSource)
+	if bad {
+		return state.VolumeWant{}, r.fault(f)
+	}
+	switch kind {
+	case "persistentVolumeClaim":
+		src := v.PersistentVolumeClaim
+		return r.claimed(claimUse{name: src.ClaimName, readOnly: src.ReadOnly, use: u})
+	case "ephemeral":
+		return r.claimed(claimUse{name: r.pod.Name + "-" + v.Name, owned: true, use: u})
+	}
+	if u.device != "" {
+		return state.VolumeWant{}, fmt.Errorf("%s: %s: volume %q is of kind %s, which is no raw block volume; want it under volumeMounts",
+			r.name(), u.device, v.Name, kind)
+	}
+	switch {
+	case kind == "csi":
+		return r.inline(v, field+".csi")
+	case kind == "emptyDir" && r.has(EmptyDir):
+		return r.emptyDir(v, field+".emptyDir")
+	case kind == "configMap" && r.has(ConfigMap):
+		return r.configMap(v, field+".configMap")
+	case translate.Has(kind):
+		return r.inTree(v, field+"."+kind)
+	}
+	return state.VolumeWant{}, fmt.Errorf("%s: %s: a volume of kind %s is not one that csi-volmgr has; want one of %s",
+		r.name(), field, kind, strings.Join(r.kinds(), ", "))
+}
+
+func (r *resolver) has(kind state.DriverName) bool { return slices.Contains(r.config.Builtins, kind) }
+
+// name is the pod for people.
+func (r *resolver) name() string {
+	return Key{KindPod, r.pod.Namespace, r.pod.Name}.String()
+}
+
+// fault is a fault of the pod as an error.
+func (r *resolver) fault(f Fault) error { return errors.New(r.name() + ": " + f.String()) }

@@ -1,0 +1,400 @@
+package source
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Key names one object; its kinds are those of package resolve.
+type Key = resolve.Key
+
+// Sink is told what pods want; the manager is one. A pod's wants come in the
+// order in which they were resolved.
+type Sink interface {
+	SetPod(state.PodWant)
+	RemovePod(state.PodUID)
+	// SourceSynced says that the provider has told all that it has.
+	SourceSynced(name string)
+}
+
+// Config is what a Catalog needs.
+type Config struct {
+	// Layout, NodeName, Builtins, ClusterAttach and HandleLimit are as in [resolve.Config].
+	Layout        state.Layout
+	NodeName      string
+	Builtins      []state.DriverName
+	ClusterAttach bool
+	HandleLimit   int
+	Sink          Sink
+	// Precedence lists providers; of two that have one key, the earlier holds.
+	// Providers not in it come after those that are, by name. nil means file, api.
+	Precedence []string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Update is what a provider tells at once.
+type Update struct {
+	Put    []runtime.Object
+	Delete []Key
+}
+
+// Problem is something wrong with what a provider tells, for people.
+type Problem struct {
+	Provider string `json:"provider"`
+	// Where is a file or an object.
+	Where string `json:"where"`
+	// Text says what is wrong. It never holds a secret's value.
+	Text string `json:"text"`
+}
+
+// Catalog is all objects of all providers. See the package comment.
+type Catalog struct {
+	config  resolve.Config
+	sink    Sink
+	logger  *slog.Logger
+	ranking []string
+
+	// update serialises updates and the calls of the sink that they make.
+	update sync.Mutex
+	// mu guards what follows. It is never held while the sink is called.
+	mu      sync.RWMutex
+	objects map[Key]map[string]runtime.Object
+	index   index
+	notes   map[Key]string
+	pods    map[Key]*pod
+	users   map[Key]map[Key]bool
+	uids    map[state.PodUID]map[Key]bool
+	told    map[state.PodUID]state.PodWant
+	hear    []func(Key)
+}
+
+// pod is a pod as it was resolved last.
+type pod struct {
+	uid state.PodUID
+	// used are the keys that its resolving looked up, found or not.
+	used []Key
+	want state.PodWant
+}
+
+// New returns an empty Catalog.
+func New(c Config) *Catalog {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Precedence == nil {
+		c.Precedence = []string{"file", "api"}
+	}
+	return &Catalog{
+		config: resolve.Config{
+			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
+			ClusterAttach: c.ClusterAttach, HandleLimit: c.HandleLimit,
+		},
+		sink:    c.Sink,
+		logger:  c.Logger,
+		ranking: slices.Clone(c.Precedence),
+		objects: map[Key]map[string]runtime.Object{},
+		index:   newIndex(),
+		notes:   map[Key]string{},
+		pods:    map[Key]*pod{},
+		users:   map[Key]map[Key]bool{},
+		uids:    map[state.PodUID]map[Key]bool{},
+		told:    map[state.PodUID]state.PodWant{},
+	}
+}
+
+// Put adds or replaces one object of the provider. See Apply.
+func (c *Catalog) Put(provider string, obj runtime.Object) error {
+	return c.Apply(provider, Update{Put: []runtime.Object{obj}})
+}
+
+// Delete removes one object of the provider; for a pod this is the provider's
+// statement that its containers have ended.
+func (c *Catalog) Delete(provider string, key Key) {
+	// An update without objects has nothing that could be refused.
+	_ = c.Apply(provider, Update{Delete: []Key{key}})
+}
+
+// Apply makes all changes of u, then resolves each pod that any of them touches
+// once. Objects that do not pass [resolve.Check] are left out, what was there
+// under their key stays, and the error joins why; the others are applied.
+func (c *Catalog) Apply(provider string, u Update) error {
+	c.update.Lock()
+	changed, err := c.store(provider, u)
+	touched := c.touched(changed)
+	c.resolve(touched)
+	c.update.Unlock()
+	c.announce(changed)
+	return err
+}
+
+// Synced says that the provider has told all that it has.
+func (c *Catalog) Synced(provider string) {
+	c.update.Lock()
+	defer c.update.Unlock()
+	c.sink.SourceSynced(provider)
+}
+
+// SetClaimNote sets what people are told of a claim that is not bound: how far
+// the making of its volume is. "" takes it away.
+func (c *Catalog) SetClaimNote(claim Key, text string) {
+	c.update.Lock()
+	defer c.update.Unlock()
+	c.mu.Lock()
+	same := c.notes[claim] == text
+	if text == "" {
+		delete(c.notes, claim)
+	} else {
+		c.notes[claim] = text
+	}
+	c.mu.Unlock()
+	if !same {
+		c.resolve(c.touched([]Key{claim}))
+	}
+}
+
+// Subscribe has f called for every object that was added, changed or removed,
+// once for each update at most, after the pods were resolved and outside of
+// every lock: f may call back, and looks up how things stand by then.
+func (c *Catalog) Subscribe(f func(Key)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hear = append(c.hear, f)
+}
+
+func (c *Catalog) announce(changed []Key) {
+	c.mu.RLock()
+	hear := slices.Clone(c.hear)
+	c.mu.RUnlock()
+	for _, key := range changed {
+		for _, f := range hear {
+			f(key)
+		}
+	}
+}
+
+// store changes the objects and returns, sorted, the keys whose object that
+// holds is another now.
+func (c *Catalog) store(provider string, u Update) ([]Key, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := map[Key]bool{}
+	for _, key := range u.Delete {
+		if c.set(provider, key, nil) {
+			changed[key] = true
+		}
+	}
+	var errs []error
+	for _, obj := range u.Put {
+		key, err := resolve.KeyOf(obj)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if faults := resolve.Check(obj); len(faults) > 0 {
+			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
+			continue
+		}
+		if c.set(provider, key, obj) {
+			changed[key] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(changed), Key.Compare), errors.Join(errs...)
+}
+
+// set stores the provider's object, nil for none, and reports whether the
+// object that holds under the key changed by it.
+func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
+	was := c.holder(key)
+	all := c.objects[key]
+	_, had := all[provider]
+	if obj != nil {
+		if all == nil {
+			all = map[string]runtime.Object{}
+			c.objects[key] = all
+		}
+		all[provider] = obj
+	} else {
+		delete(all, provider)
+		if len(all) == 0 {
+			delete(c.objects, key)
+		}
+	}
+	if len(all) > 1 && obj != nil && !had {
+		c.logger.Warn("object told by several sources", "object", key.String(), "holds", c.first(all))
+	}
+	is := c.holder(key)
+	if was == is || was != nil && is != nil && equality.Semantic.DeepEqual(was, is) {
+		return false
+	}
+	c.index.replace(key, was, is)
+	return true
+}
+
+// holder returns the object that holds under the key, nil for none.
+func (c *Catalog) holder(key Key) runtime.Object {
+	all := c.objects[key]
+	if len(all) == 0 {
+		return nil
+	}
+	return all[c.first(all)]
+}
+
+// first returns which of the providers comes first.
+func (c *Catalog) first(all map[string]runtime.Object) string {
+	if len(all) == 1 {
+		for only := range all {
+			return only
+		}
+	}
+	rank := func(p string) int {
+		if i := slices.Index(c.ranking, p); i >= 0 {
+			return i
+		}
+		return len(c.ranking)
+	}
+	return slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
+}
+
+// touched returns, sorted, the pods that the changed objects touch.
+func (c *Catalog) touched(changed []Key) []Key {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	pods := map[Key]bool{}
+	for _, key := range changed {
+		if key.Kind == resolve.KindPod {
+			pods[key] = true
+		}
+		for user := range c.users[key] {
+			pods[user] = true
+		}
+		for _, list := range c.index.lists(key) {
+			for user := range c.users[list] {
+				pods[user] = true
+			}
+		}
+	}
+	c.index.settled()
+	return slices.SortedFunc(maps.Keys(pods), Key.Compare)
+}
+
+// resolve resolves the pods and tells the sink what is new.
+func (c *Catalog) resolve(pods []Key) {
+	uids := map[state.PodUID]bool{}
+	c.mu.Lock()
+	for _, key := range pods {
+		for _, uid := range c.resolveOne(key) {
+			uids[uid] = true
+		}
+	}
+	type news struct {
+		want state.PodWant
+		gone bool
+	}
+	var tell []news
+	for _, uid := range slices.Sorted(maps.Keys(uids)) {
+		want, ok := c.want(uid)
+		before, told := c.told[uid]
+		switch {
+		case !ok && told:
+			delete(c.told, uid)
+			tell = append(tell, news{want: before, gone: true})
+		case ok && (!told || !reflect.DeepEqual(before, want)):
+			c.told[uid] = want
+			tell = append(tell, news{want: want})
+		}
+	}
+	c.mu.Unlock()
+	for _, n := range tell {
+		if n.gone {
+			c.sink.RemovePod(n.want.Pod.UID)
+		} else {
+			c.sink.SetPod(n.want)
+		}
+	}
+}
+
+// resolveOne resolves one pod and returns the UIDs that it had and has.
+func (c *Catalog) resolveOne(key Key) []state.PodUID {
+	var uids []state.PodUID
+	if old := c.pods[key]; old != nil {
+		uids = append(uids, old.uid)
+		for _, used := range old.used {
+			removeFrom(c.users, used, key)
+		}
+		removeFrom(c.uids, old.uid, key)
+		delete(c.pods, key)
+	}
+	object, ok := c.holder(key).(*corev1.Pod)
+	if !ok {
+		return uids
+	}
+	v := view{catalog: c, seen: map[Key]bool{}}
+	p := &pod{want: resolve.Pod(object, &v, c.config)}
+	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
+	c.pods[key] = p
+	for _, used := range p.used {
+		addTo(c.users, used, key)
+	}
+	addTo(c.uids, p.uid, key)
+	return append(uids, p.uid)
+}
+
+// want returns what the sink is to be told of the UID, false for nothing.
+//
+// Where several pods have it, which is a mistake that no order of arrival can
+// resolve, all volumes of all of them are a problem: so nothing is made, and
+// nothing that one of them has is taken away.
+func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
+	keys := slices.SortedFunc(maps.Keys(c.uids[uid]), Key.Compare)
+	if len(keys) == 0 {
+		return state.PodWant{}, false
+	}
+	want := c.pods[keys[0]].want
+	if len(keys) == 1 {
+		return want, true
+	}
+	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; want another one for one of them", keys[0], keys[1], uid)
+	names := map[string]bool{}
+	for _, key := range keys {
+		for _, v := range c.pods[key].want.Volumes {
+			for _, name := range v.Names {
+				names[name] = true
+			}
+		}
+	}
+	want.Stopped, want.Volumes = false, nil
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		want.Volumes = append(want.Volumes, state.VolumeWant{Names: []string{name}, Problem: problem})
+	}
+	return want, true
+}
+
+func addTo[K, V comparable](m map[K]map[V]bool, k K, v V) {
+	if m[k] == nil {
+		m[k] = map[V]bool{}
+	}
+	m[k][v] = true
+}
+
+func removeFrom[K, V comparable](m map[K]map[V]bool, k K, v V) {
+	delete(m[k], v)
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}

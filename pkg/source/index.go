@@ -1,0 +1,101 @@
+package source
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+// Kinds of keys that stand for a list: all volumes whose claimRef names one
+// claim, all claims whose volumeName names one volume.
+const (
+	volumesOf = "volumes of claim"
+	claimsOf  = "claims of volume"
+)
+
+// index finds volumes by claim and claims by volume.
+type index struct {
+	// members holds the keys of the objects in each list.
+	members map[Key]map[Key]bool
+	// moved holds, for each object that changed since the last update was
+	// settled, the lists that it was or is in.
+	moved map[Key][]Key
+}
+
+func newIndex() index {
+	return index{members: map[Key]map[Key]bool{}, moved: map[Key][]Key{}}
+}
+
+// list returns the list that the object is in; false for none.
+func list(obj runtime.Object) (Key, bool) {
+	switch o := obj.(type) {
+	case *corev1.PersistentVolume:
+		if ref := o.Spec.ClaimRef; ref != nil {
+			return Key{Kind: volumesOf, Namespace: ref.Namespace, Name: ref.Name}, true
+		}
+	case *corev1.PersistentVolumeClaim:
+		if o.Spec.VolumeName != "" {
+			return Key{Kind: claimsOf, Name: o.Spec.VolumeName}, true
+		}
+	}
+	return Key{}, false
+}
+
+// replace notes that the key's object changed.
+func (x *index) replace(key Key, was, is runtime.Object) {
+	if l, ok := list(was); ok {
+		removeFrom(x.members, l, key)
+		x.moved[key] = append(x.moved[key], l)
+	}
+	if l, ok := list(is); ok {
+		addTo(x.members, l, key)
+		x.moved[key] = append(x.moved[key], l)
+	}
+}
+
+// lists returns the lists that the object was or is in since settled was called.
+func (x *index) lists(key Key) []Key { return x.moved[key] }
+
+func (x *index) settled() { clear(x.moved) }
+
+// view is the catalog as one pod's resolving sees it; it notes what was looked
+// up. It is used under the catalog's lock.
+type view struct {
+	catalog *Catalog
+	seen    map[Key]bool
+}
+
+var _ resolve.Objects = (*view)(nil)
+
+func (v *view) Get(key Key) runtime.Object {
+	v.seen[key] = true
+	return v.catalog.holder(key)
+}
+
+func (v *view) VolumesOf(namespace, claim string) []*corev1.PersistentVolume {
+	return members[*corev1.PersistentVolume](v, Key{Kind: volumesOf, Namespace: namespace, Name: claim})
+}
+
+func (v *view) ClaimsOf(volume string) []*corev1.PersistentVolumeClaim {
+	return members[*corev1.PersistentVolumeClaim](v, Key{Kind: claimsOf, Name: volume})
+}
+
+func (v *view) Note(claim Key) string {
+	v.seen[claim] = true
+	return v.catalog.notes[claim]
+}
+
+func members[T runtime.Object](v *view, l Key) []T {
+	v.seen[l] = true
+	var all []T
+	for _, key := range slices.SortedFunc(maps.Keys(v.catalog.index.members[l]), Key.Compare) {
+		if o, ok := v.catalog.holder(key).(T); ok {
+			all = append(all, o)
+		}
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ErrNotFound is wrapped where no provider has the object.
+var ErrNotFound = errors.New("not found")
+
+// ErrNotText is wrapped where a secret's value is no UTF-8 text, as CSI's
+// secrets have to be.
+var ErrNotText = errors.New("not UTF-8 text")
+
+// defaultClass marks the class of claims that name none.
+const defaultClass = "storageclass.kubernetes.io/is-default-class"
+
+// Get returns the object that holds under the key, nil where there is none.
+func (c *Catalog) Get(key Key) runtime.Object {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.holder(key)
+}
+
+// Secret returns a secret's values, for a request. Its errors name keys, never values.
+func (c *Catalog) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
+	key := Key{Kind: resolve.KindSecret, Namespace: ref.Namespace, Name: ref.Name}
+	secret, err := find[*corev1.Secret](ctx, c, key)
+	if err != nil {
+		return nil, err
+	}
+	values := make(map[string]string, len(secret.Data))
+	for _, k := range slices.Sorted(maps.Keys(secret.Data)) {
+		if !utf8.Valid(secret.Data[k]) {
+			return nil, fmt.Errorf("%s: data[%s]: %w", key, k, ErrNotText)
+		}
+		values[k] = string(secret.Data[k])
+	}
+	return values, nil
+}
+
+// ConfigMap returns a configMap.
+func (c *Catalog) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return find[*corev1.ConfigMap](ctx, c, Key{Kind: resolve.KindConfigMap, Namespace: namespace, Name: name})
+}
+
+func find[T runtime.Object](ctx context.Context, c *Catalog, key Key) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, fmt.Errorf("%s: %w", key, context.Cause(ctx))
+	}
+	if o, ok := c.Get(key).(T); ok {
+		return o, nil
+	}
+	return none, fmt.Errorf("%s: %w", key, ErrNotFound)
+}
+
+// Claims lists the claims by namespace and name.
+func (c *Catalog) Claims() []*corev1.PersistentVolumeClaim {
+	return all[*corev1.PersistentVolumeClaim](c)
+}
+
+// Volumes lists the PersistentVolumes by name.
+func (c *Catalog) Volumes() []*corev1.PersistentVolume { return all[*corev1.PersistentVolume](c) }
+
+// Classes lists the StorageClasses by name.
+func (c *Catalog) Classes() []*storagev1.StorageClass { return all[*storagev1.StorageClass](c) }
+
+// Pods lists the pods by namespace and name.
+func (c *Catalog) Pods() []*corev1.Pod { return all[*corev1.Pod](c) }
+
+// all lists the objects of one kind, sorted.
+func all[T interface {
+	runtime.Object
+	GetNamespace() string
+	GetName() string
+}](c *Catalog) []T {
+	c.mu.RLock()
+	var objects []T
+	for key := range c.objects {
+		if o, ok := c.holder(key).(T); ok {
+			objects = append(objects, o)
+		}
+	}
+	c.mu.RUnlock()
+	slices.SortFunc(objects, func(a, b T) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+	})
+	return objects
+}
+
+// ClassOf returns the class that is to make the claim's volume: the one it
+// names, or for a claim that names none (not even "") the default class. nil
+// where there is none. Of several default classes the newest holds, as with
+// Kubernetes, then the first by name.
+func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
+	if name := claim.Spec.StorageClassName; name != nil {
+		class, _ := c.Get(Key{Kind: resolve.KindClass, Name: *name}).(*storagev1.StorageClass)
+		return class
+	}
+	var found *storagev1.StorageClass
+	for _, class := range c.Classes() {
+		if class.Annotations[defaultClass] != "true" {
+			continue
+		}
+		if found == nil || found.CreationTimestamp.Before(&class.CreationTimestamp) {
+			found = class
+		}
+	}
+	return found
+}
+
+// Problems lists the objects that several providers tell, sorted.
+func (c *Catalog) Problems() []Problem {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var problems []Problem
+	for _, key := range slices.SortedFunc(maps.Keys(c.objects), Key.Compare) {
+		providers := c.objects[key]
+		if len(providers) < 2 {
+			continue
+		}
+		first := c.first(providers)
+		for _, p := range slices.Sorted(maps.Keys(providers)) {
+			if p != first {
+				problems = append(problems, Problem{Provider: p, Where: key.String(), Text: "source " + first + " tells it too, and its object holds"})
+			}
+		}
+	}
+	return problems
+}

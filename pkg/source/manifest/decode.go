@@ -1,0 +1,244 @@
+package manifest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+const (
+	// maxNodes bounds the work for one input, since an alias may stand for a
+	// large part of it many times over.
+	maxNodes = 1 << 20
+	// maxDepth bounds nesting; no object here comes near it.
+	maxDepth = 64
+)
+
+// decoder decodes one input.
+type decoder struct {
+	file     string
+	document int
+	// object is the one being decoded, for messages.
+	object string
+	// secret: the object is or may be a Secret, whose values no message shows.
+	secret  bool
+	budget  int
+	seen    map[resolve.Key]int
+	fields  map[reflect.Type]map[string][]int
+	objects []runtime.Object
+	errs    Errors
+}
+
+func (d *decoder) add(line int, field, problem string) {
+	d.errs = append(d.errs, &Error{File: d.file, Line: line, Document: d.document, Object: d.object, Field: field, Problem: problem})
+}
+
+// mismatch reports that n is not what the field wants.
+func (d *decoder) mismatch(n *yaml.Node, field, want string) {
+	d.add(n.Line, field, "found "+described(n)+", want "+want)
+}
+
+// value decodes n into v, which is settable.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, field string, depth int) {
+	if d.budget--; d.budget < 0 || depth > maxDepth || len(d.errs) >= maxErrors {
+		if len(d.errs) < maxErrors {
+			d.add(n.Line, field, fmt.Sprintf("too deep or too large; want at most %d levels and %d values in a file", maxDepth, maxNodes))
+		}
+		d.budget = -1
+		return
+	}
+	n = deref(n)
+	if null(n) {
+		return
+	}
+	if _, ok := v.Addr().Interface().(json.Unmarshaler); ok {
+		d.own(n, v, field)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), field, depth)
+	case reflect.Struct:
+		d.structure(n, v, field, depth)
+	case reflect.Map:
+		d.mapping(n, v, field, depth)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			d.bytes(n, v, field)
+			return
+		}
+		if n.Kind != yaml.SequenceNode {
+			d.mismatch(n, field, "a list")
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		for i, one := range n.Content {
+			d.value(one, v.Index(i), fmt.Sprintf("%s[%d]", field, i), depth+1)
+		}
+	default:
+		d.scalar(n, v, field)
+	}
+}
+
+func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string, depth int) {
+	if n.Kind != yaml.MappingNode {
+		d.mismatch(n, field, "an object with fields")
+		return
+	}
+	fields := d.fieldsOf(v.Type())
+	d.eachEntry(n, field, func(key, value *yaml.Node) {
+		at := join(field, key.Value)
+		index, ok := fields[key.Value]
+		if !ok {
+			names := make([]string, 0, len(fields))
+			for name := range fields {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			d.add(key.Line, join(field, cut(key.Value)), "unknown field"+near(key.Value, names))
+			return
+		}
+		d.value(value, v.FieldByIndex(index), at, depth+1)
+	})
+}
+
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value, field string, depth int) {
+	if n.Kind != yaml.MappingNode {
+		d.mismatch(n, field, "an object with fields")
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	d.eachEntry(n, field, func(key, value *yaml.Node) {
+		e := reflect.New(v.Type().Elem()).Elem()
+		d.value(value, e, join(field, key.Value), depth+1)
+		v.SetMapIndex(reflect.ValueOf(key.Value).Convert(v.Type().Key()), e)
+	})
+}
+
+// eachEntry calls f for the entries of a mapping whose keys are plain and come once.
+func (d *decoder) eachEntry(n *yaml.Node, field string, f func(key, value *yaml.Node)) {
+	seen := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := deref(n.Content[i])
+		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
+			d.add(key.Line, field, "found "+described(key)+" as the name of a field, want a plain name")
+			continue
+		}
+		if first, again := seen[key.Value]; again {
+			d.add(key.Line, join(field, cut(key.Value)), fmt.Sprintf("already in line %d", first))
+			continue
+		}
+		seen[key.Value] = key.Line
+		f(key, n.Content[i+1])
+	}
+}
+
+// own decodes into a type that reads JSON itself, such as a quantity.
+func (d *decoder) own(n *yaml.Node, v reflect.Value, field string) {
+	var generic any
+	if n.Kind == yaml.ScalarNode && n.Tag != "!!int" && n.Tag != "!!float" && n.Tag != "!!bool" {
+		generic = n.Value
+	} else if err := n.Decode(&generic); err != nil {
+		d.mismatch(n, field, "a value")
+		return
+	}
+	b, err := json.Marshal(generic)
+	if err != nil {
+		d.mismatch(n, field, "a value")
+		return
+	}
+	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(b); err != nil {
+		d.mismatch(n, field, wanted(v.Type()))
+	}
+}
+
+// wanted says how a type that reads JSON itself is written.
+func wanted(t reflect.Type) string {
+	switch t.Name() {
+	case "Quantity":
+		return "a quantity such as 256Mi"
+	case "Time", "MicroTime":
+		return "a time such as 2026-01-02T15:04:05Z"
+	case "IntOrString":
+		return "a number or a string"
+	}
+	return "a " + t.Name()
+}
+
+func (d *decoder) bytes(n *yaml.Node, v reflect.Value, field string) {
+	if n.Kind != yaml.ScalarNode {
+		d.mismatch(n, field, "base64 text")
+		return
+	}
+	b, err := base64.StdEncoding.DecodeString(strings.Map(unbroken, n.Value))
+	if err != nil {
+		d.add(n.Line, field, "not base64; want base64, or the plain text under stringData of a Secret or data of a ConfigMap")
+		return
+	}
+	v.SetBytes(b)
+}
+
+// unbroken drops the line breaks that long base64 is folded with.
+func unbroken(r rune) rune {
+	if r == '\n' || r == '\r' {
+		return -1
+	}
+	return r
+}
+
+func (d *decoder) scalar(n *yaml.Node, v reflect.Value, field string) {
+	if n.Kind != yaml.ScalarNode {
+		d.mismatch(n, field, "a "+v.Kind().String())
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if n.Tag != "!!str" && n.Tag != "!!timestamp" {
+			d.mismatch(n, field, "a string (put it in quotes)")
+			return
+		}
+		v.SetString(n.Value)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(n.Value)
+		if n.Tag != "!!bool" || err != nil {
+			d.mismatch(n, field, "true or false")
+			return
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		i, err := strconv.ParseInt(n.Value, 0, v.Type().Bits())
+		if n.Tag != "!!int" || err != nil {
+			d.mismatch(n, field, fmt.Sprintf("a whole number of %d bits", v.Type().Bits()))
+			return
+		}
+		v.SetInt(i)
+	default:
+		d.mismatch(n, field, "nothing: csi-volmgr does not read this field")
+	}
+}
+
+// fieldsOf returns the index of each field of a struct by its name in JSON.
+func (d *decoder) fieldsOf(t reflect.Type) map[string][]int {
+	if f, ok := d.fields[t]; ok {
+		return f
+	}
+	f := map[string][]int{}
+	for _, sf := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		if sf.IsExported() && name != "" && name != "-" {
+			f[name] = sf.Index
+		}
+	}
+	d.fields[t] = f
+	return f
+}

@@ -1,0 +1,73 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+// object is what every object here is.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// kind is one kind of object and how it is written.
+type kind struct {
+	name       string
+	apiVersion string
+	make       func() object
+}
+
+const (
+	coreV1    = "v1"
+	storageV1 = "storage.k8s.io/v1"
+	listKind  = "List"
+)
+
+var kinds = []kind{
+	{resolve.KindPod, coreV1, func() object { return new(corev1.Pod) }},
+	{resolve.KindClaim, coreV1, func() object { return new(corev1.PersistentVolumeClaim) }},
+	{resolve.KindVolume, coreV1, func() object { return new(corev1.PersistentVolume) }},
+	{resolve.KindClass, storageV1, func() object { return new(storagev1.StorageClass) }},
+	{resolve.KindCSIDriver, storageV1, func() object { return new(storagev1.CSIDriver) }},
+	{resolve.KindSecret, coreV1, func() object { return new(corev1.Secret) }},
+	{resolve.KindConfigMap, coreV1, func() object { return new(corev1.ConfigMap) }},
+	{resolve.KindVolumeAttachment, storageV1, func() object { return new(storagev1.VolumeAttachment) }},
+}
+
+func kindNamed(name string) (kind, bool) {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		return kind{}, false
+	}
+	return kinds[i], true
+}
+
+// itemsOf returns the kind of the items of a list kind; "" where each item says
+// its own. false where name is no list.
+func itemsOf(name string) (item string, isList bool) {
+	if name == listKind {
+		return "", true
+	}
+	item, isList = strings.CutSuffix(name, "List")
+	if _, known := kindNamed(item); !isList || !known {
+		return "", false
+	}
+	return item, true
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	slices.Sort(names)
+	return append(names, listKind)
+}

@@ -1,0 +1,230 @@
+package manifest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+// Limits on one input.
+const (
+	// MaxBytes is the greatest size of a file in bytes.
+	MaxBytes = 4 << 20
+	// MaxObjects is how many objects a file may have, and how many documents.
+	MaxObjects = 4096
+)
+
+// Decode returns the objects in data, which is any number of YAML or JSON
+// documents, checked by [resolve.Check] and with defaults filled in. file is
+// for messages. The error is of type [Errors]; no object is returned with it.
+func Decode(file string, data []byte) ([]runtime.Object, error) {
+	d := decoder{file: file, budget: maxNodes, seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{}}
+	if len(data) > MaxBytes {
+		d.add(0, "", fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes))
+		return nil, d.errs
+	}
+	stream := yaml.NewDecoder(bytes.NewReader(plainJSON(data)))
+	for d.document = 1; len(d.errs) < maxErrors; d.document++ {
+		var n yaml.Node
+		err := stream.Decode(&n)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			d.syntax(err)
+			break
+		}
+		if d.document > MaxObjects {
+			d.add(n.Line, "", fmt.Sprintf("want at most %d documents", MaxObjects))
+			break
+		}
+		if len(n.Content) == 1 && !null(n.Content[0]) {
+			d.top(n.Content[0], "")
+		}
+	}
+	if len(d.errs) > 0 {
+		return nil, d.errs[:min(len(d.errs), maxErrors)]
+	}
+	return d.objects, nil
+}
+
+// syntaxLine is how the YAML parser begins its messages.
+var syntaxLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// fromZero begins the messages for which the YAML parser counts lines from 0.
+var fromZero = regexp.MustCompile(`^did not find expected (node content|key|<|'-' indicator|',' or)`)
+
+func (d *decoder) syntax(err error) {
+	text := err.Error()
+	m := syntaxLine.FindStringSubmatch(text)
+	if m == nil {
+		m = []string{"", ""}
+	}
+	text = strings.TrimPrefix(text, m[0])
+	line, err := strconv.Atoi(m[1])
+	if err != nil {
+		line = 0
+		if d.document == 1 {
+			line = 1 // the parser leaves the first line out
+		}
+	} else if fromZero.MatchString(text) {
+		line++
+	}
+	d.object = ""
+	d.add(line, "", "not YAML: "+text)
+}
+
+// top decodes one document, or one item of the list kind in.
+func (d *decoder) top(n *yaml.Node, in string) {
+	d.object, d.secret = "", true
+	n = deref(n)
+	if n.Kind != yaml.MappingNode {
+		d.add(n.Line, "", "found "+described(n)+", want an object with apiVersion and kind")
+		return
+	}
+	apiVersion, name := text(n, "apiVersion"), text(n, "kind")
+	item, _ := itemsOf(in)
+	if name == "" {
+		name = item
+	}
+	if _, ok := itemsOf(name); ok && in == "" {
+		d.list(n, name)
+		return
+	}
+	k, ok := kindNamed(name)
+	switch {
+	case name == "":
+		d.add(n.Line, "kind", "missing; want one of "+strings.Join(kindNames(), ", "))
+	case !ok:
+		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(kindNames(), ", ")+near(name, kindNames()))
+	case apiVersion != k.apiVersion && (apiVersion != "" || item == ""):
+		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+" for a "+k.name)
+	default:
+		d.one(n, k)
+	}
+}
+
+// list decodes the items of a list of that kind. A list in a list is refused.
+func (d *decoder) list(n *yaml.Node, in string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, deref(n.Content[i+1])
+		switch key {
+		case "apiVersion", "kind", "metadata":
+		case "items":
+			if value.Kind != yaml.SequenceNode && !null(value) {
+				d.add(value.Line, "items", "found "+described(value)+", want a list")
+				continue
+			}
+			for _, one := range value.Content {
+				if len(d.errs) >= maxErrors || len(d.objects) >= MaxObjects {
+					break
+				}
+				d.top(one, in)
+			}
+			if len(value.Content) > MaxObjects {
+				d.add(value.Line, "items", fmt.Sprintf("want at most %d objects in a file", MaxObjects))
+			}
+		default:
+			d.add(n.Content[i].Line, key, "unknown field of a list; want items")
+		}
+	}
+}
+
+// one decodes an object of the kind.
+func (d *decoder) one(n *yaml.Node, k kind) {
+	d.secret = k.name == resolve.KindSecret
+	meta := child(n, "metadata")
+	namespace := text(meta, "namespace")
+	key := resolve.Key{Kind: k.name, Name: text(meta, "name")}
+	if resolve.Namespaced(k.name) {
+		key.Namespace = namespace
+		if namespace == "" {
+			key.Namespace = "default"
+		}
+	}
+	d.object = key.String()
+	obj := k.make()
+	before := len(d.errs)
+	d.value(n, reflect.ValueOf(obj).Elem(), "", 0)
+	if len(d.errs) > before {
+		return
+	}
+	if key.Namespace == "" && namespace != "" {
+		d.add(lineOf(n, "metadata.namespace"), "metadata.namespace", "want none, since a "+k.name+" has no namespace")
+		return
+	}
+	fill(obj, k, key)
+	for _, f := range resolve.Check(obj) {
+		d.add(lineOf(n, f.Field), f.Field, strings.TrimPrefix(f.String(), f.Field+": "))
+	}
+	if first, again := d.seen[key]; again {
+		d.add(n.Line, "", fmt.Sprintf("already in line %d of this file", first))
+		return
+	}
+	d.seen[key] = n.Line
+	if len(d.objects) >= MaxObjects {
+		d.add(n.Line, "", fmt.Sprintf("want at most %d objects in a file", MaxObjects))
+		return
+	}
+	d.objects = append(d.objects, obj)
+}
+
+// fill sets what an API server would have.
+func fill(obj object, k kind, key resolve.Key) {
+	obj.SetNamespace(key.Namespace)
+	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
+	switch o := obj.(type) {
+	case *corev1.Pod, *corev1.PersistentVolumeClaim:
+		if obj.GetUID() == "" {
+			obj.SetUID(UID(key))
+		}
+	case *corev1.Secret:
+		for name, value := range o.StringData {
+			if o.Data == nil {
+				o.Data = map[string][]byte{}
+			}
+			o.Data[name] = []byte(value)
+		}
+		o.StringData = nil
+	}
+}
+
+// UID is the uid of an object that was given none: of the shape of a UUID, and
+// the same whenever an object of that kind, namespace and name is read.
+func UID(key resolve.Key) types.UID {
+	sum := sha256.Sum256([]byte(key.Kind + "/" + key.Namespace + "/" + key.Name))
+	b := sum[:16]
+	b[6] = b[6]&0x0f | 0x80 // version 8: made by a rule of one's own (RFC 9562)
+	b[8] = b[8]&0x3f | 0x80
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
+}
+
+// Encode returns the object as JSON that Decode reads.
+func Encode(obj runtime.Object) ([]byte, error) {
+	key, err := resolve.KeyOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	k, _ := kindNamed(key.Kind)
+	obj = obj.DeepCopyObject()
+	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", key, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,200 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+)
+
+// deref follows aliases. The parser makes no alias of an alias to itself; a
+// cycle through a mapping ends at maxDepth.
+func deref(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
+	}
+	return n
+}
+
+func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// described says what n is, without its value.
+func described(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object with fields"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!str":
+		return "a string"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a truth value"
+	case "!!null":
+		return "nothing"
+	case "!!timestamp":
+		return "a time"
+	case "!!merge":
+		return "a merge key (<<)"
+	}
+	return "something else"
+}
+
+// child returns the value of a mapping's field, nil where there is none.
+func child(n *yaml.Node, name string) *yaml.Node {
+	if n == nil {
+		return nil
+	}
+	n = deref(n)
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return deref(n.Content[i+1])
+		}
+	}
+	return nil
+}
+
+// text returns the text of a mapping's field, "" where it has none.
+func text(n *yaml.Node, name string) string {
+	if c := child(n, name); c != nil && c.Kind == yaml.ScalarNode && !null(c) {
+		return c.Value
+	}
+	return ""
+}
+
+// lineOf returns the line of the field with that path, or of the nearest that
+// holds it. Fields whose names have a dot in them are not found.
+func lineOf(n *yaml.Node, field string) int {
+	line := n.Line
+	for part := range strings.SplitSeq(field, ".") {
+		name, rest, _ := strings.Cut(part, "[")
+		if n = child(n, name); n == nil {
+			return line
+		}
+		line = n.Line
+		for rest != "" {
+			var index string
+			index, rest, _ = strings.Cut(rest, "]")
+			rest = strings.TrimPrefix(rest, "[")
+			i, err := strconv.Atoi(index)
+			if err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
+				return line
+			}
+			n = deref(n.Content[i])
+			line = n.Line
+		}
+	}
+	return line
+}
+
+func join(field, name string) string {
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+// cut keeps a name from the input from filling a message.
+func cut(s string) string {
+	const limit = 64
+	if len(s) <= limit {
+		return strings.ToValidUTF8(s, "?")
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:limit], "?"), len(s))
+}
+
+// near is the end of a message about an unknown name: the known one that was
+// likely meant, or nothing.
+func near(name string, known []string) string {
+	const far = 3
+	best, distance := "", far
+	for _, k := range known {
+		if strings.EqualFold(k, name) {
+			return "; did you mean " + k + "?"
+		}
+		if len(name) > 2*far && len(name) < 64 {
+			if n := edits(name, k); n < distance {
+				best, distance = k, n
+			}
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// edits is the Levenshtein distance.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func gvk(k kind) schema.GroupVersionKind { return schema.FromAPIVersionAndKind(k.apiVersion, k.name) }
+
+// plainJSON returns data as it is, unless it is one JSON document: then what
+// JSON has and YAML has not is rewritten, without moving a line. That is tabs
+// between tokens, and characters escaped as two UTF-16 halves.
+func plainJSON(data []byte) []byte {
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
+		return data
+	}
+	// In valid JSON no tab is inside of a string.
+	data = bytes.ReplaceAll(data, []byte{'\t'}, []byte{' '})
+	var out []byte
+	for i := 0; i < len(data); i++ {
+		if data[i] != '\\' {
+			out = append(out, data[i])
+			continue
+		}
+		if hi, ok := unicodeEscape(data[i:]); ok && utf16.IsSurrogate(hi) {
+			lo, _ := unicodeEscape(data[i+6:])
+			r := utf16.DecodeRune(hi, lo)
+			out = append(out, string(r)...)
+			i += 5
+			if utf16.IsSurrogate(lo) {
+				i += 6
+			}
+			continue
+		}
+		if data[i+1] != '/' { // YAML 1.1 does not escape a slash
+			out = append(out, data[i])
+		}
+		out = append(out, data[i+1])
+		i++
+	}
+	return slices.Clip(out)
+}
+
+// unicodeEscape reads \uXXXX at the beginning of b.
+func unicodeEscape(b []byte) (rune, bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	return rune(n), err == nil
+}
