@@ -1,0 +1,161 @@
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/version"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// sunPathMax is the longest path that a unix socket address holds (unix(7),
+// less the terminating NUL).
+const sunPathMax = 107
+
+// maxText bounds what is repeated of what a plugin said, in bytes.
+const maxText = 256
+
+// driverName is CSI 1.13's rule for GetPluginInfo.name, but for its length.
+var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
+
+const maxDriverName = 63
+
+// errIgnored is a plugin of another type in a directory that a kubelet watches.
+var errIgnored = errors.New("plugin of another type")
+
+// dial connects to a registration socket anew; each step of the protocol has
+// its own connection, since the process may have changed in between.
+func dial(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialUnix(ctx, path) }),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+	)
+}
+
+// dialUnix connects to the socket at path, also where path is too long for a
+// socket address: then by way of a descriptor of its directory.
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	if len(path) <= sunPathMax {
+		return d.DialContext(ctx, "unix", path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	short := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path))
+	return d.DialContext(ctx, "unix", short)
+}
+
+// getInfo asks a registration socket what it registers.
+func getInfo(ctx context.Context, path string) (*registerapi.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	conn, err := dial(path)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("GetInfo: %w", plain(err))
+	}
+	return info, nil
+}
+
+// notify tells a registrar how its registration went. One that has no ear for
+// it needs none.
+func notify(ctx context.Context, path string, s *registerapi.RegistrationStatus) error {
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
+	conn, err := dial(path)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	_, err = registerapi.NewRegistrationClient(conn).NotifyRegistrationStatus(ctx, s)
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		return fmt.Errorf("NotifyRegistrationStatus: %w", plain(err))
+	}
+	return nil
+}
+
+// checkInfo turns what a socket said into a plugin. An error wraps ErrRefused,
+// or is errIgnored: asking again would give the same.
+func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin, error) {
+	if info.GetType() != registerapi.CSIPlugin {
+		if shared {
+			return Plugin{}, errIgnored
+		}
+		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served", clip(info.GetType()), ErrRefused, registerapi.CSIPlugin)
+	}
+	name := info.GetName()
+	if len(name) > maxDriverName || !driverName.MatchString(name) {
+		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", clip(name), ErrRefused, maxDriverName)
+	}
+	p := Plugin{Name: state.DriverName(name), Socket: socket, Versions: info.GetSupportedVersions()}
+	if err := checkVersions(p.Versions); err != nil {
+		return p, err
+	}
+	var err error
+	p.Endpoint, err = endpointPath(info.GetEndpoint(), socket)
+	return p, err
+}
+
+// checkVersions looks for a CSI version 1.x among those supported; what cannot
+// be read as a version is passed over, as the kubelet does.
+func checkVersions(supported []string) error {
+	for _, s := range supported {
+		if v, err := version.ParseSemantic(s); err == nil && v.Major() == 1 {
+			return nil
+		}
+	}
+	return fmt.Errorf("supported versions %q: %w: none is a CSI version 1.x", clip(strings.Join(supported, " ")), ErrRefused)
+}
+
+// endpointPath returns the path of the CSI socket; where the plugin names
+// none, it serves CSI on the registration socket itself.
+func endpointPath(endpoint, socket string) (string, error) {
+	if endpoint == "" {
+		return socket, nil
+	}
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok {
+		path = strings.TrimPrefix(endpoint, "unix:")
+	}
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("endpoint %q: %w: not an absolute path or unix:///path", clip(endpoint), ErrRefused)
+	}
+	return filepath.Clean(path), nil
+}
+
+// plain makes a gRPC error one for people: the code's name and the message.
+func plain(err error) error {
+	s := status.Convert(err)
+	return fmt.Errorf("%s: %s", s.Code(), clip(s.Message()))
+}
+
+// clip cuts what a plugin said.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
+	}
+	return s
+}

@@ -1,0 +1,310 @@
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Why a driver goes down.
+var (
+	errRemoved  = errors.New("its registration socket was removed")
+	errReplaced = errors.New("its registration socket was made anew")
+	errEvicted  = errors.New("the process behind its registration socket is gone, and another socket has the name")
+	errStopped  = errors.New("the watcher stops")
+)
+
+// session is one generation of one socket, from its first sight until it went.
+// Its goroutine is run; status and first are guarded by the watcher's mutex.
+type session struct {
+	w      *Watcher
+	id     socketID
+	path   string
+	end    context.CancelCauseFunc // ends it for a reason; does not wait
+	after  <-chan struct{}         // closed when the path's previous session has ended; nil if none
+	done   chan struct{}           // closed when this one has
+	poked  chan struct{}           // of capacity 1: something happened, try again
+	status SocketStatus
+	first  bool // it was there at the start and had no answer yet
+}
+
+// tenure is a session's having a driver name.
+type tenure struct {
+	path  string
+	ended chan struct{} // closed when the name is free again
+	evict chan struct{} // of capacity 1: the holder's process is dead
+}
+
+// poke cuts a pause short.
+func (s *session) poke() {
+	select {
+	case s.poked <- struct{}{}:
+	default:
+	}
+}
+
+func (s *session) run(ctx context.Context) {
+	defer s.finish()
+	if s.after != nil {
+		<-s.after // its Down comes before our Up
+	}
+	pause := s.w.retry
+	for ctx.Err() == nil {
+		err := s.register(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errIgnored):
+			s.set(Ignored, nil)
+			<-ctx.Done()
+		case errors.Is(err, ErrRefused):
+			s.set(Refused, err)
+			s.tellRefusal(ctx, err)
+			<-ctx.Done()
+		default:
+			s.set(Retrying, err)
+			s.pause(ctx, pause)
+			pause = min(2*pause, retryMax)
+		}
+	}
+}
+
+// register asks the socket what it is, brings its driver up, and stays until
+// the driver has to go down; then the error says why it should be tried again.
+func (s *session) register(ctx context.Context) error {
+	info, err := getInfo(ctx, s.path)
+	if err != nil {
+		return err
+	}
+	p, err := checkInfo(info, s.path, s.w.shared)
+	s.describe(p)
+	if err != nil {
+		return err
+	}
+	p.Generation = s.status.Generation
+	t := s.claim(ctx, p)
+	if t == nil {
+		return context.Cause(ctx)
+	}
+	defer s.giveUp(p, t)
+	s.set(Connecting, nil)
+	if err := s.w.handler.Up(ctx, p); err != nil {
+		s.watchEndpoint(p)
+		return err
+	}
+	s.set(Up, nil)
+	reason := s.stayUp(ctx, t)
+	s.w.handler.Down(p, reason.Error())
+	return reason
+}
+
+// stayUp tells the registrar of its success, and returns why the driver has to
+// go down once it has to. That the news did not arrive does no harm to volumes,
+// so the driver stays up; it is told again, and meanwhile the status says so.
+func (s *session) stayUp(ctx context.Context, t *tenure) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	if s.w.shared {
+		timer.Stop()
+	}
+	for pause := s.w.retry; ; pause = min(2*pause, retryMax) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.evict:
+			return errEvicted
+		case <-timer.C:
+		}
+		err := notify(ctx, s.path, &registerapi.RegistrationStatus{PluginRegistered: true})
+		switch {
+		case err == nil:
+			s.set(Up, nil)
+		case ctx.Err() == nil:
+			s.set(Up, fmt.Errorf("up, but its registrar could not be told: %w", err))
+			timer.Reset(pause)
+		}
+	}
+}
+
+// tellRefusal makes a registrar exit, so it is only for what cannot get better,
+// and not where a kubelet may think otherwise.
+func (s *session) tellRefusal(ctx context.Context, why error) {
+	if s.w.shared {
+		return
+	}
+	err := notify(ctx, s.path, &registerapi.RegistrationStatus{Error: why.Error()})
+	// A registrar exits before it answers: the error is what success looks like.
+	s.w.log.Debug("refusal was sent", "socket", s.path, "err", err)
+}
+
+// claim waits until the session has the driver's name; nil if the socket went
+// first. A holder whose process is dead loses it.
+func (s *session) claim(ctx context.Context, p Plugin) *tenure {
+	for ctx.Err() == nil {
+		t, mine := s.tryClaim(p)
+		if mine {
+			return t
+		}
+		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose process lives", t.path))
+		if !waitDead(ctx, t) {
+			continue
+		}
+		select {
+		case t.evict <- struct{}{}:
+		default:
+		}
+		select {
+		case <-t.ended:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// tryClaim takes the name, or returns the tenure of the session that has it.
+func (s *session) tryClaim(p Plugin) (t *tenure, mine bool) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if t := s.w.names[p.Name]; t != nil {
+		return t, false
+	}
+	t = &tenure{path: s.path, ended: make(chan struct{}), evict: make(chan struct{}, 1)}
+	s.w.names[p.Name] = t
+	return t, true
+}
+
+// giveUp gives the name back.
+func (s *session) giveUp(p Plugin, t *tenure) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	delete(s.w.names, p.Name)
+	close(t.ended)
+}
+
+// waitDead returns true when nobody listens any more on the socket of a tenure,
+// and false when the tenure or ctx ends first. It holds a connection, whose end
+// is the news.
+func waitDead(ctx context.Context, t *tenure) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		select {
+		case <-t.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for ctx.Err() == nil {
+		conn, err := dialUnix(ctx, t.path)
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+			return true
+		case err == nil:
+			waitClosed(ctx, conn)
+		}
+		sleep(ctx, retryMin) // a live server may close a connection that says nothing
+	}
+	return false
+}
+
+// waitClosed returns when the other side closed conn, or ctx ended.
+func waitClosed(ctx context.Context, conn net.Conn) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	defer conn.Close()
+	var b [512]byte
+	for {
+		if _, err := conn.Read(b[:]); err != nil {
+			return
+		}
+	}
+}
+
+// watchEndpoint has events where the driver's own socket should be cut the
+// pause short, for that is what most often cures a failed Up.
+func (s *session) watchEndpoint(p Plugin) {
+	if err := s.w.fs.Add(filepath.Dir(p.Endpoint)); err != nil {
+		s.w.log.Debug("cannot watch the driver's socket", "driver", string(p.Name), "err", err)
+	}
+}
+
+// pause waits for d, or for an event, but at least retryMin.
+func (s *session) pause(ctx context.Context, d time.Duration) {
+	sleep(ctx, min(d, retryMin))
+	timer := time.NewTimer(max(0, d-retryMin))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.poked:
+	case <-ctx.Done():
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// describe puts what the socket said of itself into its status.
+func (s *session) describe(p Plugin) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.status.Driver, s.status.Endpoint = p.Name, p.Endpoint
+}
+
+// set makes the session's state known; a nil problem is none.
+func (s *session) set(to State, problem error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	text := ""
+	if problem != nil {
+		text = problem.Error()
+	}
+	if to != Connecting {
+		s.answered()
+	}
+	if s.status.State == to && s.status.Problem == text {
+		return
+	}
+	if s.status.State != to {
+		s.status.Since = time.Now()
+	}
+	s.status.State, s.status.Problem = to, text
+	s.w.change()
+	s.w.log.Info("registration socket changed state", "socket", s.path, "driver", string(s.status.Driver), "state", string(to), "problem", text)
+}
+
+// answered counts the session's first answer. w.mu is held.
+func (s *session) answered() {
+	if s.first {
+		s.first = false
+		s.w.unanswered--
+		s.w.checkSynced()
+	}
+}
+
+// finish lets the path's next session begin.
+func (s *session) finish() {
+	s.end(nil)
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.answered()
+	if s.w.tails[s.path] == s.done {
+		delete(s.w.tails, s.path)
+	}
+	close(s.done)
+}

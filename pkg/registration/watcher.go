@@ -1,0 +1,226 @@
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// What the protocol takes, and how failures are paced.
+const (
+	// infoTimeout is for connecting and GetInfo, which answers from memory. The
+	// kubelet allows 10 s and 1 s; a registrar on a loaded node may need more
+	// than the latter.
+	infoTimeout = 5 * time.Second
+	// notifyTimeout is the kubelet's.
+	notifyTimeout = 5 * time.Second
+	// retryMin and retryMax pace what failed for one socket. An event in the
+	// directory, or where the driver's own socket is, cuts a pause short.
+	retryMin = 100 * time.Millisecond
+	retryMax = 30 * time.Second
+	// rescanEvery is a safety net under the watch, for events that no kernel
+	// sends: those of another machine's changes, for instance.
+	rescanEvery = 5 * time.Minute
+)
+
+// ErrRefused marks an error of Handler.Up that will not get better by itself:
+// the driver's name is not the registered one, for instance.
+var ErrRefused = errors.New("refused")
+
+// Plugin is a registered driver.
+type Plugin struct {
+	Name state.DriverName
+	// Endpoint is the path of the driver's CSI socket.
+	Endpoint string
+	// Socket is the path of its registration socket.
+	Socket string
+	// Versions are the CSI versions that it says it supports.
+	Versions []string
+	// Generation differs between any two sockets that this watcher saw, and grows.
+	Generation int
+}
+
+// Handler is told of drivers. Its methods are called from several goroutines,
+// for one socket one after another, and for one driver name too. Each Up that
+// returned nil is followed by one Down, at the latest before Run returns.
+type Handler interface {
+	// Up makes the driver available. It honours ctx, which ends when the socket
+	// goes. An error is reported and Up is called again later, unless it wraps
+	// ErrRefused.
+	Up(ctx context.Context, p Plugin) error
+	// Down ends what Up began. reason is for people.
+	Down(p Plugin, reason string)
+}
+
+// Config says what to watch.
+type Config struct {
+	// Dir is made if missing. Sockets in its subdirectories count; names that
+	// begin with a dot do not.
+	Dir string
+	// Shared: a kubelet watches the directory too. Then no registrar is sent a
+	// notification, and plugins of other types are none of our business.
+	Shared  bool
+	Handler Handler
+	// Logger may be nil for no log.
+	Logger *slog.Logger
+}
+
+// Watcher watches one directory.
+type Watcher struct {
+	dir     string
+	shared  bool
+	handler Handler
+	log     *slog.Logger
+	retry   time.Duration // the first pause; a test may shorten it before Run
+
+	fs     *fsnotify.Watcher // set by Run before any session starts
+	synced chan struct{}
+
+	mu         sync.Mutex                   // guards all below
+	sessions   map[string]*session          // by path, of the sockets that are there
+	tails      map[string]<-chan struct{}   // by path, closed when its newest session has ended
+	names      map[state.DriverName]*tenure // who has a name
+	generation int
+	scanned    bool // once
+	unanswered int  // sessions of the first scan whose driver is neither up nor known not to be
+	changed    chan struct{}
+}
+
+// New returns a watcher that does nothing until Run.
+func New(c Config) *Watcher {
+	log := c.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Watcher{
+		dir:      c.Dir,
+		shared:   c.Shared,
+		handler:  c.Handler,
+		log:      log,
+		retry:    retryMin,
+		synced:   make(chan struct{}),
+		sessions: map[string]*session{},
+		tails:    map[string]<-chan struct{}{},
+		names:    map[state.DriverName]*tenure{},
+		changed:  make(chan struct{}),
+	}
+}
+
+// Run watches until ctx ends, and returns when every driver that was up is
+// down again. It returns an error if the directory cannot be made or watched.
+func (w *Watcher) Run(ctx context.Context) (err error) {
+	if w.fs, err = fsnotify.NewWatcher(); err != nil {
+		return fmt.Errorf("watch %s: %w", w.dir, err)
+	}
+	defer w.fs.Close()
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errStopped)
+	ticker := time.NewTicker(rescanEvery)
+	defer ticker.Stop()
+	for {
+		found, err := w.scan()
+		if err != nil {
+			return err
+		}
+		w.reconcile(ctx, found, &sessions)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-w.fs.Events:
+		case err := <-w.fs.Errors:
+			w.log.Warn("events of the registration directory were lost", "err", err)
+		}
+		w.drain()
+	}
+}
+
+// drain takes the events that are there already: one scan serves them all.
+func (w *Watcher) drain() {
+	for {
+		select {
+		case <-w.fs.Events:
+		case <-w.fs.Errors:
+		default:
+			return
+		}
+	}
+}
+
+// reconcile makes the sessions those of the sockets found.
+func (w *Watcher) reconcile(ctx context.Context, found map[string]socketID, running *sync.WaitGroup) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for path, s := range w.sessions {
+		id, there := found[path]
+		switch {
+		case !there:
+			s.end(errRemoved)
+			delete(w.sessions, path)
+			w.change()
+		case id != s.id:
+			s.end(errReplaced)
+			delete(w.sessions, path)
+		default:
+			s.poke()
+		}
+	}
+	for path, id := range found {
+		if w.sessions[path] != nil {
+			continue
+		}
+		w.generation++
+		s := &session{
+			w: w, id: id, path: path,
+			after: w.tails[path], done: make(chan struct{}), poked: make(chan struct{}, 1),
+			status: SocketStatus{Path: path, State: Connecting, Since: time.Now(), Generation: w.generation},
+			first:  !w.scanned,
+		}
+		ctx, end := context.WithCancelCause(ctx)
+		s.end = end
+		w.sessions[path], w.tails[path] = s, s.done
+		w.change()
+		running.Go(func() { s.run(ctx) })
+	}
+	if !w.scanned {
+		w.scanned, w.unanswered = true, len(w.sessions)
+		w.checkSynced()
+	}
+}
+
+// checkSynced closes synced when the first scan's sockets have all had an answer. w.mu is held.
+func (w *Watcher) checkSynced() {
+	if w.scanned && w.unanswered == 0 {
+		w.unanswered = -1
+		close(w.synced)
+	}
+}
+
+// scan makes the directory where it is missing, watches it, and returns the
+// sockets in it.
+func (w *Watcher) scan() (found map[string]socketID, err error) {
+	for range scanTries {
+		if err = os.MkdirAll(w.dir, dirMode); err != nil {
+			return nil, fmt.Errorf("make registration directory: %w", err)
+		}
+		found, err = scanDir(w.dir, w.fs.Add)
+		if !errors.Is(err, fs.ErrNotExist) { // else it was removed meanwhile
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("scan registration directory: %w", err)
+	}
+	return found, nil
+}
