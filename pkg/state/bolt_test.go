@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"math/rand/v2"
 	"os"
 	"os/exec"

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -110,7 +111,7 @@ func openError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, bolt.ErrTimeout) {
+	if errors.Is(err, berrors.ErrTimeout) {
 		return fmt.Errorf("%w (another program has the file open)", ErrLocked)
 	}
 	if _, ok := errors.AsType[unix.Errno](err); ok {

@@ -1,0 +1,194 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+type pkg struct {
+	ImportPath, Dir, Doc               string
+	Imports                            []string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+}
+
+func packages(t *testing.T) (all []pkg) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,Imports,GoFiles,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func TestTreeKeepsItsRules(t *testing.T) {
+	all := packages(t)
+	if len(all) < 10 {
+		t.Fatalf("go list found only %d packages", len(all))
+	}
+	for _, p := range all {
+		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
+		if p.Doc == "" && len(p.GoFiles) > 0 {
+			t.Errorf("%s: no package comment: one sentence that says what it is for", dir)
+		}
+		for _, problem := range importProblems(dir, p.Imports) {
+			t.Error(problem)
+		}
+		for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			problems, warnings := parse(t, dir, name, filepath.Join(p.Dir, name), nil).problems()
+			for _, problem := range problems {
+				t.Error(problem)
+			}
+			for _, warning := range warnings {
+				t.Log("warning: ", warning)
+			}
+		}
+	}
+}
+
+func TestDocumentsSayWhatIsThere(t *testing.T) {
+	docs, err := documents(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems := slices.Concat(adrProblems(docs), roomProblems(docs["ARCHITECTURE.md"]))
+	for name, text := range docs {
+		problems = append(problems, linkProblems(name, text, func(target string) bool {
+			_, err := os.Stat(filepath.Join(root, target))
+			return err == nil
+		})...)
+	}
+	for _, problem := range problems {
+		t.Error(problem)
+	}
+}
+
+func parse(t *testing.T, dir, name, path string, src any) source {
+	t.Helper()
+	fset := token.NewFileSet()
+	var f *ast.File
+	f, err := parser.ParseFile(fset, path, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source{dir: dir, name: name, fset: fset, file: f}
+}
+
+// Each line of code is one breach, which the rule of its name must report.
+func TestEveryRuleCatchesItsBreach(t *testing.T) {
+	long := strings.Repeat("\n", hardFunc)
+	for _, tc := range []struct{ rule, dir, file, src, want string }{
+		{"clock", "pkg/manager/plan", "a.go", "package plan\nfunc f() { _ = time.Now() }", "does not read the clock"},
+		{"clock", "pkg/state", "a.go", "package state\nfunc f() { _ = time.NewTimer(0) }", "does not read the clock"},
+		{"sleep", "pkg/manager", "a.go", "package manager\nfunc f() { time.Sleep(1) }", "wait for an event"},
+		{"background", "pkg/node", "a.go", "package node\nfunc f() { g(context.Background()) }", "caller's context"},
+		{"TODO context", "cmd/csi-volmgr", "a.go", "package main\nfunc f() { g(context.TODO()) }", "caller's context"},
+		{"error text", "pkg/node", "a.go", "package node\nfunc f() bool { return strings.Contains(err.Error(), x) }", "not by its text"},
+		{"error text", "pkg/node", "a.go", "package node\nfunc f() bool { return err.Error() == `gone` }", "not by its text"},
+		{"init", "pkg/node", "a.go", "package node\nfunc init() {}", "no init"},
+		{"parameters", "pkg/node", "a.go", "package node\nfunc f(a, b, c int, d, e, g string) {}", "6 parameters"},
+		{"interface", "pkg/node", "a.go", "package node\ntype i interface{ A(); B(); C(); D(); E(); F() }", "6 methods"},
+		{"comment", "pkg/node", "a.go", "package node\n// TO" + "DO: later\n", "unfinished work"},
+		{"reason", "pkg/node", "a.go", "package node\n//nolint:all\n", "needs a reason"},
+		{"doc", "pkg/node", "a.go", "package node\nfunc F() {}", "F is exported"},
+		{"doc", "pkg/node", "a.go", "package node\ntype T struct{}", "T is exported"},
+		{"doc", "pkg/node", "a.go", "package node\n// T is.\ntype T[K any] struct{}\nfunc (t *T[K]) M() {}", "M is exported"},
+		{"doc", "pkg/node", "a.go", "package node\nvar V = 1", "V is exported"},
+		{"file name", "pkg/node", "util.go", "package node", "noun that it holds"},
+		{"file name", "pkg/node", "helpers_test.go", "package node", "noun that it holds"},
+		{"package name", "pkg/node/common", "a.go", "package common", "what it is for"},
+		{"function size", "pkg/node", "a.go", "package node\nfunc f() {" + long + "}", "more than 90"},
+		{"file size", "pkg/node", "a.go", "package node\n" + strings.Repeat("var _ = 1\n", hardFile), "more than 600"},
+	} {
+		problems, _ := parse(t, tc.dir, tc.file, tc.file, tc.src).problems()
+		if len(problems) != 1 || !strings.Contains(problems[0], tc.want) {
+			t.Errorf("%s: got %q, want one problem with %q", tc.rule, problems, tc.want)
+		}
+	}
+}
+
+func TestWhatIsAllowedIsNotReported(t *testing.T) {
+	for _, tc := range []struct{ dir, file, src string }{
+		{"cmd/csi-volmgr", "main.go", "package main\nfunc Main() { g(context.Background()) }"},
+		{"pkg/manager", "a_test.go", "package manager\nfunc TestX(t *testing.T) { time.Sleep(1); g(context.Background()) }"},
+		{"pkg/mount", "mounter.go", "package mount\nfunc f(a, b, c, d, e, f string) { g(context.Background()) }"},
+		{"pkg/manager", "a.go", "package manager\nfunc f() bool { return err.Error() == last }"},
+		{"pkg/manager", "a.go", "package manager\nfunc f() { _ = time.Now() }"},
+		{"pkg/manager", "a.go", "package manager\n// Errors.\nvar (\n\tErrA = 1\n\tErrB = 2\n)"},
+		{"pkg/manager", "a.go", "package manager\ntype t struct{}\nfunc (t) Exported() {}\nfunc (t) String() string { return \"\" }"},
+		{"pkg/manager", "a.go", "package manager\n//lint:ignore SA1019 the new call lacks it\nfunc f() {}"},
+	} {
+		if problems, _ := parse(t, tc.dir, tc.file, tc.file, tc.src).problems(); len(problems) > 0 {
+			t.Errorf("%s: %q", tc.src, problems)
+		}
+	}
+}
+
+func TestImportTable(t *testing.T) {
+	for _, tc := range []struct {
+		dir, imports string
+		allowed      bool
+	}{
+		{"pkg/manager/plan", Module + "/pkg/state", true},
+		{"pkg/manager/plan", Module + "/pkg/manager", false},
+		{"pkg/manager/plan", "time", true},
+		{"pkg/manager/plan", "os", false},
+		{"pkg/manager/plan", "log/slog", false},
+		{"pkg/manager/plan", "context", false},
+		{"pkg/resolve", "k8s.io/api/core/v1", true},
+		{"pkg/resolve", "k8s.io/client-go/kubernetes", false},
+		{"pkg/state", Module + "/pkg/mount", false},
+		{"pkg/intree/emptydir", Module + "/pkg/intree/poddir", true},
+		{"pkg/intree/emptydir", Module + "/pkg/csiclient", false},
+		{"pkg/manager", Module + "/pkg/csiclient", false},
+		{"pkg/manager", Module + "/pkg/manager/plan", true},
+		{"pkg/source/file", Module + "/pkg/source/manifest", true},
+		{"pkg/source/file", Module + "/pkg/manager", false},
+		{"pkg/server/client", Module + "/pkg/server", true},
+		{"pkg/node", Module + "/pkg/csiclient", true},
+		{"pkg/node", Module + "/cmd/csi-volmgr/render", false},
+		{"pkg/node", Module + "/test/csi-sanity", false},
+		{"pkg/mount", "os/exec", false},
+		{"pkg/localdriver", "os/exec", true},
+		{"pkg/newroom", "fmt", false},
+	} {
+		if problems := importProblems(tc.dir, []string{tc.imports}); (len(problems) == 0) != tc.allowed {
+			t.Errorf("%s imports %s: %q", tc.dir, tc.imports, problems)
+		}
+	}
+}
+
+func TestDocumentRulesCatchTheirBreach(t *testing.T) {
+	if p := linkProblems("docs/a.md", "[x](../b.md#c) [y](https://example.org/z) [z](#here)", func(string) bool { return false }); len(p) != 1 || !strings.Contains(p[0], "b.md") {
+		t.Errorf("links: %q", p)
+	}
+	if p := adrProblems(map[string]string{"ARCHITECTURE.md": "[one](docs/adr/0001-one.md)", "docs/adr/0001-one.md": "", "docs/adr/0002-two.md": ""}); len(p) != 1 || !strings.Contains(p[0], "0002") {
+		t.Errorf("decisions: %q", p)
+	}
+	if p := roomProblems("\n| `pkg/state` | x |"); len(p) != len(rooms)-1 {
+		t.Errorf("rooms: %q", p)
+	}
+}

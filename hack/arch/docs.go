@@ -1,0 +1,76 @@
+package arch
+
+import (
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// documents returns every Markdown file below root by its slash-separated path.
+func documents(root string) (map[string]string, error) {
+	docs := map[string]string{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && name != root {
+			return fs.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(name) != ".md" {
+			return nil
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		docs[filepath.ToSlash(rel)] = string(b)
+		return err
+	})
+	return docs, err
+}
+
+// linkProblems lists the links of a document to files of ours that do not exist.
+func linkProblems(name, text string, exists func(string) bool) (problems []string) {
+	for _, m := range link.FindAllStringSubmatch(text, -1) {
+		u, err := url.Parse(m[1])
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: link %q: %v", name, m[1], err))
+			continue
+		}
+		if u.Scheme != "" || u.Path == "" {
+			continue
+		}
+		if target := path.Join(path.Dir(name), u.Path); !exists(target) {
+			problems = append(problems, fmt.Sprintf("%s: links to %s, which is not there", name, target))
+		}
+	}
+	return problems
+}
+
+// adrProblems lists the decisions that ARCHITECTURE.md does not link.
+func adrProblems(docs map[string]string) (problems []string) {
+	for name := range docs {
+		if path.Dir(name) == "docs/adr" && !strings.Contains(docs["ARCHITECTURE.md"], "("+name+")") {
+			problems = append(problems, name+": not linked from ARCHITECTURE.md")
+		}
+	}
+	return problems
+}
+
+// roomProblems lists the rooms that the table of ARCHITECTURE.md does not have.
+func roomProblems(architecture string) (problems []string) {
+	for _, r := range rooms {
+		if !strings.Contains(architecture, "\n| `"+r.dir) {
+			problems = append(problems, "ARCHITECTURE.md: its table of rooms has no line for "+r.dir)
+		}
+	}
+	return problems
+}

@@ -1,0 +1,96 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Module is the path of this module.
+const Module = "github.com/csi-volmgr/csi-volmgr"
+
+// room is a directory with all below it that is in no other room.
+type room struct {
+	dir string
+	// may lists the rooms that it may import besides itself; "*" is all.
+	may []string
+	// pure rooms decide and describe: no clock, no host, no concurrency, no logs.
+	pure bool
+	// timeless rooms do not read the clock.
+	timeless bool
+}
+
+// rooms is the third column of the table in ARCHITECTURE.md. A package that is
+// in none of them is an error: add its room on purpose, here and there.
+var rooms = []room{
+	{dir: "pkg/state", timeless: true},
+	{dir: "pkg/mount"},
+	{dir: "pkg/translate", pure: true, timeless: true},
+	{dir: "pkg/manager/plan", may: []string{"pkg/state"}, pure: true, timeless: true},
+	{dir: "pkg/manager", may: []string{"pkg/state", "pkg/manager/plan"}},
+	{dir: "pkg/resolve", may: []string{"pkg/state", "pkg/translate"}, pure: true, timeless: true},
+	{dir: "pkg/source", may: []string{"pkg/state", "pkg/resolve", "pkg/translate"}},
+	{dir: "pkg/registration", may: []string{"pkg/state"}},
+	{dir: "pkg/csiclient", may: []string{"pkg/state"}},
+	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount"}},
+	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "pkg/mount", "pkg/intree", "pkg/manager"}},
+	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},
+	{dir: "pkg/localdriver", may: []string{"pkg/mount"}},
+	{dir: "pkg/server", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
+	{dir: "pkg/node", may: []string{"*"}},
+	{dir: "cmd/csi-volmgr", may: []string{"*"}},
+	{dir: "test", may: []string{"*"}},
+	{dir: "hack", may: []string{"*"}},
+}
+
+// impure are the imports that a pure room may not have.
+var impure = []string{
+	"context", "io/fs", "io/ioutil", "log", "log/slog", "net", "net/http", "os", "os/exec",
+	"path/filepath", "sync", "sync/atomic", "syscall", "golang.org/x/sys/unix", "k8s.io/client-go",
+}
+
+// forkers are the rooms whose code may start other programs: mkfs and its like.
+// Everything else asks the kernel itself.
+var forkers = []string{"pkg/localdriver", "pkg/intree/drivertest", "cmd/csi-volmgr", "test", "hack"}
+
+// roomOf returns the room that the package in dir belongs to.
+func roomOf(dir string) (room, bool) {
+	var best room
+	for _, r := range rooms {
+		if (dir == r.dir || strings.HasPrefix(dir, r.dir+"/")) && len(r.dir) > len(best.dir) {
+			best = r
+		}
+	}
+	return best, best.dir != ""
+}
+
+// importProblems says what the package in dir imports and may not.
+func importProblems(dir string, imports []string) (problems []string) {
+	r, ok := roomOf(dir)
+	if !ok {
+		return []string{dir + ": in no room; add it to hack/arch/rooms.go and to ARCHITECTURE.md, with what it may import"}
+	}
+	for _, path := range imports {
+		ours, local := strings.CutPrefix(path, Module+"/")
+		switch {
+		case local && !r.mayImport(ours):
+			problems = append(problems, fmt.Sprintf("%s imports %s: its room may import %q; declare an interface in %s and let pkg/node or cmd wire it", dir, ours, r.may, dir))
+		case r.pure && slices.ContainsFunc(impure, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") && p != "io/fs" }):
+			problems = append(problems, fmt.Sprintf("%s is pure and imports %s: take the values as parameters", dir, path))
+		case path == "os/exec" && !slices.Contains(forkers, r.dir):
+			problems = append(problems, fmt.Sprintf("%s imports os/exec: only %q start programs", dir, forkers))
+		}
+	}
+	return problems
+}
+
+func (r room) mayImport(dir string) bool {
+	other, ok := roomOf(dir)
+	if !ok || other.dir == "cmd/csi-volmgr" || other.dir == "hack" {
+		return other.dir == r.dir
+	}
+	if other.dir == "test" {
+		return r.dir == "test" || r.dir == "hack"
+	}
+	return other.dir == r.dir || slices.Contains(r.may, "*") || slices.Contains(r.may, other.dir)
+}
