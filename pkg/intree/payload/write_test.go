@@ -409,7 +409,7 @@ func TestReaderSeesOneSetOrTheOther(t *testing.T) {
 			}
 		})
 	}
-	for i := range 150 {
+	for i := range 100 {
 		write(i)
 	}
 	close(done)

@@ -1,0 +1,180 @@
+// Package emptydir is the built-in kind emptyDir: a directory that lives as long
+// as its pod, on the node's disk, in memory, or in huge pages.
+//
+// Invariant: data is removed by Unpublish and by nothing else. Publishing again,
+// after a restart or a lost answer, changes nothing of what the pod made.
+package emptydir
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Kind is the name of this kind.
+const Kind state.DriverName = "kubernetes.io/empty-dir"
+
+const (
+	// mode of the directory, as pods know it: containers run as any user.
+	mode = 0o777
+	// coveredMode is the mode of a directory that only a mount makes a volume:
+	// should that be gone, no container's user writes to the node's disk.
+	coveredMode = 0o700
+	// scratchMode is for the directory of the mark.
+	scratchMode = 0o750
+	// mark is the file that says that the volume was handed over to its pod, so
+	// that its ownership is no longer ours to set. The kubelet's has the same name.
+	mark = "ready"
+)
+
+// Config of a Driver. All fields are required.
+type Config struct {
+	Layout state.Layout
+	Kernel *mount.Kernel
+}
+
+// Driver makes emptyDir volumes. It may be used by many goroutines.
+type Driver struct{ c Config }
+
+// New returns a Driver.
+func New(c Config) *Driver { return &Driver{c} }
+
+// Publish makes the directory. A volume of medium Memory or HugePages that was
+// lost with a reboot is made anew, empty.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	m, ok := v.Mounts[pod]
+	if !ok {
+		return refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
+	}
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return refused("Publish", err)
+	}
+	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
+	if err != nil {
+		return refused("Publish", err)
+	}
+	medium, err := parseMedium(v.Spec)
+	if err != nil {
+		return refused("Publish", err)
+	}
+	fresh, err := d.place(ctx, dir, medium)
+	if err != nil {
+		return err
+	}
+	if !fresh && marked(scratch) {
+		return nil
+	}
+	return handOver(ctx, dir, scratch, m.FSGroup)
+}
+
+// place makes the directory, with what the medium needs mounted on it, and
+// reports whether it made any of it.
+func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh bool, err error) {
+	f, err := dir.Open()
+	if errors.Is(err, os.ErrNotExist) {
+		fresh = true
+		f, err = dir.Make(m.dirMode())
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := f.Close(); err != nil {
+		return false, err
+	}
+	seen, err := d.c.Kernel.Look(ctx, dir.Path())
+	if err != nil {
+		return false, err
+	}
+	if seen.Mounted {
+		return fresh, d.checkMounted(ctx, dir, m)
+	}
+	if m.fsType == "" {
+		return fresh, nil
+	}
+	return true, d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{
+		SizeBytes: m.sizeBytes, Mode: mode, NoSwap: true, HugePageSize: m.pageSize,
+	})
+}
+
+// handOver gives the directory its mode and group, and leaves the mark.
+func handOver(ctx context.Context, dir, scratch poddir.Dir, fsGroup *int64) error {
+	f, err := dir.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	if fsGroup != nil {
+		// On the node's disk the directory is among files of others.
+		o := ownership.Options{GID: *fsGroup, OnRootMismatch: true, SkipLinked: true}
+		if err := ownership.Apply(ctx, f, o); err != nil {
+			return err
+		}
+	}
+	s, err := scratch.Make(scratchMode)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return leaveMark(s)
+}
+
+// Unpublish removes the directory and all that the pod put there.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return refused("Unpublish", err)
+	}
+	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
+	if err != nil {
+		return refused("Unpublish", err)
+	}
+	// The mark goes last: without it, what is left of the data would be taken for
+	// a volume that was never handed over.
+	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
+		return err
+	}
+	return scratch.Remove(ctx, d.c.Kernel)
+}
+
+// Stage fails: the kind has no such step.
+func (d *Driver) Stage(context.Context, state.Volume) error { return noStep("Stage") }
+
+// Unstage fails: the kind has no such step.
+func (d *Driver) Unstage(context.Context, state.Volume) error { return noStep("Unstage") }
+
+// Expand fails: the kind has no such step.
+func (d *Driver) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
+	return 0, noStep("Expand")
+}
+
+func noStep(call string) error {
+	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s has no such step", Kind)}
+}
+
+func refused(call string, err error) error {
+	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
+}
+
+func decode(spec state.Spec) (corev1.EmptyDirVolumeSource, error) {
+	var src corev1.EmptyDirVolumeSource
+	if len(spec.Config) == 0 {
+		return src, nil
+	}
+	if err := json.Unmarshal(spec.Config, &src); err != nil {
+		return src, fmt.Errorf("volume %s: emptyDir: %w", spec.Name, err)
+	}
+	return src, nil
+}

@@ -1,0 +1,154 @@
+package emptydir
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// medium is what a volume is made of.
+type medium struct {
+	// fsType of what is mounted on the directory; "" where nothing is.
+	fsType string
+	// sizeBytes limits a file system in memory; 0 means its own default. A
+	// directory on disk has no hard limit.
+	sizeBytes int64
+	// pageSize in bytes, of hugetlbfs only.
+	pageSize int64
+}
+
+func parseMedium(spec state.Spec) (medium, error) {
+	src, err := decode(spec)
+	if err != nil {
+		return medium{}, err
+	}
+	var m medium
+	if src.SizeLimit != nil {
+		if m.sizeBytes = src.SizeLimit.Value(); m.sizeBytes < 0 {
+			return medium{}, fmt.Errorf("volume %s: emptyDir.sizeLimit: %s is negative", spec.Name, src.SizeLimit)
+		}
+	}
+	switch name := string(src.Medium); {
+	case src.Medium == corev1.StorageMediumDefault:
+	case src.Medium == corev1.StorageMediumMemory:
+		m.fsType = "tmpfs"
+	case src.Medium == corev1.StorageMediumHugePages:
+		m.fsType = "hugetlbfs"
+		m.pageSize, err = defaultPageSize()
+	case strings.HasPrefix(name, string(corev1.StorageMediumHugePagesPrefix)):
+		m.fsType = "hugetlbfs"
+		m.pageSize, err = parsePageSize(strings.TrimPrefix(name, string(corev1.StorageMediumHugePagesPrefix)))
+	default:
+		err = errors.New(`not one of "", Memory, HugePages, HugePages-<size>`)
+	}
+	if err != nil {
+		return medium{}, fmt.Errorf("volume %s: emptyDir.medium %q: %w", spec.Name, src.Medium, err)
+	}
+	return m, nil
+}
+
+func parsePageSize(s string) (int64, error) {
+	q, err := resource.ParseQuantity(s)
+	if err != nil {
+		return 0, fmt.Errorf("size of a page: %w", err)
+	}
+	size := q.Value()
+	if size <= 0 || size&(size-1) != 0 {
+		return 0, fmt.Errorf("size of a page: %s is not a power of two", s)
+	}
+	return size, nil
+}
+
+// defaultPageSize is the size of the kernel's huge pages where none is asked for.
+func defaultPageSize() (int64, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var kib int64
+		if n, _ := fmt.Sscanf(lines.Text(), "Hugepagesize: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.Join(errors.New("the kernel has no huge pages"), lines.Err())
+}
+
+// checkMounted returns an error unless what is mounted at dir is of medium m.
+func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) error {
+	path := dir.Path()
+	entries, err := d.c.Kernel.List(ctx, path)
+	if err != nil {
+		return err
+	}
+	have := ""
+	for _, e := range entries {
+		if e.Path == path {
+			have = e.FSType // the topmost comes last
+		}
+	}
+	if have != m.fsType {
+		return fmt.Errorf("a %s is mounted at %s, where the volume wants %s", have, path, m)
+	}
+	if m.pageSize == 0 {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if int64(st.Bsize) != m.pageSize {
+		return fmt.Errorf("a hugetlbfs with pages of %d bytes is mounted at %s, where the volume wants %s", st.Bsize, path, m)
+	}
+	return nil
+}
+
+// dirMode is the mode of the directory itself.
+func (m medium) dirMode() os.FileMode {
+	if m.fsType == "" {
+		return mode
+	}
+	return coveredMode
+}
+
+func (m medium) String() string {
+	switch {
+	case m.fsType == "":
+		return "a plain directory"
+	case m.pageSize != 0:
+		return fmt.Sprintf("a hugetlbfs with pages of %d bytes", m.pageSize)
+	}
+	return "a " + m.fsType
+}
+
+// marked reports whether the volume was handed over to its pod.
+func marked(scratch poddir.Dir) bool {
+	s, err := scratch.Open()
+	if err != nil {
+		return false
+	}
+	defer s.Close()
+	var st unix.Stat_t
+	err = unix.Fstatat(int(s.Fd()), mark, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+}
+
+func leaveMark(scratch *os.File) error {
+	fd, err := unix.Openat(int(scratch.Fd()), mark, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	if err != nil {
+		return &os.PathError{Op: "create", Path: scratch.Name() + "/" + mark, Err: err}
+	}
+	return unix.Close(fd)
+}
