@@ -1,0 +1,318 @@
+package localdriver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+type controllerServer struct {
+	csi.UnimplementedControllerServer
+	driver *Driver
+}
+
+// controllerCapabilities is all that the Controller service can do. There is
+// no PUBLISH_UNPUBLISH_VOLUME: nothing has to be attached to its own node.
+var controllerCapabilities = []csi.ControllerServiceCapability_RPC_Type{
+	csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+	csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+	csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+	csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+	csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+	csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+	csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+	csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+	csi.ControllerServiceCapability_RPC_GET_VOLUME,
+	csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+}
+
+// ControllerGetCapabilities lists what the service can do.
+func (s *controllerServer) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	resp := &csi.ControllerGetCapabilitiesResponse{}
+	for _, c := range controllerCapabilities {
+		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: c}},
+		})
+	}
+	return resp, nil
+}
+
+// DeleteVolume removes a volume and its data (CSI 1.13 DeleteVolume). A volume
+// that is attached anywhere on the node is FAILED_PRECONDITION; one that does
+// not exist is OK. Snapshots of it live on.
+func (s *controllerServer) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	id := req.GetVolumeId()
+	if id == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	d := s.driver
+	release, err := d.locks.take(lockVolume(id))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, ok, err := d.store.volume(id)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		err = d.deleteVolume(ctx, v)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+// deleteVolume removes v, which the caller has locked. It can be repeated from
+// wherever it was cut off.
+func (d *Driver) deleteVolume(ctx context.Context, v volume) error {
+	if err := d.mustBeIdle(ctx, v); err != nil {
+		return err
+	}
+	if v.Phase != phaseDeleting {
+		v.Phase = phaseDeleting
+		if err := d.store.putVolume(v); err != nil {
+			return err
+		}
+	}
+	if err := d.removeData(ctx, v.ID, v.Type); err != nil {
+		return err
+	}
+	if err := d.store.putAttachment(attachment{ID: v.ID}); err != nil {
+		return err
+	}
+	return d.store.dropVolume(v.ID)
+}
+
+// mustBeIdle is FAILED_PRECONDITION while the kernel shows a use of the volume.
+func (d *Driver) mustBeIdle(ctx context.Context, v volume) error {
+	a := d.store.attachment(v.ID)
+	paths := []string{}
+	if a.Stage != nil {
+		paths = append(paths, a.Stage.Path)
+	}
+	for path := range a.Targets {
+		paths = append(paths, path)
+	}
+	for _, path := range paths {
+		info, err := d.mounts.Look(ctx, path)
+		if err != nil {
+			return err
+		}
+		if info.Mounted {
+			return precondition("volume %s is in use: mounted at %s", v.ID, path)
+		}
+	}
+	if v.Type != typeImage {
+		return nil
+	}
+	devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
+	defer closeLoops(devs)
+	if err == nil && len(devs) > 0 {
+		err = precondition("volume %s is in use: attached to %s", v.ID, devs[0].path)
+	}
+	return err
+}
+
+// ValidateVolumeCapabilities confirms what a volume can do (CSI 1.13
+// ValidateVolumeCapabilities), or says in the message what it cannot.
+func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if req.GetVolumeId() == "" || len(req.GetVolumeCapabilities()) == 0 {
+		return nil, invalid("volume_id or volume_capabilities is missing")
+	}
+	v, err := s.driver.mustVolume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range req.GetVolumeCapabilities() {
+		reason := unsupported(v.Type, c)
+		if _, err := useOf(c); err != nil {
+			reason = status.Convert(err).Message()
+		}
+		if reason != "" {
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: reason}, nil
+		}
+	}
+	if _, err := typeOf(req.GetParameters()); err != nil {
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: status.Convert(err).Message()}, nil
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(), Parameters: req.GetParameters(),
+	}}, nil
+}
+
+// mustVolume returns the record of a volume that is there and whole.
+func (d *Driver) mustVolume(id string) (volume, error) {
+	v, ok, err := d.store.volume(id)
+	switch {
+	case err != nil:
+		return volume{}, err
+	case !ok:
+		return volume{}, noVolume(id)
+	case v.Phase == phaseDeleting:
+		return volume{}, noVolume(id)
+	case v.Phase != phaseReady:
+		return volume{}, precondition("volume %s is not ready: its copy is not finished, repeat CreateVolume", id)
+	}
+	return v, nil
+}
+
+// ControllerExpandVolume enlarges a volume; the node still has to be told
+// where it is an image (CSI 1.13 ControllerExpandVolume). A volume that is not
+// staged grows at its next NodeStageVolume.
+func (s *controllerServer) ControllerExpandVolume(_ context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	id := req.GetVolumeId()
+	if id == "" || req.GetCapacityRange() == nil {
+		return nil, invalid("volume_id or capacity_range is missing")
+	}
+	d := s.driver
+	release, err := d.locks.take(lockVolume(id))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, err := d.mustVolume(id)
+	if err != nil {
+		return nil, err
+	}
+	if c := req.GetVolumeCapability(); c != nil {
+		if reason := unsupported(v.Type, c); reason != "" {
+			return nil, invalid("%s", reason)
+		}
+	}
+	size, err := sizeFor(req.GetCapacityRange(), v.CapacityBytes)
+	if err != nil {
+		return nil, err
+	}
+	if v, err = d.promise(v, size); err != nil {
+		return nil, err
+	}
+	if v.Type == typeImage {
+		if err := growImage(d.store.dataPath(v.ID, v.Type), v.CapacityBytes); err != nil {
+			return nil, noData(v.ID, err)
+		}
+	}
+	return &csi.ControllerExpandVolumeResponse{
+		CapacityBytes: v.CapacityBytes, NodeExpansionRequired: v.Type == typeImage,
+	}, nil
+}
+
+// promise records v with size as its capacity, if there is space for that.
+func (d *Driver) promise(v volume, size int64) (volume, error) {
+	if v.Type != typeImage {
+		v.CapacityBytes = size
+		return v, d.store.putVolume(v)
+	}
+	d.space.Lock()
+	defer d.space.Unlock()
+	free, total, err := d.freeSpace()
+	if err != nil {
+		return v, err
+	}
+	already := int64(0)
+	if known, ok, err := d.store.volume(v.ID); err == nil && ok {
+		already = known.CapacityBytes
+	}
+	switch more := size - already; {
+	case size > total:
+		return v, status.Errorf(codes.OutOfRange, "%d bytes asked for, the storage of the node has %d in all", size, total)
+	case more > free:
+		return v, status.Errorf(codes.ResourceExhausted, "%d bytes more asked for, the node has %d left", more, free)
+	}
+	v.CapacityBytes = size
+	return v, d.store.putVolume(v)
+}
+
+// ControllerGetVolume describes one volume (CSI 1.13 ControllerGetVolume).
+func (s *controllerServer) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	v, err := s.driver.mustVolume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeResponse{
+		Volume: s.driver.describe(v), Status: &csi.ControllerGetVolumeResponse_VolumeStatus{},
+	}, nil
+}
+
+// describe is a volume as the CO sees it.
+func (d *Driver) describe(v volume) *csi.Volume {
+	out := &csi.Volume{
+		VolumeId: v.ID, CapacityBytes: v.CapacityBytes, AccessibleTopology: []*csi.Topology{d.topology()},
+	}
+	switch {
+	case v.Source == nil:
+	case v.Source.Snapshot != "":
+		out.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: v.Source.Snapshot},
+		}}
+	default:
+		out.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.Source.Volume},
+		}}
+	}
+	return out
+}
+
+// ListVolumes lists the volumes that were created, in the order of their ids
+// (CSI 1.13 ListVolumes). Inline volumes are not among them.
+func (s *controllerServer) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	all := s.driver.store.listVolumes()
+	page, next, err := paginate(all, volumeID, pageOf(req))
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ListVolumesResponse{NextToken: next}
+	for _, v := range page {
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{
+			Volume: s.driver.describe(v), Status: &csi.ListVolumesResponse_VolumeStatus{},
+		})
+	}
+	return resp, nil
+}
+
+// GetCapacity says how much may still be asked for (CSI 1.13 GetCapacity).
+func (s *controllerServer) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	d := s.driver
+	kind, err := typeOf(req.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range req.GetVolumeCapabilities() {
+		if _, err := useOf(c); err != nil || unsupported(kind, c) != "" {
+			return &csi.GetCapacityResponse{}, nil
+		}
+	}
+	if t := req.GetAccessibleTopology(); t != nil && !d.matches(t) {
+		return &csi.GetCapacityResponse{}, nil
+	}
+	free, _, err := d.freeSpace()
+	if err != nil {
+		return nil, err
+	}
+	return &csi.GetCapacityResponse{AvailableCapacity: max(free, 0) / sizeUnit * sizeUnit}, nil
+}
+
+// freeSpace is how many bytes are neither used nor promised to an image, and
+// how many the file system has in all. Blocks that an image shares with its
+// copies count as its own.
+func (d *Driver) freeSpace() (free, total int64, err error) {
+	free, total, err = statfsBytes(d.dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, v := range d.store.images() {
+		have, err := allocatedBytes(d.store.dataPath(v.ID, v.Type))
+		if err != nil && !errors.Is(err, errNotExist) {
+			return 0, 0, err
+		}
+		free -= max(v.CapacityBytes-have, 0)
+	}
+	return free, total, nil
+}

@@ -1,0 +1,243 @@
+package localdriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var errNotExist = fs.ErrNotExist
+
+// wish is a CreateVolume request, checked.
+type wish struct {
+	name   string
+	kind   string
+	fsType string // "" where none is named
+	mount  bool   // a file system is wanted
+	sizes  *csi.CapacityRange
+	source *source
+}
+
+// CreateVolume makes a volume, or finds the one of that name (CSI 1.13
+// CreateVolume): ALREADY_EXISTS where that one is incompatible, NOT_FOUND or
+// INVALID_ARGUMENT for the source, OUT_OF_RANGE for a size that cannot be,
+// RESOURCE_EXHAUSTED where there is no space or the topology is another's.
+func (s *controllerServer) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	d := s.driver
+	w, err := d.readWish(req)
+	if err != nil {
+		return nil, err
+	}
+	release, err := d.locks.take(append(w.source.locks(), lockVolumeName(w.name))...)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, found, err := d.store.volumeNamed(w.name)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		if v, err = d.plan(w); err != nil {
+			return nil, err
+		}
+	} else if err := w.matches(v); err != nil {
+		return nil, err
+	}
+	releaseID, err := d.locks.take(lockVolume(v.ID))
+	if err != nil {
+		return nil, err
+	}
+	defer releaseID()
+	if !found {
+		if v, err = d.promise(v, v.CapacityBytes); err != nil {
+			return nil, err
+		}
+	}
+	if v, err = d.materialise(ctx, v); err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeResponse{Volume: d.describe(v)}, nil
+}
+
+// readWish checks all of a request that can be checked without looking at other volumes.
+func (d *Driver) readWish(req *csi.CreateVolumeRequest) (wish, error) {
+	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
+		return wish{}, invalid("name or volume_capabilities is missing")
+	}
+	if len(req.GetMutableParameters()) > 0 {
+		return wish{}, invalid("mutable_parameters are set, but the driver has no MODIFY_VOLUME")
+	}
+	kind, err := typeOf(req.GetParameters())
+	if err != nil {
+		return wish{}, err
+	}
+	w := wish{name: req.GetName(), kind: kind, sizes: req.GetCapacityRange()}
+	for _, c := range req.GetVolumeCapabilities() {
+		u, err := useOf(c)
+		if err != nil {
+			return wish{}, err
+		}
+		if reason := unsupported(kind, c); reason != "" {
+			return wish{}, invalid("%s", reason)
+		}
+		w.mount = w.mount || !u.Block
+		if u.FSType != "" && kind == typeImage {
+			w.fsType = u.FSType
+		}
+	}
+	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !d.matchesAny(r.GetRequisite()) {
+		return wish{}, status.Errorf(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
+	}
+	w.source, err = readSource(req.GetVolumeContentSource())
+	return w, err
+}
+
+func readSource(s *csi.VolumeContentSource) (*source, error) {
+	switch {
+	case s == nil:
+		return nil, nil
+	case s.GetSnapshot().GetSnapshotId() != "":
+		return &source{Snapshot: s.GetSnapshot().GetSnapshotId()}, nil
+	case s.GetVolume().GetVolumeId() != "":
+		return &source{Volume: s.GetVolume().GetVolumeId()}, nil
+	}
+	return nil, invalid("volume_content_source names neither a snapshot nor a volume")
+}
+
+// locks are what must stand still while s is copied.
+func (s *source) locks() []string {
+	switch {
+	case s == nil:
+		return nil
+	case s.Snapshot != "":
+		return []string{lockSnapshot(s.Snapshot)}
+	}
+	return []string{lockVolume(s.Volume)}
+}
+
+// matches is ALREADY_EXISTS if v is not what is wished for.
+func (w wish) matches(v volume) error {
+	same := v.Type == w.kind && (w.fsType == "" || v.FSType == w.fsType) &&
+		(w.source == nil) == (v.Source == nil) && (w.source == nil || *w.source == *v.Source)
+	limit := w.sizes.GetLimitBytes()
+	switch {
+	case v.Phase == phaseDeleting:
+		return status.Errorf(codes.Aborted, "volume %s of that name is being deleted", v.ID)
+	case !same:
+		return status.Errorf(codes.AlreadyExists, "volume %s of that name has another type, file system or source", v.ID)
+	case v.CapacityBytes < w.sizes.GetRequiredBytes() || (limit > 0 && v.CapacityBytes > limit):
+		return status.Errorf(codes.AlreadyExists, "volume %s of that name has %d bytes", v.ID, v.CapacityBytes)
+	}
+	return nil
+}
+
+// plan is the record of the volume to make for w.
+func (d *Driver) plan(w wish) (volume, error) {
+	v := volume{
+		ID: newID("lv", w.name), Name: w.name, Type: w.kind, Phase: phaseReady, FSType: w.fsType, Source: w.source,
+	}
+	if w.source == nil {
+		least := int64(0)
+		if w.kind == typeImage {
+			least = sizeUnit
+			if n, ok := minBytes(cmp.Or(w.fsType, defaultFS)); ok && w.mount {
+				least = n
+			}
+		}
+		var err error
+		v.CapacityBytes, err = sizeFor(w.sizes, least)
+		return v, err
+	}
+	from, err := d.original(*w.source)
+	if err != nil {
+		return volume{}, err
+	}
+	if from.Type != w.kind {
+		return volume{}, invalid("the source is of type %s, the volume is to be of type %s", from.Type, w.kind)
+	}
+	if from.Formatted != "" && w.fsType != "" && w.fsType != from.Formatted {
+		return volume{}, invalid("the source is formatted as %s, the volume is to be %s", from.Formatted, w.fsType)
+	}
+	v.Phase = phaseCreating
+	v.Formatting, v.Formatted, v.FSBytes = from.Formatting, from.Formatted, from.FSBytes
+	sizes := &csi.CapacityRange{RequiredBytes: w.sizes.GetRequiredBytes(), LimitBytes: w.sizes.GetLimitBytes()}
+	if sizes.RequiredBytes == 0 {
+		sizes.RequiredBytes = from.CapacityBytes
+	}
+	if limit := sizes.GetLimitBytes(); limit > 0 && from.CapacityBytes > limit {
+		return volume{}, status.Errorf(codes.OutOfRange, "the source has %d bytes, the limit is %d", from.CapacityBytes, limit)
+	}
+	v.CapacityBytes, err = sizeFor(sizes, from.CapacityBytes)
+	return v, err
+}
+
+// original is what a source is a copy of, as a volume record. Its ID and Type
+// tell where the bytes are.
+func (d *Driver) original(s source) (volume, error) {
+	if s.Volume != "" {
+		v, err := d.mustVolume(s.Volume)
+		if err == nil && v.Ephemeral {
+			return volume{}, invalid("volume %s is an inline volume of a pod", s.Volume)
+		}
+		return v, err
+	}
+	n, ok, err := d.store.snapshot(s.Snapshot)
+	switch {
+	case err != nil:
+		return volume{}, err
+	case !ok || n.Phase != phaseReady:
+		return volume{}, noSnapshot(s.Snapshot)
+	}
+	return volume{
+		ID: n.ID, Type: n.Type, Phase: n.Phase, CapacityBytes: n.CapacityBytes,
+		FSType: n.FSType, Formatting: n.Formatting, Formatted: n.Formatted, FSBytes: n.FSBytes,
+	}, nil
+}
+
+// materialise makes the bytes of a recorded volume. It can be repeated.
+func (d *Driver) materialise(ctx context.Context, v volume) (volume, error) {
+	path := d.store.dataPath(v.ID, v.Type)
+	if v.Phase == phaseCreating {
+		from, err := d.original(*v.Source)
+		if err != nil {
+			return v, err
+		}
+		if err := d.copyData(ctx, from, v.ID); err != nil {
+			return v, err
+		}
+		if v.Type == typeImage {
+			if err := growImage(path, v.CapacityBytes); err != nil {
+				return v, err
+			}
+		}
+		v.Phase = phaseReady
+		return v, d.store.putVolume(v)
+	}
+	if v.Type == typeImage {
+		return v, makeImage(path, v.CapacityBytes)
+	}
+	return v, makeDirectory(path)
+}
+
+// makeDirectory makes the directory of a volume, durably; a umask does not change its mode.
+func makeDirectory(path string) error {
+	err := os.Mkdir(path, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(path, 0o755); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}

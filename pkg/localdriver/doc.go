@@ -1,0 +1,61 @@
+// Package localdriver is a real CSI driver (CSI 1.13) for the storage of one
+// node: it keeps volumes as sparse image files on loop devices, or as plain
+// directories, below one state directory.
+//
+// # Kinds of volume
+//
+// The parameter "type" of a StorageClass, or of an inline volume, chooses:
+//
+//   - "image", the default: a sparse file of exactly the size asked for (rounded
+//     up to 4 KiB), on a loop device. The volume is a file system made on it at
+//     the first NodeStageVolume (xfs unless fsType says ext4 or btrfs), or the
+//     raw block device itself. The size is a real limit. Space is promised only
+//     once: what images may still grow by is not offered to others.
+//   - "directory": a directory, bind-mounted. Cheap, without any size limit: the
+//     capacity asked for is remembered and reported, not enforced.
+//
+// mkfs.xfs refuses less than 300 MiB because small logs are slow, not because
+// the format differs. Smaller volumes are made all the same, with its
+// --unsupported flag; the kernel mounts and grows them like any other. Who
+// wants only what mkfs.xfs supports asks for 300 MiB or for ext4.
+//
+// # Growth
+//
+// ControllerExpandVolume enlarges the image; NodeExpandVolume tells the loop
+// device and the mounted file system. Growing a mounted ext4 needs
+// CAP_SYS_RESOURCE: without it NodeExpandVolume answers FAILED_PRECONDITION and
+// the file system grows at the next NodeStageVolume.
+//
+// # Snapshots and clones
+//
+// Both are whole, independent copies: by reflink where the file system below
+// the state directory can, else by copying the parts that hold data. A mounted
+// file system is frozen while its image is copied without reflink. A raw block
+// volume in use cannot be frozen, so without reflink it is refused. A directory
+// is copied file by file, which is no single point in time if it is being written.
+//
+// # Owns
+//
+// The state directory, under a lock, and the loop devices of the images in it.
+//
+//	records/<volume>.json      what a volume is; durable before it exists
+//	snapshots/<snapshot>.json  the same of a snapshot
+//	data/<id>[.img]            the bytes of either
+//	attached/<volume>.json     where a volume is staged and published
+//
+// # Invariants
+//
+// A record is durable (written, synced, renamed, directory synced) before the
+// side effect it announces, so that after a crash at any point the same call
+// finds out what is left to do. What is attached is written before the mount
+// but not synced, because neither survives a reboot: it carries the boot id.
+// A device is formatted only if its image holds no data at all, or if a
+// durable record says that this driver's own mkfs was interrupted. Loop devices
+// of file systems clear themselves with the last user (autoclear), so a killed
+// driver leaks none; those of raw block volumes are found again by their image.
+//
+// # Concurrency
+//
+// Calls for different volumes run side by side and never wait for each other; a
+// second call for a volume, a name or a snapshot in flight is answered ABORTED.
+package localdriver

@@ -1,0 +1,185 @@
+package localdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+)
+
+// DefaultName is the name of the driver where Config gives none.
+const DefaultName = "local.csi-volmgr.dev"
+
+// stopGrace is how long calls in flight may go on after Serve is told to end.
+// Longer than an mkfs takes; a call cut off is repeated by the CO.
+const stopGrace = 10 * time.Second
+
+// Config is what a driver needs.
+type Config struct {
+	// Name is the driver's CSI name; "" means DefaultName.
+	Name string
+	// NodeID names this node to the CO and in the topology; it must not be empty.
+	NodeID string
+	// StateDir is the directory of records and data; it is made. One driver at a time.
+	StateDir string
+	// Roots are the directories below which staging and target paths lie. They
+	// may be reached through symbolic links; no element below them may be one.
+	Roots []string
+	// Logger receives what happens; nil discards it.
+	Logger *slog.Logger
+}
+
+// Driver serves the three CSI services. Its methods may be called by many
+// goroutines at once.
+type Driver struct {
+	name   string
+	nodeID string
+	dir    string
+	log    *slog.Logger
+	store  *store
+	locks  *locks
+	mounts *mount.Kernel
+	lock   *os.File // holds the flock on the state directory
+
+	// space orders the decisions that promise space, so that none is promised twice.
+	space sync.Mutex
+}
+
+// New opens the state directory and finishes what a killed driver left half
+// done. It starts nothing. Close releases the directory.
+func New(c Config) (*Driver, error) {
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.NodeID == "" {
+		return nil, errors.New("local driver: the node id is empty")
+	}
+	dir, err := filepath.Abs(c.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("local driver: state directory: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("local driver: make state directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("local driver: %w", err)
+	}
+	d := &Driver{
+		name: c.Name, nodeID: c.NodeID, dir: dir, log: c.Logger.With("driver", c.Name),
+		locks: newLocks(), mounts: mount.New(append([]string{dir}, c.Roots...)...), lock: lock,
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err == nil {
+		d.store, err = openStore(dir, strings.TrimSpace(string(boot)), d.log)
+	}
+	if err == nil {
+		err = d.thawAll()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("local driver: %w", err), lock.Close())
+	}
+	return d, nil
+}
+
+// Close releases the state directory. Volumes stay as they are.
+func (d *Driver) Close() error { return d.lock.Close() }
+
+// lockDir makes sure that no other driver uses dir.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state directory %s is in use by another driver", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return f, nil
+}
+
+// thawAll ends the freezes of a driver that was killed during a copy.
+func (d *Driver) thawAll() error {
+	var errs error
+	for _, a := range d.store.attachments() {
+		if !a.Frozen {
+			continue
+		}
+		err := d.thawStage(a)
+		if err == nil {
+			d.log.Info("thawed a file system frozen by a driver that was killed", "volume", a.ID)
+		}
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+// Serve answers CSI calls on endpoint, "unix:///path" or a path, until ctx
+// ends; then it lets the calls in flight finish. The socket is open to its owner only.
+func (d *Driver) Serve(ctx context.Context, endpoint string) error {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return fmt.Errorf("local driver: %w", err)
+	}
+	l, err := listen(ctx, path)
+	if err != nil {
+		return fmt.Errorf("local driver: %w", err)
+	}
+	srv := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
+	csi.RegisterIdentityServer(srv, &identityServer{driver: d})
+	csi.RegisterControllerServer(srv, &controllerServer{driver: d})
+	csi.RegisterNodeServer(srv, &nodeServer{driver: d})
+	d.log.Info("local driver serving", "endpoint", path)
+	return serve(ctx, srv, l)
+}
+
+// serve runs srv on l until ctx ends, then stops it and waits for it.
+func serve(ctx context.Context, srv *grpc.Server, l *listener) error {
+	defer l.remove()
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	hard := time.AfterFunc(stopGrace, srv.Stop)
+	defer hard.Stop()
+	srv.GracefulStop()
+	return <-failed
+}
+
+// intercept gives every error its code, and logs each call once: never the
+// request, which may hold secrets.
+func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	resp, err := handler(ctx, req)
+	err = answer(err)
+	log := d.log.With("op", filepath.Base(info.FullMethod), "took", time.Since(start))
+	if v, ok := req.(interface{ GetVolumeId() string }); ok {
+		log = log.With("volume", v.GetVolumeId())
+	}
+	if err != nil {
+		log.Info("call refused", "err", err)
+		return nil, err
+	}
+	log.Debug("call served")
+	return resp, nil
+}

@@ -1,0 +1,177 @@
+package localdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// copyChunkBytes is how much is copied between two looks at the context.
+const copyChunkBytes = 64 << 20
+
+// makeImage makes a sparse file of size bytes at path, durably. One that is
+// there already is enlarged if it is smaller, never shrunk or emptied.
+func makeImage(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	err = enlarge(f, size)
+	return errors.Join(err, f.Close(), syncDir(filepath.Dir(path)))
+}
+
+// growImage enlarges the image at path, which must exist, to size bytes, durably.
+func growImage(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(enlarge(f, size), f.Close())
+}
+
+func enlarge(f *os.File, size int64) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() >= size {
+		return nil
+	}
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// isBlank proves that an image holds no data at all: there is none after
+// offset 0 (lseek SEEK_DATA answers ENXIO). A sparse file that was never
+// written is blank without reading it. Any other answer means: do not format.
+func isBlank(image *os.File) (bool, error) {
+	_, err := unix.Seek(int(image.Fd()), 0, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for data in %s: %w", image.Name(), err)
+	}
+	return false, nil
+}
+
+// allocatedBytes is how much of the file at path takes space already.
+func allocatedBytes(path string) (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, fmt.Errorf("stat %s: %w", path, err)
+	}
+	return st.Blocks * 512, nil
+}
+
+// reflink makes to a copy of from that shares its blocks, at one point in
+// time. ok is false, without an error, where the file system cannot.
+func reflink(from, to *os.File) (ok bool, err error) {
+	err = unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL):
+		return false, nil
+	}
+	return false, fmt.Errorf("clone %s: %w", from.Name(), err)
+}
+
+// copySparse copies the parts of from that hold data to the same offsets of
+// to, which is empty, and gives it the same size.
+func copySparse(ctx context.Context, from, to *os.File) error {
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if err := to.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for offset := int64(0); offset < info.Size(); {
+		start, err := unix.Seek(int(from.Fd()), offset, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // a hole up to the end
+		}
+		if err != nil {
+			return fmt.Errorf("find data in %s: %w", from.Name(), err)
+		}
+		end, err := unix.Seek(int(from.Fd()), start, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("find hole in %s: %w", from.Name(), err)
+		}
+		if err := copyRange(ctx, from, to, [2]int64{start, end}); err != nil {
+			return err
+		}
+		offset = end
+	}
+	return nil
+}
+
+// copyRange copies the bytes in [r[0], r[1]). os.File uses copy_file_range.
+func copyRange(ctx context.Context, from, to *os.File, r [2]int64) error {
+	if _, err := from.Seek(r[0], io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := to.Seek(r[0], io.SeekStart); err != nil {
+		return err
+	}
+	for left := r[1] - r[0]; left > 0; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		n, err := io.CopyN(to, from, min(left, copyChunkBytes))
+		if err != nil {
+			return fmt.Errorf("copy %s: %w", from.Name(), err)
+		}
+		left -= n
+	}
+	return nil
+}
+
+// copyTree copies the directory from, with owners, modes, times, extended
+// attributes and links, to to, which must not exist. It stays on one file system.
+func copyTree(ctx context.Context, from, to string) error {
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	return runTool(ctx, "cp", "--archive", "--one-file-system", "--reflink=auto", "--sparse=auto",
+		"--no-target-directory", "--", from, to)
+}
+
+// runTool runs a program and keeps what it says for the error.
+func runTool(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, lastBytes(out))
+	}
+	return nil
+}
+
+// lastBytes keeps the end of a program's output, where the reason is.
+func lastBytes(out []byte) []byte {
+	const limit = 512
+	if len(out) > limit {
+		out = out[len(out)-limit:]
+	}
+	return out
+}
+
+// removeFile removes a file that may be gone already.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package localdriver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopAttempts bounds how often a free loop device is asked for: others may
+// take it between the question and the use.
+const loopAttempts = 64
+
+// loopDevice is a loop device that this process holds open.
+type loopDevice struct {
+	*os.File
+	path string // /dev/loopN
+}
+
+// loopUse is how a loop device is to be attached.
+type loopUse struct {
+	// ReadOnly makes the device refuse writes.
+	ReadOnly bool
+	// Autoclear lets the kernel detach the device with its last user: right
+	// where a mount holds it, wrong for a device file that nobody has open yet.
+	Autoclear bool
+}
+
+// attachLoop puts image on a free loop device. The result is open: close it
+// once something else holds the device, or to give it up where u.Autoclear.
+// Direct I/O is asked for, so that data is not cached twice; the kernel falls
+// back to buffered I/O where the file system below cannot.
+func attachLoop(image *os.File, u loopUse) (*loopDevice, error) {
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer ctl.Close()
+	for range loopAttempts {
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find a free loop device: %w", err)
+		}
+		path := fmt.Sprintf("/dev/loop%d", n)
+		dev, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		config := unix.LoopConfig{Fd: uint32(image.Fd())}
+		config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
+		if u.ReadOnly {
+			config.Info.Flags |= unix.LO_FLAGS_READ_ONLY
+		}
+		if u.Autoclear {
+			config.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+		}
+		copy(config.Info.File_name[:len(config.Info.File_name)-1], image.Name())
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
+		if err == nil {
+			return &loopDevice{File: dev, path: path}, nil
+		}
+		dev.Close()
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("attach %s to %s: %w", image.Name(), path, err)
+		}
+	}
+	return nil, fmt.Errorf("attach %s: no loop device stayed free in %d attempts", image.Name(), loopAttempts)
+}
+
+// findLoops opens every loop device whose backing file is the image at path.
+// Identity is device and inode number, asked of the kernel; the name in sysfs
+// only keeps this from opening the devices of others. The caller closes them.
+func findLoops(path string) ([]*loopDevice, error) {
+	var want unix.Stat_t
+	if err := unix.Stat(path, &want); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	var found []*loopDevice
+	for _, name := range names {
+		backing, err := os.ReadFile(name)
+		if err != nil || filepath.Base(strings.TrimSpace(string(backing))) != filepath.Base(path) {
+			continue // detached meanwhile, or another's
+		}
+		devPath := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
+		dev, err := os.Open(devPath)
+		if err != nil {
+			closeLoops(found)
+			return nil, err
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+		if err != nil || info.Device != want.Dev || info.Inode != want.Ino {
+			dev.Close()
+			if err != nil && !errors.Is(err, unix.ENXIO) {
+				closeLoops(found)
+				return nil, fmt.Errorf("ask %s for its backing file: %w", devPath, err)
+			}
+			continue
+		}
+		found = append(found, &loopDevice{File: dev, path: devPath})
+	}
+	return found, nil
+}
+
+// readOnly reports whether the device refuses writes.
+func (d *loopDevice) readOnly() (bool, error) {
+	info, err := unix.IoctlLoopGetStatus64(int(d.Fd()))
+	if err != nil {
+		return false, fmt.Errorf("ask %s for its flags: %w", d.path, err)
+	}
+	return info.Flags&unix.LO_FLAGS_READ_ONLY != 0, nil
+}
+
+// refresh tells the device that its backing file has grown.
+func (d *loopDevice) refresh() error {
+	if err := unix.IoctlSetInt(int(d.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		return fmt.Errorf("enlarge %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// detach frees the device. If somebody still has it open, the kernel does so
+// when the last one closes it.
+func (d *loopDevice) detach() error {
+	err := unix.IoctlSetInt(int(d.Fd()), unix.LOOP_CLR_FD, 0)
+	if err != nil && !errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("detach %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// size is the device's size in bytes.
+func (d *loopDevice) size() (int64, error) {
+	n, err := d.Seek(0, 2)
+	if err != nil {
+		return 0, fmt.Errorf("size of %s: %w", d.path, err)
+	}
+	return n, nil
+}
+
+func closeLoops(devs []*loopDevice) {
+	for _, d := range devs {
+		d.Close()
+	}
+}
+
+// detachLoops frees every loop device of the image at path.
+func detachLoops(path string) error {
+	devs, err := findLoops(path)
+	if err != nil {
+		return err
+	}
+	defer closeLoops(devs)
+	for _, d := range devs {
+		err = errors.Join(err, d.detach())
+	}
+	return err
+}
+
+// loopFor returns the loop device of the image at path for a raw block volume,
+// attaching one if there is none. Read-only and writable uses have one each,
+// because a read-only mount of a device file does not stop writes to the device.
+func loopFor(path string, readOnly bool) (*loopDevice, error) {
+	devs, err := findLoops(path)
+	if err != nil {
+		return nil, err
+	}
+	var match *loopDevice
+	for _, d := range devs {
+		ro, roErr := d.readOnly()
+		if roErr != nil {
+			err = errors.Join(err, roErr)
+		} else if match == nil && ro == readOnly {
+			match = d
+			continue
+		}
+		d.Close()
+	}
+	if match != nil || err != nil {
+		return match, err
+	}
+	flag := os.O_RDWR
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	image, err := os.OpenFile(path, flag|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	return attachLoop(image, loopUse{ReadOnly: readOnly})
+}
+
+// adopt takes over a device that was left attached, if nobody has it mounted or
+// open for itself alone, and lets it go with its last user.
+func (d *loopDevice) adopt() (*loopDevice, error) {
+	alone, err := os.OpenFile(d.path, os.O_RDWR|unix.O_EXCL, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, precondition("%s is mounted elsewhere", d.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer alone.Close() // a mount wants the device for itself, too
+	info, err := unix.IoctlLoopGetStatus64(int(alone.Fd()))
+	if err == nil {
+		info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+		err = unix.IoctlLoopSetStatus64(int(alone.Fd()), info)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take over %s: %w", d.path, err)
+	}
+	dev, err := os.OpenFile(d.path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	taken := &loopDevice{File: dev, path: d.path}
+	if err := taken.refresh(); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return taken, nil
+}

@@ -1,0 +1,146 @@
+package localdriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+)
+
+// bindData makes the directory of a volume appear at target.
+func (d *Driver) bindData(v volume, target string, readOnly bool) error {
+	return d.mounts.Bind(d.store.dataPath(v.ID, v.Type), target, mount.BindOptions{ReadOnly: readOnly})
+}
+
+// mountImage mounts the file system of an image at target, where nothing is
+// mounted. It makes the file system the first time, and lets it grow if the
+// image has grown since.
+func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use) error {
+	path := d.store.dataPath(v.ID, v.Type)
+	image, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return noData(v.ID, err)
+	}
+	defer image.Close()
+	if err := enlarge(image, v.CapacityBytes); err != nil {
+		return err
+	}
+	if v, err = d.announceFS(v, image, u.FSType); err != nil {
+		return err
+	}
+	dev, err := exclusiveLoop(image)
+	if err != nil {
+		return err
+	}
+	defer dev.Close() // by then the mount holds it, or nobody
+	if v, err = d.prepareFS(ctx, v, dev); err != nil {
+		return err
+	}
+	flags := strings.Split(u.Flags, ",")
+	if v.Formatted == fsXFS {
+		// A copy has the UUID of its original, which may be mounted beside it.
+		flags = append(flags, "nouuid")
+	}
+	if err := d.mounts.Filesystem(dev.path, target, v.Formatted, flags); err != nil {
+		if u.Flags != "" && errors.Is(err, unix.EINVAL) {
+			return invalid("mount flags %q: %v", u.Flags, err)
+		}
+		return err
+	}
+	if v.FSBytes < v.CapacityBytes {
+		_, err = d.growStaged(v, target)
+	}
+	return err
+}
+
+// announceFS decides which file system v is to have. Where one has to be made
+// it records that, after it has proven that the image is blank or that the mkfs
+// of this driver was interrupted (R17).
+func (d *Driver) announceFS(v volume, image *os.File, asked string) (volume, error) {
+	if v.Formatted != "" {
+		if asked != "" && asked != v.Formatted {
+			return v, precondition("volume %s is formatted as %s, not %s", v.ID, v.Formatted, asked)
+		}
+		return v, nil
+	}
+	want := cmp.Or(asked, v.FSType, defaultFS)
+	if least, _ := minBytes(want); v.CapacityBytes < least {
+		return v, precondition("volume %s has %d bytes, %s needs %d", v.ID, v.CapacityBytes, want, least)
+	}
+	if v.Formatting == "" {
+		blank, err := isBlank(image)
+		if err != nil {
+			return v, err
+		}
+		if !blank {
+			return v, precondition("volume %s holds data that no file system of this driver has written; it is not formatted", v.ID)
+		}
+	}
+	if v.Formatting == want {
+		return v, nil
+	}
+	v.Formatting = want
+	return v, d.store.putVolume(v)
+}
+
+// prepareFS brings the file system on dev into a state in which it can be mounted.
+func (d *Driver) prepareFS(ctx context.Context, v volume, dev *loopDevice) (volume, error) {
+	if v.Formatted == "" {
+		if err := makeFS(ctx, v.Formatting, dev.path, v.CapacityBytes); err != nil {
+			return v, err
+		}
+		if err := dev.Sync(); err != nil {
+			return v, fmt.Errorf("sync %s: %w", dev.path, err)
+		}
+		v.Formatted, v.Formatting, v.FSBytes = v.Formatting, "", v.CapacityBytes
+		return v, d.store.putVolume(v)
+	}
+	if err := checkFS(ctx, v.Formatted, dev.path); err != nil {
+		return v, err
+	}
+	if v.FSBytes >= v.CapacityBytes {
+		return v, nil
+	}
+	grown, err := growUnmounted(ctx, v.Formatted, dev.path)
+	if err != nil || !grown {
+		return v, err
+	}
+	v.FSBytes = v.CapacityBytes
+	return v, d.store.putVolume(v)
+}
+
+// growStaged grows the file system of v, mounted at path, to the size of its image.
+func (d *Driver) growStaged(v volume, path string) (volume, error) {
+	if err := growMounted(v.Formatted, path, v.CapacityBytes); err != nil {
+		if errors.Is(err, unix.EPERM) {
+			return v, precondition("growing a mounted %s needs CAP_SYS_RESOURCE, which the driver does not have: "+
+				"volume %s grows to %d bytes when it is staged next", v.Formatted, v.ID, v.CapacityBytes)
+		}
+		return v, err
+	}
+	v.FSBytes = v.CapacityBytes
+	return v, d.store.putVolume(v)
+}
+
+// exclusiveLoop returns a loop device of the image that nobody else uses, one
+// that goes with its last user. Two devices of one file system would destroy it.
+func exclusiveLoop(image *os.File) (*loopDevice, error) {
+	devs, err := findLoops(image.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer closeLoops(devs)
+	switch len(devs) {
+	case 0:
+		return attachLoop(image, loopUse{Autoclear: true})
+	case 1:
+		return devs[0].adopt()
+	}
+	return nil, precondition("%s is attached to %s and %s", image.Name(), devs[0].path, devs[1].path)
+}

@@ -1,0 +1,223 @@
+package localdriver
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+type nodeServer struct {
+	csi.UnimplementedNodeServer
+	driver *Driver
+}
+
+// nodeCapabilities is all that the Node service can do.
+var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{
+	csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+	csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+	csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+	csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+}
+
+// NodeGetCapabilities lists what the service can do.
+func (s *nodeServer) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	resp := &csi.NodeGetCapabilitiesResponse{}
+	for _, c := range nodeCapabilities {
+		resp.Capabilities = append(resp.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}},
+		})
+	}
+	return resp, nil
+}
+
+// NodeGetInfo names the node. There is no limit to the number of volumes.
+func (s *nodeServer) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: s.driver.nodeID, AccessibleTopology: s.driver.topology()}, nil
+}
+
+// topology is where every volume of this driver is.
+func (d *Driver) topology() *csi.Topology {
+	return &csi.Topology{Segments: map[string]string{"topology." + d.name + "/node": d.nodeID}}
+}
+
+// matches reports whether t describes this node, as far as this driver's key goes.
+func (d *Driver) matches(t *csi.Topology) bool {
+	for key, want := range d.topology().GetSegments() {
+		if t.GetSegments()[key] != want {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Driver) matchesAny(ts []*csi.Topology) bool {
+	for _, t := range ts {
+		if d.matches(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// NodeStageVolume mounts the file system of a volume at the staging path, or
+// attaches the device of a raw block volume (CSI 1.13 NodeStageVolume).
+func (s *nodeServer) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	d := s.driver
+	if req.GetVolumeId() == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	if err := checkPath("staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	u, err := useOf(req.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, err := d.mustVolume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if reason := unsupported(v.Type, req.GetVolumeCapability()); reason != "" {
+		return nil, precondition("%s", reason)
+	}
+	if err := d.stage(ctx, v, stage{Path: req.GetStagingTargetPath(), use: u}); err != nil {
+		return nil, err
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// stage makes want true for v, or finds that it is.
+func (d *Driver) stage(ctx context.Context, v volume, want stage) error {
+	a := d.store.attachment(v.ID)
+	if a.Stage != nil && *a.Stage != want {
+		there, err := d.isStaged(ctx, v, *a.Stage)
+		switch {
+		case err != nil:
+			return err
+		case there && a.Stage.Path == want.Path:
+			return status.Errorf(codes.AlreadyExists, "volume %s is staged at %s with another capability", v.ID, want.Path)
+		case there:
+			return precondition("volume %s is staged at %s", v.ID, a.Stage.Path)
+		}
+	}
+	if a.Stage == nil || *a.Stage != want {
+		a.Stage = &want
+		if err := d.store.putAttachment(a); err != nil {
+			return err
+		}
+	}
+	if want.Block {
+		return d.stageBlock(v)
+	}
+	info, err := d.mounts.Look(ctx, want.Path)
+	switch {
+	case err != nil:
+		return err
+	case info.Mounted:
+		return nil
+	case !info.Exists:
+		return precondition("staging directory %s does not exist", want.Path)
+	case v.Type == typeDirectory:
+		return d.bindData(v, want.Path, false)
+	}
+	return d.mountImage(ctx, v, want.Path, want.use)
+}
+
+// isStaged asks the kernel whether s is still true.
+func (d *Driver) isStaged(ctx context.Context, v volume, s stage) (bool, error) {
+	if s.Block {
+		devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
+		closeLoops(devs)
+		return len(devs) > 0, err
+	}
+	info, err := d.mounts.Look(ctx, s.Path)
+	return info.Mounted, err
+}
+
+// stageBlock attaches the device of a raw block volume, at its full size.
+func (d *Driver) stageBlock(v volume) error {
+	path := d.store.dataPath(v.ID, v.Type)
+	if err := growImage(path, v.CapacityBytes); err != nil {
+		return noData(v.ID, err)
+	}
+	dev, err := loopFor(path, false)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	return dev.refresh()
+}
+
+// NodeUnstageVolume undoes NodeStageVolume (CSI 1.13 NodeUnstageVolume). A
+// volume that is still published is FAILED_PRECONDITION.
+func (s *nodeServer) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	d := s.driver
+	if req.GetVolumeId() == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	if err := checkPath("staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, ok, err := d.store.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, noVolume(req.GetVolumeId())
+	}
+	if err := d.unstage(ctx, v, req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
+	a := d.store.attachment(v.ID)
+	if a.Stage == nil || a.Stage.Path != path {
+		return d.notOurs(ctx, v.ID, path)
+	}
+	for target := range a.Targets {
+		info, err := d.mounts.Look(ctx, target)
+		if err != nil {
+			return err
+		}
+		if info.Mounted {
+			return precondition("volume %s is still published at %s", v.ID, target)
+		}
+		delete(a.Targets, target)
+	}
+	if a.Stage.Block {
+		if err := detachLoops(d.store.dataPath(v.ID, v.Type)); err != nil {
+			return err
+		}
+	} else if err := d.mounts.Unmount(ctx, path); err != nil {
+		return err
+	}
+	a.Stage = nil
+	return d.store.putAttachment(a)
+}
+
+// notOurs is what to answer when asked to undo what was never recorded: OK if
+// there is nothing, and never an unmount of somebody else's mount.
+func (d *Driver) notOurs(ctx context.Context, id, path string) error {
+	info, err := d.mounts.Look(ctx, path)
+	if err != nil {
+		return err
+	}
+	if info.Mounted {
+		return precondition("what is mounted at %s is not volume %s", path, id)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package localdriver
+
+import (
+	"context"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// CreateSnapshot copies a volume as it is now (CSI 1.13 CreateSnapshot). The
+// snapshot is ready to use when the call returns, and independent of the volume.
+func (s *controllerServer) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if req.GetName() == "" || req.GetSourceVolumeId() == "" {
+		return nil, invalid("name or source_volume_id is missing")
+	}
+	for key := range req.GetParameters() {
+		if len(key) < len(paramPrefix) || key[:len(paramPrefix)] != paramPrefix {
+			return nil, invalid("unknown snapshot parameter %q", key)
+		}
+	}
+	d := s.driver
+	release, err := d.locks.take(lockSnapshotName(req.GetName()), lockVolume(req.GetSourceVolumeId()))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	n, found, err := d.store.snapshotNamed(req.GetName())
+	switch {
+	case err != nil:
+		return nil, err
+	case found && n.SourceVolume != req.GetSourceVolumeId():
+		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s of that name is of volume %s", n.ID, n.SourceVolume)
+	case found && n.Phase == phaseDeleting:
+		return nil, status.Errorf(codes.Aborted, "snapshot %s of that name is being deleted", n.ID)
+	case found && n.Phase == phaseReady:
+		return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
+	case !found:
+		n = snapshot{ID: newID("snap", req.GetName()), Name: req.GetName(), SourceVolume: req.GetSourceVolumeId()}
+	}
+	if n, err = d.takeSnapshot(ctx, n); err != nil {
+		return nil, err
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
+}
+
+// takeSnapshot announces n, copies its volume, and records that it is ready.
+func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error) {
+	release, err := d.locks.take(lockSnapshot(n.ID))
+	if err != nil {
+		return n, err
+	}
+	defer release()
+	v, err := d.mustVolume(n.SourceVolume)
+	if err != nil {
+		return n, err
+	}
+	if v.Ephemeral {
+		return n, invalid("volume %s is an inline volume of a pod", v.ID)
+	}
+	n.Phase, n.Created = phaseCreating, time.Now()
+	n.Type, n.CapacityBytes, n.FSType = v.Type, v.CapacityBytes, v.FSType
+	n.Formatting, n.Formatted, n.FSBytes = v.Formatting, v.Formatted, v.FSBytes
+	if err := d.store.putSnapshot(n); err != nil {
+		return n, err
+	}
+	if err := d.copyData(ctx, v, n.ID); err != nil {
+		return n, err
+	}
+	n.Phase = phaseReady
+	return n, d.store.putSnapshot(n)
+}
+
+// DeleteSnapshot removes a snapshot; one that does not exist is OK (CSI 1.13
+// DeleteSnapshot). Volumes made from it live on.
+func (s *controllerServer) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	id := req.GetSnapshotId()
+	if id == "" {
+		return nil, invalid("snapshot_id is missing")
+	}
+	d := s.driver
+	release, err := d.locks.take(lockSnapshot(id))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	n, ok, err := d.store.snapshot(id)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return &csi.DeleteSnapshotResponse{}, nil
+	}
+	n.Phase = phaseDeleting
+	if err := d.store.putSnapshot(n); err != nil {
+		return nil, err
+	}
+	if err := d.removeData(ctx, n.ID, n.Type); err != nil {
+		return nil, err
+	}
+	if err := d.store.dropSnapshot(n.ID); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+// GetSnapshot describes one snapshot (CSI 1.13 GetSnapshot).
+func (s *controllerServer) GetSnapshot(_ context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	if req.GetSnapshotId() == "" {
+		return nil, invalid("snapshot_id is missing")
+	}
+	n, ok, err := s.driver.store.snapshot(req.GetSnapshotId())
+	if err != nil {
+		return nil, err
+	}
+	if !ok || n.Phase != phaseReady {
+		return nil, noSnapshot(req.GetSnapshotId())
+	}
+	return &csi.GetSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
+}
+
+// ListSnapshots lists the snapshots in the order of their ids, all or those
+// asked for (CSI 1.13 ListSnapshots).
+func (s *controllerServer) ListSnapshots(_ context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	var all []snapshot
+	for _, n := range s.driver.store.listSnapshots() {
+		if (req.GetSnapshotId() == "" || n.ID == req.GetSnapshotId()) &&
+			(req.GetSourceVolumeId() == "" || n.SourceVolume == req.GetSourceVolumeId()) {
+			all = append(all, n)
+		}
+	}
+	page, next, err := paginate(all, snapshotID, pageOf(req))
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ListSnapshotsResponse{NextToken: next}
+	for _, n := range page {
+		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: describeSnapshot(n)})
+	}
+	return resp, nil
+}
+
+func describeSnapshot(n snapshot) *csi.Snapshot {
+	return &csi.Snapshot{
+		SnapshotId: n.ID, SourceVolumeId: n.SourceVolume, SizeBytes: n.CapacityBytes,
+		CreationTime: timestamppb.New(n.Created), ReadyToUse: n.Phase == phaseReady,
+	}
+}

@@ -1,0 +1,378 @@
+package localdriver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// errUnreadable says that a record exists and cannot be understood. Nothing is
+// done to such a volume, since anything might lose its data.
+var errUnreadable = errors.New("its record cannot be read")
+
+// store keeps the records: on disk, and a copy in memory. Records of one id
+// are written by one call at a time (see locks); the mutex guards the maps and
+// is never held over a disk write.
+type store struct {
+	dir    string
+	bootID string
+
+	mu        sync.RWMutex
+	volumes   map[string]volume     // by id
+	snapshots map[string]snapshot   // by id
+	attached  map[string]attachment // by volume id
+	broken    map[string]error      // by file key
+}
+
+// The directories of a store.
+const (
+	recordsDir   = "records"
+	snapshotsDir = "snapshots"
+	attachedDir  = "attached"
+	dataDir      = "data"
+)
+
+// openStore reads the records below dir, which it makes. Unreadable ones are
+// kept aside and logged.
+func openStore(dir, bootID string, log *slog.Logger) (*store, error) {
+	s := &store{
+		dir: dir, bootID: bootID,
+		volumes: map[string]volume{}, snapshots: map[string]snapshot{},
+		attached: map[string]attachment{}, broken: map[string]error{},
+	}
+	for _, sub := range []string{recordsDir, snapshotsDir, attachedDir, dataDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("make state directory: %w", err)
+		}
+	}
+	err := errors.Join(
+		load(s, recordsDir, func(v volume) { s.volumes[v.ID] = v }),
+		load(s, snapshotsDir, func(n snapshot) { s.snapshots[n.ID] = n }),
+		load(s, attachedDir, func(a attachment) {
+			if a.BootID == bootID {
+				s.attached[a.ID] = a
+			}
+		}),
+	)
+	for _, key := range slices.Sorted(maps.Keys(s.broken)) {
+		log.Error("record unreadable, volume left alone", "volume", key, "err", s.broken[key])
+	}
+	return s, err
+}
+
+// load decodes every record in sub and hands it to keep; the unreadable ones
+// become s.broken. Unfinished writes of a killed driver are removed.
+func load[T record](s *store, sub string, keep func(T)) error {
+	dir := filepath.Join(s.dir, sub)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("list records: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		key, isRecord := strings.CutSuffix(e.Name(), ".json")
+		if !isRecord {
+			if strings.HasSuffix(e.Name(), ".tmp") {
+				err = errors.Join(err, os.Remove(path))
+			}
+			continue
+		}
+		r, bad := decode[T](path, key)
+		switch {
+		case bad == nil:
+			keep(r)
+		case sub != attachedDir:
+			// An attachment is not synced: after a power cut it may be anything, and is void.
+			s.broken[key] = bad
+		}
+	}
+	return err
+}
+
+// decode reads the record at path, whose file key is key.
+func decode[T record](path, key string) (T, error) {
+	var r T
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("decode %s: %w", path, err)
+	}
+	id, version := r.header()
+	switch {
+	case version != recordVersion:
+		return r, fmt.Errorf("decode %s: version %d, want %d", path, version, recordVersion)
+	case fileKey(id) != key:
+		return r, fmt.Errorf("decode %s: holds the record of %q", path, id)
+	}
+	return r, nil
+}
+
+// volume returns the record of id. The error is errUnreadable where there is
+// one that cannot be read.
+func (s *store) volume(id string) (volume, bool, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err, bad := s.broken[fileKey(id)]; bad {
+		return volume{}, false, fmt.Errorf("volume %s: %w: %w", id, errUnreadable, err)
+	}
+	v, ok := s.volumes[id]
+	return v, ok, nil
+}
+
+// volumeNamed finds a volume by the name it was created with.
+func (s *store) volumeNamed(name string) (volume, bool, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, v := range s.volumes {
+		if v.Name == name && !v.Ephemeral {
+			return v, true, nil
+		}
+	}
+	return volume{}, false, s.brokenNamed("lv", name)
+}
+
+// snapshot returns the record of id.
+func (s *store) snapshot(id string) (snapshot, bool, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err, bad := s.broken[fileKey(id)]; bad {
+		return snapshot{}, false, fmt.Errorf("snapshot %s: %w: %w", id, errUnreadable, err)
+	}
+	n, ok := s.snapshots[id]
+	return n, ok, nil
+}
+
+// snapshotNamed finds a snapshot by the name it was created with.
+func (s *store) snapshotNamed(name string) (snapshot, bool, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, n := range s.snapshots {
+		if n.Name == name {
+			return n, true, nil
+		}
+	}
+	return snapshot{}, false, s.brokenNamed("snap", name)
+}
+
+// brokenNamed reports an unreadable record that may belong to name, so that no
+// second, empty volume is made in its place. The caller holds s.mu.
+func (s *store) brokenNamed(kind, name string) error {
+	prefix := kind + "-" + nameHash(name) + "-"
+	for key, err := range s.broken {
+		if strings.HasPrefix(key, prefix) {
+			return fmt.Errorf("%q may be %s: %w: %w", name, key, errUnreadable, err)
+		}
+	}
+	return nil
+}
+
+// attachment returns where a volume is in use; the zero value, with its id and
+// boot id filled in, if nowhere. The caller may change the result.
+func (s *store) attachment(id string) attachment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	a, ok := s.attached[id]
+	if !ok {
+		return attachment{Version: recordVersion, ID: id, BootID: s.bootID, Targets: map[string]publication{}}
+	}
+	a.Targets = maps.Clone(a.Targets)
+	if a.Targets == nil {
+		a.Targets = map[string]publication{}
+	}
+	return a
+}
+
+// attachments returns all of them, sorted by volume id.
+func (s *store) attachments() []attachment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]attachment, 0, len(s.attached))
+	for _, id := range slices.Sorted(maps.Keys(s.attached)) {
+		all = append(all, s.attached[id])
+	}
+	return all
+}
+
+// listVolumes returns the volumes a CO created, sorted by id, without inline ones.
+func (s *store) listVolumes() []volume {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]volume, 0, len(s.volumes))
+	for _, id := range slices.Sorted(maps.Keys(s.volumes)) {
+		if v := s.volumes[id]; !v.Ephemeral {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// images returns every volume of type image, inline ones too, in no order.
+func (s *store) images() []volume {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var all []volume
+	for _, v := range s.volumes {
+		if v.Type == typeImage {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// listSnapshots returns the finished snapshots, sorted by id.
+func (s *store) listSnapshots() []snapshot {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]snapshot, 0, len(s.snapshots))
+	for _, id := range slices.Sorted(maps.Keys(s.snapshots)) {
+		if n := s.snapshots[id]; n.Phase == phaseReady {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// putVolume makes v durable, then visible.
+func (s *store) putVolume(v volume) error {
+	v.Version = recordVersion
+	if err := s.write(recordsDir, v.ID, v, durable); err != nil {
+		return fmt.Errorf("record volume %s: %w", v.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.volumes[v.ID] = v
+	return nil
+}
+
+// dropVolume forgets a volume, durably.
+func (s *store) dropVolume(id string) error {
+	if err := s.remove(recordsDir, id, durable); err != nil {
+		return fmt.Errorf("remove record of volume %s: %w", id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.volumes, id)
+	return nil
+}
+
+// putSnapshot makes n durable, then visible.
+func (s *store) putSnapshot(n snapshot) error {
+	n.Version = recordVersion
+	if err := s.write(snapshotsDir, n.ID, n, durable); err != nil {
+		return fmt.Errorf("record snapshot %s: %w", n.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snapshots[n.ID] = n
+	return nil
+}
+
+// dropSnapshot forgets a snapshot, durably.
+func (s *store) dropSnapshot(id string) error {
+	if err := s.remove(snapshotsDir, id, durable); err != nil {
+		return fmt.Errorf("remove record of snapshot %s: %w", id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.snapshots, id)
+	return nil
+}
+
+// putAttachment writes where a volume is in use; one that is in use nowhere is forgotten.
+func (s *store) putAttachment(a attachment) error {
+	var err error
+	if a.empty() {
+		err = s.remove(attachedDir, a.ID, volatile)
+	} else {
+		err = s.write(attachedDir, a.ID, a, volatile)
+	}
+	if err != nil {
+		return fmt.Errorf("record use of volume %s: %w", a.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.empty() {
+		delete(s.attached, a.ID)
+	} else {
+		s.attached[a.ID] = a
+	}
+	return nil
+}
+
+// durability says what a write must survive.
+type durability bool
+
+const (
+	durable  durability = true  // a power cut
+	volatile durability = false // a crash of the driver only
+)
+
+// write replaces the record of id atomically.
+func (s *store) write(sub, id string, record any, d durability) error {
+	b, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, sub, fileKey(id)+".json")
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil && d == durable {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := unix.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("rename %s: %w", path, err)
+	}
+	if d == durable {
+		return syncDir(filepath.Join(s.dir, sub))
+	}
+	return nil
+}
+
+func (s *store) remove(sub, id string, d durability) error {
+	err := os.Remove(filepath.Join(s.dir, sub, fileKey(id)+".json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if d == durable {
+		return syncDir(filepath.Join(s.dir, sub))
+	}
+	return nil
+}
+
+// dataPath is where the bytes of a volume or snapshot are.
+func (s *store) dataPath(id, kind string) string {
+	name := fileKey(id)
+	if kind == typeImage {
+		name += ".img"
+	}
+	return filepath.Join(s.dir, dataDir, name)
+}
+
+// syncDir makes the entries of a directory durable. Calls that run at the same
+// time share a commit of the file system's journal.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
