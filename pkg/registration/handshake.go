@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -64,8 +65,8 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 }
 
 // getInfo asks a registration socket what it registers.
-func getInfo(ctx context.Context, path string) (*registerapi.PluginInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+func getInfo(ctx context.Context, path string, timeout time.Duration) (*registerapi.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := dial(path)
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *session) run(ctx context.Context) {
 	if s.after != nil {
 		<-s.after // its Down comes before our Up
 	}
-	pause := s.w.retry
+	pause := s.w.times.retry
 	for ctx.Err() == nil {
 		err := s.register(ctx)
 		switch {
@@ -79,7 +79,7 @@ func (s *session) run(ctx context.Context) {
 // register asks the socket what it is, brings its driver up, and stays until
 // the driver has to go down; then the error says why it should be tried again.
 func (s *session) register(ctx context.Context) error {
-	info, err := getInfo(ctx, s.path)
+	info, err := getInfo(ctx, s.path, s.w.times.info)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *session) stayUp(ctx context.Context, t *tenure) error {
 	if s.w.shared {
 		timer.Stop()
 	}
-	for pause := s.w.retry; ; pause = min(2*pause, retryMax) {
+	for pause := s.w.times.retry; ; pause = min(2*pause, retryMax) {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -204,7 +204,7 @@ func waitDead(ctx context.Context, t *tenure) bool {
 		case <-ctx.Done():
 		}
 	})
-	for ctx.Err() == nil {
+	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
 		conn, err := dialUnix(ctx, t.path)
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
@@ -212,7 +212,7 @@ func waitDead(ctx context.Context, t *tenure) bool {
 		case err == nil:
 			waitClosed(ctx, conn)
 		}
-		sleep(ctx, retryMin) // a live server may close a connection that says nothing
+		sleep(ctx, pause) // a live server may close a connection that says nothing
 	}
 	return false
 }

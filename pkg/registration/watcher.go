@@ -80,9 +80,9 @@ type Watcher struct {
 	shared  bool
 	handler Handler
 	log     *slog.Logger
-	retry   time.Duration // the first pause; a test may shorten it before Run
-
-	fs     *fsnotify.Watcher // set by Run before any session starts
+	times   times
+	// fs is set by Run before any session starts.
+	fs     *fsnotify.Watcher
 	synced chan struct{}
 
 	mu         sync.Mutex                   // guards all below
@@ -95,6 +95,9 @@ type Watcher struct {
 	changed    chan struct{}
 }
 
+// times are the constants above, so that a test can have others.
+type times struct{ info, retry, rescan time.Duration }
+
 // New returns a watcher that does nothing until Run.
 func New(c Config) *Watcher {
 	log := c.Logger
@@ -106,7 +109,7 @@ func New(c Config) *Watcher {
 		shared:   c.Shared,
 		handler:  c.Handler,
 		log:      log,
-		retry:    retryMin,
+		times:    times{info: infoTimeout, retry: retryMin, rescan: rescanEvery},
 		synced:   make(chan struct{}),
 		sessions: map[string]*session{},
 		tails:    map[string]<-chan struct{}{},
@@ -124,16 +127,16 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer w.fs.Close()
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(errStopped)
-	ticker := time.NewTicker(rescanEvery)
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(errStopped)
+	ticker := time.NewTicker(w.times.rescan)
 	defer ticker.Stop()
 	for {
 		found, err := w.scan()
 		if err != nil {
 			return err
 		}
-		w.reconcile(ctx, found, &sessions)
+		w.reconcile(life, found, &sessions)
 		select {
 		case <-ctx.Done():
 			return nil
