@@ -102,16 +102,17 @@ func (c *Controller) direct(ctx context.Context, n *nodeCall) {
 	})
 }
 
-// refuseNode answers a caller whose call cannot be made.
+// refuseNode answers a caller whose call will not be made.
 func (e *entry) refuseNode(f facts) {
-	n := e.node
-	switch {
-	case n == nil:
-	case f.Driver.Asking:
-	case f.Driver.Problem != "":
-		e.answerNode(nil, failure(n.verb, errors.New(f.Driver.Problem)))
-	case n.verb == attach && !e.rec.usable():
-		e.answerNode(nil, failure(n.verb, fmt.Errorf("volume %s is being deleted", e.rec.Name)))
+	if e.node == nil {
+		return
+	}
+	switch refused, why := refuse(e.rec, e.node.verb, f); {
+	case !refused:
+	case why == "":
+		e.answerNode(nil, nil)
+	default:
+		e.answerNode(nil, failure(e.node.verb, errors.New(why)))
 	}
 }
 

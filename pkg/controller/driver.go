@@ -2,11 +2,13 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/status"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -194,7 +196,12 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 	}
 }
 
-// callError is err, which the named call gave, by the code table.
+// callError is err, which the named call gave, by the code table, with the
+// driver's words alone for its text.
 func callError(call string, err error) *state.CallError {
-	return state.AsCallError(call, csiclient.CallError(call, err))
+	e := state.AsCallError(call, csiclient.CallError(call, err))
+	if s, ok := status.FromError(e.Err); ok && s.Message() != e.Err.Error() {
+		return &state.CallError{Outcome: e.Outcome, Call: e.Call, Code: e.Code, Err: errors.New(s.Message())}
+	}
+	return e
 }

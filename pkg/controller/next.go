@@ -209,6 +209,20 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	return o, h
 }
 
+// refuse reports whether attach or detach, asked for by the manager, will not be
+// made now, and why; no reason where there is nothing to be done.
+func refuse(r record, node verb, f facts) (refused bool, why string) {
+	switch {
+	case node == detach && !r.exists():
+		return true, ""
+	case node == attach && !r.usable():
+		return true, fmt.Sprintf("volume %s is being deleted", r.Name)
+	case f.Driver.Asking:
+		return false, ""
+	}
+	return f.Driver.Problem != "", f.Driver.Problem
+}
+
 // nextSize makes the volume as large as the claim asks for.
 func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	c := w.Claim

@@ -1,0 +1,225 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// disk is a journal in memory that can die: after a number of commits none
+// succeeds any more.
+type disk struct {
+	mu      sync.Mutex
+	values  map[string][]byte
+	commits int
+	dieAt   int    // 0: never
+	torn    bool   // the commit at which it dies is durable nevertheless
+	onDeath func() // called once, at death
+	broken  error  // every commit fails with it while set
+}
+
+func newDisk() *disk { return &disk{values: map[string][]byte{}} }
+
+var errDead = errors.New("the disk is dead")
+
+func (d *disk) LoadBucket(context.Context, string) (map[string][]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.values), nil
+}
+
+func (d *disk) CommitBucket(_ context.Context, _ string, changes map[string][]byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken != nil {
+		return d.broken
+	}
+	d.commits++
+	dies := d.dieAt > 0 && d.commits >= d.dieAt
+	if dies && d.commits == d.dieAt && d.onDeath != nil {
+		d.onDeath()
+	}
+	if dies && !(d.torn && d.commits == d.dieAt) {
+		return errDead
+	}
+	for key, value := range changes {
+		if value == nil {
+			delete(d.values, key)
+		} else {
+			d.values[key] = slices.Clone(value)
+		}
+	}
+	if dies {
+		return errDead
+	}
+	return nil
+}
+
+// usage answers as told.
+type usage struct {
+	mu            sync.Mutex
+	wanted, inUse map[string]string
+}
+
+func (u *usage) Wanted(claim Key) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.wanted[claim.String()]
+}
+
+func (u *usage) InUse(id state.VolumeID) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.inUse[string(id)]
+}
+
+func (u *usage) set(m *map[string]string, key, by string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if *m == nil {
+		*m = map[string]string{}
+	}
+	(*m)[key] = by
+}
+
+// safe is a set of secrets.
+type safe map[state.SecretRef]map[string]string
+
+func (s safe) Secret(_ context.Context, ref state.SecretRef) (map[string]string, error) {
+	if v, ok := s[ref]; ok {
+		return v, nil
+	}
+	return nil, errors.New("not found")
+}
+
+// house is one life of a Controller with a backend that outlives it.
+type house struct {
+	t       *testing.T
+	c       *Controller
+	disk    *disk
+	backend *backend
+	usage   *usage
+	secrets safe
+	logs    *bytes.Buffer
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+// newHouse begins a first life. It must run in a synctest bubble.
+func newHouse(t *testing.T, b *backend) *house {
+	h := &house{t: t, disk: newDisk(), backend: b, usage: &usage{}, secrets: safe{}, logs: &bytes.Buffer{}}
+	h.live()
+	return h
+}
+
+// live begins a life; the driver is not up in it yet.
+func (h *house) live() {
+	h.t.Helper()
+	h.c = New(Config{
+		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4,
+		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	h.cancel, h.ended = cancel, make(chan error, 1)
+	go func() { h.ended <- h.c.Run(ctx) }()
+	synctest.Wait()
+}
+
+// end ends the life and checks that the backend saw no breach.
+func (h *house) end() {
+	h.t.Helper()
+	h.cancel()
+	if err := <-h.ended; err != nil {
+		h.t.Errorf("Run: %v", err)
+	}
+	h.backend.check(h.t)
+}
+
+// up registers the driver and lets everything settle.
+func (h *house) up() {
+	h.c.DriverUp(h.backend.driver())
+	synctest.Wait()
+}
+
+func (h *house) set(c Claim) {
+	h.c.SetClaim(c)
+	synctest.Wait()
+}
+
+func (h *house) status(key Key) ClaimStatus {
+	h.t.Helper()
+	s, ok := h.c.Claim(key)
+	if !ok {
+		h.t.Fatalf("claim %s: not listed; have %+v", key, h.c.Claims())
+	}
+	return s
+}
+
+// bound returns the volume of a claim that must be bound.
+func (h *house) bound(key Key) Volume {
+	h.t.Helper()
+	s := h.status(key)
+	if s.Phase != Bound || s.Volume == nil {
+		h.t.Fatalf("claim %s: phase %s, reason %q, retry %+v; want Bound", key, s.Phase, s.Reason, s.Retry)
+	}
+	return *s.Volume
+}
+
+const mib = int64(1) << 20
+
+func testKey(name string) Key { return Key{Namespace: "default", Name: name} }
+
+func testClaim(name string, bytes int64) Claim {
+	return Claim{
+		Key: testKey(name), UID: "uid-" + name, SizeBytes: bytes,
+		AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
+		Class: Class{
+			Name: "fast", Provisioner: "strict.example.com", AllowExpansion: true,
+			Parameters: map[string]string{"kind": "ssd", "csi.storage.k8s.io/fstype": "xfs"},
+		},
+	}
+}
+
+// bubble runs f in a synctest bubble with a house around backend b.
+func bubble(t *testing.T, b *backend, f func(t *testing.T, h *house)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, b)
+		f(t, h)
+		h.end()
+	})
+}
+
+// volumeOf is the record that a manager would have of v.
+func volumeOf(v Volume) state.Volume {
+	return state.Volume{ID: v.ID(), Spec: state.Spec{
+		Driver: v.Driver, Handle: v.Handle, Name: v.Name, Mode: v.Mode, FSType: v.FSType,
+		AccessModes: v.AccessModes, Context: v.Context, AttachRef: v.AttachSecret,
+	}}
+}
+
+func wantCalls(t *testing.T, b *backend, want ...string) {
+	t.Helper()
+	if got := b.calls(); !slices.Equal(got, want) {
+		t.Errorf("calls:\n got %q\nwant %q", got, want)
+	}
+}
+
+// settle lets every timer that is due within d fire.
+func settleFor(d time.Duration) {
+	time.Sleep(d) // in the bubble's time
+	synctest.Wait()
+}
