@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -32,11 +33,20 @@ const (
 // documents, checked by [resolve.Check] and with defaults filled in. file is
 // for messages. The error is of type [Errors]; no object is returned with it.
 func Decode(file string, data []byte) ([]runtime.Object, error) {
-	d := decoder{file: file, budget: maxNodes, seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{}}
 	if len(data) > MaxBytes {
-		d.add(0, "", fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes))
-		return nil, d.errs
+		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
 	}
+	return decode(file, data, maxNodes)
+}
+
+// Reload is Decode for what Encode wrote, which may be larger than what it was
+// made from and is not limited.
+func Reload(name string, data []byte) ([]runtime.Object, error) {
+	return decode(name, data, math.MaxInt)
+}
+
+func decode(file string, data []byte, budget int) ([]runtime.Object, error) {
+	d := decoder{file: file, budget: budget, seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{}}
 	stream := yaml.NewDecoder(bytes.NewReader(plainJSON(data)))
 	for d.document = 1; len(d.errs) < maxErrors; d.document++ {
 		var n yaml.Node

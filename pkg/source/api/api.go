@@ -1,0 +1,336 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// Name is the name of this source.
+const Name = "api"
+
+// bucket is where the objects are kept.
+const bucket = "objects"
+
+// KV keeps values durably; both journals of pkg/state do.
+type KV interface {
+	LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error)
+	// CommitBucket makes all changes durable, or none; a nil value deletes.
+	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
+}
+
+// Catalog is told what was applied; [source.Catalog] is one.
+type Catalog interface {
+	Apply(provider string, u source.Update) error
+	Synced(provider string)
+}
+
+// Config is what a Provider needs.
+type Config struct {
+	KV      KV
+	Catalog Catalog
+	// SecretsDir keeps applied secrets; "" keeps them in memory only. It is made
+	// where it is not there.
+	SecretsDir string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Change is what applying an object did.
+type Change string
+
+// The changes.
+const (
+	Created   Change = "created"
+	Changed   Change = "changed"
+	Unchanged Change = "unchanged"
+)
+
+// Result is what became of one object.
+type Result struct {
+	Key    source.Key `json:"key"`
+	Change Change     `json:"change"`
+}
+
+// Provider holds the applied objects. See the package comment.
+type Provider struct {
+	config  Config
+	logger  *slog.Logger
+	secrets secretFiles
+	// turn has a token while nobody changes anything.
+	turn chan struct{}
+
+	// mu guards what follows; whoever changes it has the token too.
+	mu         sync.Mutex
+	objects    map[source.Key]runtime.Object
+	unreadable map[source.Key]string
+	loaded     bool
+}
+
+// New returns a Provider without objects; Load reads them.
+func New(c Config) *Provider {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Provider{
+		config: c, logger: c.Logger, secrets: secretFiles{dir: c.SecretsDir}, turn: make(chan struct{}, 1),
+		objects: map[source.Key]runtime.Object{}, unreadable: map[source.Key]string{},
+	}
+	p.turn <- struct{}{}
+	return p
+}
+
+// take waits for the token.
+func (p *Provider) take(ctx context.Context) (release func(), err error) {
+	select {
+	case <-p.turn:
+		return func() { p.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Load reads the objects applied before, tells the catalog, and says that this
+// source has spoken unless an object could not be read. An error means that
+// nothing could be; Load may then be called again.
+func (p *Provider) Load(ctx context.Context) error {
+	release, err := p.take(ctx)
+	if err != nil {
+		return fmt.Errorf("load applied objects: %w", err)
+	}
+	defer release()
+	values, err := p.config.KV.LoadBucket(ctx, bucket)
+	if err != nil {
+		return fmt.Errorf("load applied objects: %w", err)
+	}
+	secrets, err := p.secrets.load()
+	if err != nil {
+		return fmt.Errorf("load applied secrets: %w", err)
+	}
+	values = maps.Clone(values)
+	if values == nil {
+		values = map[string][]byte{}
+	}
+	maps.Copy(values, secrets)
+	p.mu.Lock()
+	var u source.Update
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		key, obj, err := decode(name, values[name])
+		if err != nil {
+			p.unreadable[key] = err.Error()
+			p.logger.Error("applied object not readable", "object", key.String(), "err", err)
+			continue
+		}
+		p.objects[key] = obj
+		u.Put = append(u.Put, obj)
+	}
+	p.loaded = true
+	p.mu.Unlock()
+	return p.tell(u)
+}
+
+// tell has the catalog apply the update, and says that the source has spoken if it has.
+func (p *Provider) tell(u source.Update) error {
+	err := p.config.Catalog.Apply(Name, u)
+	p.mu.Lock()
+	spoken := p.loaded && len(p.unreadable) == 0
+	p.mu.Unlock()
+	if spoken {
+		p.config.Catalog.Synced(Name)
+	}
+	return err
+}
+
+// Apply adds or replaces objects as [manifest.Decode] returns them. They are
+// durable when it returns. Where an object is not as [resolve.Check] wants it,
+// or two have one key, none is applied. Where writing fails midway the error
+// names what was not applied; what was is in effect.
+func (p *Provider) Apply(ctx context.Context, objects []runtime.Object) ([]Result, error) {
+	keys, err := check(objects)
+	if err != nil {
+		return nil, err
+	}
+	release, err := p.take(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	defer release()
+	var results []Result
+	news := map[source.Key]runtime.Object{}
+	for i, key := range keys {
+		change := p.change(key, objects[i])
+		results = append(results, Result{Key: key, Change: change})
+		if change != Unchanged {
+			news[key] = objects[i]
+		}
+	}
+	if len(news) == 0 {
+		return results, nil
+	}
+	return results, p.commit(ctx, news)
+}
+
+// change says what applying obj will do.
+func (p *Provider) change(key source.Key, obj runtime.Object) Change {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, ok := p.objects[key]
+	switch {
+	case !ok:
+		return Created
+	case equality.Semantic.DeepEqual(old, obj):
+		return Unchanged
+	}
+	return Changed
+}
+
+func check(objects []runtime.Object) ([]source.Key, error) {
+	var errs []error
+	var keys []source.Key
+	for _, obj := range objects {
+		key, err := resolve.KeyOf(obj)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, f := range resolve.Check(obj) {
+			errs = append(errs, fmt.Errorf("%s: %s", key, f))
+		}
+		if slices.Contains(keys, key) {
+			errs = append(errs, fmt.Errorf("%s: found twice, want it once", key))
+		}
+		keys = append(keys, key)
+	}
+	return keys, errors.Join(errs...)
+}
+
+// commit makes the objects durable, nil ones deleted, and tells the catalog of
+// those for which it succeeded.
+func (p *Provider) commit(ctx context.Context, news map[source.Key]runtime.Object) error {
+	values := map[string][]byte{}
+	var done source.Update
+	var errs []error
+	for _, key := range slices.SortedFunc(maps.Keys(news), source.Key.Compare) {
+		value, err := encode(news[key])
+		if err == nil && key.Kind != resolve.KindSecret {
+			values[nameOf(key)] = value
+			continue
+		}
+		if err == nil {
+			err = p.secrets.write(nameOf(key), value)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+			continue
+		}
+		p.note(&done, key, news[key])
+	}
+	if len(values) > 0 && len(errs) == 0 {
+		if err := p.config.KV.CommitBucket(ctx, bucket, values); err != nil {
+			errs = append(errs, fmt.Errorf("store objects: %w", err))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		key := keyOf(name)
+		if len(errs) == 0 {
+			p.note(&done, key, news[key])
+		} else {
+			errs = append(errs, fmt.Errorf("%s: not applied", key))
+		}
+	}
+	if len(done.Put)+len(done.Delete) > 0 {
+		errs = append(errs, p.tell(done))
+	}
+	return errors.Join(errs...)
+}
+
+// note keeps what is durable now.
+func (p *Provider) note(u *source.Update, key source.Key, obj runtime.Object) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.unreadable, key)
+	if obj == nil {
+		delete(p.objects, key)
+		u.Delete = append(u.Delete, key)
+		return
+	}
+	p.objects[key] = obj
+	u.Put = append(u.Put, obj)
+}
+
+// Delete removes an applied object, durably. For a pod it is the caller's
+// statement that its containers have ended. The error wraps
+// [source.ErrNotFound] where none was applied under the key.
+func (p *Provider) Delete(ctx context.Context, key source.Key) error {
+	release, err := p.take(ctx)
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	defer release()
+	p.mu.Lock()
+	_, ok := p.objects[key]
+	_, broken := p.unreadable[key]
+	p.mu.Unlock()
+	if !ok && !broken {
+		return fmt.Errorf("%s: %w among what was applied", key, source.ErrNotFound)
+	}
+	if err := p.commit(ctx, map[source.Key]runtime.Object{key: nil}); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return nil
+}
+
+// Problems lists the applied objects that could not be read, sorted.
+func (p *Provider) Problems() []source.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var problems []source.Problem
+	for _, key := range slices.SortedFunc(maps.Keys(p.unreadable), source.Key.Compare) {
+		problems = append(problems, source.Problem{Provider: Name, Where: key.String(), Text: p.unreadable[key]})
+	}
+	return problems
+}
+
+// nameOf is the key under which an object is kept.
+func nameOf(k source.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
+
+func keyOf(name string) source.Key {
+	kind, rest, _ := strings.Cut(name, "/")
+	namespace, name, _ := strings.Cut(rest, "/")
+	return source.Key{Kind: kind, Namespace: namespace, Name: name}
+}
+
+func encode(obj runtime.Object) ([]byte, error) {
+	if obj == nil {
+		return nil, nil
+	}
+	return manifest.Encode(obj)
+}
+
+// decode reads one kept object, whose key has to be the one it is kept under.
+func decode(name string, value []byte) (source.Key, runtime.Object, error) {
+	key := keyOf(name)
+	objects, err := manifest.Reload(key.String(), value)
+	if err != nil {
+		return key, nil, err
+	}
+	if len(objects) != 1 {
+		return key, nil, fmt.Errorf("found %d objects, want one", len(objects))
+	}
+	if got, err := resolve.KeyOf(objects[0]); err != nil || got != key {
+		return key, nil, fmt.Errorf("found %s under the key of another object", got)
+	}
+	return key, objects[0], nil
+}

@@ -1,0 +1,138 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Names of files in the directory of secrets.
+const (
+	secretSuffix = ".json"
+	tempSuffix   = ".tmp"
+)
+
+// secretFiles keeps each secret in a file of its own. The name of the file is a
+// hash, since the name of a secret may be longer than that of a file.
+type secretFiles struct{ dir string }
+
+// secretFile is the content of a file.
+type secretFile struct {
+	Name   string          `json:"name"`
+	Object json.RawMessage `json:"object"`
+}
+
+// open opens the directory, which it makes, for root's eyes only.
+func (s secretFiles) open() (*os.Root, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := root.Chmod(".", 0o700); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// load returns all secrets by name, and drops what a crash left half written.
+func (s secretFiles) load() (map[string][]byte, error) {
+	values := map[string][]byte{}
+	if s.dir == "" {
+		return values, nil
+	}
+	root, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), tempSuffix) {
+			if err := root.Remove(e.Name()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !strings.HasSuffix(e.Name(), secretSuffix) {
+			continue
+		}
+		b, err := root.ReadFile(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		var f secretFile
+		if json.Unmarshal(b, &f) != nil || fileName(f.Name) != e.Name() {
+			// The cause of the error could show a piece of the content.
+			return nil, fmt.Errorf("%s/%s: not a secret that was kept here; remove it and apply the secret again", s.dir, e.Name())
+		}
+		values[f.Name] = f.Object
+	}
+	return values, nil
+}
+
+// write makes the secret durable; a nil value removes it.
+func (s secretFiles) write(name string, value []byte) error {
+	if s.dir == "" {
+		return nil
+	}
+	root, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	file := fileName(name)
+	if value == nil {
+		if err := root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return syncDir(root)
+	}
+	b, err := json.Marshal(secretFile{Name: name, Object: value})
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	if err := writeSynced(root, file+tempSuffix, b); err != nil {
+		return err
+	}
+	if err := root.Rename(file+tempSuffix, file); err != nil {
+		return err
+	}
+	return syncDir(root)
+}
+
+func fileName(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:]) + secretSuffix
+}
+
+// writeSynced writes a new file to the disk.
+func writeSynced(root *os.Root, name string, b []byte) error {
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(root *os.Root) error {
+	d, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,168 @@
+package file
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// bucket is where the memory is kept.
+const bucket = "manifests"
+
+// dirKey is the key of what is known of the directory; no file can be named so.
+const dirKey = "/"
+
+// memory keeps what each file had when it was last good, but for secrets.
+type memory struct {
+	kv KV
+	// mounted: the directory was a mount point when it was last read.
+	mounted bool
+	// touched are the files that changed since they were stored.
+	touched map[string]bool
+	// stored are hashes of what is stored of each file.
+	stored map[string][sha256.Size]byte
+}
+
+// kept is the value under dirKey.
+type kept struct {
+	Mounted bool `json:"mounted"`
+}
+
+// load returns the objects of each file, and why those of others cannot be read.
+func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runtime.Object, lost map[string]error, err error) {
+	m.touched, m.stored = map[string]bool{}, map[string][sha256.Size]byte{}
+	if m.kv == nil {
+		return nil, nil, nil
+	}
+	values, err := m.kv.LoadBucket(ctx, bucket)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, lost = map[string]map[source.Key]runtime.Object{}, map[string]error{}
+	for name, value := range values {
+		m.stored[name] = sha256.Sum256(value)
+		if name == dirKey {
+			var k kept
+			if err := json.Unmarshal(value, &k); err != nil {
+				return nil, nil, fmt.Errorf("what is kept of the directory: %w", err)
+			}
+			m.mounted = k.Mounted
+			continue
+		}
+		if files[name], err = m.read(name, value); err != nil {
+			delete(files, name)
+			lost[name] = err
+		}
+	}
+	return files, lost, nil
+}
+
+func (m *memory) read(name string, value []byte) (map[source.Key]runtime.Object, error) {
+	objects, err := manifest.Reload(name, value)
+	if err != nil {
+		return nil, err
+	}
+	byKey := make(map[source.Key]runtime.Object, len(objects))
+	for _, obj := range objects {
+		key, err := resolve.KeyOf(obj)
+		if err != nil {
+			return nil, err
+		}
+		byKey[key] = obj
+	}
+	return byKey, nil
+}
+
+// setMounted remembers whether the directory is a mount point.
+func (m *memory) setMounted(ctx context.Context, mounted bool) error {
+	if m.mounted == mounted {
+		return nil
+	}
+	m.mounted = mounted
+	if m.kv == nil {
+		return nil
+	}
+	b, err := json.Marshal(kept{Mounted: mounted})
+	if err != nil {
+		return err
+	}
+	if err := m.kv.CommitBucket(ctx, bucket, map[string][]byte{dirKey: b}); err != nil {
+		return fmt.Errorf("remember the directory: %w", err)
+	}
+	return nil
+}
+
+// touch notes that what the file has changed.
+func (m *memory) touch(file string) { m.touched[file] = true }
+
+// list is how a file's objects are kept.
+type list struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Items      []json.RawMessage `json:"items"`
+}
+
+// store makes what the touched files have durable, where that is something new.
+func (m *memory) store(ctx context.Context, files map[string]*entry) error {
+	if m.kv == nil || len(m.touched) == 0 {
+		return nil
+	}
+	changes := map[string][]byte{}
+	for name := range m.touched {
+		e := files[name]
+		if e == nil {
+			changes[name] = nil
+			continue
+		}
+		b, err := encode(name, e.objects)
+		if err != nil {
+			return err
+		}
+		if m.stored[name] != sha256.Sum256(b) {
+			changes[name] = b
+		}
+	}
+	if len(changes) > 0 {
+		if err := m.kv.CommitBucket(ctx, bucket, changes); err != nil {
+			return err
+		}
+	}
+	for name, b := range changes {
+		if b == nil {
+			delete(m.stored, name)
+		} else {
+			m.stored[name] = sha256.Sum256(b)
+		}
+	}
+	clear(m.touched)
+	return nil
+}
+
+// encode returns how a file's objects are kept: without secrets.
+func encode(name string, objects map[source.Key]runtime.Object) ([]byte, error) {
+	l := list{APIVersion: "v1", Kind: "List", Items: []json.RawMessage{}}
+	for _, key := range slices.SortedFunc(maps.Keys(objects), source.Key.Compare) {
+		if key.Kind == resolve.KindSecret {
+			continue
+		}
+		b, err := manifest.Encode(objects[key])
+		if err != nil {
+			return nil, err
+		}
+		l.Items = append(l.Items, b)
+	}
+	b, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,145 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// errBusy means that somebody has the file open for writing.
+var errBusy = errors.New("being written; it is read when its writer has closed it")
+
+// counts reports whether a file of this name is a manifest.
+func counts(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	for _, suffix := range []string{".yaml", ".yml", ".json"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// linksThrough reports whether manifests may be links that lead through name:
+// it is no editor's file, but what a mounted ConfigMap is switched with.
+func linksThrough(name string) bool { return name == "..data" }
+
+// stamp is a file's identity and version.
+type stamp struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime unix.Timespec
+}
+
+func stampOf(f *os.File) (stamp, error) {
+	var st unix.Stat_t
+	err := control(f, func(fd int) error { return unix.Fstat(fd, &st) })
+	if err != nil {
+		return stamp{}, fmt.Errorf("stat: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return stamp{}, errors.New("not a regular file")
+	}
+	return stamp{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}, nil
+}
+
+// reading is a file to be read.
+type reading struct {
+	root *os.Root
+	name string
+	// known is the version that need not be read again.
+	known stamp
+	// whole: it is told that its writer is done.
+	whole bool
+	// quiet is how long nobody may have changed it where nothing else tells
+	// that its writer is done.
+	quiet time.Duration
+}
+
+// read returns the file's content and version; no content where the version is
+// known. Under a lease nobody can write it meanwhile. Where the file system has
+// no leases, it has to be whole or quiet, and to stay so while it is read.
+func (r reading) read() ([]byte, stamp, error) {
+	// O_NONBLOCK: a pipe of that name must not hold us up.
+	f, err := r.root.OpenFile(r.name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	defer f.Close()
+	before, err := stampOf(f)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if before == r.known {
+		return nil, before, nil
+	}
+	if before.size > manifest.MaxBytes {
+		return nil, before, fmt.Errorf("found %d bytes, want at most %d", before.size, manifest.MaxBytes)
+	}
+	// The lease ends when f is closed at the latest.
+	switch err := lease(f); {
+	case errors.Is(err, unix.EAGAIN):
+		return nil, stamp{}, errBusy
+	case err == nil:
+		// Whoever wrote it before the lease began has changed the stamp.
+		if before, err = stampOf(f); err != nil {
+			return nil, stamp{}, err
+		}
+	case !r.whole:
+		age := time.Since(time.Unix(before.mtime.Unix()))
+		if age >= 0 && age < r.quiet {
+			return nil, stamp{}, errBusy
+		}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, manifest.MaxBytes+1))
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	after, err := stampOf(f)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if after != before {
+		return nil, stamp{}, errBusy
+	}
+	return b, after, nil
+}
+
+// lease takes a read lease, which is only to be had while nobody has the file
+// open for writing; whoever opens it for that then waits for us.
+func lease(f *os.File) error {
+	return control(f, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+		return err
+	})
+}
+
+func control(f *os.File, do func(fd int) error) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := c.Control(func(fd uintptr) { inner = do(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// isMount reports whether the directory is the root of a mount.
+func isMount(dir string) (bool, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_BASIC_STATS, &st); err != nil {
+		return false, fmt.Errorf("statx %s: %w", dir, err)
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}

@@ -1,0 +1,288 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// errUnmounted means that the manifests are on a file system that is not there.
+var errUnmounted = errors.New("was a mount point with manifests and is an empty directory now, so they are on what is not mounted; everything is kept")
+
+// scan reads the whole directory.
+func (p *Provider) scan(ctx context.Context, w *watcher) {
+	err := w.arm()
+	var names map[string]bool
+	if err == nil {
+		names, err = p.list(ctx)
+	}
+	if err != nil {
+		// A lookup that failed says nothing about any file.
+		for name, e := range p.odd {
+			e.gone = time.Time{}
+			p.mark(name, e)
+		}
+		p.reopen(nil)
+		p.commit(ctx)
+		p.publish(err.Error())
+		return
+	}
+	for name := range p.files {
+		names[name] = false
+	}
+	p.take(ctx, names)
+}
+
+// list opens the directory and returns its manifests, none told to be whole.
+func (p *Provider) list(ctx context.Context) (map[string]bool, error) {
+	root, err := os.OpenRoot(p.config.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w; everything is kept", cause(err))
+	}
+	p.reopen(root)
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open: %w; everything is kept", cause(err))
+	}
+	defer d.Close()
+	names := map[string]bool{}
+	for {
+		some, err := d.Readdirnames(1024)
+		for _, name := range some {
+			if counts(name) {
+				names[name] = false
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list: %w; everything is kept", cause(err))
+		}
+		if len(names) > maxFiles {
+			return nil, fmt.Errorf("more than %d manifests; everything is kept as it was", maxFiles)
+		}
+	}
+	mounted, err := isMount(p.config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if p.memory.mounted && !mounted && len(names) == 0 {
+		return nil, errUnmounted
+	}
+	return names, p.memory.setMounted(ctx, mounted)
+}
+
+func (p *Provider) reopen(root *os.Root) {
+	if p.root != nil {
+		if err := p.root.Close(); err != nil {
+			p.logger.Warn("close directory", "err", err)
+		}
+	}
+	p.root = root
+}
+
+// take reads files anew and tells what came of it.
+func (p *Provider) take(ctx context.Context, names map[string]bool) {
+	if p.root == nil {
+		return // what comes next is a scan
+	}
+	busy := false
+	for name, whole := range names {
+		e := p.files[name]
+		if e == nil {
+			e = &entry{}
+			p.files[name] = e
+		}
+		p.load(name, e, whole)
+		p.mark(name, e)
+		busy = busy || e.busy
+	}
+	if busy {
+		p.retry = min(max(firstRetry, 2*p.retry), lastRetry)
+	} else {
+		p.retry = 0
+	}
+	general := p.commit(ctx)
+	p.speak()
+	p.publish(general)
+}
+
+// load reads one file.
+func (p *Provider) load(name string, e *entry, whole bool) {
+	e.busy = false
+	b, is, err := reading{root: p.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle}.read()
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && p.vanished(name):
+		p.miss(name, e)
+		return
+	case errors.Is(err, errBusy):
+		e.busy, e.problem, e.stamp = true, err.Error(), stamp{}
+	case err != nil:
+		e.problem, e.stamp = cause(err).Error(), is
+	case b != nil:
+		e.stamp = is
+		p.decode(name, e, b)
+	}
+	e.gone = time.Time{}
+}
+
+// mark notes whether the file is one to come back to.
+func (p *Provider) mark(name string, e *entry) {
+	if p.files[name] == e && (e.busy || e.problem != "" || !e.gone.IsZero()) {
+		p.odd[name] = e
+	} else {
+		delete(p.odd, name)
+	}
+}
+
+// vanished reports whether the name itself is gone. A link that leads nowhere
+// is a file that cannot be read.
+func (p *Provider) vanished(name string) bool {
+	_, err := p.root.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// miss notes that the file is not there, and forgets it when that has lasted.
+func (p *Provider) miss(name string, e *entry) {
+	if e.gone.IsZero() {
+		e.gone = time.Now()
+	}
+	if len(e.objects) > 0 && time.Since(e.gone) < p.config.Settle {
+		return
+	}
+	p.replace(name, nil)
+	delete(p.files, name)
+}
+
+// decode takes a file's new content, where it is good.
+func (p *Provider) decode(name string, e *entry, b []byte) {
+	objects, err := manifest.Decode(name, b)
+	if err == nil && len(objects) == 0 {
+		err = errors.New("no object in it, want at least one; to remove the objects it had, remove the file")
+	}
+	if err != nil {
+		e.problem = err.Error()
+		return
+	}
+	e.problem, e.good = "", true
+	byKey := make(map[source.Key]runtime.Object, len(objects))
+	for _, obj := range objects {
+		if key, err := resolve.KeyOf(obj); err == nil {
+			byKey[key] = obj
+		}
+	}
+	p.replace(name, byKey)
+}
+
+// replace sets what the file has; commit tells of it.
+func (p *Provider) replace(name string, objects map[source.Key]runtime.Object) {
+	e := p.files[name]
+	p.memory.touch(name)
+	for key := range e.objects {
+		delete(p.having[key], name)
+		p.touched[key] = true
+	}
+	e.objects = objects
+	for key := range objects {
+		if p.having[key] == nil {
+			p.having[key] = map[string]bool{}
+		}
+		p.having[key][name] = true
+		p.touched[key] = true
+	}
+}
+
+// commit makes what changed durable and tells the catalog. It returns what was
+// wrong, for people.
+func (p *Provider) commit(ctx context.Context) (problem string) {
+	if err := p.memory.store(ctx, p.files); err != nil {
+		// It is only the memory for a later start; what is in the files holds.
+		problem = fmt.Sprintf("remember the last good manifests: %v", err)
+	}
+	var u source.Update
+	for _, key := range slices.SortedFunc(maps.Keys(p.touched), source.Key.Compare) {
+		obj := p.holder(key)
+		switch {
+		case obj == nil && p.told[key] != nil:
+			delete(p.told, key)
+			u.Delete = append(u.Delete, key)
+		case obj != nil && obj != p.told[key]:
+			p.told[key] = obj
+			u.Put = append(u.Put, obj)
+		}
+		if len(p.having[key]) > 1 {
+			p.shared[key] = true
+		} else {
+			delete(p.shared, key)
+		}
+	}
+	clear(p.touched)
+	if len(u.Put)+len(u.Delete) == 0 {
+		return problem
+	}
+	if err := p.config.Catalog.Apply(Name, u); err != nil {
+		problem = err.Error()
+	}
+	return problem
+}
+
+// holder returns the object of the first file that has it, nil for none.
+func (p *Provider) holder(key source.Key) runtime.Object {
+	files := p.having[key]
+	if len(files) == 0 {
+		delete(p.having, key)
+		return nil
+	}
+	return p.files[slices.Min(slices.Collect(maps.Keys(files)))].objects[key]
+}
+
+// speak says that the source has spoken, once it knows every file.
+func (p *Provider) speak() {
+	if p.spoken {
+		return
+	}
+	for _, e := range p.odd {
+		// A file that never was good had no pods, if that much is remembered.
+		if e.problem != "" && !e.good && (e.busy || e.lost || p.memory.kv == nil) {
+			return
+		}
+	}
+	p.spoken = true
+	p.config.Catalog.Synced(Name)
+}
+
+// duplicates lists the objects that a file has and an earlier one too.
+func (p *Provider) duplicates() []source.Problem {
+	var problems []source.Problem
+	for _, key := range slices.SortedFunc(maps.Keys(p.shared), source.Key.Compare) {
+		names := slices.Sorted(maps.Keys(p.having[key]))
+		for i := 1; i < len(names); i++ {
+			problems = append(problems, source.Problem{
+				Provider: Name, Where: names[i],
+				Text: fmt.Sprintf("%s: file %s has it too, and holds", key, names[0]),
+			})
+		}
+	}
+	return problems
+}
+
+// cause is the error without the path, which messages have already.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

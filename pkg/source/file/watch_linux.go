@@ -1,0 +1,184 @@
+package file
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// fsnotify does not tell when a writer closes a file, which is all that we wait
+// for; so this is inotify itself.
+
+// What is asked of the directory, and of the one above it.
+const (
+	dirMask = unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_ATTRIB | unix.IN_DELETE |
+		unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+	aboveMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+)
+
+// change is what happened in a directory at one moment.
+type change struct {
+	// names are the files of the directory to look at; true where they are told
+	// to be whole.
+	names map[string]bool
+	// rescan: look at everything, and arm the watcher anew.
+	rescan bool
+}
+
+// watcher tells of changes in one directory, which need not be there.
+type watcher struct {
+	dir     string
+	file    *os.File
+	changes chan change
+
+	// mu guards the watch descriptors: dir's, and that of the nearest directory
+	// above it that is there; -1 for none.
+	mu          sync.Mutex
+	here, above int
+	// next is the element of dir's path that is looked for in above.
+	next string
+}
+
+// newWatcher returns a watcher of nothing yet; arm points it at the directory.
+func newWatcher(dir string) (*watcher, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: inotify_init1: %w", dir, err)
+	}
+	return &watcher{dir: dir, file: os.NewFile(uintptr(fd), "inotify"), changes: make(chan change), here: -1, above: -1}, nil
+}
+
+// arm watches what is at the directory's path now. An error means that changes
+// in it will not be told.
+func (w *watcher) arm() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	above, next, wd, err := w.nearest()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", above, err)
+	}
+	w.drop(w.above, wd)
+	w.above, w.next = wd, next
+	wd, err = w.add(w.dir, dirMask)
+	if err != nil {
+		wd = -1
+	}
+	w.drop(w.here, wd)
+	w.here = wd
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("watch %s: %w", w.dir, err)
+	}
+	return nil
+}
+
+// nearest watches the nearest directory above that is there, and returns it and
+// the element of the path that is missing in it, or the directory's own name.
+func (w *watcher) nearest() (above, next string, wd int, err error) {
+	for {
+		above, next = filepath.Dir(w.dir), filepath.Base(w.dir)
+		wd, err = w.add(above, aboveMask)
+		for missing(err) && above != filepath.Dir(above) {
+			above, next = filepath.Dir(above), filepath.Base(above)
+			wd, err = w.add(above, aboveMask)
+		}
+		if err != nil || above == filepath.Dir(w.dir) {
+			return above, next, wd, err
+		}
+		// What was made before the watch was there is told by nobody.
+		if info, err := os.Stat(filepath.Join(above, next)); err != nil || !info.IsDir() {
+			return above, next, wd, nil
+		}
+		w.drop(wd, w.above)
+	}
+}
+
+func missing(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }
+
+func (w *watcher) add(dir string, mask uint32) (int, error) {
+	wd := -1
+	err := w.control(func(fd int) (err error) {
+		wd, err = unix.InotifyAddWatch(fd, dir, mask|unix.IN_ONLYDIR)
+		return err
+	})
+	return wd, err
+}
+
+// drop ends the old watch where the new one is another.
+func (w *watcher) drop(old, now int) {
+	if old < 0 || old == now {
+		return
+	}
+	// It fails where what was watched is gone, and the watch with it.
+	_ = w.control(func(fd int) error {
+		_, err := unix.InotifyRmWatch(fd, uint32(old))
+		return err
+	})
+}
+
+func (w *watcher) control(f func(fd int) error) error {
+	c, err := w.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// run sends changes until ctx ends or the watcher is closed.
+func (w *watcher) run(ctx context.Context) {
+	// One read returns whole events; 64 KiB hold some hundred of the longest.
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := w.file.Read(buf)
+		if err != nil {
+			return // closed
+		}
+		if c := w.parse(buf[:n]); c.rescan || len(c.names) > 0 {
+			select {
+			case w.changes <- c:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (w *watcher) parse(b []byte) change {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := change{names: map[string]bool{}}
+	for len(b) >= unix.SizeofInotifyEvent {
+		wd := int(int32(binary.NativeEndian.Uint32(b[0:])))
+		mask := binary.NativeEndian.Uint32(b[4:])
+		size := binary.NativeEndian.Uint32(b[12:])
+		name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
+		b = b[unix.SizeofInotifyEvent+size:]
+		switch {
+		case mask&unix.IN_Q_OVERFLOW != 0:
+			c.rescan = true
+		case wd == w.here && (name == "" || linksThrough(name)):
+			// The directory itself was moved, removed or unmounted, or a link
+			// that others lead through was replaced (..data of a ConfigMap).
+			c.rescan = true
+		case wd == w.here && counts(name):
+			c.names[name] = c.names[name] || mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0
+		case wd == w.above && (name == "" || name == w.next):
+			c.rescan = true
+		}
+	}
+	return c
+}
+
+// close ends run.
+func (w *watcher) close() error { return w.file.Close() }
