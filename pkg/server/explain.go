@@ -126,10 +126,9 @@ func (f Facts) explainPod(e *Explanation) {
 			mounted++
 		}
 	}
-	switch {
-	case p.Listed:
-		e.add("wanted", "%s, of which %d %s mounted (pod uid %s)", count(len(p.Volumes), "volume"), mounted, are(mounted), p.Pod.UID)
-	default:
+	if p.Listed {
+		e.add("wanted", "%s, %d mounted (pod uid %s)", count(len(p.Volumes), "volume"), mounted, p.Pod.UID)
+	} else {
 		e.add("wanted", "nothing any more: the pod has left, and what it had is being taken away (pod uid %s)", p.Pod.UID)
 	}
 	for _, v := range p.Volumes {
@@ -178,23 +177,21 @@ func (f Facts) explainVolume(e *Explanation) error {
 		if !isNotFound(err) {
 			return err
 		}
-		f.unknown(e)
-		for _, c := range f.Claims {
-			if c.Namespace+"/"+c.Name == e.Name || c.Name == e.Name || c.Volume == e.Name {
-				f.explainClaim(e, c)
-			}
+		if !f.explainUnused(e) {
+			f.unknown(e)
 		}
 		return nil
 	}
 	vol := v.Volume
-	e.add("volume", "%s, id %s", f.title(vol.Spec), vol.ID)
 	if v.Quarantined != "" {
 		e.worsen(Stuck)
+		e.add("volume", "id %s", vol.ID)
 		e.add("because", "its record in the journal cannot be read: %s", v.Quarantined)
 		e.add("next", "nothing: the volume counts as in use and is not touched until its record can be read")
 		e.add("you can", "run the version of csi-volmgr that wrote the record; or restore the journal from a copy; the record's bytes are kept")
 		return nil
 	}
+	e.add("volume", "%s, id %s", f.title(vol.Spec), vol.ID)
 	e.add("wanted by", "%s", f.wanters(v))
 	if done := doneOf(vol); done != "" {
 		e.add("done", "%s", done)
@@ -212,6 +209,33 @@ func (f Facts) explainVolume(e *Explanation) error {
 		}
 	}
 	return nil
+}
+
+// explainUnused explains a claim or persistent volume of which nothing is on
+// this node; it reports false where there is none of that name either.
+func (f Facts) explainUnused(e *Explanation) bool {
+	before := len(e.Lines)
+	for _, c := range f.Claims {
+		if c.Namespace+"/"+c.Name != e.Name && c.Name != e.Name {
+			continue
+		}
+		e.add("wanted by", "no pod here that could be resolved")
+		f.explainClaim(e, c)
+		switch {
+		case c.Phase == "Bound":
+			e.add("because", "claim %s/%s is bound to %s, and no pod on this node uses it", c.Namespace, c.Name, c.Volume)
+		case c.Retry.Attempts >= stuckAfter || refused(c.Retry.Code):
+			e.worsen(Stuck)
+		default:
+			e.worsen(Waiting)
+		}
+	}
+	for _, v := range f.PersistentVolumes {
+		if v.Name == e.Name || v.Handle == e.Name {
+			e.add("because", "persistent volume %s is %s, and no pod on this node uses it", v.Name, v.Status)
+		}
+	}
+	return len(e.Lines) > before
 }
 
 // wanters names who wants a volume.

@@ -129,8 +129,8 @@ func (s step) explain(f Facts, e *Explanation) {
 			e.add("because", "%s", n)
 		}
 	}
-	if up && !s.spec.Builtin {
-		e.add("not because", "of driver %s, which is up for %s%s", s.driver, f.ago(d.Since), f.othersFine(s))
+	if up && !s.spec.Builtin && !s.inFlight {
+		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.othersFine(s))
 	}
 	e.add("next", "%s", s.next(f.Now, up))
 	if a := s.advice(up); a != "" {

@@ -1,0 +1,372 @@
+package server
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const (
+	nfs    = state.DriverName("nfs.example.com")
+	webUID = state.PodUID("11111111-2222-3333-4444-555555555555")
+	dbUID  = state.PodUID("aaaaaaaa-2222-3333-4444-555555555555")
+)
+
+func before(d time.Duration) time.Time { return now.Add(-d) }
+
+var (
+	web = state.Pod{UID: webUID, Namespace: "default", Name: "web"}
+	db  = state.Pod{UID: dbUID, Namespace: "default", Name: "db"}
+)
+
+// nfsVolume is the record of claim default/data, wanted by web, with nothing done.
+func nfsVolume() manager.VolumeStatus {
+	return manager.VolumeStatus{
+		Volume: state.Volume{
+			ID: state.SharedID(nfs, "vol-1"),
+			Spec: state.Spec{
+				Driver: nfs, Handle: "vol-1", Name: "pv-data", Claim: "default/data", Mode: state.Filesystem,
+				AccessModes: []state.AccessMode{state.ReadWriteOnce}, StagePath: "/root/globalmount",
+				StageRef: state.SecretRef{Namespace: "kube", Name: "nfs-key"},
+			},
+			Needs: state.Needs{Stage: true},
+		},
+		Wanted: []state.PodUID{webUID},
+	}
+}
+
+// held makes the step wait, in the volume's status and in web's.
+func held(v *manager.VolumeStatus, p *manager.PodVolumeStatus, h plan.Held, since time.Time) {
+	v.Held, v.Since = h, since
+	p.Step, p.BlockedBy, p.Since = h.Step.String(), h.Reason, since
+}
+
+func podVolume() manager.PodVolumeStatus {
+	return manager.PodVolumeStatus{
+		Names: []string{"data"}, ID: state.SharedID(nfs, "vol-1"), Driver: nfs, Claim: "default/data", Mode: state.Filesystem,
+	}
+}
+
+func upDriver() manager.DriverStatus {
+	return manager.DriverStatus{
+		DriverInfo: manager.DriverInfo{Name: nfs, Endpoint: "/run/nfs.sock", Version: "v4", Stage: true, Expand: true},
+		Up:         true, Generation: 2, Since: before(3 * time.Hour), Volumes: 1,
+	}
+}
+
+// one is a world with one volume of one pod, as given.
+func one(v manager.VolumeStatus, p manager.PodVolumeStatus, listed bool) Facts {
+	return Facts{
+		Pods:    []manager.PodStatus{{Pod: web, Listed: listed, Ready: p.Mounted && p.Step == "", Volumes: []manager.PodVolumeStatus{p}}},
+		Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{upDriver()}, Now: now,
+	}
+}
+
+func failed(call, code, text string, attempts int) state.Retry {
+	return state.Retry{
+		Attempts: attempts, Since: before(130 * time.Second), NotBefore: now.Add(12 * time.Second),
+		Call: call, Code: code, Error: call + ": " + code + ": " + text,
+	}
+}
+
+func present(v *manager.VolumeStatus, p *manager.PodVolumeStatus) {
+	v.Volume.Stage.Phase = state.Present
+	v.Volume.SizeBytes = 1 << 30
+	v.Volume.Mounts = map[state.PodUID]state.Mount{webUID: {
+		Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: web, Names: []string{"data"}, Target: "/root/pods/web/mount"},
+	}}
+	p.Phase, p.Mounted, p.HostPath = state.Present, true, "/root/pods/web/mount"
+}
+
+func driverAbsent() Facts {
+	v, p := nfsVolume(), podVolume()
+	held(&v, &p, plan.Held{Step: plan.Stage, Reason: "driver nfs.example.com is not registered"}, before(14*time.Minute))
+	f := one(v, p, true)
+	f.Drivers = nil
+	return f
+}
+
+func driverRefusedAtSocket() Facts {
+	f := driverAbsent()
+	f.Sockets = []SocketStatus{{Path: "/root/plugins_registry/nfs-reg.sock", Driver: nfs, State: "refused", Problem: "it speaks version 0.3.0 only"}}
+	return f
+}
+
+func claimNotBound() Facts {
+	p := manager.PodVolumeStatus{Names: []string{"data"}, BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
+	f := one(manager.VolumeStatus{}, p, true)
+	f.Volumes = nil
+	f.Claims = []ClaimStatus{{
+		Namespace: "default", Name: "data", Phase: "Pending", Reason: "provisioner nfs.example.com is asked for 1Gi", Class: "fast",
+		Retry: failed("CreateVolume", "ResourceExhausted", "pool is full", 4),
+	}, {Namespace: "default", Name: "dat", Phase: "Pending"}}
+	return f
+}
+
+func claimUnused() Facts {
+	return Facts{
+		Claims:            []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data"}},
+		PersistentVolumes: []PVStatus{{Name: "pv-data", Claim: "default/data", Handle: "vol-1", Status: "Bound"}}, Now: now,
+	}
+}
+
+func attachWaiting() Facts {
+	v, p := nfsVolume(), podVolume()
+	held(&v, &p, plan.Held{Step: plan.Stage, Reason: "waiting for VolumeAttachment csi-1a2b"}, before(40*time.Second))
+	return one(v, p, true)
+}
+
+func stageUnavailable() Facts {
+	v, p := nfsVolume(), podVolume()
+	r := failed("NodeStageVolume", "Unavailable", "connection refused", 4)
+	v.Volume.Stage = state.Fact{Phase: state.Entering, Retry: r}
+	held(&v, &p, plan.Held{Step: plan.Stage, Reason: "waiting to try again after a failure", Until: r.NotBefore}, before(2*time.Minute))
+	p.Retry = r
+	f := one(v, p, true)
+	for _, h := range []string{"vol-2", "vol-3"} {
+		o := nfsVolume()
+		o.Volume.ID, o.Volume.Spec.Handle = state.SharedID(nfs, h), h
+		o.Volume.Spec.Name, o.Volume.Spec.Claim = "pv-"+h, "default/"+h
+		f.Volumes = append(f.Volumes, o)
+	}
+	return f
+}
+
+func stageInFlight() Facts {
+	v, p := nfsVolume(), podVolume()
+	v.Volume.Stage.Phase = state.Entering
+	v.Call, v.Since = plan.Op{Kind: plan.Stage}, before(12*time.Second)
+	p.Step, p.Since = "Stage", v.Since
+	return one(v, p, true)
+}
+
+func refusedInvalid() Facts {
+	f := stageUnavailable()
+	r := failed("NodeStageVolume", "InvalidArgument", "share \"/x\" is not exported\x1b[31m", 1)
+	f.Volumes[0].Volume.Stage.Retry, f.Pods[0].Volumes[0].Retry = r, r
+	return f
+}
+
+func permissionDenied() Facts {
+	f := stageUnavailable()
+	r := failed("NodeStageVolume", "PermissionDenied", "bad key", 2)
+	f.Volumes[0].Volume.Stage.Retry, f.Pods[0].Volumes[0].Retry = r, r
+	return f
+}
+
+func exclusiveElsewhere() Facts {
+	v, p := nfsVolume(), podVolume()
+	v.Volume.Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
+	v.Volume.Stage.Phase = state.Present
+	v.Volume.Mounts = map[state.PodUID]state.Mount{dbUID: {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: db}}}
+	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Reason: "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, default/db"}, before(time.Minute))
+	return one(v, p, true)
+}
+
+func sourcesNotSynced() Facts {
+	v, p := nfsVolume(), podVolume()
+	present(&v, &p)
+	v.Wanted, p.Mounted, p.HostPath = nil, false, ""
+	held(&v, &p, plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "not every source of pods has spoken yet, so nothing is removed"}, before(5*time.Second))
+	f := one(v, p, false)
+	f.NotReady = []string{"source file: /etc/manifests has not been read yet"}
+	return f
+}
+
+func removalWaitsForDriver() Facts {
+	f := sourcesNotSynced()
+	f.NotReady = nil
+	v := &f.Volumes[0]
+	m := v.Volume.Mounts[webUID]
+	m.Phase = state.Leaving
+	v.Volume.Mounts[webUID] = m
+	held(v, &f.Pods[0].Volumes[0], plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "driver nfs.example.com is not registered"}, before(time.Minute))
+	f.Drivers[0].Up, f.Drivers[0].Since = false, before(time.Minute)
+	return f
+}
+
+func targetBusy() Facts {
+	f := removalWaitsForDriver()
+	f.Drivers[0].Up = true
+	v := &f.Volumes[0]
+	m := v.Volume.Mounts[webUID]
+	m.Retry = failed("NodeUnpublishVolume", "Internal", "target is busy", 9)
+	v.Volume.Mounts[webUID] = m
+	held(v, &f.Pods[0].Volumes[0], plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "waiting to try again after a failure"}, before(time.Minute))
+	f.Pods[0].Volumes[0].Retry = m.Retry
+	return f
+}
+
+func expandRefused() Facts {
+	v, p := nfsVolume(), podVolume()
+	present(&v, &p)
+	r := failed("NodeExpandVolume", "FailedPrecondition", "volume is in use", 1)
+	r.Final = true
+	v.Volume.Expand = r
+	held(&v, &p, plan.Held{Step: plan.Expand, Pod: webUID, Reason: "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"}, before(time.Minute))
+	p.Retry = r
+	return one(v, p, true)
+}
+
+func quarantined() Facts {
+	v := manager.VolumeStatus{Volume: state.Volume{ID: state.SharedID(nfs, "vol-1")}, Quarantined: "record version 9 is newer than this program"}
+	return Facts{Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{upDriver()}, Now: now}
+}
+
+func allFine() Facts {
+	v, p := nfsVolume(), podVolume()
+	present(&v, &p)
+	f := one(v, p, true)
+	cache := manager.VolumeStatus{Volume: state.Volume{
+		ID:   state.PodVolumeID("kubernetes.io/empty-dir", webUID, "cache"),
+		Spec: state.Spec{Driver: "kubernetes.io/empty-dir", Name: "cache", Builtin: true, Mode: state.Filesystem},
+	}, Wanted: []state.PodUID{webUID}}
+	f.Volumes = append(f.Volumes, cache)
+	f.Pods[0].Volumes = append(f.Pods[0].Volumes, manager.PodVolumeStatus{
+		Names: []string{"cache"}, ID: cache.Volume.ID, Driver: "kubernetes.io/empty-dir", Mode: state.Filesystem,
+		Mounted: true, Phase: state.Present, HostPath: "/root/pods/web/cache",
+	})
+	return f
+}
+
+func nothingKnown() Facts {
+	return Facts{
+		Pods:     []manager.PodStatus{{Pod: state.Pod{UID: "u", Namespace: "shop", Name: "web"}, Listed: true}},
+		Problems: []Problem{{Source: "file", File: "/etc/manifests/web.yaml", Line: 7, Field: "spec.volumez", Object: "pod default/web", Message: "unknown field"}},
+		NotReady: []string{"source api: not read yet"}, Now: now,
+	}
+}
+
+// Each situation that can keep a volume from its pod is told in full: what is
+// wanted, the step, what blocks it, the last error, what is next, what to do.
+func TestExplainTellsEverySituation(t *testing.T) {
+	for _, tt := range []struct {
+		file, kind, name, verdict string
+		facts                     Facts
+	}{
+		{"driver-absent", "pod", "default/web", Waiting, driverAbsent()},
+		{"driver-absent-of-driver", "driver", "nfs.example.com", Waiting, driverAbsent()},
+		{"driver-refused-at-its-socket", "pod", "default/web", Waiting, driverRefusedAtSocket()},
+		{"claim-not-bound", "pod", "default/web", Stuck, claimNotBound()},
+		{"claim-not-bound-of-volume", "volume", "default/data", Stuck, claimNotBound()},
+		{"claim-bound-and-unused", "volume", "data", Fine, claimUnused()},
+		{"pv-unused", "volume", "pv-data", Fine, claimUnused()},
+		{"attach-waiting", "pod", "default/web", Waiting, attachWaiting()},
+		{"stage-in-flight", "volume", "data", Working, stageInFlight()},
+		{"stage-unavailable", "volume", "pv-data", Stuck, stageUnavailable()},
+		{"stage-unavailable-of-pod", "pod", "default/web", Stuck, stageUnavailable()},
+		{"stage-unavailable-of-driver", "driver", "nfs.example.com", Stuck, stageUnavailable()},
+		{"refused-invalid-argument", "pod", "default/web", Stuck, refusedInvalid()},
+		{"permission-denied", "pod", "default/web", Stuck, permissionDenied()},
+		{"exclusive-elsewhere", "pod", "default/web", Waiting, exclusiveElsewhere()},
+		{"sources-not-synced", "volume", "data", Waiting, sourcesNotSynced()},
+		{"removal-waits-for-driver", "pod", "default/web", Waiting, removalWaitsForDriver()},
+		{"target-busy", "volume", "data", Stuck, targetBusy()},
+		{"expand-refused", "volume", "data", Stuck, expandRefused()},
+		{"quarantined", "volume", "nfs.example.com^vol-1", Stuck, quarantined()},
+		{"all-fine", "pod", "default/web", Fine, allFine()},
+		{"all-fine-of-volume", "volume", "data", Fine, allFine()},
+		{"all-fine-of-driver", "driver", "nfs.example.com", Fine, allFine()},
+		{"nothing-known", "pod", "default/web", Unknown, nothingKnown()},
+		{"nothing-known-of-driver", "driver", "smb.example.com", Unknown, driverRefusedAtSocket()},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			e, err := Explain(tt.facts, tt.kind, tt.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Verdict != tt.verdict {
+				t.Errorf("verdict %q, want %q", e.Verdict, tt.verdict)
+			}
+			golden(t, filepath.Join("testdata", "explain", tt.file+".txt"), e.String())
+		})
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; rewrite with -update):\n%s", path, diff)
+	}
+}
+
+func TestExplainRefusesAnotherKindAndAnAmbiguousName(t *testing.T) {
+	f := allFine()
+	twin := f.Volumes[0]
+	twin.Volume.ID = state.SharedID(nfs, "vol-9")
+	f.Volumes = append(f.Volumes, twin)
+	if _, err := Explain(f, "volume", "data"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("ambiguous name: got %v, want ErrInvalid", err)
+	} else if !strings.Contains(err.Error(), "vol-9") || !strings.Contains(err.Error(), "vol-1") {
+		t.Errorf("ambiguous name: %v does not list both ids", err)
+	}
+	if _, err := Explain(f, "node", "x"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("kind node: got %v, want ErrInvalid", err)
+	}
+}
+
+// Every gRPC code has advice of its own, and no answer is without any.
+func TestEveryCodeHasAdvice(t *testing.T) {
+	seen := map[string]string{}
+	for _, code := range []string{
+		"InvalidArgument", "NotFound", "PermissionDenied", "FailedPrecondition", "OutOfRange", "ResourceExhausted",
+		"Unimplemented", "AlreadyExists", "DeadlineExceeded", "Aborted", "Unavailable", "Internal",
+	} {
+		s := step{name: "Stage", driver: nfs, spec: nfsVolume().Volume.Spec, retry: failed("NodeStageVolume", code, "x", 1)}
+		a := s.advice(true)
+		if a == "" || seen[a] != "" {
+			t.Errorf("%s: advice %q, also that of %q", code, a, seen[a])
+		}
+		seen[a] = code
+	}
+}
+
+// What a wait reports of a volume names all that a person needs (phase, step,
+// driver, attempts, error, code, age, next try, what blocks it).
+func TestBlameNamesEverything(t *testing.T) {
+	p := stageUnavailable().Pods[0].Volumes[0]
+	got := Blame(p, now)
+	for _, want := range []string{
+		"data: ", "phase absent", "step Stage", "driver nfs.example.com", "failed 4 times since 2m10s ago",
+		"NodeStageVolume answered Unavailable: connection refused", "next try in 12s", "blocked by: waiting to try again",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in: %s", want, got)
+		}
+	}
+}
+
+func TestFindVolumeKnowsAShortenedID(t *testing.T) {
+	f := allFine()
+	for _, v := range f.Volumes {
+		got, err := FindVolume(f.Volumes, ShortID(v.Volume.ID))
+		if err != nil || got.Volume.ID != v.Volume.ID {
+			t.Errorf("%s: got %s, %v", ShortID(v.Volume.ID), got.Volume.ID, err)
+		}
+	}
+}
