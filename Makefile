@@ -1,0 +1,64 @@
+# `make` lists the targets. Tests that mount need root; each runs in a mount
+# namespace of its own and leaves nothing behind.
+
+GO      ?= go
+TOOL    := $(GO) tool -modfile=hack/tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME ?= 30s
+BIN     := bin/csi-volmgr
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench sanity test-driver demo docs-check host-tools clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/csi-volmgr
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.release=$(VERSION)' -o $(BIN) ./cmd/csi-volmgr
+
+test: host-tools ## run every test (root, under 10 minutes on 2 cores)
+	$(GO) test -shuffle=on -timeout 20m ./...
+
+race: host-tools ## run every test under the race detector (needs a C compiler)
+	$(GO) test -race -shuffle=on -timeout 30m ./...
+
+check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
+
+vet:
+	$(GO) vet ./...
+
+staticcheck:
+	$(TOOL) staticcheck ./...
+
+gofumpt:
+	@out="$$($(TOOL) gofumpt -l cmd hack/arch pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+
+arch: ## check imports, sizes, banned calls and documents
+	$(GO) test -count=1 ./hack/arch
+
+cover: ## print coverage a package; pkg/manager/plan must have 100 %
+	hack/cover.sh
+
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	hack/fuzz.sh $(FUZZTIME)
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
+	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...
+
+test-driver: host-tools build ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path]
+	hack/test-driver.sh '$(DRIVER_BINARY)' '$(REGISTRAR_BINARY)'
+
+demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
+	hack/demo.sh $(BIN)
+
+docs-check: host-tools build ## run the commands of README.md, in a namespace of their own (root)
+	hack/docs-check.sh $(BIN)
+
+host-tools: ## say which programs the tests and the local driver lack, and how to get them
+	@hack/host-tools.sh
+
+clean: ## remove what build made
+	rm -rf bin

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Prints the coverage of each package, and fails unless every statement of
+# pkg/manager/plan is covered by its own tests.
+set -eu
+cd "$(dirname "$0")/.."
+
+profile=$(mktemp)
+trap 'rm -f "$profile"' EXIT
+go test -count=1 -cover ./cmd/... ./pkg/... | awk '/coverage:/ { for (i = 1; i < NF; i++) if ($i == "coverage:") printf "%7s  %s\n", $(i+1), ($1 == "ok" ? $2 : $1) }'
+go test -count=1 -coverprofile="$profile" ./pkg/manager/plan >/dev/null
+uncovered=$(awk 'NR > 1 && $NF == 0 { print "  " $1 }' "$profile")
+if [ -n "$uncovered" ]; then
+	echo "pkg/manager/plan must be covered to the last statement; these are not:" >&2
+	echo "$uncovered" >&2
+	exit 1
+fi

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Says which programs are missing that the local driver and the tests start, and
+# which Debian packages have them. --install installs them by apt-get; --race
+# asks for the C compiler that the race detector needs, too.
+set -eu
+
+missing=
+need() { # program package
+	if ! PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; then
+		echo "host-tools: $1 is missing (package $2)" >&2
+		case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac
+	fi
+}
+need mkfs.xfs xfsprogs
+need mkfs.ext4 e2fsprogs
+need e2fsck e2fsprogs
+need resize2fs e2fsprogs
+need mkfs.btrfs btrfs-progs
+need losetup util-linux
+need unshare util-linux
+need findmnt util-linux
+case " $* " in *" --race "*)
+	need gcc gcc
+	[ -e /usr/include/stdlib.h ] || need cc-headers libc6-dev
+	;;
+esac
+
+[ -n "$missing" ] || exit 0
+case " $* " in
+*" --install "*) ;;
+*)
+	echo "host-tools: install them with: apt-get install -y$missing" >&2
+	exit 1
+	;;
+esac
+apt-get update
+# shellcheck disable=SC2086 # the list is to be split
+DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+case " $* " in *" --race "*) exec "$0" --race ;; *) exec "$0" ;; esac
