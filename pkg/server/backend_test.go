@@ -1,0 +1,157 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if askedAsStranger() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// backend is a daemon's inside in memory: it holds what it is told to show and
+// remembers what was asked of it.
+type backend struct {
+	mu      sync.Mutex // guards what follows
+	facts   Facts
+	changed chan struct{}
+	deleted []string
+	applied []Manifest
+	err     error // what every verb fails with
+}
+
+func newBackend(f Facts) *backend { return &backend{facts: f, changed: make(chan struct{})} }
+
+// set changes what is shown, and tells the watchers.
+func (b *backend) set(change func(f *Facts)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.facts)
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func read[T any](b *backend, get func(Facts) T) T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return get(b.facts)
+}
+
+func (b *backend) Volumes() []manager.VolumeStatus {
+	return read(b, func(f Facts) []manager.VolumeStatus { return f.Volumes })
+}
+
+func (b *backend) Volume(id state.VolumeID) (manager.VolumeStatus, bool) {
+	return read(b, func(f Facts) Facts { return f }).volume(id)
+}
+
+func (b *backend) Pods() []manager.PodStatus {
+	return read(b, func(f Facts) []manager.PodStatus { return f.Pods })
+}
+
+func (b *backend) Drivers() []manager.DriverStatus {
+	return read(b, func(f Facts) []manager.DriverStatus { return f.Drivers })
+}
+
+func (b *backend) Claims() []ClaimStatus {
+	return read(b, func(f Facts) []ClaimStatus { return f.Claims })
+}
+
+func (b *backend) PersistentVolumes() []PVStatus {
+	return read(b, func(f Facts) []PVStatus { return f.PersistentVolumes })
+}
+
+func (b *backend) Problems() []Problem {
+	return read(b, func(f Facts) []Problem { return f.Problems })
+}
+
+func (b *backend) Sockets() []SocketStatus {
+	return read(b, func(f Facts) []SocketStatus { return f.Sockets })
+}
+
+func (b *backend) NotReady() []string {
+	return read(b, func(f Facts) []string { return f.NotReady })
+}
+
+func (b *backend) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+func (b *backend) Apply(_ context.Context, m Manifest) ([]Applied, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.applied = append(b.applied, m)
+	return []Applied{{Kind: "pod", Namespace: "default", Name: "web", Result: "created"}}, b.err
+}
+
+func (b *backend) Withdraw(_ context.Context, m Manifest) ([]Applied, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return []Applied{{Kind: "pvc", Namespace: "default", Name: "data", Result: "kept"}}, b.err
+}
+
+func (b *backend) DeletePod(_ context.Context, ns, name string) error {
+	return b.remove("pod " + ns + "/" + name)
+}
+
+func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
+	return b.remove("claim " + ns + "/" + name)
+}
+
+func (b *backend) remove(what string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return fmt.Errorf("%s: %w", what, b.err)
+	}
+	b.deleted = append(b.deleted, what)
+	return nil
+}
+
+// config serves b at a socket in a directory of the test's own.
+func config(t *testing.T, b *backend) Config {
+	t.Helper()
+	return Config{
+		Socket: filepath.Join(t.TempDir(), "run", "api.sock"), HTTPAddress: "127.0.0.1:0",
+		Volumes: b, Objects: b, Claims: b, Health: b,
+		Metrics: prometheus.NewRegistry(), Version: Version{Version: "v1", Go: "go", Node: "n1"},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return now },
+	}
+}
+
+// start runs a server and returns it with what stops it; the test's end stops it too.
+func start(t *testing.T, cfg Config) (*Server, func() error) {
+	t.Helper()
+	s, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	return s, stop
+}

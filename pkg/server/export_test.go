@@ -1,0 +1,38 @@
+package server
+
+import "testing"
+
+// What the tests that use package client, and so cannot be in this package, need of its tests.
+
+type Backend = backend
+
+var (
+	NewBackend       = newBackend
+	AllFine          = allFine
+	StageUnavailable = stageUnavailable
+	ClaimUnused      = claimUnused
+)
+
+// Serve serves b and returns the socket and what stops it.
+func Serve(t *testing.T, b *Backend) (socket string, stop func() error) {
+	t.Helper()
+	cfg := config(t, b)
+	_, stop = start(t, cfg)
+	return cfg.Socket, stop
+}
+
+func (b *backend) Set(change func(f *Facts)) { b.set(change) }
+
+// Fail makes every verb fail with err.
+func (b *backend) Fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+}
+
+// Asked lists what was applied and deleted.
+func (b *backend) Asked() ([]Manifest, []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.applied, b.deleted
+}

@@ -1,0 +1,309 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The tests of this file look at sockets, processes and raw HTTP; those of
+// package client use every path as programs do.
+
+// unixGet makes one raw request at the socket.
+func unixGet(t *testing.T, socket, method, path string, body io.Reader) (int, string) {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives: true,
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://x"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func httpGet(t *testing.T, url string) (int, string) {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func TestSocketIsForItsOwnerOnlyAndGoesWithTheServer(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	_, stop := start(t, cfg)
+	for path, want := range map[string]os.FileMode{cfg.Socket: 0o600, filepath.Dir(cfg.Socket): 0o700} {
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", path, st.Mode().Perm(), want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(filepath.Dir(cfg.Socket))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestSecondDaemonIsRefusedAndHarmsNothing(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	start(t, cfg)
+	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Fatalf("got %v, want another daemon", err)
+	}
+	if code, body := unixGet(t, cfg.Socket, "GET", "/v1/version", nil); code != 200 {
+		t.Errorf("the first daemon answers %d %s", code, body)
+	}
+}
+
+// A daemon that takes no lock (another program, another version) is noticed by its answer.
+func TestSocketAtWhichSomebodyAnswersIsLeftAlone(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another daemon answers") {
+		t.Errorf("got %v, want another daemon answers", err)
+	}
+	if _, err := os.Stat(cfg.Socket + ".lock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock stayed: %v", err)
+	}
+}
+
+func TestSocketOfADeadDaemonIsReplaced(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(l.Close(), os.WriteFile(cfg.Socket+".lock", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	start(t, cfg)
+	if code, _ := unixGet(t, cfg.Socket, "GET", "/v1/version", nil); code != 200 {
+		t.Errorf("got %d", code)
+	}
+}
+
+func TestWhatIsNoSocketIsNeverRemoved(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(cfg.Socket), 0o700), os.WriteFile(cfg.Socket, []byte("mine"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("got %v, want that it is no socket", err)
+	}
+	if b, err := os.ReadFile(cfg.Socket); err != nil || string(b) != "mine" {
+		t.Errorf("the file is now %q, %v", b, err)
+	}
+}
+
+func TestSocketPathThatDoesNotFitIsNamed(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	for _, path := range []string{"", "/" + strings.Repeat("a", maxSocketPath)} {
+		cfg.Socket = path
+		if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "bytes") {
+			t.Errorf("%d bytes: got %v", len(path), err)
+		}
+	}
+}
+
+func TestTakenHTTPAddressGivesTheSocketBack(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cfg := config(t, newBackend(Facts{}))
+	cfg.HTTPAddress = l.Addr().String()
+	if _, err := New(t.Context(), cfg); err == nil {
+		t.Fatal("got nil")
+	}
+	if _, err := os.Stat(cfg.Socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket stayed: %v", err)
+	}
+}
+
+const strangerSocket = "SERVER_TEST_STRANGER_SOCKET"
+
+// askedAsStranger makes this process, where the test started it as another
+// user, ask at the socket and print the answer.
+func askedAsStranger() bool {
+	socket := os.Getenv(strangerSocket)
+	if socket == "" {
+		return false
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		fmt.Println(err)
+		return true
+	}
+	_, err = io.WriteString(conn, "GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	b, err2 := io.ReadAll(conn)
+	fmt.Println(string(b), errors.Join(err, err2))
+	return true
+}
+
+// The kernel's word on who is at the other end counts, not only the file's mode.
+func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test starts a process as another user: run it as root")
+	}
+	dir, err := os.MkdirTemp("", "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	exe := filepath.Join(dir, "ask")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(t, newBackend(Facts{}))
+	cfg.Socket = filepath.Join(dir, "api.sock")
+	start(t, cfg)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(cfg.Socket, 0o666), os.WriteFile(exe, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[uint32]string{65534: "403 Forbidden", 0: "200 OK"} {
+		cmd := exec.CommandContext(t.Context(), exe)
+		cmd.Env = []string{strangerSocket + "=" + cfg.Socket}
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("user %d: %v, want %s:\n%s", uid, err, want, out)
+		}
+	}
+}
+
+func TestRequestsWithoutCredentialsAreRefused(t *testing.T) {
+	if err := credentials(nil).allowed(); !errors.Is(err, ErrForbidden) {
+		t.Errorf("got %v, want ErrForbidden", err)
+	}
+}
+
+func TestHostileNamesAndSizesAreRefused(t *testing.T) {
+	b := newBackend(allFine())
+	cfg := config(t, b)
+	start(t, cfg)
+	big := strings.NewReader(strings.Repeat("a", MaxManifest+1))
+	for _, tt := range []struct {
+		method, path, reason string
+		body                 io.Reader
+	}{
+		{"GET", "/v1/pods/default/..%2f..%2fetc", "invalid", nil},
+		{"DELETE", "/v1/pods/default/a%00b", "invalid", nil},
+		{"DELETE", "/v1/claims/de%2ffault/data", "invalid", nil},
+		{"DELETE", "/v1/claims/default/" + strings.Repeat("a", 4096), "invalid", nil},
+		{"GET", "/v1/pods/default/absent", "notFound", nil},
+		{"GET", "/v1/pods/default/absent/mounts", "notFound", nil},
+		{"GET", "/v1/volumes/no%5Esuch", "notFound", nil},
+		{"GET", "/v1/explain/node/x", "invalid", nil},
+		{"GET", "/v1/pods/default/web/wait?for=love&timeout=1s", "invalid", nil},
+		{"GET", "/v1/pods/default/web/wait?for=mounted&timeout=-1s", "invalid", nil},
+		{"GET", "/v1/pods/default/web/wait?for=mounted&timeout=1000h", "invalid", nil},
+		{"GET", "/v2/pods", "notFound", nil},
+		{"POST", "/v1/apply", "tooLarge", big},
+	} {
+		code, body := unixGet(t, cfg.Socket, tt.method, tt.path, tt.body)
+		if code < 400 || !strings.Contains(body, `"reason":"`+tt.reason+`"`) || !strings.Contains(body, `"error":"`) {
+			t.Errorf("%s %.60s: got %d %s, want reason %s", tt.method, tt.path, code, body, tt.reason)
+		}
+	}
+	if len(b.deleted) > 0 || len(b.applied) > 0 {
+		t.Errorf("a refused request reached the daemon: %v %v", b.deleted, b.applied)
+	}
+}
+
+func TestOnlySoManyStreamsAreServed(t *testing.T) {
+	s, _ := start(t, config(t, newBackend(Facts{})))
+	for range maxStreams {
+		s.streams <- struct{}{}
+	}
+	code, body := unixGet(t, s.cfg.Socket, "GET", "/v1/pods?watch=true", nil)
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"busy"`) {
+		t.Errorf("got %d %s, want 503 busy", code, body)
+	}
+	for range maxStreams {
+		<-s.streams
+	}
+	if code, _ := unixGet(t, s.cfg.Socket, "GET", "/v1/pods", nil); code != 200 {
+		t.Errorf("a list is answered with %d", code)
+	}
+}
+
+func TestMetricsHealthAndReadiness(t *testing.T) {
+	b := newBackend(Facts{})
+	s, _ := start(t, config(t, b))
+	base := "http://" + s.HTTPAddress()
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": ""} {
+		if code, body := httpGet(t, base+path); code != 200 || body != want {
+			t.Errorf("%s: got %d %q, want 200 %q", path, code, body, want)
+		}
+	}
+	b.set(func(f *Facts) { f.NotReady = []string{"source file: not read yet"} })
+	if code, body := httpGet(t, base+"/readyz"); code != 503 || !strings.Contains(body, "source file: not read yet") {
+		t.Errorf("got %d %q, want 503 with the reason", code, body)
+	}
+	if code, _ := httpGet(t, base+"/v1/pods"); code != 404 {
+		t.Errorf("the API is served on the open port: %d", code)
+	}
+}
+
+func TestNoHTTPAddressMeansNoPort(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	cfg.HTTPAddress = ""
+	s, _ := start(t, cfg)
+	if got := s.HTTPAddress(); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
