@@ -1,0 +1,253 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func allCaps() facts {
+	return facts{Driver: driverFacts{
+		Topology: map[string]string{"zone": "a"},
+		caps:     caps{Controller: true, Topology: true, Create: true, Expand: true, Clone: true, Snapshot: true},
+	}}
+}
+
+func TestWhatCannotBeAskedForIsTold(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	for _, tt := range []struct {
+		want   string
+		change func(*Claim, *facts)
+	}{
+		{"it has no UID", func(c *Claim, _ *facts) { c.UID = "" }},
+		{"a volume's name has at most 128", func(c *Claim, _ *facts) { c.UID = long }},
+		{"asks for 0 bytes", func(c *Claim, _ *facts) { c.SizeBytes = 0 }},
+		{"asks for -1 bytes", func(c *Claim, _ *facts) { c.SizeBytes = -1 }},
+		{"limit of 1 bytes is below", func(c *Claim, _ *facts) { c.LimitBytes = 1 }},
+		{"limit of -1 bytes is below", func(c *Claim, _ *facts) { c.LimitBytes = -1 }},
+		{"names no access mode", func(c *Claim, _ *facts) { c.AccessModes = nil }},
+		{`access mode "Sometimes" is not known`, func(c *Claim, _ *facts) { c.AccessModes = []state.AccessMode{"Sometimes"} }},
+		{"allows no other beside it", func(c *Claim, _ *facts) {
+			c.AccessModes = []state.AccessMode{state.ReadWriteOncePod, state.ReadWriteOnce}
+		}},
+		{`volumeMode "Odd"`, func(c *Claim, _ *facts) { c.Mode = "Odd" }},
+		{"csi.storage.k8s.io/other, which is reserved", param("csi.storage.k8s.io/other", "x")},
+		{"csi.storage.k8s.io/odd-secret-name, which is reserved", param("csi.storage.k8s.io/odd-secret-name", "x")},
+		{"without the other", param("csi.storage.k8s.io/node-stage-secret-name", "x")},
+		{"without the other", param("csi.storage.k8s.io/node-stage-secret-namespace", "x")},
+		{"has a template other than", params("node-stage-secret", "${pvc.annotations['x']}", "y")},
+		{"has a template other than", params("node-stage-secret", "y", "${node.name}")},
+		{"it is empty", params("provisioner-secret", "", "y")},
+		{"cannot clone a volume", func(c *Claim, f *facts) {
+			c.Source, f.Driver.caps.Clone = &DataSource{Claim: testKey("b")}, false
+		}},
+		{"cannot make snapshots", func(c *Claim, f *facts) {
+			c.Source, f.Driver.caps.Snapshot = &DataSource{SnapshotHandle: "s"}, false
+		}},
+		{"source is away", func(c *Claim, f *facts) {
+			c.Source, f.Source.Problem = &DataSource{Claim: testKey("b")}, "source is away"
+		}},
+	} {
+		c, f := testClaim("a", mib), allCaps()
+		tt.change(&c, &f)
+		if _, got := newSpec(c, f); !strings.Contains(got, tt.want) {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func param(key, value string) func(*Claim, *facts) {
+	return func(c *Claim, _ *facts) { c.Class.Parameters[key] = value }
+}
+
+func params(secret, name, namespace string) func(*Claim, *facts) {
+	return func(c *Claim, _ *facts) {
+		c.Class.Parameters[reserved+secret+"-name"] = name
+		c.Class.Parameters[reserved+secret+"-namespace"] = namespace
+	}
+}
+
+func TestSecretsOfAClass(t *testing.T) {
+	c := testClaim("a", mib)
+	for _, p := range secretParameters {
+		c.Class.Parameters[reserved+p+"-name"] = p + "-${pv.name}"
+		c.Class.Parameters[reserved+p+"-namespace"] = "${pvc.namespace}-${pvc.name}"
+	}
+	s, problem := newSpec(c, allCaps())
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	ref := func(p string) state.SecretRef {
+		return state.SecretRef{Namespace: "default-a", Name: p + "-secret-pvc-uid-a"}
+	}
+	want := secrets{
+		Provision: ref("provisioner"), Attach: ref("controller-publish"), Stage: ref("node-stage"),
+		Publish: ref("node-publish"), Expand: ref("controller-expand"), NodeExpand: ref("node-expand"),
+	}
+	if s.Secrets != want {
+		t.Errorf("got %+v\nwant %+v", s.Secrets, want)
+	}
+	if diff := cmp.Diff(map[string]string{"kind": "ssd"}, s.Parameters); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+}
+
+func TestCreateRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Claim)
+		multi  bool
+		want   string
+	}{
+		{"filesystem", func(c *Claim) { c.Class.MountOptions = []string{"noatime"}; c.LimitBytes = 9 }, false, `
+			name: "pvc-uid-a" capacity_range { required_bytes: 5 limit_bytes: 9 }
+			volume_capabilities { mount { fs_type: "xfs" mount_flags: "noatime" } access_mode { mode: SINGLE_NODE_WRITER } }
+			parameters { key: "kind" value: "ssd" } secrets { key: "k" value: "v" }
+			accessibility_requirements { requisite { segments { key: "zone" value: "a" } } preferred { segments { key: "zone" value: "a" } } }`},
+		{"block of a snapshot", func(c *Claim) {
+			c.Mode, c.Source = state.Block, &DataSource{SnapshotHandle: "snap"}
+			c.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
+		}, true, `
+			name: "pvc-uid-a" capacity_range { required_bytes: 5 }
+			volume_capabilities { block {} access_mode { mode: SINGLE_NODE_SINGLE_WRITER } }
+			volume_content_source { snapshot { snapshot_id: "snap" } }
+			parameters { key: "kind" value: "ssd" } secrets { key: "k" value: "v" }
+			accessibility_requirements { requisite { segments { key: "zone" value: "a" } } preferred { segments { key: "zone" value: "a" } } }`},
+		{"clone, many writers", func(c *Claim) {
+			c.Source = &DataSource{Claim: testKey("b")}
+			c.AccessModes = []state.AccessMode{state.ReadWriteOnce, state.ReadWriteMany}
+		}, false, `
+			name: "pvc-uid-a" capacity_range { required_bytes: 5 }
+			volume_capabilities { mount { fs_type: "xfs" } access_mode { mode: MULTI_NODE_MULTI_WRITER } }
+			volume_content_source { volume { volume_id: "vol-b" } }
+			parameters { key: "kind" value: "ssd" } secrets { key: "k" value: "v" }
+			accessibility_requirements { requisite { segments { key: "zone" value: "a" } } preferred { segments { key: "zone" value: "a" } } }`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, f := testClaim("a", 5), allCaps()
+			tt.change(&c)
+			f.Source.Handle = "vol-b"
+			s, problem := newSpec(c, f)
+			if problem != "" {
+				t.Fatal(problem)
+			}
+			got, err := createRequest(volumeName(c), s, tt.multi, map[string]string{"k": "v"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, tt.want, got, &csi.CreateVolumeRequest{})
+		})
+	}
+}
+
+func compare(t *testing.T, text string, got, want proto.Message) {
+	t.Helper()
+	if err := prototext.Unmarshal([]byte(text), want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+func TestNoTopologyIsAskedForOfADriverWithoutIt(t *testing.T) {
+	f := allCaps()
+	f.Driver.caps.Topology = false
+	s, _ := newSpec(testClaim("a", 5), f)
+	req, err := createRequest("x", s, false, nil)
+	if err != nil || req.GetAccessibilityRequirements() != nil {
+		t.Errorf("requirements: %v, %v", req.GetAccessibilityRequirements(), err)
+	}
+}
+
+func TestGrowAndAttachRequests(t *testing.T) {
+	s, _ := newSpec(testClaim("a", 5), allCaps())
+	grown, err := growRequest(record{Handle: "h", Spec: s}, op{bytes: 7, limit: 8}, false, map[string]string{"k": "v"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, `volume_id: "h" capacity_range { required_bytes: 7 limit_bytes: 8 } secrets { key: "k" value: "v" }
+		volume_capability { mount { fs_type: "xfs" } access_mode { mode: SINGLE_NODE_WRITER } }`, grown, &csi.ControllerExpandVolumeRequest{})
+	v := state.Volume{Spec: state.Spec{
+		Handle: "h", Mode: state.Filesystem, FSType: "ext4", MountFlags: []string{"ro"},
+		AccessModes: []state.AccessMode{state.ReadOnlyMany}, Context: map[string]string{"c": "d"},
+	}}
+	attached, err := attachRequest(v, "node-1", false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, `volume_id: "h" node_id: "node-1" volume_context { key: "c" value: "d" }
+		volume_capability { mount { fs_type: "ext4" mount_flags: "ro" } access_mode { mode: MULTI_NODE_READER_ONLY } }`,
+		attached, &csi.ControllerPublishVolumeRequest{})
+}
+
+func TestAccessModeOfAMixedListIsItsFirst(t *testing.T) {
+	for _, tt := range []struct {
+		modes []state.AccessMode
+		multi bool
+		want  csi.VolumeCapability_AccessMode_Mode
+	}{
+		{nil, false, csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		{[]state.AccessMode{state.ReadWriteOnce}, true, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		{[]state.AccessMode{state.ReadOnlyMany, state.ReadWriteOnce}, false, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
+	} {
+		if got, err := accessMode(tt.modes, tt.multi); err != nil || got != tt.want {
+			t.Errorf("%v: %v, %v; want %v", tt.modes, got, err, tt.want)
+		}
+	}
+	if _, err := accessMode([]state.AccessMode{"odd"}, false); err == nil {
+		t.Error("an unknown mode is no error")
+	}
+}
+
+func TestAnswersAreChecked(t *testing.T) {
+	node := map[string]string{"zone": "a", "rack": "1"}
+	s := spec{SizeBytes: 5, LimitBytes: 9, Topology: node}
+	at := func(segments ...map[string]string) (list []*csi.Topology) {
+		for _, m := range segments {
+			list = append(list, &csi.Topology{Segments: m})
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		name    string
+		v       *csi.Volume
+		err     string
+		reject  string
+		reverse func(*spec)
+	}{
+		{"good", &csi.Volume{VolumeId: "h", CapacityBytes: 7}, "", "", nil},
+		{"size not told", &csi.Volume{VolumeId: "h"}, "", "", nil},
+		{"no volume", nil, "without a volume_id", "", nil},
+		{"no handle", &csi.Volume{CapacityBytes: 7}, "without a volume_id", "", nil},
+		{"long handle", &csi.Volume{VolumeId: strings.Repeat("h", 129)}, "at most 128", "", nil},
+		{"small", &csi.Volume{VolumeId: "h", CapacityBytes: 4}, "", "4 bytes where 5", nil},
+		{"large", &csi.Volume{VolumeId: "h", CapacityBytes: 10}, "", "at most 9", nil},
+		{"here", &csi.Volume{VolumeId: "h", AccessibleTopology: at(map[string]string{"zone": "b"}, map[string]string{"zone": "a"})}, "", "", nil},
+		{"there", &csi.Volume{VolumeId: "h", AccessibleTopology: at(map[string]string{"zone": "a", "rack": "2"})}, "", "cannot reach", nil},
+		{"odd key", &csi.Volume{VolumeId: "h", AccessibleTopology: at(map[string]string{"cell": ""})}, "", "cannot reach", nil},
+		{"content lost", &csi.Volume{VolumeId: "h"}, "", "content source", func(s *spec) { s.Source.Volume = "x" }},
+		{"snapshot lost", &csi.Volume{VolumeId: "h"}, "", "content source", func(s *spec) { s.Source.Snapshot = "x" }},
+	} {
+		s := s
+		if tt.reverse != nil {
+			tt.reverse(&s)
+		}
+		got, err := checkCreated(s, node, tt.v)
+		switch {
+		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)),
+			tt.err == "" && err != nil,
+			tt.reject == "" && got.reject != "", !strings.Contains(got.reject, tt.reject):
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
+		case err == nil && tt.reject == "" && got.capacityBytes < s.SizeBytes:
+			t.Errorf("%s: capacity %d", tt.name, got.capacityBytes)
+		}
+	}
+}
