@@ -105,6 +105,7 @@ type identity struct {
 	mountRoot bool   // only with MountRoot
 	dev       uint64
 	block     bool
+	link      bool
 }
 
 // identify asks for what is in memory only (AT_STATX_DONT_SYNC).
@@ -125,6 +126,7 @@ func (k *Kernel) identify(fd int) (identity, error) {
 		mountRoot: st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		dev:       device(st.Dev_major, st.Dev_minor),
 		block:     st.Mode&unix.S_IFMT == unix.S_IFBLK,
+		link:      st.Mode&unix.S_IFMT == unix.S_IFLNK,
 	}
 	if id.block {
 		id.dev = device(st.Rdev_major, st.Rdev_minor)

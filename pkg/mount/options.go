@@ -10,8 +10,8 @@ import (
 // options are mount(8) options sorted by who reads them.
 type options struct {
 	set, clr uint64   // MOUNT_ATTR_ flags of the mount
-	super      []string // flags that every file system has, by name: "ro", "sync"
-	data       []string // the file system's own
+	super    []string // flags that every file system has, by name: "ro", "sync"
+	data     []string // the file system's own
 }
 
 // attributes are the options of a mount by name; the last word of an option counts.

@@ -173,10 +173,13 @@ func (k *Kernel) openTarget(p place) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+	st, err := k.identify(fd)
+	if err == nil && st.link {
+		err = fmt.Errorf("is a symbolic link: %w", unix.ELOOP)
+	}
+	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("is a symbolic link: %w", unix.ELOOP)
+		return -1, err
 	}
 	return fd, nil
 }
