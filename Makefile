@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench sanity test-driver demo docs-check host-tools clean
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench sanity test-driver demo docs docs-check host-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,11 +48,16 @@ bench: ## run the benchmarks
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...
 
-test-driver: host-tools build ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path]
-	hack/test-driver.sh '$(DRIVER_BINARY)' '$(REGISTRAR_BINARY)'
+test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path]
+	@[ -x '$(DRIVER_BINARY)' ] || { echo "test-driver: DRIVER_BINARY=path/to/driver is missing, or is no program (csi-driver-host-path: its hostpathplugin)" >&2; exit 2; }
+	@[ -z '$(REGISTRAR_BINARY)' ] || [ -x '$(REGISTRAR_BINARY)' ] || { echo "test-driver: REGISTRAR_BINARY is no program" >&2; exit 2; }
+	DRIVER_BINARY='$(abspath $(DRIVER_BINARY))' REGISTRAR_BINARY='$(abspath $(REGISTRAR_BINARY))' $(GO) test -count=1 -timeout 20m ./test/e2e/...
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)
+
+docs: build ## write docs/reference/cli.md anew
+	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
 
 docs-check: host-tools build ## run the commands of README.md, in a namespace of their own (root)
 	hack/docs-check.sh $(BIN)

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Prints docs/reference/cli.md: what the program says of each of its verbs.
+set -eu
+bin=$1
+
+page() { # title, then the command
+	printf '\n## %s\n\n```text\n' "$1"
+	shift
+	"$bin" "$@" --help
+	printf '```\n'
+}
+
+cat <<'END'
+# The command line
+
+Printed by the program itself (`make docs`); `make docs-check` compares. Kinds may be singular, plural or short: pod, pods,
+po; volume, vol; pvc, claim; and `KIND/NAME` is the same as `KIND NAME`. No verb but run and local-driver needs more than
+the socket. Colours and live lines appear on a terminal only.
+END
+page csi-volmgr
+"$bin" --help | awk '/^Available Commands:/ {on = 1; next} /^$/ {on = 0} on && $1 != "help" && $1 != "completion" {print $1}' |
+	while read -r verb; do page "csi-volmgr $verb" "$verb"; done
+page "csi-volmgr completion" completion
