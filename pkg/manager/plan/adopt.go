@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Change is a fact that turned out not to be what its record says.
+type Change struct {
+	// Pod is the pod whose mount it is; "" for the stage.
+	Pod  state.PodUID
+	Path string
+	// Why says what is wrong, for people.
+	Why string
+}
+
+// Adopt returns v as a daemon that just started, or that learnt of a change in
+// the mount table, must see it. What was present and is not there any more
+// becomes entering, so that the call is made again if the volume is wanted and
+// its negation is made if not; nothing ever becomes absent here.
+//
+// seen holds what the kernel shows at the record's paths; a path that is
+// missing in it could not be looked at, and its fact is kept. After a reboot
+// (sameBoot false) no mount of the record is there, whatever is seen.
+func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Volume, []Change) {
+	var changes []Change
+	lost := func(pod state.PodUID, path string, was state.Seen) bool {
+		why := "the node was rebooted"
+		if sameBoot {
+			now, ok := seen[path]
+			if !ok {
+				return false
+			}
+			if why = differs(was, now); why == "" {
+				return false
+			}
+		}
+		changes = append(changes, Change{Pod: pod, Path: path, Why: why})
+		return true
+	}
+	if v.Stage.Phase == state.Present && lost("", v.Spec.StagePath, v.Staged) {
+		v.Stage = state.Fact{Phase: state.Entering}
+	}
+	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
+		if m := v.Mounts[pod]; m.Phase == state.Present && lost(pod, m.Target, m.Seen) {
+			m.Fact = state.Fact{Phase: state.Entering}
+			v.Mounts = with(v.Mounts, pod, m)
+		}
+	}
+	return v, changes
+}
+
+// differs says how what is seen now is no longer what was there, or "".
+func differs(was, now state.Seen) string {
+	switch {
+	case was.Mounted && !now.Mounted:
+		return "it is no longer mounted"
+	case was.Exists && !now.Exists:
+		return "it is no longer there"
+	case was.Mounted && was.Dev != 0 && now.Dev != 0 && was.Dev != now.Dev:
+		return "another device is mounted there"
+	default:
+		return ""
+	}
+}
+
+// PodFacts is what is known of a pod that has a volume, or may have it, and does not want it.
+type PodFacts struct {
+	// Listed: some source lists the pod.
+	Listed bool
+	// Stopped: that source says that its containers have ended for good.
+	Stopped bool
+	// Unresolved: a volume of the pod could not be resolved, and it may be this one; says which and why.
+	Unresolved string
+}
+
+// Keep is the one function that decides whether it is proven that nothing of
+// the pod uses a volume any more (rule 5). It returns "" if so, else why the
+// volume is kept.
+//
+// A pod that no source lists is gone: whoever owns the source says by removing
+// it that its containers have ended. A pod that is listed needs the source's
+// word that they have; not naming the volume any more is not enough. What could
+// not be looked up is kept.
+func Keep(p PodFacts) string {
+	switch {
+	case !p.Listed:
+		return ""
+	case p.Stopped:
+		return ""
+	case p.Unresolved != "":
+		return "kept, since what the pod wants cannot be resolved: " + p.Unresolved
+	default:
+		return "kept, since the pod is still listed and nothing says that its containers have ended"
+	}
+}

@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Result is what a call and the look at the kernel after it said.
+type Result struct {
+	// Err is nil for success.
+	Err *state.CallError
+	// PublishContext is Attach's.
+	PublishContext map[string]string
+	// SizeBytes is Expand's, 0 where the driver did not say.
+	SizeBytes int64
+	// Seen is what the kernel shows at the path that Stage or Publish made.
+	Seen state.Seen
+}
+
+// Begin returns v as it is while op's call is in flight.
+func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
+	switch op.Kind {
+	case Attach:
+		v = renew(v, w, f)
+		v.For = slices.Sorted(maps.Keys(w.Pods))
+		v.Attach = turn(v.Attach, state.Entering)
+	case Stage:
+		v = renew(v, w, f)
+		v.For = slices.Sorted(maps.Keys(w.Pods))
+		v.Stage, v.Expand = turn(v.Stage, state.Entering), state.Retry{}
+	case Publish:
+		v = renew(v, w, f)
+		m := v.Mounts[op.Pod]
+		m.MountSpec, m.Fact = w.Pods[op.Pod].MountSpec, turn(m.Fact, state.Entering)
+		v.Mounts = with(v.Mounts, op.Pod, m)
+	case Unpublish:
+		m := v.Mounts[op.Pod]
+		m.Fact = turn(m.Fact, state.Leaving)
+		v.Mounts = with(v.Mounts, op.Pod, m)
+	case Unstage:
+		v.Stage = turn(v.Stage, state.Leaving)
+	case Detach:
+		v.Attach = turn(v.Attach, state.Leaving)
+	}
+	return v
+}
+
+// turn keeps the pacing of calls only while their direction stays the same.
+func turn(f state.Fact, p state.Phase) state.Fact {
+	if f.Phase != p {
+		f = state.Fact{Phase: p}
+	}
+	return f
+}
+
+func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) map[state.PodUID]state.Mount {
+	mounts = maps.Clone(mounts)
+	if mounts == nil {
+		mounts = map[state.PodUID]state.Mount{}
+	}
+	mounts[pod] = m
+	return mounts
+}
+
+// chainLimit bounds how far Intent looks ahead; a longer chain pays another durable write.
+const chainLimit = 64
+
+// Intent returns what must be durable before op's call is made: Begin's record,
+// with the facts of the calls that will follow if each succeeds marked too, so
+// that they need no durable write of their own.
+func Intent(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
+	intent := Begin(v, op, w, f)
+	ahead, removes := intent, op.Kind.Removes()
+	for range chainLimit {
+		ahead = Complete(ahead, op, Result{}, time.Time{})
+		op, _ = Next(w, ahead, f, time.Time{})
+		if op.Kind == None || op.Kind == Republish || op.Kind == Expand || op.Kind.Removes() != removes {
+			break
+		}
+		ahead = Begin(ahead, op, w, f)
+		intent = mark(intent, ahead, op)
+	}
+	return intent
+}
+
+// mark returns intent with the fact that op begins as it stands in ahead.
+func mark(intent, ahead state.Volume, op Op) state.Volume {
+	switch op.Kind {
+	case Attach, Detach:
+		intent.Attach = ahead.Attach
+	case Stage, Unstage:
+		intent.Stage = ahead.Stage
+	case Publish, Unpublish:
+		intent.Mounts = with(intent.Mounts, op.Pod, ahead.Mounts[op.Pod])
+	}
+	return intent
+}
+
+// Covers reports whether durable already says what must be durable before the
+// call of op is made for begun, which is Begin's result.
+func Covers(durable, begun state.Volume, op Op) bool {
+	if op.Kind == Republish || op.Kind == Expand {
+		return true // they make no fact, and repeating them is harmless
+	}
+	if durable.Needs != begun.Needs || !durable.Spec.Equal(begun.Spec) {
+		return false
+	}
+	switch op.Kind {
+	case Attach, Detach:
+		return durable.Attach.Phase == begun.Attach.Phase
+	case Stage, Unstage:
+		return durable.Stage.Phase == begun.Stage.Phase
+	default:
+		d, b := durable.Mounts[op.Pod], begun.Mounts[op.Pod]
+		return d.Phase == b.Phase && d.MountSpec.Equal(b.MountSpec)
+	}
+}
+
+// Complete returns v after op's call, which Begin announced, ended with r.
+func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
+	if r.Err != nil {
+		return fail(v, op, r.Err, now)
+	}
+	switch op.Kind {
+	case Attach:
+		v.Attach, v.PublishContext = state.Fact{Phase: state.Present}, r.PublishContext
+	case Stage:
+		v.Stage, v.Staged = state.Fact{Phase: state.Present}, r.Seen
+	case Publish:
+		m := v.Mounts[op.Pod]
+		m.Fact, m.Revision, m.Seen = state.Fact{Phase: state.Present}, op.Revision, r.Seen
+		v.Mounts = with(v.Mounts, op.Pod, m)
+	case Republish:
+		m := v.Mounts[op.Pod]
+		m.Retry, m.Revision = state.Retry{}, op.Revision
+		v.Mounts = with(v.Mounts, op.Pod, m)
+	case Expand:
+		v.Expand, v.SizeBytes = state.Retry{}, max(op.SizeBytes, r.SizeBytes)
+	case Unpublish:
+		v.Mounts = maps.Clone(v.Mounts)
+		delete(v.Mounts, op.Pod)
+	case Unstage:
+		v.Stage, v.Staged, v.Expand = state.Fact{}, state.Seen{}, state.Retry{}
+	case Detach:
+		v.Attach, v.PublishContext = state.Fact{}, nil
+	}
+	return v
+}
+
+// fail leaves every phase as Begin wrote it: no error proves anything absent.
+func fail(v state.Volume, op Op, err *state.CallError, now time.Time) state.Volume {
+	next := func(r state.Retry) state.Retry { return backoff(r, v.ID, op, err, now) }
+	switch op.Kind {
+	case Attach, Detach:
+		v.Attach.Retry = next(v.Attach.Retry)
+	case Stage, Unstage:
+		v.Stage.Retry = next(v.Stage.Retry)
+	case Expand:
+		v.Expand = next(v.Expand)
+	default:
+		m := v.Mounts[op.Pod]
+		m.Retry = next(m.Retry)
+		v.Mounts = with(v.Mounts, op.Pod, m)
+	}
+	return v
+}

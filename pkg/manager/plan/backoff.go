@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The pauses after failures: the first, and the longest that doubling leads to.
+const (
+	// retryFirst and retryMost are the kubelet's own, which drivers are used to.
+	retryFirst = 500 * time.Millisecond
+	retryMost  = 2 * time.Minute
+	// refusedFirst and refusedMost pace calls whose request would have to change
+	// (CSI 1.13 forbids a blind repetition); they are made again at all only
+	// because the world around a request may change unseen.
+	refusedFirst = 30 * time.Second
+	refusedMost  = 10 * time.Minute
+)
+
+// backoff returns the pacing after another failure. The pause carries a jitter
+// of up to a tenth that depends on nothing but volume, call and attempt.
+func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now time.Time) state.Retry {
+	first, most := retryFirst, retryMost
+	if err.Outcome == state.Refused {
+		first, most = refusedFirst, refusedMost
+	}
+	pause := min(first<<min(r.Attempts, 16), most)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(string(id) + "\x00" + op.String() + "\x00" + strconv.Itoa(r.Attempts))) // a hash's Write never fails
+	pause += pause / 1000 * time.Duration(h.Sum32()%100)
+
+	if r.Attempts == 0 {
+		r.Since = now
+	}
+	r.Attempts++
+	r.Final = err.Outcome == state.Final
+	r.NotBefore = now.Add(pause)
+	r.Call, r.Code, r.Error = err.Call, err.Code, err.Err.Error()
+	return r
+}
+
+// Reset returns v with every pause ended, for an event that may have cured the
+// failures: the driver came back, the wish or a secret changed, a person asked.
+// What is known of the failures stays, for people.
+func Reset(v state.Volume) state.Volume {
+	ready := func(r state.Retry) state.Retry {
+		r.NotBefore, r.Final = time.Time{}, false
+		return r
+	}
+	v.Attach.Retry, v.Stage.Retry, v.Expand = ready(v.Attach.Retry), ready(v.Stage.Retry), ready(v.Expand)
+	for pod, m := range v.Mounts {
+		if m.Retry.Attempts > 0 {
+			m.Retry = ready(m.Retry)
+			v.Mounts = with(v.Mounts, pod, m)
+		}
+	}
+	return v
+}

@@ -1,0 +1,246 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Facts is what Next has to know besides the wish and the record.
+type Facts struct {
+	Driver DriverFacts
+	// Synced: every source of wishes has spoken since the daemon started.
+	Synced bool
+	// Keep says, for pods that the record names and that do not want the volume,
+	// why what they have must stay; see [Keep]. No entry: proven unwanted.
+	Keep map[state.PodUID]string
+}
+
+// DriverFacts is what is known of the volume's driver.
+type DriverFacts struct {
+	Up bool
+	// Why says why it is not up.
+	Why string
+	// Attach, Stage and Expand are its abilities, meaningful while it is up.
+	Attach, Stage, Expand bool
+}
+
+// Reasons for waiting that this package states itself.
+const (
+	reasonSources = "not every source of pods has spoken yet, so nothing is removed"
+	reasonFinal   = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
+	reasonBackoff = "waiting to try again after a failure"
+	reasonROSize  = "the volume is mounted read-only, so it cannot be expanded here"
+)
+
+// Next returns the one call that moves v towards w, or else why none is made.
+// Both are zero when the volume is as wanted.
+//
+// Removal comes first, then what builds up; a step that has to wait does not
+// keep another that is independent of it from being made.
+func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
+	v = renew(v, w, f)
+	c := chooser{driver: f.Driver, now: now}
+	c.unmount(w, v, f)
+	switch {
+	case v.Unmounted() && leaves(v.Stage, w, v):
+		c.remove(Op{Kind: Unstage}, v.Stage, v.For, f)
+	case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v) && !keepsAttach(w, v):
+		c.remove(Op{Kind: Detach}, v.Attach, v.For, f)
+	case len(w.Pods) > 0:
+		c.build(w, v)
+	}
+	return c.op, c.held
+}
+
+// chooser takes the first call that may be made and remembers the first reason
+// why an earlier one may not.
+type chooser struct {
+	driver DriverFacts
+	now    time.Time
+	op     Op
+	held   Held
+}
+
+func (c *chooser) hold(op Op, reason string, until time.Time) {
+	if c.held.Reason == "" {
+		c.held = Held{Step: op.Kind, Pod: op.Pod, Reason: reason, Until: until}
+	} else if !until.IsZero() && (c.held.Until.IsZero() || until.Before(c.held.Until)) {
+		c.held.Until = until
+	}
+}
+
+func (c *chooser) offer(op Op, r state.Retry) {
+	switch {
+	case c.op.Kind != None:
+	case !c.driver.Up:
+		c.hold(op, c.driver.Why, time.Time{})
+	case r.Final:
+		c.hold(op, reasonFinal, time.Time{})
+	case r.NotBefore.After(c.now):
+		c.hold(op, reasonBackoff, r.NotBefore)
+	default:
+		c.op, c.held = op, Held{}
+	}
+}
+
+// unmount offers the removal of every mount that is leaving, unwanted, or
+// wanted in another form than the one whose outcome is unknown.
+func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
+	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
+		m, op := v.Mounts[pod], Op{Kind: Unpublish, Pod: pod}
+		wm, wanted := w.Pods[pod]
+		switch {
+		case m.Phase == state.Absent:
+		case m.Phase == state.Leaving:
+			c.offer(op, m.Retry)
+		case !wanted:
+			c.remove(op, m.Fact, []state.PodUID{pod}, f)
+		case m.Phase == state.Entering && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):
+			c.offer(op, state.Retry{})
+		}
+	}
+}
+
+// remove offers op, which takes fact away, unless that must not be begun for
+// the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
+func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
+	if fact.Phase == state.Leaving {
+		c.offer(op, fact.Retry)
+		return
+	}
+	if !f.Synced {
+		c.hold(op, reasonSources, time.Time{})
+		return
+	}
+	for _, pod := range pods {
+		if why := f.Keep[pod]; why != "" {
+			c.hold(op, why, time.Time{})
+			return
+		}
+	}
+	c.offer(op, state.Retry{})
+}
+
+// leaves reports whether fact (the stage or the attachment) has to go.
+func leaves(fact state.Fact, w state.Want, v state.Volume) bool {
+	return fact.Phase == state.Leaving ||
+		fact.Phase != state.Absent && (len(w.Pods) == 0 || reversed(w, v))
+}
+
+// keepsAttach: a change of the wish does not undo an attachment, which is made of driver and handle alone.
+func keepsAttach(w state.Want, v state.Volume) bool {
+	return v.Attach.Phase == state.Present && len(w.Pods) > 0
+}
+
+// reversed reports whether what was begun has to be undone because the wish
+// says something else by now and no pod uses the volume as it was begun. A
+// repeated call must repeat its request, so the way to another is through absent.
+func reversed(w state.Want, v state.Volume) bool {
+	if len(w.Pods) == 0 || v.Spec.Equal(w.Spec) {
+		return false
+	}
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present {
+			return false
+		}
+	}
+	return true
+}
+
+// build offers the steps that make the volume, each only when what it stands on is present (rule 1).
+func (c *chooser) build(w state.Want, v state.Volume) {
+	switch {
+	case v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving:
+		return // after a crash, with a mount above that has to leave first
+	case v.Needs.Attach && v.Attach.Phase != state.Present:
+		c.make(Op{Kind: Attach}, w.Hold, v.Attach.Retry)
+		return
+	case v.Needs.Stage && v.Stage.Phase != state.Present:
+		c.make(Op{Kind: Stage}, w.Hold, v.Stage.Retry)
+		return
+	}
+	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+		m, wm := v.Mounts[pod], w.Pods[pod]
+		switch {
+		case m.Phase == state.Leaving:
+		case m.Phase == state.Present && m.Revision != wm.Revision:
+			c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Retry)
+		case m.Phase == state.Present:
+		case m.Phase == state.Entering && !m.MountSpec.Equal(wm.MountSpec):
+		default:
+			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, publishHold(w, v, pod), m.Retry)
+		}
+	}
+	c.expand(w, v)
+}
+
+func (c *chooser) make(op Op, hold string, r state.Retry) {
+	if hold != "" {
+		c.hold(op, hold, time.Time{})
+		return
+	}
+	c.offer(op, r)
+}
+
+// publishHold says why the volume cannot be published to pod yet.
+func publishHold(w state.Want, v state.Volume, pod state.PodUID) string {
+	if w.Hold != "" {
+		return w.Hold
+	}
+	if v.Spec.Exclusive() {
+		for _, other := range slices.Sorted(maps.Keys(v.Mounts)) {
+			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
+				return "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, " +
+					o.Pod.Namespace + "/" + o.Pod.Name
+			}
+		}
+	}
+	return w.Pods[pod].Hold
+}
+
+// expand offers NodeExpandVolume through a pod that has the volume mounted (CSI 1.13: after Publish).
+func (c *chooser) expand(w state.Want, v state.Volume) {
+	if !c.driver.Expand || v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes {
+		return
+	}
+	readOnly := false
+	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+		m := v.Mounts[pod]
+		if m.Phase != state.Present {
+			continue
+		}
+		if !m.ReadOnly {
+			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.Expand)
+			return
+		}
+		readOnly = true
+	}
+	if readOnly {
+		c.hold(Op{Kind: Expand}, reasonROSize, time.Time{})
+	}
+}
+
+// renew lets the record follow the wish where nothing holds it to what was
+// said before: nothing is staged or mounted, or may be.
+func renew(v state.Volume, w state.Want, f Facts) state.Volume {
+	if len(w.Pods) == 0 || v.Stage.Phase != state.Absent || !v.Unmounted() {
+		return v
+	}
+	if v.Attach.Phase == state.Entering && !v.Spec.Equal(w.Spec) {
+		return v // to be detached first
+	}
+	persistent := !w.Spec.Ephemeral && !w.Spec.Builtin
+	v.Spec = w.Spec
+	v.Needs.Stage = persistent && f.Driver.Stage
+	if v.Attach.Phase == state.Absent {
+		v.Needs.Attach = persistent && f.Driver.Attach
+	}
+	v.SizeBytes = w.HaveBytes
+	if v.SizeBytes == 0 {
+		v.SizeBytes = w.SizeBytes
+	}
+	return v
+}

@@ -1,0 +1,302 @@
+package plan
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func callError(o state.Outcome) *state.CallError {
+	return &state.CallError{Outcome: o, Call: "NodeStageVolume", Code: "Internal", Err: errors.New("boom")}
+}
+
+func TestPausesDoubleUpToTheirLimit(t *testing.T) {
+	for _, tc := range []struct {
+		outcome     state.Outcome
+		first, most time.Duration
+	}{
+		{state.Failed, retryFirst, retryMost},
+		{state.Uncertain, retryFirst, retryMost},
+		{state.Refused, refusedFirst, refusedMost},
+	} {
+		var r state.Retry
+		want := tc.first
+		for attempt := 1; attempt <= 40; attempt++ {
+			now := start.Add(time.Duration(attempt) * time.Hour)
+			r = backoff(r, "d^h", Op{Kind: Stage}, callError(tc.outcome), now)
+			if got := r.NotBefore.Sub(now); got < want || got > want+want/10 {
+				t.Fatalf("%v, attempt %d: pause %v, want %v to a tenth more", tc.outcome, attempt, got, want)
+			}
+			if r.Attempts != attempt || !r.Since.Equal(start.Add(time.Hour)) || r.Call != "NodeStageVolume" || r.Code != "Internal" || r.Error != "boom" || r.Final {
+				t.Fatalf("%v, attempt %d: %+v", tc.outcome, attempt, r)
+			}
+			want = min(2*want, tc.most)
+		}
+	}
+}
+
+func TestPausesOfDifferentVolumesDiffer(t *testing.T) {
+	pauses := map[time.Time]bool{}
+	for _, id := range []state.VolumeID{"d^1", "d^2", "d^3", "d^4", "d^5", "d^6"} {
+		pauses[backoff(state.Retry{}, id, Op{Kind: Stage}, callError(state.Failed), start).NotBefore] = true
+	}
+	if len(pauses) < 3 {
+		t.Errorf("six volumes that fail at one moment come back at %d moments", len(pauses))
+	}
+}
+
+func TestResetEndsEveryPauseAndKeepsWhatFailed(t *testing.T) {
+	failed := backoff(state.Retry{}, "d^h", Op{Kind: Stage}, callError(state.Final), start)
+	v := state.Volume{
+		Attach: state.Fact{Phase: state.Entering, Retry: failed}, Stage: state.Fact{Phase: state.Entering, Retry: failed}, Expand: failed,
+		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering, Retry: failed}}, "b": {}},
+	}
+	r := Reset(v)
+	for name, got := range map[string]state.Retry{"attach": r.Attach.Retry, "stage": r.Stage.Retry, "expand": r.Expand, "mount": r.Mounts["a"].Retry} {
+		if got.Final || !got.NotBefore.IsZero() || got.Attempts != 1 || got.Error != "boom" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if !v.Mounts["a"].Retry.Final {
+		t.Error("Reset changed its argument")
+	}
+}
+
+func TestAttachFailuresArePaced(t *testing.T) {
+	v := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Attach}, variant{attach: true}.wants()[1], Facts{Driver: DriverFacts{Up: true, Attach: true}}),
+		Op{Kind: Attach}, Result{Err: callError(state.Failed)}, start)
+	if v.Attach.Phase != state.Entering || v.Attach.Retry.Attempts != 1 {
+		t.Errorf("%+v", v.Attach)
+	}
+}
+
+func TestAdoptSaysWhatIsWrong(t *testing.T) {
+	mounted := state.Seen{Exists: true, Mounted: true, Dev: 7}
+	v := state.Volume{
+		Spec: state.Spec{StagePath: stagePath}, Stage: state.Fact{Phase: state.Present}, Staged: mounted,
+		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: mountSpec("a", false), Seen: mounted}},
+	}
+	for name, tc := range map[string]struct {
+		was, now state.Seen
+		unknown  bool
+		want     string
+	}{
+		"still there":                        {was: mounted, now: mounted},
+		"unmounted":                          {was: mounted, now: state.Seen{Exists: true}, want: "it is no longer mounted"},
+		"a plain directory vanished":         {was: state.Seen{Exists: true}, now: state.Seen{}, want: "it is no longer there"},
+		"another device":                     {was: mounted, now: state.Seen{Exists: true, Mounted: true, Dev: 8}, want: "another device is mounted there"},
+		"a device that cannot be told":       {was: mounted, now: state.Seen{Exists: true, Mounted: true}},
+		"could not be looked at":             {was: mounted, unknown: true},
+		"the driver mounts nothing at stage": {was: state.Seen{Exists: true}, now: state.Seen{Exists: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := v
+			v.Staged = tc.was
+			seen := map[string]state.Seen{"/pods/a": mounted}
+			if !tc.unknown {
+				seen[stagePath] = tc.now
+			}
+			got, changes := Adopt(v, true, seen)
+			if tc.want == "" {
+				if len(changes) != 0 || got.Stage.Phase != state.Present {
+					t.Errorf("changes %+v, stage %v", changes, got.Stage.Phase)
+				}
+				return
+			}
+			if len(changes) != 1 || changes[0].Why != tc.want || changes[0].Path != stagePath || got.Stage.Phase != state.Entering {
+				t.Errorf("changes %+v, stage %v; want %q", changes, got.Stage.Phase, tc.want)
+			}
+		})
+	}
+	got, changes := Adopt(v, false, nil)
+	if len(changes) != 2 || got.Stage.Phase != state.Entering || got.Mounts["a"].Phase != state.Entering {
+		t.Errorf("after a reboot: %+v", got)
+	}
+	if v.Mounts["a"].Phase != state.Present {
+		t.Error("Adopt changed its argument")
+	}
+}
+
+// TestProofThatContainersAreGone goes through every combination of what can be known.
+func TestProofThatContainersAreGone(t *testing.T) {
+	for _, listed := range []bool{false, true} {
+		for _, stopped := range []bool{false, true} {
+			for _, unresolved := range []string{"", "claim n/c: lookup failed"} {
+				p := PodFacts{Listed: listed, Stopped: stopped, Unresolved: unresolved}
+				proven := !listed || stopped
+				if got := Keep(p); (got == "") != proven {
+					t.Errorf("Keep(%+v) = %q, want proven: %v", p, got, proven)
+				}
+			}
+		}
+	}
+}
+
+func TestRemovalHasReservedSlots(t *testing.T) {
+	l := Limits{Node: 10, Driver: 6, Reserved: 2}
+	for _, tc := range []struct {
+		name         string
+		node, driver Running
+		kind         Kind
+		want         bool
+	}{
+		{"idle", Running{}, Running{}, Stage, true},
+		{"driver full of making", Running{4, 4}, Running{4, 4}, Publish, false},
+		{"removal takes a reserved slot", Running{4, 4}, Running{4, 4}, Unpublish, true},
+		{"driver full", Running{6, 4}, Running{6, 4}, Unstage, false},
+		{"node full of making", Running{8, 8}, Running{}, Stage, false},
+		{"removal takes the node's reserve", Running{8, 8}, Running{}, Detach, true},
+		{"node full", Running{10, 8}, Running{}, Unpublish, false},
+		{"removals do not use up making", Running{7, 3}, Running{3, 3}, Expand, true},
+	} {
+		if got := l.Admit(tc.node, tc.driver, tc.kind); got != tc.want {
+			t.Errorf("%s: Admit(%+v, %+v, %v) = %v", tc.name, tc.node, tc.driver, tc.kind, got)
+		}
+	}
+	if d := DefaultLimits(); d.Reserved >= d.Driver || d.Driver > d.Node {
+		t.Errorf("the defaults leave nothing: %+v", d)
+	}
+}
+
+// TestOneDurableWriteCoversTheChain: attach, stage and both pods' publishes
+// need no write of their own after the first, and so do the removals.
+func TestOneDurableWriteCoversTheChain(t *testing.T) {
+	va := variant{attach: true, stage: true}
+	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
+	var v, durable state.Volume
+	for _, w := range []state.Want{va.wants()[2], {}} {
+		writes, calls := 0, 0
+		for {
+			op, _ := Next(w, v, f, start)
+			if op.Kind == None {
+				break
+			}
+			begun := Begin(v, op, w, f)
+			if !Covers(durable, begun, op) {
+				durable = Intent(v, op, w, f)
+				writes++
+			}
+			v = Complete(begun, op, Result{}, start)
+			calls++
+		}
+		if writes != 1 || calls != 4 {
+			t.Errorf("%d calls took %d durable writes, want 4 and 1", calls, writes)
+		}
+	}
+}
+
+func TestAnExpansionThatIsRefusedForGoodDoesNotHoldTheVolumeUp(t *testing.T) {
+	va := variant{stage: true, pacing: true}
+	w, f := va.wants()[2], Facts{Driver: DriverFacts{Up: true, Stage: true, Expand: true}, Synced: true}
+	v := state.Volume{ID: "d^h"}
+	for range 2 {
+		op, _ := Next(w, v, f, start)
+		v = Complete(Begin(v, op, w, f), op, Result{}, start)
+	}
+	op, _ := Next(w, v, f, start)
+	if op != (Op{Kind: Expand, Pod: "a", SizeBytes: 9}) {
+		t.Fatalf("next is %v, want Expand", op)
+	}
+	v = Complete(v, op, Result{Err: callError(state.Final)}, start)
+	op, held := Next(w, v, f, start.Add(time.Hour))
+	if op.Kind != None || held.Step != Expand || held.Reason != reasonFinal || !held.Until.IsZero() {
+		t.Errorf("next is %v, held %+v", op, held)
+	}
+	if v.Mounts["a"].Phase != state.Present {
+		t.Error("the mount suffered")
+	}
+	if got := Complete(v, Op{Kind: Expand, Pod: "a", SizeBytes: 9}, Result{SizeBytes: 12}, start); got.SizeBytes != 12 || got.Expand.Attempts != 0 {
+		t.Errorf("after success: size %d, %+v", got.SizeBytes, got.Expand)
+	}
+}
+
+func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
+	va := variant{}
+	w, f := va.wants()[5], Facts{Driver: DriverFacts{Up: true, Expand: true}, Synced: true}
+	w.SizeBytes = 9
+	v := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Publish, Pod: "a"}, w, f), Op{Kind: Publish, Pod: "a", Revision: "1"}, Result{}, start)
+	op, held := Next(w, v, f, start)
+	if op.Kind != None || held.Reason != reasonROSize {
+		t.Errorf("next is %v, held %+v", op, held)
+	}
+	// A volume that no pod has mounted yet says nothing about its size.
+	if op, held := Next(w, state.Volume{ID: "d^h"}, Facts{Synced: true, Driver: DriverFacts{Why: "away", Expand: true}}, start); op.Kind != None || held.Step != Publish {
+		t.Errorf("next is %v, held %+v", op, held)
+	}
+}
+
+// TestHeldNamesTheFirstReasonAndTheEarliestMoment: two mounts wait, the second comes back first.
+func TestHeldNamesTheFirstReasonAndTheEarliestMoment(t *testing.T) {
+	w, f := variant{}.wants()[2], Facts{Driver: DriverFacts{Up: true}, Synced: true}
+	waits := func(pod state.PodUID, d time.Duration) state.Mount {
+		return state.Mount{MountSpec: mountSpec(pod, false), Fact: state.Fact{Phase: state.Entering, Retry: state.Retry{Attempts: 1, NotBefore: start.Add(d)}}}
+	}
+	v := state.Volume{ID: "d^h", Spec: w.Spec, SizeBytes: 1, Mounts: map[state.PodUID]state.Mount{"a": waits("a", time.Minute), "b": waits("b", time.Second)}}
+	op, held := Next(w, v, f, start)
+	if op.Kind != None || held.Pod != "a" || held.Reason != reasonBackoff || !held.Until.Equal(start.Add(time.Second)) {
+		t.Errorf("next is %v, held %+v", op, held)
+	}
+	if op, _ := Next(w, v, f, start.Add(2*time.Second)); op != (Op{Kind: Publish, Pod: "b", Revision: "1"}) {
+		t.Errorf("b's call is kept from being made by a's pause: %v", op)
+	}
+}
+
+func TestInlineAndBuiltinVolumesHaveNoAttachAndNoStage(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
+	for _, spec := range []state.Spec{{Driver: "d", Ephemeral: true}, {Driver: "d", Builtin: true}} {
+		w := variant{}.wants()[1]
+		w.Spec = spec
+		if op, _ := Next(w, state.Volume{}, f, start); op.Kind != Publish {
+			t.Errorf("%+v: first call is %v", spec, op)
+		}
+	}
+}
+
+func TestNewRecordStartsFromTheSizeTheNodeHasMade(t *testing.T) {
+	w := variant{stage: true}.wants()[1]
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}}
+	for _, tc := range []struct{ have, size, want int64 }{{5, 9, 5}, {0, 9, 9}, {0, 0, 0}} {
+		w.HaveBytes, w.SizeBytes = tc.have, tc.size
+		if got := Begin(state.Volume{}, Op{Kind: Stage}, w, f).SizeBytes; got != tc.want {
+			t.Errorf("have %d, wanted %d: the record starts at %d, want %d", tc.have, tc.size, got, tc.want)
+		}
+	}
+}
+
+func TestVerbsAsText(t *testing.T) {
+	for k := Attach; k <= Detach; k++ {
+		b, err := k.MarshalText()
+		var back Kind
+		if err != nil || back.UnmarshalText(b) != nil || back != k {
+			t.Errorf("%v does not survive its text %q: %v, %v", k, b, back, err)
+		}
+	}
+	var k Kind
+	if err := k.UnmarshalText([]byte("Mount")); err == nil {
+		t.Error("an unknown verb is read")
+	}
+	if got := Kind(99).String(); got != "Kind(99)" {
+		t.Error(got)
+	}
+	if got := (Op{Kind: Publish, Pod: "a"}).String() + ", " + (Op{Kind: Stage}).String(); got != "Publish for pod a, Stage" {
+		t.Error(got)
+	}
+}
+
+func BenchmarkNext(b *testing.B) {
+	w, f := variant{stage: true}.wants()[1], Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	var v state.Volume
+	for range 2 {
+		op, _ := Next(w, v, f, start)
+		v = Complete(Begin(v, op, w, f), op, Result{}, start)
+	}
+	v.Mounts["a"] = func() state.Mount { m := v.Mounts["a"]; m.Revision = "1"; return m }()
+	b.ReportAllocs()
+	for b.Loop() {
+		if op, _ := Next(w, v, f, start); op.Kind != None {
+			b.Fatal(op)
+		}
+	}
+}
