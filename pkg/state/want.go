@@ -7,6 +7,8 @@ type PodWant struct {
 	// Stopped: the source says that the pod's containers have ended for good
 	// (phase Succeeded or Failed). Its volumes are no longer wanted.
 	Stopped bool `json:"stopped,omitempty"`
+	// SupplementalGroups are those that the pod's security context names.
+	SupplementalGroups []int64 `json:"supplementalGroups,omitempty"`
 	// Volumes has an entry for each volume that a container of the pod uses.
 	Volumes []VolumeWant `json:"volumes,omitempty"`
 }
@@ -34,6 +36,9 @@ type VolumeWant struct {
 	// HaveBytes is the size that a node made of it last, which a new record
 	// starts from; 0 means SizeBytes.
 	HaveBytes int64 `json:"haveBytes,omitempty"`
+	// GID is the group that the PersistentVolume asks its pods to have
+	// (annotation pv.beta.kubernetes.io/gid), or nil.
+	GID *int64 `json:"gid,omitempty"`
 }
 
 // Want is what all pods together want of one volume.
