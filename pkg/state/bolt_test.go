@@ -412,6 +412,29 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 	}
 }
 
+// Damage that bbolt itself would read without a murmur: two keys changed places.
+func TestKeysOutOfOrderAreDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b := openBolt(t, path)
+	changes := map[VolumeID]*Volume{}
+	for i := range 5 {
+		v := sample(sampleID(i))
+		changes[v.ID] = &v
+	}
+	commit(t, b, changes)
+	must(t, b.Close())
+	sound := string(read(t, path))
+	damaged := strings.ReplaceAll(sound, string(sampleID(2))+`{"v"`, string(sampleID(9))+`{"v"`)
+	if damaged == sound {
+		t.Fatal("the key was not found in the file")
+	}
+	write(t, path, []byte(damaged))
+	must(t, os.Remove(path+spareSuffix))
+	if _, err := OpenBolt(path); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("got %v, want ErrDamaged", err)
+	}
+}
+
 func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	must(t, os.MkdirAll(path+spareSuffix+".new/x", 0o700)) // nothing can be written there
