@@ -95,8 +95,42 @@ func (s *nodeServer) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolu
 
 // stage makes want true for v, or finds that it is.
 func (d *Driver) stage(ctx context.Context, v volume, want stage) error {
+	info, err := d.mounts.Look(ctx, want.Path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Exists:
+		return precondition("staging directory %s does not exist", want.Path)
+	case info.Mounted && !d.knownStage(v.ID, want.Path):
+		return precondition("something else is mounted at %s", want.Path)
+	}
+	if err := d.recordStage(ctx, v, want); err != nil {
+		return err
+	}
+	switch {
+	case want.Block:
+		return d.stageBlock(v)
+	case info.Mounted:
+		return nil
+	case v.Type == typeDirectory:
+		return d.bindData(v, want.Path, false)
+	}
+	return d.mountImage(ctx, v, want.Path, want.use)
+}
+
+// knownStage reports whether a mount at path may be this volume's: one that was announced.
+func (d *Driver) knownStage(id, path string) bool {
+	s := d.store.attachment(id).Stage
+	return s != nil && s.Path == path && !s.Block
+}
+
+// recordStage announces want, unless the volume is staged in another way.
+func (d *Driver) recordStage(ctx context.Context, v volume, want stage) error {
 	a := d.store.attachment(v.ID)
-	if a.Stage != nil && *a.Stage != want {
+	if a.Stage != nil {
+		if *a.Stage == want {
+			return nil
+		}
 		there, err := d.isStaged(ctx, v, *a.Stage)
 		switch {
 		case err != nil:
@@ -107,27 +141,8 @@ func (d *Driver) stage(ctx context.Context, v volume, want stage) error {
 			return precondition("volume %s is staged at %s", v.ID, a.Stage.Path)
 		}
 	}
-	if a.Stage == nil || *a.Stage != want {
-		a.Stage = &want
-		if err := d.store.putAttachment(a); err != nil {
-			return err
-		}
-	}
-	if want.Block {
-		return d.stageBlock(v)
-	}
-	info, err := d.mounts.Look(ctx, want.Path)
-	switch {
-	case err != nil:
-		return err
-	case info.Mounted:
-		return nil
-	case !info.Exists:
-		return precondition("staging directory %s does not exist", want.Path)
-	case v.Type == typeDirectory:
-		return d.bindData(v, want.Path, false)
-	}
-	return d.mountImage(ctx, v, want.Path, want.use)
+	a.Stage = &want
+	return d.store.putAttachment(a)
 }
 
 // isStaged asks the kernel whether s is still true.
