@@ -1,0 +1,189 @@
+package mount
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestBindHasTheOptionsAsked(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+		write(t, source+"/file", "content")
+		for _, c := range []struct {
+			o    BindOptions
+			want []string
+		}{
+			{BindOptions{}, nil},
+			{BindOptions{ReadOnly: true}, []string{"ro"}},
+			{BindOptions{NoSuid: true, NoDev: true}, []string{"nodev", "nosuid"}},
+			{BindOptions{ReadOnly: true, NoSuid: true, NoDev: true, NoExec: true}, []string{"nodev", "noexec", "nosuid", "ro"}},
+		} {
+			must(t, k.Bind(source, target, c.o))
+			if got := restrictions(rowAt(t, target)); !slices.Equal(got, c.want) {
+				t.Errorf("%+v: options %q, want %q", c.o, got, c.want)
+			}
+			if got := read(t, target+"/file"); got != "content" {
+				t.Errorf("%+v: content %q", c.o, got)
+			}
+			err := os.WriteFile(target+"/new", nil, 0o600)
+			if c.o.ReadOnly != errors.Is(err, unix.EROFS) {
+				t.Errorf("%+v: writing: %v", c.o, err)
+			}
+			must(t, k.Unmount(t.Context(), target))
+		}
+		if restrictions(rowAt(t, dir)) != nil {
+			t.Error("the source's own mount was changed")
+		}
+	})
+}
+
+func restrictions(r row) []string {
+	var found []string
+	for _, o := range r.options {
+		if slices.Contains([]string{"ro", "nosuid", "nodev", "noexec", "noatime"}, o) {
+			found = append(found, o)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func TestBindKeepsTheOptionsOfItsSource(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+		must(t, unix.Mount("none", source, "tmpfs", unix.MS_NOSUID|unix.MS_NOATIME, ""))
+		must(t, k.Bind(source, target, BindOptions{ReadOnly: true}))
+		if got := restrictions(rowAt(t, target)); !slices.Equal(got, []string{"noatime", "nosuid", "ro"}) {
+			t.Errorf("options %q", got)
+		}
+	})
+}
+
+func TestRecursiveBindTakesAndRestrictsWhatIsMountedBelow(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+		must(t, k.Tmpfs(mkdir(t, source, "sub"), TmpfsOptions{}))
+		write(t, source+"/sub/file", "below")
+
+		must(t, k.Bind(source, target, BindOptions{ReadOnly: true}))
+		if exists(target + "/sub/file") {
+			t.Error("a plain bind brought a mount along")
+		}
+		must(t, k.Unmount(t.Context(), target))
+
+		must(t, k.Bind(source, target, BindOptions{ReadOnly: true, Recursive: true}))
+		if got := read(t, target+"/sub/file"); got != "below" {
+			t.Errorf("content %q", got)
+		}
+		if err := os.WriteFile(target+"/sub/file", nil, 0o600); !errors.Is(err, unix.EROFS) {
+			t.Errorf("writing below a read-only recursive bind: %v", err)
+		}
+		write(t, source+"/sub/file", "the source is still writable")
+		must(t, k.Detach(target))
+	})
+}
+
+// A read-only bind is never seen writable: a writer that tries all the while
+// finds the directory below the mount, or a read-only one.
+func TestReadOnlyBindIsNeverWritable(t *testing.T) {
+	k, dir := New(), scratch(t)
+	if !k.has(MountTree) {
+		t.Fatalf("this kernel cannot: it has %v", k.Features())
+	}
+	source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				os.WriteFile(target+"/x", nil, 0o600)
+			}
+		}
+	}()
+	for range 300 {
+		must(t, k.Bind(source, target, BindOptions{ReadOnly: true}))
+		must(t, unix.Unmount(target, unix.MNT_DETACH))
+	}
+	close(stop)
+	<-done
+	if exists(source + "/x") {
+		t.Error("something was written through a read-only bind")
+	}
+}
+
+func TestBindThatFailsLeavesNothing(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		directory, file := mkdir(t, dir, "directory"), write(t, dir+"/file", "")
+		for _, c := range []struct {
+			source, target string
+			want           error
+		}{
+			{dir + "/absent", directory, unix.ENOENT},
+			{directory, dir + "/absent", unix.ENOENT},
+			{directory, "/", unix.EINVAL},
+		} {
+			err := k.Bind(c.source, c.target, BindOptions{ReadOnly: true})
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.source) || !strings.Contains(err.Error(), c.target) {
+				t.Errorf("bind %s to %s: %v, want %v with both paths", c.source, c.target, err, c.want)
+			}
+		}
+		if err := k.Bind(directory, file, BindOptions{}); err == nil {
+			t.Error("a directory was bound to a file")
+		}
+		if err := k.Bind(file, directory, BindOptions{}); err == nil {
+			t.Error("a file was bound to a directory")
+		}
+		if entries, err := k.List(t.Context(), dir); err != nil || len(entries) != 1 {
+			t.Errorf("left: %+v, %v", entries, err)
+		}
+	})
+}
+
+func TestRemountGivesExactlyTheOptions(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		target := mkdir(t, dir, "target")
+		must(t, k.Bind(dir, target, BindOptions{NoExec: true}))
+		must(t, k.Remount(target, BindOptions{ReadOnly: true, NoSuid: true}))
+		if got := restrictions(rowAt(t, target)); !slices.Equal(got, []string{"nosuid", "ro"}) {
+			t.Errorf("options %q", got)
+		}
+		must(t, k.Remount(target, BindOptions{}))
+		if got := restrictions(rowAt(t, target)); got != nil {
+			t.Errorf("options %q, want none", got)
+		}
+		write(t, dir+"/other", "the file system stayed writable")
+		if err := k.Remount(mkdir(t, dir, "plain"), BindOptions{}); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("remount of no mount: %v, want EINVAL", err)
+		}
+	})
+}
+
+func TestPropagationIsSetAndSeen(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		target, peer := mkdir(t, dir, "target"), mkdir(t, dir, "peer")
+		must(t, k.Bind(mkdir(t, dir, "source", "sub")+"/..", target, BindOptions{}))
+		for _, p := range []Propagation{Shared, Private, Slave, Shared} {
+			must(t, k.SetPropagation(target, p))
+			shared, err := k.IsShared(target + "/sub")
+			if err != nil || shared != (p == Shared) {
+				t.Errorf("%v: IsShared = %v, %v", p, shared, err)
+			}
+		}
+		must(t, k.Bind(target, peer, BindOptions{}))
+		must(t, k.Tmpfs(target+"/sub", TmpfsOptions{}))
+		if !look(t, k, peer+"/sub").Mounted {
+			t.Error("what was mounted below a shared mount did not appear at its peer")
+		}
+		if err := k.SetPropagation(target, Propagation(9)); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("no such propagation: %v", err)
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestUnmountRemovesEveryLayer(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		target := mkdir(t, dir, "target")
+		for range 5 {
+			must(t, k.Tmpfs(target, TmpfsOptions{}))
+		}
+		if got := look(t, k, target).Layers; got != 5 {
+			t.Fatalf("%d layers, want 5", got)
+		}
+		must(t, k.Unmount(t.Context(), target))
+		if got := look(t, k, target); got.Mounted || !got.Exists {
+			t.Errorf("after Unmount: %+v", got)
+		}
+	})
+}
+
+func TestUnmountOfNothingIsDone(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		mounted := mkdir(t, dir, "mounted")
+		must(t, k.Tmpfs(mounted, TmpfsOptions{}))
+		for _, path := range []string{
+			mkdir(t, dir, "plain"), write(t, dir+"/file", ""), dir + "/absent", dir + "/absent/below",
+			dir + "/file/below", link(t, mounted, dir+"/link"),
+		} {
+			if err := k.Unmount(t.Context(), path); err != nil {
+				t.Error(err)
+			}
+			must(t, k.Detach(path))
+		}
+		if !look(t, k, mounted).Mounted {
+			t.Error("a link was followed")
+		}
+	})
+}
+
+func TestUnmountSaysWhoKeepsItBusy(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		target := mkdir(t, dir, "target")
+		must(t, k.Tmpfs(target, TmpfsOptions{}))
+		f, err := os.Create(target + "/open")
+		must(t, err)
+		must(t, k.Tmpfs(mkdir(t, target, "sub"), TmpfsOptions{}))
+
+		err = k.Unmount(t.Context(), target)
+		busy, ok := errors.AsType[*BusyError](err)
+		if !ok || !errors.Is(err, unix.EBUSY) {
+			t.Fatalf("error %v, want a BusyError of EBUSY", err)
+		}
+		if len(busy.Mounts) != 1 || busy.Mounts[0] != target+"/sub" {
+			t.Errorf("mounts %q", busy.Mounts)
+		}
+		if len(busy.Holders) != 1 || busy.Holders[0].PID != os.Getpid() || busy.Holders[0].Path != target+"/open" {
+			t.Errorf("holders %v", busy.Holders)
+		}
+		for _, word := range []string{target + ":", target + "/sub", target + "/open", fmt.Sprintf("pid %d", os.Getpid())} {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%q does not name %s", err, word)
+			}
+		}
+		must(t, f.Close())
+		must(t, k.Unmount(t.Context(), target+"/sub"))
+		must(t, k.Unmount(t.Context(), target))
+	})
+}
+
+func TestDetachTakesWhatIsBusy(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		target := mkdir(t, dir, "target")
+		must(t, k.Tmpfs(target, TmpfsOptions{}))
+		must(t, k.Tmpfs(target, TmpfsOptions{}))
+		f, err := os.Create(target + "/open")
+		must(t, err)
+		defer f.Close()
+		must(t, k.Tmpfs(mkdir(t, target, "sub"), TmpfsOptions{}))
+		must(t, k.Detach(target))
+		if entries, err := k.List(t.Context(), target); err != nil || len(entries) != 0 {
+			t.Errorf("left: %+v, %v", entries, err)
+		}
+	})
+}
+
+func TestEndedContextBeginsNothing(t *testing.T) {
+	k, dir := New(), scratch(t)
+	target := mkdir(t, dir, "target")
+	must(t, k.Tmpfs(target, TmpfsOptions{}))
+	reason := errors.New("the reason")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	if err := k.Unmount(ctx, target); !errors.Is(err, reason) {
+		t.Errorf("Unmount: %v, want the context's cause", err)
+	}
+	if _, err := k.Look(ctx, target); !errors.Is(err, reason) {
+		t.Errorf("Look: %v, want the context's cause", err)
+	}
+	if err := k.RemoveTree(ctx, dir, "target"); !errors.Is(err, reason) {
+		t.Errorf("RemoveTree: %v, want the context's cause", err)
+	}
+	if !look(t, k, target).Mounted {
+		t.Error("it was unmounted")
+	}
+}
+
+// Rule 9: a call that hangs is left behind when its caller's time is over, and
+// no second one joins it; when it returns, the next may go.
+func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lanes{busy: make(map[string]chan struct{})}
+		storage := make(chan struct{})
+		var begun int
+		hang := func() (int, error) { begun++; <-storage; return begun, nil }
+
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := inLane(ctx, l, "a", hang); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("hung call: %v", err)
+			}
+			cancel()
+		}
+		if begun != 1 {
+			t.Errorf("%d calls hang, want one", begun)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if v, err := inLane(ctx, l, "b", func() (int, error) { return 7, nil }); v != 7 || err != nil {
+			t.Errorf("another key: %d, %v", v, err)
+		}
+		close(storage)
+		if v, err := inLane(ctx, l, "a", hang); v != 2 || err != nil {
+			t.Errorf("after the storage came back: %d, %v", v, err)
+		}
+		if len(l.busy) != 0 {
+			t.Errorf("lanes left: %v", l.busy)
+		}
+	})
+}
