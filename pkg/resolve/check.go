@@ -26,7 +26,7 @@ const (
 )
 
 // showBytes is how much of a value from outside a message shows.
-const showBytes = 64
+const showBytes = 80
 
 // Fault is what is wrong with one field of an object. Found is never a
 // secret's value.

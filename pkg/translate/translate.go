@@ -48,9 +48,13 @@ func Has(kind string) bool {
 // Volume returns a copy of pv whose source is the CSI one. pv must have one of
 // Kinds as its only source: with several the library picks one at random.
 func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
-	return recovered(func() (*corev1.PersistentVolume, error) {
+	csi, err := recovered(func() (*corev1.PersistentVolume, error) {
 		return csitranslation.New().TranslateInTreePVToCSI(klog.Logger{}, pv)
 	})
+	if err == nil && pv.Spec.PortworxVolume != nil {
+		csi.Spec.CSI.ReadOnly = pv.Spec.PortworxVolume.ReadOnly // the library loses it
+	}
+	return csi, err
 }
 
 // Inline returns the PersistentVolume, with a CSI source, that stands for a
@@ -58,9 +62,13 @@ func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 // not always one that an object or a path may have. v must have one of Kinds as
 // its only source.
 func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error) {
-	return recovered(func() (*corev1.PersistentVolume, error) {
+	csi, err := recovered(func() (*corev1.PersistentVolume, error) {
 		return csitranslation.New().TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v.DeepCopy(), namespace)
 	})
+	if err == nil && v.PortworxVolume != nil {
+		csi.Spec.CSI.ReadOnly = v.PortworxVolume.ReadOnly // the library loses it
+	}
+	return csi, err
 }
 
 func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.PersistentVolume, err error) {

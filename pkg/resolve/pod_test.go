@@ -1,0 +1,298 @@
+package resolve_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestFullPodResolvesAsGolden(t *testing.T) {
+	for _, name := range []string{"base", "full"} {
+		t.Run(name, func(t *testing.T) {
+			got, err := json.MarshalIndent(read(t, "testdata/"+name+".yaml").resolve(), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			golden := "testdata/" + name + ".golden.json"
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestStoppedPodWantsNothing(t *testing.T) {
+	for phase, stopped := range map[corev1.PodPhase]bool{
+		corev1.PodSucceeded: true, corev1.PodFailed: true, corev1.PodRunning: false, corev1.PodPending: false, corev1.PodUnknown: false, "": false,
+	} {
+		w := read(t, "testdata/base.yaml")
+		w.pod().Status.Phase = phase
+		if got := w.resolve(); got.Stopped != stopped || (len(got.Volumes) == 0) != stopped {
+			t.Errorf("phase %q: got stopped %v and %d volumes", phase, got.Stopped, len(got.Volumes))
+		}
+	}
+}
+
+// TestPodBeingDeletedKeepsItsVolumes: only the end of the containers takes them.
+func TestPodBeingDeletedKeepsItsVolumes(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	now := metav1.Now()
+	w.pod().DeletionTimestamp = &now
+	if got := w.only(t); got.Problem != "" || w.resolve().Stopped {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestClaimBeingDeletedIsUsedWhileItIsProtected(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	now := metav1.Now()
+	w.claim().DeletionTimestamp, w.claim().Finalizers = &now, []string{"kubernetes.io/pvc-protection"}
+	if got := w.only(t); got.Problem != "" {
+		t.Errorf("problem: %s", got.Problem)
+	}
+}
+
+func TestBindingWithoutACluster(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"both name each other":        func(*world) {},
+		"only the claim names":        func(w *world) { w.volume().Spec.ClaimRef = nil },
+		"only the volume names":       func(w *world) { w.claim().Spec.VolumeName = "" },
+		"the volume names without id": func(w *world) { w.volume().Spec.ClaimRef.UID = ""; w.claim().Spec.VolumeName = "" },
+		"a volume of an old claim beside": func(w *world) {
+			old := w.volume().DeepCopy()
+			old.Name, old.Spec.ClaimRef.UID = "pv-0", "old"
+			w.objects[resolve.Key{Kind: "PersistentVolume", Name: "pv-0"}] = old
+			w.claim().Spec.VolumeName = ""
+		},
+	} {
+		w := read(t, "testdata/base.yaml")
+		change(w)
+		if got := w.only(t); got.Problem != "" || got.Spec.Name != "pv-1" || got.Spec.Claim != "default/data" {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.claim().Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("512Mi")}
+	if got := w.only(t); got.SizeBytes != 1<<30 || got.HaveBytes != 512<<20 {
+		t.Errorf("got size %d, have %d", got.SizeBytes, got.HaveBytes)
+	}
+	// A reader must not make the volume grow (kubelet.md 2.6).
+	w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	if got := w.only(t); got.SizeBytes != 0 || got.HaveBytes != 0 || !got.Mount.ReadOnly {
+		t.Errorf("read only: got size %d, have %d, read only %v", got.SizeBytes, got.HaveBytes, got.Mount.ReadOnly)
+	}
+}
+
+// second adds a volume "more" to the pod, by a claim of its own, bound to a
+// PersistentVolume of its own with the same handle.
+func second(t *testing.T, w *world) (*corev1.Volume, *corev1.PersistentVolume) {
+	t.Helper()
+	w.add(t, "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: more}, spec: {volumeName: pv-2}}")
+	pv := w.volume().DeepCopy()
+	pv.Name, pv.Spec.ClaimRef = "pv-2", nil
+	w.objects[resolve.Key{Kind: "PersistentVolume", Name: "pv-2"}] = pv
+	pod := w.pod()
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "more"},
+	}})
+	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "more"})
+	return &pod.Spec.Volumes[1], pv
+}
+
+func TestTwoNamesForOneVolumeAreOneWant(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	second(t, w)
+	got := w.only(t)
+	if names := []string{"data", "more"}; got.Problem != "" || !slices.Equal(got.Names, names) || !slices.Equal(got.Mount.Names, names) || got.Spec.Name != "pv-1" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestTwoNamesForOneVolumeThatContradict(t *testing.T) {
+	for want, change := range map[string]func(v *corev1.Volume, pv *corev1.PersistentVolume){
+		"persistentVolumeClaim.readOnly":                 func(v *corev1.Volume, _ *corev1.PersistentVolume) { v.PersistentVolumeClaim.ReadOnly = true },
+		"what their PersistentVolumes pv-1 and pv-2 say": func(_ *corev1.Volume, pv *corev1.PersistentVolume) { pv.Spec.CSI.FSType = "ext4" },
+	} {
+		w := read(t, "testdata/base.yaml")
+		change(second(t, w))
+		got := w.only(t)
+		if text := `volumes "data" and "more" of the pod are the same volume vol-1 of driver csi.example.com, but differ in ` + want + "; want them equal"; got.Problem != text || got.ID != "" || len(got.Names) != 2 {
+			t.Errorf("got %+v, want problem %s", got, text)
+		}
+	}
+}
+
+func TestPodInfoOnMount(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	if got := w.only(t).Mount.Context; len(got) != 0 {
+		t.Errorf("without a CSIDriver: got %v", got)
+	}
+	w.driver(storagev1.CSIDriverSpec{})
+	if got := w.only(t).Mount.Context; len(got) != 0 {
+		t.Errorf("with podInfoOnMount unset: got %v", got)
+	}
+	w.driver(storagev1.CSIDriverSpec{PodInfoOnMount: ptr(true)})
+	got := w.only(t)
+	for key, want := range map[string]string{
+		"pod.name": "web", "pod.namespace": "default", "pod.uid": "11111111-2222-3333-4444-555555555555", "serviceAccount.name": "default", "ephemeral": "false",
+	} {
+		if got.Mount.Context["csi.storage.k8s.io/"+key] != want {
+			t.Errorf("%s: got %v, want %q", key, got.Mount.Context, want)
+		}
+	}
+	if len(got.Mount.Context) != 5 || len(got.Spec.Context) != 0 {
+		t.Errorf("got mount %v, stage %v", got.Mount.Context, got.Spec.Context)
+	}
+}
+
+func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
+	metadata := map[string]string{"device": "/dev/sdb"}
+	now := metav1.Now()
+	for _, test := range []struct {
+		name    string
+		va      *storagev1.VolumeAttachment
+		driver  *storagev1.CSIDriverSpec
+		cluster bool
+		context map[string]string
+		hold    string
+	}{
+		{name: "none", cluster: true, hold: ": not found"},
+		{name: "attached", cluster: true, va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata}}, context: metadata},
+		{name: "not attached", cluster: true, va: &storagev1.VolumeAttachment{}, hold: ": status.attached: found false, want true"},
+		{name: "attach error", cluster: true, va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no slot"}}}, hold: ": status.attachError: no slot"},
+		{name: "being deleted", cluster: true, va: &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}, hold: ": the one there is being deleted"},
+		{name: "attachRequired true", cluster: true, driver: &storagev1.CSIDriverSpec{AttachRequired: ptr(true)}, hold: ": not found"},
+		{name: "attachRequired false", cluster: true, driver: &storagev1.CSIDriverSpec{AttachRequired: ptr(false)}},
+		{name: "attachRequired false, yet attached", cluster: true, driver: &storagev1.CSIDriverSpec{AttachRequired: ptr(false)}, va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata}}},
+		{name: "no cluster"},
+		{name: "no cluster, not attached", va: &storagev1.VolumeAttachment{}},
+		{name: "no cluster, attached by a manifest", va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata}}, context: metadata},
+	} {
+		w := read(t, "testdata/base.yaml")
+		w.config.ClusterAttach = test.cluster
+		name := attachmentName("vol-1", "csi.example.com", "node-1")
+		if test.va != nil {
+			w.objects[resolve.Key{Kind: "VolumeAttachment", Name: name}] = test.va
+		}
+		if test.driver != nil {
+			w.driver(*test.driver)
+		}
+		got := w.only(t)
+		hold := ""
+		if test.hold != "" {
+			hold = "waiting for VolumeAttachment " + name + test.hold
+		}
+		if got.Hold != hold || got.Problem != "" || len(got.Spec.PublishContext) != len(test.context) || got.Spec.PublishContext["device"] != test.context["device"] {
+			t.Errorf("%s: got hold %q, context %v, want %q, %v", test.name, got.Hold, got.Spec.PublishContext, hold, test.context)
+		}
+	}
+}
+
+func TestInlineVolumesAreNeverAttached(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.config.ClusterAttach = true
+	inline(w, corev1.CSIVolumeSource{})
+	w.driver(storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}})
+	if got := w.only(t); got.Hold != "" || got.Problem != "" || !got.Spec.Ephemeral || got.Spec.StagePath != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestHandleLimit(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.source().VolumeHandle = strings.Repeat("h", 128)
+	if got := w.only(t); got.Problem != "" {
+		t.Errorf("128 bytes: %s", got.Problem)
+	}
+	w.source().VolumeHandle, w.config.HandleLimit = strings.Repeat("h", 300), 300
+	if got := w.only(t); got.Problem != "" {
+		t.Errorf("300 bytes where 300 are allowed: %s", got.Problem)
+	}
+}
+
+func TestRevisionFollowsTheSelectedContent(t *testing.T) {
+	revision := func(data string, s corev1.ConfigMapVolumeSource) string {
+		w := read(t, "testdata/base.yaml")
+		if data != "" {
+			w.add(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, "+data+"}")
+		}
+		configMap(w, s)
+		got := w.only(t)
+		if got.Problem != "" || got.Revision == "" {
+			t.Fatalf("data %s: got %+v", data, got)
+		}
+		return got.Revision
+	}
+	onlyA := corev1.ConfigMapVolumeSource{Items: []corev1.KeyToPath{{Key: "a", Path: "a"}}}
+	all := corev1.ConfigMapVolumeSource{}
+	optional := corev1.ConfigMapVolumeSource{Optional: ptr(true), Items: []corev1.KeyToPath{{Key: "z", Path: "z"}}}
+	if revision("data: {a: '1', b: '2'}", onlyA) != revision("data: {a: '1', b: '3'}", onlyA) {
+		t.Error("a key that is not selected changes the revision")
+	}
+	if revision("data: {a: '1'}", all) != revision("binaryData: {a: MQ==}", all) {
+		t.Error("the same bytes as binaryData have another revision")
+	}
+	different := []string{
+		revision("data: {a: '1'}", all), revision("data: {a: '2'}", all), revision("data: {b: '1'}", all),
+		revision("data: {a: '1', b: '1'}", all), revision("", optional),
+	}
+	slices.Sort(different)
+	if n := len(slices.Compact(slices.Clone(different))); n != len(different) {
+		t.Errorf("%d revisions of %d contents", n, len(different))
+	}
+	if revision("", optional) != revision("data: {a: '1'}", optional) {
+		t.Error("an optional configMap without the keys is not as one that is not there")
+	}
+}
+
+func TestUnusedVolumesAreNotWanted(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.pod().Spec.Containers[0].VolumeMounts = nil
+	if got := w.resolve().Volumes; len(got) != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestInTreeVolumeHasOneIDForAllPods(t *testing.T) {
+	ids := map[state.VolumeID]string{}
+	for _, name := range []string{"data", "other"} {
+		w := read(t, "testdata/base.yaml")
+		source(w, corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "/s/d"}})
+		rename(w, name)
+		got := w.only(t)
+		if got.Problem != "" || strings.Contains(got.Spec.Name, "/") {
+			t.Fatalf("got %+v", got)
+		}
+		ids[got.ID] = got.Spec.Name
+	}
+	if len(ids) != 1 {
+		t.Errorf("got %v", ids)
+	}
+}
