@@ -154,7 +154,7 @@ func (f Facts) explainUsers(e *Explanation, users []step) {
 			e.worsen(s.verdict(true))
 			text := s.line(f.Now)
 			if s.retry.Attempts > 0 {
-				text += "; " + failure(s.retry)
+				text += "; " + Failure(s.retry)
 			} else if s.reason != "" {
 				text += "; " + s.reason
 			}

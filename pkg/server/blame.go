@@ -28,7 +28,7 @@ func Blame(v manager.PodVolumeStatus, now time.Time) string {
 	}
 	if r := v.Retry; r.Attempts > 0 {
 		add("%s", tries(r, now))
-		add("last error: %s", failure(r))
+		add("last error: %s", Failure(r))
 		switch {
 		case r.Final:
 			add("not tried again by itself")

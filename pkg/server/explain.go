@@ -325,7 +325,7 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 		text += ": " + c.Reason
 	}
 	if r := c.Retry; r.Attempts > 0 {
-		text += fmt.Sprintf("; %s (%s)", failure(r), tries(r, f.Now))
+		text += fmt.Sprintf("; %s (%s)", Failure(r), tries(r, f.Now))
 	}
 	e.add("claim", "%s", text)
 }

@@ -78,7 +78,7 @@ func one(v manager.VolumeStatus, p manager.PodVolumeStatus, listed bool) Facts {
 func failed(call, code, text string, attempts int) state.Retry {
 	return state.Retry{
 		Attempts: attempts, Since: before(130 * time.Second), NotBefore: now.Add(12 * time.Second),
-		Call: call, Code: code, Error: call + ": " + code + ": " + text,
+		Call: call, Code: code, Error: text,
 	}
 }
 

@@ -109,16 +109,16 @@ func (s step) explain(f Facts, e *Explanation) {
 	switch {
 	case s.inFlight:
 		if s.retry.Attempts > 0 {
-			e.add("last error", "%s", failure(s.retry))
+			e.add("last error", "%s", Failure(s.retry))
 		}
 	case !up && s.driver != "":
 		e.add("because", "%s", f.driverWhy(s.driver))
 		if s.retry.Attempts > 0 {
-			e.add("last error", "%s", failure(s.retry))
+			e.add("last error", "%s", Failure(s.retry))
 		}
 	default:
 		if s.retry.Attempts > 0 {
-			e.add("because", "%s", failure(s.retry))
+			e.add("because", "%s", Failure(s.retry))
 		}
 		if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
 			e.add("because", "%s", s.reason)
@@ -206,21 +206,16 @@ func (f Facts) othersFine(s step) string {
 	return fmt.Sprintf("; %s of it %s as wanted", count(fine, "other volume"), are(fine))
 }
 
-// failure is the last failure in one sentence.
-func failure(r state.Retry) string {
+// Failure is the last failure that r keeps, in one sentence with its gRPC code.
+func Failure(r state.Retry) string {
 	switch {
 	case r.Error == "" && r.Code == "":
 		return r.Call + " failed"
 	case r.Code == "":
-		return r.Call + " failed: " + bare(r)
+		return r.Call + " failed: " + r.Error
 	default:
-		return r.Call + " answered " + r.Code + ": " + bare(r)
+		return r.Call + " answered " + r.Code + ": " + r.Error
 	}
-}
-
-// bare is the error's text without the call and code that a CallError puts before it.
-func bare(r state.Retry) string {
-	return strings.TrimPrefix(strings.TrimPrefix(r.Error, r.Call+": "), r.Code+": ")
 }
 
 func tries(r state.Retry, now time.Time) string {
