@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) applyCommand() *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|DIRECTORY|-",
+		Short: "Make the objects of a manifest wanted on this node",
+		Long: `Make the objects of manifests wanted: Pod, PersistentVolumeClaim,
+PersistentVolume, StorageClass, CSIDriver, Secret, ConfigMap, VolumeAttachment,
+as YAML or JSON. Of one file all objects are taken, or none.`,
+		Example: `  csi-volmgr apply -f web.yaml
+  generate | csi-volmgr apply -f -`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return usagef("name a manifest with -f")
+			}
+			c := p.client()
+			defer c.Close()
+			return p.manifests(files, func(m server.Manifest) ([]server.Applied, error) {
+				return c.Apply(cmd.Context(), m)
+			})
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
+	return cmd
+}
+
+func (p *program) deleteCommand() *cobra.Command {
+	var files []string
+	var ns string
+	cmd := &cobra.Command{
+		Use:   "delete (pod NAME... | pvc NAME... | -f FILE)",
+		Short: "Take pods back, or delete claims with their data",
+		Long: `Take something back.
+
+delete pod NAME says that the pod's containers have stopped: its volumes are
+unmounted then. What its claims hold stays.
+
+delete pvc NAME deletes a claim and, where its class's reclaimPolicy is Delete,
+THE DATA of its volume. It is refused while a pod uses the claim. Nothing else
+deletes data: delete -f takes back all objects of a manifest but its claims.`,
+		Example: `  csi-volmgr delete pod web
+  csi-volmgr delete pvc data -n shop
+  csi-volmgr delete -f web.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(files) == 0) == (len(args) == 0) {
+				return usagef("expected either pods or claims by name, or manifests with -f")
+			}
+			c := p.client()
+			defer c.Close()
+			if len(files) > 0 {
+				return p.manifests(files, func(m server.Manifest) ([]server.Applied, error) {
+					return c.Withdraw(cmd.Context(), m)
+				})
+			}
+			return p.deleteNamed(cmd.Context(), c, ns, args)
+		},
+	}
+	namespaceFlag(cmd, &ns)
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
+	return cmd
+}
+
+func (p *program) deleteNamed(ctx context.Context, c *client.Client, ns string, args []string) error {
+	ts, err := targets(args, "pods", "pvc")
+	if err != nil {
+		return err
+	}
+	for _, t := range ts {
+		if t.name == "" {
+			return usagef("name what to delete")
+		}
+	}
+	for _, t := range ts {
+		do, word := c.DeletePod, "pod"
+		if t.kind == "pvc" {
+			do, word = c.DeleteClaim, "pvc"
+		}
+		if err := do(ctx, ns, t.name); err != nil {
+			return err
+		}
+		if err := writeAll(p.stdout, fmt.Sprintf("%s/%s deleted\n", word, t.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manifests sends each file to do and says what became of its objects. Every
+// file is sent although an earlier one was refused; then the verb has failed.
+func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.Applied, error)) error {
+	files, err := expand(paths)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, file := range files {
+		m, err := p.read(file)
+		if err != nil {
+			return err
+		}
+		done, err := do(m)
+		if err != nil {
+			if failed != nil {
+				_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(failed))
+			}
+			failed = err
+			continue
+		}
+		for _, a := range done {
+			if err := writeAll(p.stdout, appliedLine(a)); err != nil {
+				return err
+			}
+		}
+	}
+	return failed
+}
+
+func appliedLine(a server.Applied) string {
+	name := a.Name
+	if a.Namespace != "" && a.Namespace != defaultNS {
+		name = a.Namespace + "/" + name
+	}
+	line := fmt.Sprintf("%s/%s %s", a.Kind, name, a.Result)
+	if a.Note != "" {
+		line += ": " + plain(a.Note)
+	}
+	return line + "\n"
+}
+
+// expand replaces directories by the manifests directly in them, sorted.
+func expand(paths []string) ([]string, error) {
+	var out []string
+	for _, path := range paths {
+		st, err := os.Stat(path)
+		if path == "-" || err == nil && !st.IsDir() {
+			out = append(out, path)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+				out = append(out, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no .yaml, .yml or .json file in %v", paths)
+	}
+	return out, nil
+}
+
+func (p *program) read(file string) (server.Manifest, error) {
+	in := p.stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return server.Manifest{}, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, server.MaxManifest+1))
+	if err != nil {
+		return server.Manifest{}, fmt.Errorf("read %s: %w", file, err)
+	}
+	if len(data) > server.MaxManifest {
+		return server.Manifest{}, fmt.Errorf("%s is over %d bytes: split it", file, server.MaxManifest)
+	}
+	return server.Manifest{Name: file, Data: data}, nil
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// scene is a node as it may stand; it is what the scripted daemon shows.
+type scene struct {
+	pods     []manager.PodStatus
+	volumes  []manager.VolumeStatus
+	drivers  []manager.DriverStatus
+	claims   []server.ClaimStatus
+	pvs      []server.PVStatus
+	problems []server.Problem
+	sockets  []server.SocketStatus
+	notReady []string
+}
+
+const (
+	nfs      = state.DriverName("nfs.example.com")
+	emptyDir = state.DriverName("kubernetes.io/empty-dir")
+	webUID   = state.PodUID("11111111-2222-3333-4444-555555555555")
+)
+
+// scenes are the nodes that scripts name.
+var scenes = map[string]func(now time.Time) scene{
+	"empty": func(time.Time) scene {
+		return scene{notReady: []string{"source file: /etc/manifests has not been read yet"}}
+	},
+	"mounted": mounted,
+	"stuck":   stuck,
+	"leaving": leaving,
+}
+
+func mounted(now time.Time) scene {
+	web := state.Pod{UID: webUID, Namespace: "default", Name: "web", ServiceAccount: "web"}
+	data, cache := state.SharedID(nfs, "vol-1"), state.PodVolumeID(emptyDir, webUID, "cache")
+	ok := state.Fact{Phase: state.Present}
+	return scene{
+		pods: []manager.PodStatus{
+			{Pod: web, Listed: true, Ready: true, Volumes: []manager.PodVolumeStatus{
+				{
+					Names: []string{"cache"}, ID: cache, Driver: emptyDir, Mode: state.Filesystem, Mounted: true,
+					Phase: state.Present, HostPath: "/root/pods/web/cache",
+				},
+				{
+					Names: []string{"data"}, ID: data, Driver: nfs, Claim: "default/data", Mode: state.Filesystem, Mounted: true,
+					Phase: state.Present, HostPath: "/root/pods/web/data/mount", ReadOnly: true, SizeBytes: 256 << 20,
+				},
+			}},
+			{Pod: state.Pod{UID: "other", Namespace: "shop", Name: "till"}, Listed: true, Ready: true},
+		},
+		volumes: []manager.VolumeStatus{
+			{
+				Volume: state.Volume{
+					ID: cache, Spec: state.Spec{Driver: emptyDir, Name: "cache", Builtin: true, Mode: state.Filesystem},
+					Mounts: map[state.PodUID]state.Mount{webUID: {Fact: ok, MountSpec: state.MountSpec{
+						Pod: web, Names: []string{"cache"}, Target: "/root/pods/web/cache",
+					}}},
+				},
+				Wanted: []state.PodUID{webUID},
+			},
+			{
+				Volume: state.Volume{
+					ID: data, Needs: state.Needs{Stage: true}, Stage: ok, SizeBytes: 256 << 20,
+					Spec: state.Spec{
+						Driver: nfs, Handle: "vol-1", Name: "pv-data", Claim: "default/data", Mode: state.Filesystem, FSType: "nfs4",
+						AccessModes: []state.AccessMode{state.ReadWriteOnce, state.ReadOnlyMany}, StagePath: "/root/globalmount",
+						Context: map[string]string{"server": "10.0.0.5"}, MountFlags: []string{"hard"},
+						StageRef: state.SecretRef{Namespace: "kube", Name: "nfs-key"},
+					},
+					Mounts: map[state.PodUID]state.Mount{webUID: {Fact: ok, MountSpec: state.MountSpec{
+						Pod: web, Names: []string{"data"}, Target: "/root/pods/web/data/mount", ReadOnly: true,
+					}}},
+				},
+				Wanted: []state.PodUID{webUID},
+			},
+		},
+		drivers: []manager.DriverStatus{
+			{DriverInfo: manager.DriverInfo{Name: emptyDir, Builtin: true}, Up: true, Generation: 1, Volumes: 1, Since: now.Add(-3 * time.Hour)},
+			{
+				DriverInfo: manager.DriverInfo{
+					Name: nfs, Endpoint: "/root/plugins/nfs/csi.sock", Version: "v4.11.0", NodeID: "n1", MaxVolumes: 8,
+					Topology: map[string]string{"zone": "a"}, Capabilities: []string{"EXPAND_VOLUME", "STAGE_UNSTAGE_VOLUME"}, Stage: true,
+				},
+				Up: true, Generation: 2, Volumes: 1, Calls: 1, Since: now.Add(-14 * time.Minute),
+			},
+		},
+		claims: []server.ClaimStatus{
+			{
+				Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data", Driver: nfs, RequestedBytes: 200 << 20, CapacityBytes: 256 << 20,
+				NodeBytes: 256 << 20, Class: "fast", AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
+			},
+			{
+				Namespace: "default", Name: "more", Phase: "Pending", Class: "fast", RequestedBytes: 3 << 29, Mode: state.Block,
+				Retry: state.Retry{Attempts: 2, Call: "CreateVolume", Code: "ResourceExhausted", Error: "pool is full"},
+			},
+			{Namespace: "shop", Name: "coins", Phase: "Pending", Reason: "StorageClass gold is not known"},
+		},
+		pvs: []server.PVStatus{{
+			Name: "pv-data", Claim: "default/data", Driver: nfs, Handle: "vol-1", CapacityBytes: 256 << 20, Mode: state.Filesystem,
+			AccessModes: []state.AccessMode{state.ReadWriteOncePod, "Odd"}, Status: "Bound",
+		}},
+	}
+}
+
+// stuck is mounted, but for the claim's volume, whose Stage fails.
+func stuck(now time.Time) scene {
+	s := mounted(now)
+	r := state.Retry{
+		Attempts: 4, Since: now.Add(-130 * time.Second), NotBefore: now.Add(100 * time.Hour), Call: "NodeStageVolume", Code: "Unavailable",
+		Error: "connection\x1b[2Jrefused",
+	}
+	v := &s.volumes[1]
+	v.Volume.Stage, v.Volume.Mounts = state.Fact{Phase: state.Entering, Retry: r}, nil
+	v.Held, v.Since = plan.Held{Step: plan.Stage, Reason: "waiting to try again after a failure"}, now.Add(-14*time.Minute)
+	pv := &s.pods[0].Volumes[1]
+	pv.Mounted, pv.Phase, pv.HostPath, pv.Step, pv.Retry, pv.BlockedBy, pv.Since = false, state.Absent, "", "Stage", r, v.Held.Reason, v.Since
+	s.pods[0].Ready = false
+	s.sockets = []server.SocketStatus{
+		{Path: "/root/plugins_registry/smb-reg.sock", Driver: "smb.example.com", State: "refused", Problem: "version 0.3.0 is not supported"},
+		{Path: "/root/plugins_registry/nfs-reg.sock", Driver: nfs, State: "registered"},
+	}
+	s.problems = []server.Problem{{Source: "file", File: "/etc/manifests/x.yaml", Line: 3, Message: "unknown field"}}
+	return s
+}
+
+// leaving is mounted, and the pod has gone.
+func leaving(now time.Time) scene {
+	s := mounted(now)
+	s.pods[0].Listed = false
+	for i := range s.volumes {
+		s.volumes[i].Wanted = nil
+		s.volumes[i].Call, s.volumes[i].Since = plan.Op{Kind: plan.Unpublish, Pod: webUID}, now.Add(-10*time.Minute)
+		s.pods[0].Volumes[i].Step, s.pods[0].Volumes[i].Since = "Unpublish", now.Add(-10*time.Minute)
+		s.pods[0].Volumes[i].Mounted, s.pods[0].Volumes[i].Phase = false, state.Leaving
+	}
+	return s
+}
+
+// backend is a daemon's inside in memory.
+type backend struct {
+	mu      sync.Mutex // guards what follows
+	scene   scene
+	changed chan struct{}
+	asked   []string
+	err     error
+}
+
+func (b *backend) show(s scene) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.scene = s
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *backend) now() scene {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.scene
+}
+
+func (b *backend) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+func (b *backend) Volumes() []manager.VolumeStatus      { return b.now().volumes }
+func (b *backend) Pods() []manager.PodStatus            { return b.now().pods }
+func (b *backend) Drivers() []manager.DriverStatus      { return b.now().drivers }
+func (b *backend) Claims() []server.ClaimStatus         { return b.now().claims }
+func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
+func (b *backend) Problems() []server.Problem           { return b.now().problems }
+func (b *backend) Sockets() []server.SocketStatus       { return b.now().sockets }
+func (b *backend) NotReady() []string                   { return b.now().notReady }
+
+func (b *backend) Volume(id state.VolumeID) (manager.VolumeStatus, bool) {
+	for _, v := range b.now().volumes {
+		if v.Volume.ID == id {
+			return v, true
+		}
+	}
+	return manager.VolumeStatus{}, false
+}
+
+func (b *backend) ask(what string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, what)
+	return b.err
+}
+
+func (b *backend) Apply(_ context.Context, m server.Manifest) ([]server.Applied, error) {
+	err := b.ask(fmt.Sprintf("apply %s %q", filepath.Base(m.Name), m.Data))
+	return []server.Applied{
+		{Kind: "pod", Namespace: "default", Name: "web", Result: "created"},
+		{Kind: "secret", Namespace: "kube", Name: "key", Result: "unchanged"},
+	}, err
+}
+
+func (b *backend) Withdraw(_ context.Context, m server.Manifest) ([]server.Applied, error) {
+	return []server.Applied{
+		{Kind: "pod", Namespace: "default", Name: "web", Result: "deleted"},
+		{Kind: "pvc", Namespace: "default", Name: "data", Result: "kept", Note: "only delete pvc deletes data"},
+	}, b.ask("withdraw " + filepath.Base(m.Name))
+}
+
+func (b *backend) DeletePod(_ context.Context, ns, name string) error {
+	return b.ask("delete pod " + ns + "/" + name)
+}
+
+func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
+	return b.ask("delete claim " + ns + "/" + name)
+}
+
+// daemon serves b at socket until stop is called.
+func daemon(socket string, b *backend, now func() time.Time) (stop func() error, err error) {
+	s, err := server.New(context.Background(), server.Config{
+		Socket: socket, Volumes: b, Objects: b, Claims: b, Health: b,
+		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}, nil
+}
+
+func newBackend(s scene) *backend { return &backend{scene: s, changed: make(chan struct{})} }
+
+var fixed = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// rig is the program beside a daemon that shows a scene at a fixed time.
+type rig struct {
+	*program
+	backend        *backend
+	stdout, stderr strings.Builder
+}
+
+func newRig(t *testing.T, s scene) *rig {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	now := func() time.Time { return fixed }
+	r := &rig{backend: newBackend(s)}
+	stop, err := daemon(socket, r.backend, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.program = &program{stdin: strings.NewReader(""), stdout: &r.stdout, stderr: &r.stderr, now: now, euid: func() int { return 0 }}
+	t.Cleanup(func() { r.socket = "" })
+	r.socket = socket
+	return r
+}
+
+// do runs the program with args and returns its exit code.
+func (r *rig) do(t *testing.T, args ...string) int {
+	t.Helper()
+	r.stdout.Reset()
+	r.stderr.Reset()
+	return r.run(t.Context(), append([]string{"--socket", r.socket}, args...))
+}

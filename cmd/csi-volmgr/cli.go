@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitTimeout = 124 // that of timeout(1)
+)
+
+const (
+	defaultSocket = "/run/csi-volmgr/csi-volmgr.sock"
+	defaultNS     = "default"
+)
+
+// usageError is a wrong use of the program: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// codeError ends the program with a code; what there is to say has been said.
+type codeError int
+
+func (e codeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+func (p *program) run(ctx context.Context, args []string) int {
+	root := p.root()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if code, ok := errors.AsType[codeError](err); ok {
+		return int(code)
+	}
+	_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(err))
+	if _, ok := errors.AsType[usageError](err); ok {
+		_, _ = fmt.Fprintf(p.stderr, "Run '%s --help' for its use.\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// explainError adds what to do to errors that do not say it themselves.
+func explainError(err error) string {
+	switch {
+	case errors.Is(err, client.ErrNoDaemon) && errors.Is(err, fs.ErrPermission):
+		return err.Error() + "; run this as root, or as the user that the daemon runs as"
+	case errors.Is(err, client.ErrNoDaemon):
+		return err.Error() + "; start it with: csi-volmgr run (or name its socket with --socket)"
+	case errors.Is(err, context.Canceled):
+		return "interrupted"
+	default:
+		return err.Error()
+	}
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "csi-volmgr",
+		Short: "Make the volumes of pods appear on this node, without a kubelet",
+		Long: `csi-volmgr mounts the volumes of pods on a Linux node through CSI drivers,
+without a kubelet, and can always say why a volume is not there yet.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			text := fmt.Sprintf("unknown command %q", args[0])
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				text += "; is it " + strings.Join(near, " or ") + "?"
+			}
+			return usagef("%s", text)
+		},
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().StringVar(&p.socket, "socket", defaultSocket, "unix `path` of the daemon's API")
+	root.AddCommand(
+		p.runCommand(), p.applyCommand(), p.deleteCommand(), p.getCommand(), p.describeCommand(),
+		p.explainCommand(), p.waitCommand(), p.localDriverCommand(), p.versionCommand(),
+	)
+	return root
+}
+
+// exactly makes a wrong number of arguments a wrong use, and says what is expected.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef("expected %s, got %d argument(s)", what, len(args))
+		}
+		return nil
+	}
+}
+
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+func (p *program) client() *client.Client { return client.New(p.socket) }
+
+func namespaceFlag(cmd *cobra.Command, ns *string) {
+	cmd.Flags().StringVarP(ns, "namespace", "n", defaultNS, "namespace of pods and claims")
+}
+
+// kinds are the words for the kinds of things, by the plural that get uses.
+var kinds = map[string][]string{
+	"pods":    {"pod", "po"},
+	"volumes": {"volume", "vol"},
+	"drivers": {"driver"},
+	"pv":      {"pvs", "persistentvolume", "persistentvolumes"},
+	"pvc":     {"pvcs", "claim", "claims", "persistentvolumeclaim", "persistentvolumeclaims"},
+	"mounts":  {"mount"},
+}
+
+// kindOf returns the plural that word means, "" if none.
+func kindOf(word string) string {
+	word = strings.ToLower(word)
+	for plural, others := range kinds {
+		if word == plural {
+			return plural
+		}
+		for _, o := range others {
+			if word == o {
+				return plural
+			}
+		}
+	}
+	return ""
+}
+
+// target is one thing a person named.
+type target struct{ kind, name string }
+
+// targets reads "KIND NAME...", "KIND/NAME..." and "KIND" (with an empty name).
+// A volume's name may hold slashes itself.
+func targets(args []string, allowed ...string) ([]target, error) {
+	if len(args) == 0 {
+		return nil, usagef("expected one of %s", strings.Join(allowed, ", "))
+	}
+	check := func(word string) (string, error) {
+		kind := kindOf(word)
+		for _, a := range allowed {
+			if kind == a {
+				return kind, nil
+			}
+		}
+		return "", usagef("unknown kind %q: expected one of %s", word, strings.Join(allowed, ", "))
+	}
+	if !strings.Contains(args[0], "/") {
+		kind, err := check(args[0])
+		if err != nil {
+			return nil, err
+		}
+		if len(args) == 1 {
+			return []target{{kind: kind}}, nil
+		}
+		out := make([]target, 0, len(args)-1)
+		for _, name := range args[1:] {
+			if before, after, ok := strings.Cut(name, "/"); ok && kindOf(before) == kind {
+				name = after
+			}
+			out = append(out, target{kind, name})
+		}
+		return out, nil
+	}
+	var out []target
+	for _, arg := range args {
+		word, name, ok := strings.Cut(arg, "/")
+		if !ok || name == "" {
+			return nil, usagef("%q: expected KIND/NAME", arg)
+		}
+		kind, err := check(word)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, target{kind, name})
+	}
+	return out, nil
+}
+
+// oneTarget is targets for the verbs that take exactly one thing with a name.
+func oneTarget(args []string, allowed ...string) (target, error) {
+	ts, err := targets(args, allowed...)
+	if err != nil {
+		return target{}, err
+	}
+	if len(ts) != 1 || ts[0].name == "" {
+		return target{}, usagef("expected one KIND NAME or KIND/NAME")
+	}
+	return ts[0], nil
+}
+
+// writeAll writes text, whose error is the verb's: a full disk or a closed pipe is a failure.
+func writeAll(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
+	return err
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// maxConfig bounds the configuration file (bytes).
+const maxConfig = 1 << 20
+
+// readConfig sets the flags of cmd that the command line does not set from the
+// YAML file at path: a mapping whose fields are the flags' names. Errors name
+// file, line and field.
+func readConfig(cmd *cobra.Command, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return fmt.Errorf("read the configuration %s: %w", path, err)
+	}
+	if len(data) > maxConfig {
+		return fmt.Errorf("configuration %s: over %d bytes", path, maxConfig)
+	}
+	fields, err := configFields(data)
+	if err != nil {
+		return fmt.Errorf("configuration %s: %w", path, err)
+	}
+	for _, field := range fields {
+		if err := setFlag(cmd, field); err != nil {
+			return fmt.Errorf("configuration %s:%d: field %q: %w", path, field.line, field.name, err)
+		}
+	}
+	return nil
+}
+
+// configField is one line of a configuration file.
+type configField struct {
+	name, value string
+	line        int
+}
+
+func configFields(data []byte) ([]configField, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil // empty, or comments only
+	} else if err != nil {
+		return nil, err // says the line itself
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one document")
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return nil, nil
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: expected fields and their values", top.Line)
+	}
+	var out []configField
+	seen := map[string]int{}
+	for i := 0; i < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		if first, twice := seen[key.Value]; twice {
+			return nil, fmt.Errorf("line %d: field %q is there already, at line %d", key.Line, key.Value, first)
+		}
+		seen[key.Value] = key.Line
+		if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
+			return nil, fmt.Errorf("line %d: field %q: expected one value", key.Line, key.Value)
+		}
+		out = append(out, configField{key.Value, value.Value, key.Line})
+	}
+	return out, nil
+}
+
+// notInFile are flags that make sense on the command line only.
+const notInFile = " config help "
+
+func setFlag(cmd *cobra.Command, field configField) error {
+	flag := cmd.Flags().Lookup(field.name)
+	if flag == nil || strings.Contains(notInFile, " "+field.name+" ") {
+		return errors.New("there is no such field; its fields are the flags of " + cmd.CommandPath())
+	}
+	if flag.Changed {
+		return nil // the command line wins
+	}
+	if err := flag.Value.Set(field.value); err != nil {
+		return fmt.Errorf("value %q: %w", field.value, err)
+	}
+	return nil
+}
+
+// oneOf is a flag that takes one of some words.
+type oneOf struct {
+	value   *string
+	allowed []string
+}
+
+func (o oneOf) String() string {
+	if o.value == nil { // cobra asks a zero value
+		return ""
+	}
+	return *o.value
+}
+
+func (o oneOf) Set(s string) error {
+	for _, a := range o.allowed {
+		if s == a {
+			*o.value = s
+			return nil
+		}
+	}
+	return errors.New("must be one of " + strings.Join(o.allowed, ", "))
+}
+
+func (o oneOf) Type() string { return strings.Join(o.allowed, "|") }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
+)
+
+// started runs `run` with args and a configuration file (none if config is ""),
+// and returns the options that reached the daemon.
+func started(t *testing.T, config string, args ...string) (o runOptions, code int, stderr string) {
+	t.Helper()
+	t.Cleanup(klog.ClearLogger)
+	var out, errs strings.Builder
+	p := &program{
+		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: time.Now, euid: func() int { return 0 },
+		node: func(_ context.Context, got runOptions, _ *slog.Logger) error { o = got; return nil },
+	}
+	if config != "" {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", path)
+	}
+	code = p.run(t.Context(), append([]string{"run"}, args...))
+	o.config = ""
+	return o, code, errs.String()
+}
+
+func TestDefaultsAreAsDocumented(t *testing.T) {
+	got, code, stderr := started(t, "", "--node-name", "n")
+	want := runOptions{
+		rootDir: "/var/lib/kubelet", stateDir: "/var/lib/csi-volmgr", socket: "/run/csi-volmgr/csi-volmgr.sock",
+		httpAddress: "127.0.0.1:9811", nodeName: "n", registrationDir: "/var/lib/kubelet/plugins_registry",
+		log: logOptions{"info", "text"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
+		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
+	}
+}
+
+func TestConfigurationSetsEveryFlag(t *testing.T) {
+	got, code, stderr := started(t, `# a comment
+root-dir: /r
+state-dir: /s
+socket: /x.sock
+http-address: "off"
+manifests: /m
+node-name: n
+local-driver: true
+registration-dir: /reg
+log-level: debug
+log-format: json
+`)
+	want := runOptions{
+		rootDir: "/r", stateDir: "/s", socket: "/x.sock", manifests: "/m", nodeName: "n", localDriver: true,
+		registrationDir: "/reg", log: logOptions{"debug", "json"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
+		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
+	}
+}
+
+func TestFlagsWinOverTheConfiguration(t *testing.T) {
+	got, code, stderr := started(t, "root-dir: /file\nsocket: /file.sock\nlocal-driver: true\n",
+		"--root-dir=/flag", "--socket=/flag.sock", "--local-driver=false")
+	if code != 0 || got.rootDir != "/flag" || got.socket != "/flag.sock" || got.localDriver {
+		t.Errorf("got %+v, exit code %d %s", got, code, stderr)
+	}
+}
+
+func TestEmptyConfigurationIsAllowed(t *testing.T) {
+	for _, config := range []string{" ", "# nothing\n", "---\n", "{}\n"} {
+		if _, code, stderr := started(t, config); code != 0 {
+			t.Errorf("%q: exit code %d %s", config, code, stderr)
+		}
+	}
+}
+
+func TestWrongConfigurationIsToldByLineAndField(t *testing.T) {
+	for _, tt := range []struct{ config, want string }{
+		{"root-dir: /r\nrootdir: /x\n", `config.yaml:2: field "rootdir": there is no such field`},
+		{"config: /x\n", `config.yaml:1: field "config": there is no such field`},
+		{"\nlocal-driver: maybe\n", `config.yaml:2: field "local-driver": value "maybe": `},
+		{"log-level: loud\n", `config.yaml:1: field "log-level": value "loud": must be one of debug, info, warn, error`},
+		{"root-dir: /a\nroot-dir: /b\n", `line 2: field "root-dir" is there already, at line 1`},
+		{"root-dir: [/a]\n", `line 1: field "root-dir": expected one value`},
+		{"root-dir:\n", `line 1: field "root-dir": expected one value`},
+		{"- a\n", "line 1: expected fields"},
+		{"a: b\n---\nc: d\n", "more than one document"},
+		{"root-dir: \"/a\n", "line "},
+		{strings.Repeat("#", maxConfig+1), "over "},
+	} {
+		_, code, stderr := started(t, tt.config)
+		if code != exitFailed || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%.40q: exit code %d %q, want %q", tt.config, code, stderr, tt.want)
+		}
+	}
+	if _, code, stderr := started(t, "", "--config", "/does/not/exist"); code != exitFailed || !strings.Contains(stderr, "/does/not/exist") {
+		t.Errorf("no file: exit code %d %s", code, stderr)
+	}
+}
+
+func TestWrongFlagsAreWrongUse(t *testing.T) {
+	for _, args := range [][]string{
+		{"--root-dir=relative"},
+		{"--state-dir="},
+		{"--manifests=relative"},
+		{"--http-address=9811"},
+		{"--log-level=loud"},
+		{"--log-format=xml"},
+		{"--no-such-flag"},
+		{"stray"},
+	} {
+		if _, code, stderr := started(t, "", args...); code != exitUsage {
+			t.Errorf("%v: exit code %d %s, want 2", args, code, stderr)
+		}
+	}
+}
+
+func TestHTTPCanBeSwitchedOff(t *testing.T) {
+	for _, v := range []string{"", "off"} {
+		if got, code, stderr := started(t, "", "--http-address="+v); code != 0 || got.httpAddress != "" {
+			t.Errorf("%q: got %q, exit code %d %s", v, got.httpAddress, code, stderr)
+		}
+	}
+}
+
+func TestDaemonThatFailsEndsWithOne(t *testing.T) {
+	var errs strings.Builder
+	p := &program{
+		stdin: strings.NewReader(""), stdout: &errs, stderr: &errs, now: time.Now, euid: func() int { return 0 },
+		node: func(context.Context, runOptions, *slog.Logger) error { return errors.New("journal is in use") },
+	}
+	t.Cleanup(klog.ClearLogger)
+	if code := p.run(t.Context(), []string{"run"}); code != exitFailed || !strings.Contains(errs.String(), "journal is in use") {
+		t.Errorf("exit code %d %s", code, errs.String())
+	}
+}
+
+// What Kubernetes libraries log comes out as the program's own log does.
+func TestLibrariesLogThroughTheProgram(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	var errs strings.Builder
+	p := &program{
+		stdin: strings.NewReader(""), stdout: &errs, stderr: &errs, now: time.Now, euid: func() int { return 0 },
+		node: func(_ context.Context, _ runOptions, l *slog.Logger) error {
+			klog.InfoS("from a library")
+			klog.Flush()
+			l.Debug("not shown")
+			return nil
+		},
+	}
+	p.run(t.Context(), []string{"run", "--log-format=json"})
+	if got := errs.String(); !strings.Contains(got, `"msg":"from a library"`) || strings.Contains(got, "not shown") {
+		t.Errorf("got %s", got)
+	}
+}

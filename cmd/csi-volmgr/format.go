@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// none stands in a table where there is nothing to say.
+const none = "-"
+
+// size is bytes as people write them in manifests: "256Mi", "1.5Gi"; "-" for 0.
+func size(bytes int64) string {
+	if bytes <= 0 {
+		return none
+	}
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	v, u := float64(bytes), 0
+	for v >= 1024 && u < len(units)-1 {
+		v /= 1024
+		u++
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + units[u]
+}
+
+// modeShort are the access modes as kubectl shortens them.
+var modeShort = map[state.AccessMode]string{
+	state.ReadWriteOnce: "RWO", state.ReadOnlyMany: "ROX", state.ReadWriteMany: "RWX", state.ReadWriteOncePod: "RWOP",
+}
+
+func accessModes(modes []state.AccessMode) string {
+	out := make([]string, len(modes))
+	for i, m := range modes {
+		if out[i] = modeShort[m]; out[i] == "" {
+			out[i] = string(m)
+		}
+	}
+	return orNone(strings.Join(out, ","))
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func access(readOnly bool) string {
+	if readOnly {
+		return "ro"
+	}
+	return "rw"
+}
+
+// plain replaces what would move the cursor or break a line: texts come from
+// drivers and files.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// short cuts s to n characters, the last of which then is an ellipsis.
+func short(s string, n int) string {
+	r := []rune(plain(s))
+	if len(r) <= n {
+		return string(r)
+	}
+	return string(r[:max(n-1, 0)]) + "…"
+}
+
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

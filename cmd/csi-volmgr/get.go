@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// getOptions is what `get` was asked for.
+type getOptions struct {
+	namespace string
+	all       bool // every namespace
+	output    string
+	watch     bool
+	pod       string // mounts only
+	names     []string
+}
+
+func (p *program) getCommand() *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use:   "get (pods|volumes|drivers|pv|pvc|mounts) [NAME...]",
+		Short: "List what there is, one line each",
+		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts.
+
+Mounts are what whoever runs a pod's containers needs: for each of its volumes
+the path on this host, whether it is a directory or a block device, read-only
+or not, and the mount propagation to give to the container runtime.`,
+		Example: `  csi-volmgr get pods -A
+  csi-volmgr get volumes -o wide
+  csi-volmgr get pvc data -o yaml
+  csi-volmgr get pods --watch
+  csi-volmgr get mounts --pod web -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind, err := o.parse(args)
+			if err != nil {
+				return err
+			}
+			return p.get(cmd.Context(), kind, o)
+		},
+	}
+	namespaceFlag(cmd, &o.namespace)
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json or yaml")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
+	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
+	return cmd
+}
+
+func (o *getOptions) parse(args []string) (kind string, err error) {
+	ts, err := targets(args, "pods", "volumes", "drivers", "pv", "pvc", "mounts")
+	if err != nil {
+		return "", err
+	}
+	kind = ts[0].kind
+	for _, t := range ts {
+		if t.kind != kind {
+			return "", usagef("get one kind at a time, not %s and %s", kind, t.kind)
+		}
+		if t.name != "" {
+			o.names = append(o.names, t.name)
+		}
+	}
+	switch {
+	case !slices.Contains([]string{"table", "wide", "json", "yaml"}, o.output):
+		return "", usagef("unknown output %q: expected table, wide, json or yaml", o.output)
+	case o.all && len(o.names) > 0:
+		return "", usagef("a name needs one namespace: leave out -A")
+	case o.pod != "" && kind != "mounts":
+		return "", usagef("--pod is for mounts only")
+	case o.pod != "" && o.all:
+		return "", usagef("--pod needs one namespace: leave out -A")
+	case o.watch && kind == "mounts":
+		return "", usagef("mounts cannot be watched: watch the pods, or wait for one")
+	}
+	if o.pod != "" {
+		o.names = append(o.names, strings.TrimPrefix(o.pod, "pod/"))
+	}
+	return kind, nil
+}
+
+// resource is how one kind is listed.
+type resource[T any] struct {
+	columns []column[T]
+	list    func(context.Context) ([]T, error)
+	watch   func(context.Context, func(server.Event[T]) error) error
+	// key is "namespace/name", or the name of what has no namespace.
+	key func(T) string
+	// find returns what a person calls name; nil means the item of that key.
+	find       func(items []T, name string) (T, error)
+	namespaced bool
+	kind       string
+}
+
+func (p *program) get(ctx context.Context, kind string, o getOptions) error {
+	c := p.client()
+	defer c.Close()
+	switch kind {
+	case "pods":
+		return show(ctx, p, o, podResource(c))
+	case "volumes":
+		return show(ctx, p, o, volumeResource(c))
+	case "drivers":
+		if err := show(ctx, p, o, driverResource(c)); err != nil {
+			return err
+		}
+		return p.socketProblems(ctx, c, o)
+	case "pv":
+		return show(ctx, p, o, resource[server.PVStatus]{
+			kind: "pv", columns: pvColumns, list: c.PersistentVolumes, watch: c.WatchPersistentVolumes,
+			key: func(v server.PVStatus) string { return v.Name },
+		})
+	case "pvc":
+		return show(ctx, p, o, resource[server.ClaimStatus]{
+			kind: "pvc", columns: claimColumns, list: c.Claims, watch: c.WatchClaims, namespaced: true,
+			key: func(v server.ClaimStatus) string { return v.Namespace + "/" + v.Name },
+		})
+	default:
+		return p.getMounts(ctx, c, o)
+	}
+}
+
+func podResource(c *client.Client) resource[manager.PodStatus] {
+	return resource[manager.PodStatus]{
+		kind: "pod", columns: podColumns, list: c.Pods, watch: c.WatchPods, namespaced: true,
+		key: func(v manager.PodStatus) string { return v.Pod.Namespace + "/" + v.Pod.Name },
+		find: func(items []manager.PodStatus, name string) (manager.PodStatus, error) {
+			ns, name, _ := strings.Cut(name, "/")
+			if v, ok := server.FindPod(items, ns, name); ok {
+				return v, nil
+			}
+			return manager.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", server.ErrNotFound, ns, name)
+		},
+	}
+}
+
+func volumeResource(c *client.Client) resource[manager.VolumeStatus] {
+	return resource[manager.VolumeStatus]{
+		kind: "volume", columns: volumeColumns, list: c.Volumes, watch: c.WatchVolumes,
+		key:  func(v manager.VolumeStatus) string { return string(v.Volume.ID) },
+		find: server.FindVolume,
+	}
+}
+
+func driverResource(c *client.Client) resource[manager.DriverStatus] {
+	return resource[manager.DriverStatus]{
+		kind: "driver", columns: driverColumns, list: c.Drivers, watch: c.WatchDrivers,
+		key: func(v manager.DriverStatus) string { return string(v.Name) },
+	}
+}
+
+// show lists or watches a resource.
+func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) error {
+	if o.watch {
+		return watchTable(ctx, p, o, r)
+	}
+	all, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	items, err := r.choose(all, o)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.output == "json" || o.output == "yaml":
+		if len(o.names) == 1 {
+			return p.document(items[0], o.output)
+		}
+		return p.document(server.List[T]{Items: items}, o.output)
+	case len(items) == 0:
+		return writeAll(p.stderr, r.nothing(len(all), o))
+	default:
+		return writeTable(p.stdout, r.columns, items, p.view(o))
+	}
+}
+
+func (p *program) view(o getOptions) view {
+	return view{now: p.now(), wide: o.output == "wide", namespaces: o.all}
+}
+
+// choose returns the items that were asked for.
+func (r resource[T]) choose(all []T, o getOptions) ([]T, error) {
+	items := []T{}
+	if len(o.names) == 0 {
+		for _, item := range all {
+			if r.inNamespace(item, o) {
+				items = append(items, item)
+			}
+		}
+		return items, nil
+	}
+	for _, name := range o.names {
+		if r.namespaced {
+			name = o.namespace + "/" + name
+		}
+		item, err := r.named(all, name)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+func (r resource[T]) inNamespace(item T, o getOptions) bool {
+	return !r.namespaced || o.all || strings.HasPrefix(r.key(item), o.namespace+"/")
+}
+
+func (r resource[T]) named(all []T, name string) (T, error) {
+	if r.find != nil {
+		return r.find(all, name)
+	}
+	for _, item := range all {
+		if r.key(item) == name {
+			return item, nil
+		}
+	}
+	var zero T
+	return zero, fmt.Errorf("%w: %s %s is not known here", server.ErrNotFound, r.kind, name)
+}
+
+// nothing says that nothing is shown, and where there would be something.
+func (r resource[T]) nothing(elsewhere int, o getOptions) string {
+	switch {
+	case !r.namespaced || o.all:
+		return fmt.Sprintf("No %s found.\n", r.kind)
+	case elsewhere == 0:
+		return fmt.Sprintf("No %s found in namespace %s.\n", r.kind, o.namespace)
+	default:
+		return fmt.Sprintf("No %s found in namespace %s; %d elsewhere, shown with -A.\n", r.kind, o.namespace, elsewhere)
+	}
+}
+
+// getMounts lists mounts, of the named pods or of a namespace.
+func (p *program) getMounts(ctx context.Context, c *client.Client, o getOptions) error {
+	items := []server.Mount{}
+	for _, name := range o.names {
+		of, err := c.Mounts(ctx, o.namespace, name)
+		if err != nil {
+			return err
+		}
+		items = append(items, of...)
+	}
+	if len(o.names) == 0 {
+		all, err := c.Mounts(ctx, "", "")
+		if err != nil {
+			return err
+		}
+		for _, m := range all {
+			if o.all || m.Namespace == o.namespace {
+				items = append(items, m)
+			}
+		}
+	}
+	switch {
+	case o.output == "json" || o.output == "yaml":
+		return p.document(server.List[server.Mount]{Items: items}, o.output)
+	case len(items) == 0:
+		return writeAll(p.stderr, "Nothing is mounted.\n")
+	default:
+		return writeTable(p.stdout, mountColumns, items, p.view(o))
+	}
+}
+
+// socketProblems adds the registration sockets behind which no driver came up.
+func (p *program) socketProblems(ctx context.Context, c *client.Client, o getOptions) error {
+	if o.watch || o.output == "json" || o.output == "yaml" || len(o.names) > 0 {
+		return nil
+	}
+	sockets, err := c.Sockets(ctx)
+	if err != nil {
+		return err
+	}
+	bad := slices.DeleteFunc(sockets, func(s server.SocketStatus) bool { return s.Problem == "" })
+	if len(bad) == 0 {
+		return nil
+	}
+	if err := writeAll(p.stdout, "\n"); err != nil {
+		return err
+	}
+	return writeTable(p.stdout, socketColumns, bad, p.view(o))
+}
+
+// document writes v as JSON or YAML.
+func (p *program) document(v any, format string) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if format == "yaml" {
+		if b, err = yaml.JSONToYAML(b); err != nil {
+			return err
+		}
+	}
+	return writeAll(p.stdout, string(b))
+}

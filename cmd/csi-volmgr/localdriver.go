@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+)
+
+// driverOptions is what `local-driver` was asked for.
+type driverOptions struct {
+	name, nodeID, rootDir, stateDir, endpoint, registrationDir string
+
+	log logOptions
+}
+
+func (p *program) localDriverCommand() *cobra.Command {
+	var o driverOptions
+	cmd := &cobra.Command{
+		Use:   "local-driver",
+		Short: "Run the CSI driver for volumes on this node's own disk",
+		Long: `Run a CSI driver whose volumes are files and directories on this node, as a
+process of its own. It registers like any other driver. The daemon serves the
+same driver itself with: csi-volmgr run --local-driver`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(); err != nil {
+				return err
+			}
+			if err := p.needRoot(cmd); err != nil {
+				return err
+			}
+			return p.serveDriver(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.name, "name", localdriver.DefaultName, "CSI `name` of the driver")
+	f.StringVar(&o.nodeID, "node-id", "", "`name` of this node (default the host's)")
+	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which the daemon mounts volumes")
+	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr/local-driver", "`directory` of the volumes' data")
+	f.StringVar(&o.endpoint, "endpoint", "", "`path` of its CSI socket (default ROOT-DIR/plugins/NAME/csi.sock)")
+	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of registration sockets (default ROOT-DIR/plugins_registry)")
+	logFlags(cmd, &o.log)
+	return cmd
+}
+
+func (o *driverOptions) complete() error {
+	if o.endpoint == "" {
+		o.endpoint = filepath.Join(o.rootDir, "plugins", o.name, "csi.sock")
+	}
+	if o.registrationDir == "" {
+		o.registrationDir = filepath.Join(o.rootDir, "plugins_registry")
+	}
+	return hostName(&o.nodeID)
+}
+
+// serveDriver serves the driver and its registration until ctx ends or one of
+// them fails, which ends the other.
+func (p *program) serveDriver(ctx context.Context, o driverOptions) error {
+	logger := p.logger(o.log)
+	klog.SetSlogLogger(logger)
+	d, err := localdriver.New(localdriver.Config{
+		Name: o.name, NodeID: o.nodeID, StateDir: o.stateDir, Roots: []string{o.rootDir}, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- d.Serve(ctx, o.endpoint) }()
+	go func() {
+		ended <- d.Register(ctx, localdriver.RegisterConfig{Dir: o.registrationDir, Endpoint: o.endpoint})
+	}()
+	first := <-ended
+	cancel()
+	second := <-ended
+	if first != nil {
+		return first
+	}
+	return second
+}

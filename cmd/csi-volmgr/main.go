@@ -1,0 +1,50 @@
+// Command csi-volmgr is the node daemon and the program to talk to it: flags,
+// configuration, the verbs and how their answers look. It decides nothing.
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run runs the program with args and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now, euid: os.Geteuid}
+	return p.run(ctx, args)
+}
+
+// program is what the verbs get from the world around them.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	now            func() time.Time
+	euid           func() int
+	// node runs the daemon until ctx ends.
+	node func(ctx context.Context, o runOptions, logger *slog.Logger) error
+	// socket is where the daemon answers (--socket).
+	socket string
+}
+
+// width is how many columns stdout's terminal has; ok is false where it is none.
+func (p *program) width() (columns int, ok bool) {
+	f, isFile := p.stdout.(*os.File)
+	if !isFile {
+		return 0, false
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	return columns, err == nil && columns > 0
+}

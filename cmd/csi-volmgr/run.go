@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+)
+
+// runOptions is what `run` was asked for; its flags and the fields of its
+// configuration file have the same names.
+type runOptions struct {
+	rootDir         string
+	stateDir        string
+	socket          string
+	httpAddress     string // "" is off
+	manifests       string // "" is none
+	nodeName        string
+	localDriver     bool
+	registrationDir string
+	config          string
+	log             logOptions
+}
+
+type logOptions struct{ level, format string }
+
+const defaultRoot = "/var/lib/kubelet"
+
+func (p *program) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon of this node",
+		Long: `Run the daemon of this node, as root, until it is told to stop. What is mounted
+stays mounted when it stops, and is taken over when it starts again.
+
+Every flag but --config is also a field of the configuration file (YAML):
+
+  root-dir: /var/lib/csi-volmgr/root
+  manifests: /etc/csi-volmgr/manifests
+  local-driver: true
+
+A flag wins over the file. An unknown field is an error.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.config != "" {
+				if err := readConfig(cmd, o.config); err != nil {
+					return err
+				}
+			}
+			o.socket = p.socket
+			if err := o.complete(); err != nil {
+				return err
+			}
+			if err := p.needRoot(cmd); err != nil {
+				return err
+			}
+			logger := p.logger(o.log)
+			klog.SetSlogLogger(logger)
+			return p.node(cmd.Context(), o, logger)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
+	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
+	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811", "`address` of /metrics, /healthz and /readyz; \"\" or off for none")
+	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
+	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
+	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
+	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
+	f.StringVar(&o.config, "config", "", "configuration `file`")
+	logFlags(cmd, &o.log)
+	return cmd
+}
+
+func logFlags(cmd *cobra.Command, o *logOptions) {
+	o.level, o.format = "info", "text"
+	cmd.Flags().Var(oneOf{&o.level, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
+	cmd.Flags().Var(oneOf{&o.format, []string{"text", "json"}}, "log-format", "form of a log line")
+}
+
+// complete fills in what follows from the rest, and checks it.
+func (o *runOptions) complete() error {
+	if o.httpAddress == "off" {
+		o.httpAddress = ""
+	}
+	if o.httpAddress != "" {
+		if _, _, err := net.SplitHostPort(o.httpAddress); err != nil {
+			return usagef("--http-address=%s: expected HOST:PORT, or off", o.httpAddress)
+		}
+	}
+	if o.registrationDir == "" && o.rootDir != "" {
+		o.registrationDir = filepath.Join(o.rootDir, "plugins_registry")
+	}
+	for _, d := range []struct{ flag, path string }{
+		{"root-dir", o.rootDir},
+		{"state-dir", o.stateDir},
+		{"registration-dir", o.registrationDir},
+		{"socket", o.socket},
+	} {
+		if !filepath.IsAbs(d.path) {
+			return usagef("--%s=%s: expected an absolute path", d.flag, d.path)
+		}
+	}
+	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
+		return usagef("--manifests=%s: expected an absolute path", o.manifests)
+	}
+	return hostName(&o.nodeName)
+}
+
+// hostName sets an empty name to the host's.
+func hostName(name *string) error {
+	if *name != "" {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find this host's name (give one with a flag instead): %w", err)
+	}
+	*name = strings.ToLower(host)
+	return nil
+}
+
+// needRoot fails where the program does not run as root, and says what to do.
+func (p *program) needRoot(cmd *cobra.Command) error {
+	if p.euid() == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s mounts file systems, which takes root: start it as root, for example with sudo %s",
+		cmd.CommandPath(), cmd.CommandPath())
+}
+
+func (p *program) logger(o logOptions) *slog.Logger { return newLogger(p.stderr, o) }
+
+func newLogger(w io.Writer, o logOptions) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.level)); err != nil {
+		panic(err) // the flag has been checked
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if o.format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

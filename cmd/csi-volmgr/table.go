@@ -1,0 +1,229 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// reasonWidth is how much of a reason a table shows; wide shows all.
+const reasonWidth = 70
+
+// column is one column of a table of things of type T.
+type column[T any] struct {
+	head  string
+	wide  bool // only with -o wide
+	value func(item T, v view) string
+}
+
+// view is how a table is to look.
+type view struct {
+	now  time.Time
+	wide bool
+	// namespaces adds the namespace: several are shown.
+	namespaces bool
+}
+
+// reason shortens what a thing waits for.
+func (v view) reason(s string) string {
+	if v.wide {
+		return orNone(plain(s))
+	}
+	return orNone(short(s, reasonWidth))
+}
+
+// age is how long ago t was.
+func (v view) age(t time.Time) string {
+	if t.IsZero() {
+		return none
+	}
+	return server.Age(t, v.now)
+}
+
+// heads and row are a table's cells.
+func heads[T any](columns []column[T], v view) []string {
+	var out []string
+	for _, c := range shown(columns, v) {
+		out = append(out, c.head)
+	}
+	return out
+}
+
+func row[T any](columns []column[T], item T, v view) []string {
+	var out []string
+	for _, c := range shown(columns, v) {
+		out = append(out, c.value(item, v))
+	}
+	return out
+}
+
+func shown[T any](columns []column[T], v view) []column[T] {
+	return slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool {
+		return c.wide && !v.wide || c.head == "NAMESPACE" && !v.namespaces
+	})
+}
+
+// writeTable writes items as a table.
+func writeTable[T any](w io.Writer, columns []column[T], items []T, v view) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(tw, strings.Join(heads(columns, v), "\t"))
+	for _, item := range items {
+		_, _ = fmt.Fprintln(tw, strings.Join(row(columns, item, v), "\t"))
+	}
+	return tw.Flush() // reports what any write failed with
+}
+
+var podColumns = []column[manager.PodStatus]{
+	{head: "NAMESPACE", value: func(p manager.PodStatus, _ view) string { return p.Pod.Namespace }},
+	{head: "NAME", value: func(p manager.PodStatus, _ view) string { return p.Pod.Name }},
+	{head: "MOUNTED", value: func(p manager.PodStatus, _ view) string {
+		return fmt.Sprintf("%d/%d", mountedOf(p), len(p.Volumes))
+	}},
+	{head: "STATUS", value: func(p manager.PodStatus, _ view) string { return podState(p) }},
+	{head: "SINCE", value: func(p manager.PodStatus, v view) string { return v.age(waitingFor(p).Since) }},
+	{head: "WAITING FOR", value: func(p manager.PodStatus, v view) string { return v.reason(waitReason(p)) }},
+	{head: "UID", wide: true, value: func(p manager.PodStatus, _ view) string { return string(p.Pod.UID) }},
+}
+
+func mountedOf(p manager.PodStatus) int {
+	n := 0
+	for _, v := range p.Volumes {
+		if v.Mounted {
+			n++
+		}
+	}
+	return n
+}
+
+func podState(p manager.PodStatus) string {
+	switch {
+	case !p.Listed:
+		return "Leaving"
+	case p.Ready:
+		return "Mounted"
+	default:
+		return "Mounting"
+	}
+}
+
+// waitingFor is the first of a pod's volumes that is not as wanted.
+func waitingFor(p manager.PodStatus) manager.PodVolumeStatus {
+	for _, v := range p.Volumes {
+		if v.ID == "" || v.Step != "" || v.BlockedBy != "" {
+			return v
+		}
+	}
+	return manager.PodVolumeStatus{}
+}
+
+func waitReason(p manager.PodStatus) string {
+	v := waitingFor(p)
+	if len(v.Names) == 0 {
+		return ""
+	}
+	why := v.BlockedBy
+	if v.Retry.Attempts > 0 {
+		why = server.Failure(v.Retry)
+	}
+	text := v.Names[0]
+	if v.Step != "" {
+		text += ": " + v.Step
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+var volumeColumns = []column[manager.VolumeStatus]{
+	{head: "ID", value: func(s manager.VolumeStatus, v view) string {
+		if v.wide {
+			return string(s.Volume.ID)
+		}
+		return server.ShortID(s.Volume.ID)
+	}},
+	{head: "USED AS", value: func(s manager.VolumeStatus, _ view) string { return usedAs(s.Volume.Spec) }},
+	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(string(s.Volume.Spec.Driver)) }},
+	{head: "STATUS", value: func(s manager.VolumeStatus, _ view) string { return volumeState(s) }},
+	{head: "SIZE", value: func(s manager.VolumeStatus, _ view) string { return size(s.Volume.SizeBytes) }},
+	{head: "PODS", value: func(s manager.VolumeStatus, _ view) string { return fmt.Sprint(len(s.Wanted)) }},
+	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
+	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
+	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string { return v.reason(volumeReason(s)) }},
+	{head: "ATTACH", wide: true, value: func(s manager.VolumeStatus, _ view) string { return s.Volume.Attach.Phase.String() }},
+	{head: "STAGE", wide: true, value: func(s manager.VolumeStatus, _ view) string { return s.Volume.Stage.Phase.String() }},
+	{head: "STAGED AT", wide: true, value: func(s manager.VolumeStatus, _ view) string { return orNone(s.Volume.Spec.StagePath) }},
+}
+
+// usedAs names a volume as its users know it.
+func usedAs(s state.Spec) string {
+	if s.Claim != "" {
+		return "claim " + s.Claim
+	}
+	return orNone(s.Name)
+}
+
+// volumeState is the furthest of the facts that is present.
+func volumeState(s manager.VolumeStatus) string {
+	v := s.Volume
+	mounted := false
+	for _, m := range v.Mounts {
+		mounted = mounted || m.Phase == state.Present
+	}
+	switch {
+	case s.Quarantined != "":
+		return "Quarantined"
+	case mounted:
+		return "Mounted"
+	case v.Stage.Phase == state.Present:
+		return "Staged"
+	case v.Attach.Phase == state.Present:
+		return "Attached"
+	case v.Clear():
+		return "Absent"
+	default:
+		return "InDoubt"
+	}
+}
+
+func stepOf(s manager.VolumeStatus) string {
+	if s.Call.Kind != plan.None {
+		return s.Call.Kind.String()
+	}
+	return s.Held.Step.String()
+}
+
+func volumeReason(s manager.VolumeStatus) string {
+	switch {
+	case s.Quarantined != "":
+		return s.Quarantined
+	case s.Call.Kind != plan.None:
+		return "the call's answer"
+	}
+	if r := retryOf(s); r.Attempts > 0 {
+		return server.Failure(r)
+	}
+	return s.Held.Reason
+}
+
+// retryOf is the pacing of the step that a volume is at.
+func retryOf(s manager.VolumeStatus) state.Retry {
+	switch k := s.Held.Step; k {
+	case plan.Attach, plan.Detach:
+		return s.Volume.Attach.Retry
+	case plan.Stage, plan.Unstage:
+		return s.Volume.Stage.Retry
+	case plan.Expand:
+		return s.Volume.Expand
+	default:
+		return s.Volume.Mounts[s.Held.Pod].Retry
+	}
+}

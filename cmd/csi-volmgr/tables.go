@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+var driverColumns = []column[manager.DriverStatus]{
+	{head: "NAME", value: func(d manager.DriverStatus, _ view) string { return string(d.Name) }},
+	{head: "STATUS", value: func(d manager.DriverStatus, _ view) string {
+		if d.Up {
+			return "Up"
+		}
+		return "Down"
+	}},
+	{head: "VERSION", value: func(d manager.DriverStatus, _ view) string { return orNone(plain(d.Version)) }},
+	{head: "GENERATION", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Generation) }},
+	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
+	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
+	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
+	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(d.Problem) }},
+	{head: "NODE ID", wide: true, value: func(d manager.DriverStatus, _ view) string { return orNone(plain(d.NodeID)) }},
+	{head: "ENDPOINT", wide: true, value: func(d manager.DriverStatus, _ view) string { return orNone(d.Endpoint) }},
+	{head: "CAPABILITIES", wide: true, value: func(d manager.DriverStatus, _ view) string {
+		return orNone(strings.Join(d.Capabilities, ","))
+	}},
+}
+
+var socketColumns = []column[server.SocketStatus]{
+	{head: "SOCKET", value: func(s server.SocketStatus, _ view) string { return plain(s.Path) }},
+	{head: "DRIVER", value: func(s server.SocketStatus, _ view) string { return orNone(plain(string(s.Driver))) }},
+	{head: "STATE", value: func(s server.SocketStatus, _ view) string { return orNone(s.State) }},
+	{head: "PROBLEM", value: func(s server.SocketStatus, v view) string { return v.reason(s.Problem) }},
+}
+
+var pvColumns = []column[server.PVStatus]{
+	{head: "NAME", value: func(s server.PVStatus, _ view) string { return s.Name }},
+	{head: "CAPACITY", value: func(s server.PVStatus, _ view) string { return size(s.CapacityBytes) }},
+	{head: "ACCESS", value: func(s server.PVStatus, _ view) string { return accessModes(s.AccessModes) }},
+	{head: "STATUS", value: func(s server.PVStatus, _ view) string { return orNone(s.Status) }},
+	{head: "CLAIM", value: func(s server.PVStatus, _ view) string { return orNone(s.Claim) }},
+	{head: "DRIVER", value: func(s server.PVStatus, _ view) string { return orNone(string(s.Driver)) }},
+	{head: "MODE", wide: true, value: func(s server.PVStatus, _ view) string { return orNone(string(s.Mode)) }},
+	{head: "HANDLE", wide: true, value: func(s server.PVStatus, _ view) string { return orNone(plain(s.Handle)) }},
+}
+
+var claimColumns = []column[server.ClaimStatus]{
+	{head: "NAMESPACE", value: func(s server.ClaimStatus, _ view) string { return s.Namespace }},
+	{head: "NAME", value: func(s server.ClaimStatus, _ view) string { return s.Name }},
+	{head: "STATUS", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Phase) }},
+	{head: "VOLUME", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Volume) }},
+	{head: "CAPACITY", value: func(s server.ClaimStatus, _ view) string { return size(s.CapacityBytes) }},
+	{head: "ON NODE", value: func(s server.ClaimStatus, _ view) string { return size(s.NodeBytes) }},
+	{head: "ACCESS", value: func(s server.ClaimStatus, _ view) string { return accessModes(s.AccessModes) }},
+	{head: "CLASS", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Class) }},
+	{head: "WAITING FOR", value: func(s server.ClaimStatus, v view) string {
+		if s.Retry.Attempts > 0 {
+			return v.reason(server.Failure(s.Retry))
+		}
+		return v.reason(s.Reason)
+	}},
+	{head: "REQUESTED", wide: true, value: func(s server.ClaimStatus, _ view) string { return size(s.RequestedBytes) }},
+	{head: "MODE", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Mode)) }},
+	{head: "DRIVER", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Driver)) }},
+}
+
+var mountColumns = []column[server.Mount]{
+	{head: "NAMESPACE", value: func(m server.Mount, _ view) string { return m.Namespace }},
+	{head: "POD", value: func(m server.Mount, _ view) string { return m.Pod }},
+	{head: "VOLUME", value: func(m server.Mount, _ view) string { return m.Name }},
+	{head: "MODE", value: func(m server.Mount, _ view) string { return string(m.Mode) }},
+	{head: "ACCESS", value: func(m server.Mount, _ view) string { return access(m.ReadOnly) }},
+	{head: "PROPAGATION", value: func(m server.Mount, _ view) string { return orNone(m.Propagation) }},
+	{head: "HOST PATH", value: func(m server.Mount, _ view) string { return m.HostPath }},
+	{head: "SOURCE", wide: true, value: func(m server.Mount, _ view) string { return orNone(m.SpecName) }},
+	{head: "DRIVER", wide: true, value: func(m server.Mount, _ view) string { return orNone(string(m.Driver)) }},
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/spf13/cobra"
+)
+
+// redraw is how often a terminal's ages and countdowns are brought up to date.
+const redraw = time.Second
+
+func (p *program) waitCommand() *cobra.Command {
+	w := client.Wait{}
+	goal := ""
+	cmd := &cobra.Command{
+		Use:   "wait pod NAME",
+		Short: "Wait until a pod's volumes are mounted, or gone",
+		Long: `Wait until every volume of a pod is mounted as wanted, or until none is there
+any more, and show meanwhile what each is at: live on a terminal, else a line
+for each change. A pod that is not known yet is waited for.
+
+Exit code 124 means that the time was over; what each volume is at, and why, is
+then on standard error.`,
+		Example: `  csi-volmgr wait pod web --for=mounted --timeout=2m
+  csi-volmgr delete pod web && csi-volmgr wait pod web --for=unmounted`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := oneTarget(args, "pods")
+			if err != nil {
+				return err
+			}
+			if w.For = client.Goal(goal); w.For != client.Mounted && w.For != client.Unmounted {
+				return usagef("unknown goal --for=%s: expected mounted or unmounted", goal)
+			}
+			if w.Timeout < 0 {
+				return usagef("--timeout=%s is less than nothing", w.Timeout)
+			}
+			w.Name = t.name
+			return p.wait(cmd.Context(), w)
+		},
+	}
+	namespaceFlag(cmd, &w.Namespace)
+	cmd.Flags().StringVar(&goal, "for", string(client.Mounted), "mounted or unmounted")
+	cmd.Flags().DurationVar(&w.Timeout, "timeout", 2*time.Minute, "how long to wait at most, up to 24h")
+	return cmd
+}
+
+func (p *program) wait(ctx context.Context, w client.Wait) error {
+	c := p.client()
+	defer c.Close()
+	start := p.now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	shown := make(chan server.Progress)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.showProgress(ctx, shown, start)
+	}()
+	last, err := c.Wait(ctx, w, func(pr server.Progress) {
+		select {
+		case shown <- pr:
+		case <-ctx.Done():
+		}
+	})
+	close(shown)
+	<-ended
+	switch {
+	case err != nil:
+		return err
+	case last.Done:
+		return writeAll(p.stdout, doneLine(last, w, p.now().Sub(start)))
+	default:
+		if err := writeAll(p.stderr, waitFailure(last, w, p.now())); err != nil {
+			return err
+		}
+		return codeError(exitTimeout)
+	}
+}
+
+// showProgress shows what comes from shown until it is closed or ctx ends.
+func (p *program) showProgress(ctx context.Context, shown <-chan server.Progress, start time.Time) {
+	if _, ok := p.width(); ok {
+		p.live(ctx, shown)
+		return
+	}
+	seen := map[string]string{}
+	for pr := range shown {
+		for _, l := range progressLines(pr) {
+			if seen[l.key] != l.text {
+				seen[l.key] = l.text
+				_, _ = fmt.Fprintf(p.stdout, "%s  %s\n", server.Age(start, p.now()), l.text)
+			}
+		}
+	}
+}
+
+// live redraws one line a volume in place, and leaves none of them behind.
+func (p *program) live(ctx context.Context, shown <-chan server.Progress) {
+	tick := time.NewTicker(redraw)
+	defer tick.Stop()
+	var last server.Progress
+	drawn := 0
+	for {
+		select {
+		case pr, ok := <-shown:
+			if !ok {
+				erase(p.stdout, drawn)
+				return
+			}
+			last = pr
+		case <-tick.C:
+		case <-ctx.Done():
+			shown = nil
+			erase(p.stdout, drawn)
+			return
+		}
+		width, _ := p.width()
+		erase(p.stdout, drawn)
+		lines := liveLines(last, p.now())
+		for _, l := range lines {
+			_, _ = fmt.Fprintln(p.stdout, short(l, max(width-1, 20)))
+		}
+		drawn = len(lines)
+	}
+}
+
+// erase moves the cursor n lines up and clears from there.
+func erase(w io.Writer, n int) {
+	if n > 0 {
+		_, _ = fmt.Fprintf(w, "\x1b[%dA\x1b[J", n)
+	}
+}
+
+// progressLine is what one volume is at, without anything that time alone changes.
+type progressLine struct{ key, text string }
+
+func progressLines(pr server.Progress) []progressLine {
+	if !pr.Known {
+		text := "no source names this pod"
+		if len(pr.NotReady) > 0 {
+			text += "; " + strings.Join(pr.NotReady, "; ")
+		}
+		return []progressLine{{text: text}}
+	}
+	var out []progressLine
+	for _, v := range pr.Pod.Volumes {
+		out = append(out, progressLine{key: strings.Join(v.Names, ","), text: volumeProgress(v)})
+	}
+	return out
+}
+
+// volumeProgress is "data: Stage: driver nfs.csi.k8s.io is not registered".
+func volumeProgress(v manager.PodVolumeStatus) string {
+	name := strings.Join(v.Names, ",")
+	switch {
+	case v.Mounted && v.Step == "":
+		return fmt.Sprintf("%s: mounted at %s", name, v.HostPath)
+	case v.Phase == state.Absent && v.Step == "" && v.BlockedBy == "":
+		return name + ": not mounted"
+	}
+	text := name
+	if v.Step != "" {
+		text += ": " + v.Step
+	}
+	if v.Retry.Attempts > 0 {
+		text += fmt.Sprintf(": try %d failed: %s", v.Retry.Attempts, plain(server.Failure(v.Retry)))
+	} else if v.BlockedBy != "" {
+		text += ": " + plain(v.BlockedBy)
+	}
+	return text
+}
+
+// liveLines adds to progressLines what changes with time.
+func liveLines(pr server.Progress, now time.Time) []string {
+	lines := progressLines(pr)
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = l.text
+		if !pr.Known {
+			continue
+		}
+		v := pr.Pod.Volumes[i]
+		switch {
+		case v.Step != "" && v.Retry.NotBefore.After(now):
+			out[i] = fmt.Sprintf("%s (again in %s)", l.text, server.Age(now, v.Retry.NotBefore))
+		case v.Step != "" && !v.Since.IsZero():
+			out[i] = fmt.Sprintf("%s (%s)", l.text, server.Age(v.Since, now))
+		}
+	}
+	return out
+}
+
+func doneLine(pr server.Progress, w client.Wait, took time.Duration) string {
+	what := string(w.For)
+	took = took.Round(100 * time.Millisecond)
+	if !pr.Known {
+		return fmt.Sprintf("pod %s/%s: nothing of it is here (%s)\n", w.Namespace, w.Name, took)
+	}
+	return fmt.Sprintf("pod %s/%s: %s %s (%s)\n", w.Namespace, w.Name, count(len(pr.Pod.Volumes), "volume"), what, took)
+}
+
+// waitFailure says, for each volume that is not as waited for, all that is
+// known of why.
+func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "csi-volmgr: pod %s/%s is not %s after %s", w.Namespace, w.Name, w.For, w.Timeout)
+	if !pr.Known {
+		b.WriteString(": no source names this pod\n")
+		for _, n := range pr.NotReady {
+			b.WriteString("  not heard of yet: " + plain(n) + "\n")
+		}
+		b.WriteString("  see what there is: csi-volmgr get pods -A\n")
+		return b.String()
+	}
+	b.WriteString(":\n")
+	for _, v := range pr.Pod.Volumes {
+		if w.For == client.Mounted && v.Mounted || w.For == client.Unmounted && v.Phase == state.Absent {
+			continue
+		}
+		b.WriteString("  " + plain(server.Blame(v, now)) + "\n")
+	}
+	for _, n := range pr.NotReady {
+		b.WriteString("  not heard of yet: " + plain(n) + "\n")
+	}
+	fmt.Fprintf(&b, "  more: csi-volmgr explain pod %s -n %s\n", w.Name, w.Namespace)
+	return b.String()
+}
