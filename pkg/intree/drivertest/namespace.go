@@ -15,15 +15,23 @@ import (
 // inside marks a test binary that runs in a mount namespace of its own.
 const inside = "CSI_VOLMGR_TEST_NAMESPACE"
 
-// Main runs the tests of m in a private mount namespace, so that no mount of
-// theirs reaches the machine and none outlives them, and exits. To be called
-// from TestMain. The tests need root; without it Main fails and says so.
+// Main runs the tests of m in a private mount namespace and exits; to be called
+// from TestMain. See [Enter].
 func Main(m *testing.M) {
+	Enter()
+	os.Exit(m.Run())
+}
+
+// Enter returns in a process whose mount namespace is its own, so that no mount
+// of a test reaches the machine and none outlives it: the test binary runs
+// itself again, and the process that called first ends with it. That takes root;
+// without it Enter fails and says so.
+func Enter() {
 	if os.Getenv(inside) != "" {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			fatal("make the mounts of the test's namespace private", err)
 		}
-		os.Exit(m.Run())
+		return
 	}
 	if os.Geteuid() != 0 {
 		fatal("these tests mount and chown, which only root may: run them as root", os.ErrPermission)

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// glance is how often a list is read that the API has no watch for.
+const glance = 20 * time.Millisecond
+
+// wantWords fails the test unless text has all of the words, and is not the
+// message that says nothing.
+func wantWords(t *testing.T, what, text string, words ...string) {
+	t.Helper()
+	for _, w := range append(words, "") {
+		if !strings.Contains(text, w) {
+			t.Errorf("%s: got %q, want %q in it", what, text, w)
+		}
+	}
+	if strings.Contains(text, "timed out waiting for the condition") || strings.Contains(text, "panic") {
+		t.Errorf("%s: got %q, which explains nothing", what, text)
+	}
+}
+
+// goodPod mounts a pod with a claim of its own and takes it back.
+func (n *node) goodPod() {
+	n.t.Helper()
+	n.apply(n.driver.class(), claim("good", "64Mi", fileSystem, rwo), pod("good", fromClaim("data", "good"),
+		volume{name: "scratch", source: "emptyDir: {}"}))
+	n.mounted("good")
+	n.deletePod("good")
+}
+
+// What apply refuses, it refuses with one error that names object and field,
+// and takes nothing of the file.
+func TestBadManifestIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, kinds()[0])
+	long := strings.Repeat("x", 4096)
+	scratch := volume{name: "scratch", source: "emptyDir: {}"}
+	for name, bad := range map[string]struct {
+		doc   string
+		words []string
+	}{
+		"malformed YAML":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: bad\n", []string{"line"}},
+		"no YAML at all":         {"\x00\x01\x02", nil},
+		"unknown field":          {strings.Replace(pod("bad", scratch), "volumes:", "volums:", 1), []string{"bad", "spec.volums"}},
+		"unknown kind of volume": {pod("bad", volume{name: "v", source: "floppy: {}"}), []string{"bad", "floppy"}},
+		"unknown kind":           {"apiVersion: v1\nkind: Pood\nmetadata: {name: bad}", []string{"Pood"}},
+		"wrong type":             {pod("bad", volume{name: "v", source: "emptyDir: 7"}), []string{"bad", "spec.volumes[0].emptyDir"}},
+		"name with ..":           {pod("..", scratch), []string{"metadata.name"}},
+		"name with /":            {pod("../x", scratch), []string{"metadata.name"}},
+		"name with NUL":          {pod(`"a\0b"`, scratch), []string{"metadata.name"}},
+		"name of 4 KiB":          {pod(long, scratch), []string{"metadata.name"}},
+		"uid that leads out":     {strings.Replace(pod("bad", scratch), "{name: bad}", "{name: bad, uid: ../../x}", 1), []string{"bad", "metadata.uid"}},
+		"namespace with /":       {strings.Replace(pod("bad", scratch), "{name: bad}", "{name: bad, namespace: a/b}", 1), []string{"metadata.namespace"}},
+		"volume name with ..":    {pod("bad", volume{name: `".."`, source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
+		"volume name of 4 KiB":   {pod("bad", volume{name: long, source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
+		"driver name with ..":    {pod("bad", volume{name: "v", source: `csi: {driver: "../x"}`}), []string{"bad", "spec.volumes[0].csi.driver"}},
+		"volume with a bad name": {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: ../x}\nspec: {}", []string{"PersistentVolume", "metadata.name"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := n.cli(manifest(pod("companion", scratch), bad.doc), "apply", "-f", "-")
+			if r.code != 1 {
+				t.Errorf("exit code: got %d, want 1 (%s)", r.code, r.stdout)
+			}
+			wantWords(t, "error", r.stderr, bad.words...)
+			if len(r.stderr) > 4096 {
+				t.Errorf("error: got %d bytes, which nobody reads", len(r.stderr))
+			}
+			// The same file among the watched ones is a problem of that file.
+			file := filepath.Join(n.manifests(), "bad.yaml")
+			moveIn(t, file, bad.doc)
+			n.problem(t, file, bad.words...)
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if pods, err := n.api.Pods(t.Context()); err != nil || len(pods) != 0 {
+		t.Errorf("pods: got %+v, %v, want none", pods, err)
+	}
+	n.goodPod()
+	n.deleteClaim("good")
+	n.nothingLeft()
+}
+
+// problem waits until the daemon has a problem with the file.
+func (n *node) problem(t *testing.T, file string, words ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for ; ctx.Err() == nil; <-time.After(glance) {
+		all, err := n.api.Problems(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if p.File == file {
+				wantWords(t, "problem", fmt.Sprintf("%s line %d field %s: %s", p.Object, p.Line, p.Field, p.Message), words...)
+				return
+			}
+		}
+	}
+	t.Fatalf("no problem with %s: %v", file, context.Cause(ctx))
+}
+
+// What apply cannot judge, the pod's status explains, and a good pod mounts.
+func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
+	eachKind(t, func(n *node) {
+		disk := fromClaim("v", "disk")
+		disk.block = true
+		absent := "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n" +
+			"  accessModes: [ReadWriteOnce]\n  claimRef: {namespace: default, name: lost}\n  csi: {driver: absent.e2e.dev, volumeHandle: ../../../x}"
+		lost := strings.Replace(claim("lost", "1Mi", fileSystem, rwo), "  storageClassName: class\n", "  storageClassName: \"\"\n  volumeName: lost\n", 1)
+		n.apply(n.driver.class(), claim("disk", "32Mi", block, rwo), claim("data", "64Mi", fileSystem, rwo), absent, lost)
+		for name, bad := range map[string]struct {
+			volume volume
+			words  []string
+		}{
+			"no-claim":       {fromClaim("v", "nowhere"), []string{"nowhere"}},
+			"block-as-files": {fromClaim("v", "disk"), []string{"disk", "Block"}},
+			"files-as-block": {volume{name: "v", source: "persistentVolumeClaim: {claimName: data}", block: true}, []string{"data", "Filesystem"}},
+			"no-driver":      {fromClaim("v", "lost"), []string{"absent.e2e.dev"}},
+			"no-configmap":   {volume{name: "v", source: "configMap: {name: nowhere}"}, []string{"nowhere"}},
+			"no-inline":      {volume{name: "v", source: "csi: {driver: absent.e2e.dev}"}, []string{"absent.e2e.dev"}},
+			"git":            {volume{name: "v", source: "gitRepo: {repository: /etc}"}, []string{"gitRepo"}},
+			"nfs":            {volume{name: "v", source: "nfs: {server: localhost, path: /}"}, []string{"nfs"}},
+		} {
+			n.apply(pod(name, bad.volume))
+			wantWords(n.t, name, n.blocked(name), bad.words...)
+			r := n.cli("", "wait", "pod", name, "--timeout", "10ms")
+			if r.code != 124 {
+				n.t.Errorf("%s: wait: got exit code %d, want 124", name, r.code)
+			}
+			wantWords(n.t, name+": wait", r.stderr, append(bad.words, name)...)
+			wantWords(n.t, name+": explain", n.do("", "explain", "pod", name), bad.words...)
+		}
+		n.goodPod()
+		for _, path := range n.tree() {
+			if !strings.Contains(path, "kubernetes.io") {
+				n.t.Errorf("made for a pod that cannot be mounted: %s", path)
+			}
+		}
+	})
+}
+
+// Sockets that are no good driver's harm nobody else, and are listed with the reason.
+func TestBadDriversAreListedAndHarmNobody(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, kinds()[0])
+	garbage := func(c net.Conn) { c.Write([]byte("HTTP/1.1 500 no\r\n\r\n\x00\xff")); c.Close() }
+	hang := func(c net.Conn) { <-t.Context().Done(); c.Close() }
+	for name, answer := range map[string]func(net.Conn){"garbage": garbage, "hangs": hang} {
+		// One whose registration is bad, and one that registers well and is bad then.
+		listen(t, filepath.Join(n.registry(), name+"-reg.sock"), answer)
+		endpoint := n.path(name + ".sock")
+		listen(t, endpoint, answer)
+		register(t, n.registry(), name+"-inside.e2e.dev", endpoint)
+	}
+	register(t, n.registry(), "nobody.e2e.dev", n.path("nobody.sock"))
+	register(t, n.registry(), "..", n.driver.socket())
+	register(t, n.registry(), "imposter.e2e.dev", n.driver.socket()) // another driver's socket
+	n.goodPod()
+	n.socketProblem("garbage-reg.sock", "garbage-inside.e2e.dev", "nobody.e2e.dev", "imposter.e2e.dev")
+	n.goodPod()
+	n.deleteClaim("good")
+	n.nothingLeft()
+}
+
+// listen serves every connection to a unix socket with answer.
+func listen(t *testing.T, socket string, answer func(net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				go answer(c)
+			}
+		}
+	}()
+}
+
+// socketProblem waits until each of the sockets, by a part of its path, is
+// listed with what is wrong with it.
+func (n *node) socketProblem(parts ...string) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	var sockets []server.SocketStatus
+	for _, part := range parts {
+		found := false
+		for ; !found && ctx.Err() == nil; <-time.After(glance) {
+			var err error
+			if sockets, err = n.api.Sockets(ctx); err != nil {
+				n.t.Fatal(err)
+			}
+			for _, s := range sockets {
+				found = found || strings.Contains(s.Path, part) && s.Problem != ""
+			}
+		}
+		if !found {
+			n.t.Fatalf("socket of %s: no problem is listed; there is %+v", part, sockets)
+		}
+	}
+}
+
+func TestProgramRefusesWhatItCannotServe(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	for name, c := range map[string]struct {
+		args  []string
+		code  int
+		words []string
+	}{
+		"unknown flag":    {[]string{"run", "--rootdir", "/x"}, 2, []string{"rootdir"}},
+		"relative root":   {[]string{"run", "--root-dir", "x"}, 2, []string{"root-dir", "absolute"}},
+		"unknown verb":    {[]string{"mount"}, 2, []string{"mount"}},
+		"no daemon":       {[]string{"get", "pods"}, 1, []string{n.socket(), "run"}},
+		"no such pod":     {[]string{"wait", "node", "web"}, 2, []string{"node"}},
+		"bad config file": {[]string{"run", "--config", "/proc/self/status"}, 1, []string{"/proc/self/status"}},
+	} {
+		r := n.cli("", c.args...)
+		if r.code != c.code {
+			t.Errorf("%s: got exit code %d, want %d", name, r.code, c.code)
+		}
+		wantWords(t, name, r.stderr, c.words...)
+	}
+}
+
+// A second daemon on the same root or state would undo what the first does.
+func TestSecondDaemonOnTheSameStateIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	n.start()
+	r := run(t, "", program, "run", "--root-dir", n.root, "--state-dir", n.path("state"), "--socket", n.path("other.sock"), "--http-address", "off")
+	if r.code != 1 {
+		t.Errorf("exit code: got %d, want 1", r.code)
+	}
+	wantWords(t, "error", r.stderr, n.path("state"))
+	n.daemon.stop()
+}

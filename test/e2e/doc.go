@@ -1,0 +1,14 @@
+// Package e2e holds the end-to-end tests: the real program, a real CSI driver in
+// a process of its own, real mounts in a private mount namespace.
+//
+// The driver is the local driver, or another one:
+//
+//	DRIVER_BINARY=/path/to/driver     flags --drivername --endpoint --nodeid --statedir,
+//	                                  run once as it is and once with --enable-attach
+//	REGISTRAR_BINARY=/path/to/binary  node-driver-registrar; without it the tests
+//	                                  register the driver by the same protocol
+//	E2E_RACE=1                        build the program with the race detector
+//
+// Between daemon and driver is a proxy that passes calls on and notes them, so
+// that the tests can tell that a call was not made twice.
+package e2e

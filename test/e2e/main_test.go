@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+)
+
+// program is the path of csi-volmgr as it was built for these tests.
+var program string
+
+func TestMain(m *testing.M) {
+	drivertest.Enter()
+	dir, err := os.MkdirTemp("", "e2e-bin-")
+	if err == nil {
+		program, err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func build(dir string) (string, error) {
+	path := filepath.Join(dir, "csi-volmgr")
+	args := []string{"build", "-o", path}
+	if os.Getenv("E2E_RACE") != "" {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "github.com/csi-volmgr/csi-volmgr/cmd/csi-volmgr")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build csi-volmgr: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// process is a program that runs beside the test.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when it has ended
+	err  error         // how, once done is closed
+}
+
+// start runs binary until the test ends. What it writes goes to a file in dir,
+// of which a test that fails shows the end.
+func start(t *testing.T, dir, binary string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, log: filepath.Join(dir, filepath.Base(binary)+"-"+args[0]+".log"), done: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd = exec.Command(binary, args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", binary, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		log.Close()
+		close(p.done)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the process as a crash would.
+func (p *process) kill() {
+	p.cmd.Process.Kill() // fails only where it has ended
+	<-p.done
+}
+
+// stop asks the process to end, which it must do well.
+func (p *process) stop() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatalf("stop %s: %v", p.cmd.Path, err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("%s did not end within %s of SIGTERM", p.cmd, patience)
+	}
+	if p.err != nil {
+		p.t.Errorf("%s ended with %v", p.cmd, p.err)
+	}
+}
+
+// tail is the end of what the process wrote.
+func (p *process) tail() string {
+	const lines = 60
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	all := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}
+
+// result is what a command said and how it ended.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// run runs a command to its end.
+func run(t *testing.T, stdin, binary string, args ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatalf("run %s: %v", cmd, err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}

@@ -1,0 +1,336 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	fileSystem = "Filesystem"
+	block      = "Block"
+	rwo        = "ReadWriteOnce"
+	rwop       = "ReadWriteOncePod"
+)
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFile(t *testing.T, path, want string) {
+	t.Helper()
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+	}
+}
+
+func TestPodMountsWritesAndFindsItsDataAgain(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.t
+		settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}"
+		n.apply(n.driver.class(), settings, claim("data", "64Mi", fileSystem, rwo), pod("web",
+			fromClaim("data", "data"),
+			volume{name: "scratch", source: "emptyDir: {}"},
+			volume{name: "memory", source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
+			volume{name: "settings", source: "configMap: {name: settings}"}))
+		n.mounted("web")
+		for _, v := range []string{"data", "scratch", "memory"} {
+			write(t, filepath.Join(n.hostPath("web", v), "f"), "of "+v)
+		}
+		wantFile(t, filepath.Join(n.hostPath("web", "settings"), "level"), "low")
+		data := n.hostPath("web", "data")
+		if n.driver.sizes {
+			wantSize(t, data, 64<<20)
+		}
+		if got := n.driver.proxy.count("NodeStageVolume", "NodePublishVolume"); got != 2 {
+			t.Errorf("stage and publish calls: got %d, want 2", got)
+		}
+		n.deletePod("web")
+		n.noVolumes()
+		n.apply(pod("again", fromClaim("data", "data")))
+		n.mounted("again")
+		wantFile(t, filepath.Join(n.hostPath("again", "data"), "f"), "of data")
+		n.deletePod("again")
+		n.deleteClaim("data")
+		n.nothingLeft()
+	})
+}
+
+// wantSize fails the test unless the file system at path has about that many
+// bytes: what it keeps for itself is less than a third.
+func wantSize(t *testing.T, path string, bytes uint64) {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	if got := st.Blocks * uint64(st.Bsize); got > bytes || got < bytes-bytes/3 {
+		t.Errorf("file system at %s: got %d bytes, want about %d", path, got, bytes)
+	}
+}
+
+func TestConfigMapFollowsItsObject(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, kinds()[0])
+	settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: %s}"
+	n.apply(fmt.Sprintf(settings, "low"), pod("web", volume{name: "settings", source: "configMap: {name: settings}"}))
+	n.mounted("web")
+	file := filepath.Join(n.hostPath("web", "settings"), "level")
+	wantFile(t, file, "low")
+	n.apply(fmt.Sprintf(settings, "high"))
+	n.mounted("web")
+	wantFile(t, file, "high")
+	n.deletePod("web")
+	n.nothingLeft()
+}
+
+func TestReadOnlyVolumeRefusesWrites(t *testing.T) {
+	eachKind(t, func(n *node) {
+		ro := volume{name: "data", source: "persistentVolumeClaim: {claimName: data, readOnly: true}"}
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("reader", ro))
+		n.mounted("reader")
+		m := n.mount("reader", "data")
+		if !m.ReadOnly {
+			n.t.Error("the mount is not said to be read-only")
+		}
+		if err := os.WriteFile(filepath.Join(m.HostPath, "f"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+			n.t.Errorf("write: got %v, want EROFS", err)
+		}
+		n.deletePod("reader")
+		n.deleteClaim("data")
+		n.nothingLeft()
+	})
+}
+
+func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.t
+		disk := fromClaim("disk", "disk")
+		disk.block = true
+		n.apply(n.driver.class(), claim("disk", "32Mi", block, rwo), pod("db", disk))
+		n.mounted("db")
+		content := bytes.Repeat([]byte("block"), 4096/5+1)[:4096]
+		f, err := os.OpenFile(n.hostPath("db", "disk"), os.O_RDWR|os.O_SYNC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := f.Stat(); err != nil || st.Mode()&os.ModeDevice == 0 {
+			t.Errorf("got %v, %v, want a block device", st.Mode(), err)
+		}
+		if _, err := f.WriteAt(content, 1<<20); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+		if m := n.mount("db", "disk"); m.Mode != state.Block {
+			t.Errorf("mode: got %s, want %s", m.Mode, state.Block)
+		}
+		n.deletePod("db")
+		n.noVolumes()
+		n.apply(pod("again", disk))
+		n.mounted("again")
+		got := make([]byte, len(content))
+		f, err = os.Open(n.hostPath("again", "disk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.ReadAt(got, 1<<20); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("read back: got %.16q, %v, want %.16q", got, err, content)
+		}
+		f.Close()
+		n.deletePod("again")
+		n.deleteClaim("disk")
+		n.nothingLeft()
+	})
+}
+
+func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.t
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
+		n.mounted("web")
+		data := n.hostPath("web", "data")
+		write(t, filepath.Join(data, "f"), "before")
+		n.apply(claim("data", "128Mi", fileSystem, rwo))
+		until(n, "the claim to have grown", n.api.WatchClaims, func(all map[string]server.ClaimStatus) bool {
+			c := all["default/data"]
+			return c.CapacityBytes >= 128<<20 && c.NodeBytes >= 128<<20
+		})
+		if n.driver.sizes {
+			wantSize(t, data, 128<<20)
+		}
+		wantFile(t, filepath.Join(data, "f"), "before")
+		if got := n.driver.proxy.count("NodePublishVolume"); got != 1 {
+			t.Errorf("publish calls: got %d, want 1", got)
+		}
+		n.deletePod("web")
+		n.deleteClaim("data")
+		n.nothingLeft()
+	})
+}
+
+func TestTwoPodsShareOneVolume(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t, p := n.t, n.driver.proxy
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("a", fromClaim("data", "data")), pod("b", fromClaim("data", "data")))
+		n.mounted("a")
+		n.mounted("b")
+		write(t, filepath.Join(n.hostPath("a", "data"), "f"), "from a")
+		wantFile(t, filepath.Join(n.hostPath("b", "data"), "f"), "from a")
+		if s, pub := p.count("NodeStageVolume"), p.count("NodePublishVolume"); s != 1 || pub != 2 {
+			t.Errorf("calls: got %d stages and %d publishes, want 1 and 2", s, pub)
+		}
+		n.deletePod("a")
+		wantFile(t, filepath.Join(n.hostPath("b", "data"), "f"), "from a")
+		if got := p.count("NodeUnstageVolume"); got != 0 {
+			t.Errorf("unstage calls while a pod has the volume: got %d", got)
+		}
+		n.deletePod("b")
+		n.deleteClaim("data")
+		if got := p.count("NodeUnstageVolume"); got != 1 {
+			t.Errorf("unstage calls: got %d, want 1", got)
+		}
+		n.nothingLeft()
+	})
+}
+
+func TestVolumeForOnePodWaitsForThatPod(t *testing.T) {
+	eachKind(t, func(n *node) {
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwop), pod("first", fromClaim("data", "data")))
+		n.mounted("first")
+		n.apply(pod("second", fromClaim("data", "data")))
+		if reason := n.blocked("second"); !strings.Contains(reason, "first") {
+			n.t.Errorf("the second pod is blocked by %q, want the first pod's name in it", reason)
+		}
+		n.deletePod("first")
+		n.mounted("second")
+		n.deletePod("second")
+		n.deleteClaim("data")
+		n.nothingLeft()
+	})
+}
+
+func TestInlineVolumeLivesAndDiesWithItsPod(t *testing.T) {
+	eachKind(t, func(n *node) {
+		n.apply(n.driver.class(), pod("web", volume{name: "inline", source: fmt.Sprintf("csi: {driver: %s}", n.driver.name)}))
+		n.mounted("web")
+		write(n.t, filepath.Join(n.hostPath("web", "inline"), "f"), "inline")
+		if got := n.driver.proxy.count("NodeStageVolume", "CreateVolume", "ControllerPublishVolume"); got != 0 {
+			n.t.Errorf("got %d calls that an inline volume must not have", got)
+		}
+		n.deletePod("web")
+		n.nothingLeft()
+	})
+}
+
+func TestAttachComesFirstAndDetachLast(t *testing.T) {
+	eachKind(t, func(n *node) {
+		want := 0
+		if n.driver.attach {
+			want = 1
+		}
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
+		n.mounted("web")
+		n.deletePod("web")
+		n.deleteClaim("data")
+		var steps []string
+		order := []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"}
+		if !n.driver.attach {
+			order = order[1:5]
+		}
+		n.driver.proxy.mu.Lock()
+		for _, c := range n.driver.proxy.calls {
+			if strings.HasSuffix(c.name, "publishVolume") || strings.HasSuffix(c.name, "PublishVolume") || strings.HasSuffix(c.name, "tageVolume") {
+				steps = append(steps, c.name)
+			}
+		}
+		n.driver.proxy.mu.Unlock()
+		if got := strings.Join(steps, " "); got != strings.Join(order, " ") {
+			n.t.Errorf("calls: got %s, want %s", got, strings.Join(order, " "))
+		}
+		if got := n.driver.proxy.count("ControllerPublishVolume"); got != want {
+			n.t.Errorf("attach calls: got %d, want %d", got, want)
+		}
+		n.nothingLeft()
+	})
+}
+
+func TestDataStaysUntilItsClaimIsDeleted(t *testing.T) {
+	eachKind(t, func(n *node) {
+		all := manifest(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
+		file := filepath.Join(n.manifests(), "web.yaml")
+		moveIn(n.t, file, all)
+		n.mounted("web")
+		if r := n.cli("", "delete", "pvc", "data"); r.code == 0 {
+			n.t.Errorf("delete a claim in use: got %q, want a refusal", r.stdout)
+		}
+		// A file that vanishes takes back the pod and the claim, not the data.
+		if err := os.Remove(file); err != nil {
+			n.t.Fatal(err)
+		}
+		n.do("", "wait", "pod", "web", "--for=unmounted", "--timeout", patience.String())
+		n.noVolumes()
+		if ids := n.driver.proxy.volumes(n.t); len(ids) != 1 {
+			n.t.Errorf("the driver's volumes: got %q, want the one", ids)
+		}
+		if got := n.driver.proxy.count("DeleteVolume"); got != 0 {
+			n.t.Errorf("delete calls: got %d, want 0", got)
+		}
+		moveIn(n.t, file, all)
+		n.mounted("web")
+		if got := n.driver.proxy.count("CreateVolume"); got != 1 {
+			n.t.Errorf("create calls: got %d, want 1: the claim has its volume still", got)
+		}
+		if err := os.Remove(file); err != nil {
+			n.t.Fatal(err)
+		}
+		n.do("", "wait", "pod", "web", "--for=unmounted", "--timeout", patience.String())
+		n.deleteClaim("data")
+		n.nothingLeft()
+	})
+}
+
+// moveIn writes a manifest beside the directory and moves it in.
+func moveIn(t *testing.T, file, content string) {
+	t.Helper()
+	tmp := filepath.Join(filepath.Dir(filepath.Dir(file)), "new.yaml")
+	write(t, tmp, content)
+	if err := os.Rename(tmp, file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestListsAndExplanationsNameWhatIsThere(t *testing.T) {
+	eachKind(t, func(n *node) {
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
+		n.mounted("web")
+		for _, args := range []string{
+			"get pods", "get pods -o wide", "get pods -o json", "get volumes -o yaml", "get pvc", "get pv", "get drivers",
+			"get mounts --pod web", "describe pod web", "explain pod web", "explain driver " + n.driver.name, "version",
+		} {
+			out := n.do("", strings.Fields(args)...)
+			if strings.TrimSpace(out) == "" {
+				n.t.Errorf("csi-volmgr %s: says nothing", args)
+			}
+		}
+		pods, err := n.api.Pods(n.t.Context())
+		if err != nil || len(pods) != 1 || !pods[0].Ready || pods[0].Volumes[0].Claim != "default/data" {
+			n.t.Errorf("pods: got %+v, %v", pods, err)
+		}
+		until(n, "the driver to count its volume", n.api.WatchDrivers, func(all map[string]manager.DriverStatus) bool {
+			return all[n.driver.name].Volumes == 1
+		})
+	})
+}

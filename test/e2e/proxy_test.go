@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// proxy passes the calls for a driver on and notes them.
+type proxy struct {
+	conn *grpc.ClientConn // to the driver
+
+	mu    sync.Mutex
+	calls []call
+	heard chan struct{} // closed and replaced with every call
+}
+
+// call is one call that a driver answered.
+type call struct {
+	name string // NodeStageVolume
+	err  error
+}
+
+// frame is a message that is passed on as it came.
+type frame struct{ data []byte }
+
+type frames struct{}
+
+func (frames) Name() string { return "frames" }
+
+func (frames) Marshal(v any) ([]byte, error) { return v.(*frame).data, nil }
+
+func (frames) Unmarshal(data []byte, v any) error {
+	v.(*frame).data = slices.Clone(data)
+	return nil
+}
+
+// newProxy serves at the socket of the path listen, for a driver at backend.
+func newProxy(t *testing.T, listen, backend string) *proxy {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+backend, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	p := &proxy{conn: conn, heard: make(chan struct{})}
+	serve(t, listen, grpc.NewServer(grpc.ForceServerCodec(frames{}), grpc.UnknownServiceHandler(p.pass)))
+	return p
+}
+
+// serve runs s on a unix socket until the test ends.
+func serve(t *testing.T, socket string, s *grpc.Server) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+}
+
+func (p *proxy) pass(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	var in, out frame
+	if err := stream.RecvMsg(&in); err != nil {
+		return err
+	}
+	err := p.conn.Invoke(stream.Context(), method, &in, &out, grpc.ForceCodec(frames{}))
+	p.note(call{path.Base(method), err})
+	if err != nil {
+		return err
+	}
+	return stream.SendMsg(&out)
+}
+
+func (p *proxy) note(c call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, c)
+	close(p.heard)
+	p.heard = make(chan struct{})
+}
+
+// count tells how often the driver was called by one of the names.
+func (p *proxy) count(names ...string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.countLocked(names)
+}
+
+func (p *proxy) countLocked(names []string) (n int) {
+	for _, c := range p.calls {
+		if slices.Contains(names, c.name) {
+			n++
+		}
+	}
+	return n
+}
+
+// await waits until the driver was called n times by the name.
+func (p *proxy) await(ctx context.Context, n int, name string) error {
+	for {
+		p.mu.Lock()
+		have, heard := p.countLocked([]string{name}), p.heard
+		p.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for call %d of %s: %w", n, name, context.Cause(ctx))
+		}
+	}
+}
+
+// ready waits until the driver answers.
+func (p *proxy) ready(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p.conn.ResetConnectBackoff()
+	if _, err := csi.NewIdentityClient(p.conn).Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatalf("the driver does not answer: %v", err)
+	}
+}
+
+// volumes lists the ids of the volumes that the driver has.
+func (p *proxy) volumes(t *testing.T) (ids []string) {
+	t.Helper()
+	list, err := csi.NewControllerClient(p.conn).ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	if err != nil {
+		t.Fatalf("list the driver's volumes: %v", err)
+	}
+	for _, e := range list.GetEntries() {
+		ids = append(ids, e.GetVolume().GetVolumeId())
+	}
+	return ids
+}
+
+// registration is a driver's registration socket as its registrar would serve it.
+type registration struct {
+	registerapi.UnimplementedRegistrationServer
+	info *registerapi.PluginInfo
+}
+
+func (r registration) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return r.info, nil
+}
+
+func (r registration) NotifyRegistrationStatus(context.Context, *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+// register serves a registration socket for a driver in the directory dir.
+func register(t *testing.T, dir, name, endpoint string) {
+	t.Helper()
+	s := grpc.NewServer()
+	registerapi.RegisterRegistrationServer(s, registration{info: &registerapi.PluginInfo{
+		Type: registerapi.CSIPlugin, Name: name, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"},
+	}})
+	serve(t, filepath.Join(dir, name+"-reg.sock"), s)
+}
