@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -205,26 +205,31 @@ func waitDead(ctx context.Context, t *tenure) bool {
 		}
 	})
 	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
-		conn, err := dialUnix(ctx, t.path)
-		switch {
-		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		probe, err := dialUnix(ctx, t.path)
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 			return true
-		case err == nil:
-			waitClosed(ctx, conn)
 		}
-		sleep(ctx, pause) // a live server may close a connection that says nothing
+		if err == nil {
+			probe.Close()
+			waitLost(ctx, t.path)
+		}
+		sleep(ctx, pause) // a live server may close a connection that asks nothing
 	}
 	return false
 }
 
-// waitClosed returns when the other side closed conn, or ctx ended.
-func waitClosed(ctx context.Context, conn net.Conn) {
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+// waitLost connects to the socket at path and returns when the connection is
+// lost, or could not be made, or ctx ended. It is a whole gRPC connection: a
+// server that waits for the first bytes of one cannot stop meanwhile.
+func waitLost(ctx context.Context, path string) {
+	conn, err := dial(path)
+	if err != nil {
+		return
+	}
 	defer conn.Close()
-	var b [512]byte
-	for {
-		if _, err := conn.Read(b[:]); err != nil {
+	conn.Connect()
+	for s := conn.GetState(); s != connectivity.TransientFailure; s = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, s) || s == connectivity.Ready {
 			return
 		}
 	}
