@@ -1,0 +1,85 @@
+package csiclient
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// TestEveryCodeHasAnOutcomeForEveryCall is the table written down a second
+// time, from the specification, for calls of each class.
+func TestEveryCodeHasAnOutcomeForEveryCall(t *testing.T) {
+	want := map[codes.Code]state.Outcome{
+		codes.Canceled:           state.Uncertain,
+		codes.Unknown:            state.Failed,
+		codes.InvalidArgument:    state.Refused,
+		codes.DeadlineExceeded:   state.Uncertain,
+		codes.NotFound:           state.Failed,
+		codes.AlreadyExists:      state.Refused,
+		codes.PermissionDenied:   state.Refused,
+		codes.ResourceExhausted:  state.Uncertain,
+		codes.FailedPrecondition: state.Failed,
+		codes.Aborted:            state.Uncertain,
+		codes.OutOfRange:         state.Refused,
+		codes.Unimplemented:      state.Final,
+		codes.Internal:           state.Failed,
+		codes.Unavailable:        state.Uncertain,
+		codes.DataLoss:           state.Failed,
+		codes.Unauthenticated:    state.Failed,
+		17:                       state.Uncertain,
+		9999:                     state.Uncertain,
+	}
+	for code := codes.Code(1); code <= 16; code++ {
+		if _, ok := want[code]; !ok {
+			t.Errorf("%v is in no row", code)
+		}
+	}
+	calls := []string{
+		nodeStage, nodePublish, nodeUnpublish, nodeUnstage, nodeExpand, nodeStats,
+		"NodeGetInfo", "Probe", "CreateVolume", "ControllerPublishVolume", "DeleteVolume",
+	}
+	for _, call := range calls {
+		for code, outcome := range want {
+			if call == nodeExpand && code == codes.FailedPrecondition {
+				outcome = state.Final // "Volume in use": the caller must not retry
+			}
+			err := fmt.Errorf("wrapped: %w", &rpcError{s: status.New(code, "boom"), answered: true})
+			e, ok := errors.AsType[*state.CallError](CallError(call, err))
+			if !ok || e.Outcome != outcome || e.Code != code.String() || e.Call != call {
+				t.Errorf("%s, %v: got %+v, want outcome %v", call, code, e, outcome)
+			}
+		}
+	}
+}
+
+func TestWhatTheTransportMadeUpIsUncertain(t *testing.T) {
+	for _, code := range []codes.Code{codes.Internal, codes.Unknown} {
+		err := CallError(nodePublish, &rpcError{s: status.New(code, "stream broke")})
+		if e, _ := errors.AsType[*state.CallError](err); e.Outcome != state.Uncertain {
+			t.Errorf("%v without an answer: %v, want uncertain", code, e.Outcome)
+		}
+	}
+}
+
+func TestCallErrorKeepsWhatItIsGiven(t *testing.T) {
+	if err := CallError(nodeStage, nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+	first := failed(nodeStage, errors.New("no directory"))
+	if err := CallError(nodePublish, first); err != first {
+		t.Errorf("a CallError became %v", err)
+	}
+	err := CallError(nodeStage, &limitError{"volume_id", "129 bytes, CSI allows 128"})
+	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Refused || e.Code != "" {
+		t.Errorf("a limit became %+v", err)
+	}
+	err = CallError(nodeStage, errors.New("plain"))
+	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Failed || e.Code != "" {
+		t.Errorf("an error that is no status became %+v", err)
+	}
+}
