@@ -19,7 +19,7 @@ type ContextError struct {
 
 func (e *ContextError) Error() string {
 	if len(e.Messages) == 0 {
-		return e.Err.Error()
+		return e.Err.Error() + " (the kernel log may say why)"
 	}
 	return fmt.Sprintf("%v: %s", e.Err, strings.Join(e.Messages, "; "))
 }

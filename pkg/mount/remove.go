@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,17 +97,18 @@ func (r *remover) remove(ctx context.Context, dir int, name string, depth int) e
 
 func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int) error {
 	for rounds := 0; rounds < maxRounds; {
-		lifted := r.lifted
 		err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+		if err == unix.ENOTDIR { // exchanged for something else since
+			err = unix.Unlinkat(dir, name, 0)
+		}
 		switch err {
 		case nil, unix.ENOENT:
 			return nil
-		case unix.ENOTEMPTY, unix.EEXIST:
-		case unix.ENOTDIR: // exchanged for something else since
-			return r.remove(ctx, dir, name, depth)
+		case unix.ENOTEMPTY, unix.EEXIST, unix.EISDIR:
 		default:
 			return removeError("rmdir", name, err)
 		}
+		lifted := r.lifted
 		if err := r.removeEntries(ctx, dir, name, depth); err != nil {
 			return err
 		}
@@ -120,8 +122,8 @@ func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int
 // removeEntries removes, once, all that is in the directory name of dir.
 func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth int) error {
 	fd, err := r.k.openSameMount(dir, name)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil // gone, or exchanged for something else: whoever called looks again
 	}
 	if err != nil {
 		return removeError("open", name, err)
@@ -166,26 +168,40 @@ func (r *remover) lift(dir int, name string) error {
 	}
 }
 
-// openSameMount opens the directory name of dir, unless it is a link or the
-// root of another mount (EXDEV).
+// openSameMount opens the directory name of dir, unless it is a link (ELOOP) or
+// the root of another mount (EXDEV).
 func (k *Kernel) openSameMount(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 	fd, err := k.openAt(dir, name, flags, beneath|unix.RESOLVE_NO_XDEV)
-	if err != nil || k.has(OpenAt2) {
+	switch {
+	case errors.Is(err, unix.EXDEV): // a mount, or an absolute link, which would leave dir
+		fd, err := k.openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(fd)
+		if same, err := k.sameMount(dir, fd); err != nil || same {
+			return -1, cmp.Or[error](err, unix.ELOOP)
+		}
+		return -1, unix.EXDEV
+	case err != nil || k.has(OpenAt2):
 		return fd, err
 	}
-	above, err := k.identify(dir)
-	if err == nil {
-		var here identity
-		if here, err = k.identify(fd); err == nil && here.mountID == above.mountID {
-			return fd, nil
-		}
+	same, err := k.sameMount(dir, fd)
+	if err != nil || !same {
+		unix.Close(fd)
+		return -1, cmp.Or[error](err, unix.EXDEV)
 	}
-	unix.Close(fd)
-	if err == nil {
-		err = unix.EXDEV
+	return fd, nil
+}
+
+func (k *Kernel) sameMount(a, b int) (bool, error) {
+	idA, err := k.identify(a)
+	if err != nil {
+		return false, err
 	}
-	return -1, err
+	idB, err := k.identify(b)
+	return idA.mountID == idB.mountID, err
 }
 
 // removeError names the entry and tells a mount from other obstacles: removing

@@ -17,13 +17,14 @@ import (
 // It is poll(2) of /proc/self/mountinfo, which every kernel has and which also
 // tells of remounts; fanotify's mount events do not.
 func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
-	table, err := os.Open("/proc/self/mountinfo")
+	// Not an os.File: the runtime's poller would take the events, as each is told once.
+	table, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("watch the mount table: %w", err)
+		return nil, fmt.Errorf("watch the mount table: %w", os.NewSyscallError("open", err))
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
-		table.Close()
+		unix.Close(table)
 		return nil, fmt.Errorf("watch the mount table: %w", os.NewSyscallError("eventfd", err))
 	}
 	changes := make(chan struct{}, 1) // the one value
@@ -35,13 +36,13 @@ func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 		unix.Write(wake, one[:]) // an eventfd takes it at once
 	})
 	go func() {
-		defer close(changes)
-		defer table.Close()
-		pollTable(int(table.Fd()), wake, changes)
+		pollTable(table, wake, changes)
+		unix.Close(table)
 		if !stop() {
 			<-woken
 		}
 		unix.Close(wake)
+		close(changes)
 	}()
 	return changes, nil
 }
