@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -22,6 +23,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the tests of pkg/mount make mounts: run them as root")
 		os.Exit(1)
 	}
+	runtime.LockOSThread() // Pdeathsig goes by the thread
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

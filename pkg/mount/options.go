@@ -33,12 +33,18 @@ var attributes = map[string]struct{ set, clr uint64 }{
 	"symfollow":   {0, unix.MOUNT_ATTR_NOSYMFOLLOW},
 }
 
-// superFlags are options of the file system that mount(2) has as numbers, and
-// whether they are told to the file system's context.
-var superFlags = map[string]uintptr{
-	"ro": unix.MS_RDONLY, "rw": 0, "sync": unix.MS_SYNCHRONOUS, "async": 0,
-	"dirsync": unix.MS_DIRSYNC, "lazytime": unix.MS_LAZYTIME, "nolazytime": 0,
-	"mand": unix.MS_MANDLOCK, "nomand": 0,
+// superFlags are the options that every file system has, and mount(2)'s numbers
+// for them. Read-only is an attribute's number already.
+var superFlags = map[string]struct{ set, clr uintptr }{
+	"ro":         {},
+	"rw":         {},
+	"sync":       {unix.MS_SYNCHRONOUS, 0},
+	"async":      {0, unix.MS_SYNCHRONOUS},
+	"dirsync":    {unix.MS_DIRSYNC, 0},
+	"lazytime":   {unix.MS_LAZYTIME, 0},
+	"nolazytime": {0, unix.MS_LAZYTIME},
+	"mand":       {unix.MS_MANDLOCK, 0},
+	"nomand":     {0, unix.MS_MANDLOCK},
 }
 
 // ignored are options that speak to mount(8) and fstab, not to the kernel.
@@ -97,7 +103,7 @@ func splitOptions(s string) func(yield func(string) bool) {
 func (o options) flagsOld() uintptr {
 	flags := oldFlags(o.set)
 	for _, word := range o.super {
-		flags |= superFlags[word]
+		flags = flags&^superFlags[word].clr | superFlags[word].set
 	}
 	return flags
 }

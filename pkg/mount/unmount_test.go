@@ -2,9 +2,11 @@ package mount
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,17 @@ func TestUnmountSaysWhoKeepsItBusy(t *testing.T) {
 	})
 }
 
+func TestALoopDeviceIsNamedAsHolder(t *testing.T) {
+	device := ext4Device(t)
+	backing, err := os.ReadFile("/sys/block/" + filepath.Base(device) + "/loop/backing_file")
+	must(t, err)
+	image := strings.TrimSpace(string(backing))
+	found := holders(t.Context(), filepath.Dir(image))
+	if len(found) == 0 || found[0] != (Holder{Name: filepath.Base(device), Path: image}) {
+		t.Errorf("holders of %s: %v, want %s first", filepath.Dir(image), found, device)
+	}
+}
+
 func TestDetachTakesWhatIsBusy(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		target := mkdir(t, dir, "target")
@@ -131,6 +144,7 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 			}
 			cancel()
 		}
+		synctest.Wait()
 		if begun != 1 {
 			t.Errorf("%d calls hang, want one", begun)
 		}
@@ -140,6 +154,7 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 			t.Errorf("another key: %d, %v", v, err)
 		}
 		close(storage)
+		synctest.Wait()
 		if v, err := inLane(ctx, l, "a", hang); v != 2 || err != nil {
 			t.Errorf("after the storage came back: %d, %v", v, err)
 		}
@@ -147,4 +162,70 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 			t.Errorf("lanes left: %v", l.busy)
 		}
 	})
+}
+
+// The same with the kernel itself: a file system whose server does not answer
+// that it may go holds umount(2) up, and nobody else.
+func TestUnmountReturnsWhenItsTimeIsOver(t *testing.T) {
+	device := ext4Device(t)
+	k, dir := New(), scratch(t)
+	target := mkdir(t, dir, "target")
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	must(t, err)
+	defer server.Close()
+	data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,blksize=4096,fd=%d", server.Fd())
+	must(t, unix.Mount(device, target, "fuseblk", 0, data))
+	serveInit(t, server)
+
+	reason := errors.New("time is over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var destroy []byte
+	read := make(chan error, 1)
+	go func() {
+		for {
+			request := make([]byte, 1<<17)
+			_, err := unix.Read(int(server.Fd()), request)
+			if err != nil || binary.NativeEndian.Uint32(request[4:]) == fuseDestroy {
+				destroy = request
+				read <- err
+				cancel(reason) // umount(2) is waiting now
+				return
+			}
+		}
+	}()
+	if err := k.Unmount(ctx, target); !errors.Is(err, reason) || !strings.Contains(err.Error(), target) {
+		t.Errorf("Unmount: %v, want the context's cause with the path", err)
+	}
+	must(t, <-read)
+	other := mkdir(t, dir, "other")
+	must(t, k.Tmpfs(other, TmpfsOptions{}))
+	must(t, k.Unmount(t.Context(), other))
+	must(t, fuseReply(server, destroy, nil))
+	must(t, k.Unmount(t.Context(), target)) // waits for the one left behind
+	if look(t, k, target).Mounted {
+		t.Error("it is still mounted")
+	}
+}
+
+const fuseDestroy = 38 // FUSE_DESTROY of uapi linux/fuse.h
+
+// serveInit answers the first request of a FUSE file system.
+func serveInit(t *testing.T, server *os.File) {
+	t.Helper()
+	request := make([]byte, 1<<17)
+	_, err := unix.Read(int(server.Fd()), request)
+	must(t, err)
+	reply := make([]byte, 64) // struct fuse_init_out
+	binary.NativeEndian.PutUint32(reply[0:], 7)
+	binary.NativeEndian.PutUint32(reply[4:], 31)
+	binary.NativeEndian.PutUint32(reply[20:], 1<<16) // max_write
+	must(t, fuseReply(server, request, reply))
+}
+
+func fuseReply(server *os.File, request, body []byte) error {
+	b := make([]byte, 16, 16+len(body))
+	binary.NativeEndian.PutUint32(b, uint32(16+len(body)))
+	copy(b[8:16], request[8:16]) // the request's id
+	_, err := unix.Write(int(server.Fd()), append(b, body...))
+	return err
 }
