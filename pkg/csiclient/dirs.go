@@ -18,7 +18,7 @@ const dirMode = 0o750
 
 // mkdirTries bounds how often making a directory begins anew because another
 // volume's clean-up removed an empty parent of it meanwhile.
-const mkdirTries = 16
+const mkdirTries = 64
 
 // dirs makes and removes what calls need and leave, beneath one root (rule 8),
 // by directory entries alone: nothing is opened that storage may be behind.
@@ -70,7 +70,8 @@ func (d *dirs) makeParent(path string) error {
 
 func (d *dirs) mkdirAll(rel string) (err error) {
 	for range mkdirTries {
-		if err = d.root.MkdirAll(rel, dirMode); !errors.Is(err, fs.ErrNotExist) {
+		err = d.root.MkdirAll(rel, dirMode)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) { // each means that another was quicker
 			return err
 		}
 	}
@@ -172,14 +173,25 @@ func (d *dirs) link(path, target string) error {
 	if err != nil {
 		return err
 	}
-	if err := d.mkdirAll(filepath.Dir(rel)); err != nil {
-		return err
-	}
 	if old, err := d.root.Readlink(rel); err == nil && old == target {
 		return nil
 	}
 	if e, err := d.look(rel); err != nil || e.exists && e.mode&unix.S_IFMT != unix.S_IFLNK {
 		return errors.Join(fmt.Errorf("path %q: exists and is no link", path), err)
+	}
+	for range mkdirTries {
+		if err = d.makeLink(rel, target); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// makeLink makes the link under another name and moves it into place, so that
+// there is the old or the new one at any time.
+func (d *dirs) makeLink(rel, target string) error {
+	if err := d.mkdirAll(filepath.Dir(rel)); err != nil {
+		return err
 	}
 	temp := filepath.Join(filepath.Dir(rel), "."+filepath.Base(rel)+".new")
 	if err := d.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -114,6 +115,9 @@ type Driver struct {
 	info   atomic.Pointer[Info]
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	// events tells of what happens where the socket is; nil where the kernel
+	// has no watch left.
+	events *fsnotify.Watcher
 }
 
 // Dial connects to a driver and asks it who it is and what it can do. It does
@@ -159,8 +163,13 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	// The life of the driver is not the call's: it ends with Close.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.cancel = cancel
+	if d.events, err = fsnotify.NewWatcher(); err != nil {
+		d.log.Warn("cannot watch the driver's socket", "err", err)
+	} else {
+		d.addWatch()
+		d.done.Go(func() { d.watchSocket(life) })
+	}
 	d.done.Go(func() { d.watch(life) })
-	d.done.Go(func() { d.watchSocket(life) })
 	return d, nil
 }
 
@@ -182,7 +191,7 @@ func (d *Driver) connect() (err error) {
 		}),
 		grpc.WithPerRPCCredentials(gate{d}),
 		grpc.WithStatsHandler(answers{}),
-		grpc.WithUnaryInterceptor(d.observe),
+		grpc.WithUnaryInterceptor(d.observe()),
 	)
 	if err != nil {
 		return err

@@ -71,8 +71,10 @@ type fakeDriver struct {
 	name       string
 	caps       []csi.NodeServiceCapability_RPC_Type
 	controller []csi.ControllerServiceCapability_RPC_Type // nil: no Controller service
-	nodeID     string
-	ready      *wrapperspb.BoolValue
+	nodeID     string                                     // "": no NodeGetInfo
+
+	emptyNodeID bool
+	ready       *wrapperspb.BoolValue
 
 	mu        sync.Mutex
 	requests  []string        // method names, in order
@@ -215,6 +217,8 @@ func (f *fakeDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (
 func (f *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	r := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}},
+		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_OFFLINE}}},
+		{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS}}},
 	}}
 	if f.controller != nil {
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}})
@@ -245,6 +249,9 @@ func (f *fakeDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabiliti
 func (f *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	if f.nodeID == "" {
 		return nil, status.Error(codes.Unimplemented, "no node info")
+	}
+	if f.emptyNodeID {
+		return &csi.NodeGetInfoResponse{}, nil
 	}
 	return &csi.NodeGetInfoResponse{NodeId: f.nodeID, MaxVolumesPerNode: 16, AccessibleTopology: &csi.Topology{Segments: map[string]string{"zone": "z1"}}}, nil
 }

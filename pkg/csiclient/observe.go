@@ -38,52 +38,63 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 
 // observe wraps every unary call of the connection, those of Conn too: limits
 // before, then one log line and one measurement, and errors without secrets.
-func (d *Driver) observe(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	msg, ok := req.(proto.Message)
-	if !ok {
-		return status.Errorf(codes.Internal, "%s: request is a %T, not a message", method, req)
-	}
-	if err := checkLimits(msg); err != nil {
+func (d *Driver) observe() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		msg, ok := req.(proto.Message)
+		if !ok {
+			return status.Errorf(codes.Internal, "%s: request is a %T, not a message", method, req)
+		}
+		if err := checkLimits(msg); err != nil {
+			return err
+		}
+		if _, ok := ctx.Deadline(); !ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+			defer cancel()
+		}
+		var seen atomic.Bool
+		start := time.Now()
+		err := invoke(context.WithValue(ctx, answerKey{}, &seen), method, req, reply, cc, opts...)
+		took := time.Since(start)
+		if err != nil {
+			s := status.Convert(err)
+			err = &rpcError{s: status.New(s.Code(), cleanMessage(s.Message(), msg)), answered: seen.Load()}
+		}
+		if d.metrics != nil {
+			d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String()).Observe(took.Seconds())
+		}
+		d.logCall(ctx, ended{call: path.Base(method), req: msg, took: took, err: err})
 		return err
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
-		defer cancel()
-	}
-	var seen atomic.Bool
-	start := time.Now()
-	err := invoke(context.WithValue(ctx, answerKey{}, &seen), method, req, reply, cc, opts...)
-	took := time.Since(start)
-	if s, bad := status.FromError(err); err != nil && bad {
-		err = &rpcError{s: status.New(s.Code(), cleanMessage(s.Message(), msg)), answered: seen.Load()}
-	}
-	if d.metrics != nil {
-		d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String()).Observe(took.Seconds())
-	}
-	d.logCall(ctx, path.Base(method), msg, took, err)
-	return err
 }
 
-func (d *Driver) logCall(ctx context.Context, call string, req proto.Message, took time.Duration, err error) {
+// ended is a call that ended.
+type ended struct {
+	call string
+	req  proto.Message
+	took time.Duration
+	err  error
+}
+
+func (d *Driver) logCall(ctx context.Context, e ended) {
 	level := slog.LevelInfo
-	if readsOnly(call) {
+	if readsOnly(e.call) {
 		level = slog.LevelDebug
 	}
 	if !d.log.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("call", call),
-		slog.String("code", status.Code(err).String()),
-		slog.Duration("took", took),
-		slog.Any("request", sanitized{req}),
+		slog.String("call", e.call),
+		slog.String("code", status.Code(e.err).String()),
+		slog.Duration("took", e.took),
+		slog.Any("request", sanitized{e.req}),
 	}
-	if r, ok := req.(interface{ GetVolumeId() string }); ok {
+	if r, ok := e.req.(interface{ GetVolumeId() string }); ok {
 		attrs = append(attrs, slog.String("volume", string(state.SharedID(d.name, r.GetVolumeId()))))
 	}
-	if err != nil {
-		attrs = append(attrs, slog.Any("err", err))
+	if e.err != nil {
+		attrs = append(attrs, slog.Any("err", e.err))
 	}
 	d.log.LogAttrs(ctx, level, "csi call ended", attrs...)
 }

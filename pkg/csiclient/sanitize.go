@@ -121,6 +121,12 @@ func secretsOf(m protoreflect.Message) []string {
 					}
 					return true
 				})
+			case f.IsList() && f.Name() == "mount_flags":
+				for i := range v.List().Len() {
+					if key, value, ok := strings.Cut(v.List().Get(i).String(), "="); ok && sensitiveKey(key) {
+						found = append(found, value)
+					}
+				}
 			case !f.IsMap() && !f.IsList() && f.Message() != nil:
 				walk(v.Message())
 			}

@@ -127,7 +127,7 @@ func (d *Driver) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		s := d.conn.GetState()
 		made, known := d.sock.connections()
-		if up && (s != connectivity.Ready || !known) {
+		if up && (s != connectivity.Ready || !known) && ctx.Err() == nil {
 			lost(fmt.Errorf("connection to %s: lost", d.endpoint))
 		}
 		wait, cancel := context.WithCancel(ctx)
@@ -149,6 +149,7 @@ func (d *Driver) watch(ctx context.Context) {
 			d.info.Store(&info)
 			d.sock.setKnown(made)
 			up, told, pause = true, "", askAgainMin
+			d.addWatch()
 			d.log.Info("driver is back")
 			d.onChange(info, nil)
 		}
@@ -162,27 +163,29 @@ func (d *Driver) watch(ctx context.Context) {
 // ctx ends. Without it a driver's return is noticed within redialMax, and the
 // replacement of a socket whose old process lives on is not.
 func (d *Driver) watchSocket(ctx context.Context) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		d.log.Warn("cannot watch the driver's socket", "err", err)
-		return
-	}
-	defer w.Close()
-	if err := w.Add(filepath.Dir(d.endpoint)); err != nil {
-		d.log.Warn("cannot watch the driver's socket", "err", err)
-		return
-	}
+	defer d.events.Close()
 	d.sock.dropReplaced() // it may have been replaced before the watch began
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-w.Events:
+		case e := <-d.events.Events:
 			if e.Name == d.endpoint && e.Has(fsnotify.Create) {
 				d.Kick()
 			}
-		case <-w.Errors: // an overflow: the event may be among those lost
+		case <-d.events.Errors: // an overflow: the event may be among those lost
 			d.Kick()
 		}
+	}
+}
+
+// addWatch watches the socket's directory; again if it is so already, which
+// matters where the directory was removed and made anew.
+func (d *Driver) addWatch() {
+	if d.events == nil {
+		return
+	}
+	if err := d.events.Add(filepath.Dir(d.endpoint)); err != nil {
+		d.log.Warn("cannot watch the driver's socket", "err", err)
 	}
 }
