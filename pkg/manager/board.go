@@ -1,0 +1,207 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// board is what others see of the loop's state. The loop writes what changed
+// once a round; what stands on it is immutable, so readers copy only lists.
+type board struct {
+	mu      sync.RWMutex // guards all below
+	volumes map[state.VolumeID]VolumeStatus
+	pods    map[state.PodUID]state.PodWant // as listed by the sources
+	byPod   map[state.PodUID]set[state.VolumeID]
+	drivers map[state.DriverName]DriverStatus
+	// synced: all sources have spoken; looked: all records were compared with the kernel.
+	synced, looked bool
+	changed        chan struct{}
+	podChanged     map[state.PodUID]chan struct{}
+}
+
+func newBoard() *board {
+	return &board{
+		volumes: map[state.VolumeID]VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
+		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]DriverStatus{},
+		changed: make(chan struct{}), podChanged: map[state.PodUID]chan struct{}{},
+	}
+}
+
+// publish puts on the board what changed since it was last called.
+func (l *loop) publish() {
+	b := l.m.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id := range l.changed {
+		l.publishVolume(b, id)
+	}
+	for uid := range l.changedPods {
+		if p, listed := l.pods[uid]; listed {
+			b.pods[uid] = p
+		} else {
+			delete(b.pods, uid)
+		}
+		b.wake(uid)
+	}
+	for name, d := range l.drivers {
+		s := d.status
+		s.Calls, s.Volumes = d.running.Calls, len(d.keys)
+		b.drivers[name] = s
+	}
+	b.synced, b.looked = len(l.unsynced) == 0, l.looking == 0
+	clear(l.changed)
+	clear(l.changedPods)
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (l *loop) publishVolume(b *board, id state.VolumeID) {
+	for _, uid := range podsOf(b.volumes[id]) {
+		delete(b.byPod[uid], id)
+		l.changedPods[uid] = struct{}{}
+	}
+	v, known := l.mem[id]
+	if !known && len(l.wants[id]) == 0 && l.quarantined[id] == "" {
+		delete(b.volumes, id)
+		return
+	}
+	if !known {
+		v = state.Volume{ID: id, Spec: l.want(id).Spec}
+	}
+	held := l.held[id]
+	s := VolumeStatus{
+		Volume: v, Wanted: slices.Sorted(maps.Keys(l.wants[id])),
+		Held: held.Held, Since: held.since, Quarantined: l.quarantined[id],
+	}
+	if c, busy := l.busy[id]; busy {
+		s.Call, s.Since, s.Held = c.op, c.since, plan.Held{}
+	}
+	b.volumes[id] = s
+	for _, uid := range podsOf(s) {
+		if b.byPod[uid] == nil {
+			b.byPod[uid] = set[state.VolumeID]{}
+		}
+		b.byPod[uid][id] = struct{}{}
+		l.changedPods[uid] = struct{}{}
+	}
+}
+
+// podsOf lists the pods that want a volume or have it, or may.
+func podsOf(s VolumeStatus) []state.PodUID {
+	return slices.AppendSeq(slices.Clone(s.Wanted), maps.Keys(s.Volume.Mounts))
+}
+
+// wake tells whoever waits for a pod to look again.
+func (b *board) wake(uid state.PodUID) {
+	if ch, ok := b.podChanged[uid]; ok {
+		close(ch)
+		delete(b.podChanged, uid)
+	}
+	if len(b.byPod[uid]) == 0 {
+		delete(b.byPod, uid)
+	}
+}
+
+// Changed returns a channel that is closed at the next change of anything.
+// Taken before a look, it tells when that look is out of date.
+func (m *Manager) Changed() <-chan struct{} {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	return m.board.changed
+}
+
+// podWatch is Changed for one pod.
+func (m *Manager) podWatch(uid state.PodUID) <-chan struct{} {
+	b := m.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ch, ok := b.podChanged[uid]
+	if !ok {
+		ch = make(chan struct{})
+		b.podChanged[uid] = ch
+	}
+	return ch
+}
+
+// Volumes returns every volume that is known or wanted, sorted by id.
+func (m *Manager) Volumes() []VolumeStatus {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(m.board.volumes), compareVolumes)
+}
+
+// Volume returns one volume, and whether it is known or wanted.
+func (m *Manager) Volume(id state.VolumeID) (VolumeStatus, bool) {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	s, ok := m.board.volumes[id]
+	return s, ok
+}
+
+// Drivers returns every driver that was up or is named by a volume, sorted by name.
+func (m *Manager) Drivers() []DriverStatus {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(m.board.drivers), compareDrivers)
+}
+
+// Pods returns every pod that is listed or still has volumes, sorted by namespace and name.
+func (m *Manager) Pods() []PodStatus {
+	b := m.board
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	uids := set[state.PodUID]{}
+	for uid := range b.pods {
+		uids[uid] = struct{}{}
+	}
+	for uid, ids := range b.byPod {
+		if len(ids) > 0 {
+			uids[uid] = struct{}{}
+		}
+	}
+	pods := make([]PodStatus, 0, len(uids))
+	for uid := range uids {
+		p, _ := b.pod(uid)
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, comparePods)
+	return pods
+}
+
+// Pod returns one pod, and whether it is listed or still has volumes.
+func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	return m.board.pod(uid)
+}
+
+// pod composes a pod's status; b.mu is held.
+func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
+	want, listed := b.pods[uid]
+	s := PodStatus{Pod: want.Pod, Listed: listed, Ready: listed && !want.Stopped}
+	told := set[state.VolumeID]{}
+	if !want.Stopped {
+		for _, vw := range want.Volumes {
+			pv := podVolume(uid, vw, b.volumes[vw.ID])
+			told[vw.ID] = struct{}{}
+			s.Ready = s.Ready && pv.Mounted
+			s.Volumes = append(s.Volumes, pv)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.byPod[uid])) {
+		v := b.volumes[id]
+		m, has := v.Volume.Mounts[uid]
+		if told.has(id) || !has {
+			continue
+		}
+		if !listed {
+			s.Pod = m.Pod
+		}
+		s.Volumes = append(s.Volumes, podVolume(uid, state.VolumeWant{Names: m.Names, ID: id, Spec: v.Volume.Spec}, v))
+	}
+	return s, listed || len(s.Volumes) > 0
+}

@@ -1,0 +1,152 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// start makes a call whose intent is durable, on a goroutine of its own.
+func (l *loop) start(ctx context.Context, s start, now time.Time) {
+	l.setRecord(s.begun)
+	if s.intent != nil {
+		delete(l.lazy, s.id) // the journal says more, not less
+	}
+	l.changed[s.id] = struct{}{}
+	l.inFlight++
+	impl, info := s.driver.driver, s.driver.status.DriverInfo
+	c := caller{kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, driver: impl, info: info}
+	l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
+	go func() {
+		callCtx, cancel := context.WithTimeoutCause(ctx, callDeadline, fmt.Errorf("no answer within %v", callDeadline))
+		r := c.do(callCtx, s.begun, s.op)
+		cancel()
+		took := time.Since(now)
+		l.m.post(func(l *loop) { l.ended(s, r, took) })
+	}()
+}
+
+// ended takes a call's outcome into the record.
+func (l *loop) ended(s start, r plan.Result, took time.Duration) {
+	l.inFlight--
+	delete(l.busy, s.id)
+	l.count(s.driver, s.op, -1)
+	v := plan.Complete(l.mem[s.id], s.op, r, time.Now())
+	l.setRecord(v)
+	l.dirty.push(s.id)
+	l.unblock()
+	log := l.log.With("volume", s.id, "driver", s.driver.status.Name, "op", s.op.Kind.String(), "took", took)
+	if s.op.Pod != "" {
+		log = log.With("pod", s.op.Pod)
+	}
+	if r.Err != nil {
+		log.Warn("call failed", "err", r.Err.Error(), "outcome", r.Err.Outcome.String())
+		return
+	}
+	log.Info("call done")
+	if s.op.Kind == plan.Expand && l.cfg.OnExpanded != nil {
+		l.cfg.OnExpanded(v)
+	}
+}
+
+// caller makes one call and asks the kernel whether its answer is true (rule 6).
+type caller struct {
+	kernel   Kernel
+	attacher Attacher
+	driver   Driver
+	info     DriverInfo
+}
+
+// rpc names a verb's call for people, where a driver's error does not.
+func rpc(k plan.Kind) string {
+	switch k {
+	case plan.Attach:
+		return "ControllerPublishVolume"
+	case plan.Detach:
+		return "ControllerUnpublishVolume"
+	case plan.Republish:
+		return "NodePublishVolume"
+	default:
+		return "Node" + k.String() + "Volume"
+	}
+}
+
+func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) plan.Result {
+	var r plan.Result
+	err := c.call(ctx, v, op, &r)
+	if err == nil {
+		err = c.verify(ctx, v, op, &r)
+	}
+	if err != nil {
+		r.Err = state.AsCallError(rpc(op.Kind), err)
+	}
+	return r
+}
+
+func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) (err error) {
+	switch op.Kind {
+	case plan.Attach:
+		r.PublishContext, err = c.attacher.Attach(ctx, v)
+	case plan.Detach:
+		err = c.attacher.Detach(ctx, v)
+	case plan.Stage:
+		err = c.driver.Stage(ctx, v)
+	case plan.Unstage:
+		err = c.driver.Unstage(ctx, v)
+	case plan.Publish, plan.Republish:
+		err = c.driver.Publish(ctx, v, op.Pod)
+	case plan.Unpublish:
+		err = c.driver.Unpublish(ctx, v, op.Pod)
+	case plan.Expand:
+		r.SizeBytes, err = c.driver.Expand(ctx, v, op.Pod, op.SizeBytes)
+	default:
+		panic("call of " + op.Kind.String())
+	}
+	if ctx.Err() != nil && err != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+	}
+	return err
+}
+
+// ErrNoEffect is wrapped by the failure of a call that was answered OK while
+// the kernel shows that what it says is not so.
+var ErrNoEffect = errors.New("answered OK without the effect")
+
+// verify asks the kernel. What it shows at a path that was made goes into r.
+func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) error {
+	m := v.Mounts[op.Pod]
+	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the kernel within %v", lookDeadline))
+	defer cancel()
+	path := m.Target
+	switch op.Kind {
+	case plan.Attach, plan.Detach:
+		return nil // nothing of it shows on this node
+	case plan.Expand:
+		if r.SizeBytes != 0 && r.SizeBytes < op.SizeBytes {
+			return fmt.Errorf("%w: the volume has %d bytes, asked for were %d", ErrNoEffect, r.SizeBytes, op.SizeBytes)
+		}
+		return nil
+	case plan.Stage, plan.Unstage:
+		path = v.Spec.StagePath
+	}
+	seen, err := c.kernel.Look(ctx, path)
+	if err != nil {
+		return fmt.Errorf("look at %s after the call: %w", path, err)
+	}
+	r.Seen = seen
+	switch {
+	case op.Kind.Removes() && seen.Mounted:
+		return fmt.Errorf("%w: %s is still a mount point", ErrNoEffect, path)
+	case op.Kind.Removes():
+		return nil
+	case !seen.Exists:
+		return fmt.Errorf("%w: there is nothing at %s", ErrNoEffect, path)
+	case op.Kind != plan.Stage && c.info.MountsTarget && v.Spec.Mode != state.Block && !seen.Mounted:
+		return fmt.Errorf("%w: nothing is mounted at %s", ErrNoEffect, path)
+	}
+	return nil
+}

@@ -1,0 +1,432 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// loop is all state of a Manager, owned by the goroutine of Run.
+type loop struct {
+	m   *Manager
+	cfg Config
+	log *slog.Logger
+
+	mem         map[state.VolumeID]state.Volume // what is known
+	durable     map[state.VolumeID]state.Volume // what the journal says
+	lazy        set[state.VolumeID]             // where the two differ
+	lazySince   time.Time
+	quarantined map[state.VolumeID]string
+	journalErr  error // of the last durable write
+
+	pods     map[state.PodUID]state.PodWant
+	wants    map[state.VolumeID]map[state.PodUID]wanted
+	arrivals uint64
+	has      map[state.PodUID]set[state.VolumeID] // pods named by records
+	reported set[state.VolumeID]
+	unsynced set[string]
+	looking  int // records still to be compared with the kernel at start-up
+
+	drivers map[state.DriverName]*driver
+	busy    map[state.VolumeID]call
+	running plan.Running
+
+	dirty     queue        // to be planned
+	blocked   []blockedKey // planned, and waiting for a slot, in order of arrival
+	isBlocked set[state.VolumeID]
+	held      map[state.VolumeID]heldSince // planned, and waiting for something else
+	wakes     wakes                        // to be planned later
+	inFlight  int                          // goroutines of ours that will post an event
+
+	changed     set[state.VolumeID] // to be published
+	changedPods set[state.PodUID]
+	sameBoot    bool // the journal was written in this boot of the node
+}
+
+type set[K comparable] map[K]struct{}
+
+func (s set[K]) has(k K) bool { _, ok := s[k]; return ok }
+
+// wanted is one pod's wish for a volume and when it was told.
+type wanted struct {
+	state.VolumeWant
+	arrival uint64
+}
+
+// driver is a driver that was up at least once, or that a volume names.
+type driver struct {
+	status  DriverStatus
+	driver  Driver
+	running plan.Running
+	keys    set[state.VolumeID] // volumes that name it
+}
+
+// call is a call in flight.
+type call struct {
+	op    plan.Op
+	since time.Time
+}
+
+type blockedKey struct {
+	id     state.VolumeID
+	driver *driver
+	kind   plan.Kind
+}
+
+func newLoop(m *Manager, loaded state.Loaded) *loop {
+	l := &loop{
+		m: m, cfg: m.cfg, log: m.cfg.Logger,
+		mem:         map[state.VolumeID]state.Volume{},
+		durable:     map[state.VolumeID]state.Volume{},
+		lazy:        set[state.VolumeID]{},
+		quarantined: loaded.Quarantined,
+		pods:        map[state.PodUID]state.PodWant{},
+		wants:       map[state.VolumeID]map[state.PodUID]wanted{},
+		has:         map[state.PodUID]set[state.VolumeID]{},
+		reported:    set[state.VolumeID]{},
+		unsynced:    set[string]{},
+		drivers:     map[state.DriverName]*driver{},
+		busy:        map[state.VolumeID]call{},
+		dirty:       queue{in: set[state.VolumeID]{}},
+		isBlocked:   set[state.VolumeID]{},
+		held:        map[state.VolumeID]heldSince{},
+		changed:     set[state.VolumeID]{},
+		changedPods: set[state.PodUID]{},
+	}
+	for _, s := range m.cfg.Sources {
+		l.unsynced[s] = struct{}{}
+	}
+	for id, why := range loaded.Quarantined {
+		l.log.Error("record cannot be read; the volume counts as in use and is not touched", "volume", id, "err", why)
+		l.changed[id] = struct{}{}
+	}
+	l.recover(loaded)
+	return l
+}
+
+// run turns events into plans, plans into durable intents, and those into calls.
+func (l *loop) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	calls, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.look(calls)
+	for {
+		select {
+		case <-ctx.Done():
+			return l.end(context.WithoutCancel(ctx))
+		case <-l.m.poke:
+		case <-timer.C:
+		}
+		for _, event := range l.m.take() {
+			event(l)
+		}
+		now := time.Now()
+		for _, id := range l.wakes.due(now) {
+			l.dirty.push(id)
+		}
+		starts := l.plan(now)
+		starts = l.commit(ctx, starts, now)
+		for _, s := range starts {
+			l.start(calls, s, now)
+		}
+		l.publish()
+		timer.Reset(l.nextWake(now))
+	}
+}
+
+// end waits for the calls in flight, whose context has ended, and leaves the
+// journal knowing all. A call that does not heed its context is left behind:
+// its record says already that its outcome is not known.
+func (l *loop) end(ctx context.Context) error {
+	grace := time.NewTimer(endGrace)
+	defer grace.Stop()
+	for l.inFlight > 0 {
+		select {
+		case <-l.m.poke:
+		case <-grace.C:
+			l.log.Warn("calls in flight do not heed their end and are left behind", "calls", l.inFlight)
+			l.inFlight = 0
+		}
+		for _, event := range l.m.take() {
+			event(l)
+		}
+	}
+	l.lazySince = time.Time{}
+	batch := map[state.VolumeID]*state.Volume{}
+	l.addLazy(batch)
+	l.publish()
+	return l.write(ctx, batch)
+}
+
+func (l *loop) nextWake(now time.Time) time.Duration {
+	wait := time.Hour
+	if at, ok := l.wakes.next(); ok {
+		wait = min(wait, at.Sub(now))
+	}
+	if len(l.lazy) > 0 {
+		wait = min(wait, l.lazySince.Add(lazyWrite).Sub(now))
+	}
+	return max(wait, 0)
+}
+
+// start is a call to be made once its intent is durable.
+type start struct {
+	id     state.VolumeID
+	op     plan.Op
+	begun  state.Volume
+	intent *state.Volume // nil where the journal says enough already
+	driver *driver
+}
+
+// plan decides about every dirty volume and takes slots for what may begin.
+func (l *loop) plan(now time.Time) []start {
+	var starts []start
+	for {
+		id, ok := l.dirty.pop()
+		if !ok {
+			return starts
+		}
+		if s, ok := l.planOne(id, now); ok {
+			starts = append(starts, s)
+		}
+	}
+}
+
+func (l *loop) planOne(id state.VolumeID, now time.Time) (start, bool) {
+	l.changed[id] = struct{}{}
+	if _, busy := l.busy[id]; busy || l.quarantined[id] != "" {
+		return start{}, false // planned again when the call ends
+	}
+	v, known := l.mem[id]
+	w := l.want(id)
+	if !known {
+		if len(w.Pods) == 0 {
+			l.forget(id)
+			return start{}, false
+		}
+		v = state.Volume{ID: id, Spec: w.Spec}
+	}
+	d := l.driverOf(v, w)
+	f := l.facts(v, w, d)
+	op, held := plan.Next(w, v, f, now)
+	if op.Kind == plan.None {
+		l.hold(id, held, now)
+		l.wakes.set(id, held.Until)
+		if known && v.Clear() {
+			l.drop(id)
+		}
+		return start{}, false
+	}
+	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
+		l.block(blockedKey{id, d, op.Kind})
+		l.hold(id, plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
+		return start{}, false
+	}
+	delete(l.held, id)
+	s := start{id: id, op: op, begun: plan.Begin(v, op, w, f), driver: d}
+	if !plan.Covers(l.durable[id], s.begun, op) {
+		intent := plan.Intent(v, op, w, f)
+		s.intent = &intent
+	}
+	l.count(d, op, +1)
+	l.busy[id] = call{op, now}
+	return s, true
+}
+
+// heldSince is why a volume waits and since when it does for this reason.
+type heldSince struct {
+	plan.Held
+	since time.Time
+}
+
+func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
+	was := l.held[id]
+	since := was.since
+	if was.Step != h.Step || was.Pod != h.Pod || was.Reason != h.Reason {
+		since = now
+	}
+	l.held[id] = heldSince{h, since}
+}
+
+func (l *loop) count(d *driver, op plan.Op, n int) {
+	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
+}
+
+// block lets a planned volume wait for a slot, in order of arrival.
+func (l *loop) block(b blockedKey) {
+	if !l.isBlocked.has(b.id) {
+		l.isBlocked[b.id] = struct{}{}
+		l.blocked = append(l.blocked, b)
+	}
+}
+
+// unblock plans those again who wait longest and whom the slots suffice for.
+func (l *loop) unblock() {
+	node, drivers := l.running, map[*driver]plan.Running{}
+	rest := l.blocked[:0]
+	for _, b := range l.blocked {
+		r, ok := drivers[b.driver]
+		if !ok {
+			r = b.driver.running
+		}
+		if !l.cfg.Limits.Admit(node, r, b.kind) {
+			rest = append(rest, b)
+			continue
+		}
+		delete(l.isBlocked, b.id)
+		l.dirty.push(b.id)
+		node, r = add(node, b.kind, 1), add(r, b.kind, 1)
+		drivers[b.driver] = r
+	}
+	l.blocked = rest
+}
+
+func add(r plan.Running, k plan.Kind, n int) plan.Running {
+	r.Calls += n
+	if !k.Removes() {
+		r.Making += n
+	}
+	return r
+}
+
+// want is what all pods together want of a volume. Where they differ about the
+// volume itself, the latest word holds.
+func (l *loop) want(id state.VolumeID) state.Want {
+	var w state.Want
+	var latest uint64
+	for uid, vw := range l.wants[id] {
+		if w.Pods == nil {
+			w.Pods = make(map[state.PodUID]state.WantMount, len(l.wants[id]))
+		}
+		w.Pods[uid] = state.WantMount{MountSpec: vw.Mount, Revision: vw.Revision}
+		if vw.arrival >= latest {
+			latest = vw.arrival
+			w.Spec, w.Hold, w.SizeBytes, w.HaveBytes = vw.Spec, vw.Hold, vw.SizeBytes, vw.HaveBytes
+		}
+	}
+	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !l.reported.has(id) {
+		w.Hold = "waiting for the node's status to report the volume as in use"
+	}
+	return w
+}
+
+// facts gathers what the plan has to know besides wish and record.
+func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
+	f := plan.Facts{Synced: len(l.unsynced) == 0, Driver: plan.DriverFacts{
+		Up: d.status.Up, Why: d.status.Problem,
+		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand,
+	}}
+	keep := func(uid state.PodUID, names []string) {
+		if _, wants := w.Pods[uid]; wants {
+			return
+		}
+		if why := plan.Keep(l.podFacts(uid, names)); why != "" {
+			if f.Keep == nil {
+				f.Keep = map[state.PodUID]string{}
+			}
+			f.Keep[uid] = why
+		}
+	}
+	for _, uid := range v.For {
+		keep(uid, nil)
+	}
+	for uid, m := range v.Mounts {
+		keep(uid, m.Names)
+	}
+	return f
+}
+
+func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
+	p, listed := l.pods[uid]
+	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped}
+	for _, vw := range p.Volumes {
+		shares := names == nil || slices.ContainsFunc(vw.Names, func(n string) bool { return slices.Contains(names, n) })
+		if vw.Problem != "" && shares {
+			facts.Unresolved = vw.Problem
+			break
+		}
+	}
+	return facts
+}
+
+// driverOf returns the driver of a volume, which need not have been up ever.
+func (l *loop) driverOf(v state.Volume, w state.Want) *driver {
+	name := v.Spec.Driver
+	if name == "" {
+		name = w.Spec.Driver
+	}
+	d := l.driver(name)
+	d.keys[v.ID] = struct{}{}
+	return d
+}
+
+func (l *loop) driver(name state.DriverName) *driver {
+	d := l.drivers[name]
+	if d == nil {
+		d = &driver{keys: set[state.VolumeID]{}, status: DriverStatus{
+			DriverInfo: DriverInfo{Name: name}, Problem: "driver " + string(name) + " has not registered",
+		}}
+		l.drivers[name] = d
+	}
+	return d
+}
+
+// setRecord replaces what is known of a volume; the journal learns it lazily.
+func (l *loop) setRecord(v state.Volume) {
+	l.unname(v.ID)
+	l.mem[v.ID] = v
+	for _, uid := range named(v) {
+		if l.has[uid] == nil {
+			l.has[uid] = set[state.VolumeID]{}
+		}
+		l.has[uid][v.ID] = struct{}{}
+	}
+	l.later(v.ID)
+}
+
+// named lists the pods that a record names.
+func named(v state.Volume) []state.PodUID {
+	return slices.AppendSeq(slices.Clone(v.For), maps.Keys(v.Mounts))
+}
+
+func (l *loop) unname(id state.VolumeID) {
+	for _, uid := range named(l.mem[id]) {
+		delete(l.has[uid], id)
+		if len(l.has[uid]) == 0 {
+			delete(l.has, uid)
+		}
+		l.changedPods[uid] = struct{}{}
+	}
+}
+
+func (l *loop) later(id state.VolumeID) {
+	if len(l.lazy) == 0 {
+		l.lazySince = time.Now()
+	}
+	l.lazy[id] = struct{}{}
+}
+
+// drop forgets a volume of which nothing is left on the host.
+func (l *loop) drop(id state.VolumeID) {
+	l.unname(id)
+	delete(l.mem, id)
+	l.later(id)
+	if len(l.wants[id]) == 0 {
+		l.forget(id)
+	}
+}
+
+// forget removes the last traces of a volume that is neither known nor wanted.
+func (l *loop) forget(id state.VolumeID) {
+	delete(l.held, id)
+	for _, d := range l.drivers {
+		delete(d.keys, id)
+	}
+	l.wakes.set(id, time.Time{})
+}

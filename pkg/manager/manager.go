@@ -1,0 +1,147 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Times that nobody but the daemon's own state waits for.
+const (
+	// callDeadline bounds every call of a driver. It is beyond the deadline of a
+	// single RPC (2 minutes, as the kubelet's), which a driver's adapter sets.
+	callDeadline = 150 * time.Second
+	// lookDeadline bounds one look at the kernel, which takes microseconds unless something hangs.
+	lookDeadline = 5 * time.Second
+	// lazyWrite is how long a call's result may wait for a durable write to go
+	// along with: long against a commit (0.4 ms measured), short for a person.
+	lazyWrite = 20 * time.Millisecond
+	// journalRetry is the pause after a durable write failed.
+	journalRetry = time.Second
+	// endGrace is how long calls in flight may take to heed the end of Run.
+	endGrace = 10 * time.Second
+	// lookers bounds how many records are looked at at once at start-up.
+	lookers = 32
+)
+
+// Config is what a Manager needs. Store and Kernel are required.
+type Config struct {
+	Store  Store
+	Kernel Kernel
+	// Sources names the sources of pods that have to speak before anything is
+	// removed (rule 5). None means that removal waits for nobody.
+	Sources []string
+	// BootID identifies this boot of the node; another one than the journal's
+	// means that no mount of it survived.
+	BootID string
+	// Attacher serves drivers whose DriverInfo.Attach is set; nil where there is none.
+	Attacher Attacher
+	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
+	InUseHandshake bool
+	// Limits bounds calls in flight; zero means plan.DefaultLimits.
+	Limits plan.Limits
+	// OnExpanded is told of every volume that a driver made larger; it must not block.
+	OnExpanded func(state.Volume)
+	// Logger gets one line a step; nil means slog.Default.
+	Logger *slog.Logger
+}
+
+// Manager makes volumes. Its methods may be called by any goroutine, before,
+// during and after Run.
+type Manager struct {
+	cfg   Config
+	board *board
+
+	mu     sync.Mutex // guards events
+	events []func(*loop)
+	poke   chan struct{} // capacity 1: there are events
+}
+
+// New returns a Manager that does nothing until Run.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Store == nil || cfg.Kernel == nil {
+		return nil, errors.New("new manager: Store and Kernel are required")
+	}
+	if cfg.Limits == (plan.Limits{}) {
+		cfg.Limits = plan.DefaultLimits()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Manager{cfg: cfg, board: newBoard(), poke: make(chan struct{}, 1)}, nil
+}
+
+// Run owns all state until ctx ends, waits for the calls in flight, which ctx
+// cancels, and writes what the journal does not know yet. It returns an error
+// only if the journal cannot be read at the start or written at the end.
+func (m *Manager) Run(ctx context.Context) error {
+	loaded, err := m.cfg.Store.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load the journal: %w", err)
+	}
+	return newLoop(m, loaded).run(ctx)
+}
+
+// post hands an event to the loop; it never blocks.
+func (m *Manager) post(e func(*loop)) {
+	m.mu.Lock()
+	m.events = append(m.events, e)
+	m.mu.Unlock()
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Manager) take() []func(*loop) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := m.events
+	m.events = nil
+	return events
+}
+
+// SetPod replaces what a pod wants.
+func (m *Manager) SetPod(p state.PodWant) { m.post(func(l *loop) { l.setPod(p) }) }
+
+// RemovePod says that no source lists the pod any more, which is its owner's
+// word that its containers have ended (plan.Keep).
+func (m *Manager) RemovePod(uid state.PodUID) { m.post(func(l *loop) { l.removePod(uid) }) }
+
+// SourceSynced says that the named source has told of all its pods.
+func (m *Manager) SourceSynced(name string) { m.post(func(l *loop) { l.sourceSynced(name) }) }
+
+// DriverUp says that a driver can be called. It replaces an earlier one of the
+// name; calls in flight go on with the earlier one.
+func (m *Manager) DriverUp(info DriverInfo, d Driver) {
+	m.post(func(l *loop) { l.driverUp(info, d) })
+}
+
+// DriverDown says that no call of the driver can be made; why is for people.
+// Calls in flight are left to end as they may.
+func (m *Manager) DriverDown(name state.DriverName, why string) {
+	m.post(func(l *loop) { l.driverDown(name, why) })
+}
+
+// RetryNow ends every pause of a volume: something may have cured its failures.
+func (m *Manager) RetryNow(id state.VolumeID) {
+	m.post(func(l *loop) { l.reset(id) })
+}
+
+// MarkVolumesAsReportedInUse replaces the list of volumes that the node's
+// status is known to report as in use (facts of the kubelet: only then may an
+// attachable volume be mounted). It matters only with Config.InUseHandshake.
+func (m *Manager) MarkVolumesAsReportedInUse(ids []state.VolumeID) {
+	ids = slices.Clone(ids)
+	m.post(func(l *loop) { l.reportedInUse(ids) })
+}
+
+func compareVolumes(a, b VolumeStatus) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) }

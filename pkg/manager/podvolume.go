@@ -1,0 +1,80 @@
+package manager
+
+import (
+	"cmp"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// stepResolve is the step before any call: finding out what is wanted.
+const stepResolve = "Resolve"
+
+// podVolume says how one volume of one pod stands. It is a pure function.
+func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeStatus {
+	s := PodVolumeStatus{
+		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: w.Spec.Claim, Mode: w.Spec.Mode,
+		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
+	}
+	if w.Problem != "" {
+		s.Step, s.BlockedBy = stepResolve, w.Problem
+		return s
+	}
+	m := v.Volume.Mounts[uid]
+	s.Phase = m.Phase
+	if m.Phase == state.Present {
+		s.HostPath, s.ReadOnly = hostPath(m), m.ReadOnly
+		s.Mounted = !v.Volume.Needs.Stage || v.Volume.Stage.Phase == state.Present
+	}
+	if m.Phase != state.Absent {
+		s.Retry = m.Retry
+	}
+	switch {
+	case v.Quarantined != "":
+		s.Mounted, s.BlockedBy = false, "the volume's record in the journal cannot be read: "+v.Quarantined
+	case v.Call.Kind != plan.None:
+		s.step(v, v.Call.Kind, v.Call.Pod == "" || v.Call.Pod == uid)
+		if v.Call.Pod != "" && v.Call.Pod != uid && !s.Mounted {
+			s.BlockedBy = "another call for the volume is in flight: " + v.Call.String()
+		}
+	case v.Held.Step != plan.None:
+		mine := v.Held.Pod == "" || v.Held.Pod == uid
+		s.step(v, v.Held.Step, mine)
+		if mine {
+			s.BlockedBy = v.Held.Reason
+		} else if !s.Mounted {
+			s.BlockedBy = "first comes " + plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}.String() + ": " + v.Held.Reason
+		}
+	}
+	return s
+}
+
+// step fills in what is under way and how it fares, if it matters to the pod.
+func (s *PodVolumeStatus) step(v VolumeStatus, k plan.Kind, mine bool) {
+	if !mine && s.Mounted {
+		return
+	}
+	s.Step, s.Since = k.String(), v.Since
+	switch k {
+	case plan.Attach, plan.Detach:
+		s.Retry = v.Volume.Attach.Retry
+	case plan.Stage, plan.Unstage:
+		s.Retry = v.Volume.Stage.Retry
+	case plan.Expand:
+		s.Retry = v.Volume.Expand
+	}
+}
+
+// hostPath is where whoever runs the containers finds a mount.
+func hostPath(m state.Mount) string {
+	if m.DevicePath != "" {
+		return m.DevicePath
+	}
+	return m.Target
+}
+
+func compareDrivers(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) }
+
+func comparePods(a, b PodStatus) int {
+	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+}

@@ -1,0 +1,98 @@
+package manager
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// queue is a set of volumes in order of arrival.
+type queue struct {
+	ids []state.VolumeID
+	in  set[state.VolumeID]
+}
+
+func (q *queue) push(id state.VolumeID) {
+	if q.in.has(id) {
+		return
+	}
+	q.in[id] = struct{}{}
+	q.ids = append(q.ids, id)
+}
+
+func (q *queue) pop() (state.VolumeID, bool) {
+	if len(q.ids) == 0 {
+		q.ids = nil
+		return "", false
+	}
+	id := q.ids[0]
+	q.ids = q.ids[1:]
+	delete(q.in, id)
+	return id, true
+}
+
+// wakes is when volumes have to be planned again although nothing happens.
+type wakes struct {
+	heap wakeHeap
+	at   map[state.VolumeID]time.Time // what holds; entries of the heap may be stale
+}
+
+type wake struct {
+	at time.Time
+	id state.VolumeID
+}
+
+// set says when id is due; the zero time means never.
+func (w *wakes) set(id state.VolumeID, at time.Time) {
+	if at.IsZero() {
+		delete(w.at, id)
+		return
+	}
+	if w.at == nil {
+		w.at = map[state.VolumeID]time.Time{}
+	}
+	if w.at[id].Equal(at) {
+		return
+	}
+	w.at[id] = at
+	heap.Push(&w.heap, wake{at, id})
+}
+
+// next returns the earliest moment at which one is due.
+func (w *wakes) next() (time.Time, bool) {
+	for len(w.heap) > 0 {
+		if top := w.heap[0]; w.at[top.id].Equal(top.at) {
+			return top.at, true
+		}
+		heap.Pop(&w.heap)
+	}
+	return time.Time{}, false
+}
+
+// due returns and removes those whose moment has come.
+func (w *wakes) due(now time.Time) []state.VolumeID {
+	var ids []state.VolumeID
+	for {
+		at, ok := w.next()
+		if !ok || at.After(now) {
+			return ids
+		}
+		id := w.heap[0].id
+		delete(w.at, id)
+		ids = append(ids, id)
+	}
+}
+
+type wakeHeap []wake
+
+func (h wakeHeap) Len() int           { return len(h) }
+func (h wakeHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h wakeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *wakeHeap) Push(x any)        { *h = append(*h, x.(wake)) }
+func (h *wakeHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}

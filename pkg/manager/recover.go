@@ -1,0 +1,121 @@
+package manager
+
+import (
+	"context"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// recover takes over the journal's records. There is nothing to reconstruct:
+// they say what was present, and what was under way.
+func (l *loop) recover(loaded state.Loaded) {
+	for id, v := range loaded.Volumes {
+		l.durable[id] = v
+		l.setRecord(plan.Reset(v))
+		delete(l.lazy, id)
+		l.driverOf(v, state.Want{})
+		l.dirty.push(id)
+	}
+	l.log.Info("journal is loaded", "volumes", len(loaded.Volumes), "quarantined", len(loaded.Quarantined),
+		"rebooted", loaded.BootID != "" && loaded.BootID != l.cfg.BootID)
+	if l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot {
+		return
+	}
+	for _, v := range l.mem { // no mount of an earlier boot is there
+		if v, changes := plan.Adopt(v, false, nil); len(changes) > 0 {
+			l.setRecord(v)
+		}
+	}
+}
+
+// look compares every record that says that something is present with the
+// kernel, off the loop; until it was, a volume is not planned. Then the boot id
+// is stored: records of another boot are known as such until they are written.
+func (l *loop) look(ctx context.Context) {
+	var ids []state.VolumeID
+	for id, v := range l.mem {
+		if paths(v) != nil {
+			l.busy[id] = call{}
+			ids = append(ids, id)
+		}
+	}
+	l.looking = len(ids)
+	next := make(chan state.Volume, len(ids))
+	for _, id := range ids {
+		next <- l.mem[id]
+	}
+	close(next)
+	for range min(lookers, len(ids)) {
+		l.inFlight++
+		go func() {
+			for v := range next {
+				seen := look(ctx, l.cfg.Kernel, paths(v))
+				l.m.post(func(l *loop) { l.looked(ctx, v.ID, seen) })
+			}
+			l.m.post(func(l *loop) { l.inFlight-- })
+		}()
+	}
+	if len(ids) == 0 {
+		l.storeBootID(ctx)
+	}
+}
+
+func (l *loop) looked(ctx context.Context, id state.VolumeID, seen map[string]state.Seen) {
+	delete(l.busy, id)
+	l.looking--
+	v, changes := plan.Adopt(l.mem[id], true, seen)
+	for _, c := range changes {
+		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
+	}
+	if len(changes) > 0 {
+		l.setRecord(v)
+	}
+	l.dirty.push(id)
+	if l.looking == 0 {
+		l.storeBootID(context.WithoutCancel(ctx))
+	}
+}
+
+// storeBootID says durably that the records are of this boot. The records that
+// a reboot changed are written first: losing the order only repeats calls.
+func (l *loop) storeBootID(ctx context.Context) {
+	if l.sameBoot {
+		return
+	}
+	batch := map[state.VolumeID]*state.Volume{}
+	l.addLazy(batch)
+	if err := l.write(ctx, batch); err != nil {
+		return // the next start finds the old boot id and adopts again
+	}
+	if err := l.cfg.Store.SetBootID(ctx, l.cfg.BootID); err != nil {
+		l.log.Error("boot id cannot be stored; a restart will repeat calls of present volumes", "err", err)
+	}
+}
+
+// paths are those of a record at which something is said to be present.
+func paths(v state.Volume) []string {
+	var ps []string
+	if v.Stage.Phase == state.Present {
+		ps = append(ps, v.Spec.StagePath)
+	}
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present {
+			ps = append(ps, m.Target)
+		}
+	}
+	return ps
+}
+
+// look asks the kernel about paths; one that cannot be looked at is left out.
+func look(ctx context.Context, k Kernel, paths []string) map[string]state.Seen {
+	seen := make(map[string]state.Seen, len(paths))
+	for _, p := range paths {
+		one, cancel := context.WithTimeout(ctx, lookDeadline)
+		if s, err := k.Look(one, p); err == nil {
+			seen[p] = s
+		}
+		cancel()
+	}
+	return seen
+}

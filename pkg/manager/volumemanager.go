@@ -1,0 +1,109 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The methods below are those of the kubelet's VolumeManager under their own
+// names, so that whoever knows that one knows this one. Each says where it differs.
+
+// GetMountedVolumesForPod returns, by the pod's own name for it, every volume
+// that the pod wants and has: present, staged where the driver stages, and seen
+// by the kernel. What is uncertain is left out, as the kubelet's does.
+func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVolume {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	mounted := map[string]MountedVolume{}
+	p := m.board.pods[uid]
+	if p.Stopped {
+		return mounted
+	}
+	for _, vw := range p.Volumes {
+		v := m.board.volumes[vw.ID]
+		if s := podVolume(uid, vw, v); s.Mounted {
+			for _, name := range vw.Names {
+				mounted[name] = MountedVolume{
+					Name: name, HostPath: s.HostPath, Mode: s.Mode, ReadOnly: s.ReadOnly, SpecName: v.Volume.Spec.Name, Driver: s.Driver,
+				}
+			}
+		}
+	}
+	return mounted
+}
+
+// GetPossiblyMountedVolumesForPod returns, sorted, the volumes of which
+// something of the pod's may be mounted, whatever its phase.
+func (m *Manager) GetPossiblyMountedVolumesForPod(uid state.PodUID) []state.VolumeID {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	var ids []state.VolumeID
+	for id := range m.board.byPod[uid] {
+		if m.board.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// HasPossiblyMountedVolumesForPod reports whether there is one.
+func (m *Manager) HasPossiblyMountedVolumesForPod(uid state.PodUID) bool {
+	return len(m.GetPossiblyMountedVolumesForPod(uid)) > 0
+}
+
+// GetExtraSupplementalGroupsForPod returns, sorted and without those that the
+// pod names itself, the groups that its mounted volumes ask for
+// (PersistentVolume annotation pv.beta.kubernetes.io/gid).
+func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	p := m.board.pods[uid]
+	extra := map[int64]bool{}
+	for _, vw := range p.Volumes {
+		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) && podVolume(uid, vw, m.board.volumes[vw.ID]).Mounted {
+			extra[*vw.GID] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(extra))
+}
+
+// GetVolumesInUse returns, sorted, every persistent volume that is wanted or of
+// which anything may be on the node (rule 3). A record that cannot be read
+// counts. It is what node.status.volumesInUse has to say; a volume leaves it
+// only after Unstage succeeded, and never for lack of knowledge.
+func (m *Manager) GetVolumesInUse() []state.VolumeID {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	var ids []state.VolumeID
+	for id, v := range m.board.volumes {
+		spec := v.Volume.Spec
+		if v.Quarantined != "" || !spec.Builtin && !spec.Ephemeral && (v.Volume.InUse() || len(v.Wanted) > 0) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be
+// published: every source has spoken and every record was compared with the
+// kernel. The kubelet's waits for one loop of its reconciler instead.
+func (m *Manager) ReconcilerStatesHasBeenSynced() bool {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	return m.board.synced && m.board.looked
+}
+
+// VolumeIsAttached reports whether the volume is known on the node and attached
+// as far as it needs to be. Like the kubelet's it is true of volumes that need
+// no attachment.
+func (m *Manager) VolumeIsAttached(id state.VolumeID) bool {
+	v, ok := m.Volume(id)
+	if !ok || v.Volume.Clear() {
+		return false
+	}
+	return !v.Volume.Needs.Attach || v.Volume.Attach.Phase == state.Present
+}

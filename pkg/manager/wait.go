@@ -1,0 +1,135 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// WaitError is a wait that ended before what it waited for. It says of each
+// volume that is not there (or not gone) yet what it waits for.
+type WaitError struct {
+	Pod state.Pod
+	// Listed: some source lists the pod.
+	Listed bool
+	// Volumes are those that the wait ended without.
+	Volumes []PodVolumeStatus
+	// At is when the wait ended.
+	At time.Time
+	// Cause is why it ended: the cause of its context.
+	Cause error
+}
+
+func (e *WaitError) Unwrap() error { return e.Cause }
+
+func (e *WaitError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "wait for pod %s/%s: %v", e.Pod.Namespace, e.Pod.Name, e.Cause)
+	if !e.Listed && len(e.Volumes) == 0 {
+		fmt.Fprintf(&b, ": no source of pods lists it (uid %s)", e.Pod.UID)
+	}
+	for _, v := range e.Volumes {
+		b.WriteString("; " + v.Line(e.At))
+	}
+	return b.String()
+}
+
+// Line says in one line how the volume stands at the moment now.
+func (s PodVolumeStatus) Line(now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "volume %s: ", strings.Join(s.Names, ","))
+	if s.Mounted && s.Step == "" {
+		b.WriteString("mounted at " + s.HostPath)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%s", s.Phase)
+	if s.Step != "" {
+		fmt.Fprintf(&b, ", at step %s", s.Step)
+	}
+	if s.Driver != "" {
+		fmt.Fprintf(&b, " by driver %s", s.Driver)
+	}
+	if !s.Since.IsZero() {
+		fmt.Fprintf(&b, " for %s", now.Sub(s.Since).Round(time.Second))
+	}
+	if s.BlockedBy != "" {
+		b.WriteString(", " + s.BlockedBy)
+	}
+	if r := s.Retry; r.Attempts > 0 {
+		fmt.Fprintf(&b, ", %d failed attempts over %s, last %s", r.Attempts, now.Sub(r.Since).Round(time.Second), r.Call)
+		if r.Code != "" {
+			b.WriteString(" " + r.Code)
+		}
+		b.WriteString(": " + r.Error)
+		if r.NotBefore.After(now) {
+			fmt.Fprintf(&b, ", next attempt in %s", r.NotBefore.Sub(now).Round(time.Second))
+		}
+	}
+	return b.String()
+}
+
+// WaitForAttachAndMount waits until every volume that the pod's containers use
+// is mounted as wanted. It returns nil at once for a pod that wants none. The
+// kubelet's waits 2 m 3 s in steps of 300 ms and gives up at the first error of
+// any volume; this one is woken by changes and ends with ctx, whose end it
+// reports as a *WaitError.
+func (m *Manager) WaitForAttachAndMount(ctx context.Context, uid state.PodUID) error {
+	return m.wait(ctx, uid, func(s PodStatus) (bool, []PodVolumeStatus) {
+		var missing []PodVolumeStatus
+		for _, v := range s.Volumes {
+			if !v.Mounted {
+				missing = append(missing, v)
+			}
+		}
+		return s.Ready, missing
+	})
+}
+
+// WaitForUnmount waits until nothing of the pod's volumes is mounted, nor may
+// be. The kubelet's lets uncertain mounts pass; this one does not.
+func (m *Manager) WaitForUnmount(ctx context.Context, uid state.PodUID) error {
+	return m.wait(ctx, uid, func(s PodStatus) (bool, []PodVolumeStatus) {
+		var left []PodVolumeStatus
+		for _, v := range s.Volumes {
+			if v.Phase != state.Absent {
+				left = append(left, v)
+			}
+		}
+		return len(left) == 0, left
+	})
+}
+
+// WaitForAllPodsUnmount waits for all of them and joins what failed.
+func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID) error {
+	errs := make([]error, len(uids))
+	var wg sync.WaitGroup
+	for i, uid := range uids {
+		wg.Go(func() { errs[i] = m.WaitForUnmount(ctx, uid) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatus) (bool, []PodVolumeStatus)) error {
+	for {
+		changed := m.podWatch(uid)
+		s, _ := m.Pod(uid)
+		if s.Pod.UID == "" {
+			s.Pod.UID = uid
+		}
+		ok, rest := done(s)
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: rest, At: time.Now(), Cause: context.Cause(ctx)}
+		}
+	}
+}
