@@ -60,7 +60,11 @@ func (x *index) replace(key Key, was, is runtime.Object) {
 // lists returns the lists that the object was or is in since settled was called.
 func (x *index) lists(key Key) []Key { return x.moved[key] }
 
-func (x *index) settled() { clear(x.moved) }
+func (x *index) settled() {
+	if len(x.moved) > 0 {
+		x.moved = map[Key][]Key{} // not clear: that costs what the map once held
+	}
+}
 
 // view is the catalog as one pod's resolving sees it; it notes what was looked
 // up. It is used under the catalog's lock.

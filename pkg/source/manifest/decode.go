@@ -28,9 +28,7 @@ type decoder struct {
 	file     string
 	document int
 	// object is the one being decoded, for messages.
-	object string
-	// secret: the object is or may be a Secret, whose values no message shows.
-	secret  bool
+	object  string
 	budget  int
 	seen    map[resolve.Key]int
 	fields  map[reflect.Type]map[string][]int

@@ -13,5 +13,7 @@
 // to JSON to struct, loses the first and does the second.
 //
 // Invariants: either all objects of the input are returned or none is. A message
-// never holds a value of an object that is or may be a Secret.
+// shows of what was found the kind, the names and the fields that have rules of
+// their own, and of everything else only what sort of value it is: so never a
+// secret's value.
 package manifest

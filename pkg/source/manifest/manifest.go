@@ -86,12 +86,13 @@ func (d *decoder) syntax(err error) {
 	}
 	text = strings.TrimPrefix(text, m[0])
 	line, err := strconv.Atoi(m[1])
-	if err != nil {
-		line = 0
-		if d.document == 1 {
-			line = 1 // the parser leaves the first line out
-		}
-	} else if fromZero.MatchString(text) {
+	switch {
+	case strings.HasPrefix(text, "unknown anchor"):
+		// The message shows the name, which is a secret's value without its quotes.
+		text = "an alias (*name) without an anchor (&name); a text that begins with * needs quotes"
+	case err != nil && d.document == 1:
+		line = 1 // the parser leaves the first line out
+	case fromZero.MatchString(text):
 		line++
 	}
 	d.object = ""
@@ -100,7 +101,7 @@ func (d *decoder) syntax(err error) {
 
 // top decodes one document, or one item of the list kind in.
 func (d *decoder) top(n *yaml.Node, in string) {
-	d.object, d.secret = "", true
+	d.object = ""
 	n = deref(n)
 	if n.Kind != yaml.MappingNode {
 		d.add(n.Line, "", "found "+described(n)+", want an object with apiVersion and kind")
@@ -156,7 +157,6 @@ func (d *decoder) list(n *yaml.Node, in string) {
 
 // one decodes an object of the kind.
 func (d *decoder) one(n *yaml.Node, k kind) {
-	d.secret = k.name == resolve.KindSecret
 	meta := child(n, "metadata")
 	namespace := text(meta, "namespace")
 	key := resolve.Key{Kind: k.name, Name: text(meta, "name")}

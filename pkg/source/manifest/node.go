@@ -118,6 +118,9 @@ func near(name string, known []string) string {
 	const far = 3
 	best, distance := "", far
 	for _, k := range known {
+		if k == name {
+			return "" // it is known, but not wanted there
+		}
 		if strings.EqualFold(k, name) {
 			return "; did you mean " + k + "?"
 		}
