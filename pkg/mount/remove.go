@@ -122,8 +122,8 @@ func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int
 // removeEntries removes, once, all that is in the directory name of dir.
 func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth int) error {
 	fd, err := r.k.openSameMount(dir, name)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil // gone, or exchanged for something else: whoever called looks again
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errExchanged) {
+		return nil // gone, or something else by now: whoever called looks again
 	}
 	if err != nil {
 		return removeError("open", name, err)
@@ -168,20 +168,28 @@ func (r *remover) lift(dir int, name string) error {
 	}
 }
 
-// openSameMount opens the directory name of dir, unless it is a link (ELOOP) or
-// the root of another mount (EXDEV).
+// errExchanged says that an entry was moved or exchanged while it was opened.
+var errExchanged = errors.New("was moved while it was opened")
+
+// openSameMount opens the directory name of dir, unless it is a link (ELOOP,
+// ENOTDIR) or the root of another mount (EXDEV).
 func (k *Kernel) openSameMount(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 	fd, err := k.openAt(dir, name, flags, beneath|unix.RESOLVE_NO_XDEV)
 	switch {
-	case errors.Is(err, unix.EXDEV): // a mount, or an absolute link, which would leave dir
+	case errors.Is(err, unix.EXDEV):
+		// A mount; or it was moved away from beneath dir just now, which is EXDEV
+		// from any openat2.
 		fd, err := k.openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
+		if errors.Is(err, unix.EXDEV) {
+			return -1, errExchanged
+		}
 		if err != nil {
 			return -1, err
 		}
 		defer unix.Close(fd)
 		if same, err := k.sameMount(dir, fd); err != nil || same {
-			return -1, cmp.Or[error](err, unix.ELOOP)
+			return -1, cmp.Or(err, errExchanged)
 		}
 		return -1, unix.EXDEV
 	case err != nil || k.has(OpenAt2):
