@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 )
 
 func TestListHasTheMountsBelowADirectory(t *testing.T) {
@@ -63,6 +64,32 @@ func TestTablesAgree(t *testing.T) {
 	if diff := cmp.Diff(parsed, byID, cmpopts.IgnoreFields(Entry{}, "ID", "ParentID")); diff != "" {
 		t.Errorf("mountinfo (-) and statmount (+):\n%s", diff)
 	}
+}
+
+// A mount put below another (MOVE_MOUNT_BENEATH, or by propagation) is younger
+// than the one that covers it.
+func TestTheTopmostMountIsNotTheYoungest(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		const moveMountBeneath = 0x200 // Linux 6.5
+		target := mkdir(t, dir, "target")
+		must(t, unix.Mount("top", target, "tmpfs", unix.MS_RDONLY, ""))
+		c, err := openContext("tmpfs")
+		must(t, err)
+		defer c.close()
+		must(t, c.set("source=below"))
+		below, err := c.mount(0)
+		must(t, err)
+		defer unix.Close(below)
+		must(t, unix.MoveMount(below, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH|moveMountBeneath))
+
+		entries, err := k.List(t.Context(), target)
+		if err != nil || len(entries) != 2 || entries[0].Source != "below" || entries[1].Source != "top" {
+			t.Errorf("%+v, %v; want below, top", entries, err)
+		}
+		if got := look(t, k, target); got.Layers != 2 || !got.ReadOnly || got.MountID != entries[1].ID {
+			t.Errorf("Look = %+v", got)
+		}
+	})
 }
 
 // Ids say nothing about the order of stacking: a mount can be moved.

@@ -97,6 +97,10 @@ func TestTheWalkCrossesNoMount(t *testing.T) {
 
 // A tree deeper than descriptors and paths allow, as a pod may leave it.
 func TestRemoveTreeOfAnyDepth(t *testing.T) {
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: limit.Max}))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		const depth = 3000
 		top, err := unix.Open(mkdir(t, dir, "tree"), unix.O_PATH, 0)
