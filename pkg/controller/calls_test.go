@@ -306,7 +306,7 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 		if s := h.status(testKey("a")); s.Phase != Deleting {
 			t.Errorf("status: %+v", s)
 		}
-		away = false
+		b.set(func() { away = false })
 		h.up()
 		if v := h.bound(testKey("a")); v.Handle != "vol-2" {
 			t.Errorf("volume: %+v", v)

@@ -141,7 +141,7 @@ func TestDeleteRepeatsUntilDefinite(t *testing.T) {
 		if got := h.c.Claims(); len(got) != 0 {
 			t.Errorf("claims: %+v", got)
 		}
-		if len(h.disk.values) != 0 || len(b.names()) != 0 {
+		if len(h.disk.records()) != 0 || len(b.names()) != 0 {
 			t.Errorf("left: records %v, volumes %v", h.disk.values, b.names())
 		}
 		wantCalls(t, b, "CreateVolume pvc-uid-a", "DeleteVolume vol-1", "DeleteVolume vol-1", "DeleteVolume vol-1", "DeleteVolume vol-1")
@@ -169,12 +169,12 @@ func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 			t.Errorf("removed in doubt: %+v", s)
 		}
 		n := len(b.calls())
-		lost = false
+		b.set(func() { lost = false })
 		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // at once: the waits of before are over
-		if len(h.c.Claims()) != 0 || len(b.names()) != 0 || len(h.disk.values) != 0 {
+		if len(h.c.Claims()) != 0 || len(b.names()) != 0 || len(h.disk.records()) != 0 {
 			t.Errorf("left: claims %+v, volumes %v", h.c.Claims(), b.names())
 		}
 		if got := b.calls()[n:]; got[len(got)-1] != "DeleteVolume vol-1" {
@@ -198,7 +198,7 @@ func TestRefusedClaimIsForgottenWhenRemoved(t *testing.T) {
 		}
 		h.c.RemoveClaim(testKey("a"))
 		synctest.Wait()
-		if len(h.c.Claims()) != 0 || len(h.disk.values) != 0 {
+		if len(h.c.Claims()) != 0 || len(h.disk.records()) != 0 {
 			t.Errorf("left: %+v", h.c.Claims())
 		}
 	})
@@ -274,7 +274,7 @@ func heals(t *testing.T, name string, code codes.Code, effect bool) {
 			t.Fatal(err)
 		}
 		heal()
-		if len(h.c.Claims()) != 0 || len(b.names()) != 0 || len(h.disk.values) != 0 {
+		if len(h.c.Claims()) != 0 || len(b.names()) != 0 || len(h.disk.records()) != 0 {
 			t.Errorf("left: claims %+v, volumes %v", h.c.Claims(), b.names())
 		}
 	})
@@ -482,7 +482,7 @@ func TestUnusableVolumeIsDeletedAndMadeAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()
-			b.answer = spoil
+			b.set(func() { b.answer = spoil })
 			bubble(t, b, func(t *testing.T, h *house) {
 				h.set(testClaim("a", mib))
 				h.up()
@@ -490,7 +490,7 @@ func TestUnusableVolumeIsDeletedAndMadeAnew(t *testing.T) {
 				if s.Phase != Pending || s.Volume != nil || !strings.Contains(s.Reason, "the driver ") || len(b.names()) != 0 {
 					t.Errorf("status %+v, volumes %v", s, b.names())
 				}
-				b.answer = nil
+				b.set(func() { b.answer = nil })
 				settleFor(time.Hour)
 				if v := h.bound(testKey("a")); v.Handle != "vol-2" {
 					t.Errorf("volume: %+v", v)
@@ -508,7 +508,7 @@ func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 	bubble(t, b, func(t *testing.T, h *house) {
 		h.set(testClaim("a", mib))
 		h.up()
-		b.answer = func(v *csi.Volume) { v.VolumeId = "vol-1" }
+		b.set(func() { b.answer = func(v *csi.Volume) { v.VolumeId = "vol-1" } })
 		h.set(testClaim("b", mib))
 		if s := h.status(testKey("b")); s.Phase != Pending || !strings.Contains(s.Reason, "volume_id of claim default/a") {
 			t.Errorf("status: %+v", s)
@@ -585,7 +585,7 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "hunter2-planted"}
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
-		return fault{before: status.Error(codes.Internal, "login with hunter2-planted refused")}
+		return fault{before: status.Error(codes.Internal, "login refused")}
 	})
 	bubble(t, b, func(t *testing.T, h *house) {
 		claim := testClaim("a", mib)
@@ -602,10 +602,10 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 		h.secrets[state.SecretRef{Namespace: "default", Name: "creds-a"}] = b.secret
 		h.c.RetryNow(testKey("a"))
 		synctest.Wait()
-		if s := h.status(testKey("a")); s.Reason != "CreateVolume: Internal: login with *** refused" {
+		if s := h.status(testKey("a")); s.Reason != "CreateVolume: Internal: login refused" {
 			t.Errorf("refused: %q", s.Reason)
 		}
-		b.fault = nil
+		b.set(func() { b.fault = nil })
 		h.c.RetryNow(testKey("a"))
 		synctest.Wait()
 		v := h.bound(testKey("a"))
@@ -620,7 +620,7 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 		if err := h.c.Detach(t.Context(), volumeOf(v)); err != nil {
 			t.Error(err)
 		}
-		for key, value := range h.disk.values {
+		for key, value := range h.disk.records() {
 			if strings.Contains(string(value), "hunter2") {
 				t.Errorf("record %s holds the secret: %s", key, value)
 			}
@@ -654,18 +654,18 @@ func TestUnreadableRecordIsNotTouched(t *testing.T) {
 
 func TestNoCallWithoutADurableIntent(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *house) {
-		h.disk.broken = errors.New("disk full")
+		h.disk.fail(errors.New("disk full"))
 		h.up()
 		h.set(testClaim("a", mib))
 		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "disk full") {
 			t.Errorf("reason: %q", s.Reason)
 		}
 		wantCalls(t, h.backend)
-		h.disk.broken = nil
+		h.disk.fail(nil)
 		settleFor(time.Minute)
 		h.bound(testKey("a"))
 		h.c.RemoveClaim(testKey("a"))
-		h.disk.broken = errors.New("disk full")
+		h.disk.fail(errors.New("disk full"))
 		if err := h.c.Delete(t.Context(), testKey("a")); err == nil {
 			t.Error("Delete: nil, though the wish is not durable")
 		}
@@ -731,7 +731,7 @@ func TestBackoffEndsWithAnEvent(t *testing.T) {
 				if got := len(b.calls()); got != 1 {
 					t.Errorf("%d calls, want 1: UNIMPLEMENTED must not be retried", got)
 				}
-				broken = false
+				b.set(func() { broken = false })
 				event(h)
 				synctest.Wait()
 				h.bound(testKey("a"))

@@ -61,7 +61,7 @@ func afterlife(h *house) {
 	if got := h.backend.names(); !slices.Equal(got, []string{"pvc-uid-b"}) {
 		h.t.Errorf("volumes in the end: %v, want pvc-uid-b alone", got)
 	}
-	if len(h.disk.values) != 1 || h.disk.values["default/b"] == nil {
+	if len(h.disk.records()) != 1 || h.disk.values["default/b"] == nil {
 		h.t.Errorf("records in the end: %q", h.disk.values)
 	}
 	if got := h.c.Claims(); len(got) != 1 || got[0].Phase != Bound {
@@ -141,18 +141,14 @@ func TestAnswersSurviveADiskThatFailsForAWhile(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *house) {
 		b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
-			h.disk.mu.Lock()
-			h.disk.broken = errDead
-			h.disk.mu.Unlock()
+			h.disk.fail(errDead)
 			return fault{}
 		})
 		h.up()
 		h.set(testClaim("a", mib))
 		h.bound(testKey("a"))
 		settleFor(time.Minute)
-		h.disk.mu.Lock()
-		h.disk.broken = nil
-		h.disk.mu.Unlock()
+		h.disk.fail(nil)
 		settleFor(time.Minute)
 		h.end()
 		h.live()

@@ -178,6 +178,8 @@ func (b *backend) serve(ctx context.Context, call string, req proto.Message, key
 }
 
 func (b *backend) faultFor(call string, req proto.Message) fault {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.fault == nil {
 		return fault{}
 	}
@@ -206,6 +208,13 @@ func (b *backend) volumeKey(key string) string {
 		}
 	}
 	return key
+}
+
+// set changes how the backend behaves.
+func (b *backend) set(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
 }
 
 func (b *backend) breach(format string, args ...any) {

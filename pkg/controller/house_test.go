@@ -68,6 +68,20 @@ func (d *disk) CommitBucket(_ context.Context, _ string, changes map[string][]by
 	return nil
 }
 
+// fail has every commit fail with err; nil mends the disk.
+func (d *disk) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken = err
+}
+
+// records lists what the disk holds.
+func (d *disk) records() map[string][]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.values)
+}
+
 // usage answers as told.
 type usage struct {
 	mu            sync.Mutex

@@ -88,37 +88,58 @@ func (m model) facts(offline bool) facts {
 	return f
 }
 
-// key identifies the model; pacing is left out, for time may always pass.
-func (m model) key() string {
-	m.rec.Volume.Retry, m.rec.Expand = state.Retry{}, state.Retry{}
-	m.rec.Rejects = min(m.rec.Rejects, 1)
-	return fmt.Sprintf("%+v", m)
+// id identifies a model among the others; pacing is left out, for time may
+// always pass.
+type id struct {
+	phase, attach                     state.Phase
+	named, unanswered, delete, reject bool
+	asked, requested, capacity, grows int64
+
+	listed, up, inUse bool
+	size              int64
+	node              verb
+	doing             verb
+	spec, bytes       int64
+	from              state.Phase
+
+	exists, attached, given, bad bool
+	real                         int64
+}
+
+func (m model) id() id {
+	r, o := m.rec, m.doing
+	return id{
+		r.Volume.Phase, r.Attach, !r.empty(), r.Unanswered, r.Delete, r.Reject != "",
+		r.Spec.SizeBytes, r.RequestedBytes, r.CapacityBytes, r.Growing,
+		m.listed, m.up, m.inUse, m.size, m.node, o.verb, o.spec.SizeBytes, o.bytes, o.from,
+		m.exists, m.attached, m.given, m.bad, m.bytes,
+	}
 }
 
 // wishes are the models to which the world outside can turn m.
-func (m model) wishes() (all []model) {
-	turn := func(f func(*model)) {
+func (m model) wishes(visit func(string, model)) {
+	turn := func(name string, f func(*model)) {
 		n := m
 		f(&n)
-		all = append(all, n)
+		visit(name, n)
 	}
-	turn(func(n *model) { n.listed = !n.listed })
-	turn(func(n *model) { n.size = 3 - n.size })
-	turn(func(n *model) { n.up = !n.up })
-	if m.rec.usable() && m.node == nothing && m.doing.verb != attach && m.doing.verb != detach {
-		turn(func(n *model) { n.node = attach })
+	turn("listed or not", func(n *model) { n.listed = !n.listed })
+	turn("other size", func(n *model) { n.size = 3 - n.size })
+	turn("driver up or down", func(n *model) { n.up = !n.up })
+	idle := m.node == nothing && m.doing.verb != attach && m.doing.verb != detach
+	if m.rec.usable() && idle {
+		turn("attach asked for", func(n *model) { n.node = attach })
 	}
-	if m.rec.Attach != state.Absent && !m.inUse && m.node == nothing && m.doing.verb != attach && m.doing.verb != detach {
-		turn(func(n *model) { n.node = detach })
+	if m.rec.exists() && !m.inUse && idle {
+		turn("detach asked for", func(n *model) { n.node = detach })
 	}
-	if m.rec.usable() && m.rec.Attach == state.Present || m.inUse {
-		turn(func(n *model) { n.inUse = !n.inUse })
+	if m.given && m.rec.Volume.Phase == state.Present || m.inUse { // also while it is being deleted: what began before may end late
+		turn("in use or not", func(n *model) { n.inUse = !n.inUse })
 	}
 	// Delete is refused where unused refuses it.
 	if !m.listed && !m.inUse && m.rec.Attach == state.Absent && !m.rec.empty() {
-		turn(func(n *model) { n.rec.Delete = true })
+		turn("delete", func(n *model) { n.rec.Delete = true })
 	}
-	return all
 }
 
 // end is m after its call ended so, and whether a call can.
@@ -254,50 +275,63 @@ func (m model) idle(h held) string {
 	return ""
 }
 
+// from is how a state was reached first.
+type from struct {
+	id   id
+	name string
+}
+
 // walk visits every state that can be reached, and returns how many there are
 // and the first broken rule with the way to it.
 func walk(r rules, offline bool) (int, string) {
 	now := time.Unix(1e9, 0)
 	first := model{size: 1, up: true}
-	seen := map[string]string{first.key(): ""}
-	queue := []model{first}
-	for len(queue) > 0 {
+	seen := map[id]from{first.id(): {}}
+	for queue := []model{first}; len(queue) > 0; queue = queue[1:] {
 		m := queue[0]
-		queue = queue[1:]
-		path := seen[m.key()]
-		fail := func(problem string) string { return fmt.Sprintf("%s\nafter%s\nin %s", problem, path, m.key()) }
-		if problem := m.broken(); problem != "" {
-			return len(seen), fail(problem)
-		}
 		visit := func(name string, n model) {
-			if _, ok := seen[n.key()]; !ok {
-				seen[n.key()] = path + "\n  " + name
+			if _, ok := seen[n.id()]; !ok {
+				seen[n.id()] = from{m.id(), name}
 				queue = append(queue, n)
 			}
 		}
-		for i, n := range m.wishes() {
-			visit(fmt.Sprintf("wish %d: listed %v size %d up %v node %s inUse %v delete %v", i, n.listed, n.size, n.up, n.node, n.inUse, n.rec.Delete), n)
-		}
-		if m.doing.verb == nothing {
-			n, moved, problem := m.step(r, offline, now)
-			if problem != "" {
-				return len(seen), fail(problem)
-			}
-			if moved {
-				visit("begin "+n.doing.verb.String(), n)
-			}
-			if problem := m.converges(r, offline, now); problem != "" {
-				return len(seen), fail(problem)
-			}
-			continue
-		}
-		for _, e := range endings {
-			if n, ok := m.end(e, r, now); ok {
-				visit(m.doing.verb.String()+" "+e.name, n)
-			}
+		if problem := m.explore(r, offline, now, visit); problem != "" {
+			return len(seen), fmt.Sprintf("%s\nafter%s\nin %+v", problem, way(seen, m.id()), m.id())
 		}
 	}
 	return len(seen), ""
+}
+
+// explore visits what m can become, and says which rule is broken on the way.
+func (m model) explore(r rules, offline bool, now time.Time, visit func(string, model)) string {
+	if problem := m.broken(); problem != "" {
+		return problem
+	}
+	m.wishes(visit)
+	if m.doing.verb != nothing {
+		for _, e := range endings {
+			if n, ok := m.end(e, r, now); ok {
+				visit(m.doing.verb.String()+": "+e.name, n)
+			}
+		}
+		return ""
+	}
+	n, moved, problem := m.step(r, offline, now)
+	if problem != "" {
+		return problem
+	}
+	if moved {
+		visit("begin "+n.doing.verb.String(), n)
+	}
+	return m.converges(r, offline, now)
+}
+
+func way(seen map[id]from, to id) string {
+	f := seen[to]
+	if f.name == "" {
+		return ""
+	}
+	return way(seen, f.id) + "\n  " + f.name
 }
 
 // converges says what is not as wanted after good weather: the driver is up and

@@ -89,7 +89,9 @@ func (c Claim) clone() Claim {
 type Driver struct {
 	Name state.DriverName
 	// Conn reaches its Identity, Controller and Node services (CSI 1.13: one
-	// endpoint serves all that a plugin has). The caller closes it after DriverDown.
+	// endpoint serves all that a plugin has). The caller closes it after
+	// DriverDown. It is pkg/csiclient's, which refuses requests that are larger
+	// than CSI allows and takes secrets out of errors (rule 7).
 	Conn grpc.ClientConnInterface
 	// NodeID is what NodeGetInfo returned; ControllerPublishVolume is given it.
 	NodeID string
