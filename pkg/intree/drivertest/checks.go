@@ -26,14 +26,15 @@ func (n *node) leave(target string) {
 }
 
 func publishMakesTheTarget(n *node) {
+	defer unix.Umask(unix.Umask(0o077))
 	v := n.volume(pod, name)
 	n.publish(v, pod)
 	if st, err := os.Lstat(v.Mounts[pod].Target); err != nil || !st.IsDir() {
 		n.Errorf("target: got %v, %v, want a directory", st, err)
 	}
 	for _, dir := range []string{n.layout.Pods() + "/" + string(pod), n.layout.Pods() + "/" + string(pod) + "/volumes"} {
-		if st, err := os.Lstat(dir); err != nil || st.Mode().Perm()&0o007 != 0 {
-			n.Errorf("%s: got %v, %v, want nothing for others", dir, st, err)
+		if st, err := os.Lstat(dir); err != nil || st.Mode().Perm() != 0o750 {
+			n.Errorf("%s: got %v, %v, want mode 0750", dir, st.Mode(), err)
 		}
 	}
 }

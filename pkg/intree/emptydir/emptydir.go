@@ -113,7 +113,12 @@ func handOver(ctx context.Context, dir, scratch poddir.Dir, fsGroup *int64) erro
 		return err
 	}
 	defer f.Close()
-	if err := f.Chmod(mode); err != nil {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	// Keeping setgid, which tells that the group was set already.
+	if err := f.Chmod(mode | st.Mode()&os.ModeSetgid); err != nil {
 		return err
 	}
 	if fsGroup != nil {

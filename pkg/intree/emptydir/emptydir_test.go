@@ -215,6 +215,32 @@ func TestPublishThatWasCutShortIsFinished(t *testing.T) {
 	}
 }
 
+// Where the mark was lost, the pod's files are not walked if the volume was
+// handed over; and never is a file touched that may be another's.
+func TestLostMarkCostsNoFileItsMode(t *testing.T) {
+	n := newNode(t, `{}`)
+	n.fsGroup(4711)
+	n.publish()
+	own, linked := filepath.Join(n.target(), "own"), filepath.Join(n.target(), "linked")
+	other := filepath.Join(n.layout.Root, "other")
+	for _, f := range []string{own, other} {
+		if err := errors.Join(os.WriteFile(f, nil, 0o600), os.Chown(f, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Link(other, linked), os.RemoveAll(n.scratch())); err != nil {
+		t.Fatal(err)
+	}
+	n.publish()
+	n.wantMode(own, 0o600, 0)
+	if err := errors.Join(os.Chown(n.target(), 0, 0), os.RemoveAll(n.scratch())); err != nil {
+		t.Fatal(err)
+	}
+	n.publish()
+	n.wantMode(own, 0o660, 4711)
+	n.wantMode(other, 0o600, 0)
+}
+
 func (n *node) scratch() string {
 	return filepath.Join(n.layout.Pods(), string(pod), "plugins/kubernetes.io~empty-dir/scratch")
 }

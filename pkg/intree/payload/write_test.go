@@ -241,6 +241,9 @@ func TestDamageIsMended(t *testing.T) {
 		"directory linked": func(v string) error {
 			return errors.Join(os.RemoveAll(v+"/..data/d"), os.Symlink("/etc", v+"/..data/d"))
 		},
+		"directory linked within": func(v string) error {
+			return errors.Join(os.Rename(v+"/..data/d", v+"/moved"), os.Symlink("../moved", v+"/..data/d"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVolume(t)
@@ -251,6 +254,10 @@ func TestDamageIsMended(t *testing.T) {
 			if _, err := v.write(t.Context(), files, nil); err != nil {
 				t.Fatal(err)
 			}
+			if st, err := os.Lstat(v.path + "/..data/d"); err != nil || !st.IsDir() {
+				t.Errorf("d: got %v, %v, want a directory", st, err)
+			}
+			os.RemoveAll(v.path + "/moved")
 			v.want(files)
 			next := payload.Files{"a": text("next")}
 			v.must(next, true)
