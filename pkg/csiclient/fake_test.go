@@ -82,7 +82,6 @@ type fakeDriver struct {
 	staged    map[string]bool // volume_id^path
 	published map[string]bool
 	wrong     []string
-	authority string
 	// fault is asked before a call does its work, after after it; an error is the answer.
 	fault, after func(ctx context.Context, method string, req any) error
 

@@ -114,7 +114,7 @@ func (d *Driver) probe(ctx context.Context, _ *Info) error {
 	case err != nil:
 		return CallError("Probe", err)
 	case r.GetReady() != nil && !r.GetReady().GetValue():
-		return fmt.Errorf("Probe: %w", ErrNotReady)
+		return fmt.Errorf("call Probe: %w", ErrNotReady)
 	}
 	return nil
 }

@@ -159,7 +159,6 @@ type recorder struct {
 	up     map[state.DriverName]Plugin
 	bad    []string
 	refuse func(Plugin) error
-	pause  func()
 }
 
 func (r *recorder) Up(_ context.Context, p Plugin) error {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -152,9 +153,14 @@ func plain(err error) error {
 	return fmt.Errorf("%s: %s", s.Code(), clip(s.Message()))
 }
 
-// clip cuts what a plugin said.
+// clip makes what a plugin said fit for people: bounded, and in one line.
 func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "..."
 	}

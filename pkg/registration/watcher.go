@@ -222,7 +222,10 @@ func (w *Watcher) scan() (found map[string]socketID, err error) {
 			break
 		}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooMany): // those found first, by name, are served
+		w.log.Warn("registration directory holds too much", "err", err)
+	case err != nil:
 		return nil, fmt.Errorf("scan registration directory: %w", err)
 	}
 	return found, nil

@@ -486,3 +486,46 @@ func TestADirectoryThatCannotBeMadeEndsRun(t *testing.T) {
 		t.Errorf("error %v does not name the directory", err)
 	}
 }
+
+func TestWhatAPluginSaysIsBoundedAndOneLine(t *testing.T) {
+	dir := t.TempDir()
+	info := csi("a.example.com")
+	info.Type = "Tape\x1b[2J\nlevel=ERROR" + strings.Repeat("x", 100_000)
+	serve(t, filepath.Join(dir, "a.sock"), info)
+	s := start(t, dir).untilState("a.sock", Refused)
+	if len(s.Problem) > 2*maxText || strings.ContainsAny(s.Problem, "\x1b\n") {
+		t.Errorf("problem %q", s.Problem)
+	}
+}
+
+func TestARegistrarWithoutNotificationsNeedsNone(t *testing.T) {
+	dir := t.TempDir()
+	r := serve(t, filepath.Join(dir, "a.sock"), csi("a.example.com"), func(r *registrar) {
+		r.answer = func(*registerapi.RegistrationStatus) error { return status.Error(codes.Unimplemented, "none") }
+	})
+	x := start(t, dir)
+	r.news()
+	if s := x.untilState("a.sock", Up); s.Problem != "" {
+		t.Errorf("problem %q", s.Problem)
+	}
+	x.end()
+	if len(r.told) > 0 {
+		t.Error("it was told again")
+	}
+}
+
+func TestTooMuchInTheDirectoryHarmsNoSocketBeforeIt(t *testing.T) {
+	dir := t.TempDir()
+	for i := range maxDirs {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("b%d", i)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(t, filepath.Join(dir, "a.sock"), csi("a.example.com"))
+	serve(t, filepath.Join(dir, "c.sock"), csi("c.example.com"))
+	x := start(t, dir)
+	x.untilState("a.sock", Up)
+	if n := len(x.w.Sockets()); n != 1 {
+		t.Errorf("%d sockets", n)
+	}
+}
