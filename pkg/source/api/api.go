@@ -76,7 +76,8 @@ type Provider struct {
 	mu         sync.Mutex
 	objects    map[source.Key]runtime.Object
 	unreadable map[source.Key]string
-	loaded     bool
+	// loaded: Load succeeded. spoken: the catalog knows that it has heard all.
+	loaded, spoken bool
 }
 
 // New returns a Provider without objects; Load reads them.
@@ -145,9 +146,10 @@ func (p *Provider) Load(ctx context.Context) error {
 func (p *Provider) tell(u source.Update) error {
 	err := p.config.Catalog.Apply(Name, u)
 	p.mu.Lock()
-	spoken := p.loaded && len(p.unreadable) == 0
+	speak := p.loaded && !p.spoken && len(p.unreadable) == 0
+	p.spoken = p.spoken || speak
 	p.mu.Unlock()
-	if spoken {
+	if speak {
 		p.config.Catalog.Synced(Name)
 	}
 	return err
@@ -156,7 +158,7 @@ func (p *Provider) tell(u source.Update) error {
 // Apply adds or replaces objects as [manifest.Decode] returns them. They are
 // durable when it returns. Where an object is not as [resolve.Check] wants it,
 // or two have one key, none is applied. Where writing fails midway the error
-// names what was not applied; what was is in effect.
+// names what is not in effect; the rest is.
 func (p *Provider) Apply(ctx context.Context, objects []runtime.Object) ([]Result, error) {
 	keys, err := check(objects)
 	if err != nil {
@@ -247,7 +249,7 @@ func (p *Provider) commit(ctx context.Context, news map[source.Key]runtime.Objec
 		if len(errs) == 0 {
 			p.note(&done, key, news[key])
 		} else {
-			errs = append(errs, fmt.Errorf("%s: not applied", key))
+			errs = append(errs, fmt.Errorf("%s: not in effect", key))
 		}
 	}
 	if len(done.Put)+len(done.Delete) > 0 {

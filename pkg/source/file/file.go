@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -66,7 +65,6 @@ type Provider struct {
 
 	// Owned by Run.
 
-	root  *os.Root // nil while the directory cannot be opened
 	files map[string]*entry
 	// having are the files that have an object, by its key.
 	having map[source.Key]map[string]bool
@@ -155,7 +153,6 @@ func (p *Provider) Run(ctx context.Context) error {
 			p.logger.Warn("close watch", "err", err)
 		}
 		reader.Wait()
-		p.reopen(nil)
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -169,10 +166,10 @@ func (p *Provider) Run(ctx context.Context) error {
 			if c.rescan {
 				p.scan(ctx, w)
 			} else {
-				p.take(ctx, c.names)
+				p.look(ctx, w, c.names)
 			}
 		case <-timer.C:
-			p.take(ctx, p.due())
+			p.look(ctx, w, p.due())
 		}
 	}
 }

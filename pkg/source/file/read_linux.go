@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -135,11 +136,73 @@ func control(f *os.File, do func(fd int) error) error {
 	return inner
 }
 
-// isMount reports whether the directory is the root of a mount.
-func isMount(dir string) (bool, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_BASIC_STATS, &st); err != nil {
-		return false, fmt.Errorf("statx %s: %w", dir, err)
+// dir is the directory, open.
+type dir struct {
+	root *os.Root
+	// mounted: it is the root of a mount.
+	mounted bool
+}
+
+// openDir opens the directory. It is not kept open, since that would keep the
+// file system it is on from being unmounted.
+func openDir(path string) (*dir, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", cause(err))
 	}
-	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	d := &dir{root: root}
+	f, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open: %w", cause(err)), root.Close())
+	}
+	defer f.Close()
+	var st unix.Statx_t
+	err = control(f, func(fd int) error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st) })
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("statx: %w", err), root.Close())
+	}
+	d.mounted = st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	return d, nil
+}
+
+// list returns the manifests, none of them told to be whole.
+func (d *dir) list() (map[string]bool, error) {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", cause(err))
+	}
+	defer f.Close()
+	names := map[string]bool{}
+	for {
+		some, err := f.Readdirnames(1024)
+		for _, name := range some {
+			if counts(name) {
+				names[name] = false
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return names, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list: %w", cause(err))
+		}
+		if len(names) > maxFiles {
+			return nil, fmt.Errorf("found more than %d manifests", maxFiles)
+		}
+	}
+}
+
+// lacks reports whether the name itself is gone. A link that leads nowhere is a
+// file that cannot be read.
+func (d *dir) lacks(name string) bool {
+	_, err := d.root.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// cause is the error without the path, which messages have already.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }

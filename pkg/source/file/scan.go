@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -19,86 +17,71 @@ import (
 )
 
 // errUnmounted means that the manifests are on a file system that is not there.
-var errUnmounted = errors.New("was a mount point with manifests and is an empty directory now, so they are on what is not mounted; everything is kept")
+var errUnmounted = errors.New("was a mount point and is an empty directory now, so the manifests are on what is not mounted")
 
 // scan reads the whole directory.
 func (p *Provider) scan(ctx context.Context, w *watcher) {
-	err := w.arm()
-	var names map[string]bool
+	if err := w.arm(); err != nil {
+		p.fail(ctx, err)
+		return
+	}
+	d, err := openDir(p.config.Dir)
+	if err != nil {
+		p.fail(ctx, err)
+		return
+	}
+	defer p.close(d)
+	names, err := d.list()
+	if err == nil && p.memory.mounted && !d.mounted && len(names) == 0 {
+		err = errUnmounted
+	}
 	if err == nil {
-		names, err = p.list(ctx)
+		err = p.memory.setMounted(ctx, d.mounted)
 	}
 	if err != nil {
-		// A lookup that failed says nothing about any file.
-		for name, e := range p.odd {
-			e.gone = time.Time{}
-			p.mark(name, e)
-		}
-		p.reopen(nil)
-		p.commit(ctx)
-		p.publish(err.Error())
+		p.fail(ctx, err)
 		return
 	}
 	for name := range p.files {
 		names[name] = false
 	}
-	p.take(ctx, names)
+	p.take(ctx, d, names)
 }
 
-// list opens the directory and returns its manifests, none told to be whole.
-func (p *Provider) list(ctx context.Context) (map[string]bool, error) {
-	root, err := os.OpenRoot(p.config.Dir)
+// look reads files anew, or everything where the directory may be another one.
+func (p *Provider) look(ctx context.Context, w *watcher, names map[string]bool) {
+	d, err := openDir(p.config.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("open: %w; everything is kept", cause(err))
+		p.scan(ctx, w)
+		return
 	}
-	p.reopen(root)
-	d, err := root.Open(".")
-	if err != nil {
-		return nil, fmt.Errorf("open: %w; everything is kept", cause(err))
+	defer p.close(d)
+	if d.mounted != p.memory.mounted {
+		p.scan(ctx, w)
+		return
 	}
-	defer d.Close()
-	names := map[string]bool{}
-	for {
-		some, err := d.Readdirnames(1024)
-		for _, name := range some {
-			if counts(name) {
-				names[name] = false
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list: %w; everything is kept", cause(err))
-		}
-		if len(names) > maxFiles {
-			return nil, fmt.Errorf("more than %d manifests; everything is kept as it was", maxFiles)
-		}
-	}
-	mounted, err := isMount(p.config.Dir)
-	if err != nil {
-		return nil, err
-	}
-	if p.memory.mounted && !mounted && len(names) == 0 {
-		return nil, errUnmounted
-	}
-	return names, p.memory.setMounted(ctx, mounted)
+	p.take(ctx, d, names)
 }
 
-func (p *Provider) reopen(root *os.Root) {
-	if p.root != nil {
-		if err := p.root.Close(); err != nil {
-			p.logger.Warn("close directory", "err", err)
-		}
+// fail notes that the directory cannot be read. That says nothing of any file.
+func (p *Provider) fail(ctx context.Context, err error) {
+	for name, e := range p.odd {
+		e.gone = time.Time{}
+		e.busy = false
+		p.mark(name, e)
 	}
-	p.root = root
+	p.commit(ctx)
+	p.publish(err.Error() + "; everything is kept")
+}
+
+func (p *Provider) close(d *dir) {
+	if err := d.root.Close(); err != nil {
+		p.logger.Warn("close directory", "err", err)
+	}
 }
 
 // take reads files anew and tells what came of it.
-func (p *Provider) take(ctx context.Context, names map[string]bool) {
-	if p.root == nil {
-		return // what comes next is a scan
-	}
+func (p *Provider) take(ctx context.Context, d *dir, names map[string]bool) {
 	busy := false
 	for name, whole := range names {
 		e := p.files[name]
@@ -106,7 +89,7 @@ func (p *Provider) take(ctx context.Context, names map[string]bool) {
 			e = &entry{}
 			p.files[name] = e
 		}
-		p.load(name, e, whole)
+		p.load(d, name, whole)
 		p.mark(name, e)
 		busy = busy || e.busy
 	}
@@ -121,11 +104,12 @@ func (p *Provider) take(ctx context.Context, names map[string]bool) {
 }
 
 // load reads one file.
-func (p *Provider) load(name string, e *entry, whole bool) {
+func (p *Provider) load(d *dir, name string, whole bool) {
+	e := p.files[name]
 	e.busy = false
-	b, is, err := reading{root: p.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle}.read()
+	b, is, err := reading{root: d.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle}.read()
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && p.vanished(name):
+	case errors.Is(err, fs.ErrNotExist) && d.lacks(name):
 		p.miss(name, e)
 		return
 	case errors.Is(err, errBusy):
@@ -146,13 +130,6 @@ func (p *Provider) mark(name string, e *entry) {
 	} else {
 		delete(p.odd, name)
 	}
-}
-
-// vanished reports whether the name itself is gone. A link that leads nowhere
-// is a file that cannot be read.
-func (p *Provider) vanished(name string) bool {
-	_, err := p.root.Lstat(name)
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // miss notes that the file is not there, and forgets it when that has lasted.
@@ -277,12 +254,4 @@ func (p *Provider) duplicates() []source.Problem {
 		}
 	}
 	return problems
-}
-
-// cause is the error without the path, which messages have already.
-func cause(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
 }

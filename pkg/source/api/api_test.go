@@ -1,0 +1,349 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	secretValue = "hunter2"
+	objects     = `
+{apiVersion: v1, kind: Pod, metadata: {name: web}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {password: ` + secretValue + `}}
+`
+)
+
+func key(kind, name string) source.Key {
+	return source.Key{Kind: kind, Namespace: "default", Name: name}
+}
+
+var all = []source.Key{key("PersistentVolumeClaim", "data"), key("Pod", "web"), key("Secret", "token")}
+
+// catalog keeps what it was told.
+type catalog struct {
+	objects map[source.Key]runtime.Object
+	synced  int
+	// durable, where set, is called before anything takes effect.
+	durable func(source.Update)
+}
+
+func (c *catalog) Apply(provider string, u source.Update) error {
+	if provider != "api" {
+		return errors.New("told by " + provider)
+	}
+	if c.durable != nil {
+		c.durable(u)
+	}
+	for _, k := range u.Delete {
+		delete(c.objects, k)
+	}
+	for _, o := range u.Put {
+		m := o.(interface{ GetName() string })
+		c.objects[key(o.GetObjectKind().GroupVersionKind().Kind, m.GetName())] = o
+	}
+	return nil
+}
+
+func (c *catalog) Synced(string) { c.synced++ }
+
+func (c *catalog) keys() []source.Key {
+	var keys []source.Key
+	for k := range c.objects {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, source.Key.Compare)
+	return keys
+}
+
+func start(t *testing.T, kv api.KV, dir string) (*api.Provider, *catalog) {
+	t.Helper()
+	c := &catalog{objects: map[source.Key]runtime.Object{}}
+	p := api.New(api.Config{KV: kv, Catalog: c, SecretsDir: dir})
+	if err := p.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p, c
+}
+
+func decode(t *testing.T, text string) []runtime.Object {
+	t.Helper()
+	o, err := manifest.Decode("x", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func apply(t *testing.T, p *api.Provider, text string) []api.Result {
+	t.Helper()
+	r, err := p.Apply(t.Context(), decode(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestAppliedObjectsSurviveARestart(t *testing.T) {
+	path, dir := filepath.Join(t.TempDir(), "state.db"), filepath.Join(t.TempDir(), "a", "secrets")
+	kv, err := state.OpenBolt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, c := start(t, kv, dir)
+	if c.synced != 1 {
+		t.Errorf("an empty source has not spoken")
+	}
+	for _, r := range apply(t, p, objects) {
+		if r.Change != api.Created {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if !slices.Equal(c.keys(), all) {
+		t.Errorf("in effect: %v", c.keys())
+	}
+	if err := kv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if kv, err = state.OpenBolt(path); err != nil {
+		t.Fatal(err)
+	}
+	defer kv.Close()
+	p, c = start(t, kv, dir)
+	if !slices.Equal(c.keys(), all) || c.synced != 1 {
+		t.Errorf("after a restart: %v, synced %d", c.keys(), c.synced)
+	}
+	if s := c.objects[all[2]].(*corev1.Secret); string(s.Data["password"]) != secretValue {
+		t.Errorf("got %v", s)
+	}
+	for _, k := range all {
+		if err := p.Delete(t.Context(), k); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(c.keys()) != 0 {
+		t.Errorf("after delete: %v", c.keys())
+	}
+	if _, c = start(t, kv, dir); len(c.keys()) != 0 {
+		t.Errorf("after delete and restart: %v", c.keys())
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestResultSaysWhatChanged(t *testing.T) {
+	p, c := start(t, state.NewMemory(), "")
+	apply(t, p, objects)
+	for _, r := range apply(t, p, objects) {
+		if r.Change != api.Unchanged {
+			t.Errorf("got %+v", r)
+		}
+	}
+	r := apply(t, p, "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {volumeName: v}}")
+	if len(r) != 1 || r[0].Change != api.Changed || r[0].Key != all[0] || c.objects[all[0]].(*corev1.PersistentVolumeClaim).Spec.VolumeName != "v" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestSecretIsInItsOwnFileOnly: rule 7.
+func TestSecretIsInItsOwnFileOnly(t *testing.T) {
+	path, dir := filepath.Join(t.TempDir(), "state.db"), filepath.Join(t.TempDir(), "secrets")
+	kv, err := state.OpenBolt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kv.Close()
+	p, _ := start(t, kv, dir)
+	apply(t, p, objects)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("directory: %v, %v", info.Mode(), err)
+	}
+	files := 0
+	check := func(root string, holds bool) {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			// The value is base64 in JSON.
+			if found := bytes.Contains(b, []byte("aHVudGVyMg==")) || bytes.Contains(b, []byte(secretValue)); found != holds {
+				t.Errorf("%s: the secret is there: %v", path, found)
+			}
+			if info, err := d.Info(); err != nil || holds && info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", path, info.Mode(), err)
+			}
+			files++
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	check(dir, true)
+	check(filepath.Dir(path), false)
+	if files < 2 {
+		t.Errorf("looked at %d files", files)
+	}
+}
+
+func TestWithoutADirectorySecretsAreInMemoryOnly(t *testing.T) {
+	kv := state.NewMemory()
+	p, c := start(t, kv, "")
+	apply(t, p, objects)
+	if !slices.Equal(c.keys(), all) {
+		t.Errorf("got %v", c.keys())
+	}
+	if _, c = start(t, kv, ""); !slices.Equal(c.keys(), all[:2]) {
+		t.Errorf("after a restart: %v", c.keys())
+	}
+}
+
+func TestHalfWrittenSecretIsDropped(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.json.tmp"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, state.NewMemory(), dir)
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestForeignFileAmongSecretsIsNamedAndNotShown(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.json"), []byte(secretValue), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := api.New(api.Config{KV: state.NewMemory(), Catalog: &catalog{}, SecretsDir: dir})
+	if err := p.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "x.json: not a secret that was kept here") || strings.Contains(err.Error(), secretValue) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// failing is a KV whose commits fail.
+type failing struct{ api.KV }
+
+var errFull = errors.New("disk full")
+
+func (failing) CommitBucket(context.Context, string, map[string][]byte) error { return errFull }
+
+func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
+	kv := state.NewMemory()
+	p, c := start(t, kv, "")
+	c.durable = func(u source.Update) {
+		kept, err := kv.LoadBucket(t.Context(), "objects")
+		if err != nil || len(kept) != 2 && len(u.Put) > 0 || len(kept) != 1 && len(u.Delete) > 0 {
+			t.Errorf("update %v, but kept are %d, %v", u, len(kept), err)
+		}
+	}
+	apply(t, p, objects)
+	if err := p.Delete(t.Context(), all[1]); err != nil {
+		t.Fatal(err)
+	}
+
+	p, c = start(t, failing{state.NewMemory()}, t.TempDir())
+	_, err := p.Apply(t.Context(), decode(t, objects))
+	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), "pod default/web: not in effect") {
+		t.Errorf("got %v", err)
+	}
+	// The secret was written before, and so it is in effect.
+	if !slices.Equal(c.keys(), all[2:]) {
+		t.Errorf("in effect: %v", c.keys())
+	}
+}
+
+func TestBadObjectsAreRefusedTogether(t *testing.T) {
+	p, c := start(t, state.NewMemory(), "")
+	good := decode(t, objects)
+	bad := good[0].DeepCopyObject().(*corev1.Pod)
+	bad.UID = ".."
+	_, err := p.Apply(t.Context(), append(slices.Clone(good), bad, &corev1.Node{}))
+	if err == nil || !strings.Contains(err.Error(), `pod default/web: metadata.uid: found "..", want`) ||
+		!strings.Contains(err.Error(), "pod default/web: found twice") || !strings.Contains(err.Error(), "*v1.Node") {
+		t.Errorf("got %v", err)
+	}
+	if len(c.keys()) != 0 {
+		t.Errorf("in effect: %v", c.keys())
+	}
+}
+
+func TestDeleteOfWhatWasNotApplied(t *testing.T) {
+	p, _ := start(t, state.NewMemory(), "")
+	if err := p.Delete(t.Context(), all[1]); !errors.Is(err, source.ErrNotFound) || err.Error() != "pod default/web: not found among what was applied" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestUnreadableObjectKeepsTheSourceSilent: rule 5. What cannot be read may be
+// a pod; until somebody says what it is, nothing may be taken for unwanted.
+func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
+	for name, mend := range map[string]func(p *api.Provider) error{
+		"deleted":       func(p *api.Provider) error { return p.Delete(t.Context(), all[1]) },
+		"applied again": func(p *api.Provider) error { _, err := p.Apply(t.Context(), decode(t, objects)); return err },
+	} {
+		kv := state.NewMemory()
+		if err := kv.CommitBucket(t.Context(), "objects", map[string][]byte{
+			"Pod/default/web":                    []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"fromTheFuture":1}}`),
+			"PersistentVolumeClaim/default/data": []byte(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"data"}}`),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		p, c := start(t, kv, "")
+		if c.synced != 0 || !slices.Equal(c.keys(), all[:1]) {
+			t.Errorf("synced %d, in effect %v", c.synced, c.keys())
+		}
+		if l := p.Problems(); len(l) != 1 || l[0].Where != "pod default/web" || !strings.Contains(l[0].Text, "fromTheFuture: unknown field") {
+			t.Errorf("got %+v", l)
+		}
+		if err := mend(p); err != nil {
+			t.Fatal(err)
+		}
+		if c.synced == 0 || len(p.Problems()) != 0 {
+			t.Errorf("%s: synced %d, problems %v", name, c.synced, p.Problems())
+		}
+	}
+}
+
+func TestObjectUnderAnothersKeyIsNotTaken(t *testing.T) {
+	kv := state.NewMemory()
+	if err := kv.CommitBucket(t.Context(), "objects", map[string][]byte{
+		"Pod/default/web": []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other"}}`),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, c := start(t, kv, "")
+	if len(c.keys()) != 0 || len(p.Problems()) != 1 {
+		t.Errorf("in effect %v, problems %v", c.keys(), p.Problems())
+	}
+}
+
+func TestWaitingForATurnHonoursTheContext(t *testing.T) {
+	p, c := start(t, state.NewMemory(), "")
+	ctx, cancel := context.WithCancel(t.Context())
+	c.durable = func(source.Update) {
+		// Another change is under way: this one.
+		cancel()
+		if err := p.Delete(ctx, all[0]); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+	apply(t, p, objects)
+}
