@@ -14,9 +14,10 @@
 // to [New] may themselves be reached through links.
 //
 // Kernels: where the running kernel lacks a call, an older one does the same
-// work; [Feature] says which, and what is lost. Oldest kernel: 4.18.
+// work; [Feature] says which, and what is lost.
 //
-// Concurrency: a Kernel may be used by many goroutines. Calls on one path are
-// not ordered among each other; whoever needs that, as the manager does by its
-// one call per volume, orders them.
+// Concurrency: a Kernel may be used by many goroutines. Different calls on one
+// path are not ordered among each other; whoever needs that, as the manager does
+// by its one call per volume, orders them. A call that takes a context and hangs
+// is left behind when the context ends (rule 9).
 package mount
