@@ -62,7 +62,11 @@ type process struct {
 // of which a test that fails shows the end.
 func start(t *testing.T, dir, binary string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, log: filepath.Join(dir, filepath.Base(binary)+"-"+args[0]+".log"), done: make(chan struct{})}
+	name := filepath.Base(binary)
+	if verb := args[0]; !strings.HasPrefix(verb, "-") {
+		name += "-" + verb
+	}
+	p := &process{t: t, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
