@@ -420,6 +420,9 @@ func (l *loop) drop(id state.VolumeID) {
 	if len(l.wants[id]) == 0 {
 		l.forget(id)
 	}
+	if l.cfg.OnGone != nil {
+		l.cfg.OnGone(id)
+	}
 }
 
 // forget removes the last traces of a volume that is neither known nor wanted.

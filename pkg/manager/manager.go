@@ -48,8 +48,10 @@ type Config struct {
 	InUseHandshake bool
 	// Limits bounds calls in flight; zero means plan.DefaultLimits.
 	Limits plan.Limits
-	// OnExpanded is told of every volume that a driver made larger; it must not block.
+	// OnExpanded is told of every volume that a driver made larger, and OnGone
+	// of every one of which nothing is left on the host. They must not block.
 	OnExpanded func(state.Volume)
+	OnGone     func(state.VolumeID)
 	// Logger gets one line a step; nil means slog.Default.
 	Logger *slog.Logger
 }

@@ -52,7 +52,7 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
 	}
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
-	w.Mount.ReadOnly = u.readOnly
+	w.Mount.ReadOnly, w.GID = u.readOnly, gid(pv)
 	if policy.attach {
 		w.Spec.PublishContext, w.Hold = r.attachment(spec)
 	}
@@ -60,10 +60,35 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 		w.Spec.Claim = claim.Namespace + "/" + claim.Name
 		if !u.readOnly {
 			w.SizeBytes = pv.Spec.Capacity.Storage().Value()
-			w.HaveBytes = claim.Status.Capacity.Storage().Value()
+			w.HaveBytes = haveBytes(pv, claim)
 		}
 	}
 	return w, nil
+}
+
+// NodeSizeAnnotation is, on a PersistentVolume that csi-volmgr itself made, the
+// size in bytes that the node made of it last. Where a cluster keeps the claim,
+// the claim's status says it.
+const NodeSizeAnnotation = "csi-volmgr.dev/node-size-bytes"
+
+// gidAnnotation is the group that a volume asks its pods to have.
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+func haveBytes(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) int64 {
+	if n, err := strconv.ParseInt(pv.Annotations[NodeSizeAnnotation], 10, 64); err == nil {
+		return n
+	}
+	return claim.Status.Capacity.Storage().Value()
+}
+
+// gid returns the group of the volume's annotation; one that is no number is
+// ignored, as the kubelet does.
+func gid(pv *corev1.PersistentVolume) *int64 {
+	n, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
 }
 
 // persistentSpec returns what calls say about the volume.

@@ -48,6 +48,9 @@ type Config struct {
 // pod's containers have ended for good.
 func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 	w := state.PodWant{Pod: podOf(pod)}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		w.SupplementalGroups = sc.SupplementalGroups
+	}
 	if p := pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
 		w.Stopped = true
 		return w

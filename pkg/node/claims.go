@@ -1,0 +1,240 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// noProvisioner is the provisioner of classes whose volumes nobody makes.
+const noProvisioner = "kubernetes.io/no-provisioner"
+
+// objectChanged tells the controller of claims, and of classes by their claims.
+func (n *Node) objectChanged(key source.Key) {
+	switch key.Kind {
+	case resolve.KindClaim:
+		n.tellClaim(key)
+	case resolve.KindClass:
+		for _, claim := range n.catalog.Claims() {
+			n.tellClaim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+		}
+	}
+	n.changed.send()
+}
+
+// tellClaim tells the controller how a claim stands by now.
+func (n *Node) tellClaim(key source.Key) {
+	claim, ok := n.catalog.Get(key).(*corev1.PersistentVolumeClaim)
+	if !ok || !n.isOurs(claim) {
+		n.controller.RemoveClaim(claimKey(key))
+		return
+	}
+	c := controller.Claim{
+		Key: claimKey(key), UID: string(claim.UID), Mode: modeOf(claim.Spec.VolumeMode),
+		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
+		AccessModes: accessModes(claim.Spec.AccessModes), Source: dataSource(claim),
+	}
+	if class := n.catalog.ClassOf(claim); class != nil {
+		c.Class = controller.Class{
+			Name: class.Name, Provisioner: state.DriverName(class.Provisioner), Parameters: class.Parameters,
+			MountOptions: class.MountOptions, AllowExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
+		}
+	} else {
+		c.Class.Name = *claim.Spec.StorageClassName
+	}
+	n.controller.SetClaim(c)
+}
+
+// isOurs reports whether the claim's volume is to be made by the controller:
+// it names no volume of its own, and a class that makes volumes.
+func (n *Node) isOurs(claim *corev1.PersistentVolumeClaim) bool {
+	if claim.Spec.VolumeName != "" || claim.Status.Phase == corev1.ClaimBound {
+		return false
+	}
+	if class := n.catalog.ClassOf(claim); class != nil {
+		return class.Provisioner != noProvisioner
+	}
+	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != ""
+}
+
+func claimKey(k source.Key) controller.Key {
+	return controller.Key{Namespace: k.Namespace, Name: k.Name}
+}
+
+func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
+	if s := claim.Spec.DataSource; s != nil && s.Kind == resolve.KindClaim {
+		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: s.Name}}
+	}
+	return nil
+}
+
+func modeOf(m *corev1.PersistentVolumeMode) state.Mode {
+	if m != nil && *m == corev1.PersistentVolumeBlock {
+		return state.Block
+	}
+	return state.Filesystem
+}
+
+func accessModes(modes []corev1.PersistentVolumeAccessMode) []state.AccessMode {
+	out := make([]state.AccessMode, len(modes))
+	for i, m := range modes {
+		out[i] = state.AccessMode(m)
+	}
+	return out
+}
+
+// runClaims shows the catalog what the controller makes: volumes as
+// PersistentVolumes, and what a claim waits for as its note.
+func (n *Node) runClaims(ctx context.Context) error {
+	select {
+	case <-n.controller.Loaded():
+	case <-ctx.Done():
+		return nil
+	}
+	shown := map[string]*corev1.PersistentVolume{}
+	notes := map[controller.Key]string{}
+	for {
+		changed := n.controller.Changed()
+		if err := n.showVolumes(shown); err != nil {
+			return err
+		}
+		n.showNotes(notes)
+		n.catalog.Synced(sourceController)
+		n.changed.send()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (n *Node) showVolumes(shown map[string]*corev1.PersistentVolume) error {
+	gone := maps.Clone(shown)
+	for _, v := range n.controller.Volumes() {
+		pv := persistentVolume(v)
+		delete(gone, pv.Name)
+		if old, ok := shown[pv.Name]; ok && equality.Semantic.DeepEqual(old, pv) {
+			continue
+		}
+		if err := n.catalog.Put(sourceController, pv); err != nil {
+			return fmt.Errorf("show volume %s: %w", pv.Name, err)
+		}
+		shown[pv.Name] = pv
+	}
+	for name := range gone {
+		n.catalog.Delete(sourceController, source.Key{Kind: resolve.KindVolume, Name: name})
+		delete(shown, name)
+	}
+	return nil
+}
+
+func (n *Node) showNotes(notes map[controller.Key]string) {
+	gone := maps.Clone(notes)
+	for _, c := range n.controller.Claims() {
+		note := note(c)
+		if c.Volume != nil || note == "" {
+			continue
+		}
+		delete(gone, c.Claim)
+		if notes[c.Claim] != note {
+			notes[c.Claim] = note
+			n.catalog.SetClaimNote(catalogKey(c.Claim), note)
+		}
+	}
+	for key := range gone {
+		delete(notes, key)
+		n.catalog.SetClaimNote(catalogKey(key), "")
+	}
+}
+
+func catalogKey(k controller.Key) source.Key {
+	return source.Key{Kind: resolve.KindClaim, Namespace: k.Namespace, Name: k.Name}
+}
+
+// note says what a claim waits for.
+func note(c controller.ClaimStatus) string {
+	text := c.Reason
+	if text == "" && c.Call != "" {
+		text = c.Call + " is in flight"
+	}
+	if r := c.Retry; r.Attempts > 0 {
+		text += fmt.Sprintf(" (%d failed attempts, last %s %s: %s)", r.Attempts, r.Call, r.Code, r.Error)
+	}
+	return text
+}
+
+// persistentVolume tells a volume of the controller as Kubernetes would.
+func persistentVolume(v controller.Volume) *corev1.PersistentVolume {
+	mode := corev1.PersistentVolumeMode(v.Mode)
+	pv := &corev1.PersistentVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume},
+		ObjectMeta: metav1.ObjectMeta{Name: v.Name, Annotations: map[string]string{
+			resolve.NodeSizeAnnotation: strconv.FormatInt(v.NodeBytes, 10),
+		}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(v.CapacityBytes, resource.BinarySI)},
+			ClaimRef:                      &corev1.ObjectReference{Kind: resolve.KindClaim, Namespace: v.Claim.Namespace, Name: v.Claim.Name, UID: types.UID(v.ClaimUID)},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			StorageClassName:              v.Class, MountOptions: v.MountOptions, VolumeMode: &mode,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: string(v.Driver), VolumeHandle: v.Handle, FSType: v.FSType, VolumeAttributes: v.Context,
+				ControllerPublishSecretRef: secretRef(v.AttachSecret), NodeStageSecretRef: secretRef(v.StageSecret),
+				NodePublishSecretRef: secretRef(v.PublishSecret), NodeExpandSecretRef: secretRef(v.NodeExpandSecret),
+			}},
+		},
+	}
+	for _, m := range v.AccessModes {
+		pv.Spec.AccessModes = append(pv.Spec.AccessModes, corev1.PersistentVolumeAccessMode(m))
+	}
+	return pv
+}
+
+func secretRef(r state.SecretRef) *corev1.SecretReference {
+	if r == (state.SecretRef{}) {
+		return nil
+	}
+	return &corev1.SecretReference{Namespace: r.Namespace, Name: r.Name}
+}
+
+// Wanted reports which pod of the sources names the claim (controller.Usage).
+func (n *Node) Wanted(claim controller.Key) string {
+	for _, p := range n.catalog.Pods() {
+		if p.Namespace != claim.Namespace {
+			continue
+		}
+		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name ||
+				v.Ephemeral != nil && p.Name+"-"+v.Name == claim.Name
+		}) {
+			return "pod " + p.Namespace + "/" + p.Name
+		}
+	}
+	return ""
+}
+
+// InUse reports who on this node has the volume, or may have it (controller.Usage).
+func (n *Node) InUse(id state.VolumeID) string {
+	v, ok := n.manager.Volume(id)
+	if !ok || v.Quarantined == "" && v.Volume.Clear() {
+		return ""
+	}
+	for _, uid := range slices.Sorted(maps.Keys(v.Volume.Mounts)) {
+		pod := v.Volume.Mounts[uid].Pod
+		return "pod " + pod.Namespace + "/" + pod.Name
+	}
+	return "this node, which has it attached or staged"
+}

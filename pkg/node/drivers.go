@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// connection is a registered driver.
+type connection struct {
+	mu     sync.Mutex // held while the driver comes up, so that its loss is heard of after
+	driver *csiclient.Driver
+}
+
+// Up makes a driver that registered available; see registration.Handler.
+func (n *Node) Up(ctx context.Context, p registration.Plugin) error {
+	c := &connection{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d, err := csiclient.Dial(ctx, csiclient.Config{
+		Name: p.Name, Endpoint: p.Endpoint, Root: n.cfg.Root, Secrets: n.catalog, Metrics: n.metrics, Logger: n.log,
+		OnChange: func(i csiclient.Info, lost error) { n.driverChanged(c, i, lost) },
+	})
+	if errors.Is(err, csiclient.ErrName) {
+		err = fmt.Errorf("%w: %w", registration.ErrRefused, err)
+	}
+	if err != nil {
+		n.manager.DriverDown(p.Name, err.Error())
+		return err
+	}
+	c.driver = d
+	n.mu.Lock()
+	n.drivers[p.Name] = c
+	n.mu.Unlock()
+	n.tellUp(d, d.Info())
+	return nil
+}
+
+// Down ends what Up began.
+func (n *Node) Down(p registration.Plugin, reason string) {
+	n.mu.Lock()
+	c := n.drivers[p.Name]
+	delete(n.drivers, p.Name)
+	n.mu.Unlock()
+	n.tellDown(p.Name, reason)
+	if err := c.driver.Close(); err != nil {
+		n.log.Warn("connection to the driver cannot be closed", "driver", p.Name, "err", err)
+	}
+}
+
+// driverChanged hears that the driver's process went away, or is back.
+func (n *Node) driverChanged(c *connection, i csiclient.Info, lost error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lost != nil {
+		n.tellDown(i.Name, lost.Error())
+	} else {
+		n.tellUp(c.driver, i)
+	}
+}
+
+func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
+	n.manager.DriverUp(manager.DriverInfo{
+		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
+		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
+		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach, MountsTarget: true,
+	}, d)
+	if i.ControllerService {
+		n.controller.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})
+	}
+}
+
+func (n *Node) tellDown(name state.DriverName, reason string) {
+	n.manager.DriverDown(name, reason)
+	n.controller.DriverDown(name)
+}
+
+// runLocalDriver serves the embedded driver. It registers like any other.
+func (n *Node) runLocalDriver(ctx context.Context) error {
+	d, err := localdriver.New(localdriver.Config{
+		NodeID: n.cfg.Name, StateDir: filepath.Join(n.cfg.StateDir, "local-driver"), Roots: []string{n.cfg.Root}, Logger: n.log,
+	})
+	if err != nil {
+		return fmt.Errorf("start the local driver: %w", err)
+	}
+	endpoint := filepath.Join(n.layout.Plugins(), localdriver.DefaultName, "csi.sock")
+	err = runAll(ctx, []func(context.Context) error{
+		func(ctx context.Context) error { return d.Serve(ctx, endpoint) },
+		func(ctx context.Context) error {
+			return d.Register(ctx, localdriver.RegisterConfig{Dir: n.cfg.RegistrationDir, Endpoint: endpoint})
+		},
+	})
+	return errors.Join(err, d.Close())
+}

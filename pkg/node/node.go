@@ -1,0 +1,278 @@
+// Package node is one node's volume manager, wired: what `csi-volmgr run`
+// starts, and what a program that embeds csi-volmgr starts in its own process.
+//
+// Owns: which room is given which other, start and end of all of them, and the
+// glue between objects, claims and drivers that is nobody else's.
+//
+// Does not: decide anything about a volume, serve the API, or parse flags.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/configmap"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// sourceController is the source of the PersistentVolumes that csi-volmgr made.
+const sourceController = "controller"
+
+// bootIDFile names this boot of the node (proc(5)).
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// Config says where a node has its things. Root, StateDir and Name are required.
+type Config struct {
+	// Root is the directory below which volumes are mounted, in the kubelet's layout.
+	Root string
+	// StateDir is the directory of the journal and of what the embedded driver keeps.
+	StateDir string
+	// Name is the node's name.
+	Name string
+	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
+	RegistrationDir string
+	// Manifests is a directory of manifests to watch; "" means none.
+	Manifests string
+	// LocalDriver serves the embedded driver in this process.
+	LocalDriver bool
+	// Metrics is where metrics are registered; nil means nowhere.
+	Metrics prometheus.Registerer
+	// Logger nil means slog.Default.
+	Logger *slog.Logger
+}
+
+// Node is one node's volume manager. Its methods may be called by any goroutine.
+type Node struct {
+	cfg    Config
+	log    *slog.Logger
+	layout state.Layout
+
+	root       *os.File // holds the lock on Root
+	journal    *state.Bolt
+	kernel     *mount.Kernel
+	manager    *manager.Manager
+	controller *controller.Controller
+	catalog    *source.Catalog
+	api        *api.Provider
+	file       *file.Provider // nil without Manifests
+	registry   *registration.Watcher
+	metrics    *csiclient.Metrics
+
+	changed signal // claims, volumes, problems
+
+	mu      sync.Mutex // guards what follows
+	silent  map[string]bool
+	drivers map[state.DriverName]*connection
+}
+
+// New opens the journal and wires everything; nothing runs until Run. It fails
+// if another daemon has the root or the journal, or a kubelet runs on the root.
+func New(cfg Config) (n *Node, err error) {
+	n = &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	if n.log == nil {
+		n.log = slog.Default()
+	}
+	if n.cfg.RegistrationDir == "" {
+		n.cfg.RegistrationDir = n.layout.Registry()
+	}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	if err := n.claimRoot(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	if n.journal, err = state.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
+		return nil, err
+	}
+	if cfg.Metrics != nil {
+		if n.metrics, err = csiclient.NewMetrics(cfg.Metrics); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return n, n.wire()
+}
+
+// wire makes every room and gives it the others that it needs.
+func (n *Node) wire() error {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return fmt.Errorf("learn which boot this is: %w", err)
+	}
+	n.kernel = mount.New(n.cfg.Root)
+	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: n, Logger: n.log})
+	sources := []string{api.Name, sourceController}
+	if n.cfg.Manifests != "" {
+		sources = append(sources, file.Name)
+	}
+	for _, s := range sources {
+		n.silent[s] = true
+	}
+	n.manager, err = manager.New(manager.Config{
+		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: strings.TrimSpace(string(boot)),
+		Attacher: n.controller, Logger: n.log,
+		OnExpanded: func(v state.Volume) { n.controller.NodeSize(v.ID, v.SizeBytes) },
+		OnGone:     n.controller.UsageChanged,
+	})
+	if err != nil {
+		return err
+	}
+	n.catalog = source.New(source.Config{
+		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
+		Builtins: []state.DriverName{emptydir.Kind, configmap.Kind},
+	})
+	n.catalog.Subscribe(n.objectChanged)
+	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})
+	if n.cfg.Manifests != "" {
+		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
+	}
+	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
+	return nil
+}
+
+// Manager returns the volume manager.
+func (n *Node) Manager() *manager.Manager { return n.manager }
+
+// Run does the node's work until ctx ends, which is no error, or a part of it
+// fails. What is mounted stays mounted. It is to be called once.
+func (n *Node) Run(ctx context.Context) error {
+	defer n.close()
+	for _, b := range []struct {
+		kind state.DriverName
+		impl manager.Driver
+	}{
+		{emptydir.Kind, emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
+		{configmap.Kind, configmap.New(configmap.Config{Layout: n.layout, Kernel: n.kernel, Source: n.catalog})},
+	} {
+		n.manager.DriverUp(manager.DriverInfo{Name: b.kind, Builtin: true}, b.impl)
+	}
+	n.warnIfUnshared()
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.registry.Run}
+	if n.cfg.LocalDriver {
+		parts = append(parts, n.runLocalDriver)
+	}
+	return runAll(ctx, parts)
+}
+
+// runAll runs parts until all have returned; the first that fails ends the others.
+func runAll(ctx context.Context, parts []func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			if errs[i] = part(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// runSources tells what was applied before and watches the manifests.
+func (n *Node) runSources(ctx context.Context) error {
+	if err := n.api.Load(ctx); err != nil {
+		return err
+	}
+	if n.file == nil {
+		return nil
+	}
+	return n.file.Run(ctx)
+}
+
+func (n *Node) close() {
+	if n.journal != nil {
+		if err := n.journal.Close(); err != nil {
+			n.log.Error("journal cannot be closed", "err", err)
+		}
+	}
+	if n.root != nil {
+		n.root.Close()
+	}
+}
+
+// warnIfUnshared tells when drivers in containers would not see what is mounted
+// below the root, nor this process what they mount (CSI 1.13, mount propagation).
+func (n *Node) warnIfUnshared() {
+	shared, err := n.kernel.IsShared(n.cfg.Root)
+	if err != nil {
+		n.log.Warn("propagation of the root directory is not known", "path", n.cfg.Root, "err", err)
+	} else if !shared {
+		n.log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount namespaces", "path", n.cfg.Root)
+	}
+}
+
+// looker answers the manager's questions about the kernel.
+type looker struct{ k *mount.Kernel }
+
+func (l looker) Look(ctx context.Context, path string) (state.Seen, error) {
+	i, err := l.k.Look(ctx, path)
+	return state.Seen(i), err
+}
+
+// secrets reads secrets from the catalog, which is made after those who read.
+type secrets struct{ n *Node }
+
+func (s secrets) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
+	return s.n.catalog.Secret(ctx, ref)
+}
+
+// sink passes what pods want on to the manager and remembers who has not spoken.
+type sink struct{ n *Node }
+
+func (s sink) SetPod(p state.PodWant)     { s.n.manager.SetPod(p) }
+func (s sink) RemovePod(uid state.PodUID) { s.n.manager.RemovePod(uid) }
+func (s sink) SourceSynced(provider string) {
+	s.n.mu.Lock()
+	delete(s.n.silent, provider)
+	s.n.mu.Unlock()
+	s.n.manager.SourceSynced(provider)
+	s.n.changed.send()
+}
+
+// signal is a channel that is closed at the next change.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func (s *signal) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) send() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
+	}
+}

@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// Apply makes every object of a manifest wanted, durably, or none (server.Objects).
+func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
+	objects, err := manifest.Decode(m.Name, m.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	}
+	results, err := n.api.Apply(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
+	applied := make([]server.Applied, len(results))
+	for i, r := range results {
+		applied[i] = server.Applied{Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name, Result: changeWord(r.Change)}
+	}
+	return applied, nil
+}
+
+// changeWord is kubectl's word for a change.
+func changeWord(c api.Change) string {
+	if c == api.Changed {
+		return "configured"
+	}
+	return string(c)
+}
+
+// Withdraw takes back what a manifest names, but for claims (server.Objects).
+func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
+	objects, err := manifest.Decode(m.Name, m.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	}
+	var out []server.Applied
+	for _, obj := range objects {
+		key, err := resolve.KeyOf(obj)
+		if err != nil {
+			return out, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+		}
+		a := server.Applied{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Result: "deleted"}
+		if key.Kind == resolve.KindClaim {
+			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete pvc "+key.Name+" -n "+key.Namespace
+		} else if err := n.withdraw(ctx, key); errors.Is(err, server.ErrNotFound) {
+			a.Result = "absent"
+		} else if err != nil {
+			return out, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// withdraw takes back one applied object.
+func (n *Node) withdraw(ctx context.Context, key source.Key) error {
+	err := n.api.Delete(ctx, key)
+	if !errors.Is(err, source.ErrNotFound) {
+		return err
+	}
+	if n.catalog.Get(key) != nil {
+		return fmt.Errorf("%w: %s is not from the API but from a manifest in %s: remove it there", server.ErrConflict, key, n.cfg.Manifests)
+	}
+	return fmt.Errorf("%w: %s", server.ErrNotFound, key)
+}
+
+// DeletePod takes a pod back (server.Objects).
+func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
+	return n.withdraw(ctx, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
+}
+
+// DeleteClaim deletes a claim, its volume and the data in it, and returns when
+// the driver has said that they are gone (server.Objects). It is refused while
+// a pod names the claim or has the volume.
+func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
+	key := controller.Key{Namespace: namespace, Name: name}
+	status, made := n.controller.Claim(key)
+	if who := n.Wanted(key); who != "" {
+		return fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
+	}
+	if made && status.Volume != nil {
+		if who := n.InUse(status.Volume.ID()); who != "" {
+			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
+		}
+	}
+	err := n.withdraw(ctx, catalogKey(key))
+	if err != nil && (!errors.Is(err, server.ErrNotFound) || !made) {
+		return err
+	}
+	if !made {
+		return nil
+	}
+	switch err := n.controller.Delete(ctx, key); {
+	case errors.Is(err, controller.ErrNotFound):
+		return nil
+	case errors.Is(err, controller.ErrListed), errors.Is(err, controller.ErrInUse):
+		return fmt.Errorf("%w: %w", server.ErrConflict, err)
+	case err != nil:
+		return err
+	}
+	return n.waitDeleted(ctx, key)
+}
+
+func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
+	for {
+		changed := n.controller.Changed()
+		c, ok := n.controller.Claim(key)
+		if !ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("claim %s is being deleted and not gone yet: %s: %w", key, note(c), context.Cause(ctx))
+		}
+	}
+}

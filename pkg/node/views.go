@@ -1,0 +1,138 @@
+package node
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Views shows claims, volumes and inputs to the node API; it satisfies
+// server.Claims and server.Health.
+type Views struct{ n *Node }
+
+// Views returns what the node API shows besides the manager's own.
+func (n *Node) Views() Views { return Views{n} }
+
+// Changed returns a channel that is closed at the next change of claims, volumes or inputs.
+func (v Views) Changed() <-chan struct{} { return v.n.changed.next() }
+
+// Claims lists the claims of the sources and those whose volumes are kept, sorted.
+func (v Views) Claims() []server.ClaimStatus {
+	made := map[controller.Key]controller.ClaimStatus{}
+	for _, c := range v.n.controller.Claims() {
+		made[c.Claim] = c
+	}
+	var out []server.ClaimStatus
+	for _, claim := range v.n.catalog.Claims() {
+		key := controller.Key{Namespace: claim.Namespace, Name: claim.Name}
+		s := server.ClaimStatus{
+			Namespace: claim.Namespace, Name: claim.Name, Phase: string(controller.Pending),
+			RequestedBytes: claim.Spec.Resources.Requests.Storage().Value(),
+			AccessModes:    accessModes(claim.Spec.AccessModes), Mode: modeOf(claim.Spec.VolumeMode),
+		}
+		if claim.Spec.StorageClassName != nil {
+			s.Class = *claim.Spec.StorageClassName
+		}
+		if c, ok := made[key]; ok {
+			fromController(&s, c)
+			delete(made, key)
+		} else if pv := v.n.volumeOf(claim); pv != nil {
+			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
+		}
+		out = append(out, s)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(made), compareKeys) {
+		s := server.ClaimStatus{Namespace: key.Namespace, Name: key.Name}
+		fromController(&s, made[key])
+		out = append(out, s)
+	}
+	return out
+}
+
+func compareKeys(a, b controller.Key) int {
+	return catalogKey(a).Compare(catalogKey(b))
+}
+
+// volumeOf returns the volume that a claim which the controller does not make is bound to.
+func (n *Node) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	for _, pv := range n.catalog.Volumes() {
+		r := pv.Spec.ClaimRef
+		if pv.Name == claim.Spec.VolumeName || r != nil && r.Namespace == claim.Namespace && r.Name == claim.Name {
+			return pv
+		}
+	}
+	return nil
+}
+
+// fromController fills in what the controller knows of a claim.
+func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
+	s.Phase, s.Reason, s.Retry = string(c.Phase), note(c), c.Retry
+	if c.Class != "" {
+		s.Class = c.Class
+	}
+	if vol := c.Volume; vol != nil {
+		s.Volume, s.Driver, s.CapacityBytes, s.NodeBytes = vol.Name, vol.Driver, vol.CapacityBytes, vol.NodeBytes
+		s.AccessModes, s.Mode = vol.AccessModes, vol.Mode
+	}
+}
+
+// PersistentVolumes lists every volume of the catalog, by name.
+func (v Views) PersistentVolumes() []server.PVStatus {
+	var out []server.PVStatus
+	for _, pv := range v.n.catalog.Volumes() {
+		s := server.PVStatus{
+			Name: pv.Name, CapacityBytes: pv.Spec.Capacity.Storage().Value(),
+			Mode: modeOf(pv.Spec.VolumeMode), AccessModes: accessModes(pv.Spec.AccessModes), Status: "Available",
+		}
+		if csi := pv.Spec.CSI; csi != nil {
+			s.Driver, s.Handle = state.DriverName(csi.Driver), csi.VolumeHandle
+		}
+		if r := pv.Spec.ClaimRef; r != nil {
+			s.Claim, s.Status = r.Namespace+"/"+r.Name, "Released"
+			if v.n.catalog.Get(catalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
+				s.Status = "Bound"
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Problems lists what is wrong with manifests and applied objects.
+func (v Views) Problems() []server.Problem {
+	lists := [][]source.Problem{v.n.api.Problems(), v.n.catalog.Problems()}
+	if v.n.file != nil {
+		lists = append(lists, v.n.file.Problems())
+	}
+	var out []server.Problem
+	for _, p := range slices.Concat(lists...) {
+		out = append(out, server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text})
+	}
+	return out
+}
+
+// Sockets lists the registration sockets.
+func (v Views) Sockets() []server.SocketStatus {
+	var out []server.SocketStatus
+	for _, s := range v.n.registry.Sockets() {
+		out = append(out, server.SocketStatus{Path: s.Path, Driver: s.Driver, State: string(s.State), Problem: s.Problem})
+	}
+	return out
+}
+
+// NotReady says which sources have not spoken.
+func (v Views) NotReady() []string {
+	v.n.mu.Lock()
+	defer v.n.mu.Unlock()
+	var out []string
+	for _, s := range slices.Sorted(maps.Keys(v.n.silent)) {
+		out = append(out, "source "+s+" has not spoken yet")
+	}
+	return out
+}
