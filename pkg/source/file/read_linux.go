@@ -64,6 +64,8 @@ type reading struct {
 	// quiet is how long nobody may have changed it where nothing else tells
 	// that its writer is done.
 	quiet time.Duration
+	// lease takes a read lease on the file.
+	lease func(*os.File) error
 }
 
 // read returns the file's content and version; no content where the version is
@@ -87,7 +89,7 @@ func (r reading) read() ([]byte, stamp, error) {
 		return nil, before, fmt.Errorf("found %d bytes, want at most %d", before.size, manifest.MaxBytes)
 	}
 	// The lease ends when f is closed at the latest.
-	switch err := lease(f); {
+	switch err := r.lease(f); {
 	case errors.Is(err, unix.EAGAIN):
 		return nil, stamp{}, errBusy
 	case err == nil:

@@ -107,7 +107,7 @@ func (p *Provider) take(ctx context.Context, d *dir, names map[string]bool) {
 func (p *Provider) load(d *dir, name string, whole bool) {
 	e := p.files[name]
 	e.busy = false
-	b, is, err := reading{root: d.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle}.read()
+	b, is, err := reading{root: d.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle, lease: lease}.read()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && d.lacks(name):
 		p.miss(name, e)

@@ -115,8 +115,7 @@ func cut(s string) string {
 // near is the end of a message about an unknown name: the known one that was
 // likely meant, or nothing.
 func near(name string, known []string) string {
-	const far = 3
-	best, distance := "", far
+	best, distance := "", 1+min(2, len(name)/3)
 	for _, k := range known {
 		if k == name {
 			return "" // it is known, but not wanted there
@@ -124,7 +123,7 @@ func near(name string, known []string) string {
 		if strings.EqualFold(k, name) {
 			return "; did you mean " + k + "?"
 		}
-		if len(name) > 2*far && len(name) < 64 {
+		if len(name) < 64 {
 			if n := edits(name, k); n < distance {
 				best, distance = k, n
 			}
