@@ -215,6 +215,16 @@ func TestEveryCallHasADeadline(t *testing.T) {
 	})
 }
 
+// The code has its own field; the text is what the driver said.
+func TestErrorTextIsTheDriversOwn(t *testing.T) {
+	raw := status.Error(codes.Internal, "no space")
+	for _, err := range []error{raw, fmt.Errorf("wrapped: %w", raw), &state.CallError{Call: "X", Code: "Internal", Err: raw}} {
+		if e := callError("X", err); e.Err.Error() != "no space" || e.Code != "Internal" {
+			t.Errorf("%v: %v", err, e)
+		}
+	}
+}
+
 func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	e := &state.CallError{Outcome: state.Failed, Call: "CreateVolume", Err: errors.New("no")}

@@ -200,8 +200,14 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 // driver's words alone for its text.
 func callError(call string, err error) *state.CallError {
 	e := state.AsCallError(call, csiclient.CallError(call, err))
-	if s, ok := status.FromError(e.Err); ok && s.Message() != e.Err.Error() {
-		return &state.CallError{Outcome: e.Outcome, Call: e.Call, Code: e.Code, Err: errors.New(s.Message())}
+	if answer, ok := errors.AsType[statusError](e.Err); ok {
+		return &state.CallError{Outcome: e.Outcome, Call: e.Call, Code: e.Code, Err: errors.New(answer.GRPCStatus().Message())}
 	}
 	return e
+}
+
+// statusError is an error that a driver or the transport gave.
+type statusError interface {
+	error
+	GRPCStatus() *status.Status
 }
