@@ -56,7 +56,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 		id := state.SharedID(k.driver.Name, a.created.handle)
 		if owner, ok := c.handles[id]; ok && owner != e.key {
 			a.err = &state.CallError{
-				Outcome: state.Refused, Call: k.op.verb.String(),
+				Outcome: state.Refused, Call: k.op.verb.String(), Code: codes.OK.String(),
 				Err: fmt.Errorf("the driver answered with the volume_id of claim %s", owner),
 			}
 		}

@@ -514,10 +514,17 @@ func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 			t.Errorf("status: %+v", s)
 		}
 		h.c.RemoveClaim(testKey("b"))
-		_ = h.c.Delete(t.Context(), testKey("b"))
+		if err := h.c.Delete(t.Context(), testKey("b")); err != nil {
+			t.Errorf("Delete: %v; what the driver made for it may exist", err)
+		}
 		settleFor(time.Hour)
 		if slices.Contains(b.calls(), "DeleteVolume vol-1") {
 			t.Error("the other claim's volume was deleted")
+		}
+		b.set(func() { b.answer = nil })
+		settleFor(time.Hour)
+		if got := b.names(); !slices.Equal(got, []string{"pvc-uid-a"}) {
+			t.Errorf("volumes: %v", got)
 		}
 	})
 }
