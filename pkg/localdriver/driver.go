@@ -163,7 +163,10 @@ func serve(ctx context.Context, srv *grpc.Server, l *listener) error {
 	hard := time.AfterFunc(stopGrace, srv.Stop)
 	defer hard.Stop()
 	srv.GracefulStop()
-	return <-failed
+	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
 }
 
 // intercept gives every error its code, and logs each call once: never the

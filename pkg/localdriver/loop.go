@@ -14,6 +14,12 @@ import (
 // take it between the question and the use.
 const loopAttempts = 64
 
+// sectorBytes is the logical sector of every loop device. Left to itself, the
+// kernel takes what direct I/O to the image needs, and that changes, to 4 KiB,
+// when xfs shares the image's blocks with a snapshot: a file system made with
+// smaller sectors could then never be mounted again.
+const sectorBytes = 4 << 10
+
 // loopDevice is a loop device that this process holds open.
 type loopDevice struct {
 	*os.File
@@ -49,7 +55,7 @@ func attachLoop(image *os.File, u loopUse) (*loopDevice, error) {
 		if err != nil {
 			return nil, err
 		}
-		config := unix.LoopConfig{Fd: uint32(image.Fd())}
+		config := unix.LoopConfig{Fd: uint32(image.Fd()), Size: sectorBytes}
 		config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
 		if u.ReadOnly {
 			config.Info.Flags |= unix.LO_FLAGS_READ_ONLY

@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -112,7 +115,10 @@ func (r *rig) start() {
 
 func (r *rig) connect() *grpc.ClientConn {
 	r.t.Helper()
-	conn, err := grpc.NewClient("unix://"+r.path("csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return dialLong(ctx, r.path("csi.sock")) // it may be too long a path for sun_path
+	}), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		r.t.Fatal(err)
