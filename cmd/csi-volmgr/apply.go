@@ -71,6 +71,7 @@ deletes data: delete -f takes back all objects of a manifest but its claims.`,
 		},
 	}
 	namespaceFlag(cmd, &ns)
+	p.completes(cmd, "pod", "pvc")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
 	return cmd
 }

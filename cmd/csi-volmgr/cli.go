@@ -105,16 +105,6 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 	return root
 }
 
-// exactly makes a wrong number of arguments a wrong use, and says what is expected.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usagef("expected %s, got %d argument(s)", what, len(args))
-		}
-		return nil
-	}
-}
-
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("unexpected argument %q", args[0])
@@ -136,6 +126,8 @@ var kinds = map[string][]string{
 	"pv":      {"pvs", "persistentvolume", "persistentvolumes"},
 	"pvc":     {"pvcs", "claim", "claims", "persistentvolumeclaim", "persistentvolumeclaims"},
 	"mounts":  {"mount"},
+
+	"problems": {"problem"},
 }
 
 // kindOf returns the plural that word means, "" if none.

@@ -117,6 +117,7 @@ func TestWhatTheVerbsShow(t *testing.T) {
 		{"mounted", "get pv"},
 		{"mounted", "get pvc"},
 		{"mounted", "get pvc -A -o wide"},
+		{"stuck", "get problems"},
 		{"mounted", "get mounts --pod web"},
 		{"mounted", "get mounts -A -o wide"},
 		{"mounted", "get mounts web -o json"},

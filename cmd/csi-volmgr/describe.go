@@ -33,6 +33,7 @@ func (p *program) describeCommand() *cobra.Command {
 		},
 	}
 	namespaceFlag(cmd, &ns)
+	p.completes(cmd, "pod", "volume", "driver")
 	return cmd
 }
 
@@ -278,6 +279,7 @@ or its id. The exit code is 1 only where nothing is known of the name.`,
 		},
 	}
 	namespaceFlag(cmd, &ns)
+	p.completes(cmd, "pod", "volume", "driver")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
 	return cmd
 }

@@ -27,13 +27,15 @@ type getOptions struct {
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get (pods|volumes|drivers|pv|pvc|mounts) [NAME...]",
+		Use:   "get (pods|volumes|drivers|pv|pvc|mounts|problems) [NAME...]",
 		Short: "List what there is, one line each",
 		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts.
 
 Mounts are what whoever runs a pod's containers needs: for each of its volumes
 the path on this host, whether it is a directory or a block device, read-only
-or not, and the mount propagation to give to the container runtime.`,
+or not, and the mount propagation to give to the container runtime.
+
+Problems are what could not be read of the manifests, with file, line and field.`,
 		Example: `  csi-volmgr get pods -A
   csi-volmgr get volumes -o wide
   csi-volmgr get pvc data -o yaml
@@ -48,6 +50,7 @@ or not, and the mount propagation to give to the container runtime.`,
 		},
 	}
 	namespaceFlag(cmd, &o.namespace)
+	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "problems")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json or yaml")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
@@ -56,7 +59,7 @@ or not, and the mount propagation to give to the container runtime.`,
 }
 
 func (o *getOptions) parse(args []string) (kind string, err error) {
-	ts, err := targets(args, "pods", "volumes", "drivers", "pv", "pvc", "mounts")
+	ts, err := targets(args, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "problems")
 	if err != nil {
 		return "", err
 	}
@@ -80,6 +83,8 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		return "", usagef("--pod needs one namespace: leave out -A")
 	case o.watch && kind == "mounts":
 		return "", usagef("mounts cannot be watched: watch the pods, or wait for one")
+	case kind == "problems" && (o.watch || len(o.names) > 0):
+		return "", usagef("problems are listed as they are now, and have no names")
 	}
 	if o.pod != "" {
 		o.names = append(o.names, strings.TrimPrefix(o.pod, "pod/"))
@@ -123,6 +128,8 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 			kind: "pvc", columns: claimColumns, list: c.Claims, watch: c.WatchClaims, namespaced: true,
 			key: func(v server.ClaimStatus) string { return v.Namespace + "/" + v.Name },
 		})
+	case "problems":
+		return show(ctx, p, o, resource[server.Problem]{kind: "problem", columns: problemColumns, list: c.Problems})
 	default:
 		return p.getMounts(ctx, c, o)
 	}

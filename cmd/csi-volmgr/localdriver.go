@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
@@ -58,7 +61,7 @@ func (o *driverOptions) complete() error {
 
 // serveDriver serves the driver and its registration until ctx ends or one of
 // them fails, which ends the other.
-func (p *program) serveDriver(ctx context.Context, o driverOptions) error {
+func (p *program) serveDriver(ctx context.Context, o driverOptions) (err error) {
 	logger := p.logger(o.log)
 	klog.SetSlogLogger(logger)
 	d, err := localdriver.New(localdriver.Config{
@@ -67,18 +70,29 @@ func (p *program) serveDriver(ctx context.Context, o driverOptions) error {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	for _, dir := range []string{filepath.Dir(o.endpoint), o.registrationDir} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return fmt.Errorf("make the driver's directories: %w", err)
+		}
+	}
+	return both(ctx,
+		func(ctx context.Context) error { return d.Serve(ctx, o.endpoint) },
+		func(ctx context.Context) error {
+			return d.Register(ctx, localdriver.RegisterConfig{Dir: o.registrationDir, Endpoint: o.endpoint})
+		})
+}
+
+// both runs a and b until both have returned; the end of one ends the other.
+func both(ctx context.Context, a, b func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 2)
-	go func() { ended <- d.Serve(ctx, o.endpoint) }()
+	second := make(chan error, 1)
 	go func() {
-		ended <- d.Register(ctx, localdriver.RegisterConfig{Dir: o.registrationDir, Endpoint: o.endpoint})
+		defer cancel()
+		second <- b(ctx)
 	}()
-	first := <-ended
+	first := a(ctx)
 	cancel()
-	second := <-ended
-	if first != nil {
-		return first
-	}
-	return second
+	return errors.Join(first, <-second)
 }

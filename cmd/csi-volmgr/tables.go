@@ -67,6 +67,13 @@ var claimColumns = []column[server.ClaimStatus]{
 	{head: "DRIVER", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Driver)) }},
 }
 
+var problemColumns = []column[server.Problem]{
+	{head: "SOURCE", value: func(b server.Problem, _ view) string { return b.Source }},
+	{head: "SINCE", value: func(b server.Problem, v view) string { return v.age(b.Since) }},
+	// In full: a problem is read to be mended.
+	{head: "PROBLEM", value: func(b server.Problem, _ view) string { return plain(b.String()) }},
+}
+
 var mountColumns = []column[server.Mount]{
 	{head: "NAMESPACE", value: func(m server.Mount, _ view) string { return m.Namespace }},
 	{head: "POD", value: func(m server.Mount, _ view) string { return m.Pod }},

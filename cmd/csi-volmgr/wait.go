@@ -47,6 +47,7 @@ then on standard error.`,
 		},
 	}
 	namespaceFlag(cmd, &w.Namespace)
+	p.completes(cmd, "pod")
 	cmd.Flags().StringVar(&goal, "for", string(client.Mounted), "mounted or unmounted")
 	cmd.Flags().DurationVar(&w.Timeout, "timeout", 2*time.Minute, "how long to wait at most, up to 24h")
 	return cmd
@@ -107,7 +108,7 @@ func (p *program) live(ctx context.Context, shown <-chan server.Progress) {
 	tick := time.NewTicker(redraw)
 	defer tick.Stop()
 	var last server.Progress
-	drawn := 0
+	known, drawn := false, 0
 	for {
 		select {
 		case pr, ok := <-shown:
@@ -115,12 +116,14 @@ func (p *program) live(ctx context.Context, shown <-chan server.Progress) {
 				erase(p.stdout, drawn)
 				return
 			}
-			last = pr
+			last, known = pr, true
 		case <-tick.C:
 		case <-ctx.Done():
-			shown = nil
 			erase(p.stdout, drawn)
 			return
+		}
+		if !known {
+			continue
 		}
 		width, _ := p.width()
 		erase(p.stdout, drawn)
@@ -225,7 +228,7 @@ func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
 		if w.For == client.Mounted && v.Mounted || w.For == client.Unmounted && v.Phase == state.Absent {
 			continue
 		}
-		b.WriteString("  " + plain(server.Blame(v, now)) + "\n")
+		b.WriteString("  " + plain(v.Line(now)) + "\n")
 	}
 	for _, n := range pr.NotReady {
 		b.WriteString("  not heard of yet: " + plain(n) + "\n")

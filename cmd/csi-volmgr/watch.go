@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"sigs.k8s.io/yaml"
-	"unicode/utf8"
 )
 
 // watchTable shows a resource and then each change of it, until ctx ends. A

@@ -54,7 +54,7 @@ type Line struct {
 // String renders an explanation for a terminal, with a final newline.
 func (e Explanation) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: %s\n", e.Kind, e.Name, e.Verdict)
+	fmt.Fprintf(&b, "%s %s: %s\n", e.Kind, oneLine(e.Name), e.Verdict)
 	for _, l := range e.Lines {
 		fmt.Fprintf(&b, "  %-12s %s\n", l.Label, oneLine(l.Text))
 	}

@@ -346,21 +346,6 @@ func TestEveryCodeHasAdvice(t *testing.T) {
 	}
 }
 
-// What a wait reports of a volume names all that a person needs (phase, step,
-// driver, attempts, error, code, age, next try, what blocks it).
-func TestBlameNamesEverything(t *testing.T) {
-	p := stageUnavailable().Pods[0].Volumes[0]
-	got := Blame(p, now)
-	for _, want := range []string{
-		"data: ", "phase absent", "step Stage", "driver nfs.example.com", "failed 4 times since 2m10s ago",
-		"NodeStageVolume answered Unavailable: connection refused", "next try in 12s", "blocked by: waiting to try again",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q is missing in: %s", want, got)
-		}
-	}
-}
-
 func TestFindVolumeKnowsAShortenedID(t *testing.T) {
 	f := allFine()
 	for _, v := range f.Volumes {

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// runNode runs the daemon until ctx ends. Journal, root directory and socket
+// are taken before anything is done, so that a second daemon ends here.
+func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	n, err := node.New(node.Config{
+		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
+		RegistrationDir: filepath.Clean(o.registrationDir), Manifests: o.manifests, LocalDriver: o.localDriver,
+		Metrics: metrics, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	version := thisVersion()
+	version.Node = o.nodeName
+	s, err := server.New(ctx, server.Config{
+		Socket: o.socket, HTTPAddress: o.httpAddress,
+		Volumes: n.Manager(), Objects: n, Claims: n.Views(), Health: n.Views(),
+		Metrics: metrics, Version: version, Logger: logger,
+	})
+	if err != nil {
+		return errors.Join(err, n.Close())
+	}
+	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket, "http", s.HTTPAddress())
+	err = both(ctx, n.Run, s.Run)
+	logger.Info("daemon ends; what is mounted stays mounted", "err", err)
+	return err
+}

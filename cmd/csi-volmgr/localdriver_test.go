@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/klog/v2"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+func dialUnix(t *testing.T, path string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// The verb serves the driver and its registration at the paths that drivers
+// have below the root, until it is told to stop.
+func TestLocalDriverServesAndRegisters(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	root := t.TempDir()
+	var stderr strings.Builder
+	p := &program{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr, now: time.Now, euid: func() int { return 0 }}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	code := make(chan int, 1)
+	go func() {
+		code <- p.run(ctx, []string{"local-driver", "--root-dir", root, "--state-dir", filepath.Join(root, "data"), "--node-id", "n1", "--name", "x.example.com"})
+	}()
+	endpoint := filepath.Join(root, "plugins", "x.example.com", "csi.sock")
+	plugin, err := csi.NewIdentityClient(dialUnix(t, endpoint)).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
+	if err != nil || plugin.GetName() != "x.example.com" {
+		t.Errorf("driver: %v, %v", plugin, err)
+	}
+	registrar := registerapi.NewRegistrationClient(dialUnix(t, filepath.Join(root, "plugins_registry", "x.example.com-reg.sock")))
+	info, err := registrar.GetInfo(t.Context(), &registerapi.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil || info.GetEndpoint() != endpoint || info.GetName() != "x.example.com" {
+		t.Errorf("registration: %v, %v", info, err)
+	}
+	cancel()
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d: %s", got, stderr.String())
+	}
+}
+
+// A driver that cannot serve ends the verb, and with it the registration.
+func TestLocalDriverThatCannotServeFails(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	root := t.TempDir()
+	var stderr strings.Builder
+	p := &program{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr, now: time.Now, euid: func() int { return 0 }}
+	code := p.run(t.Context(), []string{
+		"local-driver", "--root-dir", root, "--state-dir", filepath.Join(root, "data"),
+		"--endpoint", "/proc/driver/csi.sock",
+	})
+	if code != exitFailed || !strings.Contains(stderr.String(), "csi-volmgr: ") {
+		t.Errorf("exit code %d: %s", code, stderr.String())
+	}
+}
