@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -93,6 +94,9 @@ func (n *Node) runLocalDriver(ctx context.Context) error {
 		return fmt.Errorf("start the local driver: %w", err)
 	}
 	endpoint := filepath.Join(n.layout.Plugins(), localdriver.DefaultName, "csi.sock")
+	if err := os.MkdirAll(filepath.Dir(endpoint), 0o750); err != nil {
+		return errors.Join(fmt.Errorf("make the local driver's directory: %w", err), d.Close())
+	}
 	err = runAll(ctx, []func(context.Context) error{
 		func(ctx context.Context) error { return d.Serve(ctx, endpoint) },
 		func(ctx context.Context) error {

@@ -94,7 +94,7 @@ func New(cfg Config) (n *Node, err error) {
 	}
 	defer func() {
 		if err != nil {
-			n.close()
+			err = errors.Join(err, n.Close())
 		}
 	}()
 	if err := n.claimRoot(); err != nil {
@@ -156,8 +156,8 @@ func (n *Node) Manager() *manager.Manager { return n.manager }
 
 // Run does the node's work until ctx ends, which is no error, or a part of it
 // fails. What is mounted stays mounted. It is to be called once.
-func (n *Node) Run(ctx context.Context) error {
-	defer n.close()
+func (n *Node) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, n.Close()) }()
 	for _, b := range []struct {
 		kind state.DriverName
 		impl manager.Driver
@@ -203,15 +203,16 @@ func (n *Node) runSources(ctx context.Context) error {
 	return n.file.Run(ctx)
 }
 
-func (n *Node) close() {
+// Close gives up what New took, for a Node that is not run. Run does so itself.
+func (n *Node) Close() error {
+	var errs []error
 	if n.journal != nil {
-		if err := n.journal.Close(); err != nil {
-			n.log.Error("journal cannot be closed", "err", err)
-		}
+		errs = append(errs, n.journal.Close())
 	}
 	if n.root != nil {
-		n.root.Close()
+		errs = append(errs, n.root.Close())
 	}
+	return errors.Join(errs...)
 }
 
 // warnIfUnshared tells when drivers in containers would not see what is mounted

@@ -11,6 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects).
@@ -90,8 +91,8 @@ func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 		return fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
 	}
 	if made && status.Volume != nil {
-		if who := n.InUse(status.Volume.ID()); who != "" {
-			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
+		if err := n.waitUnused(ctx, key, status.Volume.ID()); err != nil {
+			return err
 		}
 	}
 	err := n.withdraw(ctx, catalogKey(key))
@@ -110,6 +111,26 @@ func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	return n.waitDeleted(ctx, key)
+}
+
+// waitUnused waits while the volume is on its way off the node; nobody wants
+// it any more. One that somebody wants is in use.
+func (n *Node) waitUnused(ctx context.Context, key controller.Key, id state.VolumeID) error {
+	for {
+		changed := n.manager.Changed()
+		who := n.InUse(id)
+		if who == "" {
+			return nil
+		}
+		if v, _ := n.manager.Volume(id); len(v.Wanted) > 0 || v.Quarantined != "" {
+			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the volume of claim %s is still in use by %s: %w", server.ErrConflict, key, who, context.Cause(ctx))
+		}
+	}
 }
 
 func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
