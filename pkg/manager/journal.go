@@ -23,6 +23,11 @@ func (l *loop) commit(ctx context.Context, starts []start, now time.Time) []star
 		return starts
 	}
 	l.addLazy(batch)
+	for _, s := range starts {
+		if _, lazy := batch[s.id]; lazy && s.intent == nil {
+			batch[s.id] = &s.begun // what covers the call must not be overwritten by what was known before it
+		}
+	}
 	err := l.write(ctx, batch)
 	if err == nil {
 		return starts

@@ -167,14 +167,10 @@ func catalogKey(k controller.Key) source.Key {
 
 // note says what a claim waits for.
 func note(c controller.ClaimStatus) string {
-	text := c.Reason
-	if text == "" && c.Call != "" {
-		text = c.Call + " is in flight"
+	if c.Reason == "" && c.Call != "" {
+		return c.Call + " is in flight"
 	}
-	if r := c.Retry; r.Attempts > 0 {
-		text += fmt.Sprintf(" (%d failed attempts, last %s %s: %s)", r.Attempts, r.Call, r.Code, r.Error)
-	}
-	return text
+	return c.Reason
 }
 
 // persistentVolume tells a volume of the controller as Kubernetes would.
