@@ -95,6 +95,8 @@ type Config struct {
 	// made one after another, none after Close returned, and none for the
 	// connection that Dial made. It must not call Close. It may be nil.
 	OnChange func(i Info, err error)
+
+	redial time.Duration // the least pause between attempts to connect; 0 is redialMin
 }
 
 // Driver is one CSI driver, by one long-lived connection to it.
@@ -150,7 +152,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	if d.onChange == nil {
 		d.onChange = func(Info, error) {}
 	}
-	if err := d.connect(); err != nil {
+	if err := d.connect(cmpOr(c.redial, redialMin)); err != nil {
 		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), root.Close())
 	}
 	info, err := d.readInfo(ctx)
@@ -178,7 +180,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 // default punish it, and the end of a local socket shows at once; no idle
 // timeout, so the connection tells whether the driver lives; and no retries by
 // gRPC, for each failure is the caller's to see.
-func (d *Driver) connect() (err error) {
+func (d *Driver) connect(redial time.Duration) (err error) {
 	d.conn, err = grpc.NewClient("unix://"+d.endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(d.sock.dial),
@@ -186,7 +188,7 @@ func (d *Driver) connect() (err error) {
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: redialMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMax},
+			Backoff:           backoff.Config{BaseDelay: redial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: max(redial, redialMax)},
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithPerRPCCredentials(gate{d}),

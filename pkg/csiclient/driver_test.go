@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -222,6 +224,86 @@ func TestAGarbageServerIsAnErrorAndNoPanic(t *testing.T) {
 	}
 	must(t, l.Close())
 	serving.Wait()
+}
+
+// An HTTP server that knows no gRPC: the client makes the status up.
+func TestAnAnswerThatIsNoneIsUncertain(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "csi.sock")
+	l, err := net.Listen("unix", socket)
+	must(t, err)
+	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+	})}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	_, err = Dial(t.Context(), Config{Name: driverName, Endpoint: socket, Root: t.TempDir()})
+	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Code != "Unknown" || e.Outcome != state.Uncertain {
+		t.Errorf("got %+v", err)
+	}
+	must(t, server.Close())
+	serving.Wait()
+}
+
+func TestCallsOverConnAreBoundedToo(t *testing.T) {
+	n := connect(t, newFake())
+	bounded := false
+	n.f.mu.Lock()
+	n.f.fault = func(ctx context.Context, _ string, _ any) error { _, bounded = ctx.Deadline(); return nil }
+	n.f.mu.Unlock()
+	_, err := csi.NewIdentityClient(n.d.Conn()).Probe(context.Background(), &csi.ProbeRequest{})
+	must(t, err)
+	if !bounded {
+		t.Error("a call without a deadline was made without one")
+	}
+}
+
+func TestANegativeNumberOfVolumesSaysNothing(t *testing.T) {
+	f := newFake()
+	f.maxVolumes = -1
+	if got := connect(t, f).d.Info().MaxVolumes; got != 0 {
+		t.Errorf("max volumes %d", got)
+	}
+}
+
+func TestALoggedRequestIsBounded(t *testing.T) {
+	long := map[string]string{"k": strings.Repeat("x", 4000)}
+	text := sanitized{&csi.NodeStageVolumeRequest{VolumeContext: long, PublishContext: long}}.String()
+	if len(text) > maxLogged+100 || !strings.HasSuffix(text, "(cut)") {
+		t.Errorf("%d bytes", len(text))
+	}
+}
+
+// With a pause of an hour between attempts only the event can do it.
+func TestASocketsReturnCutsThePauseShort(t *testing.T) {
+	n := connect(t, newFake(), func(c *Config) { c.redial = time.Hour })
+	n.f.die()
+	_ = n.news()
+	for n.d.conn.GetState() != connectivity.TransientFailure { // it tried, and waits
+		n.d.conn.WaitForStateChange(t.Context(), n.d.conn.GetState())
+	}
+	newFake().serve(t, n.socket)
+	must(t, n.news())
+}
+
+func TestAConnectionThatWasMadeMeanwhileWakesAtOnce(t *testing.T) {
+	f := newFake()
+	s := &socket{path: filepath.Join(t.TempDir(), "csi.sock")}
+	f.serve(t, s.path)
+	woken := 0
+	s.wakeAfter(0, func() { woken++ })
+	for range 2 {
+		c, err := s.dial(t.Context(), "")
+		must(t, err)
+		must(t, c.Close())
+	}
+	if woken != 1 {
+		t.Errorf("woken %d times by two connections, want once", woken)
+	}
+	s.wakeAfter(1, func() { woken++ })
+	if woken != 2 {
+		t.Error("not woken by a connection made before")
+	}
 }
 
 func TestAHungDriverIsGivenUpByDeadline(t *testing.T) {

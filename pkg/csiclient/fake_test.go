@@ -74,6 +74,7 @@ type fakeDriver struct {
 	nodeID     string                                     // "": no NodeGetInfo
 
 	emptyNodeID bool
+	maxVolumes  int64
 	ready       *wrapperspb.BoolValue
 
 	mu        sync.Mutex
@@ -92,7 +93,7 @@ type fakeDriver struct {
 func newFake() *fakeDriver {
 	return &fakeDriver{
 		name:   driverName,
-		nodeID: "node-1",
+		nodeID: "node-1", maxVolumes: 16,
 		caps: []csi.NodeServiceCapability_RPC_Type{
 			csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 			csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -252,7 +253,7 @@ func (f *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi
 	if f.emptyNodeID {
 		return &csi.NodeGetInfoResponse{}, nil
 	}
-	return &csi.NodeGetInfoResponse{NodeId: f.nodeID, MaxVolumesPerNode: 16, AccessibleTopology: &csi.Topology{Segments: map[string]string{"zone": "z1"}}}, nil
+	return &csi.NodeGetInfoResponse{NodeId: f.nodeID, MaxVolumesPerNode: f.maxVolumes, AccessibleTopology: &csi.Topology{Segments: map[string]string{"zone": "z1"}}}, nil
 }
 
 func (f *fakeDriver) has(c csi.NodeServiceCapability_RPC_Type) bool {

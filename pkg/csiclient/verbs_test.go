@@ -361,6 +361,39 @@ func TestDriverLessons5And11RemovingWhatIsNotThere(t *testing.T) {
 	}
 }
 
+func TestDriverLesson11ATargetThatAppearsMeanwhileIsNotDone(t *testing.T) {
+	n := connect(t, newFake())
+	v := n.volume(state.Filesystem)
+	must(t, n.d.dirs.makeParent(target(v)))
+	n.f.on(nodeUnpublish, func(any) error { // an earlier publish ends late
+		must(t, os.Mkdir(target(v), 0o700))
+		return status.Error(codes.Internal, "no mount point specified")
+	})
+	if err := n.d.Unpublish(t.Context(), v, "pod-1"); err == nil {
+		t.Error("taken as done")
+	}
+}
+
+func TestDriverLesson11TheTransportsInternalIsNotTheDrivers(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		if got := nonsense(&rpcError{s: status.New(codes.Internal, "x"), answered: answered}); got != answered {
+			t.Errorf("answered %v: %v", answered, got)
+		}
+	}
+}
+
+func TestDriverLesson12AFileInADirectorysPlaceStays(t *testing.T) {
+	n := connect(t, newFake())
+	v := n.volume(state.Filesystem)
+	must(t, n.d.dirs.makeParent(target(v)))
+	must(t, os.WriteFile(target(v), nil, 0o600))
+	n.f.inject(nodeUnpublish, status.Error(codes.NotFound, "gone"))
+	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
+	if !there(target(v)) {
+		t.Error("what nobody expected there was removed")
+	}
+}
+
 func TestDriverLesson5UnstageIsNeverTakenAsDone(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -529,6 +562,7 @@ func TestStatsTakeOnlyWhatIsSane(t *testing.T) {
 		"negative":         {fs, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 5, Used: -1}), Stats{}},
 		"block, size":      {blk, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 1000}), Stats{Bytes: Usage{Total: 1000}}},
 		"block, of /dev":   {blk, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 10, Used: 1}), Stats{}},
+		"block, no size":   {n.volume(state.Block), usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 10}), Stats{}},
 		"old condition":    {fs, condition, Stats{Abnormal: true, Condition: "disk is gone"}},
 		"a nil usage item": {fs, usage(nil), Stats{}},
 	} {

@@ -159,6 +159,7 @@ type recorder struct {
 	up     map[state.DriverName]Plugin
 	bad    []string
 	refuse func(Plugin) error
+	onDown func(Plugin)
 }
 
 func (r *recorder) Up(_ context.Context, p Plugin) error {
@@ -182,6 +183,9 @@ func (r *recorder) Up(_ context.Context, p Plugin) error {
 }
 
 func (r *recorder) Down(p Plugin, reason string) {
+	if r.onDown != nil {
+		r.onDown(p)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.up[p.Name].Generation != p.Generation {

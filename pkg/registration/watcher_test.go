@@ -98,6 +98,31 @@ func TestSocketMadeAnewIsANewGenerationAndTheOldGoesDownFirst(t *testing.T) {
 	}
 }
 
+func TestTheNextGenerationWaitsUntilTheOldOneIsDown(t *testing.T) {
+	dir := t.TempDir()
+	r := serve(t, filepath.Join(dir, "x.sock"), csi("a.example.com"))
+	begun, finish := make(chan struct{}), make(chan struct{})
+	x := start(t, dir, func(_ *Watcher, h *recorder) {
+		h.onDown = func(p Plugin) {
+			if p.Name == "a.example.com" {
+				close(begun)
+				<-finish
+			}
+		}
+	})
+	r.quit()
+	wait(t, begun, "Down")
+	serve(t, r.path, csi("b.example.com")) // another driver on the same path
+	serve(t, x.path("c.sock"), csi("c.example.com"))
+	x.untilState("c.sock", Up)
+	close(finish)
+	x.untilState("x.sock", Up)
+	want := []string{"up a.example.com x.sock", "up c.example.com c.sock", "down a.example.com x.sock", "up b.example.com x.sock"}
+	if got := x.h.lines(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestChangingASocketsModeIsNoNewGeneration(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a-reg.sock"), csi("a.example.com"))
@@ -194,6 +219,11 @@ func TestWhereAKubeletWatchesTooNobodyIsToldAnything(t *testing.T) {
 	x := start(t, dir, func(w *Watcher, _ *recorder) { w.shared = true })
 	x.untilState("good-reg.sock", Up)
 	x.untilState("bad-reg.sock", Refused)
+	for i := range 3 { // give it every occasion
+		name := fmt.Sprintf("%d.sock", i)
+		serve(t, x.path(name), csi(fmt.Sprint(i)))
+		x.untilState(name, Up)
+	}
 	if s := x.untilState("other-reg.sock", Ignored); s.Problem != "" {
 		t.Errorf("problem %q with a plugin that is none of our business", s.Problem)
 	}
@@ -262,6 +292,24 @@ func TestOfTwoSocketsWithOneNameTheSecondTakesOverWhenTheFirstGoes(t *testing.T)
 				t.Error("the second registrar was not told that it is registered")
 			}
 		})
+	}
+}
+
+func TestAWaitingSocketThatGoesLeavesTheFirstAlone(t *testing.T) {
+	dir := t.TempDir()
+	first := serve(t, filepath.Join(dir, "1.sock"), csi("a.example.com"))
+	x := start(t, dir)
+	second := serve(t, x.path("2.sock"), csi("a.example.com"))
+	x.untilState("2.sock", Waiting)
+	second.quit()
+	x.untilGone("2.sock")
+	third := serve(t, x.path("3.sock"), csi("a.example.com")) // it waits for the first as well
+	x.untilState("3.sock", Waiting)
+	x.untilState("1.sock", Up)
+	third.quit()
+	first.news()
+	if got, want := x.h.lines(), []string{"up a.example.com 1.sock"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
