@@ -84,8 +84,8 @@ type Node struct {
 
 // New opens the journal and wires everything; nothing runs until Run. It fails
 // if another daemon has the root or the journal, or a kubelet runs on the root.
-func New(cfg Config) (n *Node, err error) {
-	n = &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+func New(cfg Config) (_ *Node, err error) {
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}
@@ -183,7 +183,11 @@ func runAll(ctx context.Context, parts []func(context.Context) error) error {
 	var wg sync.WaitGroup
 	for i, part := range parts {
 		wg.Go(func() {
-			if errs[i] = part(ctx); errs[i] != nil {
+			err := part(ctx)
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				return // told to end, it did
+			}
+			if errs[i] = err; err != nil {
 				cancel()
 			}
 		})

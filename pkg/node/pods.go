@@ -1,0 +1,55 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// MountPod makes pod and the objects beside it (claims, volumes, configMaps...)
+// wanted, durably, waits until every volume that its containers use is there,
+// and returns them by the pod's own names. It is for programs that embed a Node.
+// Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
+// A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
+func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.Object) (map[string]manager.MountedVolume, error) {
+	pod = named(pod)
+	if _, err := n.api.Apply(ctx, append(beside, pod)); err != nil {
+		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	uid := state.PodUID(pod.UID)
+	if err := n.manager.WaitForAttachAndMount(ctx, uid); err != nil {
+		return nil, err
+	}
+	return n.manager.GetMountedVolumesForPod(uid), nil
+}
+
+// UnmountPod says that the pod's containers have ended for good, and waits
+// until nothing of its volumes is mounted. Data of persistent volumes stays.
+func (n *Node) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
+	pod = named(pod)
+	if err := n.DeletePod(ctx, pod.Namespace, pod.Name); err != nil {
+		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return n.manager.WaitForUnmount(ctx, state.PodUID(pod.UID))
+}
+
+// named returns pod with what a manifest would have been given.
+func named(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
+	if pod.Namespace == "" {
+		pod.Namespace = corev1.NamespaceDefault
+	}
+	if pod.UID == "" {
+		pod.UID = manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: pod.Namespace, Name: pod.Name})
+	}
+	return pod
+}
