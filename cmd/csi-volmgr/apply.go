@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
@@ -136,7 +137,7 @@ func appliedLine(a server.Applied) string {
 	if a.Namespace != "" && a.Namespace != defaultNS {
 		name = a.Namespace + "/" + name
 	}
-	line := fmt.Sprintf("%s/%s %s", a.Kind, name, a.Result)
+	line := fmt.Sprintf("%s/%s %s", strings.ToLower(a.Kind), name, a.Result)
 	if a.Note != "" {
 		line += ": " + plain(a.Note)
 	}

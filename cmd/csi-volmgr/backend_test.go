@@ -207,7 +207,7 @@ func (b *backend) ask(what string) error {
 func (b *backend) Apply(_ context.Context, m server.Manifest) ([]server.Applied, error) {
 	err := b.ask(fmt.Sprintf("apply %s %q", filepath.Base(m.Name), m.Data))
 	return []server.Applied{
-		{Kind: "pod", Namespace: "default", Name: "web", Result: "created"},
+		{Kind: "Pod", Namespace: "default", Name: "web", Result: "created"},
 		{Kind: "secret", Namespace: "kube", Name: "key", Result: "unchanged"},
 	}, err
 }

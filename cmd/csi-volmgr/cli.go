@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/spf13/cobra"
 )
@@ -66,7 +67,7 @@ func explainError(err error) string {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
 	default:
-		return err.Error()
+		return server.Message(err)
 	}
 }
 

@@ -165,3 +165,21 @@ func TestLibrariesLogThroughTheProgram(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// Whatever a configuration file holds, its fields are told or an error is.
+func FuzzConfigFields(f *testing.F) {
+	for _, seed := range []string{"", "a: b", "a: [", "- a", "a: &x b\nc: *x", "? [a]\n: b", "---\n---\n", "<<: {a: b}", "!!binary x: y"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fields, err := configFields(data)
+		if err != nil && fields != nil {
+			t.Errorf("fields %v beside error %v", fields, err)
+		}
+		for _, field := range fields {
+			if field.line < 1 {
+				t.Errorf("field %q has no line", field.name)
+			}
+		}
+	})
+}

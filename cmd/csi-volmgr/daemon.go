@@ -37,6 +37,6 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	}
 	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket, "http", s.HTTPAddress())
 	err = both(ctx, n.Run, s.Run)
-	logger.Info("daemon ends; what is mounted stays mounted", "err", err)
+	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
 }

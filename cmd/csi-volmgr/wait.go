@@ -146,6 +146,9 @@ func erase(w io.Writer, n int) {
 type progressLine struct{ key, text string }
 
 func progressLines(pr server.Progress) []progressLine {
+	if !pr.Known && pr.Done {
+		return nil // there is nothing to take away
+	}
 	if !pr.Known {
 		text := "no source names this pod"
 		if len(pr.NotReady) > 0 {

@@ -135,11 +135,13 @@ func (s *Server) deleteObject(kind string, do func(ctx context.Context, ns, name
 			err = do(r.Context(), ns, name)
 		}
 		p, _ := r.Context().Value(peerKey{}).(peer)
-		s.cfg.Logger.Info("delete asked for", "kind", kind, "object", ns+"/"+name, "uid", p.uid, "pid", p.pid, "err", err)
+		log := s.cfg.Logger.With("kind", kind, "object", ns+"/"+name, "uid", p.uid, "pid", p.pid)
 		if err != nil {
+			log.Info("deletion asked for and refused", "err", err)
 			s.fail(w, err)
 			return
 		}
+		log.Info("deleted as asked for")
 		s.answer(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "deleted"})
 	}
 }
@@ -221,11 +223,23 @@ var kinds = []struct {
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
-			s.write(w, k.status, Error{Message: err.Error(), Reason: k.reason})
+			s.write(w, k.status, Error{Message: Message(err), Reason: k.reason})
 			return
 		}
 	}
 	s.write(w, http.StatusInternalServerError, Error{Message: err.Error(), Reason: "internal"})
+}
+
+// Message is the text of err for people: without the word for its kind before
+// it, which is for programs.
+func Message(err error) string {
+	text := err.Error()
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return strings.TrimPrefix(text, k.err.Error()+": ")
+		}
+	}
+	return text
 }
 
 // Error is the message for people.
