@@ -286,3 +286,39 @@ func TestNoDaemonIsAnErrorOfItsOwn(t *testing.T) {
 		t.Errorf("got %v, want ErrNoDaemon with the path", err)
 	}
 }
+
+// first returns the first event of a watch.
+func first[T any](t *testing.T, watch func(context.Context, func(server.Event[T]) error) error) server.Event[T] {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got *server.Event[T]
+	err := watch(ctx, func(e server.Event[T]) error {
+		if got == nil {
+			got = &e
+		}
+		cancel()
+		return nil
+	})
+	if err != nil || got == nil {
+		t.Fatalf("%T: %v, %v", got, got, err)
+	}
+	return *got
+}
+
+func TestEveryListCanBeWatched(t *testing.T) {
+	f := server.AllFine()
+	f.Claims, f.PersistentVolumes = server.ClaimUnused().Claims, server.ClaimUnused().PersistentVolumes
+	c, _, _ := serve(t, f)
+	for what, got := range map[string]string{
+		"web":             first(t, c.WatchPods).Item.Pod.Name,
+		"pv-data":         first(t, c.WatchVolumes).Item.Volume.Spec.Name,
+		"nfs.example.com": string(first(t, c.WatchDrivers).Item.Name),
+		"data":            first(t, c.WatchClaims).Item.Name,
+		"vol-1":           first(t, c.WatchPersistentVolumes).Item.Handle,
+	} {
+		if got != what {
+			t.Errorf("got %q, want %q", got, what)
+		}
+	}
+}

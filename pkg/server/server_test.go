@@ -307,3 +307,23 @@ func TestNoHTTPAddressMeansNoPort(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestServerThatIsNeverRunLeavesNothing(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	s, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(filepath.Dir(cfg.Socket))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	l, err := net.Listen("tcp", s.HTTPAddress())
+	if err != nil {
+		t.Fatalf("the port is still taken: %v", err)
+	}
+	_ = l.Close()
+}
