@@ -14,11 +14,12 @@ import (
 const partSuffix = ".part"
 
 // copyData copies the bytes of from, which the caller has locked, to those of
-// the volume or snapshot id, durably. What a copy cut off has left is replaced.
+// the volume or snapshot id, durably. Nobody uses those yet: what a copy that
+// was cut off has left, finished or not, is of another moment and is replaced.
 func (d *Driver) copyData(ctx context.Context, from volume, id string) error {
 	source, target := d.store.dataPath(from.ID, from.Type), d.store.dataPath(id, from.Type)
 	part := target + partSuffix
-	if err := d.mounts.RemoveTree(ctx, filepath.Dir(part), filepath.Base(part)); err != nil {
+	if err := d.removeData(ctx, id, from.Type); err != nil {
 		return err
 	}
 	var err error

@@ -120,7 +120,7 @@ func TestImageMountedElsewhereIsNotMountedAgain(t *testing.T) {
 	}
 	other := v
 	other.r = &rig{t: t, ctx: r.ctx, dir: r.path("other"), d: r.d, NodeClient: r.NodeClient}
-	wantCode(t, "stage elsewhere", other.stageErr(), codes.FailedPrecondition)
+	wantCode(t, "stage elsewhere", other.stageErr(), codes.Aborted)
 	if err := r.d.store.putAttachment(forgotten); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -147,9 +149,15 @@ func copyTree(ctx context.Context, from, to string) error {
 		"--no-target-directory", "--", from, to)
 }
 
-// runTool runs a program and keeps what it says for the error.
+// runTool runs a program and keeps what it says for the error. It is killed
+// with the driver: no mkfs may go on while the next driver begins its own.
 func runTool(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	// The death signal is sent when the thread that started the program ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	}

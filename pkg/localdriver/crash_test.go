@@ -1,0 +1,212 @@
+package localdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// victim is a driver in a process of its own, which is killed over and over.
+type victim struct {
+	*rig
+	cmd    *exec.Cmd
+	kills  int
+	cutOff int // calls that a kill cut off
+}
+
+func (v *victim) launch() {
+	v.t.Helper()
+	v.cmd = exec.Command("/proc/self/exe")
+	v.cmd.Env = append(os.Environ(), envServe+"="+v.dir)
+	v.cmd.Stderr = os.Stderr
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := v.cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func (v *victim) kill() {
+	v.cmd.Process.Kill()
+	v.cmd.Wait()
+	v.kills++
+}
+
+// ready waits until the driver answers: the connection may be the killed one's.
+func (v *victim) ready(ctx context.Context) {
+	v.t.Helper()
+	for {
+		_, err := v.Probe(ctx, &csi.ProbeRequest{})
+		if err == nil {
+			return
+		}
+		if status.Code(err) != codes.Unavailable {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// survive makes a call, kills the driver after a while, starts another, and
+// repeats the call until it succeeds, as a CO does.
+func (v *victim) survive(after time.Duration, what string, call func(ctx context.Context) error) {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.ctx, 20*time.Second)
+	defer cancel()
+	v.ready(ctx)
+	first := make(chan error, 1)
+	go func() { first <- call(ctx) }()
+	killer := time.NewTimer(after)
+	<-killer.C
+	v.kill()
+	v.launch()
+	err := <-first
+	if err != nil {
+		v.cutOff++
+	}
+	for err != nil {
+		switch code := status.Code(err); code {
+		case codes.Unavailable, codes.Canceled, codes.Aborted:
+			err = call(ctx)
+		default:
+			v.t.Fatalf("%s, killed after %v: repeated call: %v", what, after, err)
+		}
+	}
+}
+
+// After kill -9 at any moment of any call, the same call again does what is
+// left to do, and in the end nothing is left behind.
+func TestKilledAtAnyMomentEveryCallCanBeRepeated(t *testing.T) {
+	moments := []time.Duration{0, 300 * time.Microsecond, time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
+	for _, kind := range []string{"xfs", "ext4", "block", "directory", "inline"} {
+		t.Run(kind, func(t *testing.T) {
+			v := &victim{rig: &rig{t: t, ctx: context.Background(), dir: t.TempDir()}}
+			v.launch()
+			conn := v.connect()
+			defer func() {
+				v.kill()
+				conn.Close()
+				checkNothingLeft(t, v.dir)
+			}()
+			for round, after := range moments {
+				if kind == "inline" {
+					v.inlineLife(after)
+				} else {
+					v.life(kind, round, after)
+				}
+				for _, sub := range []string{recordsDir, snapshotsDir, attachedDir, dataDir} {
+					left, err := os.ReadDir(v.path("state", sub))
+					if err != nil || len(left) > 0 {
+						t.Errorf("killed after %v: left in %s: %v, %v", after, sub, left, err)
+					}
+				}
+				checkNothingLeft(t, v.dir)
+			}
+			t.Logf("killed %d times, %d times during the call", v.kills, v.cutOff)
+			if v.cutOff == 0 {
+				t.Error("no call was cut off")
+			}
+		})
+	}
+}
+
+// life is all that can happen to a volume, with a kill in each step.
+func (v *victim) life(kind string, round int, after time.Duration) {
+	v.t.Helper()
+	name := fmt.Sprintf("%s-%d", kind, round)
+	req := createReq(name, 32*mib, fsCap("", multi))
+	switch kind {
+	case "block":
+		req.VolumeCapabilities[0] = blockCap(multi)
+	case "directory":
+		req = directoryReq(name)
+	default:
+		req.VolumeCapabilities[0] = fsCap(kind, multi)
+	}
+	volumes := map[string]vol{}
+	create := func(ctx context.Context) error {
+		resp, err := v.CreateVolume(ctx, req)
+		if err == nil {
+			volumes[req.Name] = vol{r: v.rig, id: resp.GetVolume().GetVolumeId(), cap: req.VolumeCapabilities[0]}
+		}
+		return err
+	}
+	v.survive(after, "create", create)
+	it, target := volumes[name], v.path("target")
+	v.survive(after, "stage", func(context.Context) error { return it.stageErr() })
+	v.survive(after, "publish", func(context.Context) error { return it.publishErr(target, false) })
+	if kind == "block" {
+		writeDirect(v.t, target, 'x')
+	} else {
+		mustWrite(v.t, target+"/file", "text")
+	}
+	larger := &csi.CapacityRange{RequiredBytes: req.CapacityRange.RequiredBytes * 2}
+	v.survive(after, "expand", func(ctx context.Context) error {
+		_, err := v.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: it.id, CapacityRange: larger})
+		return err
+	})
+	v.survive(after, "node expand", func(context.Context) error {
+		if err := it.nodeExpandErr(target); kind != "ext4" || status.Code(err) != codes.FailedPrecondition {
+			return err
+		}
+		return nil // no CAP_SYS_RESOURCE
+	})
+	if kind != "block" {
+		v.copies(after, it, req, volumes, create)
+	}
+	v.survive(after, "unpublish", func(context.Context) error { return it.unpublishErr(target) })
+	v.survive(after, "unstage", func(context.Context) error { return it.unstageErr() })
+	for _, x := range volumes {
+		v.survive(after, "delete", func(ctx context.Context) error {
+			_, err := v.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: x.id})
+			return err
+		})
+	}
+}
+
+// copies takes a snapshot of a volume in use, restores it, and checks what is in it.
+func (v *victim) copies(after time.Duration, it vol, req *csi.CreateVolumeRequest, volumes map[string]vol, create func(context.Context) error) {
+	v.t.Helper()
+	snapshot := ""
+	v.survive(after, "snapshot", func(ctx context.Context) error {
+		resp, err := v.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: req.Name, SourceVolumeId: it.id})
+		snapshot = resp.GetSnapshot().GetSnapshotId()
+		return err
+	})
+	req.Name += "-restored"
+	req.VolumeContentSource = fromSnapshot(snapshot)
+	req.CapacityRange = nil
+	v.survive(after, "restore", create)
+	restored := volumes[req.Name]
+	v.ready(v.ctx)
+	wantFile(v.t, restored.up()+"/file", "text")
+	restored.down()
+	v.survive(after, "delete snapshot", func(ctx context.Context) error {
+		_, err := v.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: snapshot})
+		return err
+	})
+}
+
+func (v *victim) inlineLife(after time.Duration) {
+	v.t.Helper()
+	target := v.path("target")
+	req := inlineReq(inlineID, target, map[string]string{"size": "32Mi"})
+	v.survive(after, "publish", func(ctx context.Context) error {
+		_, err := v.NodePublishVolume(ctx, req)
+		return err
+	})
+	mustWrite(v.t, target+"/file", "text")
+	v.survive(after, "unpublish", func(context.Context) error {
+		return vol{r: v.rig, id: inlineID}.unpublishErr(target)
+	})
+	if _, err := os.Lstat(target); !errors.Is(err, errNotExist) {
+		v.t.Errorf("target is left: %v", err)
+	}
+}
