@@ -30,7 +30,8 @@ type loop struct {
 	has      map[state.PodUID]set[state.VolumeID] // pods named by records
 	reported set[state.VolumeID]
 	unsynced set[string]
-	looking  int // records still to be compared with the kernel at start-up
+	looking  int                 // records still to be compared with the kernel at start-up
+	suspects set[state.VolumeID] // to be compared with the kernel again
 
 	drivers map[state.DriverName]*driver
 	busy    map[state.VolumeID]call
@@ -94,6 +95,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		busy:        map[state.VolumeID]call{},
 		dirty:       queue{in: set[state.VolumeID]{}},
 		isBlocked:   set[state.VolumeID]{},
+		suspects:    set[state.VolumeID]{},
 		held:        map[state.VolumeID]heldSince{},
 		changed:     set[state.VolumeID]{},
 		changedPods: set[state.PodUID]{},
@@ -126,6 +128,8 @@ func (l *loop) run(ctx context.Context) error {
 		for _, event := range l.m.take() {
 			event(l)
 		}
+		l.lookAt(calls, slices.Collect(maps.Keys(l.suspects)), func(*loop) {})
+		clear(l.suspects)
 		now := time.Now()
 		for _, id := range l.wakes.due(now) {
 			l.dirty.push(id)

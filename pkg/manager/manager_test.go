@@ -638,3 +638,40 @@ func TestNewNeedsItsParts(t *testing.T) {
 		t.Error("a manager without store and kernel is made")
 	}
 }
+
+func TestAMountThatVanishesIsNoticedAndMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v", "w"))
+		mounted(t, l, "a")
+		rest()
+		before := len(h.calls())
+		l.MountsChanged(map[string]bool{"/stage/v": true, "/stage/w": true}) // an old list: the mounts are there
+		rest()
+		equal(t, "calls when nothing is missing", h.calls()[before:], nil)
+		h.mu.Lock()
+		delete(h.published, "/pods/a/v")
+		h.mu.Unlock()
+		l.MountsChanged(map[string]bool{"/stage/v": true, "/stage/w": true, "/pods/a/w": true})
+		rest()
+		equal(t, "calls", h.calls()[before:], []string{"Publish d^v a"})
+		h.mu.Lock()
+		clear(h.published)
+		clear(h.staged)
+		h.mu.Unlock()
+		before = len(h.calls())
+		l.DriverDown("d", "died with its mounts")
+		l.MountsChanged(nil)
+		rest()
+		if s, _ := l.Pod("a"); s.Ready {
+			t.Error("ready although nothing is mounted")
+		}
+		l.up(h)
+		mounted(t, l, "a")
+		if len(h.calls())-before != 4 || len(h.published) != 2 {
+			t.Errorf("calls %v", h.calls()[before:])
+		}
+	})
+}

@@ -30,19 +30,32 @@ func (l *loop) recover(loaded state.Loaded) {
 }
 
 // look compares every record that says that something is present with the
-// kernel, off the loop; until it was, a volume is not planned. Then the boot id
-// is stored: records of another boot are known as such until they are written.
+// kernel. Then the boot id is stored: records of another boot are known as such
+// until they are written.
 func (l *loop) look(ctx context.Context) {
 	var ids []state.VolumeID
 	for id, v := range l.mem {
 		if paths(v) != nil {
-			l.busy[id] = call{}
 			ids = append(ids, id)
 		}
 	}
 	l.looking = len(ids)
+	l.lookAt(ctx, ids, func(l *loop) {
+		if l.looking--; l.looking == 0 {
+			l.storeBootID(context.WithoutCancel(ctx))
+		}
+	})
+	if len(ids) == 0 {
+		l.storeBootID(ctx)
+	}
+}
+
+// lookAt compares records with the kernel, off the loop, and calls done after
+// each; until then the volume is not planned.
+func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop)) {
 	next := make(chan state.Volume, len(ids))
 	for _, id := range ids {
+		l.busy[id] = call{}
 		next <- l.mem[id]
 	}
 	close(next)
@@ -51,29 +64,42 @@ func (l *loop) look(ctx context.Context) {
 		go func() {
 			for v := range next {
 				seen := look(ctx, l.cfg.Kernel, paths(v))
-				l.m.post(func(l *loop) { l.looked(ctx, v.ID, seen) })
+				l.m.post(func(l *loop) {
+					l.looked(v.ID, seen)
+					done(l)
+				})
 			}
 			l.m.post(func(l *loop) { l.inFlight-- })
 		}()
 	}
-	if len(ids) == 0 {
-		l.storeBootID(ctx)
+}
+
+// recheck looks again at volumes of which a mount is missing among those that
+// there are. The list may be older than a record, so it only says where to look.
+func (l *loop) recheck(mounted map[string]bool) {
+	for id, v := range l.mem {
+		if _, busy := l.busy[id]; busy {
+			continue // a call that ends looks itself
+		}
+		missing := v.Stage.Phase == state.Present && v.Staged.Mounted && !mounted[v.Spec.StagePath]
+		for _, m := range v.Mounts {
+			missing = missing || m.Phase == state.Present && m.Seen.Mounted && !mounted[m.Target]
+		}
+		if missing {
+			l.suspects[id] = struct{}{}
+		}
 	}
 }
 
-func (l *loop) looked(ctx context.Context, id state.VolumeID, seen map[string]state.Seen) {
+func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 	delete(l.busy, id)
-	l.looking--
+	l.dirty.push(id)
 	v, changes := plan.Adopt(l.mem[id], true, seen)
 	for _, c := range changes {
 		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
 	}
 	if len(changes) > 0 {
 		l.setRecord(v)
-	}
-	l.dirty.push(id)
-	if l.looking == 0 {
-		l.storeBootID(context.WithoutCancel(ctx))
 	}
 }
 

@@ -85,6 +85,7 @@ type Node struct {
 // New opens the journal and wires everything; nothing runs until Run. It fails
 // if another daemon has the root or the journal, or a kubelet runs on the root.
 func New(cfg Config) (_ *Node, err error) {
+	cfg.Root = filepath.Clean(cfg.Root)
 	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
@@ -168,7 +169,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.manager.DriverUp(manager.DriverInfo{Name: b.kind, Builtin: true}, b.impl)
 	}
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.registry.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runDrift, n.registry.Run}
 	if n.cfg.LocalDriver {
 		parts = append(parts, n.runLocalDriver)
 	}
