@@ -138,6 +138,9 @@ func TestChangeResolvesOnlyThePodsItTouches(t *testing.T) {
 	}
 	put(t, c, "file", volume("vb", "ca")) // leaves one claim, names another
 	want(t, s, "set b", "set b2")
+	if p := s.problem(t, "b"); !strings.HasPrefix(p, "claim default/cb: not bound: spec.volumeName is empty") {
+		t.Errorf("problem: %s", p)
+	}
 	put(t, c, "file", claim("cx", "va")) // another claim of the same volume
 	want(t, s, "set a")
 	if p := s.problem(t, "a"); !strings.Contains(p, "default/ca, default/cx") {

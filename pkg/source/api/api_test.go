@@ -166,6 +166,9 @@ func TestResultSaysWhatChanged(t *testing.T) {
 // TestSecretIsInItsOwnFileOnly: rule 7.
 func TestSecretIsInItsOwnFileOnly(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "state.db"), filepath.Join(t.TempDir(), "secrets")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	kv, err := state.OpenBolt(path)
 	if err != nil {
 		t.Fatal(err)
@@ -267,6 +270,24 @@ func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
 	// The secret was written before, and so it is in effect.
 	if !slices.Equal(c.keys(), all[2:]) {
 		t.Errorf("in effect: %v", c.keys())
+	}
+}
+
+func TestSecretThatCannotBeWrittenKeepsTheRestOut(t *testing.T) {
+	kv, dir := state.NewMemory(), filepath.Join(t.TempDir(), "secrets")
+	p, c := start(t, kv, dir)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Apply(t.Context(), decode(t, objects))
+	if err == nil || !strings.Contains(err.Error(), "secret default/token: ") || !strings.Contains(err.Error(), "pod default/web: not in effect") {
+		t.Errorf("got %v", err)
+	}
+	if kept, err := kv.LoadBucket(t.Context(), "objects"); len(kept) != 0 || len(c.keys()) != 0 || err != nil {
+		t.Errorf("kept %v, in effect %v, %v", kept, c.keys(), err)
 	}
 }
 

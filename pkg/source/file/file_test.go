@@ -406,6 +406,41 @@ func TestDirectoryThatComesLater(t *testing.T) {
 	r.fine()
 }
 
+// TestDirectoryMadeWhileItIsLookedFor: what is made between the failed watch of
+// a directory and the watch of the one above it is not missed.
+func TestDirectoryMadeWhileItIsLookedFor(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "a", "b", "manifests")
+	var asked []string
+	above, next, _, err := nearest(dir, func(d string) (int, error) {
+		asked = append(asked, d)
+		if d == top {
+			must(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+		}
+		if _, err := os.Stat(d); err != nil {
+			return -1, unix.ENOENT
+		}
+		return len(asked), nil
+	})
+	if err != nil || above != filepath.Dir(dir) || next != "manifests" {
+		t.Errorf("watches %q for %q, %v; asked for %q", above, next, err, asked)
+	}
+}
+
+// TestFailedLookupStartsTheWaitAnew: what was missing is not on its way out any
+// more, and nobody keeps looking for it.
+func TestFailedLookupStartsTheWaitAnew(t *testing.T) {
+	p := New(Config{Dir: t.TempDir(), Catalog: &rig{t: t}})
+	must(t, p.remember(t.Context()))
+	e := &entry{good: true, gone: time.Now().Add(-time.Hour), busy: true, problem: "x"}
+	p.files["a.yaml"] = e
+	p.mark("a.yaml", e)
+	p.fail(t.Context(), errors.New("gone"))
+	if !e.gone.IsZero() || p.wait() < time.Hour || p.files["a.yaml"] != e {
+		t.Errorf("got %+v, wait %v", e, p.wait())
+	}
+}
+
 // TestMountedConfigMap: its files are links through ..data, which is replaced.
 func TestMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()

@@ -61,7 +61,9 @@ func newWatcher(dir string) (*watcher, error) {
 func (w *watcher) arm() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	above, next, wd, err := w.nearest()
+	// A watch that turns out not to be the nearest is left: its events are of
+	// no known descriptor and are passed over.
+	above, next, wd, err := nearest(w.dir, func(dir string) (int, error) { return w.add(dir, aboveMask) })
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", above, err)
 	}
@@ -79,24 +81,23 @@ func (w *watcher) arm() error {
 	return nil
 }
 
-// nearest watches the nearest directory above that is there, and returns it and
-// the element of the path that is missing in it, or the directory's own name.
-func (w *watcher) nearest() (above, next string, wd int, err error) {
+// nearest has add watch the nearest directory above dir that is there, and
+// returns it with the element of dir's path that is looked for in it.
+func nearest(dir string, add func(string) (int, error)) (above, next string, wd int, err error) {
 	for {
-		above, next = filepath.Dir(w.dir), filepath.Base(w.dir)
-		wd, err = w.add(above, aboveMask)
+		above, next = filepath.Dir(dir), filepath.Base(dir)
+		wd, err = add(above)
 		for missing(err) && above != filepath.Dir(above) {
 			above, next = filepath.Dir(above), filepath.Base(above)
-			wd, err = w.add(above, aboveMask)
+			wd, err = add(above)
 		}
-		if err != nil || above == filepath.Dir(w.dir) {
+		if err != nil || above == filepath.Dir(dir) {
 			return above, next, wd, err
 		}
 		// What was made before the watch was there is told by nobody.
 		if info, err := os.Stat(filepath.Join(above, next)); err != nil || !info.IsDir() {
 			return above, next, wd, nil
 		}
-		w.drop(wd, w.above)
 	}
 }
 

@@ -15,13 +15,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-const (
-	// maxNodes bounds the work for one input, since an alias may stand for a
-	// large part of it many times over.
-	maxNodes = 1 << 20
-	// maxDepth bounds nesting; no object here comes near it.
-	maxDepth = 64
-)
+// maxWork bounds what one input may cost, in values and in units of 64 bytes of
+// what they are decoded into: an alias may stand for a large part of the input
+// many times over, and two bytes of it for a struct of a kilobyte. The types of
+// the objects bound the depth.
+const maxWork = 2 << 20
 
 // decoder decodes one input.
 type decoder struct {
@@ -46,12 +44,12 @@ func (d *decoder) mismatch(n *yaml.Node, field, want string) {
 }
 
 // value decodes n into v, which is settable.
-func (d *decoder) value(n *yaml.Node, v reflect.Value, field string, depth int) {
-	if d.budget--; d.budget < 0 || depth > maxDepth || len(d.errs) >= maxErrors {
-		if len(d.errs) < maxErrors {
-			d.add(n.Line, field, fmt.Sprintf("too deep or too large; want at most %d levels and %d values in a file", maxDepth, maxNodes))
-		}
-		d.budget = -1
+func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
+	if d.budget < 0 || len(d.errs) >= maxErrors {
+		return
+	}
+	if d.budget -= 1 + int(v.Type().Size()/64); d.budget < 0 {
+		d.add(n.Line, field, "too much; want less in one file")
 		return
 	}
 	n = deref(n)
@@ -65,11 +63,11 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string, depth int) 
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		d.value(n, v.Elem(), field, depth)
+		d.value(n, v.Elem(), field)
 	case reflect.Struct:
-		d.structure(n, v, field, depth)
+		d.structure(n, v, field)
 	case reflect.Map:
-		d.mapping(n, v, field, depth)
+		d.mapping(n, v, field)
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			d.bytes(n, v, field)
@@ -79,16 +77,21 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string, depth int) 
 			d.mismatch(n, field, "a list")
 			return
 		}
-		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 		for i, one := range n.Content {
-			d.value(one, v.Index(i), fmt.Sprintf("%s[%d]", field, i), depth+1)
+			if d.budget < 0 {
+				return
+			}
+			v.Grow(1)
+			v.SetLen(i + 1)
+			d.value(one, v.Index(i), fmt.Sprintf("%s[%d]", field, i))
 		}
 	default:
 		d.scalar(n, v, field)
 	}
 }
 
-func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string, depth int) {
+func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string) {
 	if n.Kind != yaml.MappingNode {
 		d.mismatch(n, field, "an object with fields")
 		return
@@ -106,11 +109,11 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string, depth i
 			d.add(key.Line, join(field, cut(key.Value)), "unknown field"+near(key.Value, names))
 			return
 		}
-		d.value(value, v.FieldByIndex(index), at, depth+1)
+		d.value(value, v.FieldByIndex(index), at)
 	})
 }
 
-func (d *decoder) mapping(n *yaml.Node, v reflect.Value, field string, depth int) {
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value, field string) {
 	if n.Kind != yaml.MappingNode {
 		d.mismatch(n, field, "an object with fields")
 		return
@@ -118,7 +121,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, field string, depth int
 	v.Set(reflect.MakeMap(v.Type()))
 	d.eachEntry(n, field, func(key, value *yaml.Node) {
 		e := reflect.New(v.Type().Elem()).Elem()
-		d.value(value, e, join(field, key.Value), depth+1)
+		d.value(value, e, join(field, key.Value))
 		v.SetMapIndex(reflect.ValueOf(key.Value).Convert(v.Type().Key()), e)
 	})
 }

@@ -36,7 +36,7 @@ func Decode(file string, data []byte) ([]runtime.Object, error) {
 	if len(data) > MaxBytes {
 		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
 	}
-	return decode(file, data, maxNodes)
+	return decode(file, data, maxWork)
 }
 
 // Reload is Decode for what Encode wrote, which may be larger than what it was
@@ -169,7 +169,7 @@ func (d *decoder) one(n *yaml.Node, k kind) {
 	d.object = key.String()
 	obj := k.make()
 	before := len(d.errs)
-	d.value(n, reflect.ValueOf(obj).Elem(), "", 0)
+	d.value(n, reflect.ValueOf(obj).Elem(), "")
 	if len(d.errs) > before {
 		return
 	}
