@@ -9,7 +9,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // accessModes are the modes of a volume that only one node can reach.
@@ -115,11 +114,11 @@ func sizeFor(r *csi.CapacityRange, least int64) (int64, error) {
 	}
 	size = max(size, least)
 	if size > maxSize {
-		return 0, status.Errorf(codes.OutOfRange, "%d bytes: more than a file can hold", size)
+		return 0, refuse(codes.OutOfRange, "%d bytes: more than a file can hold", size)
 	}
 	size = (size + sizeUnit - 1) / sizeUnit * sizeUnit
 	if limit > 0 && size > limit {
-		return 0, status.Errorf(codes.OutOfRange, "the smallest volume that fits is %d bytes, the limit is %d", size, limit)
+		return 0, refuse(codes.OutOfRange, "the smallest volume that fits is %d bytes, the limit is %d", size, limit)
 	}
 	return size, nil
 }

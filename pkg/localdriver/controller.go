@@ -6,7 +6,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 type controllerServer struct {
@@ -131,14 +130,14 @@ func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context, req *cs
 	for _, c := range req.GetVolumeCapabilities() {
 		reason := unsupported(v.Type, c)
 		if _, err := useOf(c); err != nil {
-			reason = status.Convert(err).Message()
+			reason = err.Error()
 		}
 		if reason != "" {
 			return &csi.ValidateVolumeCapabilitiesResponse{Message: reason}, nil
 		}
 	}
 	if _, err := typeOf(req.GetParameters()); err != nil {
-		return &csi.ValidateVolumeCapabilitiesResponse{Message: status.Convert(err).Message()}, nil
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(), Parameters: req.GetParameters(),
@@ -184,7 +183,7 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context, req *csi.Co
 			return nil, invalid("%s", reason)
 		}
 	}
-	size, err := sizeFor(req.GetCapacityRange(), v.CapacityBytes)
+	size, err := sizeToGrowTo(v, req.GetCapacityRange())
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +198,19 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context, req *csi.Co
 	return &csi.ControllerExpandVolumeResponse{
 		CapacityBytes: v.CapacityBytes, NodeExpansionRequired: v.Type == typeImage,
 	}, nil
+}
+
+// sizeToGrowTo is the size in bytes that v is to have for r: never less than it has.
+func sizeToGrowTo(v volume, r *csi.CapacityRange) (int64, error) {
+	switch required, limit := r.GetRequiredBytes(), r.GetLimitBytes(); {
+	case required == 0 && limit == 0:
+		return 0, invalid("capacity_range says nothing")
+	case limit > 0 && limit < v.CapacityBytes:
+		return 0, refuse(codes.OutOfRange, "volume %s has %d bytes, the limit is %d", v.ID, v.CapacityBytes, limit)
+	case required == 0:
+		return v.CapacityBytes, nil
+	}
+	return sizeFor(r, v.CapacityBytes)
 }
 
 // promise records v with size as its capacity, if there is space for that.
@@ -219,9 +231,9 @@ func (d *Driver) promise(v volume, size int64) (volume, error) {
 	}
 	switch more := size - already; {
 	case size > total:
-		return v, status.Errorf(codes.OutOfRange, "%d bytes asked for, the storage of the node has %d in all", size, total)
+		return v, refuse(codes.OutOfRange, "%d bytes asked for, the storage of the node has %d in all", size, total)
 	case more > free:
-		return v, status.Errorf(codes.ResourceExhausted, "%d bytes more asked for, the node has %d left", more, free)
+		return v, refuse(codes.ResourceExhausted, "%d bytes more asked for, the node has %d left", more, free)
 	}
 	v.CapacityBytes = size
 	return v, d.store.putVolume(v)

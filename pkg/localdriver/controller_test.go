@@ -85,6 +85,7 @@ func TestCreateVolumeRefuses(t *testing.T) {
 		want   codes.Code
 	}{
 		"no name":             {func(q *csi.CreateVolumeRequest) { q.Name = "" }, codes.InvalidArgument},
+		"4 KiB of name":       {func(q *csi.CreateVolumeRequest) { q.Name = strings.Repeat("n", 4096) }, codes.InvalidArgument},
 		"no capability":       {func(q *csi.CreateVolumeRequest) { q.VolumeCapabilities = nil }, codes.InvalidArgument},
 		"empty capability":    {func(q *csi.CreateVolumeRequest) { q.VolumeCapabilities = []*csi.VolumeCapability{{}} }, codes.InvalidArgument},
 		"unknown type":        {func(q *csi.CreateVolumeRequest) { q.Parameters = map[string]string{"type": "tape"} }, codes.InvalidArgument},
@@ -187,6 +188,7 @@ func TestExpandRefuses(t *testing.T) {
 	}
 	wantCode(t, "no such volume", expand("lv-1", &csi.CapacityRange{RequiredBytes: 1}, nil), codes.NotFound)
 	wantCode(t, "no range", expand(v.id, nil, nil), codes.InvalidArgument)
+	wantCode(t, "an empty range", expand(v.id, &csi.CapacityRange{}, nil), codes.InvalidArgument)
 	wantCode(t, "limit below the size it has", expand(v.id, &csi.CapacityRange{LimitBytes: mib}, nil), codes.OutOfRange)
 	wantCode(t, "more than the disk", expand(v.id, &csi.CapacityRange{RequiredBytes: 1 << 60}, nil), codes.OutOfRange)
 	wantCode(t, "for many nodes", expand(v.id, &csi.CapacityRange{RequiredBytes: 1}, fsCap("", csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)), codes.InvalidArgument)

@@ -84,7 +84,7 @@ func (v *victim) survive(after time.Duration, what string, call func(ctx context
 // After kill -9 at any moment of any call, the same call again does what is
 // left to do, and in the end nothing is left behind.
 func TestKilledAtAnyMomentEveryCallCanBeRepeated(t *testing.T) {
-	moments := []time.Duration{0, 300 * time.Microsecond, time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
+	moments := []time.Duration{0, 300 * time.Microsecond, 2 * time.Millisecond, 8 * time.Millisecond, 40 * time.Millisecond}
 	for _, kind := range []string{"xfs", "ext4", "block", "directory", "inline"} {
 		t.Run(kind, func(t *testing.T) {
 			v := &victim{rig: &rig{t: t, ctx: context.Background(), dir: t.TempDir()}}

@@ -10,10 +10,12 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 var errNotExist = fs.ErrNotExist
+
+// maxName is how many bytes a name or an id has at most (CSI 1.13, "Size Limits").
+const maxName = 128
 
 // wish is a CreateVolume request, checked.
 type wish struct {
@@ -72,6 +74,9 @@ func (d *Driver) readWish(req *csi.CreateVolumeRequest) (wish, error) {
 	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
 		return wish{}, invalid("name or volume_capabilities is missing")
 	}
+	if len(req.GetName()) > maxName {
+		return wish{}, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
+	}
 	if len(req.GetMutableParameters()) > 0 {
 		return wish{}, invalid("mutable_parameters are set, but the driver has no MODIFY_VOLUME")
 	}
@@ -94,7 +99,7 @@ func (d *Driver) readWish(req *csi.CreateVolumeRequest) (wish, error) {
 		}
 	}
 	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !d.matchesAny(r.GetRequisite()) {
-		return wish{}, status.Errorf(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
+		return wish{}, refuse(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
 	}
 	w.source, err = readSource(req.GetVolumeContentSource())
 	return w, err
@@ -130,11 +135,11 @@ func (w wish) matches(v volume) error {
 	limit := w.sizes.GetLimitBytes()
 	switch {
 	case v.Phase == phaseDeleting:
-		return status.Errorf(codes.Aborted, "volume %s of that name is being deleted", v.ID)
+		return refuse(codes.Aborted, "volume %s of that name is being deleted", v.ID)
 	case !same:
-		return status.Errorf(codes.AlreadyExists, "volume %s of that name has another type, file system or source", v.ID)
+		return refuse(codes.AlreadyExists, "volume %s of that name has another type, file system or source", v.ID)
 	case v.CapacityBytes < w.sizes.GetRequiredBytes() || (limit > 0 && v.CapacityBytes > limit):
-		return status.Errorf(codes.AlreadyExists, "volume %s of that name has %d bytes", v.ID, v.CapacityBytes)
+		return refuse(codes.AlreadyExists, "volume %s of that name has %d bytes", v.ID, v.CapacityBytes)
 	}
 	return nil
 }
@@ -173,7 +178,7 @@ func (d *Driver) plan(w wish) (volume, error) {
 		sizes.RequiredBytes = from.CapacityBytes
 	}
 	if limit := sizes.GetLimitBytes(); limit > 0 && from.CapacityBytes > limit {
-		return volume{}, status.Errorf(codes.OutOfRange, "the source has %d bytes, the limit is %d", from.CapacityBytes, limit)
+		return volume{}, refuse(codes.OutOfRange, "the source has %d bytes, the limit is %d", from.CapacityBytes, limit)
 	}
 	v.CapacityBytes, err = sizeFor(sizes, from.CapacityBytes)
 	return v, err

@@ -87,12 +87,10 @@ func New(c Config) (*Driver, error) {
 	if err == nil {
 		d.store, err = openStore(dir, strings.TrimSpace(string(boot)), d.log)
 	}
-	if err == nil {
-		err = d.thawAll()
-	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("local driver: %w", err), lock.Close())
 	}
+	d.thawAll()
 	return d, nil
 }
 
@@ -115,20 +113,19 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// thawAll ends the freezes of a driver that was killed during a copy.
-func (d *Driver) thawAll() error {
-	var errs error
+// thawAll ends the freezes of a driver that was killed during a copy. One that
+// cannot be ended keeps its record, and holds up no other volume.
+func (d *Driver) thawAll() {
 	for _, a := range d.store.attachments() {
 		if !a.Frozen {
 			continue
 		}
-		err := d.thawStage(a)
-		if err == nil {
-			d.log.Info("thawed a file system frozen by a driver that was killed", "volume", a.ID)
+		if err := d.thawStage(a); err != nil {
+			d.log.Error("file system frozen by a killed driver stays frozen", "volume", a.ID, "err", err)
+		} else {
+			d.log.Info("thawed a file system frozen by a killed driver", "volume", a.ID)
 		}
-		errs = errors.Join(errs, err)
 	}
-	return errs
 }
 
 // Serve answers CSI calls on endpoint, "unix:///path" or a path, until ctx

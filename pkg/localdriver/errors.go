@@ -10,17 +10,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// answer turns what went wrong in this package into the gRPC status to answer
-// with. An error that has one already keeps it; the rest goes by this table.
+// refusal is an error that says which code to answer with.
+type refusal struct {
+	code codes.Code
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(code codes.Code, format string, args ...any) error {
+	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
+}
+
+// answer turns what went wrong into the gRPC status to answer with.
 func answer(err error) error {
 	if err == nil {
 		return nil
 	}
-	if s, ok := errors.AsType[interface {
-		error
-		GRPCStatus() *status.Status
-	}](err); ok {
-		return status.Error(s.GRPCStatus().Code(), err.Error())
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return status.Error(r.code, err.Error())
 	}
 	return status.Error(codeOf(err), err.Error())
 }
@@ -43,17 +51,17 @@ func codeOf(err error) codes.Code {
 }
 
 func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
+	return refuse(codes.InvalidArgument, format, args...)
 }
 
 func precondition(format string, args ...any) error {
-	return status.Errorf(codes.FailedPrecondition, format, args...)
+	return refuse(codes.FailedPrecondition, format, args...)
 }
 
-func noVolume(id string) error { return status.Errorf(codes.NotFound, "volume %q does not exist", id) }
+func noVolume(id string) error { return refuse(codes.NotFound, "volume %q does not exist", id) }
 
 func noSnapshot(id string) error {
-	return status.Errorf(codes.NotFound, "snapshot %q does not exist", id)
+	return refuse(codes.NotFound, "snapshot %q does not exist", id)
 }
 
 // noData says that what the record promises is not there.

@@ -36,6 +36,9 @@ func (d *Driver) publishInline(ctx context.Context, req *csi.NodePublishVolumeRe
 // inlineVolume returns the record of an inline volume, making it the first time.
 func (d *Driver) inlineVolume(req *csi.NodePublishVolumeRequest, want publication) (volume, error) {
 	id := req.GetVolumeId()
+	if len(id) > maxName {
+		return volume{}, invalid("volume_id has %d bytes, more than %d", len(id), maxName)
+	}
 	if want.Block {
 		return volume{}, invalid("an inline volume is never a raw block device")
 	}

@@ -4,7 +4,6 @@ import (
 	"sort"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // page is which part of a list is asked for.
@@ -29,7 +28,7 @@ func paginate[T any](all []T, id func(T) string, p page) ([]T, string, error) {
 	}
 	if p.token != "" {
 		if !idPattern.MatchString(p.token) {
-			return nil, "", status.Errorf(codes.Aborted, "starting_token %q is not valid", p.token)
+			return nil, "", refuse(codes.Aborted, "starting_token %q is not valid", p.token)
 		}
 		all = all[sort.Search(len(all), func(i int) bool { return id(all[i]) > p.token }):]
 	}

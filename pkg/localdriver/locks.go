@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // locks keeps calls for the same thing apart: nobody waits, the second is
@@ -23,7 +22,7 @@ func (l *locks) take(keys ...string) (release func(), err error) {
 	for i, k := range keys {
 		if _, busy := l.held[k]; busy {
 			l.drop(keys[:i])
-			return nil, status.Errorf(codes.Aborted, "another call for %s is in flight", k)
+			return nil, refuse(codes.Aborted, "another call for %s is in flight", k)
 		}
 		l.held[k] = struct{}{}
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 type nodeServer struct {
@@ -136,7 +135,7 @@ func (d *Driver) recordStage(ctx context.Context, v volume, want stage) error {
 		case err != nil:
 			return err
 		case there && a.Stage.Path == want.Path:
-			return status.Errorf(codes.AlreadyExists, "volume %s is staged at %s with another capability", v.ID, want.Path)
+			return refuse(codes.AlreadyExists, "volume %s is staged at %s with another capability", v.ID, want.Path)
 		case there:
 			return precondition("volume %s is staged at %s", v.ID, a.Stage.Path)
 		}

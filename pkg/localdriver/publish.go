@@ -8,7 +8,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
@@ -102,7 +101,7 @@ func (d *Driver) publishAt(ctx context.Context, a attachment, t target) error {
 	case info.Mounted && known && have == t.want:
 		return nil
 	case info.Mounted && known:
-		return status.Errorf(codes.AlreadyExists, "volume %s is published at %s with other arguments", a.ID, t.path)
+		return refuse(codes.AlreadyExists, "volume %s is published at %s with other arguments", a.ID, t.path)
 	case info.Mounted:
 		return precondition("something else is mounted at %s", t.path)
 	}

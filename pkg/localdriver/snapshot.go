@@ -6,7 +6,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -15,6 +14,9 @@ import (
 func (s *controllerServer) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if req.GetName() == "" || req.GetSourceVolumeId() == "" {
 		return nil, invalid("name or source_volume_id is missing")
+	}
+	if len(req.GetName()) > maxName {
+		return nil, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
 	}
 	for key := range req.GetParameters() {
 		if len(key) < len(paramPrefix) || key[:len(paramPrefix)] != paramPrefix {
@@ -32,9 +34,9 @@ func (s *controllerServer) CreateSnapshot(ctx context.Context, req *csi.CreateSn
 	case err != nil:
 		return nil, err
 	case found && n.SourceVolume != req.GetSourceVolumeId():
-		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s of that name is of volume %s", n.ID, n.SourceVolume)
+		return nil, refuse(codes.AlreadyExists, "snapshot %s of that name is of volume %s", n.ID, n.SourceVolume)
 	case found && n.Phase == phaseDeleting:
-		return nil, status.Errorf(codes.Aborted, "snapshot %s of that name is being deleted", n.ID)
+		return nil, refuse(codes.Aborted, "snapshot %s of that name is being deleted", n.ID)
 	case found && n.Phase == phaseReady:
 		return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
 	case !found:

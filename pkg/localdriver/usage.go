@@ -7,7 +7,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // NodeGetVolumeStats says how full a volume is (CSI 1.13 NodeGetVolumeStats).
@@ -69,7 +68,7 @@ func (d *Driver) inUseAt(ctx context.Context, id, path string) (v volume, block 
 }
 
 func notAt(id, path string) error {
-	return status.Errorf(codes.NotFound, "volume %s is neither staged nor published at %s", id, path)
+	return refuse(codes.NotFound, "volume %s is neither staged nor published at %s", id, path)
 }
 
 // statfsBytes is what the file system at path has left for others than root,
@@ -104,7 +103,7 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVo
 		return nil, err
 	}
 	if need := req.GetCapacityRange().GetRequiredBytes(); need > v.CapacityBytes {
-		return nil, status.Errorf(codes.OutOfRange, "%d bytes asked for, volume %s has %d: ControllerExpandVolume comes first", need, id, v.CapacityBytes)
+		return nil, refuse(codes.OutOfRange, "%d bytes asked for, volume %s has %d: ControllerExpandVolume comes first", need, id, v.CapacityBytes)
 	}
 	if v.Type == typeImage {
 		if err := d.growInUse(v, path, block); err != nil {

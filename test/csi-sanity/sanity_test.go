@@ -93,6 +93,7 @@ func run(t *testing.T, s setup) report {
 		t.Fatal("must run as root: a CSI driver mounts")
 	}
 	dir := t.TempDir()
+	t.Cleanup(func() { detachLeftovers(t, dir) })
 	junit := filepath.Join(dir, "junit.xml")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSuite$", "-test.v",
 		"-ginkgo.no-color", "-ginkgo.junit-report="+junit)
@@ -196,6 +197,30 @@ func checkNothingLeft(t *testing.T, dir, stateDir string) {
 	}
 	for _, name := range left {
 		t.Errorf("left in the state directory: %s", name)
+	}
+}
+
+// detachLeftovers frees the loop devices that a child which failed has left
+// attached to files below dir; its mounts are gone with its namespace.
+func detachLeftovers(t *testing.T, dir string) {
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range backing {
+		file, err := os.ReadFile(name)
+		if err != nil || !strings.HasPrefix(string(file), dir+"/") {
+			continue
+		}
+		dev, err := os.Open("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name))))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0); err != nil {
+			t.Errorf("detach %s: %v", dev.Name(), err)
+		}
+		dev.Close()
 	}
 }
 
