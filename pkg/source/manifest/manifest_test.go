@@ -270,7 +270,7 @@ func TestLimits(t *testing.T) {
 	aliases := "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: &l {k: v}}\nspec:\n  volumes:\n" +
 		"  - &v {name: a, projected: {sources: [&s {configMap: {items: [&i {key: k, path: p}, " + many2("*i") + "]}}, " + many2("*s") + "]}}\n" +
 		strings.Repeat("  - *v\n", 2000)
-	nothing := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + strings.Repeat("~,", 1<<18) + "]}\n"
+	nothing := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + strings.Repeat("~,", 1<<19) + "]}\n"
 	for name, test := range map[string]struct{ text, want string }{
 		"aliases":  {aliases, "too much; want less in one file"},
 		"nothing":  {nothing, "too much; want less in one file"},
