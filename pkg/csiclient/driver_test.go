@@ -368,6 +368,32 @@ func TestAProcessThatTakesOverTheEndpointGetsNoRequest(t *testing.T) {
 	}
 }
 
+func TestAReasonThatLastsIsToldOnce(t *testing.T) {
+	n := connect(t, newFake())
+	n.f.die()
+	_ = n.news()
+	thief := newFake()
+	thief.name = "thief.example.com"
+	asked := make(chan struct{})
+	thief.fault = func(ctx context.Context, _ string, _ any) error {
+		select {
+		case asked <- struct{}{}:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	thief.serve(t, n.socket)
+	for range 3 {
+		<-asked
+	}
+	if err := n.news(); !errors.Is(err, ErrName) {
+		t.Errorf("told %v, want ErrName", err)
+	}
+	if len(n.change) > 0 {
+		t.Errorf("told again: %v", <-n.change)
+	}
+}
+
 // A process that is at the endpoint but has not said yet who it is gets no
 // call, also not one that its connection was made for.
 func TestNoCallIsMadeBeforeTheDriverSaidWhoItIs(t *testing.T) {

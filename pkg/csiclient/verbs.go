@@ -64,10 +64,10 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		return refused(nodePublish, err)
 	}
 	renewal := m.Phase == state.Present
-	if !renewal { // lesson 1
-		if _, err := d.dirs.clear(m.Target, v.Spec.Mode); err != nil {
-			return failed(nodePublish, fmt.Errorf("leftover at target: %w", err))
-		}
+	if !renewal {
+		// Lesson 1. What cannot be looked at or removed, a dead mount for
+		// instance, is the driver's to judge (lesson 3).
+		_, _ = d.dirs.clear(m.Target, v.Spec.Mode)
 	}
 	if err := d.dirs.makeParent(m.Target); err != nil {
 		return failed(nodePublish, fmt.Errorf("parent of target: %w", err))

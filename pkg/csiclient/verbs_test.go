@@ -298,6 +298,19 @@ func TestDriverLesson3ADeadMountIsNoObstacle(t *testing.T) {
 	if !there(filepath.Dir(v.Spec.StagePath)) {
 		t.Error("the mount's directory is gone")
 	}
+
+	must(t, os.MkdirAll(target(v), 0o700))
+	deadFUSE(t, target(v))
+	for call, verb := range map[string]func() error{
+		nodePublish:   func() error { return n.d.Publish(t.Context(), v, "pod-1") },
+		nodeUnpublish: func() error { return n.d.Unpublish(t.Context(), v, "pod-1") },
+	} {
+		called = nil
+		n.f.on(call, func(any) error { called = append(called, call); return status.Error(codes.Internal, "x") })
+		if err := verb(); len(called) == 0 || outcome(t, err) != state.Failed {
+			t.Errorf("%s: the driver was not asked: %v", call, err)
+		}
+	}
 }
 
 // deadFUSE mounts a FUSE file system whose daemon is gone at path.
