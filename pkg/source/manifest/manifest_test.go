@@ -106,6 +106,43 @@ spec:
 	}
 }
 
+// TestWhatAClusterPrintsIsRead: with what an API server adds, and numbers as
+// people write them.
+func TestWhatAClusterPrintsIsRead(t *testing.T) {
+	got := decode(t, `
+apiVersion: v1
+kind: Pod
+metadata:
+  annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"}
+  creationTimestamp: "2026-01-02T03:04:05Z"
+  generation: 1
+  managedFields:
+  - {apiVersion: v1, fieldsType: FieldsV1, fieldsV1: {"f:metadata": {"f:labels": {".": {}}}}, manager: kubectl, operation: Update, time: "2026-01-02T03:04:05Z"}
+  name: web
+  namespace: default
+  resourceVersion: "12"
+  selfLink: null
+  uid: 0c0ffee0-0000-4000-8000-000000000000
+spec:
+  containers:
+  - name: app
+    resources: {requests: {cpu: 1.5, memory: 1e6}}
+    volumeMounts: [{name: c, mountPath: /c}]
+  securityContext: {fsGroup: 2000}
+  tolerations: [{key: a, operator: Exists, tolerationSeconds: 300}]
+  volumes:
+  - {name: c, configMap: {name: c, defaultMode: 0644, items: [{key: a, path: a, mode: 0o400}]}}
+status: {phase: Running, conditions: [{type: Ready, status: "True", lastProbeTime: null}], startTime: "2026-01-02T03:04:05Z"}
+`)[0].(*corev1.Pod)
+	cm := got.Spec.Volumes[0].ConfigMap
+	if *cm.DefaultMode != 0o644 || *cm.Items[0].Mode != 0o400 || got.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 1500 {
+		t.Errorf("got %+v", got.Spec)
+	}
+	if raw := string(got.ManagedFields[0].FieldsV1.Raw); raw != `{"f:metadata":{"f:labels":{".":{}}}}` {
+		t.Errorf("got %s", raw)
+	}
+}
+
 func TestLists(t *testing.T) {
 	for _, text := range []string{
 		"{apiVersion: v1, kind: List, metadata: {resourceVersion: ''}, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}]}",
