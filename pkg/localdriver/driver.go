@@ -52,6 +52,10 @@ type Driver struct {
 	mounts *mount.Kernel
 	lock   *os.File // holds the flock on the state directory
 
+	// serving is closed by markServing, once the CSI socket answers.
+	serving     chan struct{}
+	markServing func()
+
 	// space orders the decisions that promise space, so that none is promised twice.
 	space sync.Mutex
 }
@@ -83,6 +87,8 @@ func New(c Config) (*Driver, error) {
 		name: c.Name, nodeID: c.NodeID, dir: dir, log: c.Logger.With("driver", c.Name),
 		locks: newLocks(), mounts: mount.New(append([]string{dir}, c.Roots...)...), lock: lock,
 	}
+	d.serving = make(chan struct{})
+	d.markServing = sync.OnceFunc(func() { close(d.serving) })
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err == nil {
 		d.store, err = openStore(dir, strings.TrimSpace(string(boot)), d.log)
@@ -143,6 +149,7 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	csi.RegisterIdentityServer(srv, &identityServer{driver: d})
 	csi.RegisterControllerServer(srv, &controllerServer{driver: d})
 	csi.RegisterNodeServer(srv, &nodeServer{driver: d})
+	d.markServing()
 	d.log.Info("local driver serving", "endpoint", path)
 	return serve(ctx, srv, l)
 }

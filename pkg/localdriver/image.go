@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -174,12 +173,4 @@ func lastBytes(out []byte) []byte {
 		out = out[len(out)-limit:]
 	}
 	return out
-}
-
-// removeFile removes a file that may be gone already.
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

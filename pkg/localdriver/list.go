@@ -15,7 +15,8 @@ type page struct {
 func pageOf(req interface {
 	GetStartingToken() string
 	GetMaxEntries() int32
-}) page {
+},
+) page {
 	return page{token: req.GetStartingToken(), limit: int(req.GetMaxEntries())}
 }
 

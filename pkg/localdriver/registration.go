@@ -23,7 +23,8 @@ type RegisterConfig struct {
 }
 
 // Register serves the plugin registration protocol on <Dir>/<name>-reg.sock
-// until ctx ends, and removes the socket then.
+// until ctx ends, and removes the socket then. It waits until Serve answers, so
+// that whoever sees the registration finds the driver there.
 func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	endpoint, err := socketPath(c.Endpoint)
 	if err != nil {
@@ -32,6 +33,11 @@ func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
 		return fmt.Errorf("register local driver: %w", err)
+	}
+	select {
+	case <-d.serving:
+	case <-ctx.Done():
+		return nil
 	}
 	l, err := listen(ctx, filepath.Join(dir, d.name+"-reg.sock"))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
@@ -102,6 +103,34 @@ func TestRegistrationSocketSpeaksTheProtocol(t *testing.T) {
 	wantGone(t, socket)
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left in the registry: %v, %v", left, err)
+	}
+}
+
+// Whoever sees the registration dials the driver at once.
+func TestRegistersOnlyWhatServes(t *testing.T) {
+	dir := t.TempDir()
+	d, err := New(Config{NodeID: "node-1", StateDir: dir + "/state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(dir); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := d.Register(ctx, RegisterConfig{Dir: dir, Endpoint: "/run/csi.sock"}); err != nil {
+		t.Error(err)
+	}
+	select {
+	case e := <-watcher.Events:
+		t.Errorf("%v before the driver served", e)
+	default:
 	}
 }
 
