@@ -303,14 +303,7 @@ func TestLimits(t *testing.T) {
 	for c := 'b'; c <= 'i'; c++ {
 		bomb += fmt.Sprintf("%c: &%c [%s*%c]\n", c, c, strings.Repeat(fmt.Sprintf("*%c, ", c-1), 9), c-1)
 	}
-	many2 := func(one string) string { return strings.Repeat(one+", ", 2000) + one }
-	aliases := "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: &l {k: v}}\nspec:\n  volumes:\n" +
-		"  - &v {name: a, projected: {sources: [&s {configMap: {items: [&i {key: k, path: p}, " + many2("*i") + "]}}, " + many2("*s") + "]}}\n" +
-		strings.Repeat("  - *v\n", 2000)
-	nothing := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + strings.Repeat("~,", 1<<19) + "]}\n"
 	for name, test := range map[string]struct{ text, want string }{
-		"aliases":  {aliases, "too much; want less in one file"},
-		"nothing":  {nothing, "too much; want less in one file"},
 		"objects":  {many.String() + configMap(manifest.MaxObjects), "want at most 4096 "},
 		"bytes":    {strings.Repeat("#", manifest.MaxBytes+1), "found 4194305 bytes, want at most 4194304"},
 		"depth":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: " + strings.Repeat("[", 5000), "x.yaml"},
