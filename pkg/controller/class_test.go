@@ -227,7 +227,7 @@ func TestAnswersAreChecked(t *testing.T) {
 		{"size not told", &csi.Volume{VolumeId: "h"}, "", "", nil},
 		{"no volume", nil, "without a volume_id", "", nil},
 		{"no handle", &csi.Volume{CapacityBytes: 7}, "without a volume_id", "", nil},
-		{"long handle", &csi.Volume{VolumeId: strings.Repeat("h", 129)}, "at most 128", "", nil},
+		{"long handle", &csi.Volume{VolumeId: strings.Repeat("h", state.MaxHandle+1)}, "at most 1024", "", nil},
 		{"small", &csi.Volume{VolumeId: "h", CapacityBytes: 4}, "", "4 bytes where 5", nil},
 		{"large", &csi.Volume{VolumeId: "h", CapacityBytes: 10}, "", "at most 9", nil},
 		{"here", &csi.Volume{VolumeId: "h", AccessibleTopology: at(map[string]string{"zone": "b"}, map[string]string{"zone": "a"})}, "", "", nil},

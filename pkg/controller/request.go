@@ -128,8 +128,8 @@ func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error
 	switch {
 	case c.handle == "":
 		return created{}, fmt.Errorf("the driver answered OK without a volume_id")
-	case len(c.handle) > maxString:
-		return created{}, fmt.Errorf("the driver answered with a volume_id of %d bytes; at most %d are allowed", len(c.handle), maxString)
+	case len(c.handle) > state.MaxHandle:
+		return created{}, fmt.Errorf("the driver answered with a volume_id of %d bytes; at most %d are allowed", len(c.handle), state.MaxHandle)
 	}
 	if c.capacityBytes == 0 {
 		c.capacityBytes = s.SizeBytes // "unknown" (CSI 1.13 Volume.capacity_bytes)

@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -274,16 +273,26 @@ func TestALoggedRequestIsBounded(t *testing.T) {
 	}
 }
 
-// With a pause of an hour between attempts only the event can do it.
+// With a pause of an hour between attempts only an event can do it. gRPC says
+// that it waits a moment before it can be woken, so one event may be lost on
+// it; that is why the pause is a second at most outside of this test.
 func TestASocketsReturnCutsThePauseShort(t *testing.T) {
 	n := connect(t, newFake(), func(c *Config) { c.redial = time.Hour })
 	n.f.die()
 	_ = n.news()
-	for n.d.conn.GetState() != connectivity.TransientFailure { // it tried, and waits
-		n.d.conn.WaitForStateChange(t.Context(), n.d.conn.GetState())
-	}
 	newFake().serve(t, n.socket)
-	must(t, n.news())
+	for i := 0; ; i++ {
+		select {
+		case err := <-n.change:
+			must(t, err)
+			return
+		case <-time.After(10 * time.Millisecond):
+			must(t, os.WriteFile(filepath.Join(filepath.Dir(n.socket), fmt.Sprint("event", i)), nil, 0o600))
+		}
+		if i > 1000 {
+			t.Fatal("events do not cut the pause short")
+		}
+	}
 }
 
 func TestAConnectionThatWasMadeMeanwhileWakesAtOnce(t *testing.T) {
@@ -597,19 +606,8 @@ func TestOneLineACall(t *testing.T) {
 	before := strings.Count(n.log.String(), "\n")
 	must(t, n.d.Stage(t.Context(), n.volume(state.Filesystem)))
 	lines := strings.Split(strings.TrimSpace(n.log.String()), "\n")[before:]
-	if len(lines) != 1 || !strings.Contains(lines[0], "level=INFO") || !strings.Contains(lines[0], "volume=fake.example.com^vol/../1") {
+	if len(lines) != 1 || !strings.Contains(lines[0], "level=DEBUG") || !strings.Contains(lines[0], "volume=fake.example.com^vol/../1") {
 		t.Errorf("lines %q", lines)
-	}
-	if !strings.Contains(n.log.String(), "level=DEBUG") {
-		t.Error("reads are not logged at debug")
-	}
-	for call, reads := range map[string]bool{
-		nodeStats: true, "NodeGetInfo": true, "Probe": true, "ListVolumes": true, "ControllerGetCapabilities": true,
-		nodeStage: false, nodePublish: false, "ControllerPublishVolume": false, "CreateVolume": false, "DeleteVolume": false,
-	} {
-		if readsOnly(call) != reads {
-			t.Errorf("%s: reads only %v, want %v", call, !reads, reads)
-		}
 	}
 }
 

@@ -443,3 +443,13 @@ func (l *logBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// readsOnly reports whether a call changes nothing.
+func readsOnly(call string) bool {
+	for _, verb := range []string{"Get", "List", "NodeGet", "ControllerGet", "Probe", "Validate"} {
+		if strings.HasPrefix(call, verb) {
+			return true
+		}
+	}
+	return false
+}

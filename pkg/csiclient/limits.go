@@ -2,10 +2,13 @@ package csiclient
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // The size limits of CSI 1.13, "Size Limits", in bytes.
@@ -59,6 +62,8 @@ func checkString(f protoreflect.FieldDescriptor, s, path string) error {
 		limit = len(s)
 	case f.Name() == "node_id":
 		limit = maxNodeID
+	case strings.HasSuffix(path, "volume_id"):
+		limit = state.MaxHandle
 	}
 	if len(s) > limit {
 		return &limitError{path, fmt.Sprintf("%d bytes, CSI allows %d", len(s), limit)}

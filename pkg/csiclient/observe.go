@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"path"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -76,12 +75,10 @@ type ended struct {
 	err  error
 }
 
+// logCall shows a request at debug: whoever asked for the call logs the step at
+// info, and building the line costs more than some drivers' answer.
 func (d *Driver) logCall(ctx context.Context, e ended) {
-	level := slog.LevelInfo
-	if readsOnly(e.call) {
-		level = slog.LevelDebug
-	}
-	if !d.log.Enabled(ctx, level) {
+	if !d.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -96,17 +93,7 @@ func (d *Driver) logCall(ctx context.Context, e ended) {
 	if e.err != nil {
 		attrs = append(attrs, slog.Any("err", e.err))
 	}
-	d.log.LogAttrs(ctx, level, "csi call ended", attrs...)
-}
-
-// readsOnly reports whether a call changes nothing.
-func readsOnly(call string) bool {
-	for _, verb := range []string{"Get", "List", "NodeGet", "ControllerGet", "Probe", "Validate"} {
-		if strings.HasPrefix(call, verb) {
-			return true
-		}
-	}
-	return false
+	d.log.LogAttrs(ctx, slog.LevelDebug, "csi call ended", attrs...)
 }
 
 // answerKey is the context key of the *atomic.Bool that answers sets.

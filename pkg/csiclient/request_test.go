@@ -244,8 +244,8 @@ func TestLimitsOfCSIAreChecked(t *testing.T) {
 		m    proto.Message
 		want string // "" for no error
 	}{
-		"volume_id of 128":        {stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = long(128) }), ""},
-		"volume_id of 129":        {stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = long(129) }), "volume_id: 129 bytes"},
+		"volume_id of 1024":       {stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = long(1024) }), ""},
+		"volume_id of 1025":       {stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = long(1025) }), "volume_id: 1025 bytes"},
 		"path of 4000":            {stage(func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "/" + long(4000) }), ""},
 		"fs_type of 129":          {mount(&csi.VolumeCapability_MountVolume{FsType: long(129)}), "volume_capability.mount.fs_type"},
 		"flag of 4096":            {mount(&csi.VolumeCapability_MountVolume{MountFlags: []string{long(4096)}}), ""},
@@ -258,7 +258,7 @@ func TestLimitsOfCSIAreChecked(t *testing.T) {
 		"node_id of 256":          {&csi.ControllerPublishVolumeRequest{NodeId: long(256)}, ""},
 		"node_id of 257":          {&csi.ControllerPublishVolumeRequest{NodeId: long(257)}, "node_id: 257 bytes"},
 		"a list's messages too":   {&csi.CreateVolumeRequest{VolumeCapabilities: []*csi.VolumeCapability{{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: long(129)}}}}}, "volume_capabilities[0].mount.fs_type"},
-		"a list's strings too":    {&csi.ControllerGetVolumeRequest{VolumeId: long(129)}, "volume_id"},
+		"a list's strings too":    {&csi.DeleteSnapshotRequest{SnapshotId: long(129)}, "snapshot_id"},
 		"a list of strings, 129s": {&csi.CreateVolumeGroupSnapshotRequest{SourceVolumeIds: []string{"ok", long(129)}}, "source_volume_ids[1]"},
 	} {
 		err := checkLimits(c.m)

@@ -73,12 +73,6 @@ type call struct {
 	since time.Time
 }
 
-type blockedKey struct {
-	id     state.VolumeID
-	driver *driver
-	kind   plan.Kind
-}
-
 func newLoop(m *Manager, loaded state.Loaded) *loop {
 	l := &loop{
 		m: m, cfg: m.cfg, log: m.cfg.Logger,
@@ -250,53 +244,16 @@ type heldSince struct {
 }
 
 func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
+	if h.Reason == "" {
+		delete(l.held, id)
+		return
+	}
 	was := l.held[id]
 	since := was.since
 	if was.Step != h.Step || was.Pod != h.Pod || was.Reason != h.Reason {
 		since = now
 	}
 	l.held[id] = heldSince{h, since}
-}
-
-func (l *loop) count(d *driver, op plan.Op, n int) {
-	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
-}
-
-// block lets a planned volume wait for a slot, in order of arrival.
-func (l *loop) block(b blockedKey) {
-	if !l.isBlocked.has(b.id) {
-		l.isBlocked[b.id] = struct{}{}
-		l.blocked = append(l.blocked, b)
-	}
-}
-
-// unblock plans those again who wait longest and whom the slots suffice for.
-func (l *loop) unblock() {
-	node, drivers := l.running, map[*driver]plan.Running{}
-	rest := l.blocked[:0]
-	for _, b := range l.blocked {
-		r, ok := drivers[b.driver]
-		if !ok {
-			r = b.driver.running
-		}
-		if !l.cfg.Limits.Admit(node, r, b.kind) {
-			rest = append(rest, b)
-			continue
-		}
-		delete(l.isBlocked, b.id)
-		l.dirty.push(b.id)
-		node, r = add(node, b.kind, 1), add(r, b.kind, 1)
-		drivers[b.driver] = r
-	}
-	l.blocked = rest
-}
-
-func add(r plan.Running, k plan.Kind, n int) plan.Running {
-	r.Calls += n
-	if !k.Removes() {
-		r.Making += n
-	}
-	return r
 }
 
 // want is what all pods together want of a volume. Where they differ about the
@@ -379,61 +336,4 @@ func (l *loop) driver(name state.DriverName) *driver {
 		l.drivers[name] = d
 	}
 	return d
-}
-
-// setRecord replaces what is known of a volume; the journal learns it lazily.
-func (l *loop) setRecord(v state.Volume) {
-	l.unname(v.ID)
-	l.mem[v.ID] = v
-	for _, uid := range named(v) {
-		if l.has[uid] == nil {
-			l.has[uid] = set[state.VolumeID]{}
-		}
-		l.has[uid][v.ID] = struct{}{}
-	}
-	l.later(v.ID)
-}
-
-// named lists the pods that a record names.
-func named(v state.Volume) []state.PodUID {
-	return slices.AppendSeq(slices.Clone(v.For), maps.Keys(v.Mounts))
-}
-
-func (l *loop) unname(id state.VolumeID) {
-	for _, uid := range named(l.mem[id]) {
-		delete(l.has[uid], id)
-		if len(l.has[uid]) == 0 {
-			delete(l.has, uid)
-		}
-		l.changedPods[uid] = struct{}{}
-	}
-}
-
-func (l *loop) later(id state.VolumeID) {
-	if len(l.lazy) == 0 {
-		l.lazySince = time.Now()
-	}
-	l.lazy[id] = struct{}{}
-}
-
-// drop forgets a volume of which nothing is left on the host.
-func (l *loop) drop(id state.VolumeID) {
-	l.unname(id)
-	delete(l.mem, id)
-	l.later(id)
-	if len(l.wants[id]) == 0 {
-		l.forget(id)
-	}
-	if l.cfg.OnGone != nil {
-		l.cfg.OnGone(id)
-	}
-}
-
-// forget removes the last traces of a volume that is neither known nor wanted.
-func (l *loop) forget(id state.VolumeID) {
-	delete(l.held, id)
-	for _, d := range l.drivers {
-		delete(d.keys, id)
-	}
-	l.wakes.set(id, time.Time{})
 }

@@ -84,7 +84,7 @@ func TestRecursiveBindTakesAndRestrictsWhatIsMountedBelow(t *testing.T) {
 			t.Errorf("writing below a read-only recursive bind: %v", err)
 		}
 		write(t, source+"/sub/file", "the source is still writable")
-		must(t, k.Detach(target))
+		must(t, k.Detach(t.Context(), target))
 	})
 }
 

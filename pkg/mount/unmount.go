@@ -25,8 +25,8 @@ func (k *Kernel) Unmount(ctx context.Context, target string) error {
 // Detach takes every mount stacked at target, with what is mounted below it, out
 // of the directory tree at once; the kernel ends each when its last user is gone
 // (MNT_DETACH). Until then its storage is in use, and nobody can tell.
-func (k *Kernel) Detach(target string) error {
-	return k.unmountAll(context.Background(), target, unix.MNT_DETACH)
+func (k *Kernel) Detach(ctx context.Context, target string) error {
+	return k.unmountAll(ctx, target, unix.MNT_DETACH)
 }
 
 func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error {

@@ -42,7 +42,7 @@ func TestUnmountOfNothingIsDone(t *testing.T) {
 			if err := k.Unmount(t.Context(), path); err != nil {
 				t.Error(err)
 			}
-			must(t, k.Detach(path))
+			must(t, k.Detach(t.Context(), path))
 		}
 		if !look(t, k, mounted).Mounted {
 			t.Error("a link was followed")
@@ -100,7 +100,7 @@ func TestDetachTakesWhatIsBusy(t *testing.T) {
 		must(t, err)
 		defer f.Close()
 		must(t, k.Tmpfs(mkdir(t, target, "sub"), TmpfsOptions{}))
-		must(t, k.Detach(target))
+		must(t, k.Detach(t.Context(), target))
 		if entries, err := k.List(t.Context(), target); err != nil || len(entries) != 0 {
 			t.Errorf("left: %+v, %v", entries, err)
 		}

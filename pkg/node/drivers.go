@@ -52,10 +52,11 @@ func (n *Node) Down(p registration.Plugin, reason string) {
 	c := n.drivers[p.Name]
 	delete(n.drivers, p.Name)
 	n.mu.Unlock()
-	n.tellDown(p.Name, reason)
+	// Closed first: a closed connection can no longer be heard to be back.
 	if err := c.driver.Close(); err != nil {
 		n.log.Warn("connection to the driver cannot be closed", "driver", p.Name, "err", err)
 	}
+	n.tellDown(p.Name, reason)
 }
 
 // driverChanged hears that the driver's process went away, or is back.

@@ -272,15 +272,11 @@ func secretRef(ref *corev1.SecretReference) state.SecretRef {
 
 // checkPersistent refuses a volume that says what no request may.
 func (r *resolver) checkPersistent(pv *corev1.PersistentVolume) error {
-	limit := r.config.HandleLimit
-	if limit == 0 {
-		limit = maxString
-	}
 	if faults := checkVolume(pv); len(faults) > 0 {
 		return errors.New(faults[0].String())
 	}
-	if n := len(pv.Spec.CSI.VolumeHandle); n > limit {
-		return errors.New(Fault{"spec.csi.volumeHandle", pv.Spec.CSI.VolumeHandle, fmt.Sprintf("at most %d bytes (CSI 1.13, size limits), not %d", limit, n)}.String())
+	if n := len(pv.Spec.CSI.VolumeHandle); n > state.MaxHandle {
+		return errors.New(Fault{"spec.csi.volumeHandle", pv.Spec.CSI.VolumeHandle, fmt.Sprintf("at most %d bytes, not %d", state.MaxHandle, n)}.String())
 	}
 	return nil
 }

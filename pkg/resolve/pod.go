@@ -38,9 +38,6 @@ type Config struct {
 	// that needs it before its VolumeAttachment says attached. Otherwise the
 	// manager attaches.
 	ClusterAttach bool
-	// HandleLimit is the greatest length of a volume handle in bytes; 0 means
-	// 128, the size limit of CSI 1.13 for string fields. Some drivers exceed it.
-	HandleLimit int
 }
 
 // Pod resolves what the pod wants. It has an entry for every volume that a

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // problems are what can be wrong with testdata/base.yaml, and what is said of it.
@@ -100,8 +101,8 @@ var problems = []struct {
 		`volume pv-1: spec.csi.volumeHandle: found "", want the volume's id as its driver knows it`},
 	{"handle with NUL", func(_ *testing.T, w *world) { w.source().VolumeHandle = "a\x00b" },
 		`volume pv-1: spec.csi.volumeHandle: found "a\x00b", want UTF-8 without NUL`},
-	{"handle too long", func(_ *testing.T, w *world) { w.source().VolumeHandle = strings.Repeat("h", 129) },
-		`volume pv-1: spec.csi.volumeHandle: found "` + strings.Repeat("h", 80) + `"... (129 bytes), want at most 128 bytes (CSI 1.13, size limits), not 129`},
+	{"handle too long", func(_ *testing.T, w *world) { w.source().VolumeHandle = strings.Repeat("h", state.MaxHandle+1) },
+		`volume pv-1: spec.csi.volumeHandle: found "` + strings.Repeat("h", 80) + `"... (1025 bytes), want at most 1024 bytes, not 1025`},
 	{"mount option with a line break", func(_ *testing.T, w *world) { w.volume().Spec.MountOptions = []string{"ro\nrw"} },
 		`volume pv-1: spec.mountOptions[0]: found "ro\nrw", want at most 4096 bytes of UTF-8 without control characters`},
 	{"mount options too long", func(_ *testing.T, w *world) {

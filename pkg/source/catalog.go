@@ -32,12 +32,11 @@ type Sink interface {
 
 // Config is what a Catalog needs.
 type Config struct {
-	// Layout, NodeName, Builtins, ClusterAttach and HandleLimit are as in [resolve.Config].
+	// Layout, NodeName, Builtins and ClusterAttach are as in [resolve.Config].
 	Layout        state.Layout
 	NodeName      string
 	Builtins      []state.DriverName
 	ClusterAttach bool
-	HandleLimit   int
 	Sink          Sink
 	// Precedence lists providers; of two that have one key, the earlier holds.
 	// Providers not in it come after those that are, by name. nil means file, api.
@@ -101,7 +100,7 @@ func New(c Config) *Catalog {
 	return &Catalog{
 		config: resolve.Config{
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
-			ClusterAttach: c.ClusterAttach, HandleLimit: c.HandleLimit,
+			ClusterAttach: c.ClusterAttach,
 		},
 		sink:    c.Sink,
 		logger:  c.Logger,

@@ -16,6 +16,11 @@ type PodUID string
 // are serialised (CSI 1.13, "at most one call in flight per volume").
 type VolumeID string
 
+// MaxHandle is the greatest length of a volume handle in bytes. CSI 1.13 ("Size
+// Limits") allows 128, but the handle is the driver's own word, drivers in wide
+// use make longer ones (Azure Disk: about 150), and the kubelet passes them on.
+const MaxHandle = 1024
+
 // SharedID is the id of a volume that several pods may use: a persistent one.
 func SharedID(driver DriverName, handle string) VolumeID {
 	return VolumeID(string(driver) + "^" + handle)

@@ -1,0 +1,66 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// setRecord replaces what is known of a volume; the journal learns it lazily.
+func (l *loop) setRecord(v state.Volume) {
+	l.unname(v.ID)
+	l.mem[v.ID] = v
+	for _, uid := range named(v) {
+		if l.has[uid] == nil {
+			l.has[uid] = set[state.VolumeID]{}
+		}
+		l.has[uid][v.ID] = struct{}{}
+	}
+	l.later(v.ID)
+}
+
+// named lists the pods that a record names.
+func named(v state.Volume) []state.PodUID {
+	return slices.AppendSeq(slices.Clone(v.For), maps.Keys(v.Mounts))
+}
+
+func (l *loop) unname(id state.VolumeID) {
+	for _, uid := range named(l.mem[id]) {
+		delete(l.has[uid], id)
+		if len(l.has[uid]) == 0 {
+			delete(l.has, uid)
+		}
+		l.changedPods[uid] = struct{}{}
+	}
+}
+
+func (l *loop) later(id state.VolumeID) {
+	if len(l.lazy) == 0 {
+		l.lazySince = time.Now()
+	}
+	l.lazy[id] = struct{}{}
+}
+
+// drop forgets a volume of which nothing is left on the host.
+func (l *loop) drop(id state.VolumeID) {
+	l.unname(id)
+	delete(l.mem, id)
+	l.later(id)
+	if len(l.wants[id]) == 0 {
+		l.forget(id)
+	}
+	if l.cfg.OnGone != nil {
+		l.cfg.OnGone(id)
+	}
+}
+
+// forget removes the last traces of a volume that is neither known nor wanted.
+func (l *loop) forget(id state.VolumeID) {
+	delete(l.held, id)
+	for _, d := range l.drivers {
+		delete(d.keys, id)
+	}
+	l.wakes.set(id, time.Time{})
+}
