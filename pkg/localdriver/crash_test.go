@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -208,5 +209,34 @@ func (v *victim) inlineLife(after time.Duration) {
 	})
 	if _, err := os.Lstat(target); !errors.Is(err, errNotExist) {
 		v.t.Errorf("target is left: %v", err)
+	}
+}
+
+// An mkfs that outlived its driver would format what the next one has mounted.
+func TestToolsDieWithTheDriver(t *testing.T) {
+	fifo := t.TempDir() + "/fifo"
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envTool+"="+fifo)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(fifo) // returns once the tool has opened it, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	// The end of the file is when the tool has ended.
+	if err := held.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := held.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("read = %d, %v: the tool outlived its driver", n, err)
 	}
 }

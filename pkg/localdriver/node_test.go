@@ -531,6 +531,30 @@ func TestInlineVolumeRefuses(t *testing.T) {
 	}
 }
 
+// A plain directory left behind would be written to as if it were the volume.
+func TestFailedPublishLeavesNoTarget(t *testing.T) {
+	r := newRig(t)
+	req := inlineReq(inlineID, r.path("target"), map[string]string{"size": "16Mi"})
+	req.VolumeCapability.GetMount().MountFlags = []string{"no-such-option"}
+	_, err := r.NodePublishVolume(r.ctx, req)
+	wantCode(t, "publish with a bad option", err, codes.InvalidArgument)
+	wantGone(t, r.path("target"))
+	req.VolumeCapability.GetMount().MountFlags = nil
+	if _, err := r.NodePublishVolume(r.ctx, req); err != nil {
+		t.Errorf("publish without it: %v", err)
+	}
+	wantCode(t, "unpublish", vol{r: r, id: inlineID}.unpublishErr(r.path("target")), codes.OK)
+}
+
+func TestDirectoryModeIsNotUpToTheUmask(t *testing.T) {
+	r := newRig(t)
+	defer unix.Umask(unix.Umask(0o077))
+	target := r.create(directoryReq("v")).up()
+	if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("volume is %v, %v, want 0755", info.Mode(), err)
+	}
+}
+
 func TestReadOnlyInlineVolumeIsReadOnly(t *testing.T) {
 	for _, kind := range []string{"image", "directory"} {
 		r := newRig(t)

@@ -35,6 +35,7 @@ const (
 const (
 	envChild = "LOCALDRIVER_TEST_CHILD"
 	envServe = "LOCALDRIVER_TEST_SERVE"
+	envTool  = "LOCALDRIVER_TEST_TOOL" // a pipe that a tool of its holds open until it dies
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +45,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	case os.Getenv(envServe) != "":
 		os.Exit(serveUntilKilled(os.Getenv(envServe)))
+	case os.Getenv(envTool) != "":
+		fmt.Fprintln(os.Stderr, runTool(context.Background(), "sh", "-c", "exec 3>"+os.Getenv(envTool)+"; exec sleep 60"))
+		os.Exit(1)
 	case os.Getenv(envChild) == "":
 		os.Exit(reexec())
 	}
