@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -290,5 +291,32 @@ func TestInTreeVolumeHasOneIDForAllPods(t *testing.T) {
 	}
 	if len(ids) != 1 {
 		t.Errorf("got %v", ids)
+	}
+}
+
+func TestGroupsThatVolumesBring(t *testing.T) {
+	for value, want := range map[string]string{"1234": "1234", "": "none", "wheel": "none"} {
+		w := read(t, "testdata/base.yaml")
+		w.volume().Annotations = map[string]string{"pv.beta.kubernetes.io/gid": value}
+		got := "none"
+		if gid := w.only(t).GID; gid != nil {
+			got = strconv.FormatInt(*gid, 10)
+		}
+		if got != want {
+			t.Errorf("annotation %q: group %s, want %s", value, got, want)
+		}
+	}
+}
+
+func TestSizeTheNodeHasMade(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.volume().Annotations = map[string]string{resolve.NodeSizeAnnotation: "4096"}
+	if got := w.only(t).HaveBytes; got != 4096 {
+		t.Errorf("by the volume's annotation: %d", got)
+	}
+	w.volume().Annotations = nil
+	w.claim().Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Ki")}
+	if got := w.only(t).HaveBytes; got != 8192 {
+		t.Errorf("by the claim's status: %d", got)
 	}
 }
