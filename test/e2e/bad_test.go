@@ -51,7 +51,7 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 		doc   string
 		words []string
 	}{
-		"malformed YAML":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: bad\n", []string{"line"}},
+		"malformed YAML":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: bad\n", []string{"not YAML"}},
 		"no YAML at all":         {"\x00\x01\x02", nil},
 		"unknown field":          {strings.Replace(pod("bad", scratch), "volumes:", "volums:", 1), []string{"bad", "spec.volums"}},
 		"unknown kind of volume": {pod("bad", volume{name: "v", source: "floppy: {}"}), []string{"bad", "floppy"}},
@@ -65,8 +65,7 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 		"namespace with /":       {strings.Replace(pod("bad", scratch), "{name: bad}", "{name: bad, namespace: a/b}", 1), []string{"metadata.namespace"}},
 		"volume name with ..":    {pod("bad", volume{name: `".."`, source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
 		"volume name of 4 KiB":   {pod("bad", volume{name: long, source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
-		"driver name with ..":    {pod("bad", volume{name: "v", source: `csi: {driver: "../x"}`}), []string{"bad", "spec.volumes[0].csi.driver"}},
-		"volume with a bad name": {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: ../x}\nspec: {}", []string{"PersistentVolume", "metadata.name"}},
+		"volume with a bad name": {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: ../x}\nspec: {}", []string{"volume", "../x", "metadata.name"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := n.cli(manifest(pod("companion", scratch), bad.doc), "apply", "-f", "-")
@@ -78,7 +77,7 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 				t.Errorf("error: got %d bytes, which nobody reads", len(r.stderr))
 			}
 			// The same file among the watched ones is a problem of that file.
-			file := filepath.Join(n.manifests(), "bad.yaml")
+			file := filepath.Join(n.manifests(), strings.ReplaceAll(strings.ReplaceAll(name, "/", "-"), " ", "-")+".yaml")
 			moveIn(t, file, bad.doc)
 			n.problem(t, file, bad.words...)
 			if err := os.Remove(file); err != nil {
@@ -105,7 +104,7 @@ func (n *node) problem(t *testing.T, file string, words ...string) {
 			t.Fatal(err)
 		}
 		for _, p := range all {
-			if p.File == file {
+			if p.File == file || p.Object == filepath.Base(file) {
 				wantWords(t, "problem", fmt.Sprintf("%s line %d field %s: %s", p.Object, p.Line, p.Field, p.Message), words...)
 				return
 			}
@@ -128,11 +127,12 @@ func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 			words  []string
 		}{
 			"no-claim":       {fromClaim("v", "nowhere"), []string{"nowhere"}},
-			"block-as-files": {fromClaim("v", "disk"), []string{"disk", "Block"}},
-			"files-as-block": {volume{name: "v", source: "persistentVolumeClaim: {claimName: data}", block: true}, []string{"data", "Filesystem"}},
+			"block-as-files": {fromClaim("v", "disk"), []string{"spec.volumeMode", "found Block"}},
+			"files-as-block": {volume{name: "v", source: "persistentVolumeClaim: {claimName: data}", block: true}, []string{"spec.volumeMode", "found Filesystem"}},
 			"no-driver":      {fromClaim("v", "lost"), []string{"absent.e2e.dev"}},
 			"no-configmap":   {volume{name: "v", source: "configMap: {name: nowhere}"}, []string{"nowhere"}},
 			"no-inline":      {volume{name: "v", source: "csi: {driver: absent.e2e.dev}"}, []string{"absent.e2e.dev"}},
+			"bad-driver":     {volume{name: "v", source: `csi: {driver: "../x"}`}, []string{"spec.volumes[0].csi.driver", "../x"}},
 			"git":            {volume{name: "v", source: "gitRepo: {repository: /etc}"}, []string{"gitRepo"}},
 			"nfs":            {volume{name: "v", source: "nfs: {server: localhost, path: /}"}, []string{"nfs"}},
 		} {
@@ -245,15 +245,24 @@ func TestProgramRefusesWhatItCannotServe(t *testing.T) {
 	}
 }
 
-// A second daemon on the same root or state would undo what the first does.
-func TestSecondDaemonOnTheSameStateIsRefused(t *testing.T) {
+// A second daemon on the same root or journal would undo what the first does.
+func TestSecondDaemonOnTheSameDirectoriesIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
 	n.start()
-	r := run(t, "", program, "run", "--root-dir", n.root, "--state-dir", n.path("state"), "--socket", n.path("other.sock"), "--http-address", "off")
-	if r.code != 1 {
-		t.Errorf("exit code: got %d, want 1", r.code)
+	for _, shared := range []string{n.root, n.path("state")} {
+		dirs := map[string]string{"--root-dir": n.path("other-root"), "--state-dir": n.path("other-state")}
+		for flag, own := range map[string]string{"--root-dir": n.root, "--state-dir": n.path("state")} {
+			if own == shared {
+				dirs[flag] = shared
+			}
+		}
+		r := run(t, "", program, "run", "--root-dir", dirs["--root-dir"], "--state-dir", dirs["--state-dir"],
+			"--socket", n.path("other.sock"), "--http-address", "off")
+		if r.code != 1 {
+			t.Errorf("exit code: got %d, want 1", r.code)
+		}
+		wantWords(t, "error", r.stderr, shared)
 	}
-	wantWords(t, "error", r.stderr, n.path("state"))
 	n.daemon.stop()
 }

@@ -20,7 +20,7 @@ import (
 const (
 	// patience is how long anything may take on a machine that is busy. A test
 	// that passes never waits for it.
-	patience = 2 * time.Minute
+	patience = 30 * time.Second
 	nodeName = "node-1"
 )
 
