@@ -17,19 +17,26 @@ import (
 // durable write (group commit).
 type Bolt struct {
 	path string
-	db   *bolt.DB
+	// db is used by one goroutine at a time, which holds access: where bbolt
+	// panics it may leave locks of its own behind, for which others would wait
+	// for ever.
+	db     *bolt.DB
+	access sync.Mutex
 	// lock is held as long as the journal is open.
 	lock *os.File
 	// recovered says why the spare copy was taken; "" where it was not.
 	recovered string
 
-	mu       sync.Mutex
-	queue    []*pending // guarded by mu; bounded by the number of blocked callers
-	writing  bool       // guarded by mu: a goroutine runs write
-	writer   sync.WaitGroup
-	closed   bool  // guarded by mu
-	broken   error // guarded by mu: why the file is not used any more
-	spareErr error // guarded by mu
+	mu      sync.Mutex
+	queue   []*pending // guarded by mu; bounded by the number of blocked callers
+	writing bool       // guarded by mu: a goroutine runs write
+	writer  sync.WaitGroup
+	closed  bool  // guarded by mu
+	broken  error // guarded by mu: why the file is not used any more
+	// written counts transactions, and at spareDue the spare copy is renewed;
+	// both are the writer's.
+	written, spareDue int
+	spareErr          error // guarded by mu
 	// quarantined is what the last Load could not read; guarded by mu.
 	quarantined map[VolumeID]string
 }
@@ -39,7 +46,7 @@ type Bolt struct {
 //
 // A journal that another process holds gives ErrLocked; one of a newer format
 // ErrFormat. A damaged file is put aside as <path>.damaged, and the spare copy
-// made at the last clean open or close takes its place: then Recovered says
+// made at the last clean open or close, and every maxSpareLag transactions between, takes its place: then Recovered says
 // so, and every fact that was present is entering, because calls made since
 // may have changed it. Without a sound spare the error is ErrDamaged.
 func OpenBolt(path string) (*Bolt, error) {
@@ -50,7 +57,7 @@ func OpenBolt(path string) (*Bolt, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
 	}
-	b := &Bolt{path: path, lock: lock}
+	b := &Bolt{path: path, lock: lock, spareDue: 1}
 	b.db, err = openDB(path)
 	if errors.Is(err, ErrDamaged) {
 		b.recovered = err.Error()
@@ -169,6 +176,8 @@ func (b *Bolt) Close() error {
 	b.mu.Unlock()
 	b.writer.Wait()
 
+	b.access.Lock()
+	defer b.access.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.broken != nil {
@@ -190,7 +199,7 @@ func (b *Bolt) read(ctx context.Context, bucket string) (map[string][]byte, erro
 		return nil, err
 	}
 	values := map[string][]byte{}
-	err = guard(func() error {
+	err = b.use(func() error {
 		return b.db.View(func(tx *bolt.Tx) error {
 			if tx.Bucket([]byte(bucket)) == nil {
 				return nil
@@ -201,7 +210,20 @@ func (b *Bolt) read(ctx context.Context, bucket string) (map[string][]byte, erro
 			})
 		})
 	})
-	return values, b.noteDamage(err)
+	return values, err
+}
+
+// use runs fn on the file, unless the file turned out to be damaged.
+func (b *Bolt) use(fn func() error) error {
+	b.access.Lock()
+	defer b.access.Unlock()
+	b.mu.Lock()
+	broken := b.broken
+	b.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	return b.noteDamage(guard(fn))
 }
 
 // usable is called with mu held.

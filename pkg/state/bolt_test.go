@@ -85,8 +85,11 @@ func TestCallersOfOneMomentShareOneTransaction(t *testing.T) {
 			}
 			errs <- b.CommitBucket(t.Context(), "objects", map[string][]byte{string(v.ID): {1}})
 		}()
+		if i == 0 {
+			waitQueued(b, 0) // the first is with the writer, alone
+		}
 	}
-	waitQueued(b, callers-1) // the first is already with the writer
+	waitQueued(b, callers-1)
 	release()
 	for range callers {
 		if err := <-errs; err != nil {
@@ -328,6 +331,28 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 				t.Errorf("the next start recovers again: %s", b.Recovered())
 			}
 		})
+	}
+}
+
+// A daemon that was killed leaves a spare copy that is young too.
+func TestSpareFollowsTheJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b := openBolt(t, path)
+	for i := range 3 * maxSpareLag {
+		v := sample(sampleID(i))
+		commit(t, b, map[VolumeID]*Volume{v.ID: &v})
+		b.writer.Wait() // the writer has nobody left and may renew the copy
+		if i != 0 && i != maxSpareLag && i != 3*maxSpareLag-1 {
+			continue
+		}
+		copied := filepath.Join(t.TempDir(), "state.db")
+		write(t, copied, read(t, path+spareSuffix))
+		spare := openBolt(t, copied)
+		got, err := spare.Load(t.Context())
+		must(t, err)
+		if n := len(got.Volumes); n > i+1 || n < i+1-maxSpareLag || i == 0 && n != 1 {
+			t.Errorf("after %d commits the spare copy has %d records", i+1, n)
+		}
 	}
 }
 

@@ -65,16 +65,21 @@ func (b *Bolt) abandon(ctx context.Context, p *pending) error {
 func (b *Bolt) write() {
 	for {
 		b.mu.Lock()
-		batch, err := b.queue, b.broken
+		idle := len(b.queue) == 0
+		b.mu.Unlock()
+		if idle {
+			b.renewSpare()
+		}
+		b.mu.Lock()
+		batch := b.queue
 		b.queue = nil
 		b.writing = len(batch) > 0
 		b.mu.Unlock()
 		if len(batch) == 0 {
 			return
 		}
-		if err == nil {
-			err = b.noteDamage(guard(func() error { return b.update(batch) }))
-		}
+		err := b.use(func() error { return b.update(batch) })
+		b.written++
 		for _, p := range batch {
 			p.err = err
 			close(p.done)

@@ -22,10 +22,30 @@ const (
 // a broken disk, and must not be filled up.
 const maxDamaged = 10
 
-// saveSpare replaces the spare copy, atomically, by what db holds now.
+// maxSpareLag is how many transactions the spare copy may be behind.
+const maxSpareLag = 128
+
+// renewSpare brings the spare copy up to date when it is too far behind, which
+// for a young journal is soon. It is called by the writer with nobody waiting.
+func (b *Bolt) renewSpare() {
+	if b.written < b.spareDue {
+		return
+	}
+	b.spareDue = b.written + min(b.written, maxSpareLag)
+	err := b.use(func() error { return saveSpare(b.db, b.path) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spareErr = err
+}
+
+// saveSpare replaces the spare copy, atomically, by what db holds now, if that
+// can be read.
 func saveSpare(db *bolt.DB, path string) error {
 	err := guard(func() error {
 		return db.View(func(tx *bolt.Tx) error {
+			if err := walk(tx); err != nil {
+				return err
+			}
 			return writeFile(path+spareSuffix, func(f *os.File) error {
 				_, err := tx.WriteTo(f)
 				return err
