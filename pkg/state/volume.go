@@ -159,10 +159,10 @@ func (s Spec) Equal(o Spec) bool {
 }
 
 // Equal reports whether a publish call made for m and o would say the same.
+// Names are for people and are not said.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath &&
-		m.ReadOnly == o.ReadOnly && slices.Equal(m.Names, o.Names) &&
-		maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup)
+		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup)
 }
 
 func equalPtr(a, b *int64) bool {
