@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench sanity test-driver demo docs docs-check host-tools clean
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver demo docs docs-check host-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +42,11 @@ cover: ## print coverage a package; pkg/manager/plan must have 100 %
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
-bench: ## run the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: ## compare with the kubelet and the bare driver calls, and say which goals are reached (root, an hour)
+	hack/bench/run.sh --suite=goals,disk --reps=5 --out=$(CURDIR)/bin/bench/results.jsonl
+
+bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
+	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=2s --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
 
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// cell is one kind of work, done by every system.
+type cell struct {
+	workload, phase, mode string
+	fs                    string // of the roots, the state and the driver: tmpfs or disk
+	pods, volumes         int
+	latency               time.Duration
+	iters                 int
+	idle, idleSync        time.Duration
+	api                   string // fake or http; the kubelet's
+	qps                   float64
+	burst                 int
+	variant               string
+	foreign               int // other mounts that are there
+	perCall               bool
+	noDirect              bool
+	kubeletOnly           bool // csi-volmgr has nothing that does this yet
+}
+
+func (c cell) name() string {
+	return fmt.Sprintf("%s/%s/%s/%s/%dx%d/%s/%s", c.fs, c.workload, c.phase, c.mode, c.pods, c.volumes, c.latency, c.variant)
+}
+
+// iters is how often a cycle is repeated within one run, for pooled latencies.
+func iters(n int) int {
+	switch {
+	case n <= 1:
+		return 20
+	case n <= 10:
+		return 10
+	case n <= 100:
+		return 4
+	}
+	return 1
+}
+
+// suites by name; each adds cells to a list.
+var suites = []struct {
+	name, what string
+	cells      func(mk func(func(*cell)))
+}{
+	{"quick", "a first look: goals 1, 2, 3, 6, 7, 8, 11, 12 and 17, one cycle each", quickCells},
+	{"goals", "every goal that has a scenario", goalCells},
+	{"disk", "goal 16: state, roots and driver on disk", diskCells},
+	{"noop", "a driver that mounts nothing", func(mk func(func(*cell))) {
+		for _, n := range []int{1, 10, 100, 500, 1000} {
+			mk(func(c *cell) { c.mode, c.pods = "noop", n })
+		}
+	}},
+	{"api", "the kubelet with an API server over HTTPS", func(mk func(func(*cell))) {
+		for _, n := range []int{1, 100, 1000} {
+			mk(func(c *cell) {
+				c.pods, c.api, c.qps, c.burst, c.variant, c.kubeletOnly = n, "http", 50, 100, "http-qps50", true
+			})
+		}
+	}},
+	{"intree", "the kubelet's configMap, secret, emptyDir and projected volumes", func(mk func(func(*cell))) {
+		mk(func(c *cell) {
+			c.workload, c.mode, c.pods, c.volumes, c.api, c.qps, c.variant, c.kubeletOnly = "intree", "tmpfs", 500, 4, "http", -1, "http-nolimit", true
+		})
+	}},
+}
+
+func quickCells(mk func(func(*cell))) {
+	mk(func(c *cell) { c.pods, c.iters = 1, 5 })
+	mk(func(c *cell) { c.pods, c.iters = 100, 2 })
+	mk(func(c *cell) { c.pods = 1000 })
+	mk(func(c *cell) { c.phase, c.pods, c.noDirect = "restart", 1000, true })
+}
+
+func goalCells(mk func(func(*cell))) {
+	for _, n := range []int{1, 100, 500, 1000, 2000, 4000} {
+		mk(func(c *cell) { c.pods = n })
+	}
+	mk(func(c *cell) { c.pods, c.volumes, c.latency, c.iters = 110, 5, 50*time.Millisecond, 1 })
+	mk(func(c *cell) { c.pods, c.idle, c.variant, c.noDirect, c.iters = 1000, 20*time.Second, "idle", true, 1 })
+	mk(func(c *cell) { c.phase, c.pods, c.noDirect = "restart", 1000, true })
+	mk(func(c *cell) { c.pods, c.foreign, c.variant = 100, 20_000, "foreign" })
+}
+
+func diskCells(mk func(func(*cell))) {
+	for _, n := range []int{1, 100, 1000} {
+		mk(func(c *cell) { c.fs, c.pods = "disk", n })
+	}
+}
+
+// cells lists those of the suites that are asked for.
+func cells(names string) (l []cell, err error) {
+	asked := strings.Split(names, ",")
+	for _, name := range asked {
+		i := slices.IndexFunc(suites, func(s struct {
+			name, what string
+			cells      func(mk func(func(*cell)))
+		}) bool {
+			return s.name == name
+		})
+		if i < 0 {
+			return nil, fmt.Errorf("no suite %q", name)
+		}
+		suites[i].cells(func(f func(*cell)) {
+			c := cell{workload: "csi", phase: "full", mode: "bind", fs: "tmpfs", volumes: 1, api: "fake"}
+			f(&c)
+			if c.iters == 0 {
+				c.iters = iters(c.pods * c.volumes)
+			}
+			l = append(l, c)
+		})
+	}
+	return l, nil
+}
