@@ -1,0 +1,193 @@
+package csistrict
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Sizes of volumes, in bytes.
+const (
+	defaultSize = 1 << 20
+	maxSize     = 1 << 40
+)
+
+type controller struct {
+	csi.UnimplementedControllerServer
+	driver *Driver
+}
+
+// CreateVolume implements the Controller service. The parameter "tag" becomes
+// part of the volume context; faults find volumes by it.
+func (s *controller) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "name and volume_capabilities must be set")
+	}
+	if req.GetVolumeContentSource() != nil {
+		return nil, status.Error(codes.InvalidArgument, "volume_content_source: not supported")
+	}
+	size := req.GetCapacityRange().GetRequiredBytes()
+	if limit := req.GetCapacityRange().GetLimitBytes(); size > maxSize || limit != 0 && limit < size {
+		return nil, status.Error(codes.OutOfRange, "capacity_range: no size is in it")
+	}
+	id := req.GetName()
+	block := slices.ContainsFunc(req.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	all := s.driver.judge.model.Volumes
+	if v, ok := all[id]; ok {
+		if v.Block != block || v.SizeBytes < size || req.GetCapacityRange().GetLimitBytes() != 0 && v.SizeBytes > req.GetCapacityRange().GetLimitBytes() {
+			return nil, status.Error(codes.AlreadyExists, "the volume is there and is another")
+		}
+		return &csi.CreateVolumeResponse{Volume: v.proto()}, nil
+	}
+	if size == 0 {
+		size = defaultSize
+	}
+	if err := s.driver.makeData(id, size, block); err != nil {
+		return nil, err
+	}
+	v := &Volume{
+		ID: id, Name: req.GetName(), Tag: req.GetParameters()["tag"], Block: block, SizeBytes: size,
+		Context: map[string]string{"tag": req.GetParameters()["tag"], "name": req.GetName()},
+		Params:  maps.Clone(req.GetParameters()),
+	}
+	all[id] = v
+	return &csi.CreateVolumeResponse{Volume: v.proto()}, nil
+}
+
+func (d *Driver) makeData(id string, size int64, block bool) error {
+	if err := os.MkdirAll(d.dataDir(id), 0o755); err != nil || !block {
+		return err
+	}
+	f, err := os.OpenFile(d.image(id), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(size)
+}
+
+func (v *Volume) proto() *csi.Volume {
+	return &csi.Volume{VolumeId: v.ID, CapacityBytes: v.SizeBytes, VolumeContext: maps.Clone(v.Context)}
+}
+
+// DeleteVolume implements the Controller service.
+func (s *controller) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	id := req.GetVolumeId()
+	if _, err := s.driver.volume(id); err != nil {
+		return &csi.DeleteVolumeResponse{}, nil // deleted before
+	}
+	if err := eachLoop(s.driver.image(id), unix.LOOP_CLR_FD); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(filepath.Dir(s.driver.dataDir(id))); err != nil {
+		return nil, err
+	}
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	delete(s.driver.judge.model.Volumes, id)
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+// ControllerPublishVolume implements the Controller service.
+func (s *controller) ControllerPublishVolume(_ context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	v, err := s.driver.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	attached := map[string]string{"device": "disk-" + v.ID, "readonly": strconv.FormatBool(req.GetReadonly())}
+	s.driver.update(v.ID, func(v *Volume) { v.NodeID, v.Attach.Context = req.GetNodeId(), attached })
+	return &csi.ControllerPublishVolumeResponse{PublishContext: attached}, nil
+}
+
+// ControllerUnpublishVolume implements the Controller service.
+func (s *controller) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	return &csi.ControllerUnpublishVolumeResponse{}, nil
+}
+
+// ValidateVolumeCapabilities implements the Controller service.
+func (s *controller) ValidateVolumeCapabilities(_ context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if len(req.GetVolumeCapabilities()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "volume_capabilities: not set")
+	}
+	v, err := s.driver.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range req.GetVolumeCapabilities() {
+		if v.Block != (c.GetBlock() != nil) {
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: "the access type is not the volume's"}, nil
+		}
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(), Parameters: req.GetParameters(),
+	}}, nil
+}
+
+// ListVolumes implements the Controller service. A token is the id that the
+// page before ended with.
+func (s *controller) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	if req.GetMaxEntries() < 0 {
+		return nil, status.Error(codes.InvalidArgument, "max_entries: negative")
+	}
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	all := s.driver.judge.model.Volumes
+	ids := slices.Sorted(maps.Keys(all))
+	if token := req.GetStartingToken(); token != "" {
+		if len(token) < len("after ") || token[:len("after ")] != "after " {
+			return nil, status.Error(codes.Aborted, "starting_token: not one of this driver's")
+		}
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= token[len("after "):] })
+	}
+	resp := &csi.ListVolumesResponse{}
+	for i, id := range ids {
+		if most := int(req.GetMaxEntries()); most > 0 && i == most {
+			resp.NextToken = "after " + ids[i-1]
+			break
+		}
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: all[id].proto()})
+	}
+	return resp, nil
+}
+
+// ControllerExpandVolume implements the Controller service.
+func (s *controller) ControllerExpandVolume(_ context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	size := req.GetCapacityRange().GetRequiredBytes()
+	if req.GetCapacityRange() == nil {
+		return nil, status.Error(codes.InvalidArgument, "capacity_range: not set")
+	}
+	if size > maxSize {
+		return nil, status.Error(codes.OutOfRange, "capacity_range: too large")
+	}
+	v, err := s.driver.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	size = max(size, v.SizeBytes)
+	if v.Block {
+		if err := os.Truncate(s.driver.image(v.ID), size); err != nil {
+			return nil, err
+		}
+	}
+	s.driver.update(v.ID, func(v *Volume) { v.SizeBytes = size })
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: s.driver.script().can("EXPAND_VOLUME")}, nil
+}
+
+// ControllerGetCapabilities implements the Controller service.
+func (s *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	var all []*csi.ControllerServiceCapability
+	for _, t := range s.driver.script().controllerCan() {
+		all = append(all, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
+	}
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: all}, nil
+}

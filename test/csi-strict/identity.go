@@ -1,0 +1,80 @@
+package csistrict
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// able are the driver's abilities unless a script changes them, by CSI name.
+var able = []string{
+	"CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "EXPAND_VOLUME", "SINGLE_NODE_MULTI_WRITER",
+	"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "ONLINE",
+}
+
+// can reports whether the driver has an ability.
+func (s Script) can(name string) bool {
+	if name == "ONLINE" && s.can("OFFLINE") {
+		return false
+	}
+	return !slices.Contains(s.Without, name) && (slices.Contains(able, name) || slices.Contains(s.With, name))
+}
+
+// nodeCan are those that the Node service has.
+func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
+	for number, name := range csi.NodeServiceCapability_RPC_Type_name {
+		if s.can(name) {
+			types = append(types, csi.NodeServiceCapability_RPC_Type(number))
+		}
+	}
+	slices.Sort(types)
+	return types
+}
+
+// controllerCan are those that the Controller service has.
+func (s Script) controllerCan() (types []csi.ControllerServiceCapability_RPC_Type) {
+	for number, name := range csi.ControllerServiceCapability_RPC_Type_name {
+		if s.can(name) {
+			types = append(types, csi.ControllerServiceCapability_RPC_Type(number))
+		}
+	}
+	slices.Sort(types)
+	return types
+}
+
+type identity struct {
+	csi.UnimplementedIdentityServer
+	driver *Driver
+}
+
+// GetPluginInfo implements the Identity service.
+func (s *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: s.driver.cfg.Name, VendorVersion: "1"}, nil
+}
+
+// GetPluginCapabilities implements the Identity service.
+func (s *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	script := s.driver.script()
+	var all []*csi.PluginCapability
+	if !script.NoController {
+		all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
+		}})
+	}
+	for number, name := range csi.PluginCapability_VolumeExpansion_Type_name {
+		if number != 0 && script.can(strings.ToUpper(name)) {
+			all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{
+				VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_Type(number)},
+			}})
+		}
+	}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: all}, nil
+}
+
+// Probe implements the Identity service.
+func (s *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
+}

@@ -1,0 +1,238 @@
+package csistrict
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// hot is the least pause after an error before the same call is made again:
+// CSI 1.13 wants back-off, and a pause below this is none.
+const hot = 100 * time.Millisecond
+
+// maxAsked is how often the driver may be asked for its node abilities by one
+// connection: they do not change while it lives.
+const maxAsked = 3
+
+// seen is what was at a call's paths when it arrived.
+type seen struct {
+	// staging, parent: the staging path, the target's parent, is a directory.
+	staging, parent bool
+	// target: there is something at the target path.
+	target bool
+}
+
+// finding is a rule that a call breaks.
+type finding struct {
+	rule, text string
+	// code is the answer; OK where the breach is recorded only.
+	code codes.Code
+}
+
+// call is a request with what is known of it when it arrives.
+type call struct {
+	ctx     context.Context
+	id      uint64
+	name    string
+	req     proto.Message
+	at      time.Time
+	volume  string // its id; of CreateVolume, the name
+	path    string // the one that the call is about, if any
+	request string // canonical, without secrets
+	asked   int    // questions for abilities on its connection, with this one
+	seen    seen
+	found   []finding
+}
+
+// breach notes that the call breaks a rule, and is to be answered with code.
+func (c *call) breach(code codes.Code, rule, format string, args ...any) {
+	c.found = append(c.found, finding{rule, fmt.Sprintf(format, args...), code})
+}
+
+// code is what the breaches have the call answered with; OK where none does.
+func (c *call) refusal() (finding, bool) {
+	for _, f := range c.found {
+		if f.code != codes.OK {
+			return f, true
+		}
+	}
+	return finding{}, false
+}
+
+// judge knows the rules. It is not safe for concurrent use.
+type judge struct {
+	model *Model
+	// script is the one now; told the one that the CO was last told of, by the
+	// answers to its questions for abilities.
+	script, told Script
+	nodeID       string
+	// since is when this process began: until then, nothing is known of calls in flight.
+	since  time.Time
+	flying map[string]*call
+}
+
+// rules are those of each call.
+var rules = map[string]func(*judge, *call, *Volume){
+	"NodeStageVolume":           (*judge).stage,
+	"NodeUnstageVolume":         (*judge).unstage,
+	"NodePublishVolume":         (*judge).publish,
+	"NodeUnpublishVolume":       (*judge).unpublish,
+	"NodeExpandVolume":          (*judge).nodeExpand,
+	"NodeGetVolumeStats":        (*judge).stats,
+	"ControllerPublishVolume":   (*judge).attach,
+	"ControllerUnpublishVolume": (*judge).detach,
+	"ControllerExpandVolume":    (*judge).controllerExpand,
+	"DeleteVolume":              (*judge).remove,
+	"CreateVolume":              (*judge).create,
+	"NodeGetCapabilities":       (*judge).capabilities,
+}
+
+// begin judges a call that arrives. busy: another one for the volume, whose
+// caller gave up, is still at work; the answer is then ABORTED.
+func (j *judge) begin(c *call) (busy bool) {
+	v := j.model.Volumes[c.volume]
+	j.limits(c)
+	j.secrets(c)
+	if rule, ok := rules[c.name]; ok {
+		rule(j, c, v)
+	}
+	j.repetition(c, v)
+	if c.volume == "" {
+		return false
+	}
+	key := c.flight()
+	if other, ok := j.flying[key]; ok {
+		if other.ctx.Err() == nil {
+			c.breach(codes.Aborted, "N-21", "%s arrived while %s is in flight for the volume", c.name, other.name)
+		}
+		return true
+	}
+	j.flying[key] = c
+	return false
+}
+
+// flight is the key under which a call is the only one in flight: the volume;
+// statistics, which change nothing, have a key of their own.
+func (c *call) flight() string {
+	if c.name == "NodeGetVolumeStats" {
+		return "stats " + c.volume
+	}
+	return c.volume
+}
+
+// repetition: UNIMPLEMENTED must not be repeated unless the driver was asked
+// anew (N-31); what failed is repeated after a pause (N-30); an expansion that
+// the use of the volume forbids is not repeated as it was (N-102).
+func (j *judge) repetition(c *call, v *Volume) {
+	if v == nil {
+		return
+	}
+	last, ok := v.Last[c.key()]
+	if !ok || last.Request != c.request || last.At.Before(j.since) {
+		return
+	}
+	switch {
+	case last.Code == codes.OK:
+	case last.Code == codes.Unimplemented && last.Asked == j.model.Asked:
+		c.breach(codes.OK, "N-31", "%s again after UNIMPLEMENTED, and the driver was not asked for its abilities since", c.name)
+	case last.Code == codes.FailedPrecondition && c.name == "NodeExpandVolume":
+		c.breach(codes.OK, "N-102", "NodeExpandVolume again after FAILED_PRECONDITION")
+	case c.at.Sub(last.At) < hot:
+		c.breach(codes.OK, "N-30", "%s again %v after %v: not backed off", c.name, c.at.Sub(last.At), last.Code)
+	}
+}
+
+func (c *call) key() string { return c.name + " " + c.path }
+
+// accept takes into the model what a CO may believe once the call was made.
+func (j *judge) accept(c *call) {
+	v := j.model.Volumes[c.volume]
+	if v == nil {
+		return
+	}
+	switch c.name {
+	case "NodeStageVolume":
+		v.StagePath = c.path
+		v.Stage = begun(v.Stage, c)
+	case "NodePublishVolume":
+		if v.Targets == nil {
+			v.Targets = map[string]Fact{}
+		}
+		v.Targets[c.path] = begun(v.Targets[c.path], c)
+	case "ControllerPublishVolume":
+		v.Attach = begun(v.Attach, c)
+	case "NodeUnstageVolume":
+		v.Stage = leaving(v.Stage)
+	case "NodeUnpublishVolume":
+		if f, ok := v.Targets[c.path]; ok {
+			v.Targets[c.path] = leaving(f)
+		}
+	case "ControllerUnpublishVolume":
+		v.Attach = leaving(v.Attach)
+	}
+}
+
+func begun(f Fact, c *call) Fact {
+	if f.Phase != Present {
+		f.Phase = Maybe
+	}
+	f.Request, f.Capability = c.request, capabilityText(c.req)
+	return f
+}
+
+func leaving(f Fact) Fact {
+	if f.Phase != Absent {
+		f.Phase = Leaving
+	}
+	return f
+}
+
+// end takes the answer to a call into the model. heard: its caller was still
+// there. odd: the script made the driver misbehave.
+func (j *judge) end(c *call, code codes.Code, heard, odd bool, at time.Time) {
+	if j.flying[c.flight()] == c {
+		delete(j.flying, c.flight())
+	}
+	v := j.model.Volumes[c.volume]
+	if v == nil {
+		return
+	}
+	if v.Last == nil {
+		v.Last = map[string]ended{}
+	}
+	v.Last[c.key()] = ended{At: at, Code: code, Request: c.request, Asked: j.model.Asked}
+	if !heard || code != codes.OK && !(code == codes.NotFound && removes(c.name)) {
+		return
+	}
+	switch c.name {
+	case "NodeStageVolume":
+		v.Stage.Phase, v.Stage.Odd = Present, odd
+	case "NodePublishVolume":
+		f := v.Targets[c.path]
+		f.Phase, f.Odd = Present, odd
+		v.Targets[c.path] = f
+	case "ControllerPublishVolume":
+		v.Attach.Phase = Present
+	case "NodeUnstageVolume":
+		v.Stage = Fact{}
+		maps.DeleteFunc(v.Last, func(key string, _ ended) bool { return strings.HasPrefix(key, "NodeExpandVolume ") })
+	case "NodeUnpublishVolume":
+		delete(v.Targets, c.path)
+		if v.Ephemeral && len(v.Targets) == 0 {
+			delete(j.model.Volumes, c.volume)
+		}
+	case "ControllerUnpublishVolume":
+		v.Attach, v.NodeID = Fact{}, ""
+	case "NodeExpandVolume":
+		v.NodeSizeBytes = v.SizeBytes
+	}
+}
+
+func removes(name string) bool {
+	return name == "NodeUnstageVolume" || name == "NodeUnpublishVolume" || name == "ControllerUnpublishVolume"
+}

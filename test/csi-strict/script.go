@@ -1,0 +1,141 @@
+package csistrict
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Script tells the driver what it can do, what it is to expect, and how to
+// misbehave. The zero value is an honest driver with its ordinary abilities.
+type Script struct {
+	// With and Without change the abilities, by their CSI names:
+	// STAGE_UNSTAGE_VOLUME, PUBLISH_UNPUBLISH_VOLUME, VOLUME_MOUNT_GROUP...
+	// OFFLINE among With makes expansion offline only.
+	With    []string `json:"with,omitempty"`
+	Without []string `json:"without,omitempty"`
+	// NoController: the driver says that it has no Controller service.
+	NoController bool `json:"noController,omitempty"`
+	// Attach is attachRequired of the CSIDriver object; nil stands for true.
+	Attach *bool `json:"attach,omitempty"`
+	// PodInfo is podInfoOnMount of the CSIDriver object; nil: not checked.
+	PodInfo *bool `json:"podInfo,omitempty"`
+	// Secrets are those that each call, by name, must carry, and no other call
+	// may carry any; nil: not checked.
+	Secrets map[string]map[string]string `json:"secrets,omitempty"`
+	// NodeID replaces the configured one where set.
+	NodeID string `json:"nodeID,omitempty"`
+	// MaxVolumes is what NodeGetInfo says, whether it makes sense or not.
+	MaxVolumes int64 `json:"maxVolumes,omitempty"`
+
+	Faults []Fault `json:"faults,omitempty"`
+}
+
+// Fault is one way to misbehave, in the calls that it matches.
+type Fault struct {
+	// ID names the fault; how often it has happened is counted by it, also
+	// across restarts of the driver.
+	ID string `json:"id"`
+	// Call is the RPC's name, such as NodeStageVolume.
+	Call string `json:"call"`
+	// Volume is the id of a volume, or the parameter "tag" that it was made
+	// with; "" matches all.
+	Volume string `json:"volume,omitempty"`
+	// After is how many matching calls are spared first, Times how many then
+	// are not; 0 stands for all.
+	After int `json:"after,omitempty"`
+	Times int `json:"times,omitempty"`
+
+	// Delay passes before the effect, in milliseconds; it ends when the caller
+	// gives up, unless IgnoreCancel.
+	Delay        int  `json:"delay,omitempty"`
+	IgnoreCancel bool `json:"ignoreCancel,omitempty"`
+	// Effect is what happens to the volume; "" is what should.
+	Effect Effect `json:"effect,omitempty"`
+	// Path is where EffectForeign mounts and where EffectSymlink leads.
+	Path string `json:"path,omitempty"`
+	// Late is when EffectLate happens, in milliseconds after the answer.
+	Late int `json:"late,omitempty"`
+	// Crash ends the process: CrashBefore or CrashAfter the effect.
+	Crash string `json:"crash,omitempty"`
+	// Code is the answer; OK stands for the one that the effect had.
+	Code codes.Code `json:"code,omitempty"`
+	// Message is the error's text.
+	Message string `json:"message,omitempty"`
+	// Drop closes all connections in place of an answer.
+	Drop bool `json:"drop,omitempty"`
+	// Garbage replaces the answer: GarbageHuge or GarbageBytes.
+	Garbage string `json:"garbage,omitempty"`
+}
+
+// Effect is what a call does to its volume.
+type Effect string
+
+// Effects other than the one that should be.
+const (
+	EffectNone    Effect = "none"    // nothing
+	EffectPartial Effect = "partial" // the directory of the target is made, and no mount
+	EffectDouble  Effect = "double"  // one mount more than there should be
+	EffectForeign Effect = "foreign" // the mount is made at another path
+	EffectSymlink Effect = "symlink" // the target is a symbolic link
+	EffectSetuid  Effect = "setuid"  // as it should be, with a setuid file and a device in the volume
+	EffectLate    Effect = "late"    // as it should be, after the answer
+)
+
+// Values of Crash and of Garbage.
+const (
+	CrashBefore  = "before"
+	CrashAfter   = "after"
+	GarbageHuge  = "huge"
+	GarbageBytes = "bytes"
+)
+
+// WriteScript puts s into effect for the driver whose state is in dir, at once:
+// the next call is made by it.
+func WriteScript(dir string, s Script) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write script: %w", err)
+	}
+	temp := scriptPath(dir) + ".new"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("write script: %w", err)
+	}
+	if err := os.Rename(temp, scriptPath(dir)); err != nil {
+		return fmt.Errorf("write script: %w", err)
+	}
+	return nil
+}
+
+func readScript(dir string) (Script, error) {
+	var s Script
+	data, err := os.ReadFile(scriptPath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
+		return Script{}, fmt.Errorf("read script: %w", err)
+	}
+	return s, nil
+}
+
+// attaches reports whether volumes are to be attached, as driver and CSIDriver
+// object say together.
+func (s Script) attaches() bool {
+	return s.can("PUBLISH_UNPUBLISH_VOLUME") && !s.NoController && (s.Attach == nil || *s.Attach)
+}
+
+func (f Fault) delay() time.Duration { return time.Duration(f.Delay) * time.Millisecond }
+
+func scriptPath(dir string) string     { return filepath.Join(dir, "script.json") }
+func transcriptPath(dir string) string { return filepath.Join(dir, "transcript.jsonl") }
+func modelPath(dir string) string      { return filepath.Join(dir, "model.json") }
