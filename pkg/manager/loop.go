@@ -188,7 +188,11 @@ func (l *loop) plan(now time.Time) []start {
 	for {
 		id, ok := l.dirty.pop()
 		if !ok {
-			return starts
+			// A slot may be left that was meant for one that needs it no longer.
+			l.unblock()
+			if id, ok = l.dirty.pop(); !ok {
+				return starts
+			}
 		}
 		if s, ok := l.planOne(id, now); ok {
 			starts = append(starts, s)

@@ -1,0 +1,49 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+)
+
+// one lets one call at a time make a volume.
+func one(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} }
+
+func TestASlotIsNotLostToAVolumeThatNeedsItNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		h.fails(func(call string) fault {
+			if call == "Publish d^v0 p0" {
+				return fault{takes: time.Second}
+			}
+			return fault{}
+		})
+		l := live(t, h, d, one)
+		l.up(h)
+		l.SetPod(podWant("p0", "v0"))
+		synctest.Wait()
+		l.SetPod(podWant("p1", "v1"))
+		l.SetPod(podWant("p2", "v2"))
+		synctest.Wait()
+		l.RemovePod("p1") // it waits for the slot, first of all
+		mounted(t, l, "p2")
+	})
+}
+
+func TestASlotIsNotLostToACallThatTheJournalForbade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d, one)
+		l.up(h)
+		synctest.Wait()
+		d.fail(0)
+		l.SetPod(podWant("p0", "v0"))
+		l.SetPod(podWant("p1", "v1"))
+		synctest.Wait()
+		l.RemovePod("p0") // nothing will make it try again
+		d.fail(-1)
+		mounted(t, l, "p1")
+	})
+}
