@@ -33,9 +33,13 @@ func (l *loop) start(ctx context.Context, s start, now time.Time) {
 // ended takes a call's outcome into the record.
 func (l *loop) ended(s start, r plan.Result, took time.Duration) {
 	l.inFlight--
+	cured := l.busy[s.id].cured
 	delete(l.busy, s.id)
 	l.count(s.driver, s.op, -1)
 	v := plan.Complete(l.mem[s.id], s.op, r, time.Now())
+	if cured {
+		v = plan.Reset(v)
+	}
 	l.setRecord(v)
 	l.dirty.push(s.id)
 	l.unblock()

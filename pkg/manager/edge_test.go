@@ -1,11 +1,13 @@
 package manager
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // one lets one call at a time make a volume.
@@ -46,4 +48,38 @@ func TestASlotIsNotLostToACallThatTheJournalForbade(t *testing.T) {
 		d.fail(-1)
 		mounted(t, l, "p1")
 	})
+}
+
+// TestWhatMayCureAFailureCountsDuringTheCallToo: a driver that came back, or a
+// person's word, must not be forgotten because an older call still runs.
+func TestWhatMayCureAFailureCountsDuringTheCallToo(t *testing.T) {
+	for name, cure := range map[string]func(*life, *house){
+		"the driver came back": func(l *life, h *house) { l.up(h) },
+		"a person asked":       func(l *life, h *house) { l.RetryNow("d^v") },
+		"the wish changed": func(l *life, _ *house) {
+			p := podWant("a", "v")
+			p.Volumes[0].SizeBytes = 7
+			l.SetPod(p)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, d := newHouse(t), newDisk()
+				first := true
+				h.fails(func(string) fault {
+					if !first {
+						return fault{}
+					}
+					first = false
+					return fault{takes: time.Minute, err: &state.CallError{Outcome: state.Final, Call: "NodeStageVolume", Code: "Unimplemented", Err: errors.New("old")}}
+				})
+				l := live(t, h, d)
+				l.up(h)
+				l.SetPod(podWant("a", "v"))
+				synctest.Wait()
+				cure(l, h)
+				mounted(t, l, "a")
+			})
+		})
+	}
 }

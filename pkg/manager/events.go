@@ -117,8 +117,13 @@ func (l *loop) driverDown(name state.DriverName, why string) {
 	}
 }
 
-// reset ends every pause of a volume and plans it.
+// reset ends every pause of a volume and plans it. The call in flight may fail
+// yet from what is cured by now: no pause follows that failure either.
 func (l *loop) reset(id state.VolumeID) {
+	if c, busy := l.busy[id]; busy {
+		c.cured = true
+		l.busy[id] = c
+	}
 	if v, ok := l.mem[id]; ok {
 		l.mem[id] = plan.Reset(v) // pacing needs no durable write
 	}

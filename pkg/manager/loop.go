@@ -71,6 +71,7 @@ type driver struct {
 type call struct {
 	op    plan.Op
 	since time.Time
+	cured bool // something happened meanwhile that may cure its failure
 }
 
 func newLoop(m *Manager, loaded state.Loaded) *loop {
@@ -237,7 +238,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (start, bool) {
 		s.intent = &intent
 	}
 	l.count(d, op, +1)
-	l.busy[id] = call{op, now}
+	l.busy[id] = call{op: op, since: now}
 	return s, true
 }
 
