@@ -75,6 +75,7 @@ type Provider struct {
 	// mu guards what follows; whoever changes it has the token too.
 	mu         sync.Mutex
 	objects    map[source.Key]runtime.Object
+	waiting    []*request // for the token; bounded by the number of blocked callers
 	unreadable map[source.Key]string
 	// loaded: Load succeeded. spoken: the catalog knows that it has heard all.
 	loaded, spoken bool
@@ -164,24 +165,18 @@ func (p *Provider) Apply(ctx context.Context, objects []runtime.Object) ([]Resul
 	if err != nil {
 		return nil, err
 	}
-	release, err := p.take(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
-	}
-	defer release()
-	var results []Result
-	news := map[source.Key]runtime.Object{}
+	r := &request{done: make(chan struct{})}
 	for i, key := range keys {
-		change := p.change(key, objects[i])
-		results = append(results, Result{Key: key, Change: change})
-		if change != Unchanged {
-			news[key] = objects[i]
+		value, err := encode(objects[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
+		r.items = append(r.items, item{key, objects[i], value})
 	}
-	if len(news) == 0 {
-		return results, nil
+	if err := p.do(ctx, r); err != nil {
+		return r.results, fmt.Errorf("apply: %w", err)
 	}
-	return results, p.commit(ctx, news)
+	return r.results, nil
 }
 
 // change says what applying obj will do.
@@ -201,6 +196,7 @@ func (p *Provider) change(key source.Key, obj runtime.Object) Change {
 func check(objects []runtime.Object) ([]source.Key, error) {
 	var errs []error
 	var keys []source.Key
+	seen := map[source.Key]bool{}
 	for _, obj := range objects {
 		key, err := resolve.KeyOf(obj)
 		if err != nil {
@@ -210,46 +206,44 @@ func check(objects []runtime.Object) ([]source.Key, error) {
 		for _, f := range resolve.Check(obj) {
 			errs = append(errs, fmt.Errorf("%s: %s", key, f))
 		}
-		if slices.Contains(keys, key) {
+		if seen[key] {
 			errs = append(errs, fmt.Errorf("%s: found twice, want it once", key))
 		}
+		seen[key] = true
 		keys = append(keys, key)
 	}
 	return keys, errors.Join(errs...)
 }
 
-// commit makes the objects durable, nil ones deleted, and tells the catalog of
-// those for which it succeeded.
-func (p *Provider) commit(ctx context.Context, news map[source.Key]runtime.Object) error {
+// commit makes the items durable, those without object deleted, and tells the
+// catalog of those for which it succeeded.
+func (p *Provider) commit(ctx context.Context, items []item) error {
+	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return a.key.Compare(b.key) })
 	values := map[string][]byte{}
 	var done source.Update
 	var errs []error
-	for _, key := range slices.SortedFunc(maps.Keys(news), source.Key.Compare) {
-		value, err := encode(news[key])
-		if err == nil && key.Kind != resolve.KindSecret {
-			values[nameOf(key)] = value
-			continue
+	for _, it := range items {
+		if it.key.Kind != resolve.KindSecret {
+			values[nameOf(it.key)] = it.value
+		} else if err := p.secrets.write(nameOf(it.key), it.value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", it.key, err))
+		} else {
+			p.note(&done, it)
 		}
-		if err == nil {
-			err = p.secrets.write(nameOf(key), value)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", key, err))
-			continue
-		}
-		p.note(&done, key, news[key])
 	}
 	if len(values) > 0 && len(errs) == 0 {
 		if err := p.config.KV.CommitBucket(ctx, bucket, values); err != nil {
 			errs = append(errs, fmt.Errorf("store objects: %w", err))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		key := keyOf(name)
-		if len(errs) == 0 {
-			p.note(&done, key, news[key])
-		} else {
-			errs = append(errs, fmt.Errorf("%s: not in effect", key))
+	failed := len(errs) > 0
+	for _, it := range items {
+		switch {
+		case it.key.Kind == resolve.KindSecret:
+		case failed:
+			errs = append(errs, fmt.Errorf("%s: not in effect", it.key))
+		default:
+			p.note(&done, it)
 		}
 	}
 	if len(done.Put)+len(done.Delete) > 0 {
@@ -259,39 +253,28 @@ func (p *Provider) commit(ctx context.Context, news map[source.Key]runtime.Objec
 }
 
 // note keeps what is durable now.
-func (p *Provider) note(u *source.Update, key source.Key, obj runtime.Object) {
+func (p *Provider) note(u *source.Update, it item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.unreadable, key)
-	if obj == nil {
-		delete(p.objects, key)
-		u.Delete = append(u.Delete, key)
+	delete(p.unreadable, it.key)
+	if it.object == nil {
+		delete(p.objects, it.key)
+		u.Delete = append(u.Delete, it.key)
 		return
 	}
-	p.objects[key] = obj
-	u.Put = append(u.Put, obj)
+	p.objects[it.key] = it.object
+	u.Put = append(u.Put, it.object)
 }
 
 // Delete removes an applied object, durably. For a pod it is the caller's
 // statement that its containers have ended. The error wraps
 // [source.ErrNotFound] where none was applied under the key.
 func (p *Provider) Delete(ctx context.Context, key source.Key) error {
-	release, err := p.take(ctx)
-	if err != nil {
-		return fmt.Errorf("delete %s: %w", key, err)
-	}
-	defer release()
-	p.mu.Lock()
-	_, ok := p.objects[key]
-	_, broken := p.unreadable[key]
-	p.mu.Unlock()
-	if !ok && !broken {
-		return fmt.Errorf("%s: %w among what was applied", key, source.ErrNotFound)
-	}
-	if err := p.commit(ctx, map[source.Key]runtime.Object{key: nil}); err != nil {
+	err := p.do(ctx, &request{items: []item{{key: key}}, done: make(chan struct{})})
+	if err != nil && !errors.Is(err, source.ErrNotFound) {
 		return fmt.Errorf("delete: %w", err)
 	}
-	return nil
+	return err
 }
 
 // Problems lists the applied objects that could not be read, sorted.
@@ -314,12 +297,7 @@ func keyOf(name string) source.Key {
 	return source.Key{Kind: kind, Namespace: namespace, Name: name}
 }
 
-func encode(obj runtime.Object) ([]byte, error) {
-	if obj == nil {
-		return nil, nil
-	}
-	return manifest.Encode(obj)
-}
+func encode(obj runtime.Object) ([]byte, error) { return manifest.Encode(obj) }
 
 // decode reads one kept object, whose key has to be the one it is kept under.
 func decode(name string, value []byte) (source.Key, runtime.Object, error) {

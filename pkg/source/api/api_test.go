@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -178,6 +180,9 @@ func TestSecretIsInItsOwnFileOnly(t *testing.T) {
 	apply(t, p, objects)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory: %v, %v", info.Mode(), err)
+	}
+	if err := kv.Close(); err != nil { // nothing in its directory moves any more
+		t.Fatal(err)
 	}
 	files := 0
 	check := func(root string, holds bool) {
@@ -367,4 +372,114 @@ func TestWaitingForATurnHonoursTheContext(t *testing.T) {
 		}
 	}
 	apply(t, p, objects)
+}
+
+// slowKV lets a write begin only when told, and counts writes.
+type slowKV struct {
+	*state.Memory
+	begin  chan struct{}
+	writes int
+}
+
+func (k *slowKV) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	<-k.begin
+	k.writes++
+	return k.Memory.CommitBucket(ctx, bucket, changes)
+}
+
+func TestRequestsThatWaitShareOneDurableWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := &slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}
+		p, c := start(t, kv, "")
+		pods := func(names ...string) (all []runtime.Object) {
+			for _, n := range names {
+				all = append(all, decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: "+n+"}}")...)
+			}
+			return all
+		}
+		results := make([]error, 4)
+		var wg sync.WaitGroup
+		for i, name := range []string{"a", "b", "c"} {
+			wg.Go(func() { _, results[i] = p.Apply(t.Context(), pods(name)) })
+			synctest.Wait()
+		}
+		// This one changes an object that another one makes: it comes after that.
+		wg.Go(func() { results[3] = p.Delete(t.Context(), key("Pod", "b")) })
+		synctest.Wait()
+		close(kv.begin)
+		wg.Wait()
+		if err := errors.Join(results...); err != nil {
+			t.Fatal(err)
+		}
+		if kv.writes != 3 { // a; b and c together; the deletion of b
+			t.Errorf("%d writes, want 3", kv.writes)
+		}
+		if want := []source.Key{key("Pod", "a"), key("Pod", "c")}; !slices.Equal(c.keys(), want) {
+			t.Errorf("in effect: %v", c.keys())
+		}
+	})
+}
+
+// TestOneRequestsFailureIsNotAnothers: one of two that share a write is refused.
+func TestOneRequestsFailureIsNotAnothers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := &pickyKV{slowKV: slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}, refuse: "Pod/default/b"}
+		p, c := start(t, kv, "")
+		results := make([]error, 3)
+		var wg sync.WaitGroup
+		for i, name := range []string{"a", "b", "c"} {
+			pod := decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: "+name+"}}")
+			wg.Go(func() { _, results[i] = p.Apply(t.Context(), pod) })
+			synctest.Wait()
+		}
+		close(kv.begin)
+		wg.Wait()
+		if results[0] != nil || !errors.Is(results[1], errFull) || results[2] != nil {
+			t.Errorf("got %v", results)
+		}
+		if want := []source.Key{key("Pod", "a"), key("Pod", "c")}; !slices.Equal(c.keys(), want) {
+			t.Errorf("in effect: %v", c.keys())
+		}
+	})
+}
+
+// pickyKV refuses every write that has one key.
+type pickyKV struct {
+	slowKV
+	refuse string
+}
+
+func (k *pickyKV) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	if _, ok := changes[k.refuse]; ok {
+		return errFull
+	}
+	return k.slowKV.CommitBucket(ctx, bucket, changes)
+}
+
+func TestRequestThatGivesUpWhileItWaitsHasNoEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := &slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}
+		p, c := start(t, kv, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := p.Apply(t.Context(), decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}}")); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if _, err := p.Apply(ctx, decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: b}}")); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(kv.begin)
+		wg.Wait()
+		if want := []source.Key{key("Pod", "a")}; !slices.Equal(c.keys(), want) {
+			t.Errorf("in effect: %v", c.keys())
+		}
+	})
 }

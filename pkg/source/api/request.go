@@ -1,0 +1,140 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// item is one object to be kept, or without object and value, to be deleted.
+type item struct {
+	key    source.Key
+	object runtime.Object
+	value  []byte
+}
+
+// request is one call of Apply or Delete.
+type request struct {
+	items   []item
+	results []Result      // of the items that are kept; valid when done is closed
+	err     error         // valid when done is closed
+	done    chan struct{} // closed when the request was served
+}
+
+// do serves a request. Whoever gets the token serves all that wait at that
+// moment with one durable write, so that pods which arrive together cost one.
+func (p *Provider) do(ctx context.Context, r *request) error {
+	p.mu.Lock()
+	p.waiting = append(p.waiting, r)
+	p.mu.Unlock()
+	for {
+		select {
+		case <-r.done:
+			return r.err
+		case <-p.turn:
+			p.serve(ctx)
+			p.turn <- struct{}{}
+		case <-ctx.Done():
+			return p.abandon(ctx, r)
+		}
+	}
+}
+
+// abandon takes r back if it is not being served.
+func (p *Provider) abandon(ctx context.Context, r *request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.waiting, r); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		return context.Cause(ctx)
+	}
+	select {
+	case <-r.done:
+		return r.err
+	default:
+		return fmt.Errorf("being written, and may take effect: %w", context.Cause(ctx))
+	}
+}
+
+// serve serves the requests at the head of those that wait. The caller has the token.
+func (p *Provider) serve(ctx context.Context) {
+	batch := p.next()
+	if len(batch) > 1 {
+		ctx = context.WithoutCancel(ctx) // one caller's end is not the others'
+	}
+	var items []item
+	news := make([][]item, len(batch))
+	for i, r := range batch {
+		news[i] = p.news(r)
+		items = append(items, news[i]...)
+	}
+	err := p.commit(ctx, items)
+	for i, r := range batch {
+		if err != nil && len(news[i]) > 0 {
+			r.err = err
+			if len(batch) > 1 { // each by itself, so that it learns what became of it
+				r.err = p.commit(ctx, news[i])
+			}
+		}
+		close(r.done)
+	}
+}
+
+// next takes requests off the queue: those that may share a durable write. A
+// secret has a file of its own, and a second change of an object may not hide
+// the first one from the catalog: such requests begin the next write.
+func (p *Provider) next() (batch []*request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	touched := map[source.Key]bool{}
+	alone := func(it item) bool { return it.key.Kind == resolve.KindSecret }
+	twice := func(it item) bool { return touched[it.key] }
+	for _, r := range p.waiting {
+		if len(batch) > 0 && (slices.ContainsFunc(r.items, alone) || slices.ContainsFunc(r.items, twice)) {
+			break
+		}
+		batch = append(batch, r)
+		if slices.ContainsFunc(r.items, alone) {
+			break
+		}
+		for _, it := range r.items {
+			touched[it.key] = true
+		}
+	}
+	p.waiting = p.waiting[len(batch):]
+	return batch
+}
+
+// news returns the items of a request that change something, and notes the results.
+func (p *Provider) news(r *request) (news []item) {
+	for _, it := range r.items {
+		if it.object == nil {
+			if p.has(it.key) {
+				news = append(news, it)
+			} else {
+				r.err = fmt.Errorf("%s: %w among what was applied", it.key, source.ErrNotFound)
+			}
+			continue
+		}
+		change := p.change(it.key, it.object)
+		r.results = append(r.results, Result{Key: it.key, Change: change})
+		if change != Unchanged {
+			news = append(news, it)
+		}
+	}
+	return news
+}
+
+// has reports whether an object was applied under the key, readable or not.
+func (p *Provider) has(key source.Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.objects[key]
+	_, broken := p.unreadable[key]
+	return ok || broken
+}
