@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -19,15 +20,23 @@ type board struct {
 	drivers map[state.DriverName]DriverStatus
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
 	synced, looked bool
-	changed        chan struct{}
-	podChanged     map[state.PodUID]chan struct{}
+	// shown counts the events whose effect on what is wanted is on the board.
+	shown      uint64
+	changed    chan struct{}
+	podChanged map[state.PodUID]*watch
+}
+
+// watch wakes those who wait for one pod.
+type watch struct {
+	changed chan struct{}
+	waiting int
 }
 
 func newBoard() *board {
 	return &board{
 		volumes: map[state.VolumeID]VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
 		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]DriverStatus{},
-		changed: make(chan struct{}), podChanged: map[state.PodUID]chan struct{}{},
+		changed: make(chan struct{}), podChanged: map[state.PodUID]*watch{},
 	}
 }
 
@@ -52,7 +61,7 @@ func (l *loop) publish() {
 		s.Calls, s.Volumes = d.running.Calls, len(d.keys)
 		b.drivers[name] = s
 	}
-	b.synced, b.looked = len(l.unsynced) == 0, l.looking == 0
+	b.synced, b.looked, b.shown = len(l.unsynced) == 0, l.looking == 0, l.taken
 	clear(l.changed)
 	clear(l.changedPods)
 	close(b.changed)
@@ -97,8 +106,8 @@ func podsOf(s VolumeStatus) []state.PodUID {
 
 // wake tells whoever waits for a pod to look again.
 func (b *board) wake(uid state.PodUID) {
-	if ch, ok := b.podChanged[uid]; ok {
-		close(ch)
+	if w, ok := b.podChanged[uid]; ok {
+		close(w.changed)
 		delete(b.podChanged, uid)
 	}
 	if len(b.byPod[uid]) == 0 {
@@ -114,17 +123,45 @@ func (m *Manager) Changed() <-chan struct{} {
 	return m.board.changed
 }
 
-// podWatch is Changed for one pod.
-func (m *Manager) podWatch(uid state.PodUID) <-chan struct{} {
+// podWatch is Changed for one pod. Whoever waits no longer calls leave.
+func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave func()) {
 	b := m.board
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ch, ok := b.podChanged[uid]
+	w, ok := b.podChanged[uid]
 	if !ok {
-		ch = make(chan struct{})
-		b.podChanged[uid] = ch
+		w = &watch{changed: make(chan struct{})}
+		b.podChanged[uid] = w
 	}
-	return ch
+	w.waiting++
+	return w.changed, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if w.waiting--; w.waiting == 0 && b.podChanged[uid] == w {
+			delete(b.podChanged, uid)
+		}
+	}
+}
+
+// Settle waits until the Manager shows what it was told before, or ctx ends:
+// then the error is its cause.
+func (m *Manager) Settle(ctx context.Context) error {
+	m.mu.Lock()
+	told := m.posted
+	m.mu.Unlock()
+	for {
+		m.board.mu.RLock()
+		shown, changed := m.board.shown, m.board.changed
+		m.board.mu.RUnlock()
+		if shown >= told {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Volumes returns every volume that is known or wanted, sorted by id.

@@ -44,6 +44,7 @@ type loop struct {
 	wakes     wakes                        // to be planned later
 	inFlight  int                          // goroutines of ours that will post an event
 
+	taken       uint64              // events ever
 	changed     set[state.VolumeID] // to be published
 	changedPods set[state.PodUID]
 	sameBoot    bool // the journal was written in this boot of the node
@@ -120,9 +121,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.m.poke:
 		case <-timer.C:
 		}
-		for _, event := range l.m.take() {
-			event(l)
-		}
+		l.takeEvents()
 		l.lookAt(calls, slices.Collect(maps.Keys(l.suspects)), func(*loop) {})
 		clear(l.suspects)
 		now := time.Now()
@@ -139,6 +138,14 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
+func (l *loop) takeEvents() {
+	events := l.m.take()
+	for _, event := range events {
+		event(l)
+	}
+	l.taken += uint64(len(events))
+}
+
 // end waits for the calls in flight, whose context has ended, and leaves the
 // journal knowing all. A call that does not heed its context is left behind:
 // its record says already that its outcome is not known.
@@ -152,9 +159,7 @@ func (l *loop) end(ctx context.Context) error {
 			l.log.Warn("calls in flight do not heed their end and are left behind", "calls", l.inFlight)
 			l.inFlight = 0
 		}
-		for _, event := range l.m.take() {
-			event(l)
-		}
+		l.takeEvents()
 	}
 	l.lazySince = time.Time{}
 	batch := map[state.VolumeID]*state.Volume{}

@@ -62,8 +62,9 @@ type Manager struct {
 	cfg   Config
 	board *board
 
-	mu     sync.Mutex // guards events
+	mu     sync.Mutex // guards events and posted
 	events []func(*loop)
+	posted uint64        // events ever
 	poke   chan struct{} // capacity 1: there are events
 }
 
@@ -96,6 +97,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) post(e func(*loop)) {
 	m.mu.Lock()
 	m.events = append(m.events, e)
+	m.posted++
 	m.mu.Unlock()
 	select {
 	case m.poke <- struct{}{}:

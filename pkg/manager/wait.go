@@ -115,21 +115,30 @@ func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID
 	return errors.Join(errs...)
 }
 
+// wait answers for all that the Manager was told before it.
 func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatus) (bool, []PodVolumeStatus)) error {
-	for {
-		changed := m.podWatch(uid)
+	settled := m.Settle(ctx) == nil
+	for over := false; ; {
+		changed, leave := m.podWatch(uid)
 		s, _ := m.Pod(uid)
 		if s.Pod.UID == "" {
 			s.Pod.UID = uid
 		}
 		ok, rest := done(s)
+		ok = ok && settled
+		if !ok && !over {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				over = true // to look once more
+			}
+			leave()
+			continue
+		}
+		leave()
 		if ok {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: rest, At: time.Now(), Cause: context.Cause(ctx)}
-		}
+		return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: rest, At: time.Now(), Cause: context.Cause(ctx)}
 	}
 }
