@@ -26,7 +26,7 @@ type kind struct {
 func kinds() []kind {
 	binary := os.Getenv("DRIVER_BINARY")
 	if binary == "" {
-		return []kind{{label: "local", name: "local.e2e.dev", binary: program, sizes: true, local: true}}
+		return []kind{{label: "local", name: "local.e2e.dev", binary: daemon, sizes: true, local: true}}
 	}
 	return []kind{
 		{label: "plain", name: "driver.e2e.dev", binary: binary},

@@ -15,14 +15,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 )
 
-// program is the path of csi-volmgr as it was built for these tests.
-var program string
+// program is the path of csi-volmgr as it was built for these tests, and daemon
+// that of the one to run as a daemon or driver: the same, or with the race detector.
+var program, daemon string
 
 func TestMain(m *testing.M) {
 	drivertest.Enter()
 	dir, err := os.MkdirTemp("", "e2e-bin-")
 	if err == nil {
-		program, err = build(dir)
+		program, err = build(dir, "csi-volmgr")
+	}
+	if daemon = program; err == nil && os.Getenv("E2E_RACE") != "" {
+		daemon, err = build(dir, "csi-volmgr-race", "-race")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -36,12 +40,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func build(dir string) (string, error) {
-	path := filepath.Join(dir, "csi-volmgr")
-	args := []string{"build", "-o", path}
-	if os.Getenv("E2E_RACE") != "" {
-		args = append(args, "-race")
-	}
+func build(dir, name string, flags ...string) (string, error) {
+	path := filepath.Join(dir, name)
+	args := append([]string{"build", "-o", path}, flags...)
 	cmd := exec.Command("go", append(args, "github.com/csi-volmgr/csi-volmgr/cmd/csi-volmgr")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build csi-volmgr: %w\n%s", err, out)
@@ -82,8 +83,25 @@ func start(t *testing.T, dir, binary string, args ...string) *process {
 		log.Close()
 		close(p.done)
 	}()
-	t.Cleanup(p.kill)
+	t.Cleanup(func() {
+		p.kill()
+		p.sound()
+	})
 	return p
+}
+
+// sound fails the test if the process said that something is wrong with it.
+func (p *process) sound() {
+	p.t.Helper()
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if i := bytes.Index(b, []byte(bad)); i >= 0 {
+			p.t.Errorf("%s: %s", p.log, b[i:min(i+8192, len(b))])
+		}
+	}
 }
 
 // kill ends the process as a crash would.

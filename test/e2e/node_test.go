@@ -104,7 +104,7 @@ func (n *node) start() {
 	if err := w.Add(run); err != nil {
 		n.t.Fatal(err)
 	}
-	n.daemon = start(n.t, n.dir, program, append([]string{"run", "--root-dir", n.root, "--state-dir", n.path("state"),
+	n.daemon = start(n.t, n.dir, daemon, append([]string{"run", "--root-dir", n.root, "--state-dir", n.path("state"),
 		"--socket", n.socket(), "--http-address", "off", "--manifests", n.manifests(), "--node-name", nodeName,
 		"--log-level", "debug"}, n.flags...)...)
 	deadline := time.After(patience)

@@ -166,7 +166,7 @@ func TestDriverThatRegistersItselfComesBack(t *testing.T) {
 	n := newPlace(t)
 	k := kind{name: localdriver.DefaultName}
 	begin := func() *process {
-		return start(t, n.dir, program, "local-driver", "--node-id", nodeName, "--root-dir", n.root, "--state-dir", n.path("driver-state"))
+		return start(t, n.dir, daemon, "local-driver", "--node-id", nodeName, "--root-dir", n.root, "--state-dir", n.path("driver-state"))
 	}
 	n.start()
 	proc := begin()
