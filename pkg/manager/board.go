@@ -143,8 +143,8 @@ func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave fun
 	}
 }
 
-// Settle waits until the Manager shows what it was told before, or ctx ends:
-// then the error is its cause.
+// Settle waits until the Manager shows what it was told before. The error is
+// the cause of ctx's end, or ErrEnded.
 func (m *Manager) Settle(ctx context.Context) error {
 	m.mu.Lock()
 	told := m.posted
@@ -160,6 +160,8 @@ func (m *Manager) Settle(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-m.ended:
+			return ErrEnded
 		}
 	}
 }

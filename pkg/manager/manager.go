@@ -66,6 +66,7 @@ type Manager struct {
 	events []func(*loop)
 	posted uint64        // events ever
 	poke   chan struct{} // capacity 1: there are events
+	ended  chan struct{} // closed when Run has returned
 }
 
 // New returns a Manager that does nothing until Run.
@@ -79,13 +80,15 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Manager{cfg: cfg, board: newBoard(), poke: make(chan struct{}, 1)}, nil
+	return &Manager{cfg: cfg, board: newBoard(), poke: make(chan struct{}, 1), ended: make(chan struct{})}, nil
 }
 
 // Run owns all state until ctx ends, waits for the calls in flight, which ctx
 // cancels, and writes what the journal does not know yet. It returns an error
-// only if the journal cannot be read at the start or written at the end.
+// only if the journal cannot be read at the start or written at the end. It is
+// to be called once.
 func (m *Manager) Run(ctx context.Context) error {
+	defer close(m.ended)
 	loaded, err := m.cfg.Store.Load(ctx)
 	if err != nil {
 		return fmt.Errorf("load the journal: %w", err)

@@ -11,6 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// ErrEnded means that Run has returned, so that nothing changes any more.
+var ErrEnded = errors.New("the volume manager has ended")
+
 // WaitError is a wait that ended before what it waited for. It says of each
 // volume that is not there (or not gone) yet what it waits for.
 type WaitError struct {
@@ -21,7 +24,7 @@ type WaitError struct {
 	Volumes []PodVolumeStatus
 	// At is when the wait ended.
 	At time.Time
-	// Cause is why it ended: the cause of its context.
+	// Cause is why it ended: the cause of its context, or ErrEnded.
 	Cause error
 }
 
@@ -117,8 +120,9 @@ func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID
 
 // wait answers for all that the Manager was told before it.
 func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatus) (bool, []PodVolumeStatus)) error {
-	settled := m.Settle(ctx) == nil
-	for over := false; ; {
+	cause := m.Settle(ctx)
+	settled := cause == nil
+	for {
 		changed, leave := m.podWatch(uid)
 		s, _ := m.Pod(uid)
 		if s.Pod.UID == "" {
@@ -126,11 +130,13 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatu
 		}
 		ok, rest := done(s)
 		ok = ok && settled
-		if !ok && !over {
+		if !ok && cause == nil {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				over = true // to look once more
+				cause = context.Cause(ctx) // and look once more
+			case <-m.ended:
+				cause = ErrEnded
 			}
 			leave()
 			continue
@@ -139,6 +145,6 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatu
 		if ok {
 			return nil
 		}
-		return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: rest, At: time.Now(), Cause: context.Cause(ctx)}
+		return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: rest, At: time.Now(), Cause: cause}
 	}
 }

@@ -107,3 +107,27 @@ func TestWaitsLeaveNothingBehind(t *testing.T) {
 		}
 	})
 }
+
+func TestAWaitEndsWithTheManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		answered := make(chan error, 1)
+		go func() { answered <- l.WaitForUnmount(t.Context(), "a") }()
+		synctest.Wait()
+		_ = l.stop()
+		if err := <-answered; !errors.Is(err, ErrEnded) {
+			t.Errorf("%v", err)
+		}
+		if err := l.WaitForAttachAndMount(t.Context(), "a"); err != nil {
+			t.Errorf("what is mounted when the manager ends stays so: %v", err)
+		}
+		l.SetPod(podWant("b", "v"))
+		if err := l.WaitForAttachAndMount(t.Context(), "b"); !errors.Is(err, ErrEnded) {
+			t.Errorf("%v", err)
+		}
+	})
+}
