@@ -83,3 +83,28 @@ func TestWhatMayCureAFailureCountsDuringTheCallToo(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoHearsThatAVolumeIsGoneSeesItGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		var m *Manager
+		heard := 0
+		l := live(t, h, d, func(c *Config) {
+			c.OnGone = func(id state.VolumeID) {
+				heard++
+				if v, known := m.Volume(id); known {
+					t.Errorf("%s is said to be gone and shown as %+v", id, v)
+				}
+			}
+		})
+		m = l.Manager
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		l.RemovePod("a")
+		rest()
+		if heard != 1 {
+			t.Errorf("told %d times, want once", heard)
+		}
+	})
+}

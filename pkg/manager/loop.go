@@ -47,6 +47,7 @@ type loop struct {
 	taken       uint64              // events ever
 	changed     set[state.VolumeID] // to be published
 	changedPods set[state.PodUID]
+	gone        []state.VolumeID // OnGone is to be told of, once it shows
 	sameBoot    bool // the journal was written in this boot of the node
 }
 
@@ -134,6 +135,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.start(calls, s, now)
 		}
 		l.publish()
+		l.tellGone()
 		timer.Reset(l.nextWake(now))
 	}
 }

@@ -49,7 +49,8 @@ type Config struct {
 	// Limits bounds calls in flight; zero means plan.DefaultLimits.
 	Limits plan.Limits
 	// OnExpanded is told of every volume that a driver made larger, and OnGone
-	// of every one of which nothing is left on the host. They must not block.
+	// of every one of which nothing is left on the host, which Volume shows by
+	// then. They must not block.
 	OnExpanded func(state.Volume)
 	OnGone     func(state.VolumeID)
 	// Logger gets one line a step; nil means slog.Default.

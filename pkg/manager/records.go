@@ -52,8 +52,16 @@ func (l *loop) drop(id state.VolumeID) {
 		l.forget(id)
 	}
 	if l.cfg.OnGone != nil {
+		l.gone = append(l.gone, id)
+	}
+}
+
+// tellGone says what is gone, after the board does: who is told may look there.
+func (l *loop) tellGone() {
+	for _, id := range l.gone {
 		l.cfg.OnGone(id)
 	}
+	l.gone = nil
 }
 
 // forget removes the last traces of a volume that is neither known nor wanted.
