@@ -2,6 +2,7 @@ package manager
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +106,37 @@ func TestWhoHearsThatAVolumeIsGoneSeesItGone(t *testing.T) {
 		rest()
 		if heard != 1 {
 			t.Errorf("told %d times, want once", heard)
+		}
+	})
+}
+
+// TestAMountThatVanishesDuringACallIsMended: the call itself looks elsewhere.
+func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		l.SetPod(podWant("b", "v"))
+		mounted(t, l, "a")
+		mounted(t, l, "b")
+		h.fails(func(call string) fault {
+			if strings.HasPrefix(call, "Expand") {
+				return fault{takes: time.Minute}
+			}
+			return fault{}
+		})
+		p := podWant("a", "v")
+		p.Volumes[0].SizeBytes = 5
+		l.SetPod(p)
+		synctest.Wait()
+		h.mu.Lock()
+		delete(h.published, "/pods/b/v")
+		h.mu.Unlock()
+		l.MountsChanged(map[string]bool{"/stage/v": true, "/pods/a/v": true})
+		rest()
+		if h.published["/pods/b/v"] == "" {
+			t.Error("a mount that vanished while a call was in flight is not noticed")
 		}
 	})
 }

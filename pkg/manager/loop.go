@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +47,7 @@ type loop struct {
 	changed     set[state.VolumeID] // to be published
 	changedPods set[state.PodUID]
 	gone        []state.VolumeID // OnGone is to be told of, once it shows
-	sameBoot    bool // the journal was written in this boot of the node
+	sameBoot    bool             // the journal was written in this boot of the node
 }
 
 type set[K comparable] map[K]struct{}
@@ -123,8 +122,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		l.takeEvents()
-		l.lookAt(calls, slices.Collect(maps.Keys(l.suspects)), func(*loop) {})
-		clear(l.suspects)
+		l.lookAtSuspects(calls)
 		now := time.Now()
 		for _, id := range l.wakes.due(now) {
 			l.dirty.push(id)

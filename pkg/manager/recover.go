@@ -78,9 +78,6 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 // there are. The list may be older than a record, so it only says where to look.
 func (l *loop) recheck(mounted map[string]bool) {
 	for id, v := range l.mem {
-		if _, busy := l.busy[id]; busy {
-			continue // a call that ends looks itself
-		}
 		missing := v.Stage.Phase == state.Present && v.Staged.Mounted && !mounted[v.Spec.StagePath]
 		for _, m := range v.Mounts {
 			missing = missing || m.Phase == state.Present && m.Seen.Mounted && !mounted[m.Target]
@@ -89,6 +86,19 @@ func (l *loop) recheck(mounted map[string]bool) {
 			l.suspects[id] = struct{}{}
 		}
 	}
+}
+
+// lookAtSuspects does so but for those with a call in flight, which come when it
+// has ended: it looks at no path but its own.
+func (l *loop) lookAtSuspects(ctx context.Context) {
+	var ids []state.VolumeID
+	for id := range l.suspects {
+		if _, busy := l.busy[id]; !busy {
+			delete(l.suspects, id)
+			ids = append(ids, id)
+		}
+	}
+	l.lookAt(ctx, ids, func(*loop) {})
 }
 
 func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
