@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,6 +50,9 @@ func (n *node) tree() (left []string) {
 		"plugins/kubernetes.io/csi/volumeDevices/publish",
 	}
 	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it went while we looked: the daemon may still be clearing up
+		}
 		if err != nil {
 			return err
 		}
