@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,8 +23,6 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/configmap"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -74,6 +74,7 @@ type Node struct {
 	file       *file.Provider // nil without Manifests
 	registry   *registration.Watcher
 	metrics    *csiclient.Metrics
+	builtins   map[state.DriverName]builtin
 
 	changed signal // claims, volumes, problems
 
@@ -107,6 +108,12 @@ func New(cfg Config) (_ *Node, err error) {
 	if n.journal, err = state.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
 		return nil, err
 	}
+	if what := n.journal.Recovered(); what != "" {
+		n.log.Error("journal was damaged and its spare copy is used: every call of what was present is made again", "err", what)
+	}
+	if err := n.journal.SpareErr(); err != nil {
+		n.log.Warn("journal has no spare copy", "err", err)
+	}
 	if cfg.Metrics != nil {
 		if n.metrics, err = csiclient.NewMetrics(cfg.Metrics); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
@@ -122,6 +129,11 @@ func (n *Node) wire() error {
 		return fmt.Errorf("learn which boot this is: %w", err)
 	}
 	n.kernel = mount.New(n.cfg.Root)
+	allocatable, err := allocatable(n.cfg.Root)
+	if err != nil {
+		return fmt.Errorf("learn what the node has: %w", err)
+	}
+	n.builtins = n.makeBuiltins(allocatable)
 	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: n, Logger: n.log})
 	sources := []string{api.Name, sourceController}
 	if n.cfg.Manifests != "" {
@@ -141,7 +153,7 @@ func (n *Node) wire() error {
 	}
 	n.catalog = source.New(source.Config{
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: []state.DriverName{emptydir.Kind, configmap.Kind},
+		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable,
 	})
 	n.catalog.Subscribe(n.objectChanged)
 	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})
@@ -159,15 +171,7 @@ func (n *Node) Manager() *manager.Manager { return n.manager }
 // fails. What is mounted stays mounted. It is to be called once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
-	for _, b := range []struct {
-		kind state.DriverName
-		impl manager.Driver
-	}{
-		{emptydir.Kind, emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
-		{configmap.Kind, configmap.New(configmap.Config{Layout: n.layout, Kernel: n.kernel, Source: n.catalog})},
-	} {
-		n.manager.DriverUp(manager.DriverInfo{Name: b.kind, Builtin: true}, b.impl)
-	}
+	n.tellBuiltins()
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runDrift, n.registry.Run}
 	if n.cfg.LocalDriver {

@@ -13,11 +13,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	drivertest.Enter()
+	goleak.VerifyTestMain(m)
+}
 
 // dirs are those of one node. Unix sockets need short paths, which t.TempDir's are not.
 func dirs(t *testing.T) Config {

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -286,36 +285,6 @@ func checkKeys[V any](field string, m map[string]V) []Fault {
 	}
 	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Found, b.Found) })
 	return faults
-}
-
-// checkProjection checks what says which keys become which files.
-func checkProjection(field string, mode *int32, items []corev1.KeyToPath) (Fault, bool) {
-	if mode != nil && (*mode < 0 || *mode > 0o777) {
-		return Fault{field + ".defaultMode", fmt.Sprintf("%#o", *mode), "0 to 0777"}, true
-	}
-	for i, item := range items {
-		at := fmt.Sprintf("%s.items[%d]", field, i)
-		if !safePath(item.Path) {
-			return Fault{at + ".path", item.Path, "a relative path without '..', no element of which is over 255 bytes, at most 4096 bytes"}, true
-		}
-		if item.Mode != nil && (*item.Mode < 0 || *item.Mode > 0o777) {
-			return Fault{at + ".mode", fmt.Sprintf("%#o", *item.Mode), "0 to 0777"}, true
-		}
-	}
-	return Fault{}, false
-}
-
-// safePath reports whether a file below a volume may have this path.
-func safePath(p string) bool {
-	if p == "" || len(p) > 4096 || path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) || strings.HasPrefix(p, "..") || p == "." {
-		return false
-	}
-	for element := range strings.SplitSeq(p, "/") {
-		if element == ".." || len(element) > 255 {
-			return false
-		}
-	}
-	return true
 }
 
 func checkModes(modes []corev1.PersistentVolumeAccessMode) []Fault {

@@ -27,8 +27,7 @@ func asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 		return pv, nil
 	}
 	if !translate.Has(set[0]) {
-		return nil, fmt.Errorf("%s: spec.%s: a volume of kind %s is not one that csi-volmgr has; want csi or one of %s",
-			volumeKey(pv), set[0], set[0], strings.Join(translate.Kinds(), ", "))
+		return nil, fmt.Errorf("%s: spec.%s: %s", volumeKey(pv), set[0], lacks(set[0], append(translate.Kinds(), "csi")))
 	}
 	csi, err := translate.Volume(pv)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +33,12 @@ type Config struct {
 	NodeName string
 	// Builtins are the kinds served in this process, by plugin name.
 	Builtins []state.DriverName
+	// Allocatable is what the node has for pods: what downwardAPI says of a
+	// container without limits.
+	Allocatable corev1.ResourceList
+	// RevisionKey hides in a Revision what a secret is. It should not outlive
+	// the process: what a journal keeps then tells nobody anything.
+	RevisionKey []byte
 	// ClusterAttach: a cluster attaches volumes, and nothing may be made of one
 	// that needs it before its VolumeAttachment says attached. Otherwise the
 	// manager attaches.
@@ -175,18 +180,17 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: volume %q is of kind %s, which is no raw block volume; want it under volumeMounts",
 			r.name(), u.device, v.Name, kind)
 	}
-	switch {
+	switch driver, known := builtins[kind]; {
 	case kind == "csi":
 		return r.inline(v, field+".csi")
 	case kind == "emptyDir" && r.has(EmptyDir):
 		return r.emptyDir(v, field+".emptyDir")
-	case kind == "configMap" && r.has(ConfigMap):
-		return r.configMap(v, field+".configMap")
+	case known && r.has(driver):
+		return r.files(v, kind, field+"."+kind)
 	case translate.Has(kind):
 		return r.inTree(v, field+"."+kind)
 	}
-	return state.VolumeWant{}, fmt.Errorf("%s: %s: a volume of kind %s is not one that csi-volmgr has; want one of %s",
-		r.name(), field, kind, strings.Join(r.kinds(), ", "))
+	return state.VolumeWant{}, fmt.Errorf("%s: %s: %s", r.name(), field, lacks(kind, r.kinds()))
 }
 
 func (r *resolver) has(kind state.DriverName) bool { return slices.Contains(r.config.Builtins, kind) }

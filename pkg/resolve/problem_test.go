@@ -85,7 +85,7 @@ var problems = []struct {
 	}, "volume pv-1: CSIDriver csi.example.com: spec.volumeLifecycleModes: found [Ephemeral], want Persistent among them"},
 	{"kind of volume that csi-volmgr has not", func(_ *testing.T, w *world) {
 		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
-	}, "volume pv-1: spec.nfs: a volume of kind nfs is not one that csi-volmgr has; want csi or one of awsElasticBlockStore, azureDisk, azureFile, cinder, gcePersistentDisk, portworxVolume, vsphereVolume"},
+	}, "volume pv-1: spec.nfs: a volume of kind nfs is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cinder, csi, gcePersistentDisk, portworxVolume, vsphereVolume"},
 	{"two sources", func(_ *testing.T, w *world) { w.volume().Spec.NFS = &corev1.NFSVolumeSource{} },
 		"volume pv-1: spec: found 2 sources (csi, nfs), want exactly one"},
 	{"no source", func(_ *testing.T, w *world) { w.volume().Spec.CSI = nil },
@@ -175,18 +175,19 @@ var problems = []struct {
 		source(w, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}})
 	}, `pod default/web: spec.volumes[0].emptyDir.medium: found HugePages-x, want "", Memory, HugePages or HugePages-<size>`},
 	{"configMap not found", func(_ *testing.T, w *world) { configMap(w, corev1.ConfigMapVolumeSource{}) },
-		"configMap default/conf: not found; want it, or optional: true in spec.volumes[0].configMap of pod default/web"},
+		"pod default/web: spec.volumes[0].configMap: configMap default/conf: not found; want it, or optional: true"},
 	{"key of a configMap not found", func(t *testing.T, w *world) {
 		w.add(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, data: {a: b}}")
 		configMap(w, corev1.ConfigMapVolumeSource{Items: []corev1.KeyToPath{{Key: "c", Path: "c"}}})
-	}, "configMap default/conf: data: found no key c, which spec.volumes[0].configMap.items of pod default/web selects"},
-	{"item that leads out of the volume", func(_ *testing.T, w *world) {
+	}, `pod default/web: spec.volumes[0].configMap: configMap default/conf: items[0].key "c": no such key; want it, or optional: true`},
+	{"item that leads out of the volume", func(t *testing.T, w *world) {
+		w.add(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, data: {c: b}}")
 		configMap(w, corev1.ConfigMapVolumeSource{Items: []corev1.KeyToPath{{Key: "c", Path: "a/../../b"}}})
-	}, `pod default/web: spec.volumes[0].configMap.items[0].path: found "a/../../b", want a relative path without '..', no element of which is over 255 bytes, at most 4096 bytes`},
+	}, `pod default/web: spec.volumes[0].configMap: configMap default/conf: items[0].path: path "a/../../b" contains "..": not a path within a volume`},
 	{"mode of a file", func(_ *testing.T, w *world) {
 		configMap(w, corev1.ConfigMapVolumeSource{DefaultMode: ptr(int32(0o1777))})
 	},
-		`pod default/web: spec.volumes[0].configMap.defaultMode: found 01777, want 0 to 0777`},
+		`pod default/web: spec.volumes[0].configMap: defaultMode: 01777 is not in 0 to 0777`},
 }
 
 func rename(w *world, name string) {

@@ -12,9 +12,21 @@ import (
 
 // The built-in kinds that can be resolved, by plugin name.
 const (
-	EmptyDir  state.DriverName = "kubernetes.io/empty-dir"
-	ConfigMap state.DriverName = "kubernetes.io/configmap"
+	EmptyDir    state.DriverName = "kubernetes.io/empty-dir"
+	ConfigMap   state.DriverName = "kubernetes.io/configmap"
+	Secret      state.DriverName = "kubernetes.io/secret"
+	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
+	Projected   state.DriverName = "kubernetes.io/projected"
 )
+
+// builtins are the kinds above by the name of their source in a pod.
+var builtins = map[string]state.DriverName{
+	"configMap":   ConfigMap,
+	"downwardAPI": DownwardAPI,
+	"emptyDir":    EmptyDir,
+	"projected":   Projected,
+	"secret":      Secret,
+}
 
 // sources lists the names of the sources that are set in one of Kubernetes'
 // source structs, which hold one pointer for each kind.
@@ -47,7 +59,7 @@ func sourceKind(field string, s any) (kind string, f Fault, bad bool) {
 // kinds lists the kinds of volumes that a pod may have here.
 func (r *resolver) kinds() []string {
 	k := append([]string{"csi", "ephemeral", "persistentVolumeClaim"}, translate.Kinds()...)
-	for name, driver := range map[string]state.DriverName{"emptyDir": EmptyDir, "configMap": ConfigMap} {
+	for name, driver := range builtins {
 		if r.has(driver) {
 			k = append(k, name)
 		}

@@ -2,6 +2,8 @@ package source
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,7 +39,9 @@ type Config struct {
 	NodeName      string
 	Builtins      []state.DriverName
 	ClusterAttach bool
-	Sink          Sink
+	// Allocatable is as in [resolve.Config].
+	Allocatable corev1.ResourceList
+	Sink        Sink
 	// Precedence lists providers; of two that have one key, the earlier holds.
 	// Providers not in it come after those that are, by name. nil means file, api.
 	Precedence []string
@@ -97,8 +101,11 @@ func New(c Config) *Catalog {
 	if c.Precedence == nil {
 		c.Precedence = []string{"file", "api"}
 	}
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // which never fails
 	return &Catalog{
 		config: resolve.Config{
+			Allocatable: c.Allocatable, RevisionKey: key,
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
 			ClusterAttach: c.ClusterAttach,
 		},

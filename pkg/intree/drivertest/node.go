@@ -48,7 +48,7 @@ func (n *node) volume(pod state.PodUID, name string) state.Volume {
 		Mounts: map[state.PodUID]state.Mount{pod: {
 			Fact: state.Fact{Phase: state.Entering},
 			MountSpec: state.MountSpec{
-				Pod:    state.Pod{UID: pod, Namespace: "default", Name: "pod"},
+				Pod:    state.Pod{UID: pod, Namespace: "default", Name: string(pod)},
 				Names:  []string{name},
 				Target: n.layout.BuiltinTarget(n.Kind, pod, name),
 			},
@@ -210,4 +210,5 @@ func (n *node) ended() context.Context {
 	return ctx
 }
 
-var badConfig = json.RawMessage(`{"name": 7, "medium": 7}`)
+// badConfig is no source of any kind.
+var badConfig = json.RawMessage(`{"name": 7, "medium": 7, "secretName": 7, "items": 7, "sources": 7, "type": 7, "path": 7, "server": 7}`)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
@@ -307,25 +308,17 @@ func TestPathsThatLeadElsewhereAreRefused(t *testing.T) {
 		strings.Repeat("x", 256), "d/" + strings.Repeat("x", 256), strings.Repeat("x/", 2100) + "x",
 		"./a", "a//b", "a/",
 	} {
-		if _, err := v.write(t.Context(), payload.Files{p: text("evil")}, nil); !errors.Is(err, payload.ErrPath) {
+		if _, err := v.write(t.Context(), payload.Files{p: text("evil")}, nil); !errors.Is(err, content.ErrPath) {
 			t.Errorf("path %.20q: got %v, want ErrPath", p, err)
 		}
 	}
-	if _, err := v.write(t.Context(), payload.Files{"x": text(""), "x/y": text("")}, nil); !errors.Is(err, payload.ErrPath) {
+	if _, err := v.write(t.Context(), payload.Files{"x": text(""), "x/y": text("")}, nil); !errors.Is(err, content.ErrPath) {
 		t.Errorf("file that is a directory too: got %v, want ErrPath", err)
 	}
 	if _, err := v.write(t.Context(), payload.Files{"x": {Mode: 0o4755}}, nil); err == nil {
 		t.Error("mode 4755: got no error")
 	}
 	v.want(good)
-}
-
-func TestCleanShortens(t *testing.T) {
-	for in, want := range map[string]string{"a": "a", "./a": "a", "a//b": "a/b", "a/": "a", "a/./b": "a/b", "..": "", "a/../b": "", "...": ""} {
-		if got, err := payload.Clean(in); got != want || (err == nil) != (want != "") {
-			t.Errorf("Clean(%q): got %q, %v, want %q", in, got, err, want)
-		}
-	}
 }
 
 func TestGroupIsSetBeforeTheFilesAreSeen(t *testing.T) {
@@ -501,22 +494,4 @@ func TestLinksOfAPodLeadNowhere(t *testing.T) {
 			t.Errorf("canary%s: group %d, %v, want 0", p, st.Gid, err)
 		}
 	}
-}
-
-func FuzzClean(f *testing.F) {
-	for _, p := range []string{"a", "a/b", "../x", "a/../../x", "/abs", "..data", "a\x00b", "./a", "a//b/"} {
-		f.Add(p)
-	}
-	f.Fuzz(func(t *testing.T, p string) {
-		c, err := payload.Clean(p)
-		if err != nil {
-			if !errors.Is(err, payload.ErrPath) {
-				t.Fatalf("Clean(%q): got %v, want ErrPath", p, err)
-			}
-			return
-		}
-		if !filepath.IsLocal(c) || filepath.Clean(c) != c || strings.HasPrefix(c, "..") || strings.Contains(c, "\x00") {
-			t.Fatalf("Clean(%q): got %q, which is no path within a volume", p, c)
-		}
-	})
 }

@@ -1,0 +1,76 @@
+package content
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Limits of the kernel on a path, in bytes.
+const (
+	maxPath = 4096
+	maxName = 255
+)
+
+// reserved is how names that only the layout of a volume may use begin.
+const reserved = ".."
+
+// ErrPath means that a path must not be used for a file of a volume.
+var ErrPath = errors.New("not a path within a volume")
+
+// Clean returns p in its shortest form, or an error that wraps ErrPath: a path
+// is relative, has no "..", begins with no "..", and fits the kernel's limits.
+func Clean(p string) (string, error) {
+	switch c := path.Clean(p); {
+	case p == "" || c == ".":
+		return "", pathError(p, "is empty")
+	case len(p) > maxPath:
+		return "", pathError(p, fmt.Sprintf("is longer than %d bytes", maxPath))
+	case path.IsAbs(p):
+		return "", pathError(p, "is absolute")
+	case strings.ContainsRune(p, 0):
+		return "", pathError(p, "contains a NUL")
+	case slices.Contains(strings.Split(p, "/"), ".."):
+		return "", pathError(p, `contains ".."`)
+	case strings.HasPrefix(c, reserved):
+		return "", pathError(p, `begins with ".."`)
+	case slices.ContainsFunc(strings.Split(c, "/"), func(s string) bool { return len(s) > maxName }):
+		return "", pathError(p, fmt.Sprintf("has a name longer than %d bytes", maxName))
+	default:
+		return c, nil
+	}
+}
+
+func pathError(p, why string) error {
+	const shown = 64
+	if len(p) > shown {
+		p = p[:shown] + "…"
+	}
+	return fmt.Errorf("path %q %s: %w", p, why, ErrPath)
+}
+
+// CheckPaths returns an error that wraps ErrPath unless each path is as Clean
+// returns it and none is a file and another's directory at once.
+func CheckPaths(paths []string) error {
+	files := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		files[p] = true
+	}
+	for _, p := range paths {
+		c, err := Clean(p)
+		if err != nil {
+			return err
+		}
+		if c != p {
+			return fmt.Errorf("path %q is not in its shortest form: %w", p, ErrPath)
+		}
+		for d := path.Dir(p); d != "."; d = path.Dir(d) {
+			if files[d] {
+				return fmt.Errorf("path %q is to be a file and the directory of %q: %w", d, p, ErrPath)
+			}
+		}
+	}
+	return nil
+}

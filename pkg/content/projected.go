@@ -1,0 +1,86 @@
+package content
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ErrNeedsCluster means that only a Kubernetes cluster can make such content.
+var ErrNeedsCluster = errors.New("needs a Kubernetes cluster, which this node has not")
+
+// Projected returns the files of all sources of a volume of kind projected; of
+// two sources with one path, the later has it, as with the kubelet. Its error
+// joins those of all sources.
+func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
+	mode, err := modeOf(src.DefaultMode, defaultMode)
+	if err != nil {
+		return nil, fmt.Errorf("defaultMode: %w", err)
+	}
+	given := int32(mode)
+	all := Files{}
+	var errs []error
+	for i, s := range src.Sources {
+		kind, files, err := r.projection(s, &given)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sources[%d]%s: %w", i, kind, err))
+		}
+		maps.Copy(all, files)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return all.check()
+}
+
+// projection returns the files of one source, and its field for messages.
+func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string, files Files, err error) {
+	set := 0
+	for _, c := range []struct {
+		name string
+		set  bool
+		make func() (Files, error)
+	}{
+		{".configMap", s.ConfigMap != nil, func() (Files, error) {
+			p := s.ConfigMap
+			return r.configMap(corev1.ConfigMapVolumeSource{
+				LocalObjectReference: p.LocalObjectReference, Items: p.Items, Optional: p.Optional, DefaultMode: mode,
+			})
+		}},
+		{".secret", s.Secret != nil, func() (Files, error) {
+			p := s.Secret
+			return r.secret(corev1.SecretVolumeSource{SecretName: p.Name, Items: p.Items, Optional: p.Optional, DefaultMode: mode})
+		}},
+		{".downwardAPI", s.DownwardAPI != nil, func() (Files, error) { return r.downward(s.DownwardAPI.Items, uint32(*mode)) }},
+		{".serviceAccountToken", s.ServiceAccountToken != nil, clusterOnly("its API server signs tokens")},
+		{".clusterTrustBundle", s.ClusterTrustBundle != nil, clusterOnly("ClusterTrustBundle objects are its own")},
+		{".podCertificate", s.PodCertificate != nil, clusterOnly("its signers issue the certificate")},
+	} {
+		if !c.set {
+			continue
+		}
+		set++
+		kind = c.name
+		files, err = c.make()
+	}
+	if set != 1 {
+		return "", nil, errors.New("want exactly one of configMap, secret, downwardAPI, serviceAccountToken, clusterTrustBundle, podCertificate")
+	}
+	return kind, files, err
+}
+
+func clusterOnly(why string) func() (Files, error) {
+	return func() (Files, error) { return nil, fmt.Errorf("%w: %s", ErrNeedsCluster, why) }
+}
+
+// HasSecret reports whether any of the sources may bring what is secret.
+func HasSecret(src corev1.ProjectedVolumeSource) bool {
+	for _, s := range src.Sources {
+		if s.ConfigMap == nil && s.DownwardAPI == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,113 @@
+package content
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ErrNotFound means that an object that a volume needs is known not to exist.
+var ErrNotFound = errors.New("not found")
+
+// Objects is where the objects are looked up. nil without an error means that
+// there is none; an error that it is not known, which changes nothing. What is
+// returned is read only.
+type Objects interface {
+	ConfigMap(namespace, name string) (*corev1.ConfigMap, error)
+	Secret(namespace, name string) (*corev1.Secret, error)
+	// Pod returns the pod whose volume it is.
+	Pod() (*corev1.Pod, error)
+}
+
+// Reader makes the files of the volumes of one pod.
+type Reader struct {
+	// Namespace is the pod's.
+	Namespace string
+	Objects   Objects
+	// Allocatable is what the node has for pods: the limit of a container that
+	// has none.
+	Allocatable corev1.ResourceList
+}
+
+// ConfigMap returns the files of a volume of kind configMap.
+func (r Reader) ConfigMap(src corev1.ConfigMapVolumeSource) (Files, error) {
+	files, err := r.configMap(src)
+	return checked(files, err)
+}
+
+func (r Reader) configMap(src corev1.ConfigMapVolumeSource) (Files, error) {
+	s, err := newSelection(src.Items, src.DefaultMode, src.Optional)
+	if err != nil {
+		return nil, err
+	}
+	if src.Name == "" {
+		return nil, errors.New("name is empty")
+	}
+	object, err := r.Objects.ConfigMap(r.Namespace, src.Name)
+	if err != nil {
+		return nil, fmt.Errorf("get configMap %s/%s: %w", r.Namespace, src.Name, err)
+	}
+	if object == nil && !s.optional {
+		return nil, missing("configMap", r.Namespace, src.Name)
+	}
+	var data map[string][]byte
+	if object != nil {
+		data = maps.Clone(object.BinaryData)
+		if data == nil {
+			data = map[string][]byte{}
+		}
+		for key, value := range object.Data {
+			data[key] = []byte(value)
+		}
+	}
+	files, err := s.of(data)
+	if err != nil {
+		return nil, fmt.Errorf("configMap %s/%s: %w", r.Namespace, src.Name, err)
+	}
+	return files, nil
+}
+
+// Secret returns the files of a volume of kind secret.
+func (r Reader) Secret(src corev1.SecretVolumeSource) (Files, error) {
+	files, err := r.secret(src)
+	return checked(files, err)
+}
+
+func (r Reader) secret(src corev1.SecretVolumeSource) (Files, error) {
+	s, err := newSelection(src.Items, src.DefaultMode, src.Optional)
+	if err != nil {
+		return nil, err
+	}
+	if src.SecretName == "" {
+		return nil, errors.New("secretName is empty")
+	}
+	object, err := r.Objects.Secret(r.Namespace, src.SecretName)
+	if err != nil {
+		return nil, fmt.Errorf("get secret %s/%s: %w", r.Namespace, src.SecretName, err)
+	}
+	if object == nil && !s.optional {
+		return nil, missing("secret", r.Namespace, src.SecretName)
+	}
+	var data map[string][]byte
+	if object != nil {
+		data = object.Data
+	}
+	files, err := s.of(data)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s/%s: %w", r.Namespace, src.SecretName, err)
+	}
+	return files, nil
+}
+
+func missing(kind, namespace, name string) error {
+	return fmt.Errorf("%s %s/%s: %w; want it, or optional: true", kind, namespace, name, ErrNotFound)
+}
+
+func checked(files Files, err error) (Files, error) {
+	if err != nil {
+		return nil, err
+	}
+	return files.check()
+}

@@ -1,0 +1,172 @@
+// Package files is the driver of the built-in kinds that show objects as files:
+// configMap, secret, downwardAPI, projected. They differ in what the files are
+// (package content) and in where these may lie.
+//
+// Invariants: whatever fails, what was last published stays. A kind whose
+// content may be secret writes to a file system in memory and to nothing else:
+// what is open is asked whether it is one, just before it is written to.
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	// mode of the directory: containers get to read it, and only the writer writes.
+	mode = 0o755
+	// coveredMode is the mode of a directory that is to be mounted on: should the
+	// mount be gone, no container's user finds anything there.
+	coveredMode = 0o700
+)
+
+// ErrNotInMemory means that a volume whose content may be secret is not on a
+// file system in memory.
+var ErrNotInMemory = errors.New("not a tmpfs")
+
+// Config of a Driver. All fields but Now are required.
+type Config struct {
+	Layout state.Layout
+	Kernel *mount.Kernel
+	Source Source
+	// Now names what is written by its moment; nil means time.Now.
+	Now func() time.Time
+}
+
+// Driver makes volumes of one kind. It may be used by many goroutines.
+type Driver struct {
+	kind   state.DriverName
+	c      Config
+	writer payload.Writer
+}
+
+// New returns the driver of one of Kinds.
+func New(kind state.DriverName, c Config) *Driver {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Driver{kind: kind, c: c, writer: payload.Writer{Kernel: c.Kernel, Now: c.Now}}
+}
+
+// Publish writes what the volume selects of its objects as they are now. Where
+// that is there already, nothing changes.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	m, ok := v.Mounts[pod]
+	if !ok {
+		return refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
+	}
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return refused("Publish", err)
+	}
+	found, err := collect(d.kind, v.Spec, d.reader(ctx, m.Pod))
+	if err != nil {
+		err = fmt.Errorf("volume %s: %w", v.Spec.Name, err)
+		if errors.Is(err, ErrConfig) {
+			return refused("Publish", err)
+		}
+		return err
+	}
+	f, err := d.open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := d.writer.Write(ctx, f, written(found), m.FSGroup); err != nil {
+		return fmt.Errorf("volume %s: write to %s: %w", v.Spec.Name, dir.Path(), err)
+	}
+	return nil
+}
+
+func written(found content.Files) payload.Files {
+	files := make(payload.Files, len(found))
+	for path, file := range found {
+		files[path] = payload.File{Data: file.Data, Mode: fs.FileMode(file.Mode)}
+	}
+	return files
+}
+
+// open returns the directory to write to, and makes it where it is missing.
+func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
+	if !InMemory(d.kind) {
+		return dir.Make(mode)
+	}
+	f, err := dir.Open()
+	if errors.Is(err, os.ErrNotExist) {
+		f, err = dir.Make(coveredMode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	seen, err := d.c.Kernel.Look(ctx, dir.Path())
+	if err != nil {
+		return nil, err
+	}
+	if !seen.Mounted {
+		if err := d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{Mode: mode, NoSwap: true}); err != nil {
+			return nil, err
+		}
+	}
+	if f, err = dir.Open(); err != nil {
+		return nil, err
+	}
+	if err := inMemory(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func inMemory(f *os.File) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return &os.PathError{Op: "statfs", Path: f.Name(), Err: err}
+	}
+	if st.Type != unix.TMPFS_MAGIC {
+		return fmt.Errorf("what is mounted at %s (type %#x): %w", f.Name(), st.Type, ErrNotInMemory)
+	}
+	return nil
+}
+
+// Unpublish removes the volume's directory.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return refused("Unpublish", err)
+	}
+	return dir.Remove(ctx, d.c.Kernel)
+}
+
+// Stage fails: no such kind has that step.
+func (d *Driver) Stage(context.Context, state.Volume) error { return d.noStep("Stage") }
+
+// Unstage fails: no such kind has that step.
+func (d *Driver) Unstage(context.Context, state.Volume) error { return d.noStep("Unstage") }
+
+// Expand fails: no such kind has that step.
+func (d *Driver) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
+	return 0, d.noStep("Expand")
+}
+
+func (d *Driver) noStep(call string) error {
+	return &state.CallError{Outcome: state.Final, Call: call, Err: errors.New(string(d.kind) + " has no such step")}
+}
+
+func refused(call string, err error) error {
+	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
+}

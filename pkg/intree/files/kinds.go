@@ -1,0 +1,60 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The kinds, by plugin name.
+const (
+	ConfigMap   state.DriverName = "kubernetes.io/configmap"
+	Secret      state.DriverName = "kubernetes.io/secret"
+	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
+	Projected   state.DriverName = "kubernetes.io/projected"
+)
+
+// Kinds are all of them.
+var Kinds = [...]state.DriverName{ConfigMap, Secret, DownwardAPI, Projected}
+
+// InMemory reports whether volumes of the kind are file systems in memory, and
+// so their targets mount points. Only configMaps are not, as with the kubelet.
+func InMemory(kind state.DriverName) bool { return kind != ConfigMap }
+
+// ErrConfig means that a record has a source that its kind cannot have.
+var ErrConfig = errors.New("not a source of this kind")
+
+// collect returns the files that the source in a volume's record selects.
+func collect(kind state.DriverName, spec state.Spec, r content.Reader) (content.Files, error) {
+	switch kind {
+	case ConfigMap:
+		return decoded(spec, "configMap", r.ConfigMap)
+	case Secret:
+		return decoded(spec, "secret", r.Secret)
+	case DownwardAPI:
+		return decoded(spec, "downwardAPI", r.DownwardAPI)
+	case Projected:
+		return decoded(spec, "projected", r.Projected)
+	}
+	return nil, fmt.Errorf("kind %q: %w", kind, ErrConfig)
+}
+
+// decoded passes on the source of type S; field is where a pod has it.
+func decoded[S corev1.ConfigMapVolumeSource | corev1.SecretVolumeSource | corev1.DownwardAPIVolumeSource | corev1.ProjectedVolumeSource](
+	spec state.Spec, field string, read func(S) (content.Files, error),
+) (content.Files, error) {
+	var src S
+	if err := json.Unmarshal(spec.Config, &src); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", field, ErrConfig, err)
+	}
+	files, err := read(src)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return files, nil
+}

@@ -1,0 +1,49 @@
+package files
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Source is where objects come from, as they are when asked. nil without an
+// error means that there is none; an error that it is not known, which changes
+// nothing of what is published.
+type Source interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// Allocatable is what the node has for pods.
+	Allocatable() corev1.ResourceList
+}
+
+// reader reads the objects of one pod for one call.
+func (d *Driver) reader(ctx context.Context, pod state.Pod) content.Reader {
+	return content.Reader{Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod}, Allocatable: d.c.Source.Allocatable()}
+}
+
+type objects struct {
+	ctx    context.Context // of the one call that this is made for
+	source Source
+	pod    state.Pod
+}
+
+func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	return o.source.ConfigMap(o.ctx, namespace, name)
+}
+
+func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
+	return o.source.Secret(o.ctx, namespace, name)
+}
+
+func (o objects) Pod() (*corev1.Pod, error) {
+	pod, err := o.source.Pod(o.ctx, o.pod.Namespace, o.pod.Name)
+	if err == nil && pod != nil && state.PodUID(pod.UID) != o.pod.UID {
+		return nil, fmt.Errorf("pod %s/%s is another one by now (uid %s, want %s)", o.pod.Namespace, o.pod.Name, pod.UID, o.pod.UID)
+	}
+	return pod, err
+}

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// builtin is a kind that is served in this process.
+type builtin struct {
+	driver manager.Driver
+	// mounts: after Publish the target is a mount point.
+	mounts bool
+}
+
+func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
+	kinds := map[state.DriverName]builtin{
+		emptydir.Kind: {driver: emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
+	}
+	for _, kind := range files.Kinds {
+		kinds[kind] = builtin{
+			driver: files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}}),
+			mounts: files.InMemory(kind),
+		}
+	}
+	return kinds
+}
+
+func (n *Node) tellBuiltins() {
+	for _, kind := range slices.Sorted(maps.Keys(n.builtins)) {
+		b := n.builtins[kind]
+		n.manager.DriverUp(manager.DriverInfo{Name: kind, Builtin: true, MountsTarget: b.mounts}, b.driver)
+	}
+}
+
+// allocatable is what the node has for pods: all of it, since nobody here says
+// what to keep back.
+func allocatable(root string) (corev1.ResourceList, error) {
+	var memory unix.Sysinfo_t
+	if err := unix.Sysinfo(&memory); err != nil {
+		return nil, fmt.Errorf("sysinfo: %w", err)
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(root, &disk); err != nil {
+		return nil, fmt.Errorf("statfs %s: %w", root, err)
+	}
+	return corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(int64(memory.Totalram)*int64(memory.Unit), resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(disk.Blocks)*disk.Bsize, resource.BinarySI),
+	}, nil
+}
+
+// objects is where the built-in kinds read what they show as files.
+type objects struct {
+	n           *Node
+	allocatable corev1.ResourceList
+}
+
+func (o objects) Allocatable() corev1.ResourceList { return o.allocatable }
+
+func (o objects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return object[*corev1.ConfigMap](o.n, source.Key{Kind: resolve.KindConfigMap, Namespace: namespace, Name: name})
+}
+
+func (o objects) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	return object[*corev1.Secret](o.n, source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name})
+}
+
+func (o objects) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	return object[*corev1.Pod](o.n, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
+}
+
+// object returns an object of the catalog, nil where there is none, and an error
+// where a source has not spoken yet, so that nobody knows.
+func object[T any](n *Node, key source.Key) (found T, err error) {
+	found, ok := n.catalog.Get(key).(T)
+	if ok {
+		return found, nil
+	}
+	n.mu.Lock()
+	silent := slices.Sorted(maps.Keys(n.silent))
+	n.mu.Unlock()
+	if len(silent) > 0 {
+		return found, fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))
+	}
+	return found, nil
+}

@@ -1,0 +1,56 @@
+package resolve
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// files resolves a volume of a kind that shows objects as files.
+func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant, error) {
+	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.config.Allocatable}
+	var found content.Files
+	var source any
+	var key []byte
+	var err error
+	switch kind {
+	case "configMap":
+		source = v.ConfigMap
+		found, err = read.ConfigMap(*v.ConfigMap)
+	case "secret":
+		source, key = v.Secret, r.config.RevisionKey
+		found, err = read.Secret(*v.Secret)
+	case "downwardAPI":
+		source = v.DownwardAPI
+		found, err = read.DownwardAPI(*v.DownwardAPI)
+	case "projected":
+		if source = v.Projected; content.HasSecret(*v.Projected) {
+			key = r.config.RevisionKey
+		}
+		found, err = read.Projected(*v.Projected)
+	}
+	if err != nil {
+		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
+	}
+	w, err := r.builtin(builtins[kind], v, source)
+	w.Revision = found.Revision(key)
+	return w, err
+}
+
+// objects is what the volumes of the pod being resolved are made of.
+type objects struct{ r *resolver }
+
+func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	object, _ := o.r.objects.Get(Key{KindConfigMap, namespace, name}).(*corev1.ConfigMap)
+	return object, nil
+}
+
+func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
+	object, _ := o.r.objects.Get(Key{KindSecret, namespace, name}).(*corev1.Secret)
+	return object, nil
+}
+
+func (o objects) Pod() (*corev1.Pod, error) { return o.r.pod, nil }
