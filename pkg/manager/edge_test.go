@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -138,5 +139,51 @@ func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
 		if h.published["/pods/b/v"] == "" {
 			t.Error("a mount that vanished while a call was in flight is not noticed")
 		}
+	})
+}
+
+// uncertain is a disk whose write is done although it fails.
+type uncertain struct {
+	*disk
+	broken bool
+}
+
+func (u *uncertain) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
+	err := u.disk.Commit(ctx, changes)
+	if u.broken {
+		return errDisk
+	}
+	return err
+}
+
+// TestAWriteThatFailedProvesNothing: the journal may have taken it all the same.
+func TestAWriteThatFailedProvesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		u := &uncertain{disk: d}
+		l := live(t, h, d, func(c *Config) { c.Store = u })
+		h.fails(func(call string) fault {
+			switch call {
+			case "Publish d^v a":
+				return fault{takes: time.Second}
+			case "Publish d^v b":
+				if d.records(t)["d^v"].Mounts["b"].Phase != state.Entering {
+					t.Error("a call is made of which the journal knows nothing")
+				}
+			}
+			return fault{}
+		})
+		l.SetPod(podWant("a", "v"))
+		l.SetPod(podWant("b", "v"))
+		synctest.Wait()
+		l.up(h) // one write says that both enter
+		synctest.Wait()
+		l.RemovePod("b")
+		u.broken = true
+		rest() // what is known is written, so to speak: b has nothing
+		l.SetPod(podWant("b", "v"))
+		time.Sleep(5 * time.Second)
+		u.broken = false
+		mounted(t, l, "b")
 	})
 }

@@ -71,6 +71,9 @@ func (l *loop) write(ctx context.Context, batch map[state.VolumeID]*state.Volume
 		}
 		l.journalErr = err
 		l.lazySince = time.Now().Add(journalRetry)
+		for id := range batch {
+			delete(l.durable, id) // it may have become durable all the same
+		}
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	if l.journalErr != nil {
