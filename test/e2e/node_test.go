@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,14 +200,14 @@ func (n *node) driverUp(name string) {
 
 // blocked waits until one of the pod's volumes says what it is blocked by, and
 // returns that.
-func (n *node) blocked(pod string) (reason string) {
+func (n *node) blocked(pod string, words ...string) (reason string) {
 	n.t.Helper()
 	until(n, "pod "+pod+" to say what blocks it", n.api.WatchPods, func(all map[string]manager.PodStatus) bool {
 		for _, p := range all {
 			for _, v := range p.Volumes {
 				if p.Pod.Name == pod && !v.Mounted && (v.BlockedBy != "" || v.Retry.Error != "") {
 					reason = v.BlockedBy + " " + v.Retry.Error
-					return true
+					return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(reason, w) })
 				}
 			}
 		}
