@@ -56,6 +56,7 @@ func (l *loop) publish() {
 		}
 		b.wake(uid)
 	}
+	clear(b.drivers)
 	for name, d := range l.drivers {
 		s := d.status
 		s.Calls, s.Volumes = d.running.Calls, len(d.keys)

@@ -187,3 +187,24 @@ func TestAWriteThatFailedProvesNothing(t *testing.T) {
 		mounted(t, l, "b")
 	})
 }
+
+func TestADriverThatNobodyNamesAnyMoreIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.SetPod(podWant("a", "v"))
+		l.DriverDown("sick", "it does not answer")
+		synctest.Wait()
+		if ds := l.Drivers(); len(ds) != 2 || ds[0].Volumes != 1 {
+			t.Errorf("%+v", ds)
+		}
+		l.RemovePod("a")
+		synctest.Wait()
+		if ds := l.Drivers(); len(ds) != 1 || ds[0].Name != "sick" {
+			t.Errorf("a misspelt driver's name stays for ever: %+v", ds)
+		}
+		l.SetPod(podWant("a", "v"))
+		l.up(h)
+		mounted(t, l, "a")
+	})
+}

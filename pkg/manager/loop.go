@@ -337,11 +337,13 @@ func (l *loop) driverOf(v state.Volume, w state.Want) *driver {
 	return d
 }
 
+func neverUp(name state.DriverName) string { return "driver " + string(name) + " has not registered" }
+
 func (l *loop) driver(name state.DriverName) *driver {
 	d := l.drivers[name]
 	if d == nil {
 		d = &driver{keys: set[state.VolumeID]{}, status: DriverStatus{
-			DriverInfo: DriverInfo{Name: name}, Problem: "driver " + string(name) + " has not registered",
+			DriverInfo: DriverInfo{Name: name}, Problem: neverUp(name),
 		}}
 		l.drivers[name] = d
 	}

@@ -68,8 +68,11 @@ func (l *loop) tellGone() {
 // forget removes the last traces of a volume that is neither known nor wanted.
 func (l *loop) forget(id state.VolumeID) {
 	delete(l.held, id)
-	for _, d := range l.drivers {
+	for name, d := range l.drivers {
 		delete(d.keys, id)
+		if len(d.keys) == 0 && d.status.Problem == neverUp(name) {
+			delete(l.drivers, name) // known only by the volumes that named it
+		}
 	}
 	l.wakes.set(id, time.Time{})
 }
