@@ -438,11 +438,13 @@ func TestTheWalkNoticesABrokenRule(t *testing.T) {
 			}
 			return next(r, w, f, now)
 		}, begin, complete},
-		"a volume being deleted is attached": {func(record, verb, facts) (bool, string) { return false, "" },
+		"a volume being deleted is attached": {
+			func(record, verb, facts) (bool, string) { return false, "" },
 			func(r record, w want, f facts, now time.Time) (op, held) {
 				r.Delete = r.Delete && w.Node != attach
 				return next(r, w, f, now)
-			}, begin, complete},
+			}, begin, complete,
+		},
 		"who asks to attach in vain is not told": {func(r record, v verb, f facts) (bool, string) {
 			return v != attach && f.Driver.Problem != "", f.Driver.Problem
 		}, next, begin, complete},

@@ -3,6 +3,8 @@ package resolve
 import (
 	"encoding/json"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,20 +13,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// maxPath is the kernel's limit on a path, in bytes.
+const maxPath = 4096
+
 // builtin returns the want of a kind that is served in this process; config is
 // its source as that kind defines it.
-func (r *resolver) builtin(kind state.DriverName, v *corev1.Volume, config any) (state.VolumeWant, error) {
+func (r *resolver) builtin(kind state.DriverName, name string, config any) (state.VolumeWant, error) {
 	b, err := json.Marshal(config)
 	if err != nil {
-		return state.VolumeWant{}, fmt.Errorf("%s: encode volume %q: %w", r.name(), v.Name, err)
+		return state.VolumeWant{}, fmt.Errorf("%s: encode volume %q: %w", r.name(), name, err)
 	}
 	pod := podOf(r.pod)
 	return state.VolumeWant{
-		ID:   state.PodVolumeID(kind, pod.UID, v.Name),
-		Spec: state.Spec{Driver: kind, Builtin: true, Name: v.Name, Mode: state.Filesystem, Config: b},
+		ID:   state.PodVolumeID(kind, pod.UID, name),
+		Spec: state.Spec{Driver: kind, Builtin: true, Name: name, Mode: state.Filesystem, Config: b},
 		Mount: state.MountSpec{
 			Pod:     pod,
-			Target:  r.config.Layout.BuiltinTarget(kind, pod.UID, v.Name),
+			Target:  r.config.Layout.BuiltinTarget(kind, pod.UID, name),
 			FSGroup: r.fsGroup(),
 		},
 	}, nil
@@ -41,7 +46,7 @@ func (r *resolver) emptyDir(v *corev1.Volume, field string) (state.VolumeWant, e
 	if src.SizeLimit != nil && src.SizeLimit.Sign() < 0 {
 		return state.VolumeWant{}, r.fault(Fault{field + ".sizeLimit", src.SizeLimit.String(), "zero or more"})
 	}
-	return r.builtin(EmptyDir, v, src)
+	return r.builtin(EmptyDir, v.Name, src)
 }
 
 func knownMedium(m corev1.StorageMedium) bool {
@@ -55,4 +60,14 @@ func knownMedium(m corev1.StorageMedium) bool {
 	}
 	q, err := resource.ParseQuantity(size)
 	return err == nil && q.Sign() > 0
+}
+
+// hostPath resolves a path of the node itself. Its owner is never changed.
+func (r *resolver) hostPath(name string, src *corev1.HostPathVolumeSource, field string) (state.VolumeWant, error) {
+	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") || strings.ContainsRune(src.Path, 0) || len(src.Path) > maxPath {
+		return state.VolumeWant{}, r.fault(Fault{field + ".path", src.Path, "an absolute path without '..', at most 4096 bytes"})
+	}
+	w, err := r.builtin(HostPath, name, src)
+	w.Mount.HostPath, w.Mount.FSGroup = path.Clean(src.Path), nil
+	return w, err
 }

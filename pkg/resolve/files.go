@@ -35,7 +35,7 @@ func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
 	}
-	w, err := r.builtin(builtins[kind], v, source)
+	w, err := r.builtin(builtins[kind], v.Name, source)
 	w.Revision = found.Revision(key)
 	return w, err
 }

@@ -185,6 +185,8 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return r.inline(v, field+".csi")
 	case kind == "emptyDir" && r.has(EmptyDir):
 		return r.emptyDir(v, field+".emptyDir")
+	case kind == "hostPath" && r.has(HostPath):
+		return r.hostPath(v.Name, v.HostPath, field+".hostPath")
 	case known && r.has(driver):
 		return r.files(v, kind, field+"."+kind)
 	case translate.Has(kind):

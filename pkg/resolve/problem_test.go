@@ -20,28 +20,42 @@ var problems = []struct {
 	make func(t *testing.T, w *world)
 	want string
 }{
-	{"claim not found", func(_ *testing.T, w *world) { w.drop("PersistentVolumeClaim", "default", "data") },
-		"claim default/data: not found"},
+	{
+		"claim not found", func(_ *testing.T, w *world) { w.drop("PersistentVolumeClaim", "default", "data") },
+		"claim default/data: not found",
+	},
 	{"claim being deleted", func(_ *testing.T, w *world) {
 		w.claim().DeletionTimestamp = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	}, "claim default/data: being deleted since 2026-01-02T03:04:05Z (metadata.deletionTimestamp)"},
-	{"claim pending in a cluster", func(_ *testing.T, w *world) { w.claim().Status.Phase = corev1.ClaimPending },
-		"claim default/data: not bound: status.phase: found Pending, want Bound"},
-	{"claim lost", func(_ *testing.T, w *world) { w.claim().Status.Phase = corev1.ClaimLost },
-		"claim default/data: not bound: status.phase: found Lost, want Bound"},
-	{"claim pending with a note", func(_ *testing.T, w *world) {
-		w.claim().Status.Phase, w.note = corev1.ClaimPending, "CreateVolume: no space"
+	{
+		"claim pending in a cluster", func(_ *testing.T, w *world) { w.claim().Status.Phase = corev1.ClaimPending },
+		"claim default/data: not bound: status.phase: found Pending, want Bound",
 	},
-		"claim default/data: not bound yet: CreateVolume: no space"},
+	{
+		"claim lost", func(_ *testing.T, w *world) { w.claim().Status.Phase = corev1.ClaimLost },
+		"claim default/data: not bound: status.phase: found Lost, want Bound",
+	},
+	{
+		"claim pending with a note", func(_ *testing.T, w *world) {
+			w.claim().Status.Phase, w.note = corev1.ClaimPending, "CreateVolume: no space"
+		},
+		"claim default/data: not bound yet: CreateVolume: no space",
+	},
 	{"bound without a volume's name", func(_ *testing.T, w *world) {
 		w.claim().Status.Phase, w.claim().Spec.VolumeName = corev1.ClaimBound, ""
 	}, "claim default/data: spec.volumeName: found none, want the volume's name, since status.phase is Bound"},
-	{"volume not found", func(_ *testing.T, w *world) { w.drop("PersistentVolume", "", "pv-1") },
-		"claim default/data: spec.volumeName: found pv-1, but there is no such volume"},
-	{"claimRef of another claim", func(_ *testing.T, w *world) { w.volume().Spec.ClaimRef.Name = "other" },
-		"volume pv-1: spec.claimRef: found claim default/other, want claim default/data, whose spec.volumeName names this volume"},
-	{"claimRef of an earlier claim", func(_ *testing.T, w *world) { w.volume().Spec.ClaimRef.UID = "old" },
-		"volume pv-1: spec.claimRef.uid: found old, want claim-uid, the uid of claim default/data"},
+	{
+		"volume not found", func(_ *testing.T, w *world) { w.drop("PersistentVolume", "", "pv-1") },
+		"claim default/data: spec.volumeName: found pv-1, but there is no such volume",
+	},
+	{
+		"claimRef of another claim", func(_ *testing.T, w *world) { w.volume().Spec.ClaimRef.Name = "other" },
+		"volume pv-1: spec.claimRef: found claim default/other, want claim default/data, whose spec.volumeName names this volume",
+	},
+	{
+		"claimRef of an earlier claim", func(_ *testing.T, w *world) { w.volume().Spec.ClaimRef.UID = "old" },
+		"volume pv-1: spec.claimRef.uid: found old, want claim-uid, the uid of claim default/data",
+	},
 	{"no claimRef in a cluster", func(_ *testing.T, w *world) {
 		w.volume().Spec.ClaimRef, w.claim().Status.Phase = nil, corev1.ClaimBound
 	}, "volume pv-1: spec.claimRef: found none, want claim default/data, which is bound to it"},
@@ -69,14 +83,18 @@ var problems = []struct {
 	{"waiting for the driver, with a note", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.note = "", nil, "waiting for driver csi.example.com to register"
 	}, "claim default/data: not bound yet: waiting for driver csi.example.com to register"},
-	{"block mounted as a directory", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) },
-		"volume pv-1: spec.volumeMode: found Block, want Filesystem for spec.containers[0].volumeMounts[0] of pod default/web, or volumeDevices there"},
+	{
+		"block mounted as a directory", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) },
+		"volume pv-1: spec.volumeMode: found Block, want Filesystem for spec.containers[0].volumeMounts[0] of pod default/web, or volumeDevices there",
+	},
 	{"file system used as a device", func(_ *testing.T, w *world) {
 		c := &w.pod().Spec.Containers[0]
 		c.VolumeMounts, c.VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}
 	}, "volume pv-1: spec.volumeMode: found Filesystem, want Block for spec.containers[0].volumeDevices[0] of pod default/web, or volumeMounts there"},
-	{"unknown volume mode", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeMode("Object")) },
-		"volume pv-1: spec.volumeMode: found Object, want Filesystem or Block"},
+	{
+		"unknown volume mode", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeMode("Object")) },
+		"volume pv-1: spec.volumeMode: found Object, want Filesystem or Block",
+	},
 	{"unknown access mode", func(_ *testing.T, w *world) {
 		w.volume().Spec.AccessModes = []corev1.PersistentVolumeAccessMode{"RWO"}
 	}, "volume pv-1: spec.accessModes[0]: found RWO, want ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod"},
@@ -86,48 +104,76 @@ var problems = []struct {
 	{"kind of volume that csi-volmgr has not", func(_ *testing.T, w *world) {
 		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
 	}, "volume pv-1: spec.nfs: a volume of kind nfs is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cinder, csi, gcePersistentDisk, portworxVolume, vsphereVolume"},
-	{"two sources", func(_ *testing.T, w *world) { w.volume().Spec.NFS = &corev1.NFSVolumeSource{} },
-		"volume pv-1: spec: found 2 sources (csi, nfs), want exactly one"},
-	{"no source", func(_ *testing.T, w *world) { w.volume().Spec.CSI = nil },
-		"volume pv-1: spec: found 0 sources (), want exactly one"},
+	{
+		"two sources", func(_ *testing.T, w *world) { w.volume().Spec.NFS = &corev1.NFSVolumeSource{} },
+		"volume pv-1: spec: found 2 sources (csi, nfs), want exactly one",
+	},
+	{
+		"no source", func(_ *testing.T, w *world) { w.volume().Spec.CSI = nil },
+		"volume pv-1: spec: found 0 sources (), want exactly one",
+	},
 	{"source that does not translate", func(_ *testing.T, w *world) {
 		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{ShareName: "s"}}
 		w.volume().Spec.ClaimRef.Namespace = "default"
 		w.volume().Spec.PersistentVolumeSource.AzureFile.SecretNamespace = ptr("")
 	}, "volume pv-1: spec.azureFile: translate to CSI: "},
-	{"bad driver name", func(_ *testing.T, w *world) { w.source().Driver = "../x" },
-		`volume pv-1: spec.csi.driver: found "../x", want a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last`},
-	{"no handle", func(_ *testing.T, w *world) { w.source().VolumeHandle = "" },
-		`volume pv-1: spec.csi.volumeHandle: found "", want the volume's id as its driver knows it`},
-	{"handle with NUL", func(_ *testing.T, w *world) { w.source().VolumeHandle = "a\x00b" },
-		`volume pv-1: spec.csi.volumeHandle: found "a\x00b", want UTF-8 without NUL`},
-	{"handle too long", func(_ *testing.T, w *world) { w.source().VolumeHandle = strings.Repeat("h", state.MaxHandle+1) },
-		`volume pv-1: spec.csi.volumeHandle: found "` + strings.Repeat("h", 80) + `"... (1025 bytes), want at most 1024 bytes, not 1025`},
-	{"mount option with a line break", func(_ *testing.T, w *world) { w.volume().Spec.MountOptions = []string{"ro\nrw"} },
-		`volume pv-1: spec.mountOptions[0]: found "ro\nrw", want at most 4096 bytes of UTF-8 without control characters`},
+	{
+		"bad driver name", func(_ *testing.T, w *world) { w.source().Driver = "../x" },
+		`volume pv-1: spec.csi.driver: found "../x", want a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last`,
+	},
+	{
+		"no handle", func(_ *testing.T, w *world) { w.source().VolumeHandle = "" },
+		`volume pv-1: spec.csi.volumeHandle: found "", want the volume's id as its driver knows it`,
+	},
+	{
+		"handle with NUL", func(_ *testing.T, w *world) { w.source().VolumeHandle = "a\x00b" },
+		`volume pv-1: spec.csi.volumeHandle: found "a\x00b", want UTF-8 without NUL`,
+	},
+	{
+		"handle too long", func(_ *testing.T, w *world) { w.source().VolumeHandle = strings.Repeat("h", state.MaxHandle+1) },
+		`volume pv-1: spec.csi.volumeHandle: found "` + strings.Repeat("h", 80) + `"... (1025 bytes), want at most 1024 bytes, not 1025`,
+	},
+	{
+		"mount option with a line break", func(_ *testing.T, w *world) { w.volume().Spec.MountOptions = []string{"ro\nrw"} },
+		`volume pv-1: spec.mountOptions[0]: found "ro\nrw", want at most 4096 bytes of UTF-8 without control characters`,
+	},
 	{"mount options too long", func(_ *testing.T, w *world) {
 		w.volume().Spec.MountOptions = []string{strings.Repeat("a", 4096), "b"}
 	}, `volume pv-1: spec.mountOptions: found "4097 bytes", want at most 4096 bytes in all`},
-	{"fsType too long", func(_ *testing.T, w *world) { w.source().FSType = strings.Repeat("x", 129) },
-		`volume pv-1: spec.csi.fsType: found "` + strings.Repeat("x", 80) + `"... (129 bytes), want at most 128 bytes of UTF-8 without control characters`},
+	{
+		"fsType too long", func(_ *testing.T, w *world) { w.source().FSType = strings.Repeat("x", 129) },
+		`volume pv-1: spec.csi.fsType: found "` + strings.Repeat("x", 80) + `"... (129 bytes), want at most 128 bytes of UTF-8 without control characters`,
+	},
 	{"node's key in a volume's attributes", func(_ *testing.T, w *world) {
 		w.source().VolumeAttributes = map[string]string{"CSI.storage.k8s.io/Pod.Name": "x"}
 	}, `volume pv-1: spec.csi.volumeAttributes: found "CSI.storage.k8s.io/Pod.Name", want no key that only the node sets (csi.storage.k8s.io/)`},
-	{"secret without a namespace", func(_ *testing.T, w *world) { w.source().NodeStageSecretRef = &corev1.SecretReference{Name: "s"} },
-		`volume pv-1: spec.csi.nodeStageSecretRef.namespace: found "", want 1 to 63 lower-case letters, digits and dashes, a letter or digit first and last`},
+	{
+		"secret without a namespace", func(_ *testing.T, w *world) { w.source().NodeStageSecretRef = &corev1.SecretReference{Name: "s"} },
+		`volume pv-1: spec.csi.nodeStageSecretRef.namespace: found "", want 1 to 63 lower-case letters, digits and dashes, a letter or digit first and last`,
+	},
 	{"secret with a path for a name", func(_ *testing.T, w *world) {
 		w.source().NodePublishSecretRef = &corev1.SecretReference{Namespace: "default", Name: "../s"}
 	}, `volume pv-1: spec.csi.nodePublishSecretRef.name: found "../s", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`},
-	{"pod uid that is a path", func(_ *testing.T, w *world) { w.pod().UID = "../../etc" },
-		`pod default/web: metadata.uid: found "../../etc", want 1 to 63 letters, digits and dashes, a letter or digit first and last`},
-	{"pod uid of 4 KiB", func(_ *testing.T, w *world) { w.pod().UID = types.UID(strings.Repeat("a", 4096)) },
-		`pod default/web: metadata.uid: found "` + strings.Repeat("a", 80) + `"... (4096 bytes), want at most 253 bytes of UTF-8 without control characters`},
-	{"volume name that is a path", func(_ *testing.T, w *world) { rename(w, "../x") },
-		`pod default/web: spec.volumes[0].name: found "../x", want 1 to 63 lower-case letters, digits and dashes, a letter or digit first and last`},
-	{"volume name with NUL", func(_ *testing.T, w *world) { rename(w, "a\x00") },
-		`pod default/web: spec.volumes[0].name: found "a\x00", want 1 to 63 lower-case letters, digits and dashes, a letter or digit first and last`},
-	{"mount of no volume", func(_ *testing.T, w *world) { w.pod().Spec.Volumes = nil },
-		"pod default/web: spec.containers[0].volumeMounts[0].name: found data, want the name of one of the pod's spec.volumes"},
+	{
+		"pod uid that is a path", func(_ *testing.T, w *world) { w.pod().UID = "../../etc" },
+		`pod default/web: metadata.uid: found "../../etc", want 1 to 63 letters, digits and dashes, a letter or digit first and last`,
+	},
+	{
+		"pod uid of 4 KiB", func(_ *testing.T, w *world) { w.pod().UID = types.UID(strings.Repeat("a", 4096)) },
+		`pod default/web: metadata.uid: found "` + strings.Repeat("a", 80) + `"... (4096 bytes), want at most 253 bytes of UTF-8 without control characters`,
+	},
+	{
+		"volume name that is a path", func(_ *testing.T, w *world) { rename(w, "../x") },
+		`pod default/web: spec.volumes[0].name: found "../x", want 1 to 63 lower-case letters, digits and dashes, a letter or digit first and last`,
+	},
+	{
+		"volume name with NUL", func(_ *testing.T, w *world) { rename(w, "a\x00") },
+		`pod default/web: spec.volumes[0].name: found "a\x00", want 1 to 63 lower-case letters, digits and dashes, a letter or digit first and last`,
+	},
+	{
+		"mount of no volume", func(_ *testing.T, w *world) { w.pod().Spec.Volumes = nil },
+		"pod default/web: spec.containers[0].volumeMounts[0].name: found data, want the name of one of the pod's spec.volumes",
+	},
 	{"two volumes of one name", func(_ *testing.T, w *world) {
 		w.pod().Spec.Volumes = append(w.pod().Spec.Volumes, w.pod().Spec.Volumes[0])
 	}, "pod default/web: spec.volumes[1].name: found data, want a name that no other volume of the pod has"},
@@ -156,8 +202,10 @@ var problems = []struct {
 		source(w, corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})
 		w.add(t, "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: web-data, ownerReferences: [{apiVersion: v1, kind: Pod, name: web, uid: old, controller: true}]}, spec: {volumeName: pv-1}}")
 	}, "claim default/web-data: metadata.ownerReferences: found Pod web (uid old), want pod default/web (uid 11111111-2222-3333-4444-555555555555) with controller: true, since it serves a generic ephemeral volume"},
-	{"inline volume without a CSIDriver", func(_ *testing.T, w *world) { inline(w, corev1.CSIVolumeSource{}) },
-		"pod default/web: spec.volumes[0].csi: CSIDriver csi.example.com: not found; want it with Ephemeral in spec.volumeLifecycleModes, since without it a driver has persistent volumes only"},
+	{
+		"inline volume without a CSIDriver", func(_ *testing.T, w *world) { inline(w, corev1.CSIVolumeSource{}) },
+		"pod default/web: spec.volumes[0].csi: CSIDriver csi.example.com: not found; want it with Ephemeral in spec.volumeLifecycleModes, since without it a driver has persistent volumes only",
+	},
 	{"inline volume of a persistent driver", func(_ *testing.T, w *world) {
 		inline(w, corev1.CSIVolumeSource{})
 		w.driver(storagev1.CSIDriverSpec{})
@@ -174,8 +222,10 @@ var problems = []struct {
 	{"emptyDir on an unknown medium", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}})
 	}, `pod default/web: spec.volumes[0].emptyDir.medium: found HugePages-x, want "", Memory, HugePages or HugePages-<size>`},
-	{"configMap not found", func(_ *testing.T, w *world) { configMap(w, corev1.ConfigMapVolumeSource{}) },
-		"pod default/web: spec.volumes[0].configMap: configMap default/conf: not found; want it, or optional: true"},
+	{
+		"configMap not found", func(_ *testing.T, w *world) { configMap(w, corev1.ConfigMapVolumeSource{}) },
+		"pod default/web: spec.volumes[0].configMap: configMap default/conf: not found; want it, or optional: true",
+	},
 	{"key of a configMap not found", func(t *testing.T, w *world) {
 		w.add(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, data: {a: b}}")
 		configMap(w, corev1.ConfigMapVolumeSource{Items: []corev1.KeyToPath{{Key: "c", Path: "c"}}})
@@ -184,10 +234,12 @@ var problems = []struct {
 		w.add(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, data: {c: b}}")
 		configMap(w, corev1.ConfigMapVolumeSource{Items: []corev1.KeyToPath{{Key: "c", Path: "a/../../b"}}})
 	}, `pod default/web: spec.volumes[0].configMap: configMap default/conf: items[0].path: path "a/../../b" contains "..": not a path within a volume`},
-	{"mode of a file", func(_ *testing.T, w *world) {
-		configMap(w, corev1.ConfigMapVolumeSource{DefaultMode: ptr(int32(0o1777))})
+	{
+		"mode of a file", func(_ *testing.T, w *world) {
+			configMap(w, corev1.ConfigMapVolumeSource{DefaultMode: ptr(int32(0o1777))})
+		},
+		`pod default/web: spec.volumes[0].configMap: defaultMode: 01777 is not in 0 to 0777`,
 	},
-		`pod default/web: spec.volumes[0].configMap: defaultMode: 01777 is not in 0 to 0777`},
 }
 
 func rename(w *world, name string) {

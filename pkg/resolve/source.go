@@ -14,6 +14,7 @@ import (
 const (
 	EmptyDir    state.DriverName = "kubernetes.io/empty-dir"
 	ConfigMap   state.DriverName = "kubernetes.io/configmap"
+	HostPath    state.DriverName = "kubernetes.io/host-path"
 	Secret      state.DriverName = "kubernetes.io/secret"
 	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
 	Projected   state.DriverName = "kubernetes.io/projected"
@@ -24,6 +25,7 @@ var builtins = map[string]state.DriverName{
 	"configMap":   ConfigMap,
 	"downwardAPI": DownwardAPI,
 	"emptyDir":    EmptyDir,
+	"hostPath":    HostPath,
 	"projected":   Projected,
 	"secret":      Secret,
 }

@@ -87,8 +87,10 @@ func (d *driver) start() {
 			"--registration-dir", d.n.path("own-registry"), "--log-level", "debug")
 		return
 	}
-	d.proc = start(d.n.t, d.n.dir, d.binary, append([]string{"--drivername=" + d.name, "--endpoint=unix://" + d.socket(),
-		"--nodeid=" + nodeName, "--statedir=" + d.stateDir(), "-v=5"}, d.args...)...)
+	d.proc = start(d.n.t, d.n.dir, d.binary, append([]string{
+		"--drivername=" + d.name, "--endpoint=unix://" + d.socket(),
+		"--nodeid=" + nodeName, "--statedir=" + d.stateDir(), "-v=5",
+	}, d.args...)...)
 }
 
 // restart starts the driver again after it was killed, and waits until it answers.

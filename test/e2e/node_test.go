@@ -105,9 +105,11 @@ func (n *node) start() {
 	if err := w.Add(run); err != nil {
 		n.t.Fatal(err)
 	}
-	n.daemon = start(n.t, n.dir, daemon, append([]string{"run", "--root-dir", n.root, "--state-dir", n.path("state"),
+	n.daemon = start(n.t, n.dir, daemon, append([]string{
+		"run", "--root-dir", n.root, "--state-dir", n.path("state"),
 		"--socket", n.socket(), "--http-address", "off", "--manifests", n.manifests(), "--node-name", nodeName,
-		"--log-level", "debug"}, n.flags...)...)
+		"--log-level", "debug",
+	}, n.flags...)...)
 	deadline := time.After(patience)
 	for {
 		if _, err := n.api.Version(n.t.Context()); err == nil {

@@ -48,6 +48,17 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	return v
 }
 
+// Leave returns v with what pod has of it leaving: its containers are proven to
+// have ended ([Keep]), and whoever has the pod's UID from now on is another pod,
+// which begins with nothing of that one's.
+func Leave(v state.Volume, pod state.PodUID) state.Volume {
+	if m, has := v.Mounts[pod]; has && m.Phase != state.Absent {
+		m.Fact = turn(m.Fact, state.Leaving)
+		v.Mounts = with(v.Mounts, pod, m)
+	}
+	return v
+}
+
 // turn keeps the pacing of calls only while their direction stays the same.
 func turn(f state.Fact, p state.Phase) state.Fact {
 	if f.Phase != p {

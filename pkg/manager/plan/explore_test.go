@@ -300,11 +300,9 @@ func (x *explorer) begins(w world) []world {
 // mayBegin checks rules 1, 2 and 5 and that a repeated call repeats its request.
 func (x *explorer) mayBegin(w world, op Op, begun state.Volume) {
 	want := x.wants[w.want]
-	mount, wanted := w.mem.Mounts[op.Pod], op.Pod == ""
+	mount, wanted := w.mem.Mounts[op.Pod], len(want.Pods) > 0
 	if op.Pod != "" {
 		_, wanted = want.Pods[op.Pod]
-	} else {
-		wanted = len(want.Pods) > 0
 	}
 	fact := mount.Fact
 	switch op.Kind {
@@ -527,9 +525,12 @@ func (x *explorer) settle(w world) int {
 
 func variants() []variant {
 	return []variant{
-		{stage: true}, {},
-		{attach: true, stage: true}, {attach: true},
-		{stage: true, exclusive: true}, {stage: true, pacing: true},
+		{stage: true},
+		{},
+		{attach: true, stage: true},
+		{attach: true},
+		{stage: true, exclusive: true},
+		{stage: true, pacing: true},
 	}
 }
 

@@ -138,7 +138,7 @@ status: {phase: Running, conditions: [{type: Ready, status: "True", lastProbeTim
 	if *cm.DefaultMode != 0o644 || *cm.Items[0].Mode != 0o400 || got.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 1500 {
 		t.Errorf("got %+v", got.Spec)
 	}
-	if raw := string(got.ManagedFields[0].FieldsV1.Raw); raw != `{"f:metadata":{"f:labels":{".":{}}}}` {
+	if raw := got.ManagedFields[0].FieldsV1.GetRawString(); raw != `{"f:metadata":{"f:labels":{".":{}}}}` {
 		t.Errorf("got %s", raw)
 	}
 }
@@ -173,65 +173,121 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 		{"no YAML", "apiVersion: v1\nkind: [Pod\n", "x.yaml:2: document 1: not YAML: did not find expected ',' or ']'"},
 		{"tab", "a:\n\t- b\n", "x.yaml:2: document 1: not YAML: found character that cannot start any token"},
 		{"bad key", "a: b\n c: d\n", "x.yaml:2: document 1: not YAML: mapping values are not allowed in this context"},
-		{"unknown field", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  accessMode: [ReadWriteOnce]\n",
-			"x.yaml:5: document 1: claim default/data: spec.accessMode: unknown field; did you mean accessModes?"},
-		{"field in another case", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  volumename: x\n",
-			"x.yaml:5: document 1: claim default/data: spec.volumename: unknown field; did you mean volumeName?"},
-		{"field like no other", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {zzz: 1}\n",
-			"x.yaml:4: document 1: claim default/data: spec.zzz: unknown field"},
-		{"unknown kind of volume", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    floppyDisk: {}\n",
-			"x.yaml:7: document 1: pod default/web: spec.volumes[0].floppyDisk: unknown field"},
-		{"second document", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: A}\n",
-			`x.yaml:7: document 2: configMap default/A: metadata.name: found A, want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`},
-		{"string wanted", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: 1\n",
-			"x.yaml:5: document 1: configMap default/a: data.x: found a number, want a string (put it in quotes)"},
+		{
+			"unknown field", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  accessMode: [ReadWriteOnce]\n",
+			"x.yaml:5: document 1: claim default/data: spec.accessMode: unknown field; did you mean accessModes?",
+		},
+		{
+			"field in another case", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  volumename: x\n",
+			"x.yaml:5: document 1: claim default/data: spec.volumename: unknown field; did you mean volumeName?",
+		},
+		{
+			"field like no other", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {zzz: 1}\n",
+			"x.yaml:4: document 1: claim default/data: spec.zzz: unknown field",
+		},
+		{
+			"unknown kind of volume", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    floppyDisk: {}\n",
+			"x.yaml:7: document 1: pod default/web: spec.volumes[0].floppyDisk: unknown field",
+		},
+		{
+			"second document", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: A}\n",
+			`x.yaml:7: document 2: configMap default/A: metadata.name: found A, want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`,
+		},
+		{
+			"string wanted", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: 1\n",
+			"x.yaml:5: document 1: configMap default/a: data.x: found a number, want a string (put it in quotes)",
+		},
 		{"truth value wanted", "apiVersion: v1\nkind: CSIDriver\nmetadata: {name: a}\n", `x.yaml:1: document 1: apiVersion: found "v1", want storage.k8s.io/v1 for a CSIDriver`},
-		{"bool", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: a}\nspec:\n  attachRequired: 'no'\n",
-			"x.yaml:5: document 1: CSIDriver a: spec.attachRequired: found a string, want true or false"},
-		{"number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {terminationGracePeriodSeconds: soon}\n",
-			"x.yaml:4: document 1: pod default/a: spec.terminationGracePeriodSeconds: found a string, want a whole number of 64 bits"},
-		{"number too large", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {priority: 4294967296}\n",
-			"x.yaml:4: document 1: pod default/a: spec.priority: found a number, want a whole number of 32 bits"},
-		{"quantity", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec:\n  resources:\n    requests: {storage: much}\n",
-			"x.yaml:6: document 1: claim default/a: spec.resources.requests.storage: found a string, want a quantity such as 256Mi"},
-		{"time", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, creationTimestamp: today}\n",
-			"x.yaml:3: document 1: pod default/a: metadata.creationTimestamp: found a string, want a time such as 2026-01-02T15:04:05Z"},
-		{"list wanted", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: {}}\n",
-			"x.yaml:4: document 1: pod default/a: spec.volumes: found an object with fields, want a list"},
-		{"object wanted", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: [a]\n",
-			"x.yaml:4: document 1: pod default/a: spec: found a list, want an object with fields"},
-		{"field twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\ndata: {c: d}\n",
-			"x.yaml:5: document 1: configMap default/a: data: already in line 4"},
-		{"merge key", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {<<: {a: b}}\n",
-			"x.yaml:4: document 1: configMap default/a: data: found a merge key (<<) as the name of a field, want a plain name"},
-		{"unknown kind", "apiVersion: apps/v1\nkind: Deployment\n",
-			`x.yaml:2: document 1: kind: found "Deployment", want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List`},
-		{"kind misspelt", "apiVersion: v1\nkind: persistentvolumeclaim\n",
-			`x.yaml:2: document 1: kind: found "persistentvolumeclaim", want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List; did you mean PersistentVolumeClaim?`},
-		{"no kind", "apiVersion: v1\nname: x\n",
-			`x.yaml:1: document 1: kind: missing; want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List`},
+		{
+			"bool", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: a}\nspec:\n  attachRequired: 'no'\n",
+			"x.yaml:5: document 1: CSIDriver a: spec.attachRequired: found a string, want true or false",
+		},
+		{
+			"number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {terminationGracePeriodSeconds: soon}\n",
+			"x.yaml:4: document 1: pod default/a: spec.terminationGracePeriodSeconds: found a string, want a whole number of 64 bits",
+		},
+		{
+			"number too large", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {priority: 4294967296}\n",
+			"x.yaml:4: document 1: pod default/a: spec.priority: found a number, want a whole number of 32 bits",
+		},
+		{
+			"quantity", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec:\n  resources:\n    requests: {storage: much}\n",
+			"x.yaml:6: document 1: claim default/a: spec.resources.requests.storage: found a string, want a quantity such as 256Mi",
+		},
+		{
+			"time", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, creationTimestamp: today}\n",
+			"x.yaml:3: document 1: pod default/a: metadata.creationTimestamp: found a string, want a time such as 2026-01-02T15:04:05Z",
+		},
+		{
+			"list wanted", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: {}}\n",
+			"x.yaml:4: document 1: pod default/a: spec.volumes: found an object with fields, want a list",
+		},
+		{
+			"object wanted", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: [a]\n",
+			"x.yaml:4: document 1: pod default/a: spec: found a list, want an object with fields",
+		},
+		{
+			"field twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\ndata: {c: d}\n",
+			"x.yaml:5: document 1: configMap default/a: data: already in line 4",
+		},
+		{
+			"merge key", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {<<: {a: b}}\n",
+			"x.yaml:4: document 1: configMap default/a: data: found a merge key (<<) as the name of a field, want a plain name",
+		},
+		{
+			"unknown kind", "apiVersion: apps/v1\nkind: Deployment\n",
+			`x.yaml:2: document 1: kind: found "Deployment", want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List`,
+		},
+		{
+			"kind misspelt", "apiVersion: v1\nkind: persistentvolumeclaim\n",
+			`x.yaml:2: document 1: kind: found "persistentvolumeclaim", want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List; did you mean PersistentVolumeClaim?`,
+		},
+		{
+			"no kind", "apiVersion: v1\nname: x\n",
+			`x.yaml:1: document 1: kind: missing; want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List`,
+		},
 		{"no object", "- a\n", "x.yaml:1: document 1: found a list, want an object with apiVersion and kind"},
-		{"no name", "apiVersion: v1\nkind: ConfigMap\n",
-			`x.yaml:1: document 1: configMap default/"": metadata.name: found "", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`},
-		{"namespace of none", "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a, namespace: b}\n",
-			"x.yaml:3: document 1: volume a: metadata.namespace: want none, since a PersistentVolume has no namespace"},
-		{"name that is a path", "apiVersion: v1\nkind: Pod\nmetadata: {name: ../../etc}\n",
-			`x.yaml:3: document 1: pod default/"../../etc": metadata.name: found "../../etc", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`},
-		{"name with NUL", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0b\"}\n",
-			`x.yaml:3: document 1: pod default/"a\x00b": metadata.name: found "a\x00b", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`},
-		{"uid that is a path", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  uid: ..\n",
-			`x.yaml:5: document 1: pod default/a: metadata.uid: found "..", want 1 to 63 letters, digits and dashes, a letter or digit first and last`},
-		{"mount of no volume", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: b\n    volumeMounts:\n    - {name: c, mountPath: /c}\n",
-			"x.yaml:8: document 1: pod default/a: spec.containers[0].volumeMounts[0].name: found c, want the name of one of the pod's spec.volumes"},
-		{"object twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n",
-			"x.yaml:5: document 2: configMap default/a: already in line 1 of this file"},
-		{"list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List}]}",
-			`x.yaml:1: document 1: kind: found "List", want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List`},
+		{
+			"no name", "apiVersion: v1\nkind: ConfigMap\n",
+			`x.yaml:1: document 1: configMap default/"": metadata.name: found "", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`,
+		},
+		{
+			"namespace of none", "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a, namespace: b}\n",
+			"x.yaml:3: document 1: volume a: metadata.namespace: want none, since a PersistentVolume has no namespace",
+		},
+		{
+			"name that is a path", "apiVersion: v1\nkind: Pod\nmetadata: {name: ../../etc}\n",
+			`x.yaml:3: document 1: pod default/"../../etc": metadata.name: found "../../etc", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`,
+		},
+		{
+			"name with NUL", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0b\"}\n",
+			`x.yaml:3: document 1: pod default/"a\x00b": metadata.name: found "a\x00b", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`,
+		},
+		{
+			"uid that is a path", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  uid: ..\n",
+			`x.yaml:5: document 1: pod default/a: metadata.uid: found "..", want 1 to 63 letters, digits and dashes, a letter or digit first and last`,
+		},
+		{
+			"mount of no volume", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: b\n    volumeMounts:\n    - {name: c, mountPath: /c}\n",
+			"x.yaml:8: document 1: pod default/a: spec.containers[0].volumeMounts[0].name: found c, want the name of one of the pod's spec.volumes",
+		},
+		{
+			"object twice", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n",
+			"x.yaml:5: document 2: configMap default/a: already in line 1 of this file",
+		},
+		{
+			"list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List}]}",
+			`x.yaml:1: document 1: kind: found "List", want one of CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, List`,
+		},
 		{"list with a field", "{apiVersion: v1, kind: List, item: []}", "x.yaml:1: document 1: item: unknown field of a list; want items"},
-		{"key that is a path", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  ../x: y\n",
-			`x.yaml:5: document 1: configMap default/a: data: found "../x", want keys of letters, digits, '-', '_' and '.', at most 253 bytes, not beginning with '..'`},
-		{"base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {k: '?'}\n",
-			"x.yaml:4: document 1: secret default/a: data.k: not base64; want base64, or the plain text under stringData of a Secret or data of a ConfigMap"},
+		{
+			"key that is a path", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  ../x: y\n",
+			`x.yaml:5: document 1: configMap default/a: data: found "../x", want keys of letters, digits, '-', '_' and '.', at most 253 bytes, not beginning with '..'`,
+		},
+		{
+			"base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {k: '?'}\n",
+			"x.yaml:4: document 1: secret default/a: data.k: not base64; want base64, or the plain text under stringData of a Secret or data of a ConfigMap",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			objects, err := manifest.Decode("x.yaml", []byte(test.text))
