@@ -14,7 +14,9 @@ func (l *loop) setPod(p state.PodWant) {
 	l.pods[uid] = p
 	l.arrivals++
 	now := map[state.VolumeID]bool{}
-	if !p.Stopped {
+	if p.Stopped {
+		l.leave(uid)
+	} else {
 		for _, vw := range p.Volumes {
 			if vw.Problem == "" {
 				now[vw.ID] = true
@@ -37,12 +39,27 @@ func (l *loop) removePod(uid state.PodUID) {
 		return
 	}
 	delete(l.pods, uid)
+	l.leave(uid)
 	for _, vw := range p.Volumes {
 		if vw.Problem == "" {
 			l.unwish(uid, vw.ID)
 		}
 	}
 	l.touchPod(uid)
+}
+
+// leave ends a pod's life: what it has goes, although a pod of the same UID may
+// be listed again before that was begun.
+func (l *loop) leave(uid state.PodUID) {
+	if len(l.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
+		return
+	}
+	for id := range l.has[uid] {
+		if v := l.mem[id]; v.Mounts[uid].Phase != state.Absent {
+			l.mem[id] = plan.Leave(v, uid)
+			l.later(id)
+		}
+	}
 }
 
 // wish notes one pod's wish. A wish that changed may have cured what failed.

@@ -241,6 +241,9 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (start, bool) {
 	if !plan.Covers(l.durable[id], s.begun, op) {
 		intent := plan.Intent(v, op, w, f)
 		s.intent = &intent
+		if op.Kind.Removes() {
+			s.begun.Mounts = intent.Mounts // a pod that comes back must not be told that it has what the journal says is leaving
+		}
 	}
 	l.count(d, op, +1)
 	l.busy[id] = call{op: op, since: now}

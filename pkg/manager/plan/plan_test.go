@@ -300,3 +300,23 @@ func BenchmarkNext(b *testing.B) {
 		}
 	}
 }
+
+func TestWhatAnEndedPodHasLeaves(t *testing.T) {
+	failed := state.Retry{Attempts: 3}
+	v := state.Volume{Mounts: map[state.PodUID]state.Mount{
+		"a": {Fact: state.Fact{Phase: state.Present, Retry: failed}},
+		"b": {Fact: state.Fact{Phase: state.Leaving, Retry: failed}},
+		"c": {Fact: state.Fact{Phase: state.Present}},
+	}}
+	for pod, want := range map[state.PodUID]state.Fact{
+		"a": {Phase: state.Leaving}, "b": {Phase: state.Leaving, Retry: failed}, "x": {},
+	} {
+		got := Leave(v, pod)
+		if got.Mounts[pod].Fact != want || got.Mounts["c"].Phase != state.Present || len(got.Mounts) != 3 {
+			t.Errorf("%s: %+v, want %+v", pod, got.Mounts, want)
+		}
+	}
+	if v.Mounts["a"].Phase != state.Present {
+		t.Error("Leave changed its argument")
+	}
+}
