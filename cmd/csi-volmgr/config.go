@@ -43,10 +43,12 @@ func readConfig(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// configField is one line of a configuration file.
+// configField is one field of a configuration file.
 type configField struct {
-	name, value string
-	line        int
+	name   string
+	values []string
+	list   bool
+	line   int
 }
 
 func configFields(data []byte) ([]configField, error) {
@@ -75,10 +77,18 @@ func configFields(data []byte) ([]configField, error) {
 			return nil, fmt.Errorf("line %d: field %q is there already, at line %d", key.Line, key.Value, first)
 		}
 		seen[key.Value] = key.Line
-		if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
-			return nil, fmt.Errorf("line %d: field %q: expected one value", key.Line, key.Value)
+		values := []*yaml.Node{value}
+		if value.Kind == yaml.SequenceNode {
+			values = value.Content
 		}
-		out = append(out, configField{key.Value, value.Value, key.Line})
+		field := configField{name: key.Value, line: key.Line, list: value.Kind == yaml.SequenceNode}
+		for _, v := range values {
+			if v.Kind != yaml.ScalarNode || v.Tag == "!!null" {
+				return nil, fmt.Errorf("line %d: field %q: expected one value, or a list of values", v.Line, key.Value)
+			}
+			field.values = append(field.values, v.Value)
+		}
+		out = append(out, field)
 	}
 	return out, nil
 }
@@ -94,8 +104,13 @@ func setFlag(cmd *cobra.Command, field configField) error {
 	if flag.Changed {
 		return nil // the command line wins
 	}
-	if err := flag.Value.Set(field.value); err != nil {
-		return fmt.Errorf("value %q: %w", field.value, err)
+	if _, repeatable := flag.Value.(interface{ Append(string) error }); field.list && !repeatable {
+		return errors.New("expected one value, found a list")
+	}
+	for _, value := range field.values {
+		if err := flag.Value.Set(value); err != nil {
+			return fmt.Errorf("value %q: %w", value, err)
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ socket: /x.sock
 http-address: "off"
 manifests: /m
 node-name: n
+host-path-allow: [/srv/, /dev]
 local-driver: true
 registration-dir: /reg
 log-level: debug
@@ -63,7 +65,7 @@ log-format: json
 `)
 	want := runOptions{
 		rootDir: "/r", stateDir: "/s", socket: "/x.sock", manifests: "/m", nodeName: "n", localDriver: true,
-		registrationDir: "/reg", log: logOptions{"debug", "json"},
+		registrationDir: "/reg", log: logOptions{"debug", "json"}, hostPaths: []string{"/srv", "/dev"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
@@ -75,6 +77,16 @@ func TestFlagsWinOverTheConfiguration(t *testing.T) {
 		"--root-dir=/flag", "--socket=/flag.sock", "--local-driver=false")
 	if code != 0 || got.rootDir != "/flag" || got.socket != "/flag.sock" || got.localDriver {
 		t.Errorf("got %+v, exit code %d %s", got, code, stderr)
+	}
+}
+
+func TestRepeatedFlagsAddUpAndWinAsAWhole(t *testing.T) {
+	got, code, stderr := started(t, "host-path-allow: [/file]\n", "--host-path-allow=/a", "--host-path-allow", "/b,c/")
+	if want := []string{"/a", "/b,c"}; code != 0 || !slices.Equal(got.hostPaths, want) {
+		t.Errorf("got %q, exit code %d %s, want %q", got.hostPaths, code, stderr, want)
+	}
+	if got, code, stderr = started(t, "host-path-allow: /one\n"); code != 0 || !slices.Equal(got.hostPaths, []string{"/one"}) {
+		t.Errorf("got %q, exit code %d %s", got.hostPaths, code, stderr)
 	}
 }
 
@@ -93,7 +105,9 @@ func TestWrongConfigurationIsToldByLineAndField(t *testing.T) {
 		{"\nlocal-driver: maybe\n", `config.yaml:2: field "local-driver": value "maybe": `},
 		{"log-level: loud\n", `config.yaml:1: field "log-level": value "loud": must be one of debug, info, warn, error`},
 		{"root-dir: /a\nroot-dir: /b\n", `line 2: field "root-dir" is there already, at line 1`},
-		{"root-dir: [/a]\n", `line 1: field "root-dir": expected one value`},
+		{"root-dir: [/a]\n", `config.yaml:1: field "root-dir": expected one value, found a list`},
+		{"host-path-allow: [/a, [/b]]\n", `line 1: field "host-path-allow": expected one value, or a list of values`},
+		{"host-path-allow: [~]\n", `line 1: field "host-path-allow": expected one value, or a list of values`},
 		{"root-dir:\n", `line 1: field "root-dir": expected one value`},
 		{"- a\n", "line 1: expected fields"},
 		{"a: b\n---\nc: d\n", "more than one document"},
@@ -115,6 +129,7 @@ func TestWrongFlagsAreWrongUse(t *testing.T) {
 		{"--root-dir=relative"},
 		{"--state-dir="},
 		{"--manifests=relative"},
+		{"--host-path-allow=relative"},
 		{"--http-address=9811"},
 		{"--log-level=loud"},
 		{"--log-format=xml"},

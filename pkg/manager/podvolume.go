@@ -66,12 +66,7 @@ func (s *PodVolumeStatus) step(v VolumeStatus, k plan.Kind, mine bool) {
 }
 
 // hostPath is where whoever runs the containers finds a mount.
-func hostPath(m state.Mount) string {
-	if m.DevicePath != "" {
-		return m.DevicePath
-	}
-	return m.Target
-}
+func hostPath(m state.Mount) string { return cmp.Or(m.DevicePath, m.HostPath, m.Target) }
 
 func compareDrivers(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -30,6 +31,7 @@ type builtin struct {
 func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
 	kinds := map[state.DriverName]builtin{
 		emptydir.Kind: {driver: emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
+		hostpath.Kind: {driver: hostpath.New(hostpath.Config{Layout: n.layout, Kernel: n.kernel, Allow: n.cfg.HostPaths})},
 	}
 	for _, kind := range files.Kinds {
 		kinds[kind] = builtin{

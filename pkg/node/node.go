@@ -50,6 +50,9 @@ type Config struct {
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
 	Manifests string
+	// HostPaths lists directories of the node at or below which a hostPath volume
+	// may be, as clean absolute paths; none means that there are no such volumes.
+	HostPaths []string
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
 	// Metrics is where metrics are registered; nil means nowhere.

@@ -143,3 +143,21 @@ func TestKindsThatAreRefusedSayWhy(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// M07 and 7.5: the path is handed out as it is, and no owner is changed.
+func TestHostPathIsHandedOutAndNotOwned(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.config.Builtins = []state.DriverName{resolve.HostPath}
+	w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
+	source(w, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv//data/", Type: ptr(corev1.HostPathDirectory)}})
+	got := w.only(t)
+	if got.Problem != "" || got.Mount.HostPath != "/srv/data" || got.Mount.FSGroup != nil || string(got.Spec.Config) != `{"path":"/srv//data/","type":"Directory"}` {
+		t.Errorf("got %+v", got)
+	}
+	for _, path := range []string{"", "srv", "/srv/../etc", "/..", "/a\x00b", "/" + strings.Repeat("a", 4096)} {
+		w.pod().Spec.Volumes[0].HostPath.Path = path
+		if got := w.only(t); !strings.HasPrefix(got.Problem, "pod default/web: spec.volumes[0].hostPath.path: found ") {
+			t.Errorf("%.20q: got %+v", path, got)
+		}
+	}
+}

@@ -67,7 +67,10 @@ type MountSpec struct {
 	// DevicePath is, for a raw block volume, the pod's symlink to the device
 	// (pods/<uid>/volumeDevices/...); "" otherwise.
 	DevicePath string `json:"devicePath,omitempty"`
-	ReadOnly   bool   `json:"readOnly,omitempty"`
+	// HostPath is where whoever runs the containers finds the volume, where that
+	// is not Target: the path of a hostPath volume; "" otherwise.
+	HostPath string `json:"hostPath,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 	// FSGroup is the pod's securityContext.fsGroup, or nil.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
 	// Context holds what the publish call adds to the volume context for this
@@ -161,7 +164,7 @@ func (s Spec) Equal(o Spec) bool {
 // Equal reports whether a publish call made for m and o would say the same.
 // Names are for people and are not said.
 func (m MountSpec) Equal(o MountSpec) bool {
-	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath &&
+	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
 		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup)
 }
 

@@ -50,7 +50,7 @@ func (n *node) volume(pod state.PodUID, name string) state.Volume {
 			MountSpec: state.MountSpec{
 				Pod:    state.Pod{UID: pod, Namespace: "default", Name: string(pod)},
 				Names:  []string{name},
-				Target: n.layout.BuiltinTarget(n.Kind, pod, name),
+				Target: n.layout.BuiltinTarget(n.Kind, pod, name), HostPath: n.HostPath,
 			},
 		}},
 	}

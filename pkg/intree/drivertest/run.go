@@ -23,6 +23,8 @@ type Subject struct {
 	Kind   state.DriverName
 	// Config is the source of the volumes to be made.
 	Config json.RawMessage
+	// HostPath is what the volumes hand out, where that is not their target.
+	HostPath string
 	// Change makes the next Publish bring other content. nil for a kind that
 	// brings none.
 	Change func()
