@@ -144,8 +144,8 @@ func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave fun
 	}
 }
 
-// Settle waits until the Manager shows what it was told before. The error is
-// the cause of ctx's end, or ErrEnded.
+// Settle waits until the Manager shows what the journal says and what it was told
+// before. The error is the cause of ctx's end, or ErrEnded.
 func (m *Manager) Settle(ctx context.Context) error {
 	m.mu.Lock()
 	told := m.posted

@@ -95,6 +95,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		held:        map[state.VolumeID]heldSince{},
 		changed:     set[state.VolumeID]{},
 		changedPods: set[state.PodUID]{},
+		taken:       1,
 	}
 	for _, s := range m.cfg.Sources {
 		l.unsynced[s] = struct{}{}

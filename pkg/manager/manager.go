@@ -65,7 +65,7 @@ type Manager struct {
 
 	mu     sync.Mutex // guards events and posted
 	events []func(*loop)
-	posted uint64        // events ever
+	posted uint64        // events ever; the first is what the journal says
 	poke   chan struct{} // capacity 1: there are events
 	ended  chan struct{} // closed when Run has returned
 }
@@ -81,7 +81,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Manager{cfg: cfg, board: newBoard(), poke: make(chan struct{}, 1), ended: make(chan struct{})}, nil
+	return &Manager{cfg: cfg, board: newBoard(), posted: 1, poke: make(chan struct{}, 1), ended: make(chan struct{})}, nil
 }
 
 // Run owns all state until ctx ends, waits for the calls in flight, which ctx
