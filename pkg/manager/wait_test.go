@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +129,29 @@ func TestAWaitEndsWithTheManager(t *testing.T) {
 		l.SetPod(podWant("b", "v"))
 		if err := l.WaitForAttachAndMount(t.Context(), "b"); !errors.Is(err, ErrEnded) {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestNothingIsSaidToBeGoneBeforeTheJournalWasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		_ = l.stop()
+		m, err := New(Config{Store: d, Kernel: h, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := m.WaitForUnmount(ctx, "a"); err == nil {
+			t.Error("unmounted, by a manager that does not run yet")
+		}
+		if m.ReconcilerStatesHasBeenSynced() {
+			t.Error("synced before Run")
 		}
 	})
 }
