@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,10 +36,18 @@ func (n *Node) objectChanged(key source.Key) {
 	n.changed.send()
 }
 
-// tellClaim tells the controller how a claim stands by now.
+// tellClaim tells the controller how a claim stands by now. One at a time: what
+// was looked up first is told first.
 func (n *Node) tellClaim(key source.Key) {
+	n.telling.Lock()
+	defer n.telling.Unlock()
 	claim, ok := n.catalog.Get(key).(*corev1.PersistentVolumeClaim)
-	if !ok || !n.isOurs(claim) {
+	if !ok {
+		n.controller.RemoveClaim(claimKey(key))
+		return
+	}
+	class := n.catalog.ClassOf(claim)
+	if !isOurs(claim, class) {
 		n.controller.RemoveClaim(claimKey(key))
 		return
 	}
@@ -47,7 +56,7 @@ func (n *Node) tellClaim(key source.Key) {
 		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
 		AccessModes: accessModes(claim.Spec.AccessModes), Source: dataSource(claim),
 	}
-	if class := n.catalog.ClassOf(claim); class != nil {
+	if class != nil {
 		c.Class = controller.Class{
 			Name: class.Name, Provisioner: state.DriverName(class.Provisioner), Parameters: class.Parameters,
 			MountOptions: class.MountOptions, AllowExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
@@ -59,12 +68,13 @@ func (n *Node) tellClaim(key source.Key) {
 }
 
 // isOurs reports whether the claim's volume is to be made by the controller:
-// it names no volume of its own, and a class that makes volumes.
-func (n *Node) isOurs(claim *corev1.PersistentVolumeClaim) bool {
+// it names no volume of its own, and a class that makes volumes; class is the
+// claim's, or nil where it is not there.
+func isOurs(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
 	if claim.Spec.VolumeName != "" || claim.Status.Phase == corev1.ClaimBound {
 		return false
 	}
-	if class := n.catalog.ClassOf(claim); class != nil {
+	if class != nil {
 		return class.Provisioner != noProvisioner
 	}
 	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != ""

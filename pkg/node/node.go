@@ -79,7 +79,8 @@ type Node struct {
 	metrics    *csiclient.Metrics
 	builtins   map[state.DriverName]builtin
 
-	changed signal // claims, volumes, problems
+	changed signal     // claims, volumes, problems
+	telling sync.Mutex // held while the controller is told how a claim stands
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool

@@ -15,6 +15,8 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -235,5 +237,23 @@ func TestAClaimThatAPodNamesIsNotDeleted(t *testing.T) {
 		"\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}\n")
 	if err := n.DeleteClaim(t.Context(), "default", "data"); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("%v", err)
+	}
+}
+
+func manifestOf(text string) server.Manifest { return server.Manifest{Name: "-", Data: []byte(text)} }
+
+func TestAProblemNamesFileAndLineOnce(t *testing.T) {
+	n := &Node{cfg: Config{Manifests: "/m"}}
+	for text, want := range map[string]string{
+		"bad.yaml:3: document 1: spec: wrong": "/m/bad.yaml:3: document 1: spec: wrong",
+		"being written":                       "/m/bad.yaml: being written",
+		"bad.yaml: not a file":                "/m/bad.yaml: bad.yaml: not a file",
+	} {
+		if got := n.problem(source.Problem{Provider: file.Name, Where: "bad.yaml", Text: text}).String(); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := n.problem(source.Problem{Provider: "api", Where: "pod a/b", Text: "unreadable"}).String(); got != "source api: pod a/b: unreadable" {
+		t.Errorf("got %q", got)
 	}
 }

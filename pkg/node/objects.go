@@ -95,16 +95,15 @@ func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 			return err
 		}
 	}
-	err := n.withdraw(ctx, catalogKey(key))
-	if err != nil && (!errors.Is(err, server.ErrNotFound) || !made) {
-		return err
+	withdrawn := n.withdraw(ctx, catalogKey(key))
+	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
+		return withdrawn
 	}
-	if !made {
-		return nil
-	}
+	// The controller is asked whatever it showed above: it may have begun to
+	// make a volume since.
 	switch err := n.controller.Delete(ctx, key); {
 	case errors.Is(err, controller.ErrNotFound):
-		return nil
+		return withdrawn
 	case errors.Is(err, controller.ErrListed), errors.Is(err, controller.ErrInUse):
 		return fmt.Errorf("%w: %w", server.ErrConflict, err)
 	case err != nil:

@@ -2,13 +2,16 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -21,7 +24,7 @@ import (
 // A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
 func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.Object) (map[string]manager.MountedVolume, error) {
 	pod = named(pod)
-	if _, err := n.api.Apply(ctx, append(beside, pod)); err != nil {
+	if _, err := n.api.Apply(ctx, slices.Concat(beside, []runtime.Object{pod})); err != nil {
 		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	uid := state.PodUID(pod.UID)
@@ -32,10 +35,11 @@ func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.
 }
 
 // UnmountPod says that the pod's containers have ended for good, and waits
-// until nothing of its volumes is mounted. Data of persistent volumes stays.
+// until nothing of its volumes is mounted. Data of persistent volumes stays. It
+// may be called again where ctx ended first; a pod that is not known has nothing.
 func (n *Node) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	pod = named(pod)
-	if err := n.DeletePod(ctx, pod.Namespace, pod.Name); err != nil {
+	if err := n.DeletePod(ctx, pod.Namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return n.manager.WaitForUnmount(ctx, state.PodUID(pod.UID))

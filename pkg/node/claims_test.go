@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+)
+
+func TestWhichClaimsTheControllerMakes(t *testing.T) {
+	name := func(s string) *string { return &s }
+	made, static := &storagev1.StorageClass{Provisioner: "d"}, &storagev1.StorageClass{Provisioner: noProvisioner}
+	for what, tc := range map[string]struct {
+		spec  corev1.PersistentVolumeClaimSpec
+		phase corev1.PersistentVolumeClaimPhase
+		class *storagev1.StorageClass
+		want  bool
+	}{
+		"a class that makes volumes":         {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: made, want: true},
+		"the default class":                  {class: made, want: true},
+		"no class and no default":            {},
+		"the class that is none":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("")}},
+		"a class that is not there yet":      {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, want: true},
+		"a class whose volumes nobody makes": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: static},
+		"a volume of its own":                {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c"), VolumeName: "pv"}, class: made},
+		"bound by somebody else":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, phase: corev1.ClaimBound, class: made},
+	} {
+		claim := &corev1.PersistentVolumeClaim{Spec: tc.spec, Status: corev1.PersistentVolumeClaimStatus{Phase: tc.phase}}
+		if got := isOurs(claim, tc.class); got != tc.want {
+			t.Errorf("a claim with %s: %v, want %v", what, got, tc.want)
+		}
+	}
+}
+
+const classes = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: first, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: absent.example.com
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`
+
+// claimed waits until the controller shows the claim as ok says.
+func claimed(t *testing.T, n *Node, ok func(controller.ClaimStatus, bool) bool) {
+	t.Helper()
+	for {
+		changed := n.controller.Changed()
+		c, known := n.controller.Claim(controller.Key{Namespace: "default", Name: "data"})
+		if ok(c, known) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-within(t).Done():
+			t.Fatalf("the claim stays %+v, known %v", c, known)
+		}
+	}
+}
+
+func TestAClaimFollowsTheDefaultClass(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	apply(t, n, classes)
+	claimed(t, n, func(c controller.ClaimStatus, known bool) bool { return known && c.Class == "first" })
+	if _, err := n.Withdraw(t.Context(), manifestOf("---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: first}\nprovisioner: absent.example.com\n")); err != nil {
+		t.Fatal(err)
+	}
+	claimed(t, n, func(_ controller.ClaimStatus, known bool) bool { return !known })
+}
+
+// TestAClaimJustAppliedIsDeletedWhole: the controller, which may not show it
+// yet, is asked all the same.
+func TestAClaimJustAppliedIsDeletedWhole(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	for range 20 {
+		apply(t, n, classes)
+		if err := n.DeleteClaim(within(t), "default", "data"); err != nil {
+			t.Fatal(err)
+		}
+		claimed(t, n, func(_ controller.ClaimStatus, known bool) bool { return !known })
+	}
+}
+
+func TestUnmountPodMayBeCalledAgain(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "web", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/s"}}}},
+		Volumes:    []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+	}}
+	beside := append(make([]runtime.Object, 0, 4), &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"},
+	})
+	if _, err := n.MountPod(within(t), pod, beside...); err != nil {
+		t.Fatal(err)
+	}
+	if beside[:2][1] != nil {
+		t.Error("MountPod writes into its caller's list")
+	}
+	over, cancel := context.WithTimeout(t.Context(), -time.Second)
+	defer cancel()
+	_ = n.UnmountPod(over, pod)
+	for range 2 {
+		if err := n.UnmountPod(within(t), pod); err != nil {
+			t.Error(err)
+		}
+	}
+}
