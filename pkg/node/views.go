@@ -2,13 +2,17 @@ package node
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -112,7 +116,24 @@ func (v Views) Problems() []server.Problem {
 	}
 	var out []server.Problem
 	for _, p := range slices.Concat(lists...) {
-		out = append(out, server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text})
+		out = append(out, v.n.problem(p))
+	}
+	return out
+}
+
+// problem tells a source's problem as the API does: what is wrong with a
+// manifest by the file's whole path and the line, which its text begins with.
+func (n *Node) problem(p source.Problem) server.Problem {
+	out := server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text}
+	if p.Provider != file.Name || p.Where == n.cfg.Manifests {
+		return out
+	}
+	out.Object, out.File = "", filepath.Join(n.cfg.Manifests, p.Where)
+	if rest, ok := strings.CutPrefix(p.Text, p.Where+":"); ok {
+		line, rest, _ := strings.Cut(rest, ":")
+		if number, err := strconv.Atoi(line); err == nil {
+			out.Line, out.Message = number, strings.TrimSpace(rest)
+		}
 	}
 	return out
 }

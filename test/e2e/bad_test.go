@@ -104,8 +104,8 @@ func (n *node) problem(t *testing.T, file string, words ...string) {
 			t.Fatal(err)
 		}
 		for _, p := range all {
-			if p.File == file || p.Object == filepath.Base(file) {
-				wantWords(t, "problem", fmt.Sprintf("%s line %d field %s: %s", p.Object, p.Line, p.Field, p.Message), words...)
+			if p.File == file || filepath.Base(p.File) == filepath.Base(file) {
+				wantWords(t, "problem", fmt.Sprintf("%s line %d field %s: %s", p.File, p.Line, p.Field, p.Message), words...)
 				return
 			}
 		}
