@@ -28,8 +28,14 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 	for i, r := range results {
 		applied[i] = server.Applied{Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name, Result: changeWord(r.Change)}
 	}
+	n.show(ctx)
 	return applied, nil
 }
+
+// show waits until the manager shows what it was told, so that whoever applied
+// a change and then waits for it waits for the change. Where that is cut short,
+// what was told holds all the same.
+func (n *Node) show(ctx context.Context) { _ = n.manager.Settle(ctx) }
 
 // changeWord is kubectl's word for a change.
 func changeWord(c api.Change) string {
@@ -61,6 +67,7 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 		}
 		out = append(out, a)
 	}
+	n.show(ctx)
 	return out, nil
 }
 
@@ -78,7 +85,11 @@ func (n *Node) withdraw(ctx context.Context, key source.Key) error {
 
 // DeletePod takes a pod back (server.Objects).
 func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
-	return n.withdraw(ctx, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
+	if err := n.withdraw(ctx, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name}); err != nil {
+		return err
+	}
+	n.show(ctx)
+	return nil
 }
 
 // DeleteClaim deletes a claim, its volume and the data in it, and returns when

@@ -91,7 +91,7 @@ func TestConfigMapFollowsItsObject(t *testing.T) {
 	file := filepath.Join(n.hostPath("web", "settings"), "level")
 	wantFile(t, file, "low")
 	n.apply(fmt.Sprintf(settings, "high"))
-	n.mounted("web")
+	n.asWanted("web")
 	wantFile(t, file, "high")
 	n.deletePod("web")
 	n.nothingLeft()

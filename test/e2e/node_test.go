@@ -152,6 +152,21 @@ func (n *node) mounted(pod string) {
 	n.do("", "wait", "pod", pod, "--for=mounted", "--timeout", patience.String())
 }
 
+// asWanted waits until nothing is being done for the pod either, such as the
+// renewal of a volume that it has and may use meanwhile.
+func (n *node) asWanted(pod string) {
+	n.t.Helper()
+	until(n, "pod "+pod+" to be as wanted", n.api.WatchPods, func(all map[string]manager.PodStatus) bool {
+		for _, p := range all {
+			busy := slices.ContainsFunc(p.Volumes, func(v manager.PodVolumeStatus) bool { return v.Step != "" })
+			if p.Pod.Name == pod && p.Ready && !busy {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // deletePod takes pods back and waits until nothing of them is here.
 func (n *node) deletePod(pods ...string) {
 	n.t.Helper()

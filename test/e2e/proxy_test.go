@@ -14,7 +14,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -132,9 +134,16 @@ func (p *proxy) ready(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	p.conn.ResetConnectBackoff()
-	if _, err := csi.NewIdentityClient(p.conn).Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Fatalf("the driver does not answer: %v", err)
+	client := csi.NewIdentityClient(p.conn)
+	for {
+		// A connection to the driver that was killed may end only now.
+		_, err := client.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true))
+		if err == nil {
+			return
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Fatalf("the driver does not answer: %v", err)
+		}
 	}
 }
 
