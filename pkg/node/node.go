@@ -79,8 +79,9 @@ type Node struct {
 	metrics    *csiclient.Metrics
 	builtins   map[state.DriverName]builtin
 
-	changed signal     // claims, volumes, problems
-	telling sync.Mutex // held while the controller is told how a claim stands
+	changed signal        // claims, volumes, problems
+	telling sync.Mutex    // held while the controller is told how a claim stands
+	loaded  chan struct{} // closed when what was applied before is known
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
@@ -91,7 +92,7 @@ type Node struct {
 // if another daemon has the root or the journal, or a kubelet runs on the root.
 func New(cfg Config) (_ *Node, err error) {
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}
@@ -210,6 +211,7 @@ func (n *Node) runSources(ctx context.Context) error {
 	if err := n.api.Load(ctx); err != nil {
 		return err
 	}
+	close(n.loaded)
 	if n.file == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -73,6 +74,11 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 
 // withdraw takes back one applied object.
 func (n *Node) withdraw(ctx context.Context, key source.Key) error {
+	select {
+	case <-n.loaded: // before, nothing was applied as far as one can see
+	case <-ctx.Done():
+		return fmt.Errorf("delete %s: what was applied is not loaded yet: %w", key, context.Cause(ctx))
+	}
 	err := n.api.Delete(ctx, key)
 	if !errors.Is(err, source.ErrNotFound) {
 		return err
@@ -97,6 +103,12 @@ func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
 // a pod names the claim or has the volume.
 func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 	key := controller.Key{Namespace: namespace, Name: name}
+	if silent := n.Views().NotReady(); len(silent) > 0 {
+		return fmt.Errorf("%w: it is not known yet who uses claim %s: %s", server.ErrConflict, key, strings.Join(silent, ", "))
+	}
+	if err := n.manager.Settle(ctx); err != nil {
+		return fmt.Errorf("delete claim %s: it is not known yet who uses it: %w", key, err)
+	}
 	status, made := n.controller.Claim(key)
 	if who := n.Wanted(key); who != "" {
 		return fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)

@@ -1,0 +1,32 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// TestNothingIsDeletedBeforeItIsKnown: a daemon that just started answers
+// before it knows what was applied before, and who uses what.
+func TestNothingIsDeletedBeforeItIsKnown(t *testing.T) {
+	c := dirs(t)
+	n, stop := start(t, c)
+	apply(t, n, scratchPod)
+	stop()
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.DeletePod(over, "default", "web"); err == nil || errors.Is(err, server.ErrNotFound) {
+		t.Errorf("a pod that was applied: %v", err)
+	}
+	if err := n.DeleteClaim(over, "default", "data"); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "source api has not spoken") {
+		t.Errorf("a claim that any pod may want: %v", err)
+	}
+}
