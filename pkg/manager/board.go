@@ -22,7 +22,7 @@ type board struct {
 	synced, looked bool
 	// shown counts the events whose effect on what is wanted is on the board.
 	shown      uint64
-	changed    chan struct{}
+	changed    chan struct{} // nil while nobody has asked for it
 	podChanged map[state.PodUID]*watch
 }
 
@@ -36,7 +36,7 @@ func newBoard() *board {
 	return &board{
 		volumes: map[state.VolumeID]VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
 		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]DriverStatus{},
-		changed: make(chan struct{}), podChanged: map[state.PodUID]*watch{},
+		podChanged: map[state.PodUID]*watch{},
 	}
 }
 
@@ -63,41 +63,85 @@ func (l *loop) publish() {
 		b.drivers[name] = s
 	}
 	b.synced, b.looked, b.shown = len(l.unsynced) == 0, l.looking == 0, l.taken
-	clear(l.changed)
-	clear(l.changedPods)
-	close(b.changed)
-	b.changed = make(chan struct{})
+	// Not clear: that, and every later range, costs what the maps once held.
+	l.changed, l.changedPods = set[state.VolumeID]{}, set[state.PodUID]{}
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
 }
 
 func (l *loop) publishVolume(b *board, id state.VolumeID) {
-	for _, uid := range podsOf(b.volumes[id]) {
+	was := b.volumes[id]
+	is, there := l.volumeStatus(id)
+	if there {
+		b.volumes[id] = is
+	} else {
+		delete(b.volumes, id)
+	}
+	for _, uid := range podsOf(was) {
+		if there && is.concerns(uid) {
+			continue
+		}
 		delete(b.byPod[uid], id)
 		l.changedPods[uid] = struct{}{}
 	}
+	if !there {
+		return
+	}
+	for _, uid := range podsOf(is) {
+		if b.byPod[uid] == nil {
+			b.byPod[uid] = set[state.VolumeID]{}
+		}
+		b.byPod[uid][id] = struct{}{}
+		if was.forPod(uid) != is.forPod(uid) {
+			l.changedPods[uid] = struct{}{}
+		}
+	}
+}
+
+// volumeStatus says how a volume stands, and whether there is anything to say.
+func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 	v, known := l.mem[id]
 	if !known && len(l.wants[id]) == 0 && l.quarantined[id] == "" {
-		delete(b.volumes, id)
-		return
+		return VolumeStatus{}, false
 	}
 	if !known {
 		v = state.Volume{ID: id, Spec: l.want(id).Spec}
 	}
 	held := l.held[id]
-	s := VolumeStatus{
-		Volume: v, Wanted: slices.Sorted(maps.Keys(l.wants[id])),
-		Held: held.Held, Since: held.since, Quarantined: l.quarantined[id],
+	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id]}
+	for uid := range l.wants[id] {
+		s.Wanted = append(s.Wanted, uid)
 	}
+	slices.Sort(s.Wanted)
 	if c, busy := l.busy[id]; busy {
 		s.Call, s.Since, s.Held = c.op, c.since, plan.Held{}
 	}
-	b.volumes[id] = s
-	for _, uid := range podsOf(s) {
-		if b.byPod[uid] == nil {
-			b.byPod[uid] = set[state.VolumeID]{}
-		}
-		b.byPod[uid][id] = struct{}{}
-		l.changedPods[uid] = struct{}{}
+	return s, true
+}
+
+// forPod is what a wait for a pod depends on in one volume's status.
+type forPod struct{ wanted, mounted, absent bool }
+
+func (s *VolumeStatus) forPod(uid state.PodUID) forPod {
+	m, has := s.Volume.Mounts[uid]
+	return forPod{
+		wanted:  slices.Contains(s.Wanted, uid),
+		mounted: s.mounted(m),
+		absent:  !has || m.Phase == state.Absent,
 	}
+}
+
+// mounted reports whether a pod can use its mount of the volume.
+func (s *VolumeStatus) mounted(m state.Mount) bool {
+	return m.Phase == state.Present && s.Quarantined == "" && (!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
+}
+
+// concerns reports whether a pod wants the volume or has it, or may.
+func (s *VolumeStatus) concerns(uid state.PodUID) bool {
+	_, has := s.Volume.Mounts[uid]
+	return has || slices.Contains(s.Wanted, uid)
 }
 
 // podsOf lists the pods that want a volume or have it, or may.
@@ -119,12 +163,20 @@ func (b *board) wake(uid state.PodUID) {
 // Changed returns a channel that is closed at the next change of anything.
 // Taken before a look, it tells when that look is out of date.
 func (m *Manager) Changed() <-chan struct{} {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	return m.board.changed
+	m.board.mu.Lock()
+	defer m.board.mu.Unlock()
+	return m.board.change()
 }
 
-// podWatch is Changed for one pod. Whoever waits no longer calls leave.
+// change returns the channel that is closed at the next change; b.mu is held.
+func (b *board) change() <-chan struct{} {
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	return b.changed
+}
+
+// podWatch is Changed for what waits for one pod depend on. Whoever waits no longer calls leave.
 func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave func()) {
 	b := m.board
 	b.mu.Lock()
@@ -151,12 +203,13 @@ func (m *Manager) Settle(ctx context.Context) error {
 	told := m.posted
 	m.mu.Unlock()
 	for {
-		m.board.mu.RLock()
-		shown, changed := m.board.shown, m.board.changed
-		m.board.mu.RUnlock()
-		if shown >= told {
+		m.board.mu.Lock()
+		if m.board.shown >= told {
+			m.board.mu.Unlock()
 			return nil
 		}
+		changed := m.board.change()
+		m.board.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():

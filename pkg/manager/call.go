@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -20,7 +21,9 @@ func (l *loop) start(ctx context.Context, s start, now time.Time) {
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
 	c := caller{kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, driver: impl, info: info}
-	l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
+	if l.log.Enabled(ctx, slog.LevelDebug) {
+		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
+	}
 	go func() {
 		callCtx, cancel := context.WithTimeoutCause(ctx, callDeadline, fmt.Errorf("no answer within %v", callDeadline))
 		r := c.do(callCtx, s.begun, s.op)
@@ -42,19 +45,28 @@ func (l *loop) ended(s start, r plan.Result, took time.Duration) {
 	}
 	l.setRecord(v)
 	l.dirty.push(s.id)
-	l.unblock()
-	log := l.log.With("volume", s.id, "driver", s.driver.status.Name, "op", s.op.Kind.String(), "took", took)
-	if s.op.Pod != "" {
-		log = log.With("pod", s.op.Pod)
-	}
+	l.logEnd(s, r.Err, took)
 	if r.Err != nil {
-		log.Warn("call failed", "err", r.Err.Error(), "outcome", r.Err.Outcome.String())
 		return
 	}
-	log.Info("call done")
 	if s.op.Kind == plan.Expand && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(v)
 	}
+}
+
+// logEnd writes the one line of a step.
+func (l *loop) logEnd(s start, failure *state.CallError, took time.Duration) {
+	attrs := make([]any, 0, 14)
+	attrs = append(attrs, slog.String("volume", string(s.id)), slog.String("driver", string(s.driver.status.Name)),
+		slog.String("op", s.op.Kind.String()), slog.Duration("took", took))
+	if s.op.Pod != "" {
+		attrs = append(attrs, slog.String("pod", string(s.op.Pod)))
+	}
+	if failure == nil {
+		l.log.Info("call done", attrs...)
+		return
+	}
+	l.log.Warn("call failed", append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))...)
 }
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).

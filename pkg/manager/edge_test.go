@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,12 +146,12 @@ func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
 // uncertain is a disk whose write is done although it fails.
 type uncertain struct {
 	*disk
-	broken bool
+	broken atomic.Bool
 }
 
 func (u *uncertain) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	err := u.disk.Commit(ctx, changes)
-	if u.broken {
+	if u.broken.Load() {
 		return errDisk
 	}
 	return err
@@ -179,11 +180,11 @@ func TestAWriteThatFailedProvesNothing(t *testing.T) {
 		l.up(h) // one write says that both enter
 		synctest.Wait()
 		l.RemovePod("b")
-		u.broken = true
+		u.broken.Store(true)
 		rest() // what is known is written, so to speak: b has nothing
 		l.SetPod(podWant("b", "v"))
 		time.Sleep(5 * time.Second)
-		u.broken = false
+		u.broken.Store(false)
 		mounted(t, l, "b")
 	})
 }

@@ -36,12 +36,12 @@ type loop struct {
 	busy    map[state.VolumeID]call
 	running plan.Running
 
-	dirty     queue        // to be planned
-	blocked   []blockedKey // planned, and waiting for a slot, in order of arrival
-	isBlocked set[state.VolumeID]
-	held      map[state.VolumeID]heldSince // planned, and waiting for something else
-	wakes     wakes                        // to be planned later
-	inFlight  int                          // goroutines of ours that will post an event
+	dirty     queue                         // to be planned
+	isBlocked map[state.VolumeID]blockedKey // planned, and waiting for a slot of their driver
+	blocks    uint64                        // counts those that ever waited
+	held      map[state.VolumeID]heldSince  // planned, and waiting for something else
+	wakes     wakes                         // to be planned later
+	inFlight  int                           // goroutines of ours that will post an event
 
 	taken       uint64              // events ever
 	changed     set[state.VolumeID] // to be published
@@ -66,6 +66,7 @@ type driver struct {
 	driver  Driver
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
+	blocked [2]blockedQueue     // that wait to be made, and to be removed
 }
 
 // call is a call in flight.
@@ -90,7 +91,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		drivers:     map[state.DriverName]*driver{},
 		busy:        map[state.VolumeID]call{},
 		dirty:       queue{in: set[state.VolumeID]{}},
-		isBlocked:   set[state.VolumeID]{},
+		isBlocked:   map[state.VolumeID]blockedKey{},
 		suspects:    set[state.VolumeID]{},
 		held:        map[state.VolumeID]heldSince{},
 		changed:     set[state.VolumeID]{},
@@ -233,7 +234,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (start, bool) {
 		return start{}, false
 	}
 	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
-		l.block(blockedKey{id, d, op.Kind})
+		l.block(id, d, op.Kind)
 		l.hold(id, plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
 		return start{}, false
 	}

@@ -24,14 +24,14 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeSt
 	s.Phase = m.Phase
 	if m.Phase == state.Present {
 		s.HostPath, s.ReadOnly = hostPath(m), m.ReadOnly
-		s.Mounted = !v.Volume.Needs.Stage || v.Volume.Stage.Phase == state.Present
+		s.Mounted = v.mounted(m)
 	}
 	if m.Phase != state.Absent {
 		s.Retry = m.Retry
 	}
 	switch {
 	case v.Quarantined != "":
-		s.Mounted, s.BlockedBy = false, "the volume's record in the journal cannot be read: "+v.Quarantined
+		s.BlockedBy = "the volume's record in the journal cannot be read: " + v.Quarantined
 	case v.Call.Kind != plan.None:
 		s.step(v, v.Call.Kind, v.Call.Pod == "" || v.Call.Pod == uid)
 		if v.Call.Pod != "" && v.Call.Pod != uid && !s.Mounted {

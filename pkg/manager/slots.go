@@ -7,42 +7,78 @@ import (
 
 // blockedKey is a volume that waits for a slot to make its call of a kind.
 type blockedKey struct {
-	id     state.VolumeID
-	driver *driver
-	kind   plan.Kind
+	id      state.VolumeID
+	kind    plan.Kind
+	arrival uint64
+}
+
+// blockedQueue holds those of one driver that are alike, in order of arrival.
+type blockedQueue []blockedKey
+
+func (q *blockedQueue) pop() {
+	if *q = (*q)[1:]; len(*q) == 0 {
+		*q = nil
+	}
 }
 
 func (l *loop) count(d *driver, op plan.Op, n int) {
 	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
 }
 
-// block lets a planned volume wait for a slot, in order of arrival.
-func (l *loop) block(b blockedKey) {
-	if !l.isBlocked.has(b.id) {
-		l.isBlocked[b.id] = struct{}{}
-		l.blocked = append(l.blocked, b)
+// block lets a planned volume wait for a slot.
+func (l *loop) block(id state.VolumeID, d *driver, k plan.Kind) {
+	if b, ok := l.isBlocked[id]; ok && b.kind.Removes() == k.Removes() {
+		return
+	}
+	l.blocks++
+	b := blockedKey{id, k, l.blocks}
+	l.isBlocked[id] = b
+	q := &d.blocked[0]
+	if k.Removes() {
+		q = &d.blocked[1]
+	}
+	*q = append(*q, b)
+}
+
+// unblock plans those again who wait longest and whom the slots suffice for. Its
+// cost grows with how many those are, and not with how many wait.
+func (l *loop) unblock() {
+	if len(l.isBlocked) == 0 {
+		return
+	}
+	node, drivers := l.running, map[*driver]plan.Running{}
+	for {
+		d, q := l.firstBlocked(node, drivers)
+		if q == nil {
+			return
+		}
+		b := (*q)[0]
+		q.pop()
+		delete(l.isBlocked, b.id)
+		l.dirty.push(b.id)
+		node, drivers[d] = add(node, b.kind, 1), add(drivers[d], b.kind, 1)
 	}
 }
 
-// unblock plans those again who wait longest and whom the slots suffice for.
-func (l *loop) unblock() {
-	node, drivers := l.running, map[*driver]plan.Running{}
-	rest := l.blocked[:0]
-	for _, b := range l.blocked {
-		r, ok := drivers[b.driver]
-		if !ok {
-			r = b.driver.running
+// firstBlocked returns the queue whose head waits longest of those that may go
+// when each driver has what more says in flight besides what it has.
+func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (of *driver, first *blockedQueue) {
+	for _, d := range l.drivers {
+		r := plan.Running{Calls: d.running.Calls + more[d].Calls, Making: d.running.Making + more[d].Making}
+		for i := range d.blocked {
+			q := &d.blocked[i]
+			for len(*q) > 0 && l.isBlocked[(*q)[0].id] != (*q)[0] {
+				q.pop() // it was forgotten, or waits for something else by now
+			}
+			if len(*q) == 0 || first != nil && (*first)[0].arrival < (*q)[0].arrival {
+				continue
+			}
+			if l.cfg.Limits.Admit(node, r, (*q)[0].kind) {
+				of, first = d, q
+			}
 		}
-		if !l.cfg.Limits.Admit(node, r, b.kind) {
-			rest = append(rest, b)
-			continue
-		}
-		delete(l.isBlocked, b.id)
-		l.dirty.push(b.id)
-		node, r = add(node, b.kind, 1), add(r, b.kind, 1)
-		drivers[b.driver] = r
 	}
-	l.blocked = rest
+	return of, first
 }
 
 func add(r plan.Running, k plan.Kind, n int) plan.Running {

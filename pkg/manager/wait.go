@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,29 +83,13 @@ func (s PodVolumeStatus) Line(now time.Time) string {
 // any volume; this one is woken by changes and ends with ctx, whose end it
 // reports as a *WaitError.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, uid state.PodUID) error {
-	return m.wait(ctx, uid, func(s PodStatus) (bool, []PodVolumeStatus) {
-		var missing []PodVolumeStatus
-		for _, v := range s.Volumes {
-			if !v.Mounted {
-				missing = append(missing, v)
-			}
-		}
-		return s.Ready, missing
-	})
+	return m.wait(ctx, uid, wait{(*board).ready, func(v PodVolumeStatus) bool { return !v.Mounted }})
 }
 
 // WaitForUnmount waits until nothing of the pod's volumes is mounted, nor may
 // be. The kubelet's lets uncertain mounts pass; this one does not.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid state.PodUID) error {
-	return m.wait(ctx, uid, func(s PodStatus) (bool, []PodVolumeStatus) {
-		var left []PodVolumeStatus
-		for _, v := range s.Volumes {
-			if v.Phase != state.Absent {
-				left = append(left, v)
-			}
-		}
-		return len(left) == 0, left
-	})
+	return m.wait(ctx, uid, wait{(*board).unmounted, func(v PodVolumeStatus) bool { return v.Phase != state.Absent }})
 }
 
 // WaitForAllPodsUnmount waits for all of them and joins what failed.
@@ -118,19 +103,23 @@ func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID
 	return errors.Join(errs...)
 }
 
+// wait is what is waited for: done says whether it is so, missing for which
+// volumes it is not.
+type wait struct {
+	done    func(*board, state.PodUID) bool
+	missing func(PodVolumeStatus) bool
+}
+
 // wait answers for all that the Manager was told before it.
-func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatus) (bool, []PodVolumeStatus)) error {
+func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 	cause := m.Settle(ctx)
 	settled := cause == nil
 	for {
 		changed, leave := m.podWatch(uid)
-		s, _ := m.Pod(uid)
-		if s.Pod.UID == "" {
-			s.Pod.UID = uid
-		}
-		ok, rest := done(s)
-		ok = ok && settled
-		if !ok && cause == nil {
+		m.board.mu.RLock()
+		done := settled && w.done(m.board, uid)
+		m.board.mu.RUnlock()
+		if !done && cause == nil {
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -142,9 +131,39 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, done func(PodStatu
 			continue
 		}
 		leave()
-		if ok {
+		if done {
 			return nil
 		}
-		return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: rest, At: time.Now(), Cause: cause}
+		s, _ := m.Pod(uid)
+		if s.Pod.UID == "" {
+			s.Pod.UID = uid
+		}
+		missing := slices.DeleteFunc(s.Volumes, func(v PodVolumeStatus) bool { return !w.missing(v) })
+		return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: missing, At: time.Now(), Cause: cause}
 	}
+}
+
+// ready reports whether every volume that the pod wants is mounted; b.mu is held.
+func (b *board) ready(uid state.PodUID) bool {
+	want, listed := b.pods[uid]
+	if !listed || want.Stopped {
+		return false
+	}
+	for _, vw := range want.Volumes {
+		v := b.volumes[vw.ID]
+		if vw.Problem != "" || !v.mounted(v.Volume.Mounts[uid]) {
+			return false
+		}
+	}
+	return true
+}
+
+// unmounted reports whether nothing of the pod's may be mounted; b.mu is held.
+func (b *board) unmounted(uid state.PodUID) bool {
+	for id := range b.byPod[uid] {
+		if b.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,81 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+)
+
+// A pod whose volume is staged goes on; behind it, those who came first go first.
+func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk(), func(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} })
+		l.up(h)
+		h.fails(func(string) fault { return fault{takes: time.Second} })
+		const pods = 20
+		for i := range pods {
+			l.SetPod(podWant(fmt.Sprintf("p%02d", i), fmt.Sprintf("v%02d", i)))
+			synctest.Wait()
+		}
+		for i := range pods {
+			mounted(t, l, fmt.Sprintf("p%02d", i))
+		}
+		var staged []string
+		for _, c := range h.calls() {
+			if strings.HasPrefix(c, "Stage") {
+				staged = append(staged, c)
+			}
+		}
+		if len(staged) != pods || !slices.IsSorted(staged) {
+			t.Errorf("staged in the order %v", staged)
+		}
+	})
+}
+
+// What people are told of a wait that ends is how things stand then, though
+// the wait was not woken by what does not decide it.
+func TestAWaitThatFailsTellsTheLatest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk())
+		h.fails(func(call string) fault { return fault{err: errors.New("disk is away")} })
+		l.SetPod(podWant("p", "v"))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		time.AfterFunc(time.Second, func() { l.up(h) }) // from waiting for the driver to failing calls
+		err := l.WaitForAttachAndMount(ctx, "p")
+		if err == nil || !strings.Contains(err.Error(), "failed attempts") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A pod that goes before its volume's turn came takes a removal's slot, though
+// the volume waited for one to be made.
+func TestAVolumeThatWaitsToBeMadeAndIsRemovedUsesTheSlotsOfRemovals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk(), one)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		h.fails(func(call string) fault { return fault{hangs: strings.HasPrefix(call, "Stage d^w")} })
+		l.SetPod(podWant("c", "w")) // takes the one slot for making
+		synctest.Wait()
+		l.SetPod(podWant("b", "v")) // waits for it
+		synctest.Wait()
+		l.RemovePod("b")
+		l.RemovePod("a")
+		rest()
+		gone(t, l, "a")
+	})
+}
