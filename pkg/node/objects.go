@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -103,11 +104,8 @@ func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
 // a pod names the claim or has the volume.
 func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 	key := controller.Key{Namespace: namespace, Name: name}
-	if silent := n.Views().NotReady(); len(silent) > 0 {
-		return fmt.Errorf("%w: it is not known yet who uses claim %s: %s", server.ErrConflict, key, strings.Join(silent, ", "))
-	}
-	if err := n.manager.Settle(ctx); err != nil {
-		return fmt.Errorf("delete claim %s: it is not known yet who uses it: %w", key, err)
+	if err := n.waitKnown(ctx); err != nil {
+		return fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
 	}
 	status, made := n.controller.Claim(key)
 	if who := n.Wanted(key); who != "" {
@@ -133,6 +131,31 @@ func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	return n.waitDeleted(ctx, key)
+}
+
+// startGrace is how long sources may take to speak before whoever needs them to
+// is told that they have not: after a start they do so in moments, or only when
+// somebody mends what they cannot read.
+const startGrace = 5 * time.Second
+
+// waitKnown waits until every source of pods has spoken and the manager shows it.
+func (n *Node) waitKnown(ctx context.Context) error {
+	grace := time.NewTimer(startGrace)
+	defer grace.Stop()
+	for {
+		changed := n.changed.next()
+		silent := n.Views().NotReady()
+		if len(silent) == 0 {
+			return n.manager.Settle(ctx)
+		}
+		select {
+		case <-changed:
+		case <-grace.C:
+			return errors.New(strings.Join(silent, ", "))
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", strings.Join(silent, ", "), context.Cause(ctx))
+		}
+	}
 }
 
 // waitUnused waits while the volume is on its way off the node; nobody wants
