@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,30 +24,44 @@ func (n *Node) runDrift(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("resolve the root directory: %w", err)
 	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for range changes {
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return nil
-		}
+	follow(ctx, changes, n.log, func() error {
 		entries, err := n.kernel.List(ctx, real)
-		pause.Reset(driftPause)
 		if err != nil {
-			if ctx.Err() == nil {
-				n.log.Warn("mount table cannot be read; what vanishes is not noticed", "err", err)
-			}
-			continue
+			return err
 		}
 		mounted := make(map[string]bool, len(entries))
 		for _, e := range entries {
 			mounted[n.cfg.Root+strings.TrimPrefix(e.Path, real)] = true
 		}
 		n.manager.MountsChanged(mounted)
+		return nil
+	})
+	return nil
+}
+
+// follow has tell called after every change until ctx ends, and again where that
+// failed; changes while it pauses are one.
+func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, tell func() error) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for range changes {
+		for failed := false; ; failed = true {
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				return
+			}
+			err := tell()
+			pause.Reset(driftPause)
+			if err == nil {
+				break
+			}
+			if !failed && ctx.Err() == nil {
+				log.Warn("mount table cannot be read; what vanishes is not noticed until it can", "err", err)
+			}
+		}
 	}
 	if ctx.Err() == nil {
-		n.log.Warn("kernel no longer tells of changes of the mount table; what vanishes is noticed at the next start only")
+		log.Warn("kernel no longer tells of changes of the mount table; what vanishes is noticed at the next start only")
 	}
-	return nil
 }

@@ -1,0 +1,62 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestEveryChangeOfTheMountTableIsTold: changes of one moment are one, two looks
+// are a pause apart, and a look that failed is made again without a change.
+func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		changes := make(chan struct{}, 1)
+		ended := make(chan struct{})
+		began := time.Now()
+		var looks []time.Duration
+		fail := false
+		go func() {
+			follow(ctx, changes, slog.New(slog.DiscardHandler), func() error {
+				looks = append(looks, time.Since(began))
+				if fail {
+					return errors.New("not now")
+				}
+				return nil
+			})
+			close(ended)
+		}()
+		expect := func(what string, want ...time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if len(looks) != len(want) {
+				t.Fatalf("%s: looks after %v, want %v", what, looks, want)
+			}
+			for i := range want {
+				if looks[i] != want[i] {
+					t.Errorf("%s: looks after %v, want %v", what, looks, want)
+				}
+			}
+		}
+		expect("no change")
+		changes <- struct{}{}
+		expect("a change", 0)
+		changes <- struct{}{}
+		synctest.Wait()
+		changes <- struct{}{}
+		time.Sleep(10 * driftPause)
+		expect("two in a moment", 0, driftPause, 2*driftPause)
+		fail = true
+		changes <- struct{}{}
+		time.Sleep(driftPause / 2)
+		fail = false
+		time.Sleep(10 * driftPause)
+		expect("a failure", 0, driftPause, 2*driftPause, 10*driftPause, 11*driftPause)
+		stop()
+		close(changes)
+		<-ended
+	})
+}
