@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strconv"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -18,7 +16,7 @@ import (
 // (drivers refuse or need exactly what the volume's owner wrote).
 
 func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeStageVolumeRequest, error) {
-	capability, err := volumeCapability(i, v.Spec, stageGroup(i, v))
+	capability, err := volumeCapability(i, v.Spec, mountGroup(i, v))
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +34,7 @@ func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeS
 }
 
 func publishRequest(i Info, v state.Volume, m state.MountSpec, secrets map[string]string) (*csi.NodePublishVolumeRequest, error) {
-	capability, err := volumeCapability(i, v.Spec, mountGroup(i, m))
+	capability, err := volumeCapability(i, v.Spec, mountGroup(i, v))
 	if err != nil {
 		return nil, err
 	}
@@ -148,23 +146,14 @@ func stagingPath(v state.Volume) string {
 	return v.Spec.StagePath
 }
 
-// mountGroup is the pod's fsGroup where the driver applies it itself.
-func mountGroup(i Info, m state.MountSpec) string {
-	if !i.MountGroup || m.FSGroup == nil {
+// mountGroup is the group that the driver gives the volume's files itself: as
+// the record has it, the same in every call of the volume (CSI 1.13,
+// volume_mount_group).
+func mountGroup(i Info, v state.Volume) string {
+	if !i.MountGroup {
 		return ""
 	}
-	return strconv.FormatInt(*m.FSGroup, 10)
-}
-
-// stageGroup is the group of the first pod, by uid, that the record has a mount
-// for: staging serves all pods of a volume, and the first decides.
-func stageGroup(i Info, v state.Volume) string {
-	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
-		if g := mountGroup(i, v.Mounts[pod].MountSpec); g != "" {
-			return g
-		}
-	}
-	return ""
+	return v.Spec.MountGroup
 }
 
 // merge returns a and b as one map; where both have a key, b's value counts.

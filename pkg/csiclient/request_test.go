@@ -32,7 +32,7 @@ func sample(change ...func(*state.Volume, *state.Mount)) state.Volume {
 		ID: state.SharedID(driverName, "vol-1"),
 		Spec: state.Spec{
 			Driver: driverName, Handle: "vol-1", Name: "pv-1", Claim: "default/data", Mode: state.Filesystem,
-			FSType: "ext4", MountFlags: []string{"noatime", "discard"},
+			FSType: "ext4", MountGroup: "2000", MountFlags: []string{"noatime", "discard"},
 			AccessModes:    []state.AccessMode{state.ReadWriteOnce},
 			Context:        map[string]string{"pool": "fast", "shared": "from the volume"},
 			PublishContext: map[string]string{"devicePath": "/dev/cluster"},

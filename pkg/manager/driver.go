@@ -55,6 +55,8 @@ type DriverInfo struct {
 	Expand bool `json:"expand,omitempty"`
 	// Attach: csi-volmgr has to call ControllerPublishVolume for it.
 	Attach bool `json:"attach,omitempty"`
+	// MountGroup: VOLUME_MOUNT_GROUP.
+	MountGroup bool `json:"mountGroup,omitempty"`
 	// MountsTarget: after Publish the target is the root of a mount. False for
 	// built-in kinds that make plain directories or nothing at all.
 	MountsTarget bool `json:"mountsTarget,omitempty"`

@@ -296,7 +296,7 @@ func (l *loop) want(id state.VolumeID) state.Want {
 func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 	f := plan.Facts{Synced: len(l.unsynced) == 0, Driver: plan.DriverFacts{
 		Up: d.status.Up, Why: d.status.Problem,
-		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand,
+		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	keep := func(uid state.PodUID, names []string) {
 		if _, wants := w.Pods[uid]; wants {

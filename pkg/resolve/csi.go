@@ -52,6 +52,7 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	}
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
 	w.Mount.ReadOnly, w.GID = u.readOnly, gid(pv)
+	w.Spec.NoAttach = !policy.attach
 	if policy.attach {
 		w.Spec.PublishContext, w.Hold = r.attachment(spec)
 	}

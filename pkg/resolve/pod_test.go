@@ -213,6 +213,10 @@ func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
 		if got.Hold != hold || got.Problem != "" || len(got.Spec.PublishContext) != len(test.context) || got.Spec.PublishContext["device"] != test.context["device"] {
 			t.Errorf("%s: got hold %q, context %v, want %q, %v", test.name, got.Hold, got.Spec.PublishContext, hold, test.context)
 		}
+		// csi-volmgr itself must not attach it either, where no cluster does.
+		if want := test.driver != nil && !*test.driver.AttachRequired; got.Spec.NoAttach != want {
+			t.Errorf("%s: NoAttach: got %v, want %v", test.name, got.Spec.NoAttach, want)
+		}
 	}
 }
 

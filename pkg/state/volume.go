@@ -118,10 +118,18 @@ type Spec struct {
 	// Ephemeral marks an inline CSI volume: published without attach and stage.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Builtin marks a kind served in this process.
-	Builtin     bool         `json:"builtin,omitempty"`
-	Mode        Mode         `json:"mode"`
-	FSType      string       `json:"fsType,omitempty"`
-	MountFlags  []string     `json:"mountFlags,omitempty"`
+	Builtin bool `json:"builtin,omitempty"`
+	// NoAttach: the driver's CSIDriver object says attachRequired: false, so
+	// ControllerPublishVolume is not called even if the driver has it. It counts
+	// when a volume is begun; calls do not say it.
+	NoAttach   bool     `json:"noAttach,omitempty"`
+	Mode       Mode     `json:"mode"`
+	FSType     string   `json:"fsType,omitempty"`
+	MountFlags []string `json:"mountFlags,omitempty"`
+	// MountGroup is the group id that the driver itself gives the volume's files
+	// (VOLUME_MOUNT_GROUP), in stage and in every publish alike; "" for none.
+	// Wishes have none: pkg/manager/plan chooses it from those of the pods.
+	MountGroup  string       `json:"mountGroup,omitempty"`
 	AccessModes []AccessMode `json:"accessModes,omitempty"`
 	// Context is the CSI volume_context, passed on unchanged.
 	Context map[string]string `json:"context,omitempty"`
@@ -153,7 +161,7 @@ func (s Spec) Exclusive() bool {
 func (s Spec) Equal(o Spec) bool {
 	return s.Driver == o.Driver && s.Handle == o.Handle && s.Name == o.Name &&
 		s.Ephemeral == o.Ephemeral && s.Builtin == o.Builtin &&
-		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath &&
+		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath && s.MountGroup == o.MountGroup &&
 		s.AttachRef == o.AttachRef && s.StageRef == o.StageRef &&
 		s.PublishRef == o.PublishRef && s.ExpandRef == o.ExpandRef &&
 		slices.Equal(s.MountFlags, o.MountFlags) && slices.Equal(s.AccessModes, o.AccessModes) &&

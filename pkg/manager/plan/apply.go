@@ -22,6 +22,7 @@ type Result struct {
 
 // Begin returns v as it is while op's call is in flight.
 func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
+	w = grouped(w, v, f)
 	switch op.Kind {
 	case Attach:
 		v = renew(v, w, f)

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -23,8 +25,8 @@ type DriverFacts struct {
 	Up bool
 	// Why says why it is not up.
 	Why string
-	// Attach, Stage and Expand are its abilities, meaningful while it is up.
-	Attach, Stage, Expand bool
+	// Attach, Stage, Expand and MountGroup are its abilities, meaningful while it is up.
+	Attach, Stage, Expand, MountGroup bool
 }
 
 // Reasons for waiting that this package states itself.
@@ -41,6 +43,7 @@ const (
 // Removal comes first, then what builds up; a step that has to wait does not
 // keep another that is independent of it from being made.
 func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
+	w = grouped(w, v, f)
 	v = renew(v, w, f)
 	c := chooser{driver: f.Driver, now: now}
 	c.unmount(w, v, f)
@@ -171,7 +174,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		case m.Phase == state.Present:
 		case m.Phase == state.Entering && !m.MountSpec.Equal(wm.MountSpec):
 		default:
-			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, publishHold(w, v, pod), m.Retry)
+			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Retry)
 		}
 	}
 	c.expand(w, v)
@@ -186,7 +189,7 @@ func (c *chooser) make(op Op, hold string, r state.Retry) {
 }
 
 // publishHold says why the volume cannot be published to pod yet.
-func publishHold(w state.Want, v state.Volume, pod state.PodUID) string {
+func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) string {
 	if w.Hold != "" {
 		return w.Hold
 	}
@@ -197,6 +200,10 @@ func publishHold(w state.Want, v state.Volume, pod state.PodUID) string {
 					o.Pod.Namespace + "/" + o.Pod.Name
 			}
 		}
+	}
+	if group := groupOf(w.Pods[pod].MountSpec); c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
+		return "the driver gives the volume one group for all its pods, and that is " +
+			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group
 	}
 	return w.Pods[pod].Hold
 }
@@ -236,11 +243,42 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 	v.Spec = w.Spec
 	v.Needs.Stage = persistent && f.Driver.Stage
 	if v.Attach.Phase == state.Absent {
-		v.Needs.Attach = persistent && f.Driver.Attach
+		v.Needs.Attach = persistent && f.Driver.Attach && !w.Spec.NoAttach
 	}
 	v.SizeBytes = w.HaveBytes
 	if v.SizeBytes == 0 {
 		v.SizeBytes = w.SizeBytes
 	}
 	return v
+}
+
+// grouped returns w with the group that the driver itself is to give the
+// volume (CSI 1.13, volume_mount_group): one for the stage and all pods, since
+// a volume is not to be published with different capabilities. It is the one
+// that the volume has, if a pod still asks for it, else the first pod's by uid.
+func grouped(w state.Want, v state.Volume, f Facts) state.Want {
+	if !f.Driver.Up {
+		w.Spec.MountGroup = v.Spec.MountGroup // what the driver can do is not known
+		return w
+	}
+	if !f.Driver.MountGroup {
+		return w
+	}
+	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+		group := groupOf(w.Pods[pod].MountSpec)
+		if group != "" && group == v.Spec.MountGroup {
+			w.Spec.MountGroup = group
+			return w
+		}
+		w.Spec.MountGroup = cmp.Or(w.Spec.MountGroup, group)
+	}
+	return w
+}
+
+// groupOf is the pod's fsGroup as CSI has it; "" for none.
+func groupOf(m state.MountSpec) string {
+	if m.FSGroup == nil {
+		return ""
+	}
+	return strconv.FormatInt(*m.FSGroup, 10)
 }

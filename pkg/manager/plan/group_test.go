@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// groupWish is a wish of pods with these fsGroups, by uid; "" is none.
+func groupWish(groups map[state.PodUID]int64) state.Want {
+	w := variant{stage: true}.wants()[1]
+	w.Pods = map[state.PodUID]state.WantMount{}
+	for uid, gid := range groups {
+		m := mountSpec(uid, false)
+		if gid != 0 {
+			m.FSGroup = &gid
+		}
+		w.Pods[uid] = state.WantMount{MountSpec: m}
+	}
+	return w
+}
+
+// settle makes every call that Next gives, each with success.
+func settle(t *testing.T, w state.Want, v state.Volume, f Facts) (state.Volume, []Op, Held) {
+	t.Helper()
+	var ops []Op
+	for range 20 {
+		op, held := Next(w, v, f, start)
+		if op.Kind == None {
+			return v, ops, held
+		}
+		ops = append(ops, op)
+		v = Complete(Begin(v, op, w, f), op, Result{}, start)
+	}
+	t.Fatalf("no end: %v", ops)
+	return v, ops, Held{}
+}
+
+// CSI 1.13, volume_mount_group and "NodePublishVolume": one capability for the
+// stage and every pod, also in a call that is repeated after a crash.
+func TestGroupIsOneForStageAndAllPods(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true, MountGroup: true}, Synced: true}
+	w := groupWish(map[state.PodUID]int64{"a": 0, "b": 3000})
+	intent := Intent(state.Volume{ID: "d^h"}, Op{Kind: Stage}, w, f)
+	if got := Begin(intent, Op{Kind: Stage}, w, f).Spec; got.MountGroup != "3000" || !got.Equal(intent.Spec) {
+		t.Errorf("the repeated call's group is %q, the first one's %q, want 3000", got.MountGroup, intent.Spec.MountGroup)
+	}
+	v, ops, held := settle(t, w, state.Volume{ID: "d^h"}, f)
+	if v.Spec.MountGroup != "3000" || len(ops) != 3 || held.Reason != "" {
+		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
+	}
+	// What there is stays although another pod, first by uid, asks for another.
+	w = groupWish(map[state.PodUID]int64{"a": 2000, "b": 3000})
+	delete(v.Mounts, "a")
+	v, ops, held = settle(t, w, v, f)
+	if v.Spec.MountGroup != "3000" || len(ops) != 0 || held.Pod != "a" || !strings.Contains(held.Reason, "3000") || !strings.Contains(held.Reason, "2000") {
+		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
+	}
+	// It is staged anew for the other pod once nobody has it.
+	w = groupWish(map[state.PodUID]int64{"a": 2000})
+	v, ops, held = settle(t, w, v, f)
+	if v.Spec.MountGroup != "2000" || len(ops) != 4 || v.Mounts["a"].Phase != state.Present || held.Reason != "" {
+		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
+	}
+	// While the driver is away, what it can do is not known, and nothing is undone.
+	f.Driver = DriverFacts{Why: "away"}
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
+		t.Errorf("without the driver: %v, held %+v", op, held)
+	}
+}
+
+func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {
+	w := groupWish(map[state.PodUID]int64{"a": 2000, "b": 3000})
+	v, ops, held := settle(t, w, state.Volume{ID: "d^h"}, Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true})
+	if v.Spec.MountGroup != "" || len(ops) != 3 || held.Reason != "" {
+		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
+	}
+}
+
+// attachRequired: false of the CSIDriver object, as it is when the volume is begun.
+func TestVolumeThatNeedsNoAttachmentIsNotAttached(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
+	w := variant{}.wants()[1]
+	w.Spec.NoAttach = true
+	v, ops, _ := settle(t, w, state.Volume{ID: "d^h"}, f)
+	if v.Needs.Attach || len(ops) != 2 {
+		t.Errorf("calls: %v", ops)
+	}
+	w.Spec.NoAttach = false
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
+		t.Errorf("what is mounted follows a change of the object: %v, held %+v", op, held)
+	}
+}
