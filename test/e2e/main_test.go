@@ -28,11 +28,12 @@ func TestMain(m *testing.M) {
 	if daemon = program; err == nil && os.Getenv("E2E_RACE") != "" {
 		daemon, err = build(dir, "csi-volmgr-race", "-race")
 	}
-	if err != nil {
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
 	}
-	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
