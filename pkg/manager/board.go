@@ -40,6 +40,9 @@ func newBoard() *board {
 	}
 }
 
+// reasonLook is why a volume waits of which no call is in flight nor planned.
+const reasonLook = "what is mounted is being compared with what is known"
+
 // publish puts on the board what changed since it was last called.
 func (l *loop) publish() {
 	b := l.m.board
@@ -117,6 +120,9 @@ func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 	slices.Sort(s.Wanted)
 	if c, busy := l.busy[id]; busy {
 		s.Call, s.Since, s.Held = c.op, c.since, plan.Held{}
+		if c.op.Kind == plan.None {
+			s.Held.Reason = reasonLook
+		}
 	}
 	return s, true
 }

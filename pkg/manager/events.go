@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -54,11 +56,9 @@ func (l *loop) leave(uid state.PodUID) {
 	if len(l.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
 		return
 	}
-	for id := range l.has[uid] {
-		if v := l.mem[id]; v.Mounts[uid].Phase != state.Absent {
-			l.mem[id] = plan.Leave(v, uid)
-			l.later(id)
-		}
+	for _, id := range slices.Collect(maps.Keys(l.has[uid])) {
+		l.setRecord(plan.Leave(l.mem[id], uid))
+		l.dirty.push(id)
 	}
 }
 

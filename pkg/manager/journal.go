@@ -72,7 +72,8 @@ func (l *loop) write(ctx context.Context, batch map[state.VolumeID]*state.Volume
 		l.journalErr = err
 		l.lazySince = time.Now().Add(journalRetry)
 		for id := range batch {
-			delete(l.durable, id) // it may have become durable all the same
+			delete(l.durable, id)   // it may have become durable all the same,
+			l.lazy[id] = struct{}{} // which what is known replaces
 		}
 		return fmt.Errorf("write the journal: %w", err)
 	}

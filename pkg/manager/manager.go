@@ -21,6 +21,8 @@ const (
 	callDeadline = 150 * time.Second
 	// lookDeadline bounds one look at the kernel, which takes microseconds unless something hangs.
 	lookDeadline = 5 * time.Second
+	// lookRetry is the pause after a look that failed: nothing tells when the next one will not.
+	lookRetry = 30 * time.Second
 	// lazyWrite is how long a call's result may wait for a durable write to go
 	// along with: long against a commit (0.4 ms measured), short for a person.
 	lazyWrite = 20 * time.Millisecond

@@ -37,7 +37,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeSt
 		if v.Call.Pod != "" && v.Call.Pod != uid && !s.Mounted {
 			s.BlockedBy = "another call for the volume is in flight: " + v.Call.String()
 		}
-	case v.Held.Step != plan.None:
+	case v.Held.Reason != "":
 		mine := v.Held.Pod == "" || v.Held.Pod == uid
 		s.step(v, v.Held.Step, mine)
 		if mine {

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -111,22 +112,30 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 	if len(changes) > 0 {
 		l.setRecord(v)
 	}
+	if len(seen) < len(paths(v)) { // what could not be looked at is kept, and may be gone
+		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })
+	}
 }
 
-// storeBootID says durably that the records are of this boot. The records that
-// a reboot changed are written first: losing the order only repeats calls.
+// storeBootID says durably that the records are of this boot, and tries until it
+// is so: a restart that takes this boot for another would make every call again.
+// The records that a reboot changed are written first: losing the order only
+// repeats calls.
 func (l *loop) storeBootID(ctx context.Context) {
 	if l.sameBoot {
 		return
 	}
 	batch := map[state.VolumeID]*state.Volume{}
 	l.addLazy(batch)
-	if err := l.write(ctx, batch); err != nil {
-		return // the next start finds the old boot id and adopts again
+	err := l.write(ctx, batch)
+	if err == nil {
+		err = l.cfg.Store.SetBootID(ctx, l.cfg.BootID)
 	}
-	if err := l.cfg.Store.SetBootID(ctx, l.cfg.BootID); err != nil {
-		l.log.Error("boot id cannot be stored; a restart will repeat calls of present volumes", "err", err)
+	if l.sameBoot = err == nil; l.sameBoot {
+		return
 	}
+	l.log.Error("boot id cannot be stored yet", "err", err)
+	time.AfterFunc(journalRetry, func() { l.m.post(func(l *loop) { l.storeBootID(ctx) }) })
 }
 
 // paths are those of a record at which something is said to be present.

@@ -53,6 +53,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 // have ended ([Keep]), and whoever has the pod's UID from now on is another pod,
 // which begins with nothing of that one's.
 func Leave(v state.Volume, pod state.PodUID) state.Volume {
+	v.For = slices.DeleteFunc(slices.Clone(v.For), func(p state.PodUID) bool { return p == pod })
 	if m, has := v.Mounts[pod]; has && m.Phase != state.Absent {
 		m.Fact = turn(m.Fact, state.Leaving)
 		v.Mounts = with(v.Mounts, pod, m)
@@ -133,6 +134,9 @@ func Covers(durable, begun state.Volume, op Op) bool {
 
 // Complete returns v after op's call, which Begin announced, ended with r.
 func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
+	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
+		return v // the pod left during the call, and what has to go is not there again (rule 2)
+	}
 	if r.Err != nil {
 		return fail(v, op, r.Err, now)
 	}
