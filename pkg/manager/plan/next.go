@@ -31,10 +31,11 @@ type DriverFacts struct {
 
 // Reasons for waiting that this package states itself.
 const (
-	reasonSources = "not every source of pods has spoken yet, so nothing is removed"
-	reasonFinal   = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
-	reasonBackoff = "waiting to try again after a failure"
-	reasonROSize  = "the volume is mounted read-only, so it cannot be expanded here"
+	reasonSources   = "not every source of pods has spoken yet, so nothing is removed"
+	reasonFinal     = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
+	reasonBackoff   = "waiting to try again after a failure"
+	reasonOtherwise = "it is mounted otherwise than the pod says by now, and stays so until the pod's containers have ended"
+	reasonROSize    = "the volume is mounted read-only, so it cannot be expanded here"
 )
 
 // Next returns the one call that moves v towards w, or else why none is made.
@@ -171,6 +172,8 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		case m.Phase == state.Leaving:
 		case m.Phase == state.Present && m.Revision != wm.Revision:
 			c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Retry)
+		case m.Phase == state.Present && !m.MountSpec.Equal(wm.MountSpec):
+			c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
 		case m.Phase == state.Present:
 		case m.Phase == state.Entering && !m.MountSpec.Equal(wm.MountSpec):
 		default:

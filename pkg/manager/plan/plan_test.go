@@ -320,3 +320,20 @@ func TestWhatAnEndedPodHasLeaves(t *testing.T) {
 		t.Error("Leave changed its argument")
 	}
 }
+
+// TestAMountThatIsNotAsWantedAnyMoreSaysSo: it may be in use, so it is not
+// touched (rule 5), and it is not passed over in silence either (rule 10).
+func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
+	spec := state.MountSpec{Pod: state.Pod{UID: "a"}, Target: "/t"}
+	v := state.Volume{Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: spec}}}
+	w := state.Want{Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: spec}}}
+	f := Facts{Synced: true, Driver: DriverFacts{Up: true}}
+	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{}) {
+		t.Errorf("as wanted: %v %+v", op, held)
+	}
+	spec.ReadOnly = true
+	w.Pods["a"] = state.WantMount{MountSpec: spec}
+	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{Step: Publish, Pod: "a", Reason: reasonOtherwise}) {
+		t.Errorf("read-only by now: %v %+v", op, held)
+	}
+}
