@@ -24,8 +24,24 @@ const mkdirTries = 64
 // by directory entries alone: nothing is opened that storage may be behind.
 type dirs struct {
 	root *os.Root
-	base string // root's path
+	base string   // root's path
+	top  *os.File // root's directory
 }
+
+// openDirs opens the root directory at path.
+func openDirs(path string) (*dirs, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &dirs{root: root, base: root.Name(), top: top}, nil
+}
+
+func (d *dirs) close() error { return errors.Join(d.top.Close(), d.root.Close()) }
 
 // rel returns path relative to the root, which it must be beneath.
 func (d *dirs) rel(path string) (string, error) {
@@ -43,13 +59,9 @@ func (d *dirs) makeDir(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := d.mkdirAll(filepath.Dir(rel)); err != nil {
-		return err
-	}
-	err = d.root.Mkdir(rel, dirMode)
-	if errors.Is(err, fs.ErrNotExist) { // the parent went meanwhile
-		err = d.mkdirAll(rel)
-	}
+	err = d.inMade(filepath.Dir(rel), func(fd int) error {
+		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, filepath.Base(rel), dirMode))
+	})
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -68,14 +80,73 @@ func (d *dirs) makeParent(path string) error {
 	return d.mkdirAll(filepath.Dir(rel))
 }
 
-func (d *dirs) mkdirAll(rel string) (err error) {
+// mkdirAll makes the directory rel and its parents.
+func (d *dirs) mkdirAll(rel string) error {
+	return d.inMade(rel, func(int) error { return nil })
+}
+
+// inMade calls f with a descriptor of the directory rel, which it makes with
+// its parents. f is called again if the directory went meanwhile.
+func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
 	for range mkdirTries {
-		err = d.root.MkdirAll(rel, dirMode)
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) { // each means that another was quicker
+		var fd int
+		if fd, err = d.make(rel); err == nil {
+			err = f(fd)
+			unix.Close(fd)
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // another's clean-up was quicker
 			return err
 		}
 	}
 	return err
+}
+
+// make makes what is missing of the directory rel, and opens it.
+func (d *dirs) make(rel string) (int, error) {
+	var missing []string
+	fd, err := d.open(rel)
+	for ; errors.Is(err, fs.ErrNotExist) && rel != "."; fd, err = d.open(rel) {
+		missing = append(missing, filepath.Base(rel))
+		rel = filepath.Dir(rel)
+	}
+	for i := len(missing) - 1; i >= 0 && err == nil; i-- {
+		parent := fd
+		if err = unix.Mkdirat(parent, missing[i], dirMode); err == nil || errors.Is(err, fs.ErrExist) {
+			fd, err = unix.Openat(parent, missing[i], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(parent)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("make directory %s: %w", filepath.Join(d.base, rel), err)
+	}
+	return fd, nil
+}
+
+// open opens the directory rel for its place only: one system call, in which the
+// kernel itself stays beneath the root (openat2(2), Linux 5.6), instead of an
+// open and a close for each element.
+func (d *dirs) open(rel string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	for {
+		fd, err := unix.Openat2(int(d.top.Fd()), rel, &how)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // something was renamed meanwhile
+			continue
+		}
+		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+			return d.walk(rel)
+		}
+		return fd, os.NewSyscallError("openat2", err)
+	}
+}
+
+// walk is open where there is no openat2.
+func (d *dirs) walk(rel string) (int, error) {
+	f, err := d.root.OpenFile(rel, unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return fd, errors.Join(os.NewSyscallError("fcntl", err), f.Close())
 }
 
 // entry is what a directory says of one name in it.
@@ -226,10 +297,10 @@ func (d *dirs) unlink(path string) error {
 // inParent calls f with a descriptor of the directory that rel is in, reached
 // beneath the root.
 func (d *dirs) inParent(rel string, f func(fd int, name string) error) error {
-	dir, err := d.root.Open(filepath.Dir(rel))
+	dir, err := d.open(filepath.Dir(rel))
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return f(int(dir.Fd()), filepath.Base(rel))
+	defer unix.Close(dir)
+	return f(dir, filepath.Base(rel))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,7 +129,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("driver %s: %w", c.Name, err)
 	}
-	root, err := os.OpenRoot(c.Root)
+	dirs, err := openDirs(c.Root)
 	if err != nil {
 		return nil, fmt.Errorf("driver %s: open root directory: %w", c.Name, err)
 	}
@@ -138,7 +137,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 		name:      c.Name,
 		endpoint:  path,
 		sock:      &socket{path: path},
-		dirs:      &dirs{root: root, base: root.Name()},
+		dirs:      dirs,
 		secrets:   c.Secrets,
 		deadlines: c.Deadlines.withDefaults(),
 		metrics:   c.Metrics,
@@ -153,11 +152,11 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 		d.onChange = func(Info, error) {}
 	}
 	if err := d.connect(cmpOr(c.redial, redialMin)); err != nil {
-		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), root.Close())
+		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), dirs.close())
 	}
 	info, err := d.readInfo(ctx)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), d.conn.Close(), root.Close())
+		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), d.conn.Close(), dirs.close())
 	}
 	d.info.Store(&info)
 	// Where the connection broke while Dial asked, watch asks again.
@@ -217,5 +216,5 @@ func (d *Driver) Close() error {
 	d.cancel()
 	err := d.conn.Close()
 	d.done.Wait()
-	return errors.Join(err, d.dirs.root.Close())
+	return errors.Join(err, d.dirs.close())
 }
