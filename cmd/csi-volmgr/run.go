@@ -73,7 +73,7 @@ A flag wins over the file. An unknown field is an error.`,
 	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811", "`address` of /metrics, /healthz and /readyz; \"\" or off for none")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
-	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath volumes may be; repeatable (default none)")
+	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
 	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")

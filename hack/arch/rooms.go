@@ -33,7 +33,8 @@ var rooms = []room{
 	{dir: "pkg/source", may: []string{"pkg/state", "pkg/resolve", "pkg/translate"}},
 	{dir: "pkg/registration", may: []string{"pkg/state"}},
 	{dir: "pkg/csiclient", may: []string{"pkg/state"}},
-	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount", "pkg/content"}},
+	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/intree/program"}},
+	{dir: "pkg/intree/program"},
 	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/intree", "pkg/manager"}},
 	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},
 	{dir: "pkg/localdriver", may: []string{"pkg/mount"}},
@@ -52,7 +53,7 @@ var impure = []string{
 
 // forkers are the rooms whose code may start other programs: mkfs and its like.
 // Everything else asks the kernel itself.
-var forkers = []string{"pkg/localdriver", "pkg/intree/drivertest", "cmd/csi-volmgr", "test", "hack"}
+var forkers = []string{"pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
 func roomOf(dir string) (room, bool) {

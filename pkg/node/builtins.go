@@ -15,6 +15,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -33,6 +36,8 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 		emptydir.Kind: {driver: emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
 		hostpath.Kind: {driver: hostpath.New(hostpath.Config{Layout: n.layout, Kernel: n.kernel, Allow: n.cfg.HostPaths})},
 	}
+	kinds[local.Kind] = builtin{driver: local.New(local.Config{Layout: n.layout, Kernel: n.kernel, Allow: n.cfg.HostPaths}), mounts: true}
+	kinds[nfs.Kind] = builtin{driver: nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run}), mounts: true}
 	for _, kind := range files.Kinds {
 		kinds[kind] = builtin{
 			driver: files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}}),

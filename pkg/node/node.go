@@ -50,8 +50,8 @@ type Config struct {
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
 	Manifests string
-	// HostPaths lists directories of the node at or below which a hostPath volume
-	// may be, as clean absolute paths; none means that there are no such volumes.
+	// HostPaths lists directories of the node at or below which hostPath and local
+	// volumes may be, as clean absolute paths; none means that there are none.
 	HostPaths []string
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool

@@ -3,8 +3,6 @@ package resolve
 import (
 	"encoding/json"
 	"fmt"
-	"path"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +10,6 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
-
-// maxPath is the kernel's limit on a path, in bytes.
-const maxPath = 4096
 
 // builtin returns the want of a kind that is served in this process; config is
 // its source as that kind defines it.
@@ -60,14 +55,4 @@ func knownMedium(m corev1.StorageMedium) bool {
 	}
 	q, err := resource.ParseQuantity(size)
 	return err == nil && q.Sign() > 0
-}
-
-// hostPath resolves a path of the node itself. Its owner is never changed.
-func (r *resolver) hostPath(name string, src *corev1.HostPathVolumeSource, field string) (state.VolumeWant, error) {
-	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") || strings.ContainsRune(src.Path, 0) || len(src.Path) > maxPath {
-		return state.VolumeWant{}, r.fault(Fault{field + ".path", src.Path, "an absolute path without '..', at most 4096 bytes"})
-	}
-	w, err := r.builtin(HostPath, name, src)
-	w.Mount.HostPath, w.Mount.FSGroup = path.Clean(src.Path), nil
-	return w, err
 }

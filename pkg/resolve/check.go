@@ -316,6 +316,14 @@ func checkDriver(field, name string) (Fault, bool) {
 	return Fault{field, name, "a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last"}, true
 }
 
+// hostName and address are what a server may be called.
+var (
+	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?$`)
+	address  = regexp.MustCompile(`^[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,15})?$`) // of IPv6, with its zone
+)
+
+func server(s string) bool { return hostName.MatchString(s) || address.MatchString(s) }
+
 func checkLabel(field, name string) (Fault, bool) {
 	if len(validation.IsDNS1123Label(name)) == 0 {
 		return Fault{}, false

@@ -35,7 +35,10 @@ func (r *resolver) claimed(u claimUse) (state.VolumeWant, error) {
 	if err != nil {
 		return state.VolumeWant{}, err
 	}
-	if pv, err = asCSI(pv); err != nil {
+	if r.ours(pv) {
+		return r.builtinVolume(pv, claim, u)
+	}
+	if pv, err = r.asCSI(pv); err != nil {
 		return state.VolumeWant{}, err
 	}
 	return r.persistent(pv, claim, u)

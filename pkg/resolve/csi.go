@@ -18,7 +18,7 @@ import (
 )
 
 // asCSI returns pv with a CSI source: itself, or its translation.
-func asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+func (r *resolver) asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	set := sources(pv.Spec.PersistentVolumeSource)
 	if len(set) != 1 {
 		return nil, fmt.Errorf("%s: spec: found %d sources (%s), want exactly one", volumeKey(pv), len(set), strings.Join(set, ", "))
@@ -27,7 +27,7 @@ func asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 		return pv, nil
 	}
 	if !translate.Has(set[0]) {
-		return nil, fmt.Errorf("%s: spec.%s: %s", volumeKey(pv), set[0], lacks(set[0], append(translate.Kinds(), "csi")))
+		return nil, fmt.Errorf("%s: spec.%s: %s", volumeKey(pv), set[0], lacks(set[0], r.volumeKinds()))
 	}
 	csi, err := translate.Volume(pv)
 	if err != nil {

@@ -186,7 +186,15 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 	case kind == "emptyDir" && r.has(EmptyDir):
 		return r.emptyDir(v, field+".emptyDir")
 	case kind == "hostPath" && r.has(HostPath):
-		return r.hostPath(v.Name, v.HostPath, field+".hostPath")
+		if f, bad := checkHostPath(field+".hostPath", v.HostPath); bad {
+			return state.VolumeWant{}, r.fault(f)
+		}
+		return r.hostPath(v.Name, v.HostPath)
+	case kind == "nfs" && r.has(NFS):
+		if f, bad := checkNFS(field+".nfs", v.NFS); bad {
+			return state.VolumeWant{}, r.fault(f)
+		}
+		return r.nfs(v.Name, v.NFS)
 	case known && r.has(driver):
 		return r.files(v, kind, field+"."+kind)
 	case translate.Has(kind):

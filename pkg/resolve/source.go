@@ -15,6 +15,8 @@ const (
 	EmptyDir    state.DriverName = "kubernetes.io/empty-dir"
 	ConfigMap   state.DriverName = "kubernetes.io/configmap"
 	HostPath    state.DriverName = "kubernetes.io/host-path"
+	Local       state.DriverName = "kubernetes.io/local-volume"
+	NFS         state.DriverName = "kubernetes.io/nfs"
 	Secret      state.DriverName = "kubernetes.io/secret"
 	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
 	Projected   state.DriverName = "kubernetes.io/projected"
@@ -26,6 +28,7 @@ var builtins = map[string]state.DriverName{
 	"downwardAPI": DownwardAPI,
 	"emptyDir":    EmptyDir,
 	"hostPath":    HostPath,
+	"nfs":         NFS,
 	"projected":   Projected,
 	"secret":      Secret,
 }

@@ -43,29 +43,28 @@ type Config struct {
 }
 
 // Driver makes emptyDir volumes. It may be used by many goroutines.
-type Driver struct{ c Config }
+type Driver struct {
+	poddir.PublishOnly
+	c Config
+}
 
 // New returns a Driver.
-func New(c Config) *Driver { return &Driver{c} }
+func New(c Config) *Driver { return &Driver{poddir.PublishOnly{Kind: Kind}, c} }
 
 // Publish makes the directory. A volume of medium Memory or HugePages that was
 // lost with a reboot is made anew, empty.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, ok := v.Mounts[pod]
-	if !ok {
-		return refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
-	}
-	dir, err := poddir.Of(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
-		return refused("Publish", err)
+		return err
 	}
 	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
 	if err != nil {
-		return refused("Publish", err)
+		return poddir.Refused("Publish", err)
 	}
 	medium, err := parseMedium(v.Spec)
 	if err != nil {
-		return refused("Publish", err)
+		return poddir.Refused("Publish", err)
 	}
 	fresh, err := d.place(ctx, dir, medium)
 	if err != nil {
@@ -140,11 +139,11 @@ func handOver(ctx context.Context, dir, scratch poddir.Dir, fsGroup *int64) erro
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
-		return refused("Unpublish", err)
+		return poddir.Refused("Unpublish", err)
 	}
 	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
 	if err != nil {
-		return refused("Unpublish", err)
+		return poddir.Refused("Unpublish", err)
 	}
 	// The mark goes last: without it, what is left of the data would be taken for
 	// a volume that was never handed over.
@@ -152,25 +151,6 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 		return err
 	}
 	return scratch.Remove(ctx, d.c.Kernel)
-}
-
-// Stage fails: the kind has no such step.
-func (d *Driver) Stage(context.Context, state.Volume) error { return noStep("Stage") }
-
-// Unstage fails: the kind has no such step.
-func (d *Driver) Unstage(context.Context, state.Volume) error { return noStep("Unstage") }
-
-// Expand fails: the kind has no such step.
-func (d *Driver) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
-	return 0, noStep("Expand")
-}
-
-func noStep(call string) error {
-	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s has no such step", Kind)}
-}
-
-func refused(call string, err error) error {
-	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
 }
 
 func decode(spec state.Spec) (corev1.EmptyDirVolumeSource, error) {

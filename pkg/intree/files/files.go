@@ -47,7 +47,8 @@ type Config struct {
 
 // Driver makes volumes of one kind. It may be used by many goroutines.
 type Driver struct {
-	kind   state.DriverName
+	poddir.PublishOnly
+	poddir.Remover
 	c      Config
 	writer payload.Writer
 }
@@ -57,25 +58,24 @@ func New(kind state.DriverName, c Config) *Driver {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Driver{kind: kind, c: c, writer: payload.Writer{Kernel: c.Kernel, Now: c.Now}}
+	return &Driver{
+		PublishOnly: poddir.PublishOnly{Kind: kind}, Remover: poddir.Remover{Layout: c.Layout, Kernel: c.Kernel},
+		c: c, writer: payload.Writer{Kernel: c.Kernel, Now: c.Now},
+	}
 }
 
 // Publish writes what the volume selects of its objects as they are now. Where
 // that is there already, nothing changes.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, ok := v.Mounts[pod]
-	if !ok {
-		return refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
-	}
-	dir, err := poddir.Of(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
-		return refused("Publish", err)
+		return err
 	}
-	found, err := collect(d.kind, v.Spec, d.reader(ctx, m.Pod))
+	found, err := collect(d.Kind, v.Spec, d.reader(ctx, m.Pod))
 	if err != nil {
 		err = fmt.Errorf("volume %s: %w", v.Spec.Name, err)
 		if errors.Is(err, ErrConfig) {
-			return refused("Publish", err)
+			return poddir.Refused("Publish", err)
 		}
 		return err
 	}
@@ -100,13 +100,10 @@ func written(found content.Files) payload.Files {
 
 // open returns the directory to write to, and makes it where it is missing.
 func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
-	if !InMemory(d.kind) {
+	if !InMemory(d.Kind) {
 		return dir.Make(mode)
 	}
-	f, err := dir.Open()
-	if errors.Is(err, os.ErrNotExist) {
-		f, err = dir.Make(coveredMode)
-	}
+	f, err := dir.Make(coveredMode)
 	if err != nil {
 		return nil, err
 	}
@@ -141,32 +138,4 @@ func inMemory(f *os.File) error {
 		return fmt.Errorf("what is mounted at %s (type %#x): %w", f.Name(), st.Type, ErrNotInMemory)
 	}
 	return nil
-}
-
-// Unpublish removes the volume's directory.
-func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	dir, err := poddir.Of(d.c.Layout, v, pod)
-	if err != nil {
-		return refused("Unpublish", err)
-	}
-	return dir.Remove(ctx, d.c.Kernel)
-}
-
-// Stage fails: no such kind has that step.
-func (d *Driver) Stage(context.Context, state.Volume) error { return d.noStep("Stage") }
-
-// Unstage fails: no such kind has that step.
-func (d *Driver) Unstage(context.Context, state.Volume) error { return d.noStep("Unstage") }
-
-// Expand fails: no such kind has that step.
-func (d *Driver) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
-	return 0, d.noStep("Expand")
-}
-
-func (d *Driver) noStep(call string) error {
-	return &state.CallError{Outcome: state.Final, Call: call, Err: errors.New(string(d.kind) + " has no such step")}
-}
-
-func refused(call string, err error) error {
-	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
 }

@@ -48,33 +48,35 @@ type Config struct {
 }
 
 // Driver makes hostPath volumes. It may be used by many goroutines.
-type Driver struct{ c Config }
+type Driver struct {
+	poddir.PublishOnly
+	poddir.Remover
+	c Config
+}
 
 // New returns a Driver.
-func New(c Config) *Driver { return &Driver{c} }
+func New(c Config) *Driver {
+	return &Driver{poddir.PublishOnly{Kind: Kind}, poddir.Remover{Layout: c.Layout, Kernel: c.Kernel}, c}
+}
 
 // Publish looks at what is at the path and, for the types that say so, makes it
 // where there is nothing.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, ok := v.Mounts[pod]
-	if !ok {
-		return refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
-	}
-	dir, err := poddir.Of(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
-		return refused("Publish", err)
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var src corev1.HostPathVolumeSource
 	if err := json.Unmarshal(v.Spec.Config, &src); err != nil {
-		return refused("Publish", fmt.Errorf("volume %s: hostPath: %w", v.Spec.Name, err))
+		return poddir.Refused("Publish", fmt.Errorf("volume %s: hostPath: %w", v.Spec.Name, err))
 	}
 	if err := d.have(src, m.HostPath); err != nil {
 		err = fmt.Errorf("volume %s: hostPath %q: %w", v.Spec.Name, src.Path, err)
 		if errors.Is(err, ErrDenied) {
-			return refused("Publish", err)
+			return poddir.Refused("Publish", err)
 		}
 		return err
 	}
@@ -95,7 +97,7 @@ func (d *Driver) have(src corev1.HostPathVolumeSource, given string) error {
 	if given != path {
 		return fmt.Errorf("the record hands out %q: %w", given, ErrDenied)
 	}
-	root := d.allowed(path)
+	root := Allowed(d.c.Allow, path)
 	if root == "" {
 		return fmt.Errorf("%w: it is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow)",
 			ErrDenied, strings.Join(d.c.Allow, ", "))
@@ -124,43 +126,15 @@ func clean(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// allowed returns the longest allowed directory that a clean path is at or
+// Allowed returns the longest of the directories that a clean path is at or
 // below; "" where there is none.
-func (d *Driver) allowed(path string) string {
+func Allowed(dirs []string, path string) string {
 	best := ""
-	for _, root := range d.c.Allow {
-		in := path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
-		if in && len(root) > len(best) {
-			best = root
+	for _, dir := range dirs {
+		in := path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+		if in && len(dir) > len(best) {
+			best = dir
 		}
 	}
 	return best
-}
-
-// Unpublish removes what stands for the volume, and nothing else.
-func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	dir, err := poddir.Of(d.c.Layout, v, pod)
-	if err != nil {
-		return refused("Unpublish", err)
-	}
-	return dir.Remove(ctx, d.c.Kernel)
-}
-
-// Stage fails: the kind has no such step.
-func (d *Driver) Stage(context.Context, state.Volume) error { return noStep("Stage") }
-
-// Unstage fails: the kind has no such step.
-func (d *Driver) Unstage(context.Context, state.Volume) error { return noStep("Unstage") }
-
-// Expand fails: the kind has no such step.
-func (d *Driver) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
-	return 0, noStep("Expand")
-}
-
-func noStep(call string) error {
-	return &state.CallError{Outcome: state.Final, Call: call, Err: errors.New(string(Kind) + " has no such step")}
-}
-
-func refused(call string, err error) error {
-	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
 }

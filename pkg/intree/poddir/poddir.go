@@ -175,10 +175,15 @@ func (d Dir) Open() (*os.File, error) {
 // (rule 4), and then those above it that this leaves empty, down to the pod's.
 // That it is not there is no error.
 func (d Dir) Remove(ctx context.Context, k *mount.Kernel) error {
-	path := d.Path()
-	if err := k.Unmount(ctx, path); err != nil {
+	if err := k.Unmount(ctx, d.Path()); err != nil {
 		return err
 	}
+	return d.Clear(ctx, k)
+}
+
+// Clear is Remove of a directory on which nothing is mounted any more.
+func (d Dir) Clear(ctx context.Context, k *mount.Kernel) error {
+	path := d.Path()
 	if err := k.RemoveTree(ctx, filepath.Dir(path), filepath.Base(path)); err != nil {
 		return err
 	}

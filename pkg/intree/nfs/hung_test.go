@@ -1,0 +1,74 @@
+package nfs_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+)
+
+const fuseDestroy = 38 // FUSE_DESTROY
+
+// Rule 9: a server that does not answer keeps the kernel from ending the mount.
+// The node is done with it all the same, since it is in no directory any more.
+// The server is a FUSE one that does not answer that it may go.
+func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
+	n := newNode(t)
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := drivertest.Device(t, "ext4")
+	mountIt := func(_ context.Context, c program.Command) error {
+		data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,blksize=4096,fd=%d", server.Fd())
+		return unix.Mount(device, c.Args[1], "fuseblk", 0, data)
+	}
+	n.driver = nfs.New(nfs.Config{Layout: n.layout, Kernel: mount.New(n.layout.Root), Run: mountIt, UnmountTime: 100 * time.Millisecond})
+	v := n.volume("filer", "/export")
+	if err := n.driver.Publish(t.Context(), v, pod); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { answered <- answerInit(server) }()
+	if err := n.driver.Unpublish(t.Context(), v, pod); err != nil {
+		t.Error(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(n.target()); !os.IsNotExist(err) {
+		t.Errorf("target: %v", err)
+	}
+	server.Close() // lets umount(2) return
+}
+
+// answerInit answers the first request, and no other one.
+func answerInit(server *os.File) error {
+	for {
+		request := make([]byte, 1<<17)
+		if _, err := unix.Read(int(server.Fd()), request); err != nil {
+			return err
+		}
+		if binary.NativeEndian.Uint32(request[4:]) == fuseDestroy {
+			return nil
+		}
+		reply := make([]byte, 16+64) // struct fuse_out_header, struct fuse_init_out
+		binary.NativeEndian.PutUint32(reply, uint32(len(reply)))
+		copy(reply[8:16], request[8:16]) // the request's id
+		binary.NativeEndian.PutUint32(reply[16:], 7)
+		binary.NativeEndian.PutUint32(reply[20:], 31)
+		binary.NativeEndian.PutUint32(reply[36:], 1<<16) // max_write
+		if _, err := unix.Write(int(server.Fd()), reply); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package poddir
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// PublishOnly has the verbs that a kind which is only published does not have;
+// such a kind's driver embeds it.
+type PublishOnly struct{ Kind state.DriverName }
+
+// Stage fails: the kind has no such step.
+func (p PublishOnly) Stage(context.Context, state.Volume) error { return p.noStep("Stage") }
+
+// Unstage fails: the kind has no such step.
+func (p PublishOnly) Unstage(context.Context, state.Volume) error { return p.noStep("Unstage") }
+
+// Expand fails: the kind has no such step.
+func (p PublishOnly) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
+	return 0, p.noStep("Expand")
+}
+
+func (p PublishOnly) noStep(call string) error {
+	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s has no such step", p.Kind)}
+}
+
+// Refused is err as the refusal of a call: asking again the same way is no use.
+func Refused(call string, err error) error {
+	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
+}
+
+// Begin returns what the record of v says of pod's mount and the volume's
+// directory, or a refusal. It is what a Publish begins with.
+func Begin(l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, error) {
+	m, ok := v.Mounts[pod]
+	if !ok {
+		return state.Mount{}, Dir{}, Refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
+	}
+	dir, err := Of(l, v, pod)
+	if err != nil {
+		return state.Mount{}, Dir{}, Refused("Publish", err)
+	}
+	return m, dir, nil
+}
+
+// Remover removes volumes of which nothing is left but their directories, and
+// what is mounted and written there; such a kind's driver embeds it.
+type Remover struct {
+	Layout state.Layout
+	Kernel *mount.Kernel
+}
+
+// Unpublish ends what is mounted at the volume's directory and removes it.
+func (r Remover) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	dir, err := Of(r.Layout, v, pod)
+	if err != nil {
+		return Refused("Unpublish", err)
+	}
+	return dir.Remove(ctx, r.Kernel)
+}

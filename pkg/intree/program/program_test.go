@@ -1,0 +1,118 @@
+package program_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+)
+
+// runner returns a Runner that has one program, the given shell script.
+func runner(t *testing.T, script string) *program.Runner {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mount.test"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &program.Runner{Dirs: []string{"/nowhere", dir}}
+}
+
+// C7: whatever an argument has in it, the program gets it as it is, and as one.
+func TestAttackArgumentsReachNoShell(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "args")
+	evil := []string{out, "$(touch /tmp/evil)", "`id`", "; id", "&& id", "a b", "'", "\"", "%PATH%", "-o", "new\nline", "*", "", "\\"}
+	if err := runner(t, `f=$1; shift; for a; do printf '<%s>' "$a"; done > "$f"`).Run(t.Context(), program.Command{Name: "mount.test", Args: evil}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out)
+	if want := "<" + strings.Join(evil[1:], "><") + ">"; err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// C22: nothing that is open here is open there; C9: nor is the environment.
+func TestAttackProgramInheritsNothing(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_DAEMON", "canary")
+	f, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	out := filepath.Join(t.TempDir(), "out")
+	err = runner(t, `{ for f in /proc/$$/fd/*; do readlink "$f"; done; cat /proc/$$/environ; } > `+out).Run(t.Context(), program.Command{Name: "mount.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil || strings.Contains(string(got), f.Name()) || strings.Contains(string(got), "canary") {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestMissingProgramNamesItsPackage(t *testing.T) {
+	err := new(program.Runner).Run(t.Context(), program.Command{Name: "mount.nothing", Packages: "nothing-common"})
+	if !errors.Is(err, program.ErrMissing) || !strings.Contains(err.Error(), "mount.nothing") || !strings.Contains(err.Error(), "nothing-common") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFailureTellsWhatTheProgramSaidInOneShortLine(t *testing.T) {
+	err := runner(t, `printf 'no such\n\033[31mthing'; head -c 100000 /dev/zero | tr '\0' x >&2; exit 32`).Run(t.Context(), program.Command{Name: "mount.test"})
+	if err == nil || !strings.Contains(err.Error(), "exit status 32: no such ?[31mthing") || len(err.Error()) > 1200 || strings.ContainsAny(err.Error(), "\n\x1b") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A program that does not end is killed with what it started, and until it has
+// ended no second one works on the same thing.
+func TestEndedContextKillsTheProgramAndItsChildren(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := runner(t, `[ "$1" = quick ] && exit 0; sh -c 'echo on > "$1"; exec sleep 1000' x "$1"`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("told to")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := os.ReadFile(fifo); err != nil { // until the child has it open no longer
+			t.Error(err)
+		}
+		cancel(cause)
+	})
+	err := r.Run(ctx, program.Command{Name: "mount.test", Args: []string{fifo}, Key: "k"})
+	wg.Wait()
+	if !errors.Is(err, cause) {
+		t.Errorf("got %v, want the cause", err)
+	}
+	again, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := r.Run(again, program.Command{Name: "mount.test", Args: []string{"quick"}, Key: "k"}); err != nil {
+		t.Errorf("after it was killed: %v", err)
+	}
+}
+
+func TestOneProgramAtATimeForAKey(t *testing.T) {
+	dir := t.TempDir()
+	r := runner(t, `mkdir "$1/lock" || exit 1; : > "$1/ran.$$"; rmdir "$1/lock"`)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := r.Run(t.Context(), program.Command{Name: "mount.test", Args: []string{dir}, Key: "k"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if ran, err := os.ReadDir(dir); err != nil || len(ran) != 20 {
+		t.Errorf("got %d runs, %v, want 20", len(ran), err)
+	}
+}

@@ -1,0 +1,187 @@
+package resolve
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
+)
+
+// builtinVolumes are the built-in kinds that a PersistentVolume may have.
+var builtinVolumes = map[string]state.DriverName{"hostPath": HostPath, "local": Local, "nfs": NFS}
+
+// ours reports whether the volume is of a kind that is served in this process.
+func (r *resolver) ours(pv *corev1.PersistentVolume) bool {
+	set := sources(pv.Spec.PersistentVolumeSource)
+	if len(set) != 1 {
+		return false
+	}
+	kind, ok := builtinVolumes[set[0]]
+	return ok && r.has(kind)
+}
+
+// volumeKinds lists the kinds that a PersistentVolume may have here.
+func (r *resolver) volumeKinds() []string {
+	kinds := append(translate.Kinds(), "csi")
+	for name, driver := range builtinVolumes {
+		if r.has(driver) {
+			kinds = append(kinds, name)
+		}
+	}
+	return kinds
+}
+
+// builtinVolume resolves a PersistentVolume of a kind of builtinVolumes.
+func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, u claimUse) (state.VolumeWant, error) {
+	fail := func(err error) (state.VolumeWant, error) {
+		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
+	}
+	if faults := checkVolume(pv); len(faults) > 0 {
+		return fail(errors.New(faults[0].String()))
+	}
+	mode := state.Filesystem
+	if m := pv.Spec.VolumeMode; m != nil {
+		mode = state.Mode(*m)
+	}
+	if err := r.checkMode(pv, mode, u.use); err != nil {
+		return state.VolumeWant{}, err
+	}
+	if err := r.onThisNode(pv); err != nil {
+		return fail(err)
+	}
+	w, fault, err := r.fromSource(pv, mode)
+	if fault != (Fault{}) {
+		return fail(errors.New(fault.String()))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	w.ID = state.SharedID(w.Spec.Driver, pv.Name)
+	w.Spec.Claim, w.Spec.Mode = claim.Namespace+"/"+claim.Name, mode
+	for _, m := range pv.Spec.AccessModes {
+		w.Spec.AccessModes = append(w.Spec.AccessModes, state.AccessMode(m))
+	}
+	w.Mount.ReadOnly = w.Mount.ReadOnly || u.readOnly
+	w.GID = gid(pv)
+	return w, nil
+}
+
+// fromSource returns what the volume's source says.
+func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w state.VolumeWant, f Fault, err error) {
+	var bad bool
+	switch s := pv.Spec.PersistentVolumeSource; {
+	case mode == state.Block && s.Local == nil:
+		return w, Fault{"spec.volumeMode", string(mode), "Filesystem, since the kind has no raw block volumes"}, nil
+	case s.HostPath != nil:
+		if f, bad = checkHostPath("spec.hostPath", s.HostPath); bad {
+			return w, f, nil
+		}
+		w, err = r.hostPath(pv.Name, s.HostPath)
+	case s.Local != nil:
+		if !absolute(s.Local.Path) {
+			return w, Fault{"spec.local.path", s.Local.Path, wantAbsolute}, nil
+		}
+		w, err = r.builtin(Local, pv.Name, s.Local)
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+		if mode == state.Block {
+			w.Mount.HostPath, w.Mount.FSGroup = path.Clean(s.Local.Path), nil
+		}
+	default:
+		if f, bad = checkNFS("spec.nfs", s.NFS); bad {
+			return w, f, nil
+		}
+		w, err = r.nfs(pv.Name, s.NFS)
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+	}
+	return w, Fault{}, err
+}
+
+// onThisNode returns why the volume's node affinity keeps it from this node. Of
+// the node's labels its name is known (kubernetes.io/hostname).
+func (r *resolver) onThisNode(pv *corev1.PersistentVolume) error {
+	affinity := pv.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil {
+		return nil
+	}
+	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
+	fields := map[string]string{"metadata.name": r.config.NodeName}
+	for _, term := range affinity.Required.NodeSelectorTerms {
+		if len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(term.MatchExpressions, labels) && matches(term.MatchFields, fields) {
+			return nil
+		}
+	}
+	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)", corev1.LabelHostname, show(r.config.NodeName))
+}
+
+// matches reports whether all requirements hold, as the scheduler reads them.
+func matches(requirements []corev1.NodeSelectorRequirement, labels map[string]string) bool {
+	return !slices.ContainsFunc(requirements, func(q corev1.NodeSelectorRequirement) bool {
+		value, has := labels[q.Key]
+		switch q.Operator {
+		case corev1.NodeSelectorOpIn:
+			return !has || !slices.Contains(q.Values, value)
+		case corev1.NodeSelectorOpNotIn:
+			return has && slices.Contains(q.Values, value)
+		case corev1.NodeSelectorOpExists:
+			return !has
+		case corev1.NodeSelectorOpDoesNotExist:
+			return has
+		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+			return !has || !compares(q, value)
+		}
+		return true
+	})
+}
+
+func compares(q corev1.NodeSelectorRequirement, value string) bool {
+	if len(q.Values) != 1 {
+		return false
+	}
+	have, errHave := strconv.ParseInt(value, 10, 64)
+	than, errThan := strconv.ParseInt(q.Values[0], 10, 64)
+	if errHave != nil || errThan != nil {
+		return false
+	}
+	return q.Operator == corev1.NodeSelectorOpGt && have > than || q.Operator == corev1.NodeSelectorOpLt && have < than
+}
+
+// maxPath is the kernel's limit on a path, in bytes.
+const maxPath = 4096
+
+const wantAbsolute = "an absolute path without '..', at most 4096 bytes"
+
+func absolute(p string) bool {
+	return path.IsAbs(p) && len(p) <= maxPath && !slices.Contains(strings.Split(p, "/"), "..") && len(checkText("", p, maxPath)) == 0
+}
+
+func checkHostPath(field string, src *corev1.HostPathVolumeSource) (Fault, bool) {
+	return Fault{field + ".path", src.Path, wantAbsolute}, !absolute(src.Path)
+}
+
+// hostPath resolves a path of the node itself. Its owner is never changed.
+func (r *resolver) hostPath(name string, src *corev1.HostPathVolumeSource) (state.VolumeWant, error) {
+	w, err := r.builtin(HostPath, name, src)
+	w.Mount.HostPath, w.Mount.FSGroup = path.Clean(src.Path), nil
+	return w, err
+}
+
+func checkNFS(field string, src *corev1.NFSVolumeSource) (Fault, bool) {
+	if !server(src.Server) {
+		return Fault{field + ".server", src.Server, "a host name or an IP address"}, true
+	}
+	return Fault{field + ".path", src.Path, wantAbsolute}, !absolute(src.Path)
+}
+
+// nfs resolves a directory of an NFS server. Its owner is the server's to change.
+func (r *resolver) nfs(name string, src *corev1.NFSVolumeSource) (state.VolumeWant, error) {
+	w, err := r.builtin(NFS, name, src)
+	w.Mount.ReadOnly, w.Mount.FSGroup = src.ReadOnly, nil
+	return w, err
+}

@@ -1,0 +1,161 @@
+package resolve_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ofKind makes pv-1 of testdata/base.yaml one with another source.
+func ofKind(t *testing.T, s corev1.PersistentVolumeSource) *world {
+	t.Helper()
+	w := read(t, "testdata/base.yaml")
+	w.config.Builtins = []state.DriverName{resolve.HostPath, resolve.Local, resolve.NFS}
+	w.volume().Spec.PersistentVolumeSource = s
+	w.volume().Spec.MountOptions = []string{"noatime"}
+	return w
+}
+
+func localAt(path string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}
+}
+
+func nfsAt(server, path string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: path}}
+}
+
+// M16: what claim and volume say reaches the kind.
+func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
+	for kind, tc := range map[state.DriverName]struct {
+		src      corev1.PersistentVolumeSource
+		hostPath string
+		flags    int
+		config   string
+	}{
+		resolve.HostPath: {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/"}}, "/srv", 0, `{"path":"/srv/"}`},
+		resolve.Local:    {localAt("/mnt/disk"), "", 1, `{"path":"/mnt/disk"}`},
+		resolve.NFS:      {nfsAt("2001:db8::1", "/export"), "", 1, `{"server":"2001:db8::1","path":"/export"}`},
+	} {
+		w := ofKind(t, tc.src)
+		w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+		got := w.only(t)
+		if got.Problem != "" {
+			t.Errorf("%s: %s", kind, got.Problem)
+			continue
+		}
+		if got.ID != state.SharedID(kind, "pv-1") || got.Spec.Driver != kind || got.Spec.Claim != "default/data" || got.Spec.Name != "pv-1" || !got.Spec.Builtin ||
+			len(got.Spec.AccessModes) == 0 || got.Mount.Target != w.config.Layout.BuiltinTarget(kind, state.PodUID(w.pod().UID), "pv-1") {
+			t.Errorf("%s: got %+v", kind, got)
+		}
+		if !got.Mount.ReadOnly || got.Mount.HostPath != tc.hostPath || len(got.Spec.MountFlags) != tc.flags || string(got.Spec.Config) != tc.config {
+			t.Errorf("%s: got read-only %v, %q, %q, %s", kind, got.Mount.ReadOnly, got.Mount.HostPath, got.Spec.MountFlags, got.Spec.Config)
+		}
+	}
+}
+
+func TestRawBlockVolumeOfALocalDevice(t *testing.T) {
+	w := ofKind(t, localAt("/dev/disk/by-id/x"))
+	block := corev1.PersistentVolumeBlock
+	w.volume().Spec.VolumeMode = &block
+	c := &w.pod().Spec.Containers[0]
+	c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}, nil
+	got := w.only(t)
+	if got.Problem != "" || got.Spec.Mode != state.Block || got.Mount.HostPath != "/dev/disk/by-id/x" || got.Mount.FSGroup != nil {
+		t.Errorf("got %+v", got)
+	}
+	w = ofKind(t, nfsAt("filer", "/"))
+	w.volume().Spec.VolumeMode = &block
+	c = &w.pod().Spec.Containers[0]
+	c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}, nil
+	if got := w.only(t).Problem; got != "volume pv-1: spec.volumeMode: found Block, want Filesystem, since the kind has no raw block volumes" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestBadSourcesOfBuiltinKindsAreNamed(t *testing.T) {
+	for want, src := range map[string]corev1.PersistentVolumeSource{
+		`volume pv-1: spec.local.path: found "disk"`:                   localAt("disk"),
+		`volume pv-1: spec.local.path: found "/a/../b"`:                localAt("/a/../b"),
+		`volume pv-1: spec.nfs.server: found "a;b"`:                    nfsAt("a;b", "/"),
+		`volume pv-1: spec.nfs.server: found "-o"`:                     nfsAt("-o", "/"),
+		`volume pv-1: spec.nfs.path: found "/..`:                       nfsAt("filer", "/../x"),
+		`volume pv-1: spec.hostPath.path: found "x", want an absolute`: {HostPath: &corev1.HostPathVolumeSource{Path: "x"}},
+	} {
+		got := ofKind(t, src).only(t).Problem
+		if !strings.HasPrefix(strings.ReplaceAll(got, "found x,", `found "x",`), strings.ReplaceAll(want, `found "disk"`, "found disk")) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// 5.4: a volume that is elsewhere is not made here.
+func TestNodeAffinityKeepsAVolumeOnItsNode(t *testing.T) {
+	term := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}
+	}
+	const host = "kubernetes.io/hostname"
+	for name, tc := range map[string]struct {
+		terms []corev1.NodeSelectorTerm
+		here  bool
+	}{
+		"this node":        {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpIn, "node-0", "node-1")}, true},
+		"another node":     {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpIn, "node-2")}, false},
+		"not another":      {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpNotIn, "node-2")}, true},
+		"not this":         {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpNotIn, "node-1")}, false},
+		"any":              {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpExists)}, true},
+		"none":             {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpDoesNotExist)}, false},
+		"unknown label":    {[]corev1.NodeSelectorTerm{term("zone", corev1.NodeSelectorOpIn, "a")}, false},
+		"not a number":     {[]corev1.NodeSelectorTerm{term(host, corev1.NodeSelectorOpGt, "1")}, false},
+		"second term":      {[]corev1.NodeSelectorTerm{term("zone", corev1.NodeSelectorOpIn, "a"), term(host, corev1.NodeSelectorOpIn, "node-1")}, true},
+		"term of nothing":  {[]corev1.NodeSelectorTerm{{}}, false},
+		"no term":          {nil, false},
+		"unknown operator": {[]corev1.NodeSelectorTerm{term(host, "Is", "node-1")}, false},
+		"field": {[]corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}},
+		}}}, true},
+		"both must hold": {[]corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: host, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}, {Key: "zone", Operator: corev1.NodeSelectorOpExists},
+		}}}, false},
+	} {
+		w := ofKind(t, localAt("/mnt/disk"))
+		w.volume().Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: tc.terms}}
+		got := w.only(t).Problem
+		if (got == "") != tc.here || !tc.here && !strings.HasPrefix(got, "volume pv-1: spec.nodeAffinity.required: ") {
+			t.Errorf("%s: got %q, want it here %v", name, got, tc.here)
+		}
+	}
+}
+
+func TestInlineNFS(t *testing.T) {
+	w := ofKind(t, localAt("/x"))
+	source(w, corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/export", ReadOnly: true}})
+	got := w.only(t)
+	if got.Problem != "" || got.Spec.Driver != resolve.NFS || !got.Mount.ReadOnly || got.ID != state.PodVolumeID(resolve.NFS, state.PodUID(w.pod().UID), "data") {
+		t.Errorf("got %+v", got)
+	}
+	w.pod().Spec.Volumes[0].NFS.Server = "$(id)"
+	if got := w.only(t).Problem; !strings.HasPrefix(got, `pod default/web: spec.volumes[0].nfs.server: found "$(id)"`) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// C12: a handle is nobody's path.
+func TestAttackHandleReachesNoPath(t *testing.T) {
+	for _, handle := range []string{"../../..", "/", "a/../../b", "/etc/passwd", "%2e%2e", strings.Repeat("../", 300), "a\nb", "..data"} {
+		w := read(t, "testdata/base.yaml")
+		w.source().VolumeHandle = handle
+		got := w.only(t)
+		if got.Problem != "" {
+			t.Errorf("%.20q: %s", handle, got.Problem)
+		}
+		for _, path := range []string{got.Spec.StagePath, got.Mount.Target, got.Mount.DevicePath} {
+			if strings.Contains(path, "..") || path != "" && !strings.HasPrefix(path, "/r/") || strings.Contains(path, "passwd") {
+				t.Errorf("%.20q: path %q", handle, path)
+			}
+		}
+	}
+}
