@@ -22,8 +22,15 @@ const (
 // a broken disk, and must not be filled up.
 const maxDamaged = 10
 
-// maxSpareLag is how many transactions the spare copy may be behind.
-const maxSpareLag = 128
+const (
+	// maxSpareLag is how many transactions the spare copy may be behind while
+	// the journal is small.
+	maxSpareLag = 128
+	// spareBytesPerTx is what one transaction adds to that: it writes some five
+	// pages, so that copying costs about as much as the transactions do, however
+	// large the journal is.
+	spareBytesPerTx = 5 * 4096
+)
 
 // renewSpare brings the spare copy up to date when it is too far behind, which
 // for a young journal is soon. It is called by the writer with nobody waiting.
@@ -31,11 +38,20 @@ func (b *Bolt) renewSpare() {
 	if b.written < b.spareDue {
 		return
 	}
-	b.spareDue = b.written + min(b.written, maxSpareLag)
+	b.spareDue = b.written + max(min(b.written, maxSpareLag), b.size()/spareBytesPerTx)
 	err := b.use(func() error { return saveSpare(b.db, b.path) })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spareErr = err
+}
+
+// size is how long the journal's file is, in bytes; 0 where that cannot be told.
+func (b *Bolt) size() int {
+	info, err := os.Stat(b.path)
+	if err != nil {
+		return 0
+	}
+	return int(info.Size())
 }
 
 // saveSpare replaces the spare copy, atomically, by what db holds now, if that
