@@ -202,6 +202,34 @@ func TestWhatWasStagedForAPodGoesWithIt(t *testing.T) {
 	})
 }
 
+// TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom: the next life would go on with it.
+func TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		rest()
+		_ = l.stop()
+		before := len(h.calls())
+		l = live(t, h, d, sources("s"), func(c *Config) { c.Store = unsure{d} })
+		l.up(h)
+		rest()
+		d.fail(0)
+		l.SourceSynced("s")
+		synctest.Wait()
+		l.SetPod(podWant("a", "v"))
+		synctest.Wait()
+		if s, _ := l.Pod("a"); s.Ready {
+			t.Error("the pod is said to have what the journal may say is leaving")
+		}
+		d.fail(-1)
+		mounted(t, l, "a")
+		equal(t, "calls", h.calls()[before:], []string{"Unpublish d^v a", "Unstage d^v", "Stage d^v", "Publish d^v a"})
+	})
+}
+
 // hung is a kernel that never answers.
 type hung struct{}
 

@@ -40,6 +40,9 @@ func (l *loop) commit(ctx context.Context, starts []start, now time.Time) []star
 		}
 		l.count(s.driver, s.op, -1)
 		delete(l.busy, s.id)
+		if s.op.Kind.Removes() {
+			l.setRecord(*s.intent) // it may be durable, and no removal is turned back from (rule 2)
+		}
 		l.hold(s.id, plan.Held{Step: s.op.Kind, Pod: s.op.Pod, Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry)}, now)
 		l.wakes.set(s.id, now.Add(journalRetry))
 	}
