@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver demo docs docs-check host-tools clean
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver test-attacks demo docs docs-check host-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ bench: ## compare with the kubelet and the bare driver calls, and say which goal
 bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
 	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=2s --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
 
+SEEDS      ?= 100000
+FIRST_SEED ?= 1
+
+sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, reboots; the rules checked after every step
+	$(GO) test -count=1 -timeout 60m -v -run '^(TestSeeds|TestScripts)$$' ./test/sim -seeds $(SEEDS) -first-seed $(FIRST_SEED)
+
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...
 
@@ -55,6 +61,9 @@ test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [
 	@[ -x '$(DRIVER_BINARY)' ] || { echo "test-driver: DRIVER_BINARY=path/to/driver is missing, or is no program (csi-driver-host-path: its hostpathplugin)" >&2; exit 2; }
 	@[ -z '$(REGISTRAR_BINARY)' ] || [ -x '$(REGISTRAR_BINARY)' ] || { echo "test-driver: REGISTRAR_BINARY is no program" >&2; exit 2; }
 	DRIVER_BINARY='$(abspath $(DRIVER_BINARY))' REGISTRAR_BINARY='$(abspath $(REGISTRAR_BINARY))' $(GO) test -count=1 -timeout 20m ./test/e2e/...
+
+test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
+	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

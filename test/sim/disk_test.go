@@ -1,0 +1,98 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+var (
+	errDead = errors.New("the daemon is dead")
+	errDisk = errors.New("disk error")
+)
+
+// disk is what survives: a real journal, in memory.
+type disk struct {
+	journal *state.Memory
+	records map[state.VolumeID]state.Volume // what it holds, decoded
+	// fail is how many writes fail from now on; some of them are durable nevertheless.
+	fail int
+}
+
+func newDisk() *disk {
+	return &disk{journal: state.NewMemory(), records: map[state.VolumeID]state.Volume{}}
+}
+
+// store is the disk as one life of the daemon has it.
+type store struct {
+	w *world
+	l *life
+}
+
+func (s store) Load(ctx context.Context) (state.Loaded, error) { return s.w.disk.journal.Load(ctx) }
+
+func (s store) SetBootID(ctx context.Context, id string) error {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.l.dead {
+		return errDead
+	}
+	return s.w.disk.journal.SetBootID(ctx, id)
+}
+
+// Commit is atomic, as bbolt's is: a crash leaves all of it or nothing.
+func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
+	w := s.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.l.dead {
+		return errDead
+	}
+	w.count.commits++
+	d := w.disk
+	if d.fail > 0 {
+		d.fail--
+		w.count.faults["disk"]++
+		if w.dice("unknown", w.count.commits)%3 > 0 {
+			return errDisk
+		}
+		if err := d.write(ctx, changes); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: %w", state.ErrUnknown, errDisk)
+	}
+	dies := w.springs("commit")
+	if dies && !w.trap.after {
+		w.count.crashes["before a commit"]++
+		s.l.die()
+		return errDead
+	}
+	if err := d.write(ctx, changes); err != nil {
+		return err
+	}
+	if dies {
+		w.count.crashes["after a commit"]++
+		s.l.die()
+		return errDead
+	}
+	return nil
+}
+
+func (d *disk) write(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
+	if err := d.journal.Commit(ctx, changes); err != nil {
+		return err
+	}
+	for id, v := range changes {
+		if v == nil {
+			delete(d.records, id)
+			continue
+		}
+		r := *v
+		r.Mounts = maps.Clone(v.Mounts)
+		d.records[id] = r
+	}
+	return nil
+}

@@ -1,0 +1,383 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// faults says how often calls go wrong.
+type faults struct {
+	percent uint64
+	salt    uint64
+}
+
+// kinds are the ways in which a call goes wrong.
+var kinds = []string{
+	"failed", "lost", "uncertain", "refused", "final", "slow", "hang", "hang after", "late", "lie", "double", "stubborn", "plain",
+}
+
+// driver is a driver as one life of the daemon has it.
+type driver struct {
+	w *world
+	l *life
+	// gen tells registrations apart: calls of one that is gone end with an error.
+	info manager.DriverInfo
+	gone chan struct{}
+}
+
+// op is one call that is being made.
+type op struct {
+	verb string
+	v    state.Volume
+	pod  state.PodUID
+	name string // the volume's short name
+	size int64
+}
+
+func (o op) String() string {
+	if o.pod == "" {
+		return o.verb + " " + string(o.v.ID)
+	}
+	return o.verb + " " + string(o.v.ID) + " " + string(o.pod)
+}
+
+func (d *driver) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
+	return map[string]string{"device": "x"}, d.call(ctx, op{verb: "Attach", v: v})
+}
+
+func (d *driver) Detach(ctx context.Context, v state.Volume) error {
+	return d.call(ctx, op{verb: "Detach", v: v})
+}
+
+func (d *driver) Stage(ctx context.Context, v state.Volume) error {
+	return d.call(ctx, op{verb: "Stage", v: v})
+}
+
+func (d *driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return d.call(ctx, op{verb: "Publish", v: v, pod: pod})
+}
+
+func (d *driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return d.call(ctx, op{verb: "Unpublish", v: v, pod: pod})
+}
+
+func (d *driver) Unstage(ctx context.Context, v state.Volume) error {
+	return d.call(ctx, op{verb: "Unstage", v: v})
+}
+
+func (d *driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+	o := op{verb: "Expand", v: v, pod: pod, size: bytes}
+	err := d.call(ctx, o)
+	if errors.Is(err, errLie) {
+		return bytes - 1, nil
+	}
+	return bytes, err
+}
+
+var errLie = errors.New("says OK and has less")
+
+// Attacher finds the driver of a volume, as a controller does.
+type attacher struct{ l *life }
+
+func (a attacher) of(v state.Volume) *driver { return a.l.driver(v.Spec.Driver) }
+
+func (a attacher) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
+	return a.of(v).Attach(ctx, v)
+}
+
+func (a attacher) Detach(ctx context.Context, v state.Volume) error { return a.of(v).Detach(ctx, v) }
+
+// call judges that the call may be made, and lets the script's faults decide how it goes.
+func (d *driver) call(ctx context.Context, o op) error {
+	w := d.w
+	o.name = o.v.Spec.Name
+	w.mu.Lock()
+	if d.l.dead {
+		w.mu.Unlock()
+		return errDead
+	}
+	w.judge.begin(d.l, o)
+	w.count.calls[o.verb]++
+	d.l.nth[o.String()]++
+	kind, roll := w.fate(d.l, o)
+	if w.springs("call") {
+		w.count.crashes["in a call"]++
+		if w.trap.after {
+			_ = w.effect(o, 0)
+		}
+		d.l.die()
+	}
+	w.mu.Unlock()
+	if kind != "" {
+		w.mu.Lock()
+		w.count.faults[kind]++
+		w.mu.Unlock()
+	}
+	err := d.answer(ctx, o, kind, roll)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d.l.dead {
+		return errDead
+	}
+	w.judge.end(d.l, o, err)
+	return err
+}
+
+// fate decides how a call goes; mu is held.
+func (w *world) fate(l *life, o op) (kind string, roll uint64) {
+	roll = w.dice("fate", w.faults.salt, o, l.number, l.nth[o.String()])
+	switch {
+	case w.late[o.v.ID] > 0:
+		return "busy", roll
+	case w.frozen[o.name]:
+		return "frozen", roll
+	case roll%100 >= w.faults.percent:
+		return "", roll
+	}
+	kind = kinds[roll/100%uint64(len(kinds))]
+	builtin := drivers[o.v.Spec.Driver].Builtin
+	switch {
+	case kind == "lie" && (o.verb == "Attach" || o.verb == "Detach" || builtin):
+		kind = "failed"
+	case (kind == "late" || kind == "double") && builtin: // it dies with the daemon
+		kind = "uncertain"
+	}
+	return kind, roll
+}
+
+// answer makes a call take its time, have its effect or not, and end.
+func (d *driver) answer(ctx context.Context, o op, kind string, roll uint64) error {
+	nap := time.Duration(1+roll/7%1000_000) * time.Nanosecond
+	fails := func(out state.Outcome, code string) error {
+		return &state.CallError{Outcome: out, Call: o.verb, Code: code, Err: errors.New(kind + " by the script")}
+	}
+	switch kind {
+	case "":
+		return d.work(ctx, o, nap, 1)
+	case "slow":
+		return d.work(ctx, o, time.Duration(roll/7%60_000)*time.Millisecond+nap, 1)
+	case "stubborn": // heeds no context
+		return d.work(context.WithoutCancel(ctx), o, time.Duration(roll/7%600_000)*time.Millisecond+nap, 1)
+	case "double":
+		return d.work(ctx, o, nap, 2)
+	case "busy":
+		d.nap(ctx, nap)
+		return fails(state.Uncertain, "Aborted")
+	case "failed", "plain":
+		d.nap(ctx, nap)
+		if kind == "plain" {
+			d.do(o)
+			return errors.New("an error without a code")
+		}
+		return fails(state.Failed, "Internal")
+	case "lost":
+		if err := d.work(ctx, o, nap, 1); err != nil {
+			return err
+		}
+		return fails(state.Uncertain, "Unavailable")
+	case "uncertain":
+		d.nap(ctx, nap)
+		return fails(state.Uncertain, "Unavailable")
+	case "refused":
+		d.nap(ctx, nap)
+		return fails(state.Refused, "InvalidArgument")
+	case "final":
+		d.nap(ctx, nap)
+		return fails(state.Final, "Unimplemented")
+	case "hang", "hang after":
+		if kind == "hang after" {
+			d.do(o)
+		}
+		d.nap(ctx, 24*time.Hour)
+		return d.ended(ctx, o)
+	case "frozen":
+		return d.freeze(ctx, o)
+	case "late":
+		d.nap(ctx, nap)
+		d.later(o, time.Duration(roll/7%300_000)*time.Millisecond)
+		return fails(state.Uncertain, "DeadlineExceeded")
+	case "lie":
+		d.nap(ctx, nap)
+		if o.verb == "Expand" {
+			return errLie
+		}
+		return nil
+	default:
+		panic("fault " + kind)
+	}
+}
+
+// freeze hangs until the volume thaws: an in-process kind for ever, a driver's call until its deadline.
+func (d *driver) freeze(ctx context.Context, o op) error {
+	if d.info.Builtin {
+		ctx = context.WithoutCancel(ctx)
+	}
+	for {
+		d.w.mu.Lock()
+		frozen, dead := d.w.frozen[o.name], d.l.dead
+		d.w.mu.Unlock()
+		switch {
+		case dead || ctx.Err() != nil:
+			return d.ended(ctx, o)
+		case !frozen:
+			return d.work(ctx, o, time.Millisecond, 1)
+		}
+		if !d.nap(ctx, time.Minute) {
+			return d.ended(ctx, o)
+		}
+	}
+}
+
+func (d *driver) ended(ctx context.Context, o op) error {
+	if ctx.Err() == nil {
+		return &state.CallError{Outcome: state.Uncertain, Call: o.verb, Code: "Unavailable", Err: errors.New("connection lost")}
+	}
+	return &state.CallError{Outcome: state.Uncertain, Call: o.verb, Code: "DeadlineExceeded", Err: ctx.Err()}
+}
+
+// nap waits, unless the call, the driver or the daemon ends first, and reports whether it waited all of it.
+func (d *driver) nap(ctx context.Context, for_ time.Duration) bool {
+	t := time.NewTimer(for_)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-d.gone:
+	case <-d.l.died:
+	}
+	return false
+}
+
+// work has its effect after a while. Cut off, it may go on in the driver.
+func (d *driver) work(ctx context.Context, o op, takes time.Duration, layers int) error {
+	if d.nap(ctx, takes) {
+		d.w.mu.Lock()
+		defer d.w.mu.Unlock()
+		if d.l.dead {
+			return errDead
+		}
+		return d.w.effect(o, layers)
+	}
+	if !d.info.Builtin {
+		switch roll := d.w.dice("cut", o, d.l.number, d.l.nth[o.String()]); roll % 3 {
+		case 0:
+			d.do(o)
+		case 1:
+			d.later(o, time.Duration(roll/3%120_000)*time.Millisecond)
+		}
+	}
+	return d.ended(ctx, o)
+}
+
+func (d *driver) do(o op) {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	_ = d.w.effect(o, 1)
+}
+
+// later goes on with a call that has ended; meanwhile the driver answers ABORTED.
+func (d *driver) later(o op, after time.Duration) {
+	w := d.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late[o.v.ID]++
+	boot := w.boot
+	time.AfterFunc(after, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.boot != boot {
+			return // the driver died with the node
+		}
+		w.late[o.v.ID]--
+		_ = w.effect(o, 1)
+	})
+}
+
+// effect changes the host as the call says; mu is held.
+func (w *world) effect(o op, layers int) error {
+	layers = max(layers, 1)
+	id, stage := o.v.ID, o.v.Spec.StagePath
+	to := o.v.Mounts[o.pod].Target
+	refuse := func(format string, args ...any) error {
+		return &state.CallError{Outcome: state.Failed, Call: o.verb, Code: "FailedPrecondition", Err: fmt.Errorf(format, args...)}
+	}
+	switch o.verb {
+	case "Attach":
+		w.attached[id] = true
+	case "Detach":
+		delete(w.attached, id)
+	case "Stage":
+		if o.v.Needs.Attach && !w.attached[id] {
+			return refuse("it is not attached")
+		}
+		if _, ok := w.table[stage]; !ok {
+			w.change(stage, &mount{dev: w.devOf(id), layers: layers})
+		}
+	case "Publish":
+		if _, ok := w.table[stage]; o.v.Needs.Stage && !ok {
+			return refuse("it is not staged")
+		}
+		if _, ok := w.table[to]; !ok {
+			w.change(to, &mount{dir: drivers[o.v.Spec.Driver].Builtin, dev: w.devOf(id), layers: layers})
+		}
+	case "Unpublish":
+		w.unmount(to)
+	case "Unstage":
+		w.unmount(stage)
+	}
+	return nil
+}
+
+// unmount is what a driver does; mu is held.
+func (w *world) unmount(path string) {
+	m, ok := w.table[path]
+	switch {
+	case !ok:
+	case w.set.weak && m.layers > 1:
+		m.layers--
+		w.change(path, &m)
+	default:
+		w.change(path, nil)
+	}
+}
+
+// kernel is what one life of the daemon sees of the mount table.
+type kernel struct {
+	w *world
+	l *life
+}
+
+var errLook = errors.New("input/output error")
+
+func (k kernel) Look(ctx context.Context, path string) (state.Seen, error) {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	k.w.count.looks++
+	if how := k.w.look; how != "" {
+		k.w.count.faults["look "+how]++
+		if how == "hang" {
+			k.w.mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-k.l.died:
+			}
+			k.w.mu.Lock()
+		}
+		return state.Seen{}, errLook
+	}
+	k.w.judge.looked(path)
+	m, ok := k.w.table[path]
+	if !ok {
+		return state.Seen{}, nil
+	}
+	if m.dir {
+		return state.Seen{Exists: true, Dev: m.dev}, nil
+	}
+	return state.Seen{Exists: true, Mounted: true, Dev: m.dev, Layers: m.layers}, nil
+}

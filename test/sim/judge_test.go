@@ -1,0 +1,344 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// judge checks the rules. It knows every call that was ever made, in all lives
+// of the daemon, and what of it is true.
+type judge struct {
+	w     *world
+	lanes map[state.VolumeID]*lanes
+	// running are, by pod, the targets that its containers hold: the daemon
+	// said that the pod is ready, and nothing says that they ended.
+	running map[string]map[string]bool
+	// vanished are paths that were unmounted by others, and when a look could tell first.
+	vanished map[string]time.Time
+}
+
+// lane is the sequence of calls that make and unmake one fact.
+type lane struct {
+	// making: a call was begun that makes it, and none that removed it succeeded since.
+	making bool
+	// removing: a call was begun that removes it, and none succeeded since.
+	removing bool
+	// removed: a call that removes it succeeded since; made again it harms nothing.
+	removed bool
+	// left: the pod's containers were proven to have ended since it was made.
+	left bool
+	// ok: the newest call of the lane made it, by its answer and in truth.
+	ok  bool
+	req string // the request that makes it
+}
+
+type lanes struct {
+	attach, stage lane
+	publish       map[state.PodUID]*lane
+	inFlight      string
+	life          int // that has the call in flight
+}
+
+func newJudge(w *world) *judge {
+	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}}
+}
+
+func (j *judge) of(id state.VolumeID) *lanes {
+	if j.lanes[id] == nil {
+		j.lanes[id] = &lanes{publish: map[state.PodUID]*lane{}}
+	}
+	return j.lanes[id]
+}
+
+func (ls *lanes) lane(o op) *lane {
+	switch o.verb {
+	case "Attach", "Detach":
+		return &ls.attach
+	case "Stage", "Unstage":
+		return &ls.stage
+	}
+	if ls.publish[o.pod] == nil {
+		ls.publish[o.pod] = &lane{}
+	}
+	return ls.publish[o.pod]
+}
+
+func removes(verb string) bool { return verb == "Detach" || verb == "Unstage" || verb == "Unpublish" }
+
+// request is what a call says; a repeated call has to say the same, and one
+// that removes has to name the same thing (CSI gives it no publish context).
+func request(o op) string {
+	s := fmt.Sprint(o.v.Spec.FSType, o.v.Spec.StagePath, o.v.Spec.Handle)
+	switch o.verb {
+	case "Attach", "Detach":
+		return fmt.Sprint(o.v.Spec.Driver, o.v.Spec.Handle)
+	case "Publish", "Unpublish":
+		m := o.v.Mounts[o.pod]
+		return s + fmt.Sprint(m.Target, m.ReadOnly, m.Context)
+	}
+	return s
+}
+
+// begin judges that a call may be made; mu is held.
+func (j *judge) begin(l *life, o op) {
+	w, ls := j.w, j.of(o.v.ID)
+	ln := ls.lane(o)
+	if ls.inFlight != "" && ls.life == l.number {
+		w.breach("rule 2, J1, J6: %v while %s is in flight", o, ls.inFlight)
+	}
+	ls.inFlight, ls.life = o.String(), l.number
+	if ln.removing && !removes(o.verb) {
+		w.breach("rule 2: %v turns back from a removal whose answer was lost", o)
+	}
+	if o.verb != "Expand" && ln.making && ln.req != request(o) {
+		w.breach("J5: %v says %q, and what it repeats or removes said %q", o, request(o), ln.req)
+	}
+	j.order(o, ls)
+	j.durable(o)
+	if removes(o.verb) {
+		j.proven(l, o, ln)
+		ln.removing = true
+	} else if o.verb != "Expand" {
+		ln.making, ln.removed, ln.left, ln.req = true, false, false, request(o)
+		if o.v.Needs.Attach && o.verb != "Attach" && o.v.PublishContext["device"] != "x" {
+			w.breach("J5: %v without the publish context that Attach returned", o)
+		}
+	}
+}
+
+// order is rule 1, J2 and J3.
+func (j *judge) order(o op, ls *lanes) {
+	w := j.w
+	switch o.verb {
+	case "Stage":
+		if o.v.Needs.Attach && !ls.attach.ok {
+			w.breach("rule 1: %v, and it is not attached", o)
+		}
+	case "Publish", "Expand":
+		if o.v.Needs.Stage && !ls.stage.ok {
+			w.breach("rule 1, J2: %v, and the newest outcome of its stage is not Stage=OK", o)
+		}
+		if volumes[o.name].exclusive && o.verb == "Publish" {
+			for pod, other := range ls.publish {
+				if pod != o.pod && other.making {
+					w.breach("%v of a ReadWriteOncePod volume that pod %s has", o, pod)
+				}
+			}
+		}
+	case "Unstage", "Detach":
+		if o.verb == "Detach" && ls.stage.making {
+			w.breach("rule 1: %v while it is staged or may be", o)
+		}
+		for _, pod := range slices.Sorted(keys(ls.publish)) {
+			if ls.publish[pod].making {
+				w.breach("rule 1, J3: %v while it is published to %s or may be", o, pod)
+			}
+		}
+	}
+}
+
+// durable: the intent is in the journal before the first side effect.
+func (j *judge) durable(o op) {
+	r, ok := j.w.disk.records[o.v.ID]
+	phase := r.Mounts[o.pod].Phase
+	switch o.verb {
+	case "Attach", "Detach":
+		phase = r.Attach.Phase
+	case "Stage", "Unstage":
+		phase = r.Stage.Phase
+	}
+	switch {
+	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving:
+		j.w.breach("intent: %v, and the journal says that it is %v", o, phase)
+	case !r.Spec.Equal(o.v.Spec):
+		j.w.breach("intent: %v, and the journal has another spec for it", o)
+	}
+}
+
+// proven is rule 5.
+func (j *judge) proven(l *life, o op, ln *lane) {
+	w := j.w
+	if to := o.v.Mounts[o.pod].Target; o.verb == "Unpublish" && j.running[string(o.pod)][to] {
+		if _, ok := w.table[to]; ok {
+			w.breach("rule 5: %v, and the pod is running", o)
+		}
+	}
+	if ln.removing || ln.removed || ln.left || l.leaving[o.String()] {
+		return // a removal once begun goes on, also one whose intent alone is durable
+	}
+	wanted := false
+	for uid, p := range l.told {
+		for _, vw := range p.Volumes {
+			wanted = wanted || vw.ID == o.v.ID && !p.Stopped && (o.pod == "" || string(o.pod) == uid)
+		}
+	}
+	if wanted {
+		return // it is made anew in another form
+	}
+	if len(l.spoken) < len(sources) {
+		w.breach("rule 5: %v, and not every source has spoken", o)
+	}
+	of := []state.PodUID{o.pod}
+	if o.pod == "" {
+		of = o.v.For
+	}
+	for _, uid := range of {
+		if p, listed := l.told[string(uid)]; listed && !p.Stopped {
+			w.breach("rule 5: %v, and pod %s is listed and did not stop", o, uid)
+		}
+	}
+}
+
+// end takes a call's answer and the truth into the lane; mu is held.
+func (j *judge) end(l *life, o op, err error) {
+	ls := j.of(o.v.ID)
+	ln := ls.lane(o)
+	if ls.life == l.number {
+		ls.inFlight = ""
+	}
+	there := j.truth(o)
+	switch {
+	case o.verb == "Expand":
+	case removes(o.verb) && err == nil && !there:
+		*ln = lane{removed: true}
+	case !removes(o.verb):
+		ln.ok = err == nil && there
+	}
+}
+
+// truth says whether what a call makes or removes is there.
+func (j *judge) truth(o op) bool {
+	var ok bool
+	switch o.verb {
+	case "Attach", "Detach":
+		ok = j.w.attached[o.v.ID]
+	case "Stage", "Unstage":
+		_, ok = j.w.table[o.v.Spec.StagePath]
+	default:
+		_, ok = j.w.table[o.v.Mounts[o.pod].Target]
+	}
+	return ok
+}
+
+// looked: from now on it is known that a path vanished; mu is held.
+func (j *judge) looked(path string) {
+	if at, ok := j.vanished[path]; ok && at.IsZero() {
+		j.vanished[path] = time.Now()
+	}
+}
+
+// rebooted: no mount is there, no container runs.
+func (j *judge) rebooted() {
+	for _, ls := range j.lanes {
+		ls.stage.ok = false
+		for _, ln := range ls.publish {
+			ln.ok = false
+		}
+	}
+	clear(j.running)
+	clear(j.vanished)
+}
+
+// stopped: the owner's word that a pod's containers have ended.
+func (j *judge) stopped(pod string) { delete(j.running, pod) }
+
+// left: the daemon was told so, with all sources having spoken.
+func (j *judge) left(l *life, pod string) {
+	if p, listed := l.told[pod]; listed && !p.Stopped || len(l.spoken) < len(sources) {
+		return
+	}
+	for id := range j.w.disk.records { // an intent may be all that there ever was
+		j.of(id)
+	}
+	for _, ls := range j.lanes {
+		ls.lane(op{pod: state.PodUID(pod)}).left = true
+	}
+}
+
+// board judges what the manager says of itself, when it has nothing to do at
+// this moment; mu is held.
+func (j *judge) board(l *life) {
+	if l == nil || l.dead {
+		return
+	}
+	w := j.w
+	inUse := l.m.GetVolumesInUse()
+	for _, id := range slices.Sorted(keys(j.lanes)) {
+		ls := j.lanes[id]
+		if j.persistent(id) && (ls.stage.making || slices.ContainsFunc(slices.Collect(values(ls.publish)), func(ln *lane) bool { return ln.making })) && !slices.Contains(inUse, id) {
+			w.breach("rule 3, J4: %s is not in use, and is staged or published or may be", id)
+		}
+	}
+	for _, p := range l.m.Pods() {
+		j.pod(l, p)
+	}
+	for _, v := range l.m.Volumes() {
+		w.count.saw(v, w.disk.records[v.Volume.ID])
+		if v.Call.Kind == plan.None && v.Held.Reason == "" && !v.Volume.Clear() && len(v.Wanted) == 0 {
+			w.breach("rule 10: %s is not wanted, is there, and nothing says why", v.Volume.ID)
+		}
+	}
+}
+
+func (j *judge) persistent(id state.VolumeID) bool {
+	for name, v := range volumes {
+		if !v.own && state.SharedID(v.driver, name) == id {
+			return true
+		}
+	}
+	return false
+}
+
+// pod is rule 6 (what is said to be mounted is) and rule 10 (what is not is explained).
+func (j *judge) pod(l *life, p manager.PodStatus) {
+	w, uid := j.w, string(p.Pod.UID)
+	has := map[string]state.VolumeID{}
+	for _, v := range p.Volumes {
+		if !v.Mounted {
+			if v.Step == "" && v.BlockedBy == "" {
+				w.breach("rule 10: pod %s lacks %v, and nothing says why", uid, v.Names)
+			}
+			continue
+		}
+		to := target(uid, v.Names[0])
+		has[to] = v.ID
+		if _, ok := w.table[to]; !ok && !j.excused(to) {
+			w.breach("rule 6: pod %s is said to have %v, and there is nothing at %s", uid, v.Names, to)
+		}
+		if vol := volumes[v.Names[0]]; vol.staged {
+			if _, ok := w.table["/stage/"+v.Names[0]]; !ok && !j.excused("/stage/"+v.Names[0]) {
+				w.breach("rule 6: pod %s is said to have %v, and it is not staged", uid, v.Names)
+			}
+		}
+	}
+	if told, listed := l.told[uid]; !p.Ready || !listed || told.Stopped || w.wishes[uid].stopped {
+		return
+	}
+	if _, listed := w.wishes[uid]; !listed {
+		return
+	}
+	if j.running[uid] == nil {
+		j.running[uid] = map[string]bool{}
+	}
+	for to, id := range has {
+		// A crash before the journal learnt that a mount is present leaves it in
+		// doubt, and one in doubt is made anew when the wish for it changes
+		// (docs/testing.md, "What it does not prove").
+		if _, ok := w.table[to]; ok && w.disk.records[id].Mounts[p.Pod.UID].Phase == state.Present {
+			j.running[uid][to] = true
+		}
+	}
+}
+
+// grace is how long a daemon may take to say what a look told it.
+const grace = time.Minute
+
+func (j *judge) excused(path string) bool {
+	at, ok := j.vanished[path]
+	return ok && (at.IsZero() || time.Since(at) < grace)
+}

@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// life is one run of the daemon. Its fields are guarded by the world's mu.
+type life struct {
+	w      *world
+	m      *manager.Manager
+	number int
+	cancel context.CancelFunc
+	done   chan error
+	dead   bool
+	died   chan struct{} // closed when dead
+	nth    map[string]int
+
+	told    map[string]state.PodWant // what the manager was told of pods
+	spoken  map[string]bool          // sources
+	drivers map[state.DriverName]*driver
+	// leaving are the removals that the journal says were begun in an earlier life.
+	leaving map[string]bool
+}
+
+// start begins a life: with the journal as it is, and nothing else known.
+func (w *world) start() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lives++
+	l := &life{
+		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), nth: map[string]int{},
+		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
+		leaving: map[string]bool{},
+	}
+	for _, v := range w.disk.records {
+		l.leaving[op{verb: "Detach", v: v}.String()] = v.Attach.Phase == state.Leaving
+		l.leaving[op{verb: "Unstage", v: v}.String()] = v.Stage.Phase == state.Leaving
+		for uid, m := range v.Mounts {
+			l.leaving[op{verb: "Unpublish", v: v, pod: uid}.String()] = m.Phase == state.Leaving
+		}
+	}
+	cfg := manager.Config{
+		Store: store{w, l}, Kernel: kernel{w, l}, Attacher: attacher{l}, Sources: sources,
+		BootID: fmt.Sprint("boot-", w.boot), InUseHandshake: w.set.handshake, Logger: slog.New(slog.DiscardHandler),
+	}
+	if w.set.limited {
+		cfg.Limits = plan.Limits{Node: 3, Driver: 2, Reserved: 1}
+	}
+	if os.Getenv("LOG") != "" {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	m, err := manager.New(cfg)
+	if err != nil {
+		return err
+	}
+	l.m = m
+	w.life = l
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	go func() { l.done <- m.Run(ctx) }()
+	for _, name := range sortedKeys(drivers) {
+		l.after("up", string(name), func() { l.up(name) })
+	}
+	for _, s := range sources {
+		roll := w.dice("source", s, l.number)
+		if w.silent[s] && !w.calm {
+			continue // until the script lets it speak
+		}
+		late := roll%5 == 0 && !w.calm
+		l.after("speak", s, func() { l.speak(s, late) })
+	}
+	return nil
+}
+
+// after lets something happen at once or a little later in this life; mu is held.
+func (l *life) after(what, who string, do func()) {
+	delays := []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 2 * time.Second, time.Minute}
+	d := delays[l.w.dice(what, who, l.number)%uint64(len(delays))]
+	if l.w.calm {
+		d = time.Nanosecond
+	}
+	time.AfterFunc(d, func() {
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		if !l.dead {
+			do()
+		}
+	})
+}
+
+// up registers a driver; mu is held.
+func (l *life) up(name state.DriverName) {
+	if l.w.down[name] {
+		return
+	}
+	l.drop(name)
+	d := &driver{w: l.w, l: l, info: drivers[name], gone: make(chan struct{})}
+	l.drivers[name] = d
+	l.m.DriverUp(d.info, d)
+}
+
+// drop ends the calls of a driver's earlier process.
+func (l *life) drop(name state.DriverName) {
+	if d := l.drivers[name]; d != nil && !d.info.Builtin {
+		close(d.gone)
+		delete(l.drivers, name)
+	}
+}
+
+func (l *life) driver(name state.DriverName) *driver {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if d := l.drivers[name]; d != nil {
+		return d
+	}
+	gone := make(chan struct{})
+	close(gone)
+	return &driver{w: l.w, l: l, info: drivers[name], gone: gone}
+}
+
+// speak makes a source tell of all its pods; late: their objects come half a minute later. mu is held.
+func (l *life) speak(source string, late bool) {
+	if l.spoken[source] {
+		return
+	}
+	for _, uid := range pods {
+		if _, ok := l.w.wishes[uid]; ok && sourceOf(uid) == source {
+			l.set(uid, late)
+		}
+	}
+	l.spoken[source] = true
+	l.m.SourceSynced(source)
+	if late {
+		time.AfterFunc(30*time.Second, func() {
+			l.w.mu.Lock()
+			defer l.w.mu.Unlock()
+			for _, uid := range pods {
+				if _, ok := l.told[uid]; ok && !l.dead && sourceOf(uid) == source {
+					l.tell(uid)
+				}
+			}
+		})
+	}
+}
+
+// tell passes on what a source knows of a pod; mu is held.
+func (l *life) tell(uid string) {
+	if _, ok := l.w.wishes[uid]; ok {
+		l.set(uid, false)
+		return
+	}
+	delete(l.told, uid)
+	l.w.judge.left(l, uid)
+	l.m.RemovePod(state.PodUID(uid))
+}
+
+func (l *life) set(uid string, late bool) {
+	p := l.w.wantOf(uid, late)
+	l.told[uid] = p
+	l.w.judge.left(l, uid)
+	l.m.SetPod(p)
+}
+
+// die ends a life as SIGKILL does; mu is held.
+func (l *life) die() {
+	if !l.dead {
+		l.dead = true
+		close(l.died)
+		l.cancel()
+	}
+}
+
+func keys[K comparable, V any](m map[K]V) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func values[K comparable, V any](m map[K]V) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, v := range m {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// run runs a script and returns the first breach, or "".
+func run(t *testing.T, lines []string, count *tally) (broken string) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := parseSettings(lines[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(set, count)
+		if err := w.start(); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Nanosecond)
+		for _, line := range lines[1:] {
+			if err := w.do(line); err != nil {
+				t.Fatal(err)
+			}
+			if w.pass(time.Nanosecond); w.broken != "" {
+				break
+			}
+		}
+		w.finish()
+		w.kill("in the end")
+		synctest.Wait()
+		broken = w.broken
+	})
+	return broken
+}
+
+// pass lets time pass, judges on the way, and begins a new life where one ended.
+func (w *world) pass(d time.Duration) {
+	const looks = 5
+	for range looks {
+		time.Sleep(max(d/looks, 1))
+		synctest.Wait()
+		w.mu.Lock()
+		w.judge.board(w.life)
+		dead, broken := w.life.dead, w.broken != ""
+		w.mu.Unlock()
+		if dead {
+			w.revive()
+		}
+		if broken || d == time.Nanosecond {
+			return
+		}
+	}
+}
+
+// revive waits for a life that ended, and begins the next.
+func (w *world) revive() {
+	<-w.life.done
+	synctest.Wait()
+	if err := w.start(); err != nil {
+		panic(err)
+	}
+}
+
+// kill is SIGKILL.
+func (w *world) kill(when string) {
+	w.mu.Lock()
+	w.count.crashes[when]++
+	w.life.die()
+	w.mu.Unlock()
+}
+
+// stop is SIGTERM: the daemon ends its calls and writes what it knows.
+func (w *world) stop() {
+	w.life.cancel()
+	if err := <-w.life.done; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errDisk) && w.broken == "" && !w.life.dead {
+		w.broken = "stop: " + err.Error()
+	}
+	w.mu.Lock()
+	w.count.restarts++
+	if !w.life.dead {
+		w.life.dead = true
+		close(w.life.died) // calls that did not heed their end
+	}
+	w.mu.Unlock()
+	w.life.done <- nil
+	w.revive()
+}
+
+// reboot takes every mount and every process.
+func (w *world) reboot() {
+	w.mu.Lock()
+	w.count.crashes["of the node"]++
+	w.life.die()
+	w.boot++
+	for path, m := range w.table {
+		if !m.dir {
+			delete(w.table, path)
+		}
+	}
+	w.judge.rebooted()
+	clear(w.late)
+	w.mu.Unlock()
+}
+
+func (w *world) ok() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.broken == ""
+}
+
+// finish ends all faults and judges that everything comes to rest as wished:
+// first beside volumes that still hang, then with them, then that a restart
+// makes no call, and in the end that nothing is left.
+func (w *world) finish() {
+	for _, phase := range []func(){w.calmDown, w.thaw, w.idle, w.clear} {
+		if !w.ok() {
+			return
+		}
+		phase()
+	}
+}
+
+// patience is longer than the longest pause after a failure, twice.
+const patience = 30 * time.Minute
+
+func (w *world) calmDown() {
+	w.mu.Lock()
+	w.now = "(calm)"
+	w.faults, w.look, w.disk.fail, w.trap, w.calm = faults{}, "", 0, trap{}, true
+	for name, o := range w.objects {
+		o.hold = false
+		w.objects[name] = o
+	}
+	for uid, p := range w.wishes {
+		for name, ws := range p.vols {
+			ws.problem = false
+			p.vols[name] = ws
+		}
+		w.tell(uid)
+	}
+	for _, s := range sources {
+		delete(w.silent, s)
+		w.life.speak(s, false)
+	}
+	for name := range w.down {
+		delete(w.down, name)
+		w.life.up(name)
+	}
+	w.mu.Unlock()
+	w.rest(patience)
+	w.unpause()
+	w.rest(time.Minute)
+	w.settled(w.frozen)
+}
+
+// rest lets time pass; the node's status reports what is in use.
+func (w *world) rest(d time.Duration) {
+	for range 3 {
+		w.pass(d / 3)
+		w.life.m.MarkVolumesAsReportedInUse(w.life.m.GetVolumesInUse())
+	}
+	w.pass(d / 3)
+}
+
+// unpause lets drivers come back whose answers forbade a repetition.
+func (w *world) unpause() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	again := map[state.DriverName]bool{}
+	for _, v := range w.life.m.Volumes() {
+		final := v.Volume.Attach.Retry.Final || v.Volume.Stage.Retry.Final || v.Volume.Expand.Final
+		for _, m := range v.Volume.Mounts {
+			final = final || m.Retry.Final
+		}
+		if final {
+			again[v.Volume.Spec.Driver] = true
+		}
+	}
+	for name := range again {
+		if drivers[name].Builtin {
+			w.life.m.DriverUp(drivers[name], w.life.drivers[name])
+			continue
+		}
+		w.life.up(name)
+	}
+}
+
+func (w *world) thaw() {
+	w.mu.Lock()
+	w.now = "(thaw)"
+	clear(w.frozen)
+	w.mu.Unlock()
+	w.rest(patience)
+	w.unpause()
+	w.rest(time.Minute)
+	w.settled(nil)
+}
+
+// settled judges rule 10: what is wanted is there, what is unwanted is gone.
+func (w *world) settled(except map[string]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	may := map[string]bool{}
+	sharers := map[string]bool{}
+	for uid, p := range w.wishes {
+		if p.stopped {
+			continue
+		}
+		for name, ws := range p.vols {
+			to := target(uid, name)
+			may[to], may["/stage/"+name] = true, true
+			if except[name] {
+				continue
+			}
+			id, _ := w.specOf(uid, name)
+			v, _ := w.life.m.Volume(id)
+			if strings.HasPrefix(v.Held.Reason, "kept") {
+				continue // as it was for a pod that is listed, and that may have it
+			}
+			if _, ok := w.table[to]; !ok && !volumes[name].exclusive {
+				w.breach("rule 10: pod %s never gets %s: %s", uid, name, brief(v))
+			} else if ok && v.Volume.Mounts[state.PodUID(uid)].Revision != ws.rev {
+				w.breach("rule 10: pod %s never gets revision %q of %s: %s", uid, ws.rev, name, brief(v))
+			}
+		}
+	}
+	for _, uid := range pods { // one pod has it, if only because it keeps it
+		for name := range volumes {
+			if _, ok := w.table[target(uid, name)]; ok {
+				sharers[name] = true
+			}
+		}
+	}
+	for uid, p := range w.wishes {
+		for name := range p.vols {
+			if volumes[name].exclusive && !sharers[name] && !except[name] && !p.stopped {
+				id, _ := w.specOf(uid, name)
+				v, _ := w.life.m.Volume(id)
+				if strings.HasPrefix(v.Held.Reason, "kept") {
+					continue // for a pod that is listed, and that may have it
+				}
+				w.breach("rule 10: pod %s never gets %s, which nobody has: %s", uid, name, brief(v))
+			}
+		}
+	}
+	for _, path := range sortedKeys(w.table) {
+		part := strings.Split(path, "/")
+		name := part[len(part)-1]
+		if may[path] || except[name] {
+			continue
+		}
+		kept := false // a pod that is listed keeps what it has
+		for uid, p := range w.wishes {
+			kept = kept || !p.stopped && (part[1] == "stage" || part[2] == uid)
+		}
+		if !kept {
+			w.breach("rule 10: %s is wanted by nobody and never goes", path)
+		}
+	}
+	for _, p := range w.life.m.Pods() {
+		for _, v := range p.Volumes {
+			if _, ok := w.table[target(string(p.Pod.UID), v.Names[0])]; v.Mounted && !ok {
+				w.breach("rule 6: pod %s is said to have %v, for ever", p.Pod.UID, v.Names)
+			}
+		}
+	}
+}
+
+// idle judges that neither a restart nor a crash makes a call where all is as wished.
+func (w *world) idle() {
+	w.mu.Lock()
+	w.now = "(idle)"
+	before := fmt.Sprint(w.count.calls)
+	w.mu.Unlock()
+	if w.dice("idle")%2 == 0 {
+		w.stop()
+	} else {
+		w.kill("when idle")
+	}
+	w.rest(time.Minute)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if after := fmt.Sprint(w.count.calls); after != before {
+		w.breach("a restart with nothing to do made calls: before %s, after %s", before, after)
+	}
+}
+
+// clear judges J7: after every pod is gone nothing is left within half a minute.
+func (w *world) clear() {
+	w.mu.Lock()
+	w.now = "(clear)"
+	for _, uid := range pods {
+		delete(w.wishes, uid)
+		w.judge.stopped(uid)
+		w.tell(uid)
+	}
+	w.mu.Unlock()
+	w.pass(30 * time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.table)+len(w.attached)+len(w.disk.records) > 0 || len(w.life.m.Volumes()) > 0 || len(w.life.m.Pods()) > 0 || len(w.life.m.GetVolumesInUse()) > 0 {
+		var left []string
+		for _, v := range w.life.m.Volumes() {
+			left = append(left, brief(v))
+		}
+		w.breach("J7: left 30 s after every pod is gone: mounts %v, attached %v, records %v, volumes %v", sortedKeys(w.table), w.attached, sortedKeys(w.disk.records), left)
+	}
+}
+
+// brief is a volume's status in a line.
+func brief(v manager.VolumeStatus) string {
+	b := fmt.Sprintf("%s attach %v, stage %v, wanted by %v", v.Volume.ID, v.Volume.Attach.Phase, v.Volume.Stage.Phase, v.Wanted)
+	for _, uid := range sortedKeys(v.Volume.Mounts) {
+		b += fmt.Sprintf(", %s %v", uid, v.Volume.Mounts[uid].Phase)
+	}
+	return b + fmt.Sprintf(", call %v, held %v %v %q", v.Call, v.Held.Step, v.Held.Pod, v.Held.Reason)
+}

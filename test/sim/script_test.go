@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// script makes the script of a seed: its first line is the world's settings,
+// every other line one step.
+func script(seed uint64) []string {
+	r := rand.New(rand.NewPCG(seed, 20))
+	set := settings{salt: r.Uint64N(1e9), handshake: r.IntN(8) == 0, limited: r.IntN(4) == 0, weak: r.IntN(3) == 0}
+	all := sortedKeys(volumes)
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	set.volumes = all[:1+r.IntN(4)]
+	lines := []string{set.String()}
+	if r.IntN(4) > 0 {
+		lines = append(lines, fmt.Sprintf("faults %d %d", []int{5, 15, 30, 60}[r.IntN(4)], r.IntN(1e6)))
+	}
+	for range 8 + r.IntN(30) {
+		lines = append(lines, step(r, set))
+	}
+	return lines
+}
+
+// step makes one step up.
+func step(r *rand.Rand, set settings) string {
+	uid := pods[r.IntN(len(pods))]
+	vol := set.volumes[r.IntN(len(set.volumes))]
+	name := sortedKeys(drivers)[r.IntN(len(drivers))]
+	switch roll := r.IntN(100); {
+	case roll < 22:
+		return "pod " + uid + someVolumes(r, set)
+	case roll < 26:
+		return fmt.Sprintf("object %s %s %d %v", vol, []string{"x", "x", "y"}[r.IntN(3)], 1+r.IntN(3), r.IntN(4) == 0)
+	case roll < 36:
+		return "remove " + uid
+	case roll < 39:
+		return "stop " + uid
+	case roll < 62:
+		waits := []string{"1ms", "19ms", "21ms", "100ms", "600ms", "3s", "31s", "3m", "12m"}
+		return "wait " + waits[r.IntN(len(waits))]
+	case roll < 66:
+		return "crash"
+	case roll < 70:
+		return fmt.Sprintf("trap commit %d %v", 1+r.IntN(4), r.IntN(2) == 0)
+	case roll < 75:
+		return fmt.Sprintf("trap call %d %v", 1+r.IntN(6), r.IntN(2) == 0)
+	case roll < 77:
+		return "restart"
+	case roll < 79:
+		return "reboot"
+	case roll < 83:
+		return fmt.Sprintf("driver %s %s", []string{"down", "up", "kill"}[r.IntN(3)], name)
+	case roll < 85:
+		return fmt.Sprintf("vanish %s", vol)
+	case roll < 87:
+		return fmt.Sprintf("vanish %s %s", vol, uid)
+	case roll < 89:
+		return "look " + []string{"well", "well", "fail", "hang"}[r.IntN(4)]
+	case roll < 92:
+		return fmt.Sprintf("faults %d %d", []int{0, 0, 10, 40, 90}[r.IntN(5)], r.IntN(1e6))
+	case roll < 94 && !set.limited:
+		return []string{"freeze ", "thaw "}[r.IntN(2)] + vol
+	case roll < 96:
+		return fmt.Sprintf("disk %d", 1+r.IntN(3))
+	case roll < 98:
+		return []string{"silence ", "speak "}[r.IntN(2)] + []string{"file", "api"}[r.IntN(2)]
+	case roll < 99:
+		return "retry " + vol
+	default:
+		return "report"
+	}
+}
+
+func someVolumes(r *rand.Rand, set settings) string {
+	var b strings.Builder
+	for _, name := range set.volumes {
+		if r.IntN(4) == 0 {
+			continue
+		}
+		b.WriteString(" " + name)
+		if r.IntN(3) == 0 {
+			fmt.Fprintf(&b, ",rev=%d", r.IntN(3))
+		}
+		if r.IntN(6) == 0 {
+			b.WriteString(",ro")
+		}
+		if r.IntN(12) == 0 {
+			b.WriteString(",problem")
+		}
+	}
+	return b.String()
+}
+
+func parseWish(s string) (name string, ws wish, err error) {
+	f := strings.Split(s, ",")
+	for _, f := range f[1:] {
+		switch key, value, _ := strings.Cut(f, "="); key {
+		case "rev":
+			ws.rev = value
+		case "ro":
+			ws.ro = true
+		case "problem":
+			ws.problem = true
+		default:
+			return "", ws, fmt.Errorf("wish %q: field %q is not known", s, key)
+		}
+	}
+	return f[0], ws, nil
+}
+
+// do makes one step.
+func (w *world) do(line string) error {
+	f := strings.Fields(line)
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	w.mu.Lock()
+	w.now = line
+	w.mu.Unlock()
+	switch f[0] {
+	case "wait":
+		d, err := time.ParseDuration(arg(1))
+		if err != nil {
+			return err
+		}
+		w.pass(d)
+		return nil
+	case "crash":
+		w.kill("between calls")
+	case "restart":
+		w.stop()
+	case "reboot":
+		w.reboot()
+	default:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.doLocked(f[0], arg, f)
+	}
+	return nil
+}
+
+// doLocked makes the steps that only change the world; mu is held.
+func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
+	switch verb {
+	case "pod":
+		p := pod{vols: map[string]wish{}}
+		for _, s := range f[2:] {
+			name, ws, err := parseWish(s)
+			if err != nil {
+				return err
+			}
+			p.vols[name] = ws
+		}
+		w.wishes[arg(1)] = p
+		w.tell(arg(1))
+	case "object":
+		size, err := strconv.ParseInt(arg(3), 10, 64)
+		if err != nil {
+			return err
+		}
+		w.objects[arg(1)] = object{arg(2), size, arg(4) == "true"}
+		for _, uid := range pods {
+			if _, ok := w.wishes[uid].vols[arg(1)]; ok {
+				w.tell(uid)
+			}
+		}
+	case "remove", "stop":
+		p, ok := w.wishes[arg(1)]
+		if !ok {
+			return nil
+		}
+		w.judge.stopped(arg(1))
+		delete(w.wishes, arg(1))
+		if p.stopped = true; verb == "stop" {
+			w.wishes[arg(1)] = p
+		}
+		w.tell(arg(1))
+	case "trap":
+		left, err := strconv.Atoi(arg(2))
+		if err != nil {
+			return err
+		}
+		w.trap = trap{at: arg(1), left: left, after: arg(3) == "true"}
+	case "driver":
+		w.driver(arg(1), state.DriverName(arg(2)))
+	case "vanish":
+		path := "/stage/" + arg(1)
+		if arg(2) != "" {
+			path = target(arg(2), arg(1))
+		}
+		w.vanish(path)
+	case "look":
+		if w.look = arg(1); w.look == "well" {
+			w.look = ""
+		}
+	case "faults":
+		percent, err := strconv.ParseUint(arg(1), 10, 64)
+		if err != nil {
+			return err
+		}
+		salt, err := strconv.ParseUint(arg(2), 10, 64)
+		w.faults = faults{percent, salt}
+		return err
+	case "freeze":
+		w.frozen[arg(1)] = true
+	case "thaw":
+		delete(w.frozen, arg(1))
+	case "disk":
+		n, err := strconv.Atoi(arg(1))
+		w.disk.fail = n
+		return err
+	case "silence":
+		w.silent[arg(1)] = true
+	case "speak":
+		delete(w.silent, arg(1))
+		w.life.speak(arg(1), false)
+	case "retry":
+		for _, uid := range pods {
+			id, _ := w.specOf(uid, arg(1))
+			w.life.m.RetryNow(id)
+		}
+	case "report":
+		w.life.m.MarkVolumesAsReportedInUse(w.life.m.GetVolumesInUse())
+	default:
+		return fmt.Errorf("step %q is not known", strings.Join(f, " "))
+	}
+	return nil
+}
+
+// tell passes a pod on if its source has spoken in this life; mu is held.
+func (w *world) tell(uid string) {
+	if w.life.spoken[sourceOf(uid)] {
+		w.life.tell(uid)
+	}
+}
+
+func (w *world) driver(what string, name state.DriverName) {
+	if drivers[name].Builtin {
+		return
+	}
+	switch what {
+	case "down":
+		w.down[name] = true
+		w.life.drop(name)
+		w.life.m.DriverDown(name, "the script took it down")
+	case "up":
+		delete(w.down, name)
+		w.life.up(name)
+	case "kill": // and it comes back by itself
+		w.count.crashes["of a driver"]++
+		w.life.drop(name)
+		w.life.m.DriverDown(name, "killed")
+		w.life.after("back", string(name), func() { w.life.up(name) })
+	}
+}
+
+// vanish is somebody else's umount; mu is held.
+func (w *world) vanish(path string) {
+	if m, ok := w.table[path]; !ok || m.dir {
+		return
+	}
+	w.count.faults["vanish"]++
+	w.change(path, nil)
+	w.judge.vanished[path] = time.Time{}
+	for _, held := range w.judge.running {
+		delete(held, path)
+	}
+}

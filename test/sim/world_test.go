@@ -1,0 +1,275 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// volume is a volume that pods may name.
+type volume struct {
+	driver state.DriverName
+	// own: every pod has one of its own; else the pods share it.
+	own                bool
+	inline, exclusive  bool
+	expandable, staged bool
+}
+
+// volumes are one of each kind that the manager tells apart.
+var volumes = map[string]volume{
+	"v0": {driver: "d", staged: true, expandable: true},
+	"v1": {driver: "d", staged: true, expandable: true, exclusive: true},
+	"v2": {driver: "att", staged: true},
+	"v3": {driver: "plain", expandable: true},
+	"v4": {driver: "dir", own: true},
+	"v5": {driver: "d", own: true, inline: true},
+	"v6": {driver: "att", staged: true},
+}
+
+var drivers = map[state.DriverName]manager.DriverInfo{
+	"d":     {Name: "d", Stage: true, Expand: true, MountsTarget: true},
+	"att":   {Name: "att", Stage: true, Attach: true, MountsTarget: true},
+	"plain": {Name: "plain", Expand: true, MountsTarget: true},
+	"dir":   {Name: "dir", Builtin: true},
+}
+
+var pods = []string{"a", "b", "c"}
+
+// sources are who tells of pods; each pod has one.
+var sources = []string{"file", "api"}
+
+func sourceOf(pod string) string {
+	if pod == "c" {
+		return "api"
+	}
+	return "file"
+}
+
+// wish is what a pod's owner wants of one volume.
+type wish struct {
+	rev         string
+	ro, problem bool
+}
+
+// object is what the volume's own object says, to all pods alike.
+type object struct {
+	fs   string
+	size int64
+	hold bool
+}
+
+// pod is what a source knows of one pod.
+type pod struct {
+	stopped bool
+	vols    map[string]wish
+}
+
+// mount is what the kernel has at a path.
+type mount struct {
+	dir    bool // a directory, and no mount
+	dev    uint64
+	layers int
+}
+
+// world is everything but the manager: the truth.
+type world struct {
+	set settings
+	mu  sync.Mutex // guards all below
+
+	// table survives the daemon, disk and attached the node's boot.
+	table    map[string]mount
+	attached map[state.VolumeID]bool
+	disk     *disk
+	boot     int
+	// late counts work that a driver still does although its call has ended.
+	late map[state.VolumeID]int
+
+	wishes  map[string]pod
+	objects map[string]object
+	down    map[state.DriverName]bool
+	frozen  map[string]bool // volumes whose calls hang
+	faults  faults
+	look    string // how looks go: "" well, "fail", "hang"
+	silent  map[string]bool
+	calm    bool // the end: sources speak at once
+
+	life   *life
+	lives  int
+	judge  *judge
+	trap   trap
+	told   bool // the kernel's notification of a change is under way
+	broken string
+	count  *tally
+	now    string // the step being made, for a breach
+}
+
+// settings are fixed for a script: its first line.
+type settings struct {
+	salt               uint64
+	handshake, limited bool
+	weak               bool // drivers unmount one layer a call
+	volumes            []string
+}
+
+func (s settings) String() string {
+	return fmt.Sprintf("world salt=%d handshake=%v limited=%v weak=%v volumes=%s", s.salt, s.handshake, s.limited, s.weak, strings.Join(s.volumes, ","))
+}
+
+func parseSettings(line string) (s settings, err error) {
+	var vols string
+	_, err = fmt.Sscanf(line, "world salt=%d handshake=%t limited=%t weak=%t volumes=%s", &s.salt, &s.handshake, &s.limited, &s.weak, &vols)
+	s.volumes = strings.Split(vols, ",")
+	return s, err
+}
+
+func newWorld(set settings, count *tally) *world {
+	w := &world{
+		set: set, table: map[string]mount{}, attached: map[state.VolumeID]bool{}, late: map[state.VolumeID]int{},
+		wishes: map[string]pod{}, down: map[state.DriverName]bool{}, frozen: map[string]bool{}, silent: map[string]bool{},
+		count: count, boot: 1,
+	}
+	w.objects = map[string]object{}
+	for _, name := range set.volumes {
+		w.objects[name] = object{fs: "x", size: 1}
+	}
+	w.disk = newDisk()
+	w.judge = newJudge(w)
+	return w
+}
+
+// breach notes the first rule that is broken; mu is held.
+func (w *world) breach(format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf(format, args...) + fmt.Sprintf("\n  at %v, life %d, step %q", time.Since(epoch), w.lives, w.now)
+	}
+}
+
+// epoch is when every bubble of testing/synctest begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// dice gives numbers that depend on the script and on what they are for, and
+// not on the order in which goroutines ask.
+func (w *world) dice(parts ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, w.set.salt)
+	for _, p := range parts {
+		fmt.Fprint(h, "\x00", p)
+	}
+	x := h.Sum64() // fnv's low bits alone are poor
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
+
+func (w *world) specOf(uid, name string) (state.VolumeID, state.Spec) {
+	v := volumes[name]
+	s := state.Spec{Driver: v.driver, Name: name, Mode: state.Filesystem, FSType: w.objects[name].fs, Ephemeral: v.inline, Builtin: drivers[v.driver].Builtin}
+	if v.exclusive {
+		s.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
+	}
+	if v.own {
+		if v.inline {
+			s.Handle = state.EphemeralHandle(state.PodUID(uid), name)
+		}
+		return state.PodVolumeID(v.driver, state.PodUID(uid), name), s
+	}
+	s.Handle = name
+	if v.staged {
+		s.StagePath = "/stage/" + name
+	}
+	return state.SharedID(v.driver, name), s
+}
+
+func target(uid, name string) string { return "/pods/" + uid + "/" + name }
+
+// wantOf is a pod as its source and the resolution tell it. late: its objects cannot be found yet.
+func (w *world) wantOf(uid string, late bool) state.PodWant {
+	p := w.wishes[uid]
+	ref := state.Pod{UID: state.PodUID(uid), Namespace: "n", Name: uid}
+	want := state.PodWant{Pod: ref, Stopped: p.stopped}
+	for _, name := range sortedKeys(p.vols) {
+		ws := p.vols[name]
+		if ws.problem || late {
+			want.Volumes = append(want.Volumes, state.VolumeWant{Names: []string{name}, Problem: "claim " + name + " cannot be looked up"})
+			continue
+		}
+		id, spec := w.specOf(uid, name)
+		vw := state.VolumeWant{
+			Names: []string{name}, ID: id, Spec: spec, Revision: ws.rev, SizeBytes: w.objects[name].size,
+			Mount: state.MountSpec{Pod: ref, Names: []string{name}, Target: target(uid, name), ReadOnly: ws.ro},
+		}
+		if w.objects[name].hold {
+			vw.Hold = "its attachment is missing"
+		}
+		want.Volumes = append(want.Volumes, vw)
+	}
+	return want
+}
+
+// change puts or takes a mount, and lets the kernel tell of it; mu is held.
+func (w *world) change(path string, m *mount) {
+	if m == nil {
+		delete(w.table, path)
+	} else {
+		w.table[path] = *m
+		delete(w.judge.vanished, path)
+	}
+	if w.told {
+		return
+	}
+	w.told = true
+	time.AfterFunc(time.Duration(1+w.dice("notify", path)%20)*time.Millisecond, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told = false
+		if w.life == nil || w.life.dead {
+			return
+		}
+		mounted := map[string]bool{}
+		for p, m := range w.table {
+			if !m.dir {
+				mounted[p] = true
+			}
+		}
+		w.life.m.MountsChanged(mounted)
+	})
+}
+
+func (w *world) devOf(id state.VolumeID) uint64 { return w.dice("dev", id, w.boot)%1e6 + 1 }
+
+// trap kills the daemon at a commit or a call yet to come.
+type trap struct {
+	at   string // "commit", "call"; "" for none
+	left int
+	// after: the commit is durable, the call has its effect.
+	after bool
+}
+
+// springs counts one event down; mu is held.
+func (w *world) springs(at string) bool {
+	if w.trap.at != at {
+		return false
+	}
+	w.trap.left--
+	if w.trap.left > 0 {
+		return false
+	}
+	w.trap.at = ""
+	return true
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
