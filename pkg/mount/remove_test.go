@@ -121,9 +121,9 @@ func TestRemoveTreeOfAnyDepth(t *testing.T) {
 	})
 }
 
-// Whoever can write in the tree exchanges directories for links to the outside
-// while it is removed.
-func TestRemoveTreeFollowsNoLinkInARace(t *testing.T) {
+// C2, C3: whoever can write in the tree exchanges directories for links to the
+// outside while it is removed.
+func TestAttackRemoveTreeFollowsNoLinkInARace(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		outside := mkdir(t, dir, "outside")
 		for i := range 20 {

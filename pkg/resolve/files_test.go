@@ -115,7 +115,7 @@ func TestFilesThatCannotBeAreAProblem(t *testing.T) {
 }
 
 // C5, C6, M14: no program is started for any of them, and the reason says what to use.
-func TestKindsThatAreRefusedSayWhy(t *testing.T) {
+func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		src  corev1.VolumeSource
 		want string

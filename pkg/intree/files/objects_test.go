@@ -93,7 +93,8 @@ func TestConfigMapOfAnotherNamespaceIsNotSeen(t *testing.T) {
 	})
 }
 
-func TestKeyThatBecomesBadKeepsTheLastGood(t *testing.T) {
+// C10: a key that leads out of the volume.
+func TestAttackKeyThatBecomesBadKeepsTheLastGood(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		n := newNode(t, kind, `{"name": "settings"}`)
 		good := map[string]string{"a": "0644 1", "b": "0644 1", "binary": "0644 \x00\x01\x02"}

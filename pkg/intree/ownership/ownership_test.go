@@ -127,7 +127,8 @@ func TestOnRootMismatchWalksOnlyWhereRootDiffers(t *testing.T) {
 	}
 }
 
-func TestNoMountIsCrossed(t *testing.T) {
+// C20: a file system that is mounted in the volume.
+func TestAttackNoMountIsCrossed(t *testing.T) {
 	dir, other := tree(t, "m/", "f"), tree(t, "f")
 	if err := unix.Mount(other, filepath.Join(dir, "m"), "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
@@ -142,7 +143,8 @@ func TestNoMountIsCrossed(t *testing.T) {
 	want(t, filepath.Join(other, "f"), "0600 0")
 }
 
-func TestLinkedFilesAreLeftAloneIfAsked(t *testing.T) {
+// C20: a hard link to a file that is not the pod's.
+func TestAttackLinkedFilesAreLeftAloneIfAsked(t *testing.T) {
 	dir := tree(t, "f", "g")
 	canary := filepath.Join(t.TempDir(), "canary")
 	if err := errors.Join(os.WriteFile(canary, nil, 0o600), os.Link(canary, filepath.Join(dir, "linked"))); err != nil {
@@ -226,9 +228,9 @@ func TestTreeThatIsTooDeepIsReported(t *testing.T) {
 	}
 }
 
-// The attack: while the walk runs, a writer in the volume swaps a directory
+// C20: while the walk runs, a writer in the volume swaps a directory
 // and a file with symbolic links that lead out of it.
-func TestSwappedLinksLeadNowhere(t *testing.T) {
+func TestAttackSwappedLinksLeadNowhere(t *testing.T) {
 	canary := tree(t, "f", "d/", "d/f")
 	dir := tree(t, "d/", "d/f", "evil -> "+canary, "f", "evilf -> "+filepath.Join(canary, "f"))
 	root, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0)

@@ -299,7 +299,8 @@ func TestOnlyTheSetBeforeIsKept(t *testing.T) {
 	}
 }
 
-func TestPathsThatLeadElsewhereAreRefused(t *testing.T) {
+// C10: a name that an object brings stays within the volume.
+func TestAttackPathsThatLeadElsewhereAreRefused(t *testing.T) {
 	v := newVolume(t)
 	good := payload.Files{"a": text("1")}
 	v.must(good, true)
@@ -459,9 +460,9 @@ func readBySet(dir string) error {
 	return nil
 }
 
-// The attack: whatever a pod that can write to the volume puts in place of our
-// entries, a tree outside is not touched.
-func TestLinksOfAPodLeadNowhere(t *testing.T) {
+// C3: whatever a pod that can write to the volume puts in place of our entries, a
+// tree outside is not touched.
+func TestAttackLinksOfAPodLeadNowhere(t *testing.T) {
 	canary := t.TempDir()
 	if err := errors.Join(os.WriteFile(canary+"/a", []byte("canary"), 0o600), os.Mkdir(canary+"/d", 0o700)); err != nil {
 		t.Fatal(err)

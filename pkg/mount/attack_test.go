@@ -1,0 +1,79 @@
+package mount
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// C21: names that the mount table escapes, or that look like its own notes. An
+// unmount of one of them must not take another one's mount.
+func TestAttackNamesThatTheMountTableEscapes(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		names := []string{
+			"a", "a (deleted)", `a\040(deleted)`, `a\134040(deleted)`, "a\n1 2 0:3 tmpfs rw", "a\tb", `a\`, "\xc3\xa4\xff",
+			strings.Repeat("n", 255), "-", "--", "a b", "#", `"`,
+		}
+		for _, name := range names {
+			must(t, k.Tmpfs(mkdir(t, dir, name), TmpfsOptions{}))
+		}
+		for i, name := range names {
+			must(t, k.Unmount(t.Context(), dir+"/"+name))
+			if look(t, k, dir+"/"+name).Mounted {
+				t.Errorf("%q: is mounted still", name)
+			}
+			for _, other := range names[i+1:] {
+				if !look(t, k, dir+"/"+other).Mounted {
+					t.Fatalf("unmount of %q took the mount of %q", name, other)
+				}
+			}
+		}
+	})
+}
+
+// C2: the source of a bind is swapped with a link while it is bound; what is
+// mounted is never from where the link leads.
+func TestAttackBindOfASwappedSource(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		outside, volume, target := mkdir(t, dir, "outside"), mkdir(t, dir, "volume"), mkdir(t, dir, "target")
+		write(t, mkdir(t, outside, "sub")+"/canary", "")
+		mkdir(t, volume, "real", "sub")
+		link(t, outside, volume+"/link")
+		done, swapped := make(chan struct{}), make(chan int)
+		go func() {
+			n := 0
+			for {
+				select {
+				case <-done:
+					swapped <- n
+					return
+				default:
+				}
+				if unix.Renameat2(unix.AT_FDCWD, volume+"/real", unix.AT_FDCWD, volume+"/link", unix.RENAME_EXCHANGE) == nil {
+					n++
+				}
+			}
+		}()
+		bound := 0
+		for range 150 {
+			for _, source := range []string{volume + "/real", volume + "/real/sub"} {
+				err := k.Bind(source, target, BindOptions{})
+				if err == nil {
+					bound++
+				} else if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
+					t.Errorf("bind: %v", err)
+				}
+				if exists(target+"/canary") || exists(target+"/sub/canary") {
+					t.Fatal("what the link leads to is mounted")
+				}
+				must(t, k.Unmount(t.Context(), target))
+			}
+		}
+		close(done)
+		if n := <-swapped; n == 0 || bound == 0 {
+			t.Errorf("%d swaps, %d binds: nothing was raced", n, bound)
+		}
+	})
+}
