@@ -52,6 +52,11 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 		return errDead
 	}
 	w.count.commits++
+	for _, v := range changes {
+		if v != nil {
+			w.judge.decided(s.l, *v)
+		}
+	}
 	d := w.disk
 	if d.fail > 0 {
 		d.fail--

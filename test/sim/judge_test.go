@@ -194,6 +194,29 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 	}
 }
 
+// decided judges the removals that a record begins, when it is written: they
+// will be made, whatever is told later, and also if the write fails.
+func (j *judge) decided(l *life, v state.Volume) {
+	var ops []op
+	if v.Attach.Phase == state.Leaving {
+		ops = append(ops, op{verb: "Detach"})
+	}
+	if v.Stage.Phase == state.Leaving {
+		ops = append(ops, op{verb: "Unstage"})
+	}
+	for _, uid := range sortedKeys(v.Mounts) {
+		if v.Mounts[uid].Phase == state.Leaving {
+			ops = append(ops, op{verb: "Unpublish", pod: uid})
+		}
+	}
+	for _, o := range ops {
+		o.v, o.name = v, v.Spec.Name
+		ln := j.of(v.ID).lane(o)
+		j.proven(l, o, ln)
+		ln.left = true
+	}
+}
+
 // end takes a call's answer and the truth into the lane; mu is held.
 func (j *judge) end(l *life, o op, err error) {
 	ls := j.of(o.v.ID)
