@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver test-attacks demo docs docs-check host-tools clean
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver faults test-attacks demo docs docs-check host-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [
 
 test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
 	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
+
+faults: ## run the program against the strict CSI driver, honest and misbehaving (root)
+	$(GO) test -count=1 -timeout 20m ./test/csi-strict/... ./test/faults/...
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

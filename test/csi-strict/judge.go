@@ -12,8 +12,12 @@ import (
 )
 
 // hot is the least pause after an error before the same call is made again:
-// CSI 1.13 wants back-off, and a pause below this is none.
-const hot = 100 * time.Millisecond
+// CSI 1.13 wants back-off, and a pause below this is none. An event may end a
+// pause (the wish changed, the driver is back), so maxHot in a row are no breach.
+const (
+	hot    = 100 * time.Millisecond
+	maxHot = 2
+)
 
 // maxAsked is how often the driver may be asked for its node abilities by one
 // connection: they do not change while it lives.
@@ -47,6 +51,7 @@ type call struct {
 	asked   int    // questions for abilities on its connection, with this one
 	seen    seen
 	found   []finding
+	hot     int // how many such calls in a row came at once after an error
 }
 
 // breach notes that the call breaks a rule, and is to be answered with code.
@@ -137,13 +142,16 @@ func (j *judge) repetition(c *call, v *Volume) {
 		return
 	}
 	switch {
-	case last.Code == codes.OK:
-	case last.Code == codes.Unimplemented && last.Asked == j.model.Asked:
+	case codes.Code(last.Code) == codes.OK:
+	case codes.Code(last.Code) == codes.Unimplemented && last.Asked == j.model.Asked:
 		c.breach(codes.OK, "N-31", "%s again after UNIMPLEMENTED, and the driver was not asked for its abilities since", c.name)
-	case last.Code == codes.FailedPrecondition && c.name == "NodeExpandVolume":
+	case codes.Code(last.Code) == codes.FailedPrecondition && c.name == "NodeExpandVolume":
 		c.breach(codes.OK, "N-102", "NodeExpandVolume again after FAILED_PRECONDITION")
-	case c.at.Sub(last.At) < hot:
-		c.breach(codes.OK, "N-30", "%s again %v after %v: not backed off", c.name, c.at.Sub(last.At), last.Code)
+	case c.at.Sub(last.At) >= hot:
+	case last.Hot < maxHot:
+		c.hot = last.Hot + 1
+	default:
+		c.breach(codes.OK, "N-30", "%s again %v after %v: not backed off", c.name, c.at.Sub(last.At), codes.Code(last.Code))
 	}
 }
 
@@ -205,7 +213,7 @@ func (j *judge) end(c *call, code codes.Code, heard, odd bool, at time.Time) {
 	if v.Last == nil {
 		v.Last = map[string]ended{}
 	}
-	v.Last[c.key()] = ended{At: at, Code: code, Request: c.request, Asked: j.model.Asked}
+	v.Last[c.key()] = ended{At: at, Code: uint32(code), Request: c.request, Asked: j.model.Asked, Hot: c.hot}
 	if !heard || code != codes.OK && !(code == codes.NotFound && removes(c.name)) {
 		return
 	}

@@ -41,8 +41,8 @@ func (d *Driver) misbehave(c *call, f Fault, handler grpc.UnaryHandler) (any, er
 	case GarbageBytes:
 		return raw("\xff\xff\xff\xff garbage"), nil
 	}
-	if f.Code != codes.OK {
-		return nil, status.Error(f.Code, cmp.Or(f.Message, "told to fail by "+f.ID))
+	if f.Code != 0 {
+		return nil, status.Error(codes.Code(f.Code), cmp.Or(f.Message, "told to fail by "+f.ID))
 	}
 	return resp, err
 }
@@ -75,8 +75,9 @@ func (d *Driver) effect(c *call, f Fault, handler grpc.UnaryHandler) (any, error
 	case EffectNone:
 		return empty(c), nil
 	case EffectLate:
-		life := context.WithoutCancel(c.ctx)
+		life, release := d.hold(c)
 		d.late.Go(func() {
+			defer release()
 			<-time.After(time.Duration(f.Late) * time.Millisecond)
 			if _, err := handler(life, c.req); err != nil {
 				d.log.Warn("late effect failed", "call", c.name, "volume", c.volume, "err", err)
@@ -104,6 +105,23 @@ func (d *Driver) effect(c *call, f Fault, handler grpc.UnaryHandler) (any, error
 		err = setuid(c.path)
 	}
 	return resp, err
+}
+
+// hold keeps the volume of c busy after c was answered, until release is called.
+func (d *Driver) hold(c *call) (life context.Context, release func()) {
+	life = context.WithoutCancel(c.ctx)
+	gone, cancel := context.WithCancel(life)
+	cancel() // nobody waits for it: what comes meanwhile is no breach
+	held := *c
+	held.ctx = gone
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.judge.flying[c.flight()] = &held
+	return life, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.judge.flying, c.flight())
+	}
 }
 
 // setuid puts a program of root's for everybody, and a device, into a volume.

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 // Phase is what a CO may believe of a fact, by the answers that it was given.
@@ -64,10 +62,12 @@ type Volume struct {
 
 // ended is how a call ended.
 type ended struct {
-	At   time.Time  `json:"at"`
-	Code codes.Code `json:"code"`
+	At   time.Time `json:"at"`
+	Code uint32    `json:"code"` // a gRPC code, or one that gRPC does not know
 	// Request is what was asked, without secrets.
 	Request string `json:"request,omitempty"`
+	// Hot is how many calls in a row came at once after an error.
+	Hot int `json:"hot,omitempty"`
 	// Asked is how often the driver had been asked for its abilities by then.
 	Asked int `json:"asked,omitempty"`
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 // Script tells the driver what it can do, what it is to expect, and how to
@@ -64,8 +62,9 @@ type Fault struct {
 	Late int `json:"late,omitempty"`
 	// Crash ends the process: CrashBefore or CrashAfter the effect.
 	Crash string `json:"crash,omitempty"`
-	// Code is the answer; OK stands for the one that the effect had.
-	Code codes.Code `json:"code,omitempty"`
+	// Code is the answer, a gRPC code or one that gRPC does not know; 0 stands
+	// for the one that the effect had.
+	Code uint32 `json:"code,omitempty"`
 	// Message is the error's text.
 	Message string `json:"message,omitempty"`
 	// Drop closes all connections in place of an answer.

@@ -1,0 +1,362 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// bad is a fault in all calls of a name for the volumes of class "bad".
+func bad(call string, f csistrict.Fault) csistrict.Fault {
+	f.ID, f.Call, f.Volume = "bad", call, "bad"
+	return f
+}
+
+// newBadNode is a node with a class "bad", whose volumes faults are for.
+func newBadNode(t *testing.T, s csistrict.Script) *node {
+	t.Helper()
+	n := newNode(t, s)
+	n.apply(n.class("bad", "bad"), want{name: "bad", class: "bad"}.String())
+	return n
+}
+
+// good mounts a pod with a volume of its own, and takes it back: another
+// volume's fault is nothing to it.
+func (n *node) good() {
+	n.t.Helper()
+	n.apply(want{name: "good"}.String(), pod("good", fromClaim("good")))
+	n.mounted("good")
+	n.deletePods("good")
+}
+
+// heal ends all faults, and lets the driver be seen to come back, which ends pauses.
+func (n *node) heal() {
+	n.t.Helper()
+	n.fault(csistrict.Fault{ID: "bad"})
+	n.driver.crash()
+}
+
+// over takes everything back and asks for the verdict.
+func (n *node) over(pods ...string) {
+	n.t.Helper()
+	n.deletePods(pods...)
+	n.deleteClaims("bad", "good")
+	n.verdict()
+}
+
+// A call fails while a volume is made: its pod waits and is told why, another
+// one's is mounted; once the fault is over, the pod has its volume.
+func TestFaultWhileAVolumeIsMade(t *testing.T) {
+	t.Parallel()
+	fail := func(c codes.Code, effect csistrict.Effect) csistrict.Fault {
+		return csistrict.Fault{Code: uint32(c), Effect: effect, Message: "the array is on fire"}
+	}
+	for name, tc := range map[string]struct {
+		call  string
+		fault csistrict.Fault
+		words []string
+	}{
+		"attach refused":                {"ControllerPublishVolume", fail(codes.PermissionDenied, csistrict.EffectNone), []string{"PermissionDenied", "the array is on fire"}},
+		"A080 attach exhausted":         {"ControllerPublishVolume", fail(codes.ResourceExhausted, csistrict.EffectNone), []string{"ResourceExhausted", "the array is on fire"}},
+		"stage fails":                   {"NodeStageVolume", fail(codes.Internal, csistrict.EffectNone), []string{"Internal", "the array is on fire"}},
+		"stage fails with effect":       {"NodeStageVolume", fail(codes.Internal, ""), []string{"Internal", "the array is on fire"}},
+		"A077 stage aborted":            {"NodeStageVolume", fail(codes.Aborted, csistrict.EffectNone), []string{"Aborted", "the array is on fire", "failed"}},
+		"stage invalid":                 {"NodeStageVolume", fail(codes.InvalidArgument, ""), []string{"InvalidArgument", "the array is on fire"}},
+		"stage unknown code":            {"NodeStageVolume", fail(codes.Code(77), csistrict.EffectNone), []string{"the array is on fire"}},
+		"N-31 publish unimplemented":    {"NodePublishVolume", fail(codes.Unimplemented, csistrict.EffectNone), []string{"Unimplemented", "the array is on fire"}},
+		"publish fails with effect":     {"NodePublishVolume", fail(codes.Unavailable, ""), []string{"Unavailable", "the array is on fire"}},
+		"publish fails halfway":         {"NodePublishVolume", fail(codes.Internal, csistrict.EffectPartial), []string{"Internal", "the array is on fire"}},
+		"publish lies":                  {"NodePublishVolume", csistrict.Fault{Effect: csistrict.EffectNone}, []string{"answered OK without the effect"}},
+		"publish lies with a directory": {"NodePublishVolume", csistrict.Fault{Effect: csistrict.EffectPartial}, []string{"answered OK without the effect", "nothing is mounted"}},
+		"C19 publish answers garbage":   {"NodePublishVolume", csistrict.Fault{Garbage: csistrict.GarbageBytes}, []string{"NodePublishVolume"}},
+		"C19 publish answers too much":  {"NodePublishVolume", csistrict.Fault{Garbage: csistrict.GarbageHuge}, []string{"NodePublishVolume", "larger"}},
+		"publish hangs":                 {"NodePublishVolume", csistrict.Fault{Delay: 3_600_000, IgnoreCancel: true}, []string{"Publish", "call in flight"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(tc.call, tc.fault)}})
+			n.apply(pod("bad", fromClaim("bad")))
+			n.await(tc.call, 1)
+			n.good()
+			t.Log(n.explained("pod", "bad", append(tc.words, driverName)...))
+			n.heal()
+			n.mounted("bad")
+			n.over("bad")
+		})
+	}
+}
+
+// As before, but the pod is deleted while the fault lasts: what may have been
+// made is undone.
+func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]csistrict.Fault{
+		"A013 stage refused with effect": bad("NodeStageVolume", csistrict.Fault{Code: uint32(codes.InvalidArgument)}),
+		"A012 stage late":                bad("NodeStageVolume", csistrict.Fault{Code: uint32(codes.DeadlineExceeded), Effect: csistrict.EffectLate, Late: 1500, Times: 1}),
+		"stage in doubt":                 bad("NodeStageVolume", csistrict.Fault{Code: uint32(codes.Unavailable)}),
+		"publish in doubt":               bad("NodePublishVolume", csistrict.Fault{Code: uint32(codes.DeadlineExceeded)}),
+		"publish late":                   bad("NodePublishVolume", csistrict.Fault{Code: uint32(codes.DeadlineExceeded), Effect: csistrict.EffectLate, Late: 1500, Times: 1}),
+		"attach in doubt":                bad("ControllerPublishVolume", csistrict.Fault{Code: uint32(codes.Unavailable)}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{f}})
+			n.apply(pod("bad", fromClaim("bad")))
+			n.eventually("the fault", func() bool { return n.count(csistrict.EventEnd, f.Call) > 0 })
+			n.remove("bad")
+			n.good()
+			n.unmounted("bad")
+			n.noVolumes()
+			n.deleteClaims("bad", "good")
+			n.verdict()
+		})
+	}
+}
+
+// The driver or the connection breaks in the middle of a call: it is repeated,
+// the same, and nothing is made twice.
+func TestDriverBreaksInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
+		for name, f := range map[string]csistrict.Fault{
+			"before": {Crash: csistrict.CrashBefore, Times: 1},
+			"after":  {Crash: csistrict.CrashAfter, Times: 1},
+			"drops":  {Drop: true, Times: 1},
+		} {
+			t.Run(call+" "+name, func(t *testing.T) {
+				t.Parallel()
+				n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(call, f)}})
+				n.apply(pod("bad", fromClaim("bad")))
+				n.mounted("bad")
+				if layers := n.layers(n.hostPath("bad", "data")); layers != 1 {
+					t.Errorf("mounts at the target: got %d, want 1", layers)
+				}
+				n.deletePods("bad")
+				n.good()
+				n.deleteClaims("bad", "good")
+				n.verdict()
+				if n.count(csistrict.EventFault, call) != 1 {
+					t.Error("the fault never happened")
+				}
+			})
+		}
+	}
+}
+
+// layers is how many mounts are stacked at path.
+func (n *node) layers(path string) (layers int) {
+	for _, m := range n.mounts() {
+		if m == path {
+			layers++
+		}
+	}
+	return layers
+}
+
+// A call fails while a volume is taken away: it is repeated until it is
+// definite, another volume's pod comes and goes, and a pod that wants the volume
+// has it after that, in order (N-52, N-62).
+func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
+	t.Parallel()
+	fail := func(c codes.Code, effect csistrict.Effect) csistrict.Fault {
+		return csistrict.Fault{Code: uint32(c), Effect: effect, Message: "the array is on fire"}
+	}
+	for name, tc := range map[string]struct {
+		call  string
+		fault csistrict.Fault
+		words []string
+	}{
+		"unpublish fails":                 {"NodeUnpublishVolume", fail(codes.Internal, csistrict.EffectNone), []string{"Internal", "the array is on fire"}},
+		"A032 unpublish lies":             {"NodeUnpublishVolume", csistrict.Fault{Effect: csistrict.EffectNone}, []string{"answered OK without the effect", "still a mount point"}},
+		"A033 unstage lies":               {"NodeUnstageVolume", csistrict.Fault{Effect: csistrict.EffectNone}, []string{"answered OK without the effect", "still a mount point"}},
+		"A009 unstage fails with effect":  {"NodeUnstageVolume", fail(codes.DeadlineExceeded, ""), []string{"DeadlineExceeded", "the array is on fire"}},
+		"A011 unstage fails again":        {"NodeUnstageVolume", fail(codes.Internal, ""), []string{"Internal", "the array is on fire"}},
+		"detach fails":                    {"ControllerUnpublishVolume", fail(codes.Internal, csistrict.EffectNone), []string{"Internal", "the array is on fire"}},
+		"C19 unstage answers garbage":     {"NodeUnstageVolume", csistrict.Fault{Garbage: csistrict.GarbageBytes}, []string{"NodeUnstageVolume"}},
+		"unpublish refuses what it knows": {"NodeUnpublishVolume", fail(codes.InvalidArgument, csistrict.EffectNone), []string{"InvalidArgument", "the array is on fire"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(tc.call, tc.fault)}})
+			n.apply(pod("bad", fromClaim("bad")))
+			n.mounted("bad")
+			n.write(filepath.Join(n.hostPath("bad", "data"), "f"), "kept")
+			n.remove("bad")
+			n.await(tc.call, 1)
+			n.apply(pod("next", fromClaim("bad")))
+			n.good()
+			about := "next"
+			if tc.call == "NodeUnpublishVolume" {
+				about = "bad"
+			}
+			t.Log(n.explained("pod", about, append(tc.words, driverName)...))
+			n.heal()
+			n.mounted("next")
+			n.wantFile(filepath.Join(n.hostPath("next", "data"), "f"), "kept")
+			n.over("next")
+		})
+	}
+}
+
+// A010: Unstage goes on for long after its caller asked.
+func TestUnstageThatTakesLongIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad("NodeUnstageVolume", csistrict.Fault{Delay: 2000, IgnoreCancel: true, Times: 1})}})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.mounted("bad")
+	n.remove("bad")
+	n.await("NodeUnstageVolume", 1)
+	n.apply(pod("next", fromClaim("bad")))
+	n.good()
+	n.explained("pod", "next", "Unstage")
+	n.mounted("next")
+	n.over("next")
+}
+
+// A031: one mount too many is taken away too, and what is in the volume stays.
+func TestDoubleMountIsTakenAway(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"NodeStageVolume", "NodePublishVolume"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(call, csistrict.Fault{Effect: csistrict.EffectDouble, Times: 1})}})
+			n.apply(pod("bad", fromClaim("bad")))
+			n.mounted("bad")
+			n.write(filepath.Join(n.hostPath("bad", "data"), "f"), "kept")
+			n.deletePods("bad")
+			n.good()
+			n.apply(pod("next", fromClaim("bad")))
+			n.mounted("next")
+			n.wantFile(filepath.Join(n.hostPath("next", "data"), "f"), "kept")
+			n.over("next")
+		})
+	}
+}
+
+// A082, C19: what the driver makes elsewhere does not become the pod's volume,
+// and csi-volmgr touches nothing there.
+func TestMountElsewhereIsNotTheVolume(t *testing.T) {
+	t.Parallel()
+	for _, effect := range []csistrict.Effect{csistrict.EffectForeign, csistrict.EffectSymlink} {
+		t.Run(string(effect), func(t *testing.T) {
+			t.Parallel()
+			n := newBadNode(t, csistrict.Script{})
+			elsewhere := filepath.Join(n.dir, "elsewhere")
+			if err := os.Mkdir(elsewhere, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			canary := filepath.Join(elsewhere, "canary")
+			n.write(canary, "alive")
+			n.fault(bad("NodePublishVolume", csistrict.Fault{Effect: effect, Path: elsewhere}))
+			n.apply(pod("bad", fromClaim("bad")))
+			n.await("NodePublishVolume", 1)
+			n.good()
+			t.Log(n.explained("pod", "bad", "answered OK without the effect", "NodePublishVolume", driverName))
+			n.deletePods("bad")
+			if effect == csistrict.EffectForeign {
+				if err := unix.Unmount(elsewhere, unix.UMOUNT_NOFOLLOW); err != nil {
+					t.Errorf("the foreign mount: %v", err)
+				}
+			}
+			n.wantFile(canary, "alive")
+			n.deleteClaims("bad", "good")
+			n.verdict()
+		})
+	}
+}
+
+// A078: a driver that cannot say what it can do is not called as if it could nothing.
+func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	n.play(csistrict.Script{Faults: []csistrict.Fault{{ID: "mute", Call: "NodeGetCapabilities", Code: uint32(codes.Internal), Message: "not yet"}}})
+	n.startDriver()
+	n.start()
+	n.apply(n.class("class", ""), pod("web", volume{name: "scratch", source: "csi: {driver: " + driverName + "}"}))
+	n.await("NodeGetCapabilities", 2)
+	t.Log(n.explained("pod", "web", driverName, "not yet"))
+	if got := n.begun("NodePublishVolume"); got != 0 {
+		t.Errorf("publications by a driver that nothing is known of: %d", got)
+	}
+	n.fault(csistrict.Fault{ID: "mute"})
+	n.mounted("web")
+	n.deletePods("web")
+	n.verdict()
+}
+
+// A080: a limit that makes no sense limits nothing, and changes nothing.
+func TestSenselessLimitIsNone(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{MaxVolumes: -1})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.mounted("bad")
+	n.good()
+	n.over("bad")
+}
+
+// A driver comes back with other abilities: what it made before goes by what it
+// was made by, what is new by the new ones.
+func TestAbilitiesChangeWithARestart(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.mounted("bad")
+	n.play(csistrict.Script{Without: []string{"SINGLE_NODE_MULTI_WRITER", "EXPAND_VOLUME"}})
+	asked := n.begun("NodeGetCapabilities")
+	n.driver.crash()
+	n.await("NodeGetCapabilities", asked+1)
+	n.good()
+	n.over("bad")
+}
+
+// N-102: an expansion that the driver refuses for good is not repeated, is
+// explained, and harms no mount.
+func TestRefusedExpansionIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
+		bad("NodeExpandVolume", csistrict.Fault{Code: uint32(codes.FailedPrecondition), Effect: csistrict.EffectNone, Message: "in use"}),
+	}})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.mounted("bad")
+	n.apply(want{name: "bad", class: "bad", size: "2Mi"}.String())
+	n.await("NodeExpandVolume", 1)
+	n.good()
+	t.Log(n.explained("pod", "bad", "NodeExpandVolume", "FailedPrecondition", "in use"))
+	n.write(filepath.Join(n.hostPath("bad", "data"), "f"), "alive")
+	if got := n.begun("NodeExpandVolume"); got != 1 {
+		t.Errorf("expansions: got %d, want 1", got)
+	}
+	n.over("bad")
+}
+
+// Many volumes of one driver at once, some with each kind of fault: all settle.
+func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
+	t.Parallel()
+	const count = 20
+	var faults []csistrict.Fault
+	for i, call := range []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"} {
+		faults = append(faults,
+			csistrict.Fault{ID: call + "-in-doubt", Call: call, After: i, Times: 4, Code: uint32(codes.Unavailable)},
+			csistrict.Fault{ID: call + "-fails", Call: call, After: 6 + i, Times: 2, Code: uint32(codes.FailedPrecondition), Effect: csistrict.EffectNone},
+		)
+	}
+	n := newNode(t, csistrict.Script{Faults: faults})
+	var pods, claims, docs []string
+	for i := range count {
+		pods, claims = append(pods, fmt.Sprintf("pod-%d", i)), append(claims, fmt.Sprintf("claim-%d", i))
+		docs = append(docs, want{name: claims[i]}.String(), pod(pods[i], fromClaim(claims[i])))
+	}
+	n.apply(docs...)
+	n.mounted(pods...)
+	slices.Reverse(pods)
+	n.deletePods(pods...)
+	n.deleteClaims(claims...)
+	n.verdict()
+}
