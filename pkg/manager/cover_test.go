@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,5 +190,24 @@ func TestAWriteForAnotherVolumeDoesNotUncoverACall(t *testing.T) {
 		resume()
 		mounted(t, l, "a")
 		rest()
+	})
+}
+
+func TestTheLatestWordAboutAVolumeHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		for i, pod := range []string{"c", "a", "b", "d"} {
+			p := podWant(pod, "v")
+			p.Volumes[0].Spec.FSType = fmt.Sprint("fs", i)
+			l.SetPod(p)
+		}
+		l.up(h)
+		for _, pod := range []string{"a", "b", "c", "d"} {
+			mounted(t, l, pod)
+		}
+		if h.staged["/stage/v"] != "fs3!" {
+			t.Errorf("staged as %s, want as the last pod says", h.staged["/stage/v"])
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,11 @@ func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 		ended := make(chan struct{})
 		began := time.Now()
 		var looks []time.Duration
-		fail := false
+		var fail atomic.Bool
 		go func() {
 			follow(ctx, changes, slog.New(slog.DiscardHandler), func() error {
 				looks = append(looks, time.Since(began))
-				if fail {
+				if fail.Load() {
 					return errors.New("not now")
 				}
 				return nil
@@ -49,10 +50,10 @@ func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 		changes <- struct{}{}
 		time.Sleep(10 * driftPause)
 		expect("two in a moment", 0, driftPause, 2*driftPause)
-		fail = true
+		fail.Store(true)
 		changes <- struct{}{}
 		time.Sleep(driftPause / 2)
-		fail = false
+		fail.Store(false)
 		time.Sleep(10 * driftPause)
 		expect("a failure", 0, driftPause, 2*driftPause, 10*driftPause, 11*driftPause)
 		stop()
