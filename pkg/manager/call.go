@@ -49,6 +49,8 @@ func (l *loop) ended(s start, r plan.Result, took time.Duration) {
 	if r.Err != nil {
 		return
 	}
+	waiting := len(s.driver.blocked[0])+len(s.driver.blocked[1]) > 0
+	s.driver.running.More = s.driver.pace.Ended(l.cfg.Limits, took, s.driver.running, waiting)
 	if s.op.Kind == plan.Expand && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(v)
 	}

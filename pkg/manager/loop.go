@@ -66,7 +66,8 @@ type driver struct {
 	driver  Driver
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
-	blocked [2]blockedQueue     // that wait to be made, and to be removed
+	pace    plan.Pace
+	blocked [2]blockedQueue // that wait to be made, and to be removed
 }
 
 // call is a call in flight.

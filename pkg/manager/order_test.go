@@ -79,3 +79,53 @@ func TestAVolumeThatWaitsToBeMadeAndIsRemovedUsesTheSlotsOfRemovals(t *testing.T
 		gone(t, l, "a")
 	})
 }
+
+// 550 volumes of a driver that takes 50 ms a call, whatever else it does: its
+// calls prove it, so that three rounds suffice, and not the twenty of a fixed bound.
+func TestADriverThatWaitsGetsAsManyCallsAsItCanTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk())
+		l.up(h)
+		h.fails(func(string) fault { return fault{takes: 50 * time.Millisecond} })
+		began := time.Now()
+		const pods = 550
+		for i := range pods {
+			l.SetPod(podWant(fmt.Sprint("p", i), fmt.Sprint("v", i)))
+		}
+		for i := range pods {
+			mounted(t, l, fmt.Sprint("p", i))
+		}
+		if took := time.Since(began); took > 200*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// A driver that does one call after the other gets no more at once than the limit.
+func TestADriverThatWorksGetsNoMoreCallsThanTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk())
+		l.up(h)
+		most := 0
+		var free time.Time // when the driver is done with all that it was given
+		h.fails(func(string) fault {
+			most = max(most, len(h.inFlight))
+			if now := time.Now(); free.Before(now) {
+				free = now
+			}
+			free = free.Add(50 * time.Millisecond)
+			return fault{takes: time.Until(free)}
+		})
+		for i := range 300 {
+			l.SetPod(podWant(fmt.Sprint("p", i), fmt.Sprint("v", i)))
+		}
+		for i := range 300 {
+			mounted(t, l, fmt.Sprint("p", i))
+		}
+		if limit := plan.DefaultLimits().Driver; most > limit+10 {
+			t.Errorf("%d calls at once, limit %d", most, limit)
+		}
+	})
+}

@@ -64,7 +64,7 @@ func (l *loop) unblock() {
 // when each driver has what more says in flight besides what it has.
 func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (of *driver, first *blockedQueue) {
 	for _, d := range l.drivers {
-		r := plan.Running{Calls: d.running.Calls + more[d].Calls, Making: d.running.Making + more[d].Making}
+		r := plan.Running{Calls: d.running.Calls + more[d].Calls, Making: d.running.Making + more[d].Making, More: d.running.More}
 		for i := range d.blocked {
 			q := &d.blocked[i]
 			for len(*q) > 0 && l.isBlocked[(*q)[0].id] != (*q)[0] {

@@ -143,13 +143,13 @@ func TestRemovalHasReservedSlots(t *testing.T) {
 		want         bool
 	}{
 		{"idle", Running{}, Running{}, Stage, true},
-		{"driver full of making", Running{4, 4}, Running{4, 4}, Publish, false},
-		{"removal takes a reserved slot", Running{4, 4}, Running{4, 4}, Unpublish, true},
-		{"driver full", Running{6, 4}, Running{6, 4}, Unstage, false},
-		{"node full of making", Running{8, 8}, Running{}, Stage, false},
-		{"removal takes the node's reserve", Running{8, 8}, Running{}, Detach, true},
-		{"node full", Running{10, 8}, Running{}, Unpublish, false},
-		{"removals do not use up making", Running{7, 3}, Running{3, 3}, Expand, true},
+		{"driver full of making", Running{Calls: 4, Making: 4}, Running{Calls: 4, Making: 4}, Publish, false},
+		{"removal takes a reserved slot", Running{Calls: 4, Making: 4}, Running{Calls: 4, Making: 4}, Unpublish, true},
+		{"driver full", Running{Calls: 6, Making: 4}, Running{Calls: 6, Making: 4}, Unstage, false},
+		{"node full of making", Running{Calls: 8, Making: 8}, Running{}, Stage, false},
+		{"removal takes the node's reserve", Running{Calls: 8, Making: 8}, Running{}, Detach, true},
+		{"node full", Running{Calls: 10, Making: 8}, Running{}, Unpublish, false},
+		{"removals do not use up making", Running{Calls: 7, Making: 3}, Running{Calls: 3, Making: 3}, Expand, true},
 	} {
 		if got := l.Admit(tc.node, tc.driver, tc.kind); got != tc.want {
 			t.Errorf("%s: Admit(%+v, %+v, %v) = %v", tc.name, tc.node, tc.driver, tc.kind, got)
