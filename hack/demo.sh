@@ -1,6 +1,6 @@
 #!/bin/bash
 # The demo: a daemon with the local driver on a temporary root, in a mount
-# namespace of its own; a pod with four volumes; a claim that grows; a daemon
+# namespace of its own; a pod with seven volumes; a claim that grows; a daemon
 # that is killed and comes back; and nothing left at the end. Each step checks
 # what it shows, and the first that is not so ends the demo with exit code 1.
 set -euo pipefail
@@ -78,7 +78,7 @@ start 1
 until_true 20 "the driver registers" sh -c "'$bin' --socket='$socket' get drivers | grep -q 'local.csi-volmgr.dev *Up'"
 shown get drivers
 
-say "A claim of 256Mi, a raw block device of 64Mi, and a pod with these, an emptyDir and a configMap"
+say "A claim of 256Mi, a raw block device of 64Mi, and a pod with these, an emptyDir, and what objects say as files"
 shown apply -f examples
 shown wait pod web --for=mounted --timeout=30s
 shown get mounts --pod web
@@ -87,6 +87,7 @@ shown get pvc
 
 path() { volmgr get mounts --pod web | awk -v name="$1" '$2 == name {print $NF}'; }
 data=$(path data) disk=$(path disk) scratch=$(path scratch) settings=$(path settings)
+password=$(path password) about=$(path about) all=$(path all)
 mountpoint --quiet "$data" || fail "$data is not mounted"
 [ -b "$(readlink -f "$disk")" ] || fail "$disk is no block device"
 
@@ -101,6 +102,11 @@ echo "scratched" >"$scratch/file"
 echo "scratch:  $(cat "$scratch/file")"
 [ "$(cat "$settings/greeting")" = "hello from csi-volmgr" ]
 echo "settings: $(cat "$settings/greeting")"
+[ "$(cat "$about/name")" = web ]
+[ "$(stat --file-system --format=%T "$password")" = tmpfs ] || fail "$password is not in memory"
+[ "$(cat "$all/greeting")$(cat "$all/password")" = "$(cat "$settings/greeting")$(cat "$password/password")" ]
+! grep -rq "$(cat "$password/password")" "$work/state/state.db" "$work"/daemon.*.log || fail "the journal or the log has the secret"
+echo "about:    $(cat "$about/name") on $(cat "$about/cpus") CPUs; the secret is in memory, and in no journal or log"
 
 size_is() { # the volume's device has exactly MiB, and its file system nearly all of it
 	local device total

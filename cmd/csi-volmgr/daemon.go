@@ -19,7 +19,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	n, err := node.New(node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver,
 		Metrics: metrics, Logger: logger,
 	})
 	if err != nil {

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const filesPod = `
@@ -70,9 +73,13 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 
 	stop()
 	nowhere(t, c.StateDir, "secrets", "canary-62bb")
+	before := revisions(n, uid)
 	n, _ = start(t, c)
 	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
 		t.Fatal(err)
+	}
+	if after := revisions(n, uid); len(before) != 5 || !maps.Equal(before, after) {
+		t.Errorf("revisions: got %v, want %v as before the restart", after, before)
 	}
 	reads(t, n, mounts, want)
 	if err := n.DeletePod(t.Context(), "default", "web"); err != nil {
@@ -83,6 +90,52 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 	}
 	if _, err := os.Stat(mounts["cert"].HostPath); !os.IsNotExist(err) {
 		t.Errorf("after the pod has gone: %v", err)
+	}
+}
+
+// revisions are those of the pod's volumes as they were published.
+func revisions(n *Node, uid state.PodUID) map[state.VolumeID]string {
+	found := map[state.VolumeID]string{}
+	for _, v := range n.Manager().Volumes() {
+		if m, ok := v.Volume.Mounts[uid]; ok {
+			found[v.Volume.ID] = m.Revision
+		}
+	}
+	return found
+}
+
+func TestKeyOfRevisionsLastsForTheBoot(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	key := func() string {
+		t.Helper()
+		k, err := revisionKey(dir)
+		if err != nil || len(k) != 32 {
+			t.Fatalf("got %d bytes, %v", len(k), err)
+		}
+		return string(k)
+	}
+	first := key()
+	if key() != first {
+		t.Error("a restart draws another key")
+	}
+	path := filepath.Join(dir, keyFile)
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v, want mode 0600", st, err)
+	}
+	if err := os.Truncate(path, 5); err != nil {
+		t.Fatal(err)
+	}
+	if second := key(); second == first || key() != second {
+		t.Error("a key that was cut off is not drawn anew")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/hostname", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := revisionKey(dir); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("a link: got %v, want ELOOP", err)
 	}
 }
 

@@ -44,6 +44,9 @@ type Config struct {
 	Root string
 	// StateDir is the directory of the journal and of what the embedded driver keeps.
 	StateDir string
+	// RuntimeDir is a directory that does not outlive the boot, as /run/csi-volmgr;
+	// "" means none, and that volumes of secrets are published again after a restart.
+	RuntimeDir string
 	// Name is the node's name.
 	Name string
 	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
@@ -139,6 +142,10 @@ func (n *Node) wire() error {
 		return fmt.Errorf("learn what the node has: %w", err)
 	}
 	n.builtins = n.makeBuiltins(allocatable)
+	key, err := revisionKey(n.cfg.RuntimeDir)
+	if err != nil {
+		return fmt.Errorf("find the key of revisions: %w", err)
+	}
 	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: n, Logger: n.log})
 	sources := []string{api.Name, sourceController}
 	if n.cfg.Manifests != "" {
@@ -158,7 +165,7 @@ func (n *Node) wire() error {
 	}
 	n.catalog = source.New(source.Config{
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable,
+		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key,
 	})
 	n.catalog.Subscribe(n.objectChanged)
 	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})

@@ -33,7 +33,7 @@ func dirs(t *testing.T) Config {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return Config{Root: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), Name: "n1", Logger: slog.New(slog.DiscardHandler)}
+	return Config{Root: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RuntimeDir: filepath.Join(dir, "run"), Name: "n1", Logger: slog.New(slog.DiscardHandler)}
 }
 
 // start runs a node until the test or stop ends it.

@@ -36,8 +36,8 @@ type Config struct {
 	// Allocatable is what the node has for pods: what downwardAPI says of a
 	// container without limits.
 	Allocatable corev1.ResourceList
-	// RevisionKey hides in a Revision what a secret is. It should not outlive
-	// the process: what a journal keeps then tells nobody anything.
+	// RevisionKey hides in a Revision what a secret is. It should be kept where
+	// it does not outlive the boot: what a journal keeps then tells nobody anything.
 	RevisionKey []byte
 	// ClusterAttach: a cluster attaches volumes, and nothing may be made of one
 	// that needs it before its VolumeAttachment says attached. Otherwise the

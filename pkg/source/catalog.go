@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,8 +38,9 @@ type Config struct {
 	NodeName      string
 	Builtins      []state.DriverName
 	ClusterAttach bool
-	// Allocatable is as in [resolve.Config].
+	// Allocatable and RevisionKey are as in [resolve.Config]; without a key one is drawn.
 	Allocatable corev1.ResourceList
+	RevisionKey []byte
 	Sink        Sink
 	// Precedence lists providers; of two that have one key, the earlier holds.
 	// Providers not in it come after those that are, by name. nil means file, api.
@@ -101,11 +101,12 @@ func New(c Config) *Catalog {
 	if c.Precedence == nil {
 		c.Precedence = []string{"file", "api"}
 	}
-	key := make([]byte, sha256.Size)
-	_, _ = rand.Read(key) // which never fails
+	if c.RevisionKey == nil {
+		c.RevisionKey = []byte(rand.Text())
+	}
 	return &Catalog{
 		config: resolve.Config{
-			Allocatable: c.Allocatable, RevisionKey: key,
+			Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
 			ClusterAttach: c.ClusterAttach,
 		},
