@@ -48,6 +48,10 @@ func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Vol
 			m.Fact = state.Fact{Phase: state.Entering}
 			v.Mounts = with(v.Mounts, pod, m)
 		}
+		if m := v.Mounts[pod]; !sameBoot {
+			m.Seen = state.Seen{} // and no container that used it runs
+			v.Mounts = with(v.Mounts, pod, m)
+		}
 	}
 	return v, changes
 }

@@ -35,7 +35,10 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Publish:
 		v = renew(v, w, f)
 		m := v.Mounts[op.Pod]
-		m.MountSpec, m.Fact = w.Pods[op.Pod].MountSpec, turn(m.Fact, state.Entering)
+		if !used(m) {
+			m.MountSpec = w.Pods[op.Pod].MountSpec
+		}
+		m.Fact = turn(m.Fact, state.Entering)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Unpublish:
 		m := v.Mounts[op.Pod]

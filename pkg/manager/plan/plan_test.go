@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -303,7 +304,7 @@ func BenchmarkNext(b *testing.B) {
 
 func TestWhatAnEndedPodHasLeaves(t *testing.T) {
 	failed := state.Retry{Attempts: 3}
-	v := state.Volume{Mounts: map[state.PodUID]state.Mount{
+	v := state.Volume{For: []state.PodUID{"a", "b", "c"}, Mounts: map[state.PodUID]state.Mount{
 		"a": {Fact: state.Fact{Phase: state.Present, Retry: failed}},
 		"b": {Fact: state.Fact{Phase: state.Leaving, Retry: failed}},
 		"c": {Fact: state.Fact{Phase: state.Present}},
@@ -315,8 +316,11 @@ func TestWhatAnEndedPodHasLeaves(t *testing.T) {
 		if got.Mounts[pod].Fact != want || got.Mounts["c"].Phase != state.Present || len(got.Mounts) != 3 {
 			t.Errorf("%s: %+v, want %+v", pod, got.Mounts, want)
 		}
+		if slices.Contains(got.For, pod) || !slices.Contains(got.For, "c") {
+			t.Errorf("%s: still for %v", pod, got.For)
+		}
 	}
-	if v.Mounts["a"].Phase != state.Present {
+	if v.Mounts["a"].Phase != state.Present || len(v.For) != 3 || v.For[0] != "a" {
 		t.Error("Leave changed its argument")
 	}
 }
@@ -335,5 +339,43 @@ func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 	w.Pods["a"] = state.WantMount{MountSpec: spec}
 	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{Step: Publish, Pod: "a", Reason: reasonOtherwise}) {
 		t.Errorf("read-only by now: %v %+v", op, held)
+	}
+}
+
+// TestWhatContainersMayUseIsMadeAgainAsItWas: a mount that was present in this
+// boot, and is entering because the journal lost that, is not taken away for a
+// changed request; after a reboot nobody uses it and the change takes effect.
+func TestWhatContainersMayUseIsMadeAgainAsItWas(t *testing.T) {
+	va := variant{stage: true}
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	was := va.wants()[1]
+	v := state.Volume{ID: "d^h"}
+	for range 2 {
+		op, _ := Next(was, v, f, start)
+		v = Complete(Begin(v, op, was, f), op, Result{Seen: state.Seen{Exists: true, Mounted: true}}, start)
+	}
+	m := v.Mounts["a"]
+	m.Phase, v.Stage.Phase = state.Entering, state.Entering
+	v.Mounts = with(v.Mounts, "a", m)
+	readOnly, changed := va.wants()[5], va.wants()[3]
+	if !readOnly.Pods["a"].ReadOnly || changed.Spec.FSType == v.Spec.FSType {
+		t.Fatal("the wishes are not those meant")
+	}
+	for name, w := range map[string]state.Want{"mount": readOnly, "volume": changed} {
+		v := v
+		for _, want := range []Kind{Stage, Publish} {
+			op, held := Next(w, v, f, start)
+			if op.Kind != want {
+				t.Fatalf("%s changed: next is %v (%+v), want %v", name, op, held, want)
+			}
+			v = Complete(Begin(v, op, w, f), op, Result{Seen: state.Seen{Exists: true, Mounted: true}}, start)
+		}
+		if v.Mounts["a"].ReadOnly || v.Spec.FSType != "x" {
+			t.Errorf("%s changed: the calls said something else than before: %+v", name, v)
+		}
+	}
+	rebooted, _ := Adopt(v, false, nil)
+	if op, _ := Next(readOnly, rebooted, f, start); op.Kind != Unpublish {
+		t.Errorf("after a reboot: next is %v, want the way to another request", op)
 	}
 }
