@@ -12,7 +12,7 @@ import (
 )
 
 // start makes a call whose intent is durable, on a goroutine of its own.
-func (l *loop) start(ctx context.Context, s start, now time.Time) {
+func (l *loop) start(ctx context.Context, s *start, now time.Time) {
 	l.setRecord(s.begun)
 	if s.intent != nil {
 		delete(l.lazy, s.id) // the journal says more, not less
@@ -34,7 +34,7 @@ func (l *loop) start(ctx context.Context, s start, now time.Time) {
 }
 
 // ended takes a call's outcome into the record.
-func (l *loop) ended(s start, r plan.Result, took time.Duration) {
+func (l *loop) ended(s *start, r plan.Result, took time.Duration) {
 	l.inFlight--
 	cured := l.busy[s.id].cured
 	delete(l.busy, s.id)
@@ -57,7 +57,7 @@ func (l *loop) ended(s start, r plan.Result, took time.Duration) {
 }
 
 // logEnd writes the one line of a step.
-func (l *loop) logEnd(s start, failure *state.CallError, took time.Duration) {
+func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
 	attrs := make([]any, 0, 14)
 	attrs = append(attrs, slog.String("volume", string(s.id)), slog.String("driver", string(s.driver.status.Name)),
 		slog.String("op", s.op.Kind.String()), slog.Duration("took", took))

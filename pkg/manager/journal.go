@@ -12,7 +12,7 @@ import (
 // commit makes the intents of starts durable, all in one write together with
 // what waits to be written lazily, and returns the starts that may be made:
 // all, or those whose intent is durable already when the journal fails.
-func (l *loop) commit(ctx context.Context, starts []start, now time.Time) []start {
+func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*start {
 	batch := map[state.VolumeID]*state.Volume{}
 	for _, s := range starts {
 		if s.intent != nil {
@@ -32,7 +32,7 @@ func (l *loop) commit(ctx context.Context, starts []start, now time.Time) []star
 	if err == nil {
 		return starts
 	}
-	var may []start
+	var may []*start
 	for _, s := range starts {
 		if s.intent == nil {
 			may = append(may, s)

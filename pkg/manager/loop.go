@@ -192,8 +192,8 @@ type start struct {
 }
 
 // plan decides about every dirty volume and takes slots for what may begin.
-func (l *loop) plan(now time.Time) []start {
-	var starts []start
+func (l *loop) plan(now time.Time) []*start {
+	var starts []*start
 	for {
 		id, ok := l.dirty.pop()
 		if !ok {
@@ -209,17 +209,17 @@ func (l *loop) plan(now time.Time) []start {
 	}
 }
 
-func (l *loop) planOne(id state.VolumeID, now time.Time) (start, bool) {
+func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	l.changed[id] = struct{}{}
 	if _, busy := l.busy[id]; busy || l.quarantined[id] != "" {
-		return start{}, false // planned again when the call ends
+		return nil, false // planned again when the call ends
 	}
 	v, known := l.mem[id]
 	w := l.want(id)
 	if !known {
 		if len(w.Pods) == 0 {
 			l.forget(id)
-			return start{}, false
+			return nil, false
 		}
 		v = state.Volume{ID: id, Spec: w.Spec}
 	}
@@ -232,15 +232,15 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (start, bool) {
 		if known && v.Clear() {
 			l.drop(id)
 		}
-		return start{}, false
+		return nil, false
 	}
 	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
 		l.block(id, d, op.Kind)
 		l.hold(id, plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
-		return start{}, false
+		return nil, false
 	}
 	delete(l.held, id)
-	s := start{id: id, op: op, begun: plan.Begin(v, op, w, f), driver: d}
+	s := &start{id: id, op: op, begun: plan.Begin(v, op, w, f), driver: d}
 	if !plan.Covers(l.durable[id], s.begun, op) {
 		intent := plan.Intent(v, op, w, f)
 		s.intent = &intent
