@@ -124,25 +124,34 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 }
 
 // Unstage undoes Stage (CSI 1.13, NodeUnstageVolume) and removes the staging
-// directory if it is left empty. It needs the record alone.
+// directory if it is left empty. It needs the record alone. A driver that had
+// STAGE_UNSTAGE_VOLUME and, replaced by another version, has it no more must not
+// be called; nothing is left to be undone but the directory, unless something is
+// mounted there, which the manager sees.
 func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
-	if !d.Info().Stage {
-		return lacks(nodeUnstage, "STAGE_UNSTAGE_VOLUME")
-	}
-	req, err := unstageRequest(v)
-	if err != nil {
-		return refused(nodeUnstage, err)
-	}
-	call, cancel := context.WithTimeout(ctx, d.deadlines.Unstage)
-	defer cancel()
-	if _, err := d.node.NodeUnstageVolume(call, req); err != nil && status.Code(err) != codes.NotFound {
-		return CallError(nodeUnstage, err)
+	if d.Info().Stage {
+		if err := d.unstage(ctx, v); err != nil {
+			return err
+		}
 	}
 	gone, err := d.dirs.clear(v.Spec.StagePath, state.Filesystem)
 	if !gone {
 		d.log.Warn("something is left at the staging path", "volume", string(v.ID), "path", v.Spec.StagePath, "err", err)
 	}
 	d.dirs.prune(v.Spec.StagePath)
+	return nil
+}
+
+func (d *Driver) unstage(ctx context.Context, v state.Volume) error {
+	req, err := unstageRequest(v)
+	if err != nil {
+		return refused(nodeUnstage, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Unstage)
+	defer cancel()
+	if _, err := d.node.NodeUnstageVolume(ctx, req); err != nil && status.Code(err) != codes.NotFound {
+		return CallError(nodeUnstage, err)
+	}
 	return nil
 }
 

@@ -112,11 +112,25 @@ func TestCallsNeedTheCapabilityForThem(t *testing.T) {
 	_, expand := n.d.Expand(t.Context(), v, "pod-1", 1)
 	_, stats := n.d.Stats(t.Context(), v, "pod-1")
 	for call, err := range map[string]error{
-		nodeStage: n.d.Stage(t.Context(), v), nodeUnstage: n.d.Unstage(t.Context(), v), nodeExpand: expand, nodeStats: stats,
+		nodeStage: n.d.Stage(t.Context(), v), nodeExpand: expand, nodeStats: stats,
 	} {
 		if outcome(t, err) != state.Final || f.calls(call) != 0 {
 			t.Errorf("%s: %v after %d calls; want final and none", call, err, f.calls(call))
 		}
+	}
+}
+
+// The driver was replaced by a version that stages nothing: what it staged
+// before must not stay for ever.
+func TestUnstageByADriverThatStagesNoMoreRemovesTheDirectory(t *testing.T) {
+	f := newFake()
+	f.caps = nil
+	n := connect(t, f)
+	v := n.volume(state.Filesystem)
+	must(t, os.MkdirAll(v.Spec.StagePath, 0o700))
+	must(t, n.d.Unstage(t.Context(), v))
+	if f.calls(nodeUnstage) != 0 || there(v.Spec.StagePath) {
+		t.Errorf("%d calls; left are %q", f.calls(nodeUnstage), n.tree())
 	}
 }
 
