@@ -94,6 +94,9 @@ type Node struct {
 // New opens the journal and wires everything; nothing runs until Run. It fails
 // if another daemon has the root or the journal, or a kubelet runs on the root.
 func New(cfg Config) (_ *Node, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
 	cfg.Root = filepath.Clean(cfg.Root)
 	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
@@ -128,6 +131,24 @@ func New(cfg Config) (_ *Node, err error) {
 		}
 	}
 	return n, n.wire()
+}
+
+// check says which field is not as it must be.
+func (c Config) check() error {
+	for _, f := range []struct{ field, path string }{{"Root", c.Root}, {"StateDir", c.StateDir}} {
+		if !filepath.IsAbs(f.path) {
+			return fmt.Errorf("new node: %s: found %q, want an absolute path", f.field, f.path)
+		}
+	}
+	for _, f := range []struct{ field, path string }{{"RegistrationDir", c.RegistrationDir}, {"Manifests", c.Manifests}} {
+		if f.path != "" && !filepath.IsAbs(f.path) {
+			return fmt.Errorf("new node: %s: found %q, want an absolute path or none", f.field, f.path)
+		}
+	}
+	if c.Name == "" {
+		return errors.New("new node: Name: found none, want the node's name")
+	}
+	return nil
 }
 
 // wire makes every room and gives it the others that it needs.

@@ -257,3 +257,19 @@ func TestAProblemNamesFileAndLineOnce(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestANodeWithoutItsPathsIsRefused(t *testing.T) {
+	for field, spoil := range map[string]func(*Config){
+		"Root":            func(c *Config) { c.Root = "" },
+		"StateDir":        func(c *Config) { c.StateDir = "state" },
+		"RegistrationDir": func(c *Config) { c.RegistrationDir = "x" },
+		"Manifests":       func(c *Config) { c.Manifests = "./m" },
+		"Name":            func(c *Config) { c.Name = "" },
+	} {
+		c := dirs(t)
+		spoil(&c)
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), field+": found") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
