@@ -136,7 +136,7 @@ func (c *Catalog) Delete(provider string, key Key) {
 }
 
 // Apply makes all changes of u, then resolves each pod that any of them touches
-// once. Objects that do not pass [resolve.Check] are left out, what was there
+// once. Objects that do not pass [resolve.Check] and [resolve.CheckChange] are left out, what was there
 // under their key stays, and the error joins why; the others are applied.
 func (c *Catalog) Apply(provider string, u Update) error {
 	c.update.Lock()
@@ -211,7 +211,7 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if faults := resolve.Check(obj); len(faults) > 0 {
+		if faults := append(resolve.Check(obj), resolve.CheckChange(c.objects[key][provider], obj)...); len(faults) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
 			continue
 		}

@@ -416,3 +416,23 @@ func BenchmarkChangeAmongMany(b *testing.B) {
 		})
 	}
 }
+
+// L14: a source that changes what is immutable is not believed; deleted first, it may come anew.
+func TestImmutableObjectIsNotReplaced(t *testing.T) {
+	c, _ := start()
+	const text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, immutable: true, data: {a: '1'}}"
+	put(t, c, "file", text)
+	changed := decode(t, strings.Replace(text, "'1'", "'2'", 1))
+	if err := c.Apply("file", source.Update{Put: changed}); err == nil || !strings.Contains(err.Error(), "configMap default/conf: data: ") {
+		t.Errorf("got %v", err)
+	}
+	if got, err := c.ConfigMap(t.Context(), "default", "conf"); err != nil || got.Data["a"] != "1" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if err := c.Apply("file", source.Update{Put: changed, Delete: []source.Key{{Kind: resolve.KindConfigMap, Namespace: "default", Name: "conf"}}}); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.ConfigMap(t.Context(), "default", "conf"); err != nil || got.Data["a"] != "2" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}

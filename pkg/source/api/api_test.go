@@ -483,3 +483,27 @@ func TestRequestThatGivesUpWhileItWaitsHasNoEffect(t *testing.T) {
 		}
 	})
 }
+
+// L14: refused before anything is kept, and told without the value.
+func TestImmutableObjectIsNotReplaced(t *testing.T) {
+	kv := state.NewMemory()
+	dir := t.TempDir()
+	p, c := start(t, kv, dir)
+	const secret = "{apiVersion: v1, kind: Secret, metadata: {name: token}, immutable: true, stringData: {password: " + secretValue + "}}"
+	apply(t, p, secret)
+	other := "\n---\n{apiVersion: v1, kind: Pod, metadata: {name: web}}"
+	r, err := p.Apply(t.Context(), decode(t, strings.Replace(secret, secretValue, "other", 1)+other))
+	if err == nil || len(r) != 0 || !strings.Contains(err.Error(), "secret default/token: data: ") || strings.Contains(err.Error(), secretValue) {
+		t.Errorf("got %v, %v", r, err)
+	}
+	if !slices.Equal(c.keys(), []source.Key{key("Secret", "token")}) {
+		t.Errorf("in effect: %v", c.keys())
+	}
+	_, c = start(t, kv, dir)
+	if s := c.objects[key("Secret", "token")].(*corev1.Secret); string(s.Data["password"]) != secretValue {
+		t.Error("the change was kept")
+	}
+	if got := apply(t, p, secret); len(got) != 1 || got[0].Change != api.Unchanged {
+		t.Errorf("the same again: got %v", got)
+	}
+}

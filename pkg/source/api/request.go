@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -112,6 +113,9 @@ func (p *Provider) next() (batch []*request) {
 
 // news returns the items of a request that change something, and notes the results.
 func (p *Provider) news(r *request) (news []item) {
+	if r.err = p.fixed(r.items); r.err != nil {
+		return nil
+	}
 	for _, it := range r.items {
 		if it.object == nil {
 			if p.has(it.key) {
@@ -128,6 +132,19 @@ func (p *Provider) news(r *request) (news []item) {
 		}
 	}
 	return news
+}
+
+// fixed returns what the items change that may not change.
+func (p *Provider) fixed(items []item) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, it := range items {
+		for _, f := range resolve.CheckChange(p.objects[it.key], it.object) {
+			errs = append(errs, fmt.Errorf("%s: %s", it.key, f))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // has reports whether an object was applied under the key, readable or not.
