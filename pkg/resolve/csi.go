@@ -52,6 +52,7 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	}
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
 	w.Mount.ReadOnly, w.GID = u.readOnly, gid(pv)
+	w.Mount.Ownership = r.ownership(w, policy)
 	w.Spec.NoAttach = !policy.attach
 	if policy.attach {
 		w.Spec.PublishContext, w.Hold = r.attachment(spec)
@@ -191,6 +192,7 @@ func (r *resolver) inline(v *corev1.Volume, field string) (state.VolumeWant, err
 	}
 	w := state.VolumeWant{ID: state.PodVolumeID(driver, uid, v.Name), Spec: s, Mount: r.mount(s, policy)}
 	w.Mount.ReadOnly = src.ReadOnly != nil && *src.ReadOnly
+	w.Mount.Ownership = r.ownership(w, policy)
 	return w, nil
 }
 
@@ -215,7 +217,10 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 }
 
 // policy is what a driver's CSIDriver object says about its volumes.
-type policy struct{ attach, podInfo bool }
+type policy struct {
+	attach, podInfo bool
+	fsGroup         storagev1.FSGroupPolicy
+}
 
 // policy returns the driver's policy, or why it may not have volumes of this
 // lifecycle. Without an object the API's defaults hold.
@@ -226,7 +231,7 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 		if mode != storagev1.VolumeLifecyclePersistent {
 			return policy{}, fmt.Errorf("%s: not found; want it with %s in spec.volumeLifecycleModes, since without it a driver has persistent volumes only", key, mode)
 		}
-		return policy{attach: true}, nil
+		return policy{attach: true, fsGroup: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}, nil
 	}
 	modes := object.Spec.VolumeLifecycleModes
 	if len(modes) == 0 {
@@ -235,7 +240,12 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 	if !slices.Contains(modes, mode) {
 		return policy{}, fmt.Errorf("%s: spec.volumeLifecycleModes: found %v, want %s among them", key, modes, mode)
 	}
+	fsGroup := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy // the API's default
+	if p := object.Spec.FSGroupPolicy; p != nil && *p != "" {
+		fsGroup = *p
+	}
 	return policy{
+		fsGroup: fsGroup,
 		attach:  object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
 		podInfo: object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
 	}, nil

@@ -33,7 +33,7 @@ func sample(id VolumeID) Volume {
 				Fact: Fact{Phase: Leaving, Retry: retry},
 				MountSpec: MountSpec{
 					Pod: Pod{UID: "p1", Namespace: "ns", Name: "web", ServiceAccount: "sa"}, Names: []string{"data", "more"},
-					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, FSGroup: &group, Context: map[string]string{"k": "v"},
+					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, Ownership: OwnAlways, FSGroup: &group, Context: map[string]string{"k": "v"},
 				},
 				Revision: "r7", Seen: Seen{Exists: true, BlockDevice: true},
 			},

@@ -73,10 +73,24 @@ type MountSpec struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// FSGroup is the pod's securityContext.fsGroup, or nil.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
+	// Ownership says that the node gives the files of a CSI volume to FSGroup
+	// after it is published, unless the driver does that itself.
+	Ownership Ownership `json:"ownership,omitempty"`
 	// Context holds what the publish call adds to the volume context for this
 	// pod (csi.storage.k8s.io/pod.name and its like). No token, no secret.
 	Context map[string]string `json:"context,omitempty"`
 }
+
+// Ownership is how files are given to a pod's group; "" is not at all.
+type Ownership string
+
+// The values of fsGroupChangePolicy.
+const (
+	// OwnAlways looks at every file.
+	OwnAlways Ownership = "Always"
+	// OwnOnRootMismatch leaves all as it is where the root directory is right.
+	OwnOnRootMismatch Ownership = "OnRootMismatch"
+)
 
 // Pod names a pod for people and for requests.
 type Pod struct {
@@ -173,7 +187,7 @@ func (s Spec) Equal(o Spec) bool {
 // Names are for people and are not said.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
-		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup)
+		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) && m.Ownership == o.Ownership
 }
 
 func equalPtr(a, b *int64) bool {

@@ -1,0 +1,77 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// owned is a driver whose volumes are given to the pod's fsGroup once they are
+// published, where the pod's mount says so and the driver does not do it.
+type owned struct {
+	manager.Driver
+	root *os.File // the node's root directory
+	// groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
+	groups bool
+	log    *slog.Logger
+}
+
+// Publish implements manager.Driver.
+func (d owned) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	m := v.Mounts[pod]
+	if err := d.Driver.Publish(ctx, v, pod); err != nil || m.Phase == state.Present {
+		return err // what is renewed has its group, and is in use
+	}
+	if d.groups || m.Ownership == "" || m.FSGroup == nil {
+		return nil
+	}
+	err := own(ctx, d.root, m)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() == nil && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EOPNOTSUPP)):
+		// A file system that has no such groups, or squashes root: the pod may
+		// do well without, and no repetition would help it.
+		d.log.Warn("files cannot be given to the pod's fsGroup", "volume", string(v.ID), "pod", string(pod), "err", err)
+		return nil
+	}
+	// The volume is mounted, so this is not the end of it.
+	return &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: err}
+}
+
+// own gives what is mounted at m's target to its group. What is not a mount
+// is left alone: the manager finds that out by itself.
+func own(ctx context.Context, root *os.File, m state.Mount) error {
+	rel, err := filepath.Rel(root.Name(), m.Target)
+	if err != nil {
+		return err
+	}
+	// Beneath the root and through no link: whatever a driver has made of the
+	// path, no other directory is given away.
+	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", m.Target, err)
+	}
+	dir := os.NewFile(uintptr(fd), m.Target)
+	defer dir.Close()
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", m.Target, err)
+	}
+	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return nil
+	}
+	return ownership.Apply(ctx, dir, ownership.Options{GID: *m.FSGroup, OnRootMismatch: m.Ownership == state.OwnOnRootMismatch})
+}

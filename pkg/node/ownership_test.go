@@ -1,0 +1,148 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// publishes is a driver whose Publish ends as it says.
+type publishes struct {
+	manager.Driver
+	err error
+}
+
+func (p publishes) Publish(context.Context, state.Volume, state.PodUID) error { return p.err }
+
+// target makes a directory with a file, mounted at pods/a/mount of a root, and
+// returns the root and a record of the mount.
+func target(t *testing.T) (root *os.File, v state.Volume) {
+	t.Helper()
+	dir := t.TempDir()
+	data, mounted := filepath.Join(dir, "data"), filepath.Join(dir, "pods/a/mount")
+	for _, d := range []string{data, mounted} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(data, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(data, mounted, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(mounted, unix.MNT_DETACH) })
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	group := int64(2000)
+	return root, state.Volume{ID: "d^h", Mounts: map[state.PodUID]state.Mount{"a": {
+		Fact:      state.Fact{Phase: state.Entering},
+		MountSpec: state.MountSpec{Target: mounted, FSGroup: &group, Ownership: state.OwnAlways},
+	}}}
+}
+
+func gidOf(t *testing.T, root *os.File) uint32 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(root.Name(), "data/f"), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Gid
+}
+
+// G01, G05, F18: the files are given to the group after the first publication,
+// where the mount says so and the driver does not do it.
+func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
+	failed := errors.New("no")
+	for name, tc := range map[string]struct {
+		driver owned
+		change func(*state.Mount)
+		gid    uint32
+		err    error
+	}{
+		"given":           {owned{}, func(*state.Mount) {}, 2000, nil},
+		"not asked for":   {owned{}, func(m *state.Mount) { m.Ownership = "" }, 0, nil},
+		"renewed":         {owned{}, func(m *state.Mount) { m.Phase = state.Present }, 0, nil},
+		"the driver does": {owned{groups: true}, func(*state.Mount) {}, 0, nil},
+		"not published":   {owned{Driver: publishes{err: failed}}, func(*state.Mount) {}, 0, failed},
+	} {
+		root, v := target(t)
+		m := v.Mounts["a"]
+		tc.change(&m)
+		v.Mounts["a"] = m
+		tc.driver.root, tc.driver.log = root, slog.New(slog.DiscardHandler)
+		if tc.driver.Driver == nil {
+			tc.driver.Driver = publishes{}
+		}
+		if err := tc.driver.Publish(t.Context(), v, "a"); !errors.Is(err, tc.err) || gidOf(t, root) != tc.gid {
+			t.Errorf("%s: %v, the file's group is %d, want %d", name, err, gidOf(t, root), tc.gid)
+		}
+	}
+}
+
+// Rules 4 and 8: a link that a driver leaves at the target, or above it, leads
+// to nothing that is given away; nor is what is no mount.
+func TestNothingElseIsGivenAway(t *testing.T) {
+	root, v := target(t)
+	m := v.Mounts["a"]
+	d := owned{Driver: publishes{}, root: root, log: slog.New(slog.DiscardHandler)}
+	for _, link := range []string{"link", "dir/mount"} {
+		path := filepath.Join(root.Name(), link)
+		from, to := path, m.Target
+		if link == "dir/mount" {
+			from, to = filepath.Dir(path), filepath.Dir(m.Target)
+		}
+		if err := os.Symlink(to, from); err != nil {
+			t.Fatal(err)
+		}
+		m.Target = path
+		v.Mounts["a"] = m
+		if err := d.Publish(t.Context(), v, "a"); !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
+			t.Errorf("%s: %v", link, err)
+		}
+		m.Target = filepath.Join(root.Name(), "pods/a/mount")
+	}
+	m.Target = filepath.Join(root.Name(), "data")
+	v.Mounts["a"] = m
+	if err := d.Publish(t.Context(), v, "a"); err != nil {
+		t.Errorf("no mount: %v", err)
+	}
+	m.Target = filepath.Dir(root.Name()) // above the root
+	v.Mounts["a"] = m
+	if err := d.Publish(t.Context(), v, "a"); !errors.Is(err, unix.EXDEV) {
+		t.Errorf("outside of the root: %v", err)
+	}
+	if got := gidOf(t, root); got != 0 {
+		t.Errorf("a file was given to group %d", got)
+	}
+}
+
+// G10: what ends the walk leaves the volume in doubt, so that it is repeated or
+// undone; a file system that cannot have it so is no reason to keep the pod waiting.
+func TestWalkThatEndsIsRepeated(t *testing.T) {
+	root, v := target(t)
+	d := owned{Driver: publishes{}, root: root, log: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := d.Publish(ctx, v, "a")
+	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Uncertain || !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := unix.Mount("", v.Mounts["a"].Target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+		t.Errorf("read-only: %v, group %d", err, gidOf(t, root))
+	}
+}
