@@ -1,7 +1,10 @@
 package faults
 
 import (
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
@@ -66,5 +69,60 @@ func TestDriverWithoutController(t *testing.T) {
 		if got := n.begun(call); got != 0 {
 			t.Errorf("%s: got %d calls, want 0", call, got)
 		}
+	}
+}
+
+// G01, G04, F18: the pod's group gets the volume's files as the CSIDriver object
+// says, and from the driver itself where it can.
+func TestFilesAreGivenToThePodsGroup(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		policy, fsType string
+		with           []string
+		want           uint32
+	}{
+		"by default":                {"", "ext4", nil, 2000},
+		"by default, no fsType":     {"", "", nil, 0},
+		"File":                      {"File", "", nil, 2000},
+		"None":                      {"None", "ext4", nil, 0},
+		"the driver does it":        {"File", "ext4", []string{"VOLUME_MOUNT_GROUP"}, 0}, // and this one only says so
+		"File, in an inline volume": {"File", "inline", nil, 2000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newPlace(t)
+			n.object.groupPolicy = tc.policy
+			n.begin(csistrict.Script{With: tc.with})
+			source := fromClaim("data")
+			if tc.fsType == "inline" {
+				source.source = "csi: {driver: " + driverName + "}"
+			} else {
+				var params []string
+				if tc.fsType != "" {
+					params = []string{"csi.storage.k8s.io/fstype", tc.fsType}
+				}
+				n.apply(n.class("typed", "", params...), want{name: "data", class: "typed"}.String(), pod("before", source))
+				n.mounted("before")
+				n.write(filepath.Join(n.hostPath("before", "data"), "f"), "kept")
+				n.deletePods("before")
+			}
+			n.apply(groupPod("web", "  securityContext: {fsGroup: 2000}\n", source))
+			n.mounted("web")
+			paths := []string{n.hostPath("web", "data")}
+			if tc.fsType != "inline" {
+				paths = append(paths, filepath.Join(paths[0], "f"))
+			}
+			for _, path := range paths {
+				var st unix.Stat_t
+				if err := unix.Stat(path, &st); err != nil || st.Gid != tc.want || tc.want != 0 && st.Mode&0o060 != 0o060 {
+					t.Errorf("%s: got group %d, mode %o, %v, want group %d", path, st.Gid, st.Mode, err, tc.want)
+				}
+			}
+			n.deletePods("web")
+			if tc.fsType != "inline" {
+				n.deleteClaims("data")
+			}
+			n.verdict()
+		})
 	}
 }
