@@ -12,7 +12,7 @@ import (
 )
 
 // start makes a call whose intent is durable, on a goroutine of its own.
-func (l *loop) start(ctx context.Context, s *start, now time.Time) {
+func (l *loop) start(ctx context.Context, s *start) {
 	l.setRecord(s.begun)
 	if s.intent != nil {
 		delete(l.lazy, s.id) // the journal says more, not less
@@ -25,10 +25,11 @@ func (l *loop) start(ctx context.Context, s *start, now time.Time) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
 	go func() {
+		began := time.Now() // not the round's: the durable write between is not the driver's time
 		callCtx, cancel := context.WithTimeoutCause(ctx, callDeadline, fmt.Errorf("no answer within %v", callDeadline))
 		r := c.do(callCtx, s.begun, s.op)
 		cancel()
-		took := time.Since(now)
+		took := time.Since(began)
 		l.m.post(func(l *loop) { l.ended(s, r, took) })
 	}()
 }

@@ -133,7 +133,7 @@ func (l *loop) run(ctx context.Context) error {
 		starts := l.plan(now)
 		starts = l.commit(ctx, starts, now)
 		for _, s := range starts {
-			l.start(calls, s, now)
+			l.start(calls, s)
 		}
 		l.publish()
 		l.tellGone()

@@ -7,9 +7,13 @@ const (
 	// anything: with calls shorter than this even DefaultLimits' 64 at a time are
 	// 6,400 a second.
 	slowCall = 10 * time.Millisecond
-	// slotsPerCall is how many slots a call earns that took no longer than one
-	// alone does. A first wave of 64 then makes room for all that a node can hold.
-	slotsPerCall = 10
+	// likeAlone is how many calls in a row have to take about as long as one
+	// alone does, before more of them earn slots: those of a driver that works
+	// fast on a busy machine differ, and soon one takes much longer.
+	likeAlone = 8
+	// slotsPerCall is how many slots each of them earns then. A first wave of 64
+	// makes room for 500.
+	slotsPerCall = 12
 )
 
 // Pace is what the calls of a driver tell of how many it can do at once. A
@@ -19,6 +23,8 @@ type Pace struct {
 	// best is the shortest call. One that had the driver for itself replaces it:
 	// the driver may have become slower. Those of a crowd say nothing of that.
 	best time.Duration
+	// alike counts the calls since one took twice that or longer.
+	alike int
 }
 
 // Ended takes in a call that the driver answered with OK, and returns how many
@@ -30,10 +36,13 @@ func (p *Pace) Ended(l Limits, took time.Duration, r Running, waiting bool) int 
 	}
 	more := r.More
 	switch {
-	case took > 4*p.best:
+	case took >= 2*p.best:
+		p.alike = 0
 		more -= slotsPerCall
-	case waiting && took >= slowCall && took < p.best*3/2:
-		more += slotsPerCall
+	case waiting && took >= slowCall:
+		if p.alike++; p.alike > likeAlone {
+			more += slotsPerCall
+		}
 	}
 	return max(0, min(more, l.Most-l.Driver))
 }
