@@ -30,6 +30,7 @@ var (
 	systems     = flag.String("systems", "volmgr=volmgrbench,daemon=volmgrbench --via=daemon --program=@csi-volmgr,kubelet=kubeletbench", "comma list of name=program and arguments; =@x means x under --bin")
 	reps        = flag.Int("reps", 5, "repetitions of each cell")
 	kubeletReps = flag.Int("kubelet-reps", 1<<30, "repetitions in which the kubelet takes part, the first ones")
+	kubeletPods = flag.Int("kubelet-pods", 1<<30, "the most pods with which the kubelet takes part")
 	conc        = flag.String("direct-concurrency", "1,8,32,64", "concurrencies of the bare calls")
 	maxNoise    = flag.Float64("max-noise", 10, "repeat a run when other work took more than this % of the machine")
 	retries     = flag.Int("retries", 2, "how often to repeat a noisy run (the quietest counts)")
@@ -91,7 +92,7 @@ func runCell(c cell, rep int) {
 		if !ok {
 			log.Fatalf("--systems: %q", s)
 		}
-		if name == "kubelet" && rep >= *firstRep+*kubeletReps || name != "kubelet" && c.kubeletOnly {
+		if name == "kubelet" && (rep >= *firstRep+*kubeletReps || c.pods > *kubeletPods) || name != "kubelet" && c.kubeletOnly {
 			continue
 		}
 		blocks = append(blocks, []func() (*benchdef.Result, error){e.system(name, prog, rep)})

@@ -10,6 +10,7 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
@@ -376,6 +377,7 @@ func (b *bench) profile(name string) func() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	runtime.SetCPUProfileRate(250) // as many as the kernel gives; StartCPUProfile complains and leaves it
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return func() {} // the last cycle's goes on
 	}
