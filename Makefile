@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver faults test-attacks demo docs docs-check host-tools clean
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver faults test-attacks demo docs docs-check host-tools clean sim crash
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ FIRST_SEED ?= 1
 
 sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, reboots; the rules checked after every step
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestSeeds|TestScripts)$$' ./test/sim -seeds $(SEEDS) -first-seed $(FIRST_SEED)
+
+crash: host-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root)
+	$(GO) test -count=1 -timeout 60m -v -run '^TestKilledAtEveryPlaceItConverges$$' ./test/crash -every
 
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...

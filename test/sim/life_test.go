@@ -41,6 +41,9 @@ func (w *world) start() error {
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
 		leaving: map[string]bool{},
 	}
+	for path := range w.judge.vanished { // whatever an earlier life had seen of it
+		w.judge.vanished[path] = time.Time{}
+	}
 	for _, v := range w.disk.records {
 		l.leaving[op{verb: "Detach", v: v}.String()] = v.Attach.Phase == state.Leaving
 		l.leaving[op{verb: "Unstage", v: v}.String()] = v.Stage.Phase == state.Leaving

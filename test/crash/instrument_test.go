@@ -1,0 +1,210 @@
+package crash
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/csi-volmgr/csi-volmgr"
+
+//go:embed failpoint.go.txt
+var failpoint []byte
+
+// rooms are the packages that change the host.
+var rooms = []string{
+	"pkg/state", "pkg/manager", "pkg/csiclient", "pkg/controller", "pkg/localdriver", "pkg/mount", "pkg/node",
+	"pkg/source", "pkg/intree",
+}
+
+// effects are the functions whose calls change the host, by their names.
+var effects = map[string]bool{
+	// the journal
+	"Commit": true, "CommitBucket": true, "SetBootID": true, "Update": true, "WriteTo": true,
+	// calls of drivers
+	"NodeStageVolume": true, "NodePublishVolume": true, "NodeUnpublishVolume": true, "NodeUnstageVolume": true, "NodeExpandVolume": true,
+	"CreateVolume": true, "DeleteVolume": true, "ControllerExpandVolume": true,
+	"Stage": true, "Publish": true, "Unpublish": true, "Unstage": true, "Expand": true,
+	// names
+	"Mkdir": true, "Mkdirat": true, "MkdirAll": true, "Rename": true, "Renameat": true, "Renameat2": true, "Symlink": true, "Symlinkat": true,
+	"Remove": true, "RemoveAll": true, "Unlinkat": true, "Rmdir": true, "WriteFile": true, "OpenFile": true, "Chmod": true, "Fchmod": true, "Fchownat": true,
+	"Truncate": true, "Ftruncate": true, "Fallocate": true, "Sync": true, "Fsync": true, "Fdatasync": true,
+	// mounts and devices
+	"Mount": true, "Unmount": true, "OpenTree": true, "MoveMount": true, "MountSetattr": true, "Fsopen": true, "Fsmount": true, "FsconfigCreate": true,
+	"Bind": true, "Tmpfs": true, "Filesystem": true, "Remount": true, "RemoveTree": true, "SetPropagation": true,
+	"IoctlLoopConfigure": true, "IoctlSetInt": true, "Run": true, "CombinedOutput": true, "Output": true,
+}
+
+// edit is text to be put into a file.
+type edit struct {
+	at   int
+	text string
+}
+
+// build builds csi-volmgr with failpoints into dir, and returns it and the places.
+func build(dir string) (program string, places []string, err error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return "", nil, err
+	}
+	overlay := map[string]string{}
+	put := func(path string, src []byte) error {
+		to := filepath.Join(dir, fmt.Sprintf("%d.go", len(overlay)))
+		overlay[path] = to
+		return os.WriteFile(to, src, 0o600)
+	}
+	if err := put(filepath.Join(root, "pkg/failpoint/failpoint.go"), failpoint); err != nil {
+		return "", nil, err
+	}
+	for _, room := range rooms {
+		err := filepath.WalkDir(filepath.Join(root, room), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			rel, err := filepath.Rel(filepath.Join(root, "pkg"), path)
+			if err != nil {
+				return err
+			}
+			src, more, err := instrument(path, rel)
+			if err != nil || len(more) == 0 {
+				return err
+			}
+			places = append(places, more...)
+			return put(path, src)
+		})
+		if err != nil {
+			return "", nil, err
+		}
+	}
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		return "", nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600); err != nil {
+		return "", nil, err
+	}
+	program = filepath.Join(dir, "csi-volmgr")
+	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, module+"/cmd/csi-volmgr")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", nil, fmt.Errorf("build csi-volmgr with failpoints: %w\n%s", err, out)
+	}
+	return program, places, nil
+}
+
+// instrument returns a file's source with failpoints, and their names.
+func instrument(path, rel string) (src []byte, places []string, err error) {
+	if src, err = os.ReadFile(path); err != nil {
+		return nil, nil, err
+	}
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, nil, err
+	}
+	var edits []edit
+	for _, decl := range f.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || fn.Body == nil {
+			continue
+		}
+		count := map[string]int{}
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			for _, stmt := range listOf(n) {
+				name := effectOf(stmt)
+				if name == "" {
+					continue
+				}
+				count[name]++
+				place := fmt.Sprintf("%s %s %s", rel, fn.Name.Name, name)
+				if count[name] > 1 {
+					place += fmt.Sprintf(" %d", count[name])
+				}
+				more, names := around(fset, stmt, place)
+				edits, places = append(edits, more...), append(places, names...)
+			}
+			return true
+		})
+	}
+	if len(edits) == 0 {
+		return src, nil, nil
+	}
+	edits = append(edits, edit{fset.Position(f.Name.End()).Offset, fmt.Sprintf("; import failpoint %q", module+"/pkg/failpoint")})
+	slices.SortStableFunc(edits, func(a, b edit) int { return b.at - a.at })
+	for _, e := range edits {
+		src = slices.Concat(src[:e.at], []byte(e.text), src[e.at:])
+	}
+	return src, places, nil
+}
+
+// listOf returns the statements of which n is a list.
+func listOf(n ast.Node) []ast.Stmt {
+	switch n := n.(type) {
+	case *ast.BlockStmt:
+		return n.List
+	case *ast.CaseClause:
+		return n.Body
+	case *ast.CommClause:
+		return n.Body
+	}
+	return nil
+}
+
+// effectOf returns the name of the first effect that a statement has itself,
+// and not in a block or function within it.
+func effectOf(stmt ast.Stmt) (name string) {
+	switch stmt.(type) {
+	case *ast.ExprStmt, *ast.AssignStmt, *ast.IfStmt, *ast.ReturnStmt, *ast.SwitchStmt:
+	default:
+		return ""
+	}
+	ast.Inspect(stmt, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BlockStmt, *ast.FuncLit:
+			return false
+		case *ast.CallExpr:
+			var called string
+			switch f := n.Fun.(type) {
+			case *ast.SelectorExpr:
+				called = f.Sel.Name
+			case *ast.Ident:
+				called = f.Name
+			}
+			if name == "" && effects[called] {
+				name = called
+			}
+		}
+		return true
+	})
+	return name
+}
+
+// around puts failpoints before and after a statement. What ends a function is
+// left by a deferred call.
+func around(fset *token.FileSet, stmt ast.Stmt, place string) (edits []edit, names []string) {
+	from, to := fset.Position(stmt.Pos()).Offset, fset.Position(stmt.End()).Offset
+	before, after := place+" before", place+" after"
+	text := fmt.Sprintf("failpoint.Hit(%q); ", before)
+	names = []string{before}
+	switch s := stmt.(type) {
+	case *ast.ReturnStmt:
+		text += fmt.Sprintf("defer failpoint.Hit(%q); ", after)
+		names = append(names, after)
+	case *ast.ExprStmt, *ast.AssignStmt:
+		edits = append(edits, edit{to, fmt.Sprintf("; failpoint.Hit(%q)", after)})
+		names = append(names, after)
+	case *ast.IfStmt:
+		if s.Else == nil {
+			edits = append(edits, edit{to, fmt.Sprintf("; failpoint.Hit(%q)", after)})
+			names = append(names, after)
+		}
+	}
+	return append(edits, edit{from, text}), names
+}

@@ -1,0 +1,470 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	patience = 60 * time.Second
+	// learn marks a phase in which places are noted and nothing is killed.
+	learn = "learn:"
+)
+
+// phases are what happens to a node, in order.
+var phases = []string{"start", "make", "restart", "change", "remove", "delete"}
+
+// node is a daemon that serves the local driver too, with its directories.
+type node struct {
+	t    *testing.T
+	dir  string
+	api  *client.Client
+	env  []string
+	cmd  *exec.Cmd
+	done chan error
+
+	deleted map[string]bool // claims of which the daemon said so
+	empty   time.Time       // since when it lists none
+}
+
+func newNode(t *testing.T) *node {
+	dir, err := os.MkdirTemp("", "crash-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, dir: dir, deleted: map[string]bool{}}
+	n.api = client.New(n.path("api.sock"))
+	if err := os.Mkdir(n.path("root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.env = append(os.Environ(), "CSI_VOLMGR_FAILPOINT_ARM="+n.path("arm"))
+	t.Cleanup(n.clean)
+	return n
+}
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n *node) clean() {
+	n.api.Close()
+	if n.cmd != nil {
+		n.cmd.Process.Kill()
+		<-n.done
+	}
+	if n.t.Failed() {
+		if b, err := os.ReadFile(n.path("log")); err == nil {
+			n.t.Logf("end of the log:\n%s", b[max(0, len(b)-8000):])
+		}
+	}
+	for _, m := range n.mounts() {
+		unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	for _, dev := range n.loops() {
+		if f, err := os.Open(dev); err == nil {
+			unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
+			f.Close()
+		}
+	}
+	if err := os.RemoveAll(n.dir); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// start starts the daemon, to be killed at place if that is not "".
+func (n *node) start(place string) {
+	log, err := os.OpenFile(n.path("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer log.Close()
+	fmt.Fprintf(log, "---- start, failpoint %q\n", place)
+	n.cmd = exec.Command(program, "run", "--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock"),
+		"--http-address", "off", "--node-name", "node-1", "--local-driver", "--log-level", "debug")
+	n.cmd.Env = append(slices.Clone(n.env), "CSI_VOLMGR_FAILPOINT="+place)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	cmd := n.cmd
+	go func() { done <- cmd.Wait() }()
+	n.done = done
+}
+
+// kill is SIGKILL.
+func (n *node) kill() {
+	n.cmd.Process.Kill()
+	<-n.done
+}
+
+// live is a node's life, with a kill at a place in some phases, or none in any.
+// It fails the test unless everything is as wanted after each phase, and
+// nothing is left in the end. It returns the phases in which the kill came.
+func (n *node) live(at map[string]string) map[string]bool {
+	killed := map[string]bool{}
+	steps := map[string]func() error{
+		"start": n.answers, "make": n.make, "restart": n.there, "change": n.change, "remove": n.remove, "delete": n.delete,
+	}
+	for _, phase := range phases {
+		if n.cmd != nil {
+			n.kill() // a kill between phases, too: and the failpoint is told to a new process
+		}
+		arm := at[phase]
+		if at == nil {
+			arm = learn + phase
+		}
+		if phase == "start" || phase == "restart" {
+			n.arm(arm)
+			n.start(at[phase])
+		} else {
+			n.start(at[phase])
+			n.until("the daemon to answer", n.answers, nil)
+			n.arm(arm)
+		}
+		n.until(phase, steps[phase], func() {
+			killed[phase] = true
+			n.disarm()
+			n.start("")
+		})
+		n.disarm()
+		if n.t.Failed() {
+			n.t.Logf("in phase %s; killed at %q in %v", phase, at, killed)
+			return killed
+		}
+	}
+	n.nothingLeft()
+	if n.t.Failed() {
+		n.t.Logf("killed at %q in %v", at, killed)
+	}
+	return killed
+}
+
+func (n *node) arm(with string) {
+	if err := os.WriteFile(n.path("arm"), []byte(with), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) disarm() {
+	if err := os.Remove(n.path("arm")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.t.Fatal(err)
+	}
+}
+
+// until repeats step until it succeeds; died is called when the daemon dies, which it must not if nil.
+func (n *node) until(what string, step func() error, died func()) {
+	deadline := time.Now().Add(patience)
+	for {
+		err := step()
+		select {
+		case ended := <-n.done:
+			n.done <- ended
+			if died == nil || !strings.Contains(fmt.Sprint(ended), "killed") {
+				n.t.Fatalf("%s: the daemon ended: %v", what, ended)
+			}
+			died()
+			continue
+		default:
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Errorf("%s: %v", what, err)
+			return
+		}
+		time.Sleep(15 * time.Millisecond)
+	}
+}
+
+func (n *node) ctx() context.Context { return n.t.Context() }
+
+func (n *node) answers() error {
+	_, err := n.api.Version(n.ctx())
+	return err
+}
+
+const objects = `apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: local.csi-volmgr.dev}
+spec: {attachRequired: false, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: class}
+provisioner: local.csi-volmgr.dev
+reclaimPolicy: Delete
+allowVolumeExpansion: true
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: class, accessModes: [ReadWriteOnce], resources: {requests: {storage: %[1]s}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: disk}
+spec: {storageClassName: class, accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 16Mi}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {greeting: %[2]s, other: same}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {key: %[2]s}
+`
+
+const podObject = `---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  securityContext: {fsGroup: 2000}
+  containers:
+  - name: main
+    image: none
+    volumeMounts:
+    - {name: data, mountPath: /data}
+    - {name: inline, mountPath: /inline}
+    - {name: scratch, mountPath: /scratch}
+    - {name: memory, mountPath: /memory}
+    - {name: settings, mountPath: /settings}
+    - {name: key, mountPath: /key}
+    volumeDevices:
+    - {name: disk, devicePath: /dev/disk}
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+  - {name: disk, persistentVolumeClaim: {claimName: disk}}
+  - {name: inline, csi: {driver: local.csi-volmgr.dev}}
+  - {name: scratch, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory}}
+  - {name: settings, configMap: {name: settings}}
+  - {name: key, secret: {secretName: key}}
+`
+
+func (n *node) apply(size, text string) error {
+	_, err := n.api.Apply(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects+podObject, size, text)})
+	return err
+}
+
+func (n *node) make() error {
+	if err := n.apply("64Mi", "hello"); err != nil {
+		return err
+	}
+	return n.there()
+}
+
+// there: the pod has its volumes, nothing is being done, and their content is right.
+func (n *node) there() error {
+	p, err := n.api.Pod(n.ctx(), "default", "web")
+	if err != nil {
+		return err
+	}
+	if !p.Ready || len(p.Volumes) != 7 {
+		return fmt.Errorf("the pod is not ready: %+v", p)
+	}
+	for _, v := range p.Volumes {
+		if v.Step != "" {
+			return fmt.Errorf("volume %v is at step %s, %s", v.Names, v.Step, v.BlockedBy)
+		}
+	}
+	return n.holds("hello")
+}
+
+func (n *node) holds(text string) error {
+	mounts, err := n.api.Mounts(n.ctx(), "default", "web")
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		file := map[string]string{"settings": "greeting", "key": "key"}[m.Name]
+		if file == "" {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(m.HostPath, file))
+		if err != nil || string(b) != text {
+			return fmt.Errorf("%s/%s is %q, %v, want %q", m.Name, file, b, err, text)
+		}
+	}
+	return nil
+}
+
+// change gives the pod new content and a larger volume.
+func (n *node) change() error {
+	if err := n.apply("96Mi", "goodbye"); err != nil {
+		return err
+	}
+	if err := n.holds("goodbye"); err != nil {
+		return err
+	}
+	claims, err := n.api.Claims(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if c.Name == "data" && c.NodeBytes < 96<<20 {
+			return fmt.Errorf("the claim has %d bytes: %+v", c.NodeBytes, c)
+		}
+	}
+	return nil
+}
+
+func (n *node) remove() error {
+	if err := n.api.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
+		return err
+	}
+	vs, err := n.api.Volumes(n.ctx())
+	if err != nil {
+		return err
+	}
+	if len(vs) > 0 {
+		return fmt.Errorf("%d volumes are left: %+v", len(vs), vs)
+	}
+	return nil
+}
+
+func (n *node) delete() error {
+	claims, err := n.api.Claims(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"data", "disk"} {
+		if !n.deleted[name] {
+			n.deleted[name] = n.api.DeleteClaim(n.ctx(), "default", name) == nil
+		}
+	}
+	pvs, err := n.api.PersistentVolumes(n.ctx())
+	if err != nil {
+		return err
+	}
+	if len(claims)+len(pvs) > 0 {
+		n.empty = time.Time{}
+		return fmt.Errorf("left: %+v, %+v", claims, pvs)
+	}
+	if n.empty.IsZero() {
+		n.empty = time.Now()
+	}
+	// A daemon that has just started lists nothing before it has read its own
+	// state; and one that was killed may not have said that it deletes.
+	if len(n.deleted) < 2 || !n.deleted["data"] || !n.deleted["disk"] {
+		if time.Since(n.empty) < 2*time.Second {
+			return errors.New("the claims are not known to be deleted")
+		}
+	}
+	_, err = n.api.Withdraw(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, "96Mi", "goodbye")})
+	return err
+}
+
+// nothingLeft ends the daemon and looks for what is left of any volume.
+func (n *node) nothingLeft() {
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := <-n.done; err != nil {
+		n.t.Errorf("the daemon ended with %v", err)
+	}
+	n.done <- nil
+	for _, m := range n.mounts() {
+		n.t.Errorf("mount left: %s", m)
+	}
+	for _, dev := range n.loops() {
+		n.t.Errorf("loop device left: %s", dev)
+	}
+	n.noFiles()
+	files, err := filepath.Glob(n.path("state/*.db"))
+	if err != nil || len(files) != 1 {
+		n.t.Fatalf("journal: %q, %v", files, err)
+	}
+	journal, err := state.OpenBolt(files[0])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer journal.Close()
+	loaded, err := journal.Load(context.Background())
+	if err != nil || journal.Recovered() != "" {
+		n.t.Errorf("the journal was damaged: %v, %s", err, journal.Recovered())
+	}
+	for id := range loaded.Volumes {
+		n.t.Errorf("record left: %s", id)
+	}
+	for id, why := range loaded.Quarantined {
+		n.t.Errorf("record that cannot be read: %s: %s", id, why)
+	}
+}
+
+// noFiles fails the test for every file, and every directory of a volume, that is left.
+func (n *node) noFiles() {
+	keep := []string{"pods", "plugins", "plugins_registry", "plugins/kubernetes.io", "plugins/kubernetes.io/csi", "plugins/local.csi-volmgr.dev"}
+	err := filepath.WalkDir(n.path("root"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(n.path("root"), path)
+		if err != nil || rel == "." || slices.Contains(keep, rel) || d.Type()&fs.ModeSocket != 0 {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(rel, "plugins/kubernetes.io/csi/volumeDevices") && strings.Count(rel, "/") < 5 || filepath.Dir(rel) == "plugins/kubernetes.io/csi") {
+			return nil
+		}
+		n.t.Errorf("left: %s", rel)
+		return nil
+	})
+	if err != nil {
+		n.t.Error(err)
+	}
+	err = filepath.WalkDir(n.path("state"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && filepath.Base(path) != "lock" {
+			n.t.Errorf("left in the state directory: %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		n.t.Error(err)
+	}
+}
+
+func (n *node) mounts() (found []string) {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		n.t.Error(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], n.dir+"/") {
+			found = append(found, f[4])
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+func (n *node) loops() (found []string) {
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		n.t.Error(err)
+	}
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(b), n.dir+"/") {
+			found = append(found, "/dev/"+strings.Split(file, "/")[3])
+		}
+	}
+	return found
+}

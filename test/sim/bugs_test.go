@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// bug is a change of the product that the simulation has to notice: in a file,
+// the first occurrence of old becomes new.
+type bug struct {
+	name, file, old, new string
+}
+
+// bugs are mistakes of every kind that the design is there to prevent.
+var bugs = []bug{
+	{
+		"an intent is not written before its call", "pkg/manager/journal.go",
+		"if s.intent != nil {\n\t\t\tbatch[s.id] = s.intent", "if s.intent != nil && s.op.Kind != plan.Stage {\n\t\t\tbatch[s.id] = s.intent",
+	},
+	{
+		"a call's answer is not checked with the kernel", "pkg/manager/call.go",
+		"if err == nil {\n\t\terr = c.verify(", "if false {\n\t\terr = c.verify(",
+	},
+	{
+		"nobody waits for a source that is silent", "pkg/manager/loop.go",
+		"Synced: len(l.unsynced) == 0,", "Synced: true,",
+	},
+	{
+		"an error proves a mount absent", "pkg/manager/plan/apply.go",
+		"m.Retry = next(m.Retry)", "if m.Retry = next(m.Retry); op.Kind == Publish && err.Outcome == state.Failed { m.Phase = state.Absent }",
+	},
+	{
+		"a failed removal is turned back from", "pkg/manager/plan/next.go",
+		"case m.Phase == state.Leaving:\n\t\t\tc.offer(op, m.Retry)", "case m.Phase == state.Leaving && !wanted:\n\t\t\tc.offer(op, m.Retry)",
+	},
+	{
+		"unstage while a mount is uncertain", "pkg/state/volume.go",
+		"if m.Phase != Absent {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn true", "if m.Phase == Present {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn true",
+	},
+	{
+		"a pod that is listed keeps nothing", "pkg/manager/plan/adopt.go",
+		`return "kept, since the pod is still listed and nothing says that its containers have ended"`, `return ""`,
+	},
+	{
+		"what cannot be resolved is taken away", "pkg/manager/plan/adopt.go",
+		"case p.Unresolved != \"\":", "case p.Unresolved != \"\":\n\t\treturn \"\"\n\tcase p.Unresolved == \"never\":",
+	},
+	{
+		"a reboot is not noticed", "pkg/manager/recover.go",
+		"l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot", "l.sameBoot = true; l.sameBoot",
+	},
+	{
+		"a failed look confirms a removal", "pkg/manager/call.go",
+		"seen, err := c.kernel.Look(ctx, path)\n\tif err != nil {", "seen, err := c.kernel.Look(ctx, path)\n\tif err != nil && op.Kind.Removes() {\n\t\treturn nil\n\t}\n\tif err != nil {",
+	},
+	{
+		"a failed write is believed", "pkg/manager/journal.go",
+		"if err == nil {\n\t\treturn starts\n\t}", "if true {\n\t\treturn starts\n\t}",
+	},
+	{
+		"the order of publish and stage", "pkg/manager/plan/next.go",
+		"case v.Needs.Stage && v.Stage.Phase != state.Present:", "case v.Needs.Stage && v.Stage.Phase == state.Absent:",
+	},
+	{
+		"two calls for one volume", "pkg/manager/loop.go",
+		"l.busy[id] = call{op: op,", "l.busy[id+\"x\"] = call{op: op,",
+	},
+	{
+		"a volume is not in use while it is being staged", "pkg/state/volume.go",
+		"return v.Stage.Phase != Absent || !v.Unmounted()", "return v.Stage.Phase == Present || !v.Unmounted()",
+	},
+	{
+		"two pods have a volume for one", "pkg/manager/plan/next.go",
+		"if v.Spec.Exclusive() {", "if false {",
+	},
+	{
+		"a repeated call says something else", "pkg/manager/plan/next.go",
+		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):", "wm.Target == \"nowhere\":",
+	},
+	{
+		"a boot id that was not stored is forgotten", "pkg/manager/recover.go",
+		"time.AfterFunc(journalRetry,", "time.AfterFunc(1e6*journalRetry,",
+	},
+	{
+		"nothing wakes a volume after its pause", "pkg/manager/loop.go",
+		"l.wakes.set(id, held.Until)", "",
+	},
+}
+
+// TestPlantedBugsAreFound builds the simulation once for each bug, with the bug,
+// and expects it to break within a thousand seeds.
+func TestPlantedBugsAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the simulation once for each bug")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bugs {
+		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			out, err := b.run(t, root)
+			if err == nil {
+				t.Fatalf("not found:\n%s", out)
+			}
+			_, found, ok := strings.Cut(out, ": seed ")
+			if !ok {
+				t.Fatalf("it does not run: %v\n%s", err, out)
+			}
+			first, _, _ := strings.Cut(found, "\n")
+			t.Logf("found by seed %s", first)
+		})
+	}
+}
+
+func (b bug) run(t *testing.T, root string) (string, error) {
+	dir := t.TempDir()
+	file := filepath.Join(root, b.file)
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(src), b.old) {
+		t.Fatalf("%s has no %q any more: plant the bug elsewhere", b.file, b.old)
+	}
+	sick := filepath.Join(dir, "sick.go")
+	if err := os.WriteFile(sick, []byte(strings.Replace(string(src), b.old, b.new, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: sick}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "test", "-overlay", list, "-vet=off", "-count=1", "-timeout=3m", "-run=^TestSeeds$", "./test/sim", "-seeds=1000", "-no-shrink")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(fmt.Errorf("go test: %w", err))
+	}
+	return string(out), err
+}
