@@ -230,6 +230,26 @@ func TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom(t *testing.T) {
 	})
 }
 
+// TestASuspectThatWentIsNotLookedAt: the volume would count as busy for ever.
+func TestASuspectThatWentIsNotLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		h.fails(func(call string) fault { return fault{takes: time.Second} })
+		l.RemovePod("a")
+		synctest.Wait()
+		l.MountsChanged(nil) // while its removal is in flight
+		rest()
+		l.post(func(l *loop) { l.suspects["d^v"] = struct{}{} })
+		synctest.Wait()
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+	})
+}
+
 // hung is a kernel that never answers.
 type hung struct{}
 

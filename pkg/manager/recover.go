@@ -94,6 +94,10 @@ func (l *loop) recheck(mounted map[string]bool) {
 func (l *loop) lookAtSuspects(ctx context.Context) {
 	var ids []state.VolumeID
 	for id := range l.suspects {
+		if _, known := l.mem[id]; !known {
+			delete(l.suspects, id) // it went meanwhile
+			continue
+		}
 		if _, busy := l.busy[id]; !busy {
 			delete(l.suspects, id)
 			ids = append(ids, id)
