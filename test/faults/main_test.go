@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 func build(dir, pkg string) (string, error) {
 	path := filepath.Join(dir, filepath.Base(pkg))
 	args := []string{"build", "-o", path}
-	if os.Getenv("E2E_RACE") != "" {
+	if os.Getenv("E2E_RACE") != "" && pkg == "cmd/csi-volmgr" {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "github.com/csi-volmgr/csi-volmgr/"+pkg)...)

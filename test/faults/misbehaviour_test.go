@@ -360,3 +360,57 @@ func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 	n.deleteClaims(claims...)
 	n.verdict()
 }
+
+// A070, A073: a driver that is gone is named, with what waits for it; what was
+// begun before is ended once it is back.
+func TestDriverThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{})
+	n.apply(pod("bad", fromClaim("bad")), pod("stays", fromClaim("bad")))
+	n.mounted("bad", "stays")
+	n.write(filepath.Join(n.hostPath("stays", "data"), "f"), "kept")
+	n.driver.kill()
+	n.remove("bad")
+	n.apply(pod("comes", fromClaim("bad")), pod("scratch", volume{name: "empty", source: "emptyDir: {}"}))
+	n.mounted("scratch")
+	for _, pod := range []string{"bad", "comes"} {
+		t.Log(n.explained("pod", pod, driverName, "not registered"))
+	}
+	n.wantFile(filepath.Join(n.hostPath("stays", "data"), "f"), "kept")
+	n.startDriver()
+	n.mounted("comes")
+	n.unmounted("bad")
+	n.wantFile(filepath.Join(n.hostPath("stays", "data"), "f"), "kept")
+	n.deletePods("stays", "comes", "scratch")
+	n.deleteClaims("bad")
+	n.verdict()
+}
+
+// A volume is staged and a device is full, or a limit is reached: an error that
+// may end by itself is repeated ever more seldom (N-30, N-105).
+func TestRepetitionsGrowSeldom(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
+		bad("NodeStageVolume", csistrict.Fault{Code: uint32(codes.ResourceExhausted), Effect: csistrict.EffectNone, Message: "full"}),
+	}})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.await("NodeStageVolume", 4)
+	var pauses []int64
+	var last csistrict.Event
+	for _, e := range n.events("NodeStageVolume") {
+		switch {
+		case e.Event == csistrict.EventBegin && last.Event != "":
+			pauses = append(pauses, e.Time.Sub(last.Time).Milliseconds())
+		case e.Event == csistrict.EventEnd:
+			last = e
+		}
+	}
+	if len(pauses) < 3 || pauses[0] < 400 || pauses[1] < 2*pauses[0]*7/10 || pauses[2] < 2*pauses[1]*7/10 {
+		t.Errorf("pauses in ms: %v, want each about twice the one before", pauses)
+	}
+	n.heal()
+	n.mounted("bad")
+	n.deletePods("bad")
+	n.deleteClaims("bad")
+	n.verdict()
+}

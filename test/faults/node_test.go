@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -177,6 +178,14 @@ func (n *node) driverUp() {
 // clean runs after all processes of the test were killed.
 func (n *node) clean() {
 	n.api.Close()
+	for _, p := range []*process{n.daemon, n.driver} {
+		if p == nil {
+			continue
+		}
+		if log, err := os.ReadFile(p.log); err != nil || bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
+			n.t.Errorf("%s raced or panicked (%v):\n%s", p.args[0], err, log)
+		}
+	}
 	if n.t.Failed() {
 		for _, p := range []*process{n.daemon, n.driver} {
 			if p != nil {
