@@ -115,6 +115,8 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 	}
 	if len(changes) > 0 {
 		l.setRecord(v)
+	} else {
+		l.mem[id] = v // with what was seen of its mounts, which the next start sees anew
 	}
 	if len(seen) < len(paths(v)) { // what could not be looked at is kept, and may be gone
 		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })
@@ -142,14 +144,15 @@ func (l *loop) storeBootID(ctx context.Context) {
 	time.AfterFunc(journalRetry, func() { l.m.post(func(l *loop) { l.storeBootID(ctx) }) })
 }
 
-// paths are those of a record at which something is said to be present.
+// paths are those of a record at which something is said to be present, or a
+// mount may be that a pod was told of before the journal was.
 func paths(v state.Volume) []string {
 	var ps []string
 	if v.Stage.Phase == state.Present {
 		ps = append(ps, v.Spec.StagePath)
 	}
 	for _, m := range v.Mounts {
-		if m.Phase == state.Present {
+		if m.Phase == state.Present || m.Phase == state.Entering {
 			ps = append(ps, m.Target)
 		}
 	}

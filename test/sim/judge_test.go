@@ -348,11 +348,8 @@ func (j *judge) pod(l *life, p manager.PodStatus) {
 	if j.running[uid] == nil {
 		j.running[uid] = map[string]bool{}
 	}
-	for to, id := range has {
-		// A crash before the journal learnt that a mount is present leaves it in
-		// doubt, and one in doubt is made anew when the wish for it changes
-		// (docs/testing.md, "What it does not prove").
-		if _, ok := w.table[to]; ok && w.disk.records[id].Mounts[p.Pod.UID].Phase == state.Present {
+	for to := range has {
+		if _, ok := w.table[to]; ok {
 			j.running[uid][to] = true
 		}
 	}

@@ -48,8 +48,12 @@ func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Vol
 			m.Fact = state.Fact{Phase: state.Entering}
 			v.Mounts = with(v.Mounts, pod, m)
 		}
-		if m := v.Mounts[pod]; !sameBoot {
+		switch m := v.Mounts[pod]; {
+		case !sameBoot:
 			m.Seen = state.Seen{} // and no container that used it runs
+			v.Mounts = with(v.Mounts, pod, m)
+		case m.Phase == state.Entering && !seenMade(v, m.Seen) && seenMade(v, seen[m.Target]):
+			m.Seen = seen[m.Target] // the pod may have been told, and the journal not
 			v.Mounts = with(v.Mounts, pod, m)
 		}
 	}

@@ -35,7 +35,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Publish:
 		v = renew(v, w, f)
 		m := v.Mounts[op.Pod]
-		if !used(m) {
+		if !used(v, m) {
 			m.MountSpec = w.Pods[op.Pod].MountSpec
 		}
 		m.Fact = turn(m.Fact, state.Entering)

@@ -126,6 +126,7 @@ type volumeKey struct {
 type mountKey struct {
 	phase, retry uint8
 	readOnly     bool
+	used         bool
 	revision     string
 }
 
@@ -158,7 +159,7 @@ func keyOf(v state.Volume) volumeKey {
 	}
 	for i, p := range pods {
 		if m, ok := v.Mounts[p]; ok {
-			k.mounts[i] = mountKey{uint8(m.Phase), retry(m.Retry), m.ReadOnly, m.Revision}
+			k.mounts[i] = mountKey{uint8(m.Phase), retry(m.Retry), m.ReadOnly, used(v, m), m.Revision}
 		}
 	}
 	return k

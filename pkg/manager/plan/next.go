@@ -102,7 +102,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 			c.offer(op, m.Retry)
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
-		case !used(m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):
+		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):
 			c.offer(op, state.Retry{})
 		}
 	}
@@ -147,7 +147,7 @@ func reversed(w state.Want, v state.Volume) bool {
 		return false
 	}
 	for _, m := range v.Mounts {
-		if used(m) {
+		if used(v, m) {
 			return false
 		}
 	}
@@ -158,8 +158,13 @@ func reversed(w state.Want, v state.Volume) bool {
 // present, or it was in this boot of the node and is said to be entering only
 // because the journal or the mount table lost it. It is made again as it was and
 // not taken away because the wish says something else by now (rule 5).
-func used(m state.Mount) bool {
-	return m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted
+// What is made without a mount shows by being there.
+func used(v state.Volume, m state.Mount) bool {
+	return m.Phase == state.Present || m.Phase == state.Entering && seenMade(v, m.Seen)
+}
+
+func seenMade(v state.Volume, s state.Seen) bool {
+	return s.Mounted || v.Spec.Builtin && s.Exists
 }
 
 // build offers the steps that make the volume, each only when what it stands on is present (rule 1).
@@ -183,7 +188,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		case m.Phase == state.Present && !m.MountSpec.Equal(wm.MountSpec):
 			c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
 		case m.Phase == state.Present:
-		case m.Phase == state.Entering && !used(m) && !m.MountSpec.Equal(wm.MountSpec):
+		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Retry)
 		}

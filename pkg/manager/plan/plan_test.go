@@ -379,3 +379,32 @@ func TestWhatContainersMayUseIsMadeAgainAsItWas(t *testing.T) {
 		t.Errorf("after a reboot: next is %v, want the way to another request", op)
 	}
 }
+
+// TestAStartLooksForMountsThatAPodMayHaveBeenToldOf: the write that says present
+// is lazy, so after a crash the kernel knows more than the journal.
+func TestAStartLooksForMountsThatAPodMayHaveBeenToldOf(t *testing.T) {
+	v := state.Volume{Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}, MountSpec: mountSpec("a", false)}}}
+	for name, tc := range map[string]struct {
+		builtin bool
+		seen    state.Seen
+		used    bool
+	}{
+		"mounted":                         {seen: state.Seen{Exists: true, Mounted: true}, used: true},
+		"a directory of a failed publish": {seen: state.Seen{Exists: true}},
+		"a kind that makes a directory":   {builtin: true, seen: state.Seen{Exists: true}, used: true},
+		"nothing":                         {builtin: true},
+	} {
+		v := v
+		v.Spec.Builtin = tc.builtin
+		got, changes := Adopt(v, true, map[string]state.Seen{"/pods/a": tc.seen})
+		if len(changes) != 0 || used(got, got.Mounts["a"]) != tc.used || got.Mounts["a"].Phase != state.Entering {
+			t.Errorf("%s: %+v, %+v", name, got.Mounts["a"], changes)
+		}
+		if got, _ := Adopt(got, false, nil); used(got, got.Mounts["a"]) {
+			t.Errorf("%s: used after a reboot", name)
+		}
+	}
+	if v.Mounts["a"].Seen != (state.Seen{}) {
+		t.Error("Adopt changed its argument")
+	}
+}
