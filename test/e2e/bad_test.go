@@ -134,7 +134,7 @@ func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 			"no-inline":      {volume{name: "v", source: "csi: {driver: absent.e2e.dev}"}, []string{"absent.e2e.dev"}},
 			"bad-driver":     {volume{name: "v", source: `csi: {driver: "../x"}`}, []string{"spec.volumes[0].csi.driver", "../x"}},
 			"git":            {volume{name: "v", source: "gitRepo: {repository: /etc}"}, []string{"gitRepo"}},
-			"nfs":            {volume{name: "v", source: "nfs: {server: localhost, path: /}"}, []string{"nfs"}},
+			"iscsi":          {volume{name: "v", source: `iscsi: {targetPortal: "127.0.0.1:3260", iqn: "iqn.2001-04.com.example:x", lun: 0}`}, []string{"iscsi"}},
 		} {
 			n.apply(pod(name, bad.volume))
 			n.blocked(name, bad.words...) // what is said changes while claims are being bound
