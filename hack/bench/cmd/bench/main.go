@@ -71,7 +71,7 @@ func main() {
 
 func report(path string) {
 	l := load(path)
-	goals(quietest(l))
+	goals(quietest(l), succeeded(l))
 	table(l)
 }
 

@@ -38,6 +38,11 @@ func quietest(l []benchdef.Result) results {
 	})
 }
 
+// succeeded leaves out runs that failed.
+func succeeded(l []benchdef.Result) results {
+	return slices.DeleteFunc(slices.Clone(l), func(r benchdef.Result) bool { return r.Errors > 0 })
+}
+
 // of returns the runs of a system for which ok holds.
 func (l results) of(system string, ok func(benchdef.Result) bool) results {
 	return slices.DeleteFunc(slices.Clone(l), func(r benchdef.Result) bool { return r.System != system || !ok(r) })
