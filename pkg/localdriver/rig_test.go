@@ -122,7 +122,10 @@ func (r *rig) connect() *grpc.ClientConn {
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return dialLong(ctx, r.path("csi.sock")) // it may be too long a path for sun_path
 	}), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			MinConnectTimeout: 10 * time.Second, // else a connection has the length of a pause to come about
+			Backoff:           backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second},
+		}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		r.t.Fatal(err)
