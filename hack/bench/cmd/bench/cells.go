@@ -70,8 +70,8 @@ var suites = []struct {
 }
 
 func quickCells(mk func(func(*cell))) {
-	mk(func(c *cell) { c.pods, c.iters = 1, 5 })
-	mk(func(c *cell) { c.pods, c.iters = 100, 2 })
+	mk(func(c *cell) { c.pods, c.iters = 1, 3 })
+	mk(func(c *cell) { c.pods, c.iters = 100, 1 })
 	mk(func(c *cell) { c.pods = 1000 })
 	mk(func(c *cell) { c.phase, c.pods, c.noDirect = "restart", 1000, true })
 }
