@@ -37,12 +37,15 @@ func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
 	if err := n.driver.Publish(t.Context(), v, pod); err != nil {
 		t.Fatal(err)
 	}
-	answered := make(chan error, 1)
-	go func() { answered <- answerInit(server) }()
+	if err := answerInit(server); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() { asked <- readDestroy(server) }()
 	if err := n.driver.Unpublish(t.Context(), v, pod); err != nil {
 		t.Error(err)
 	}
-	if err := <-answered; err != nil {
+	if err := <-asked; err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(n.target()); !os.IsNotExist(err) {
@@ -51,24 +54,30 @@ func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
 	server.Close() // lets umount(2) return
 }
 
-// answerInit answers the first request, and no other one.
+// answerInit answers the first request, and no other one is answered.
 func answerInit(server *os.File) error {
-	for {
-		request := make([]byte, 1<<17)
-		if _, err := unix.Read(int(server.Fd()), request); err != nil {
-			return err
-		}
-		if binary.NativeEndian.Uint32(request[4:]) == fuseDestroy {
-			return nil
-		}
-		reply := make([]byte, 16+64) // struct fuse_out_header, struct fuse_init_out
-		binary.NativeEndian.PutUint32(reply, uint32(len(reply)))
-		copy(reply[8:16], request[8:16]) // the request's id
-		binary.NativeEndian.PutUint32(reply[16:], 7)
-		binary.NativeEndian.PutUint32(reply[20:], 31)
-		binary.NativeEndian.PutUint32(reply[36:], 1<<16) // max_write
-		if _, err := unix.Write(int(server.Fd()), reply); err != nil {
-			return err
-		}
+	request := make([]byte, 1<<17)
+	if _, err := unix.Read(int(server.Fd()), request); err != nil {
+		return err
 	}
+	reply := make([]byte, 16+64) // struct fuse_out_header, struct fuse_init_out
+	binary.NativeEndian.PutUint32(reply, uint32(len(reply)))
+	copy(reply[8:16], request[8:16]) // the request's id
+	binary.NativeEndian.PutUint32(reply[16:], 7)
+	binary.NativeEndian.PutUint32(reply[20:], 31)
+	binary.NativeEndian.PutUint32(reply[36:], 1<<16) // max_write
+	_, err := unix.Write(int(server.Fd()), reply)
+	return err
+}
+
+// readDestroy waits until the kernel asks whether the file system may go.
+func readDestroy(server *os.File) error {
+	request := make([]byte, 1<<17)
+	if _, err := unix.Read(int(server.Fd()), request); err != nil {
+		return err
+	}
+	if op := binary.NativeEndian.Uint32(request[4:]); op != fuseDestroy {
+		return fmt.Errorf("request %d, want %d", op, fuseDestroy)
+	}
+	return nil
 }
