@@ -265,7 +265,10 @@ func (d *driver) work(ctx context.Context, o op, takes time.Duration, layers int
 		return d.w.effect(o, layers)
 	}
 	if !d.info.Builtin {
-		switch roll := d.w.dice("cut", o, d.l.number, d.l.nth[o.String()]); roll % 3 {
+		d.w.mu.Lock()
+		nth := d.l.nth[o.String()]
+		d.w.mu.Unlock()
+		switch roll := d.w.dice("cut", o, d.l.number, nth); roll % 3 {
 		case 0:
 			d.do(o)
 		case 1:
