@@ -1,0 +1,221 @@
+package token
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"time"
+
+	// The hashes that the algorithms of hashes name.
+	_ "crypto/sha512"
+)
+
+// maxKeyFile bounds a file of a key, in bytes.
+const maxKeyFile = 64 << 10
+
+// Signer issues tokens by a private key, where no cluster does: JSON Web Tokens
+// with the claims of Kubernetes' own. Nobody but whoever trusts the key's public
+// half accepts them, and unlike a cluster's they stay good when the pod goes.
+type Signer struct {
+	key    crypto.Signer
+	alg    string
+	hash   crypto.Hash
+	id     string
+	issuer string
+}
+
+// NewSigner returns a Signer with an RSA key of 2048 bits or more, an ECDSA key
+// on P-256, P-384 or P-521, or an Ed25519 key. issuer becomes the tokens' "iss",
+// and their audience where a request names none.
+func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
+	if issuer == "" {
+		return nil, errors.New("token issuer: found none, want the URL that tokens name as theirs")
+	}
+	s := &Signer{key: key, issuer: issuer}
+	switch k := key.(type) {
+	case *rsa.PrivateKey:
+		if k.N.BitLen() < 2048 {
+			return nil, fmt.Errorf("token signing key: found RSA of %d bits, want 2048 or more", k.N.BitLen())
+		}
+		s.alg, s.hash = "RS256", crypto.SHA256
+	case *ecdsa.PrivateKey:
+		switch bits := k.Curve.Params().BitSize; bits {
+		case 256:
+			s.alg, s.hash = "ES256", crypto.SHA256
+		case 384:
+			s.alg, s.hash = "ES384", crypto.SHA384
+		case 521:
+			s.alg, s.hash = "ES512", crypto.SHA512
+		default:
+			return nil, fmt.Errorf("token signing key: found an ECDSA curve of %d bits, want P-256, P-384 or P-521", bits)
+		}
+	case ed25519.PrivateKey:
+		s.alg = "EdDSA"
+	default:
+		return nil, fmt.Errorf("token signing key: found a %T, want an RSA, ECDSA or Ed25519 key", key)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("token signing key: %w", err)
+	}
+	sum := sha256.Sum256(public)
+	s.id = encode(sum[:]) // as the API server names its keys
+	return s, nil
+}
+
+// ReadKey reads a private key from a PEM file (PKCS #8, PKCS #1 or SEC 1) that
+// nobody but its owner may read.
+func ReadKey(path string) (crypto.Signer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the token signing key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the token signing key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("token signing key %s: found mode %04o, want 0600, since who has the key can be any service account", path, info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the token signing key: %w", err)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("token signing key %s: found no PEM block, want one with a private key", path)
+	}
+	key, err := parseKey(block)
+	if err != nil {
+		return nil, fmt.Errorf("token signing key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+func parseKey(block *pem.Block) (crypto.Signer, error) {
+	switch block.Type {
+	case "RSA PRIVATE KEY":
+		return x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		return x509.ParseECPrivateKey(block.Bytes)
+	case "PRIVATE KEY":
+		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := key.(crypto.Signer); ok {
+			return s, nil
+		}
+		return nil, fmt.Errorf("found a %T, want a key that signs", key)
+	}
+	return nil, fmt.Errorf("found a PEM block %q, want PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY", block.Type)
+}
+
+// claims are those of a bound service account token of Kubernetes.
+type claims struct {
+	Audience  []string   `json:"aud"`
+	Expires   int64      `json:"exp"`
+	Issued    int64      `json:"iat"`
+	Issuer    string     `json:"iss"`
+	ID        string     `json:"jti"`
+	Private   kubernetes `json:"kubernetes.io"`
+	NotBefore int64      `json:"nbf"`
+	Subject   string     `json:"sub"`
+}
+
+type kubernetes struct {
+	Namespace      string `json:"namespace"`
+	Pod            object `json:"pod"`
+	ServiceAccount object `json:"serviceaccount"`
+}
+
+type object struct {
+	Name string `json:"name"`
+	UID  string `json:"uid,omitempty"`
+}
+
+// Token implements Issuer.
+func (s *Signer) Token(_ context.Context, r Request) (Token, error) {
+	if err := r.Check(); err != nil {
+		return Token{}, err
+	}
+	lifetime, audience := r.Lifetime, r.Audience
+	if lifetime == 0 {
+		lifetime = DefaultLifetime
+	}
+	if audience == "" {
+		audience = s.issuer
+	}
+	now := time.Now().Truncate(time.Second)
+	t := Token{Issued: now, Expires: now.Add(lifetime)}
+	value, err := s.sign(claims{
+		Audience: []string{audience}, Expires: t.Expires.Unix(), Issued: now.Unix(), NotBefore: now.Unix(),
+		Issuer: s.issuer, ID: rand.Text(), Subject: "system:serviceaccount:" + r.Pod.Namespace + ":" + r.Pod.ServiceAccount,
+		Private: kubernetes{
+			Namespace: r.Pod.Namespace, Pod: object{Name: r.Pod.Name, UID: string(r.Pod.UID)}, ServiceAccount: object{Name: r.Pod.ServiceAccount},
+		},
+	})
+	if err != nil {
+		return Token{}, fmt.Errorf("sign a token: %w", err)
+	}
+	t.Value = value
+	return t, nil
+}
+
+func (s *Signer) sign(c claims) (string, error) {
+	header, err := json.Marshal(map[string]string{"alg": s.alg, "kid": s.id, "typ": "JWT"})
+	if err != nil {
+		return "", err
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+	text := encode(header) + "." + encode(body)
+	digest := []byte(text)
+	if s.hash != 0 {
+		h := s.hash.New()
+		_, _ = h.Write(digest) // a hash's Write never fails
+		digest = h.Sum(nil)
+	}
+	signature, err := s.signature(digest)
+	if err != nil {
+		return "", err
+	}
+	return text + "." + encode(signature), nil
+}
+
+// signature is what RFC 7518 wants: of ECDSA r and s side by side, each as long
+// as the curve's order.
+func (s *Signer) signature(digest []byte) ([]byte, error) {
+	k, ok := s.key.(*ecdsa.PrivateKey)
+	if !ok {
+		return s.key.Sign(rand.Reader, digest, s.hash)
+	}
+	r, t, err := ecdsa.Sign(rand.Reader, k, digest)
+	if err != nil {
+		return nil, err
+	}
+	size := (k.Curve.Params().BitSize + 7) / 8
+	both := make([]byte, 2*size)
+	for i, n := range []*big.Int{r, t} {
+		n.FillBytes(both[i*size : (i+1)*size])
+	}
+	return both, nil
+}
+
+func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
