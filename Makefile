@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver faults test-attacks demo docs docs-check host-tools clean sim crash
+.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver faults test-attacks demo docs docs-check host-tools clean sim crash parity parity-docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ staticcheck:
 	$(TOOL) staticcheck ./...
 
 gofumpt:
-	@out="$$($(TOOL) gofumpt -l cmd hack/arch pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+	@out="$$($(TOOL) gofumpt -l cmd hack/arch hack/items hack/parity hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
 arch: ## check imports, sizes, banned calls and documents
 	$(GO) test -count=1 ./hack/arch
@@ -68,8 +68,14 @@ test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [
 test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
 	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
 
-faults: ## run the program against the strict CSI driver, honest and misbehaving (root)
-	$(GO) test -count=1 -timeout 20m ./test/csi-strict/... ./test/faults/...
+faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print how each stands (root)
+	$(GO) run ./hack/faults
+
+parity: ## print what a host of CSI drivers must do, each with the test that shows it or why we differ; fail on a hole
+	$(GO) run ./hack/parity
+
+parity-docs: ## write the table of docs/parity.md anew
+	$(GO) run ./hack/parity -write >/dev/null
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

@@ -1,0 +1,116 @@
+// Program faults runs the tests that claim faults (see hack/items) and prints
+// for each fault how they went, or what one needs that this machine lacks. It
+// fails when one of the tests does.
+package main
+
+import (
+	_ "embed"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/hack/items"
+)
+
+//go:embed needs.txt
+var needsText string
+
+func main() {
+	root := flag.String("root", ".", "the root of the tree")
+	timeout := flag.String("timeout", "30m", "for the tests of one package")
+	flag.Parse()
+	failed, err := run(*root, *timeout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(2)
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func run(root, timeout string) (failed bool, err error) {
+	found, problems, err := items.Collect(root)
+	if err != nil {
+		return false, err
+	}
+	if len(problems) > 0 {
+		return false, fmt.Errorf("claims: %s", strings.Join(problems, "; "))
+	}
+	results := map[string]outcome{}
+	for _, s := range suites(found[items.Faults]) {
+		if err := s.run(root, timeout, results); err != nil {
+			return false, err
+		}
+	}
+	t := judge(items.Catalog(items.Faults), found[items.Faults], results, needs(needsText))
+	t.print(os.Stdout)
+	return t.count("FAIL") > 0, nil
+}
+
+// suite is the claiming tests of one package.
+type suite struct {
+	dir, module string
+	tests       []string
+}
+
+// suites groups the claims by package, in order.
+func suites(claims map[string][]items.Claim) []suite {
+	by := map[string]*suite{}
+	for _, list := range claims {
+		for _, c := range list {
+			if by[c.Dir] == nil {
+				by[c.Dir] = &suite{dir: c.Dir, module: c.Module}
+			}
+			by[c.Dir].tests = append(by[c.Dir].tests, c.Test)
+		}
+	}
+	var all []suite
+	for _, s := range by {
+		slices.Sort(s.tests)
+		s.tests = slices.Compact(s.tests)
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b suite) int { return strings.Compare(a.dir, b.dir) })
+	return all
+}
+
+// run runs the tests of a suite and adds how they went to results, by "dir test".
+func (s suite) run(root, timeout string, results map[string]outcome) error {
+	rel, err := filepath.Rel(filepath.FromSlash(s.module), filepath.FromSlash(s.dir))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s: %d tests\n", s.dir, len(s.tests))
+	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout="+timeout,
+		"-run=^("+strings.Join(s.tests, "|")+")$", "./"+path.Clean(filepath.ToSlash(rel)))
+	cmd.Dir = filepath.Join(root, filepath.FromSlash(s.module))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	went, readErr := read(out)
+	_, _ = io.Copy(io.Discard, out) // after an error of reading, so that go test can end
+	_ = cmd.Wait()                  // a test that failed is in what it wrote
+	if readErr != nil {
+		return fmt.Errorf("%s: %w", s.dir, readErr)
+	}
+	for _, test := range s.tests {
+		o, ok := went[test]
+		if !ok {
+			o = outcome{result: "fail", text: "it did not run; see: go test ./" + s.dir}
+		}
+		results[s.dir+" "+test] = o
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package items
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+)
+
+// Kind is one of the lists, by the word that a claim begins with.
+type Kind string
+
+// The lists.
+const (
+	Parity  Kind = "Items"
+	Faults  Kind = "Faults"
+	Attacks Kind = "Attacks"
+)
+
+// Kinds has all lists.
+var Kinds = []Kind{Parity, Faults, Attacks}
+
+// Item is one line of a list.
+type Item struct {
+	ID    string // "A02", "N-17", "A010", "C1"
+	Title string
+}
+
+var (
+	//go:embed items.txt
+	parityText string
+	//go:embed faults.txt
+	faultsText string
+	//go:embed attacks.txt
+	attacksText string
+)
+
+// Catalog returns a list in its order.
+func Catalog(k Kind) []Item {
+	text := map[Kind]string{Parity: parityText, Faults: faultsText, Attacks: attacksText}[k]
+	list, err := parse(text)
+	if err != nil {
+		panic(fmt.Sprintf("hack/items: the list %s: %v", k, err)) // built in, and tested
+	}
+	return list
+}
+
+// Area returns what groups an item with its neighbours: the letter of "A02",
+// "N-" for the duties of CSI.
+func (i Item) Area() string {
+	if strings.HasPrefix(i.ID, "N-") {
+		return "N-"
+	}
+	return i.ID[:1]
+}
+
+// parse reads lines of an id, a tab and a title; a line that begins with # is
+// a comment.
+func parse(text string) ([]Item, error) {
+	var list []Item
+	seen := map[string]bool{}
+	for n, line := range strings.Split(text, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, title, ok := strings.Cut(line, "\t")
+		switch {
+		case !ok || id == "" || title == "":
+			return nil, fmt.Errorf("line %d: %q is not an id, a tab and a title", n+1, line)
+		case seen[id]:
+			return nil, fmt.Errorf("line %d: %s a second time", n+1, id)
+		}
+		seen[id] = true
+		list = append(list, Item{ID: id, Title: title})
+	}
+	return list, nil
+}

@@ -1,0 +1,152 @@
+package items
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Claim says that a test proves an item.
+type Claim struct {
+	Kind Kind
+	ID   string
+	// Dir is the directory of the test's package and Module that of its go.mod,
+	// both from the root of the tree, with slashes.
+	Dir, Module string
+	Test        string
+	// At is file:line from the root of the tree.
+	At string
+}
+
+// Tests is the set of claims of a tree by item.
+type Tests map[Kind]map[string][]Claim
+
+// Collect reads every test of the tree at root. What is wrong with claims (an
+// item that does not exist, a claim above no test) is in problems; err is for
+// files that cannot be read.
+func Collect(root string) (found Tests, problems []string, err error) {
+	found = Tests{}
+	known := map[Kind]map[string]bool{}
+	for _, k := range Kinds {
+		found[k], known[k] = map[string][]Claim{}, map[string]bool{}
+		for _, i := range Catalog(k) {
+			known[k][i.ID] = true
+		}
+	}
+	err = walk(root, func(file, module string) error {
+		src, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		claims, bad, err := inFile(file, src)
+		if err != nil {
+			return err
+		}
+		problems = append(problems, bad...)
+		for _, c := range claims {
+			c.Module = module
+			if !known[c.Kind][c.ID] {
+				problems = append(problems, fmt.Sprintf("%s: %s claims %s, which is not in the list %s", c.At, c.Test, c.ID, c.Kind))
+				continue
+			}
+			found[c.Kind][c.ID] = append(found[c.Kind][c.ID], c)
+		}
+		return nil
+	})
+	return found, problems, err
+}
+
+// walk calls visit for each file of tests below root, with its module.
+func walk(root string, visit func(file, module string) error) error {
+	modules := map[string]string{} // directory -> directory of its go.mod
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		switch {
+		case d.IsDir() && rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir():
+			modules[rel] = modules[path.Dir(rel)]
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil || rel == "." {
+				modules[rel] = rel
+			}
+			return nil
+		case !strings.HasSuffix(rel, "_test.go"):
+			return nil
+		}
+		return visit(rel, modules[path.Dir(rel)])
+	})
+}
+
+var (
+	// mark is a line of claims as it must be, marked one that is meant as such.
+	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
+	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?):`)
+)
+
+// inFile returns the claims of one file of tests.
+func inFile(file string, src []byte) (claims []Claim, problems []string, err error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, src, parser.ParseComments)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			if !marked.MatchString(c.Text) {
+				continue
+			}
+			at := fmt.Sprintf("%s:%d", file, fset.Position(c.Pos()).Line)
+			m := mark.FindStringSubmatch(c.Text)
+			test := testAt(f, c.Pos())
+			switch {
+			case m == nil:
+				problems = append(problems, fmt.Sprintf("%s: %q; write it like '// Items: A02, N-17.'", at, c.Text))
+			case test == "":
+				problems = append(problems, at+": a claim outside of a test and its comment")
+			default:
+				for id := range strings.SplitSeq(m[2], ", ") {
+					claims = append(claims, Claim{Kind: Kind(m[1]), ID: id, Dir: path.Dir(file), Test: test, At: at})
+				}
+			}
+		}
+	}
+	return claims, problems, nil
+}
+
+// testAt returns the test whose comment or body is at p.
+func testAt(f *ast.File, p token.Pos) string {
+	i := slices.IndexFunc(f.Decls, func(d ast.Decl) bool {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil || !isTest(fn.Name.Name) {
+			return false
+		}
+		from := fn.Pos()
+		if fn.Doc != nil {
+			from = fn.Doc.Pos()
+		}
+		return from <= p && p < fn.End()
+	})
+	if i < 0 {
+		return ""
+	}
+	return f.Decls[i].(*ast.FuncDecl).Name.Name
+}
+
+func isTest(name string) bool {
+	return name != "TestMain" && (strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The headings between which the document is read and written.
+const (
+	differHeading = "## Where csi-volmgr differs on purpose\n"
+	tableHeading  = "## Every item and its proof\n"
+)
+
+// differences returns the reasons by item of the document: the rows of the
+// table below differHeading, whose first column has items with commas.
+func differences(doc string) (map[string]string, error) {
+	_, rest, ok := strings.Cut(doc, differHeading)
+	if !ok {
+		return nil, fmt.Errorf("no heading %q", strings.TrimSpace(differHeading))
+	}
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	reasons := map[string]string{}
+	for row := range strings.Lines(rest) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
+		if len(cells) != 2 || !strings.HasPrefix(row, "|") || strings.HasPrefix(row, "| ---") || strings.HasPrefix(row, "| item ") {
+			continue
+		}
+		reason := strings.TrimSpace(cells[1])
+		if reason == "" {
+			return nil, fmt.Errorf("%s: no reason", strings.TrimSpace(cells[0]))
+		}
+		for id := range strings.SplitSeq(cells[0], ",") {
+			id = strings.TrimSpace(id)
+			if reasons[id] != "" {
+				return nil, fmt.Errorf("%s: two reasons", id)
+			}
+			reasons[id] = reason
+		}
+	}
+	return reasons, nil
+}
+
+// replaceTable puts a table below tableHeading, to the end of the document.
+func replaceTable(doc, table string) (string, error) {
+	before, _, ok := strings.Cut(doc, tableHeading)
+	if !ok {
+		return "", errors.New("no heading " + strings.TrimSpace(tableHeading))
+	}
+	return before + tableHeading + "\n" + table, nil
+}
+
+// markdown is the table as the document has it.
+func (t table) markdown() string {
+	var b strings.Builder
+	b.WriteString("Written by `make parity-docs`; `make parity` prints the same from the tests as they are.\n\n")
+	b.WriteString("| item | what | proof |\n| --- | --- | --- |\n")
+	for _, l := range t.lines {
+		proof := "missing"
+		switch {
+		case l.differs():
+			proof = "differs, see above"
+		case l.tested():
+			proof = "`" + strings.Join(l.tests, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", l.ID, l.Title, proof)
+	}
+	return b.String()
+}

@@ -1,0 +1,66 @@
+// Program parity prints which test shows each item of parity, or why
+// csi-volmgr differs on purpose, and fails on an item with neither.
+//
+// What is said of the reasons is in docs/parity.md, whose table -write makes anew.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/hack/items"
+)
+
+const document = "docs/parity.md"
+
+func main() {
+	root := flag.String("root", ".", "the root of the tree")
+	write := flag.Bool("write", false, "write the table of "+document+" anew")
+	holes := flag.Bool("holes", false, "print what is missing only")
+	flag.Parse()
+	ok, err := run(*root, *write, *holes, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parity:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// run prints the table and says whether nothing is wrong.
+func run(root string, write, holes bool, out io.Writer) (bool, error) {
+	found, problems, err := items.Collect(root)
+	if err != nil {
+		return false, err
+	}
+	name := filepath.Join(root, filepath.FromSlash(document))
+	doc, err := os.ReadFile(name)
+	if err != nil {
+		return false, err
+	}
+	reasons, err := differences(string(doc))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", document, err)
+	}
+	t := compare(items.Catalog(items.Parity), found[items.Parity], reasons)
+	if write {
+		text, err := replaceTable(string(doc), t.markdown())
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", document, err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			return false, err
+		}
+	}
+	t.print(out, holes)
+	problems = append(problems, t.problems()...)
+	if len(problems) > 0 {
+		_, err = fmt.Fprintf(out, "\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
+	}
+	return len(problems) == 0, err
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/hack/items"
+)
+
+const sampleDoc = `# Parity
+
+` + differHeading + `
+| item | what we do, and why |
+| --- | --- |
+| A02, A03 | for a reason |
+| B01 | for another |
+
+` + tableHeading + `
+a stale line
+`
+
+func TestDifferencesAreReadFromTheDocument(t *testing.T) {
+	got, err := differences(sampleDoc)
+	want := map[string]string{"A02": "for a reason", "A03": "for a reason", "B01": "for another"}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for doc, want := range map[string]string{
+		"# nothing": "no heading",
+		strings.Replace(sampleDoc, "for a reason", "", 1): "A02, A03: no reason",
+		strings.Replace(sampleDoc, "B01", "A03", 1):       "A03: two reasons",
+	} {
+		if _, err := differences(doc); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestWhatIsWrongWithATable(t *testing.T) {
+	list := []items.Item{{ID: "A01", Title: "one"}, {ID: "A02", Title: "two"}, {ID: "B01", Title: "three"}}
+	claim := func(id string) map[string][]items.Claim {
+		return map[string][]items.Claim{id: {{Dir: "pkg/x", Test: "TestB"}, {Dir: "pkg/x", Test: "TestA"}, {Dir: "pkg/x", Test: "TestA"}}}
+	}
+	tab := compare(list, claim("A01"), map[string]string{"A02": "because"})
+	if got := tab.problems(); len(got) != 1 || got[0] != "1 items with neither test nor reason: B01" {
+		t.Errorf("problems %q", got)
+	}
+	if got := tab.markdown(); !strings.Contains(got, "| A01 | one | `pkg/x TestA`, `pkg/x TestB` |") || !strings.Contains(got, "| B01 | three | missing |") {
+		t.Errorf("table %s", got)
+	}
+	got := strings.Join(compare(list, claim("A02"), map[string]string{"A02": "because", "Z01": "x"}).problems(), "\n")
+	for _, want := range []string{"A02 differs on purpose, and pkg/x TestA claims it", "a reason for Z01, which is in no list"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("problems %s, want %s", got, want)
+		}
+	}
+	var many []items.Item
+	reasons := map[string]string{}
+	for _, i := range items.Catalog(items.Parity)[:most+1] {
+		many, reasons[i.ID] = append(many, i), "because"
+	}
+	if got := compare(many, nil, reasons).problems(); len(got) != 1 || got[0] != "15 items differ on purpose; at most 14 may" {
+		t.Errorf("problems %q", got)
+	}
+}
+
+// A hole fails, and -write changes the table and nothing above it.
+func TestRun(t *testing.T) {
+	root := t.TempDir()
+	name := filepath.Join(root, "docs", "parity.md")
+	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(sampleDoc), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	ok, err := run(root, true, false, &out)
+	if err != nil || ok || !strings.Contains(out.String(), "items with neither test nor reason: A01 A04") {
+		t.Errorf("%v, %v:\n%s", ok, err, out.String())
+	}
+	doc, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(sampleDoc, tableHeading)
+	if !strings.HasPrefix(string(doc), before+tableHeading) || strings.Contains(string(doc), "stale line") || !strings.Contains(string(doc), "| A02 |") {
+		t.Errorf("written:\n%.2000s", doc)
+	}
+}
+
+// The document of the tree can be read, and has few enough reasons.
+func TestTheDocumentOfTheTree(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("../..", document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons, err := differences(string(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(reasons) > most {
+		t.Errorf("%d items differ on purpose, at most %d may", len(reasons), most)
+	}
+	if _, err := replaceTable(string(doc), ""); err != nil {
+		t.Error(err)
+	}
+}
