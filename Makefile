@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check vet staticcheck gofumpt arch cover fuzz bench bench-quick sanity test-driver faults test-attacks demo docs docs-check host-tools clean sim crash parity parity-docs
+.PHONY: vet staticcheck gofumpt arch $(shell awk -F: '/^[a-z-]+:.*## / {print $$1}' Makefile)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench: ## compare with the kubelet and the bare driver calls, and say which goal
 
 bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
 	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=600ms --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
+
+bench-journal: ## compare bbolt, pebble and a preallocated log as the journal's store, on the disk of JOURNAL_DIR (the tree)
+	cd hack/bench/journal && JOURNAL_DIR=$${JOURNAL_DIR:-$(CURDIR)/bin} $(GO) test -count=1 . && JOURNAL_DIR=$${JOURNAL_DIR:-$(CURDIR)/bin} $(GO) test -run '^$$' -bench . -count=5 .
 
 SEEDS      ?= 100000
 FIRST_SEED ?= 1
