@@ -197,6 +197,7 @@ func TestNamesMayBeGivenInTwoForms(t *testing.T) {
 	}
 }
 
+// Items: N-08.
 func TestDaemonAndDriverSayThatTheyNeedRoot(t *testing.T) {
 	for _, verb := range []string{"run", "local-driver"} {
 		var stdout, stderr strings.Builder

@@ -216,6 +216,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 }
 
 // The code has its own field; the text is what the driver said.
+// Items: N-33.
 func TestErrorTextIsTheDriversOwn(t *testing.T) {
 	raw := status.Error(codes.Internal, "no space")
 	for _, err := range []error{raw, fmt.Errorf("wrapped: %w", raw), &state.CallError{Call: "X", Code: "Internal", Err: raw}} {

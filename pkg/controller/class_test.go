@@ -20,6 +20,7 @@ func allCaps() facts {
 	}}
 }
 
+// Items: N-49.
 func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, tt := range []struct {
@@ -99,6 +100,7 @@ func TestSecretsOfAClass(t *testing.T) {
 	}
 }
 
+// Items: N-14, N-49.
 func TestCreateRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -167,6 +169,7 @@ func TestNoTopologyIsAskedForOfADriverWithoutIt(t *testing.T) {
 	}
 }
 
+// Items: N-50, N-103.
 func TestGrowAndAttachRequests(t *testing.T) {
 	s, _ := newSpec(testClaim("a", 5), allCaps())
 	grown, err := growRequest(record{Handle: "h", Spec: s}, op{bytes: 7, limit: 8}, false, map[string]string{"k": "v"})

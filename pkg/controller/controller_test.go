@@ -375,6 +375,7 @@ func TestAttachGivesUpWithItsCaller(t *testing.T) {
 	})
 }
 
+// Items: N-95.
 func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 	b := newBackend()
 	b.nodeExpansion = true
@@ -412,6 +413,7 @@ func TestExpandByTheNodeAlone(t *testing.T) {
 	})
 }
 
+// Items: N-98.
 func TestOfflineExpansionWaitsUntilNobodyUsesIt(t *testing.T) {
 	b := newBackend()
 	b.growth = []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE}
@@ -776,6 +778,7 @@ func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 	})
 }
 
+// Items: N-13.
 func TestDriverWithoutControllerServiceIsNotAsked(t *testing.T) {
 	b := newBackend()
 	b.services = nil

@@ -25,6 +25,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Items: N-04, N-15, N-16, N-20, N-88.
 func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 	f := newFake()
 	f.caps = append(f.caps, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER, 4, 99)
@@ -50,6 +51,7 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 	}
 }
 
+// Items: N-17, N-18, N-19.
 func TestDialAsksWhetherTheDriverIsReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready *wrapperspb.BoolValue
@@ -89,12 +91,14 @@ func dialOnly(t *testing.T, f *fakeDriver, name state.DriverName) error {
 	return err
 }
 
+// Items: N-12.
 func TestADriverOfAnotherNameIsRefused(t *testing.T) {
 	if err := dialOnly(t, newFake(), "other.example.com"); !errors.Is(err, ErrName) {
 		t.Errorf("got %v, want ErrName", err)
 	}
 }
 
+// Items: N-89.
 func TestNodeInfoIsNeededOnlyByDriversThatAttach(t *testing.T) {
 	f := newFake()
 	f.nodeID = ""
@@ -109,6 +113,7 @@ func TestNodeInfoIsNeededOnlyByDriversThatAttach(t *testing.T) {
 	}
 }
 
+// Items: N-90.
 func TestAnEmptyNodeIDIsWrongOnlyWhereItIsNeeded(t *testing.T) {
 	for attach, wrong := range map[bool]bool{false: false, true: true} {
 		f := newFake()
@@ -123,6 +128,7 @@ func TestAnEmptyNodeIDIsWrongOnlyWhereItIsNeeded(t *testing.T) {
 	}
 }
 
+// Items: N-13.
 func TestAControllerThatIsElsewhereIsNone(t *testing.T) {
 	f := newFake()
 	f.controller = []csi.ControllerServiceCapability_RPC_Type{}
@@ -133,6 +139,7 @@ func TestAControllerThatIsElsewhereIsNone(t *testing.T) {
 	}
 }
 
+// Items: J07, N-93.
 func TestEveryFailureWhileAskingFailsDial(t *testing.T) {
 	for _, method := range []string{"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"} {
 		f := newFake()
@@ -160,6 +167,7 @@ func TestDialSaysAtOnceThatNobodyListens(t *testing.T) {
 	}
 }
 
+// Items: N-01.
 func TestOnlyUnixSocketsAreEndpoints(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"/a/b.sock": "/a/b.sock", "unix:///a//b.sock": "/a/b.sock", "unix:/a/b.sock": "/a/b.sock",
@@ -257,6 +265,7 @@ func TestCallsOverConnAreBoundedToo(t *testing.T) {
 	}
 }
 
+// Items: N-91.
 func TestANegativeNumberOfVolumesSaysNothing(t *testing.T) {
 	f := newFake()
 	f.maxVolumes = -1
@@ -276,6 +285,7 @@ func TestALoggedRequestIsBounded(t *testing.T) {
 // With a pause of an hour between attempts only an event can do it. gRPC says
 // that it waits a moment before it can be woken, so one event may be lost on
 // it; that is why the pause is a second at most outside of this test.
+// Items: N-05.
 func TestASocketsReturnCutsThePauseShort(t *testing.T) {
 	n := connect(t, newFake(), func(c *Config) { c.redial = time.Hour })
 	n.f.die()
@@ -471,6 +481,7 @@ func TestADriverThatIsNotReadyAfterItsReturnIsAskedUntilItIs(t *testing.T) {
 	}
 }
 
+// Faults: A069.
 func TestAReplacedSocketIsConnectedToWhileTheOldProcessLives(t *testing.T) {
 	n := connect(t, newFake())
 	again := newFake()
@@ -538,6 +549,7 @@ func TestCallsInFlightFailAsUncertainWhenTheDriverDies(t *testing.T) {
 }
 
 // The canaries must be nowhere but in the requests.
+// Items: N-35, N-37, N-38.
 func TestSecretsAreInNoLogAndNoError(t *testing.T) {
 	const canary = "CANARY"
 	n := connect(t, newFake(), func(c *Config) {

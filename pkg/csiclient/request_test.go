@@ -80,6 +80,7 @@ func publishSample(i Info, change ...func(*state.Volume, *state.Mount)) (proto.M
 	return publishRequest(i, v, v.Mounts["pod-1"].MountSpec, secret)
 }
 
+// Items: A08, F05, F15, F16, F17, F23, N-39, N-40, N-44, N-50, N-66, N-79, N-80, N-99, N-100.
 func TestRequestsAreAsTheGoldenFilesSay(t *testing.T) {
 	v, b := sample(), sample(block)
 	m, bm := v.Mounts["pod-1"].MountSpec, b.Mounts["pod-1"].MountSpec
@@ -159,6 +160,7 @@ func TestRequestsLeaveTheRecordAsItIs(t *testing.T) {
 	}
 }
 
+// Items: I20, N-24.
 func TestARequestThatLacksARequiredFieldIsNotMade(t *testing.T) {
 	clear := func(f func(*state.Volume)) state.Volume { v := sample(); f(&v); return v }
 	ok := sample().Mounts["pod-1"].MountSpec
@@ -194,6 +196,7 @@ func TestARequestThatLacksARequiredFieldIsNotMade(t *testing.T) {
 	}
 }
 
+// Items: F13, N-46.
 func TestAccessModesAreMappedAsTheKubeletAndTheProvisionerDo(t *testing.T) {
 	const (
 		writer      = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
@@ -228,6 +231,7 @@ func TestAccessModesAreMappedAsTheKubeletAndTheProvisionerDo(t *testing.T) {
 	}
 }
 
+// Items: N-23, N-36.
 func TestLimitsOfCSIAreChecked(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	stage := func(f func(*csi.NodeStageVolumeRequest)) proto.Message {

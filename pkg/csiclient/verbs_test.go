@@ -50,6 +50,7 @@ func tmpfs(t *testing.T, path string) {
 	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) })
 }
 
+// Items: N-56, N-75.
 func TestAVolumeComesAndGoesAndLeavesNothing(t *testing.T) {
 	for _, mode := range []state.Mode{state.Filesystem, state.Block} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -104,6 +105,7 @@ func TestUnpublishKeepsWhatOthersHaveInTheSameDirectories(t *testing.T) {
 	}
 }
 
+// Items: N-78, N-94.
 func TestCallsNeedTheCapabilityForThem(t *testing.T) {
 	f := newFake()
 	f.caps = nil
@@ -122,6 +124,7 @@ func TestCallsNeedTheCapabilityForThem(t *testing.T) {
 
 // The driver was replaced by a version that stages nothing: what it staged
 // before must not stay for ever.
+// Items: C30.
 func TestUnstageByADriverThatStagesNoMoreRemovesTheDirectory(t *testing.T) {
 	f := newFake()
 	f.caps = nil
@@ -144,6 +147,7 @@ func TestAPodWithoutAMountInTheRecordIsRefused(t *testing.T) {
 	}
 }
 
+// Items: N-42.
 func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 	n := connect(t, newFake())
 	outside := t.TempDir()
@@ -203,6 +207,7 @@ func TestTheDevicesLinkReplacesAnOlderOneAndNothingElse(t *testing.T) {
 	}
 }
 
+// Items: F11, N-32, N-34.
 func TestSecretsAreReadAnewForEachCallAndGoWhereTheyBelong(t *testing.T) {
 	reads := map[state.SecretRef]int{}
 	n := connect(t, newFake(), func(c *Config) {
@@ -249,6 +254,7 @@ func (f secretFunc) Secret(_ context.Context, ref state.SecretRef) (map[string]s
 
 func ref(name string) state.SecretRef { return state.SecretRef{Namespace: "ns", Name: name} }
 
+// Items: N-25.
 func TestEachCallHasItsDeadline(t *testing.T) {
 	const short = 30 * time.Millisecond
 	n := connect(t, newFake(), func(c *Config) {
@@ -275,6 +281,7 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 	}
 }
 
+// Items: N-23.
 func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -287,6 +294,7 @@ func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 
 // The lessons are those of doc.go.
 
+// Items: N-68.
 func TestDriverLesson1AnEmptyLeftoverIsGoneBeforeTheFirstPublish(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -337,6 +345,7 @@ func deadFUSE(t *testing.T, path string) {
 	must(t, dev.Close())
 }
 
+// Items: C28.
 func TestDriverLesson4AFailedRenewalRemovesNothing(t *testing.T) {
 	for _, mode := range []state.Mode{state.Filesystem, state.Block} {
 		n := connect(t, newFake())
@@ -495,6 +504,7 @@ func TestDriverLesson7AfterADeadlineNothingIsCleanedUp(t *testing.T) {
 	}
 }
 
+// Items: N-64.
 func TestDriverLesson10NotFoundOnTearDownIsDone(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -510,6 +520,7 @@ func TestDriverLesson10NotFoundOnTearDownIsDone(t *testing.T) {
 	}
 }
 
+// Items: N-76.
 func TestDriverLesson12LeftoversGoByRmdirAndMountsStay(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -563,6 +574,7 @@ func mustRel(t *testing.T, d *Driver, path string) string {
 	return rel
 }
 
+// Items: N-81, N-83.
 func TestStatsTakeOnlyWhatIsSane(t *testing.T) {
 	n := connect(t, newFake())
 	s, err := n.d.Stats(t.Context(), n.volume(state.Filesystem), "pod-1")

@@ -11,6 +11,7 @@ import (
 // TestAPodThatComesBackGetsNothingOfItsFormerLife: a pod was removed, which says
 // that its containers have ended, and is listed again before anything was done
 // about it: by its name it has the UID that it had.
+// Items: C17.
 func TestAPodThatComesBackGetsNothingOfItsFormerLife(t *testing.T) {
 	end := func(l *life) { l.RemovePod("a") }
 	stopped := func(l *life) {

@@ -110,6 +110,8 @@ type seen struct {
 
 func (s seen) Look(context.Context, string) (state.Seen, error) { return s.Seen, s.err }
 
+// Items: N-69, N-101.
+// Faults: A033.
 func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 	dir, mount := state.Seen{Exists: true}, state.Seen{Exists: true, Mounted: true}
 	block := state.Seen{Exists: true, BlockDevice: true}
@@ -194,6 +196,7 @@ func TestPodsAndChangesOnTheBoard(t *testing.T) {
 }
 
 // TestAPodIsToldOfTheCallThatItWaitsFor: one call at a time is made for a volume.
+// Items: D11.
 func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 	v := VolumeStatus{Volume: state.Volume{
 		Needs: state.Needs{Attach: true, Stage: true}, Expand: state.Retry{Attempts: 1},

@@ -66,6 +66,7 @@ func (b *bootless) SetBootID(ctx context.Context, id string) error {
 }
 
 // TestALookThatHangsAtTheStartIsTold: rule 10, for the time until it is given up.
+// Items: E17.
 func TestALookThatHangsAtTheStartIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Items: A02, A09, A10, C01, N-53, N-54, N-62, N-104.
 func TestAVolumeComesAndGoesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -82,6 +83,7 @@ func TestIntentsOfOneMomentShareOneWrite(t *testing.T) {
 
 // TestFaultsOfEveryKindEndAsWished: calls fail, lie and lose answers by seed;
 // in the end all is mounted, and in the end all is gone.
+// Items: D10.
 func TestFaultsOfEveryKindEndAsWished(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
@@ -144,6 +146,7 @@ func TestCrashAtEveryCommit(t *testing.T) {
 	}
 }
 
+// Items: E01.
 func TestARestartRepeatsNoCallOfWhatIsPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -182,6 +185,8 @@ func TestWhatVanishedIsMadeAgainAfterARestart(t *testing.T) {
 	})
 }
 
+// Items: B11, E02, N-61.
+// Faults: A002.
 func TestARebootRepeatsAllAndCleansWhatIsUnwanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -208,6 +213,8 @@ func TestARebootRepeatsAllAndCleansWhatIsUnwanted(t *testing.T) {
 	})
 }
 
+// Items: E04, E18.
+// Faults: A006.
 func TestNothingIsRemovedBeforeEverySourceHasSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -237,6 +244,7 @@ func TestNothingIsRemovedBeforeEverySourceHasSpoken(t *testing.T) {
 	})
 }
 
+// Items: B08, E05.
 func TestAPodThatCannotBeResolvedKeepsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -267,6 +275,7 @@ func TestAPodThatCannotBeResolvedKeepsWhatItHas(t *testing.T) {
 	})
 }
 
+// Items: C18, N-31.
 func TestADriverThatComesBackEndsEveryPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -301,6 +310,7 @@ func TestADriverThatComesBackEndsEveryPause(t *testing.T) {
 	})
 }
 
+// Faults: A032.
 func TestAnAnswerWithoutTheEffectIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -335,6 +345,7 @@ func TestAnAnswerWithoutTheEffectIsAFailure(t *testing.T) {
 	})
 }
 
+// Items: B07.
 func TestAWaitThatFailsSaysWhatEachVolumeWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -379,6 +390,8 @@ func TestAWaitThatFailsSaysWhatEachVolumeWaitsFor(t *testing.T) {
 	})
 }
 
+// Items: D12.
+// Faults: A045.
 func TestAHungCallHoldsUpNothingButItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -403,6 +416,7 @@ func TestAHungCallHoldsUpNothingButItsVolume(t *testing.T) {
 	})
 }
 
+// Faults: A052.
 func TestLimitsHoldAndRemovalsHaveTheirOwnSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -450,6 +464,7 @@ func TestLimitsHoldAndRemovalsHaveTheirOwnSlots(t *testing.T) {
 	})
 }
 
+// Items: C25.
 func TestNoCallIsMadeWhileTheJournalCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -468,6 +483,7 @@ func TestNoCallIsMadeWhileTheJournalCannotBeWritten(t *testing.T) {
 	})
 }
 
+// Items: B15.
 func TestAVolumeGrowsWhileMounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -489,6 +505,7 @@ func TestAVolumeGrowsWhileMounted(t *testing.T) {
 	})
 }
 
+// Items: C11, C28.
 func TestNewContentIsPublishedAgainAndAFailureKeepsTheMount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -514,6 +531,7 @@ func TestNewContentIsPublishedAgainAndAFailureKeepsTheMount(t *testing.T) {
 	})
 }
 
+// Items: A12, A23, A26.
 func TestTheKubeletsQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -557,6 +575,7 @@ func TestTheKubeletsQuestions(t *testing.T) {
 	})
 }
 
+// Items: A23.
 func TestTheInUseHandshakeHoldsAVolumeUntilItIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -571,6 +590,7 @@ func TestTheInUseHandshakeHoldsAVolumeUntilItIsReported(t *testing.T) {
 	})
 }
 
+// Items: C29, E08.
 func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)

@@ -17,6 +17,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
+// Items: J06, N-11.
 func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
@@ -44,6 +45,7 @@ func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 	}
 }
 
+// Items: J06, N-05.
 func TestSocketsThatAppearLaterComeUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "by", "run")
 	x := start(t, dir)
@@ -69,6 +71,7 @@ func TestNotificationIsSentOnAFreshConnection(t *testing.T) {
 	}
 }
 
+// Items: J04.
 func TestRemovedSocketTakesItsDriverDown(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a-reg.sock"), csi("a.example.com"))
@@ -81,6 +84,7 @@ func TestRemovedSocketTakesItsDriverDown(t *testing.T) {
 	}
 }
 
+// Items: J05.
 func TestSocketMadeAnewIsANewGenerationAndTheOldGoesDownFirst(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a-reg.sock"), csi("a.example.com"))
@@ -98,6 +102,7 @@ func TestSocketMadeAnewIsANewGenerationAndTheOldGoesDownFirst(t *testing.T) {
 	}
 }
 
+// Items: J18.
 func TestTheNextGenerationWaitsUntilTheOldOneIsDown(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "x.sock"), csi("a.example.com"))
@@ -151,6 +156,7 @@ func TestSocketOfADeadProcessWaitsUntilItIsMadeAnew(t *testing.T) {
 	x.untilState("a-reg.sock", Up)
 }
 
+// Items: J02, J09, N-01, N-12.
 func TestRefusalsAreReportedAndToldOnce(t *testing.T) {
 	type change func(*registerapi.PluginInfo)
 	for name, c := range map[string]struct {
@@ -189,6 +195,8 @@ func TestRefusalsAreReportedAndToldOnce(t *testing.T) {
 	}
 }
 
+// Items: J02.
+// Faults: A071.
 func TestVersionsAreChosenAsTheKubeletDoes(t *testing.T) {
 	for _, c := range []struct {
 		versions []string
@@ -324,6 +332,7 @@ func TestARegistrarThatDiesAloneLeavesItsDriverUp(t *testing.T) {
 	x.untilState("a.sock", Up)
 }
 
+// Items: J07.
 func TestAFailedUpIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	tries := 0
@@ -425,6 +434,7 @@ func TestSocketPathsMayBeLongerThanASocketAddress(t *testing.T) {
 	x.untilState("a-reg.sock", Up)
 }
 
+// Faults: A067.
 func TestLostEventsAreMadeUpForByAScan(t *testing.T) {
 	for name, c := range map[string]struct {
 		rescan  time.Duration
@@ -468,6 +478,7 @@ func TestTheDirectoryMayBeRemovedAndMadeAnew(t *testing.T) {
 
 // TestAnyInterleavingOfTwoInstancesEndsWithTheLiveOneUp is the rolling update:
 // an old and a new instance make, remove and rename their sockets in any order.
+// Faults: A066.
 func TestAnyInterleavingOfTwoInstancesEndsWithTheLiveOneUp(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -10,6 +10,7 @@ import (
 )
 
 // G01...G06: who gives the files to the group, by the driver's fsGroupPolicy.
+// Items: A32, G01, G02, G03, G04, G05.
 func TestOwnershipFollowsFSGroupPolicy(t *testing.T) {
 	const always, never = state.OwnAlways, state.Ownership("")
 	mode := func(m ...corev1.PersistentVolumeAccessMode) []corev1.PersistentVolumeAccessMode { return m }

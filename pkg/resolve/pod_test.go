@@ -21,6 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// Items: A14, F02, F12.
 func TestFullPodResolvesAsGolden(t *testing.T) {
 	for _, name := range []string{"base", "full"} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +60,7 @@ func TestStoppedPodWantsNothing(t *testing.T) {
 }
 
 // TestPodBeingDeletedKeepsItsVolumes: only the end of the containers takes them.
+// Items: A33.
 func TestPodBeingDeletedKeepsItsVolumes(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	now := metav1.Now()
@@ -68,6 +70,7 @@ func TestPodBeingDeletedKeepsItsVolumes(t *testing.T) {
 	}
 }
 
+// Items: B03, E05.
 func TestClaimBeingDeletedIsUsedWhileItIsProtected(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	now := metav1.Now()
@@ -98,6 +101,7 @@ func TestBindingWithoutACluster(t *testing.T) {
 	}
 }
 
+// Items: A32, B15, B16.
 func TestSizes(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	w.claim().Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("512Mi")}
@@ -127,6 +131,7 @@ func second(t *testing.T, w *world) (*corev1.Volume, *corev1.PersistentVolume) {
 	return &pod.Spec.Volumes[1], pv
 }
 
+// Items: A12, B21.
 func TestTwoNamesForOneVolumeAreOneWant(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	second(t, w)
@@ -150,6 +155,7 @@ func TestTwoNamesForOneVolumeThatContradict(t *testing.T) {
 	}
 }
 
+// Items: F01, F03, F05.
 func TestPodInfoOnMount(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	if got := w.only(t).Mount.Context; len(got) != 0 {
@@ -173,6 +179,7 @@ func TestPodInfoOnMount(t *testing.T) {
 	}
 }
 
+// Items: A03, A04, A21, C22, C23, F17.
 func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
 	metadata := map[string]string{"device": "/dev/sdb"}
 	now := metav1.Now()
@@ -273,6 +280,7 @@ func TestRevisionFollowsTheSelectedContent(t *testing.T) {
 	}
 }
 
+// Items: A13.
 func TestUnusedVolumesAreNotWanted(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	w.pod().Spec.Containers[0].VolumeMounts = nil
@@ -298,6 +306,7 @@ func TestInTreeVolumeHasOneIDForAllPods(t *testing.T) {
 	}
 }
 
+// Items: A26.
 func TestGroupsThatVolumesBring(t *testing.T) {
 	for value, want := range map[string]string{"1234": "1234", "": "none", "wheel": "none"} {
 		w := read(t, "testdata/base.yaml")

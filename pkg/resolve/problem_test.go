@@ -259,6 +259,7 @@ func configMap(w *world, s corev1.ConfigMapVolumeSource) {
 	source(w, corev1.VolumeSource{ConfigMap: &s})
 }
 
+// Items: A17, A18, A20, B01, B02, B04, B05, B06, F22.
 func TestProblemNamesObjectFieldFoundAndWanted(t *testing.T) {
 	for _, p := range problems {
 		t.Run(p.name, func(t *testing.T) {
@@ -276,6 +277,7 @@ func TestProblemNamesObjectFieldFoundAndWanted(t *testing.T) {
 }
 
 // TestProblemHurtsNoOtherVolume: rule 5, and "harms nothing else".
+// Items: B07.
 func TestProblemHurtsNoOtherVolume(t *testing.T) {
 	for _, p := range problems {
 		w := read(t, "testdata/base.yaml")

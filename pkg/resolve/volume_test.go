@@ -93,6 +93,7 @@ func TestBadSourcesOfBuiltinKindsAreNamed(t *testing.T) {
 }
 
 // 5.4: a volume that is elsewhere is not made here.
+// Items: A30, N-14.
 func TestNodeAffinityKeepsAVolumeOnItsNode(t *testing.T) {
 	term := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}
@@ -144,6 +145,8 @@ func TestInlineNFS(t *testing.T) {
 }
 
 // C12: a handle is nobody's path.
+// Items: F20.
+// Attacks: C12.
 func TestAttackHandleReachesNoPath(t *testing.T) {
 	for _, handle := range []string{"../../..", "/", "a/../../b", "/etc/passwd", "%2e%2e", strings.Repeat("../", 300), "a\nb", "..data"} {
 		w := read(t, "testdata/base.yaml")

@@ -63,6 +63,8 @@ func httpGet(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
+// Items: N-06.
+// Attacks: C25.
 func TestSocketIsForItsOwnerOnlyAndGoesWithTheServer(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))
 	_, stop := start(t, cfg)

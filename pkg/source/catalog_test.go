@@ -123,6 +123,7 @@ func want(t *testing.T, s *sink, events ...string) {
 	}
 }
 
+// Items: B01.
 func TestChangeResolvesOnlyThePodsItTouches(t *testing.T) {
 	c, s := start()
 	put(t, c, "file", pod("a", "ca")+pod("b", "cb")+pod("b2", "cb")+claim("ca", "va"))
@@ -183,6 +184,7 @@ func TestPodLeavesWhenNoProviderHasIt(t *testing.T) {
 	want(t, s, "remove a")
 }
 
+// Items: B20.
 func TestPodOfAnotherUIDIsAnotherPod(t *testing.T) {
 	c, s := start()
 	put(t, c, "file", pod("a", "ca"))
@@ -280,6 +282,7 @@ func TestClaimNoteReachesThePod(t *testing.T) {
 	want(t, s, "set a")
 }
 
+// Items: E18.
 func TestSourceSyncedPassesThroughInOrder(t *testing.T) {
 	c, s := start()
 	put(t, c, "file", pod("a", "ca"))

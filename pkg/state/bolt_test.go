@@ -58,6 +58,7 @@ func TestForeignLockIsNamed(t *testing.T) {
 	}
 }
 
+// Items: N-06.
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	openBolt(t, filepath.Join(dir, "state.db"))

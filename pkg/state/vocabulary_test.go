@@ -10,6 +10,7 @@ import (
 	"testing"
 )
 
+// Items: F20, N-55.
 func TestLayoutIsTheKubelets(t *testing.T) {
 	l := Layout{Root: "/var/lib/kubelet"}
 	// The hash is sha256("vol-1"), by sha256sum.
@@ -41,6 +42,7 @@ func TestHandleNeverReachesAPath(t *testing.T) {
 	}
 }
 
+// Items: B21, F19, N-41.
 func TestIDsAreApart(t *testing.T) {
 	ids := []VolumeID{
 		SharedID("a", "v"), SharedID("b", "v"), SharedID("a", "w"),
@@ -142,6 +144,7 @@ func differs[T any](t *testing.T, full T, equal func(T, T) bool, except ...strin
 }
 
 // Rule 3: a volume is in use, and not clear, until everything is known to be absent.
+// Items: N-61.
 func TestClearAndInUseFollowThePhases(t *testing.T) {
 	for p := Absent; p <= Leaving; p++ {
 		there := p != Absent
@@ -170,6 +173,7 @@ func TestClearAndInUseFollowThePhases(t *testing.T) {
 	}
 }
 
+// Items: K02.
 func TestOnlyReadWriteOncePodAloneIsExclusive(t *testing.T) {
 	for _, tc := range []struct {
 		modes []AccessMode

@@ -37,6 +37,7 @@ func wantFile(t *testing.T, path, want string) {
 	}
 }
 
+// Items: C15.
 func TestPodMountsWritesAndFindsItsDataAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.t
@@ -97,6 +98,7 @@ func TestConfigMapFollowsItsObject(t *testing.T) {
 	n.nothingLeft()
 }
 
+// Items: A32.
 func TestReadOnlyVolumeRefusesWrites(t *testing.T) {
 	eachKind(t, func(n *node) {
 		ro := volume{name: "data", source: "persistentVolumeClaim: {claimName: data, readOnly: true}"}
@@ -156,6 +158,7 @@ func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
 	})
 }
 
+// Items: B15.
 func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.t
@@ -181,6 +184,7 @@ func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 	})
 }
 
+// Items: A09, C07, N-54, N-63.
 func TestTwoPodsShareOneVolume(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t, p := n.t, n.driver.proxy
@@ -206,6 +210,7 @@ func TestTwoPodsShareOneVolume(t *testing.T) {
 	})
 }
 
+// Items: K01, N-48.
 func TestVolumeForOnePodWaitsForThatPod(t *testing.T) {
 	eachKind(t, func(n *node) {
 		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwop), pod("first", fromClaim("data", "data")))
@@ -235,6 +240,7 @@ func TestInlineVolumeLivesAndDiesWithItsPod(t *testing.T) {
 	})
 }
 
+// Items: A02, N-53, N-65, N-74, N-104, N-61.
 func TestAttachComesFirstAndDetachLast(t *testing.T) {
 	eachKind(t, func(n *node) {
 		want := 0

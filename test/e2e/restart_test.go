@@ -31,6 +31,7 @@ func (n *node) wantMounts(when string, want map[string]uint64) {
 	}
 }
 
+// Items: E01.
 func TestDaemonKilledFindsItsMountsAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
 		p := n.driver.proxy
@@ -110,6 +111,7 @@ func TestDaemonKilledAtWorkFinishesIt(t *testing.T) {
 	})
 }
 
+// Items: B11, E02, N-77.
 func TestPodTakenBackWhileNoDaemonRuns(t *testing.T) {
 	eachKind(t, func(n *node) {
 		file := filepath.Join(n.manifests(), "web.yaml")
@@ -127,6 +129,7 @@ func TestPodTakenBackWhileNoDaemonRuns(t *testing.T) {
 	})
 }
 
+// Items: C18, C19.
 func TestDriverKilledComesBack(t *testing.T) {
 	eachKind(t, func(n *node) {
 		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), claim("more", "64Mi", fileSystem, rwo),

@@ -48,6 +48,7 @@ func (n *node) wantFile(path, want string) {
 
 // N-21, N-43, N-51...N-71: one pod, then a second one, then a reader; each file
 // stays where it was written.
+// Items: A08, A09, A32, N-21, N-40, N-42, N-43, N-51, N-52, N-53, N-54, N-55, N-56, N-60, N-62, N-63, N-65, N-66, N-67, N-68, N-73.
 func TestFileSystemVolumeOfThreePods(t *testing.T) {
 	eachVariant(t, func(n *node) {
 		reader := fromClaim("data")
@@ -75,6 +76,7 @@ func TestFileSystemVolumeOfThreePods(t *testing.T) {
 }
 
 // N-69: a raw block volume.
+// Items: A16, N-69.
 func TestBlockVolume(t *testing.T) {
 	eachVariant(t, func(n *node) {
 		disk := fromClaim("disk")
@@ -113,6 +115,7 @@ func TestInlineVolume(t *testing.T) {
 }
 
 // N-94...N-101: expanded while a pod has it, and again later.
+// Items: N-95, N-96, N-97, N-99.
 func TestExpansion(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]string{"file system": "Filesystem", "block": "Block"} {
@@ -143,6 +146,7 @@ func TestExpansion(t *testing.T) {
 }
 
 // N-34, N-35: each call has the secret that is for it, no other, and it is in no log.
+// Items: F11, N-34, N-35.
 func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 	t.Parallel()
 	calls := map[string]string{
@@ -187,6 +191,8 @@ func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 }
 
 // N-22, N-26, N-55, N-59: the daemon is killed in the middle of each call.
+// Items: N-22, N-26, N-55, N-59, N-70.
+// Faults: A001.
 func TestDaemonKilledInTheMiddleRepeatsTheSame(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ call, mode string }{

@@ -53,6 +53,7 @@ func (n *node) over(pods ...string) {
 
 // A call fails while a volume is made: its pod waits and is told why, another
 // one's is mounted; once the fault is over, the pod has its volume.
+// Items: N-29, N-33.
 func TestFaultWhileAVolumeIsMade(t *testing.T) {
 	t.Parallel()
 	fail := func(c codes.Code, effect csistrict.Effect) csistrict.Fault {
@@ -95,6 +96,8 @@ func TestFaultWhileAVolumeIsMade(t *testing.T) {
 
 // As before, but the pod is deleted while the fault lasts: what may have been
 // made is undone.
+// Items: B12, C04, C08, N-26, N-57, N-70.
+// Faults: A012, A013.
 func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]csistrict.Fault{
@@ -122,6 +125,7 @@ func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
 
 // The driver or the connection breaks in the middle of a call: it is repeated,
 // the same, and nothing is made twice.
+// Items: N-57, N-59, N-70.
 func TestDriverBreaksInTheMiddle(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
@@ -163,6 +167,8 @@ func (n *node) layers(path string) (layers int) {
 // A call fails while a volume is taken away: it is repeated until it is
 // definite, another volume's pod comes and goes, and a pod that wants the volume
 // has it after that, in order (N-52, N-62).
+// Items: C13, C14, C16, N-52, N-62, N-73.
+// Faults: A009, A011, A032, A033.
 func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 	t.Parallel()
 	fail := func(c codes.Code, effect csistrict.Effect) csistrict.Fault {
@@ -206,6 +212,8 @@ func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 }
 
 // A010: Unstage goes on for long after its caller asked.
+// Items: N-52.
+// Faults: A010.
 func TestUnstageThatTakesLongIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad("NodeUnstageVolume", csistrict.Fault{Delay: 2000, IgnoreCancel: true, Times: 1})}})
@@ -221,6 +229,7 @@ func TestUnstageThatTakesLongIsWaitedFor(t *testing.T) {
 }
 
 // A031: one mount too many is taken away too, and what is in the volume stays.
+// Faults: A031.
 func TestDoubleMountIsTakenAway(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"NodeStageVolume", "NodePublishVolume"} {
@@ -242,6 +251,7 @@ func TestDoubleMountIsTakenAway(t *testing.T) {
 
 // A082, C19: what the driver makes elsewhere does not become the pod's volume,
 // and csi-volmgr touches nothing there.
+// Attacks: C19.
 func TestMountElsewhereIsNotTheVolume(t *testing.T) {
 	t.Parallel()
 	for _, effect := range []csistrict.Effect{csistrict.EffectForeign, csistrict.EffectSymlink} {
@@ -273,6 +283,8 @@ func TestMountElsewhereIsNotTheVolume(t *testing.T) {
 }
 
 // A078: a driver that cannot say what it can do is not called as if it could nothing.
+// Items: C24.
+// Faults: A078.
 func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
@@ -292,6 +304,7 @@ func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
 }
 
 // A080: a limit that makes no sense limits nothing, and changes nothing.
+// Items: N-91.
 func TestSenselessLimitIsNone(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{MaxVolumes: -1})
@@ -318,6 +331,7 @@ func TestAbilitiesChangeWithARestart(t *testing.T) {
 
 // N-102: an expansion that the driver refuses for good is not repeated, is
 // explained, and harms no mount.
+// Items: N-102.
 func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
@@ -363,6 +377,8 @@ func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 
 // A070, A073: a driver that is gone is named, with what waits for it; what was
 // begun before is ended once it is back.
+// Items: C19.
+// Faults: A070.
 func TestDriverThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{})
@@ -388,6 +404,7 @@ func TestDriverThatIsGoneIsNamed(t *testing.T) {
 
 // A volume is staged and a device is full, or a limit is reached: an error that
 // may end by itself is repeated ever more seldom (N-30, N-105).
+// Items: N-105.
 func TestRepetitionsGrowSeldom(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{

@@ -10,6 +10,7 @@ import (
 )
 
 // attachRequired: false of the CSIDriver object, though the driver could attach.
+// Items: A03.
 func TestNoAttachmentWhereTheObjectSaysSo(t *testing.T) {
 	t.Parallel()
 	no := false
@@ -27,6 +28,7 @@ func TestNoAttachmentWhereTheObjectSaysSo(t *testing.T) {
 }
 
 // podInfoOnMount: false.
+// Items: F03.
 func TestNoPodInfoWhereTheObjectDoesNotAskForIt(t *testing.T) {
 	t.Parallel()
 	no := false
@@ -42,6 +44,7 @@ func TestNoPodInfoWhereTheObjectDoesNotAskForIt(t *testing.T) {
 
 // N-45, N-47: the driver gives the volume one group. A pod that asks for
 // another waits, is told why, and has its turn.
+// Items: N-45, N-47.
 func TestGroupThatTheDriverGives(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{With: []string{"VOLUME_MOUNT_GROUP"}})
@@ -58,6 +61,7 @@ func TestGroupThatTheDriverGives(t *testing.T) {
 
 // N-89: a driver without a Controller service: what is written down as a
 // PersistentVolume is mounted.
+// Items: N-09, N-13.
 func TestDriverWithoutController(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{NoController: true})
@@ -74,6 +78,7 @@ func TestDriverWithoutController(t *testing.T) {
 
 // G01, G04, F18: the pod's group gets the volume's files as the CSIDriver object
 // says, and from the driver itself where it can.
+// Items: F18, G01, G02, G04.
 func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

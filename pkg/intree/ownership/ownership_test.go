@@ -100,6 +100,7 @@ func TestReadOnlyVolumeGivesReadAccessOnly(t *testing.T) {
 	want(t, filepath.Join(dir, "d"), "2750 4711")
 }
 
+// Items: G07.
 func TestOnRootMismatchWalksOnlyWhereRootDiffers(t *testing.T) {
 	for name, spoil := range map[string]func(root string) error{
 		"group":   func(root string) error { return os.Chown(root, -1, gid+1) },
@@ -230,6 +231,7 @@ func TestTreeThatIsTooDeepIsReported(t *testing.T) {
 
 // C20: while the walk runs, a writer in the volume swaps a directory
 // and a file with symbolic links that lead out of it.
+// Items: G08.
 func TestAttackSwappedLinksLeadNowhere(t *testing.T) {
 	canary := tree(t, "f", "d/", "d/f")
 	dir := tree(t, "d/", "d/f", "evil -> "+canary, "f", "evilf -> "+filepath.Join(canary, "f"))

@@ -39,6 +39,7 @@ func settle(t *testing.T, w state.Want, v state.Volume, f Facts) (state.Volume, 
 
 // CSI 1.13, volume_mount_group and "NodePublishVolume": one capability for the
 // stage and every pod, also in a call that is repeated after a crash.
+// Items: N-45, N-47.
 func TestGroupIsOneForStageAndAllPods(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true, MountGroup: true}, Synced: true}
 	w := groupWish(map[state.PodUID]int64{"a": 0, "b": 3000})

@@ -13,6 +13,7 @@ func callError(o state.Outcome) *state.CallError {
 	return &state.CallError{Outcome: o, Call: "NodeStageVolume", Code: "Internal", Err: errors.New("boom")}
 }
 
+// Items: C32, N-28, N-29, N-30.
 func TestPausesDoubleUpToTheirLimit(t *testing.T) {
 	for _, tc := range []struct {
 		outcome     state.Outcome
@@ -121,6 +122,7 @@ func TestAdoptSaysWhatIsWrong(t *testing.T) {
 }
 
 // TestProofThatContainersAreGone goes through every combination of what can be known.
+// Items: A33.
 func TestProofThatContainersAreGone(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		for _, stopped := range []bool{false, true} {
@@ -188,6 +190,7 @@ func TestOneDurableWriteCoversTheChain(t *testing.T) {
 	}
 }
 
+// Items: N-102.
 func TestAnExpansionThatIsRefusedForGoodDoesNotHoldTheVolumeUp(t *testing.T) {
 	va := variant{stage: true, pacing: true}
 	w, f := va.wants()[2], Facts{Driver: DriverFacts{Up: true, Stage: true, Expand: true}, Synced: true}
@@ -229,6 +232,7 @@ func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
 }
 
 // TestHeldNamesTheFirstReasonAndTheEarliestMoment: two mounts wait, the second comes back first.
+// Items: D09.
 func TestHeldNamesTheFirstReasonAndTheEarliestMoment(t *testing.T) {
 	w, f := variant{}.wants()[2], Facts{Driver: DriverFacts{Up: true}, Synced: true}
 	waits := func(pod state.PodUID, d time.Duration) state.Mount {
@@ -255,6 +259,7 @@ func TestInlineAndBuiltinVolumesHaveNoAttachAndNoStage(t *testing.T) {
 	}
 }
 
+// Items: B15.
 func TestNewRecordStartsFromTheSizeTheNodeHasMade(t *testing.T) {
 	w := variant{stage: true}.wants()[1]
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}}
