@@ -17,7 +17,9 @@
 // driver's volumes then waits, visibly, until it registers again.
 //
 // Of two sockets with one name the first keeps it while its process lives; the
-// second waits, is reported, and takes over when the first goes.
+// second waits, is reported, and takes over when the first goes, or when nobody
+// listens on the first's own CSI socket while its own is served: a registrar
+// may outlive its driver, and would keep the name from one that is well.
 //
 // A registrar that is told of a refusal exits, and its kubelet may think
 // otherwise; so where a kubelet watches the directory too nobody is told

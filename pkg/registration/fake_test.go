@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must happen before it fails. No
 // test passes because of it.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // registrar is a plugin's registration server on a real socket.
 type registrar struct {

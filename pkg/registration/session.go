@@ -19,6 +19,7 @@ var (
 	errRemoved  = errors.New("its registration socket was removed")
 	errReplaced = errors.New("its registration socket was made anew")
 	errEvicted  = errors.New("the process behind its registration socket is gone, and another socket has the name")
+	errOutlived = errors.New("nobody listens on its own socket, and another socket that has its name brings a driver that lives")
 	errStopped  = errors.New("the watcher stops")
 )
 
@@ -38,9 +39,10 @@ type session struct {
 
 // tenure is a session's having a driver name.
 type tenure struct {
-	path  string
-	ended chan struct{} // closed when the name is free again
-	evict chan struct{} // of capacity 1: the holder's process is dead
+	path     string
+	endpoint string
+	ended    chan struct{} // closed when the name is free again
+	evict    chan error    // of capacity 1: why the holder has to give the name up
 }
 
 // poke cuts a pause short.
@@ -118,8 +120,8 @@ func (s *session) stayUp(ctx context.Context, t *tenure) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-t.evict:
-			return errEvicted
+		case why := <-t.evict:
+			return why
 		case <-timer.C:
 		}
 		err := notify(ctx, s.path, &registerapi.RegistrationStatus{PluginRegistered: true})
@@ -145,7 +147,8 @@ func (s *session) tellRefusal(ctx context.Context, why error) {
 }
 
 // claim waits until the session has the driver's name; nil if the socket went
-// first. A holder whose process is dead loses it.
+// first. A holder whose process is dead loses it, and so does one whose driver is
+// dead while ours lives: a registrar may outlive its driver.
 func (s *session) claim(ctx context.Context, p Plugin) *tenure {
 	for ctx.Err() == nil {
 		t, mine := s.tryClaim(p)
@@ -153,11 +156,12 @@ func (s *session) claim(ctx context.Context, p Plugin) *tenure {
 			return t
 		}
 		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose process lives", t.path))
-		if !waitDead(ctx, t) {
+		why := s.waitDead(ctx, t, p.Endpoint)
+		if why == nil {
 			continue
 		}
 		select {
-		case t.evict <- struct{}{}:
+		case t.evict <- why:
 		default:
 		}
 		select {
@@ -175,7 +179,7 @@ func (s *session) tryClaim(p Plugin) (t *tenure, mine bool) {
 	if t := s.w.names[p.Name]; t != nil {
 		return t, false
 	}
-	t = &tenure{path: s.path, ended: make(chan struct{}), evict: make(chan struct{}, 1)}
+	t = &tenure{path: s.path, endpoint: p.Endpoint, ended: make(chan struct{}), evict: make(chan error, 1)}
 	s.w.names[p.Name] = t
 	return t, true
 }
@@ -188,34 +192,65 @@ func (s *session) giveUp(p Plugin, t *tenure) {
 	close(t.ended)
 }
 
-// waitDead returns true when nobody listens any more on the socket of a tenure,
-// and false when the tenure or ctx ends first. It holds a connection, whose end
-// is the news.
-func waitDead(ctx context.Context, t *tenure) bool {
+// waitDead returns why the holder of a name cannot serve it any more, or nil
+// when its tenure or ctx ends first: nobody listens on its registration socket,
+// or nobody on its driver's and somebody on ours.
+func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
+	dead := make(chan error, 2)
 	watching.Go(func() {
-		select {
-		case <-t.ended:
-			cancel()
-		case <-ctx.Done():
+		if waitRefused(ctx, t.path, func() bool { return true }) {
+			dead <- errEvicted
 		}
 	})
+	if t.endpoint != ours {
+		watching.Go(func() {
+			if waitRefused(ctx, t.endpoint, func() bool { return s.outlives(ctx, t, ours) }) {
+				dead <- errOutlived
+			}
+		})
+	}
+	select {
+	case why := <-dead:
+		return why
+	case <-t.ended:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// waitRefused returns true when nobody listens on the socket at path while and
+// is so too, and false when ctx ends first. It holds a connection, whose end is
+// the news.
+func waitRefused(ctx context.Context, path string, and func() bool) bool {
 	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
-		probe, err := dialUnix(ctx, t.path)
-		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-		if err == nil {
+		probe, err := dialUnix(ctx, path)
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
+			if and() {
+				return true
+			}
+		case err == nil:
 			probe.Close()
-			waitLost(ctx, t.path)
+			waitLost(ctx, path)
 		}
 		sleep(ctx, pause) // a live server may close a connection that asks nothing
 	}
 	return false
+}
+
+// outlives reports whether our driver is served, now that the holder's is not.
+func (s *session) outlives(ctx context.Context, t *tenure, ours string) bool {
+	probe, err := dialUnix(ctx, ours)
+	if err != nil {
+		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose driver does not listen on %s, nor does this one: %w", t.path, t.endpoint, err))
+		return false
+	}
+	probe.Close()
+	return true
 }
 
 // waitLost connects to the socket at path and returns when the connection is

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -300,6 +301,39 @@ func TestOfTwoSocketsWithOneNameTheSecondTakesOverWhenTheFirstGoes(t *testing.T)
 				t.Error("the second registrar was not told that it is registered")
 			}
 		})
+	}
+}
+
+// TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed: but not
+// before that one is.
+func TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed(t *testing.T) {
+	dir := t.TempDir()
+	endpoint := func(name string) *registerapi.PluginInfo {
+		info := csi("d")
+		info.Endpoint = filepath.Join(dir, name)
+		return info
+	}
+	var served atomic.Bool // the second's endpoint
+	x := start(t, filepath.Join(dir, "r"), func(_ *Watcher, h *recorder) {
+		h.onDown = func(p Plugin) {
+			if filepath.Base(p.Socket) == "1.sock" && !served.Load() {
+				t.Error("the first lost the name although the second could not serve it")
+			}
+		}
+	})
+	first := serve(t, filepath.Join(dir, "1"), nil)
+	serve(t, x.path("1.sock"), endpoint("1"))
+	x.untilState("1.sock", Up)
+	serve(t, x.path("2.sock"), endpoint("2"))
+	x.untilState("2.sock", Waiting)
+	first.die()
+	x.until("2.sock", func(s SocketStatus) bool { return strings.Contains(s.Problem, "does not listen") })
+	served.Store(true)
+	serve(t, filepath.Join(dir, "2"), nil)
+	x.untilState("2.sock", Up)
+	x.untilState("1.sock", Waiting)
+	if got, want := x.h.lines(), []string{"up d 1.sock", "down d 1.sock", "up d 2.sock"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
