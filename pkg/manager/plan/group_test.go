@@ -71,6 +71,21 @@ func TestGroupIsOneForStageAndAllPods(t *testing.T) {
 	}
 }
 
+// Rule 5: a mount that vanished under a pod is made again as it was, also when
+// the pod asks for another group by now.
+func TestAMountThatVanishedIsMadeAgainWithTheGroupThatItHad(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true, MountGroup: true}, Synced: true}
+	v, _, _ := settle(t, groupWish(map[state.PodUID]int64{"a": 2000}), state.Volume{ID: "d^h"}, f)
+	m := v.Mounts["a"]
+	m.Seen = state.Seen{Exists: true, Mounted: true}
+	v.Mounts["a"] = m
+	v, changes := Adopt(v, true, map[string]state.Seen{m.Target: {}, v.Spec.StagePath: {}})
+	v, ops, held := settle(t, groupWish(map[state.PodUID]int64{"a": 3000}), v, f)
+	if len(changes) != 1 || len(ops) != 1 || v.Mounts["a"].Phase != state.Present || *v.Mounts["a"].FSGroup != 2000 {
+		t.Errorf("changes %v, then calls %v to %+v, held %+v", changes, ops, v.Mounts["a"], held)
+	}
+}
+
 func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {
 	w := groupWish(map[state.PodUID]int64{"a": 2000, "b": 3000})
 	v, ops, held := settle(t, w, state.Volume{ID: "d^h"}, Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true})

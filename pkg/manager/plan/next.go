@@ -217,7 +217,11 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 			}
 		}
 	}
-	if group := groupOf(w.Pods[pod].MountSpec); c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
+	spec := w.Pods[pod].MountSpec
+	if m := v.Mounts[pod]; used(v, m) {
+		spec = m.MountSpec // it is made again as it was
+	}
+	if group := groupOf(spec); c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
 		return "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group
 	}
