@@ -73,7 +73,7 @@ func removes(verb string) bool { return verb == "Detach" || verb == "Unstage" ||
 // request is what a call says; a repeated call has to say the same, and one
 // that removes has to name the same thing (CSI gives it no publish context).
 func request(o op) string {
-	s := fmt.Sprint(o.v.Spec.FSType, o.v.Spec.StagePath, o.v.Spec.Handle)
+	s := fmt.Sprint(o.v.Spec.FSType, o.v.Spec.StagePath, o.v.Spec.Handle, o.v.Spec.MountGroup)
 	switch o.verb {
 	case "Attach", "Detach":
 		return fmt.Sprint(o.v.Spec.Driver, o.v.Spec.Handle)
@@ -333,7 +333,7 @@ func (j *judge) pod(l *life, p manager.PodStatus) {
 		if _, ok := w.table[to]; !ok && !j.excused(to) {
 			w.breach("rule 6: pod %s is said to have %v, and there is nothing at %s", uid, v.Names, to)
 		}
-		if vol := volumes[v.Names[0]]; vol.staged {
+		if of, _ := l.m.Volume(v.ID); of.Volume.Needs.Stage {
 			if _, ok := w.table["/stage/"+v.Names[0]]; !ok && !j.excused("/stage/"+v.Names[0]) {
 				w.breach("rule 6: pod %s is said to have %v, and it is not staged", uid, v.Names)
 			}

@@ -106,9 +106,17 @@ func (l *life) up(name state.DriverName) {
 		return
 	}
 	l.drop(name)
-	d := &driver{w: l.w, l: l, info: drivers[name], gone: make(chan struct{})}
+	d := &driver{w: l.w, l: l, info: l.w.info(name), gone: make(chan struct{})}
 	l.drivers[name] = d
 	l.m.DriverUp(d.info, d)
+}
+
+// info is what the newest version of a driver can do; mu is held.
+func (w *world) info(name state.DriverName) manager.DriverInfo {
+	if info, ok := otherwise[name]; ok && w.swapped[name] {
+		return info
+	}
+	return drivers[name]
 }
 
 // drop ends the calls of a driver's earlier process.

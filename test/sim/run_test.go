@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -150,9 +151,11 @@ func (w *world) calmDown() {
 		delete(w.silent, s)
 		w.life.speak(s, false)
 	}
-	for name := range w.down {
+	for name := range otherwise { // of the version that a restart would find
 		delete(w.down, name)
-		w.life.up(name)
+		if d := w.life.drivers[name]; d == nil || !reflect.DeepEqual(d.info, w.info(name)) {
+			w.life.up(name)
+		}
 	}
 	w.mu.Unlock()
 	w.rest(patience)
@@ -225,10 +228,15 @@ func (w *world) settled(except map[string]bool) {
 			if strings.HasPrefix(v.Held.Reason, "kept") {
 				continue // as it was for a pod that is listed, and that may have it
 			}
+			if w.life.drivers[volumes[name].driver].info.MountGroup && w.hasAnother(uid, name) {
+				continue // the volume has the group of the pod that has it
+			}
 			if _, ok := w.table[to]; !ok && !volumes[name].exclusive {
 				w.breach("rule 10: pod %s never gets %s: %s", uid, name, brief(v))
 			} else if ok && v.Volume.Mounts[state.PodUID(uid)].Revision != ws.rev {
 				w.breach("rule 10: pod %s never gets revision %q of %s: %s", uid, ws.rev, name, brief(v))
+			} else if ok && w.life.drivers[volumes[name].driver].info.Expand && !v.Volume.Mounts[state.PodUID(uid)].ReadOnly && v.Volume.SizeBytes < w.objects[name].size {
+				w.breach("rule 10: %s never gets %d bytes and has %d: %s", name, w.objects[name].size, v.Volume.SizeBytes, brief(v))
 			}
 		}
 	}
@@ -272,6 +280,16 @@ func (w *world) settled(except map[string]bool) {
 			}
 		}
 	}
+}
+
+// hasAnother reports whether a pod other than uid has the volume; mu is held.
+func (w *world) hasAnother(uid, name string) bool {
+	for _, other := range pods {
+		if _, ok := w.table[target(other, name)]; ok && other != uid {
+			return true
+		}
+	}
+	return false
 }
 
 // idle judges that neither a restart nor a crash makes a call where all is as wished.

@@ -56,7 +56,7 @@ func step(r *rand.Rand, set settings) string {
 	case roll < 79:
 		return "reboot"
 	case roll < 83:
-		return fmt.Sprintf("driver %s %s", []string{"down", "up", "kill"}[r.IntN(3)], name)
+		return fmt.Sprintf("driver %s %s", []string{"down", "up", "kill", "kill", "twin", "swap"}[r.IntN(6)], name)
 	case roll < 85:
 		return fmt.Sprintf("vanish %s", vol)
 	case roll < 87:
@@ -94,6 +94,9 @@ func someVolumes(r *rand.Rand, set settings) string {
 		if r.IntN(12) == 0 {
 			b.WriteString(",problem")
 		}
+		if r.IntN(6) == 0 {
+			fmt.Fprintf(&b, ",group=%d", 1+r.IntN(2))
+		}
 	}
 	return b.String()
 }
@@ -108,6 +111,10 @@ func parseWish(s string) (name string, ws wish, err error) {
 			ws.ro = true
 		case "problem":
 			ws.problem = true
+		case "group":
+			if ws.group, err = strconv.ParseInt(value, 10, 64); err != nil {
+				return "", ws, fmt.Errorf("wish %q: %w", s, err)
+			}
 		default:
 			return "", ws, fmt.Errorf("wish %q: field %q is not known", s, key)
 		}
@@ -250,16 +257,32 @@ func (w *world) driver(what string, name state.DriverName) {
 	}
 	switch what {
 	case "down":
-		w.down[name] = true
 		w.life.drop(name)
 		w.life.m.DriverDown(name, "the script took it down")
-	case "up":
+		if w.down[name] = !w.twins[name]; !w.down[name] { // who waited has the name at once
+			delete(w.twins, name)
+			w.life.up(name)
+		}
+	case "up": // where it is up: it registers anew before its end was noticed
 		delete(w.down, name)
 		w.life.up(name)
+	case "twin": // a second instance registers; it gets the name when the first is gone
+		w.count.faults["twin"]++
+		if w.twins[name] = !w.down[name]; w.down[name] {
+			delete(w.down, name)
+			w.life.up(name)
+		}
+	case "swap": // the next instance is of another version
+		w.count.faults["other version"]++
+		w.swapped[name] = !w.swapped[name]
 	case "kill": // and it comes back by itself
 		w.count.crashes["of a driver"]++
 		w.life.drop(name)
 		w.life.m.DriverDown(name, "killed")
+		if w.twins[name] { // and is the one that waits from now on
+			w.life.up(name)
+			return
+		}
 		w.life.after("back", string(name), func() { w.life.up(name) })
 	}
 }

@@ -17,27 +17,34 @@ import (
 type volume struct {
 	driver state.DriverName
 	// own: every pod has one of its own; else the pods share it.
-	own                bool
-	inline, exclusive  bool
-	expandable, staged bool
+	own               bool
+	inline, exclusive bool
+	expandable        bool
 }
 
 // volumes are one of each kind that the manager tells apart.
 var volumes = map[string]volume{
-	"v0": {driver: "d", staged: true, expandable: true},
-	"v1": {driver: "d", staged: true, expandable: true, exclusive: true},
-	"v2": {driver: "att", staged: true},
+	"v0": {driver: "d", expandable: true},
+	"v1": {driver: "d", expandable: true, exclusive: true},
+	"v2": {driver: "att"},
 	"v3": {driver: "plain", expandable: true},
 	"v4": {driver: "dir", own: true},
 	"v5": {driver: "d", own: true, inline: true},
-	"v6": {driver: "att", staged: true},
+	"v6": {driver: "att"},
 }
 
 var drivers = map[state.DriverName]manager.DriverInfo{
 	"d":     {Name: "d", Stage: true, Expand: true, MountsTarget: true},
-	"att":   {Name: "att", Stage: true, Attach: true, MountsTarget: true},
+	"att":   {Name: "att", Stage: true, Attach: true, MountGroup: true, MountsTarget: true},
 	"plain": {Name: "plain", Expand: true, MountsTarget: true},
 	"dir":   {Name: "dir", Builtin: true},
+}
+
+// otherwise is what another version of a driver can do.
+var otherwise = map[state.DriverName]manager.DriverInfo{
+	"d":     {Name: "d", Stage: true, MountGroup: true, MountsTarget: true},
+	"att":   {Name: "att", Stage: true, Attach: true, Expand: true, MountsTarget: true},
+	"plain": {Name: "plain", Stage: true, Expand: true, MountsTarget: true},
 }
 
 var pods = []string{"a", "b", "c"}
@@ -56,6 +63,7 @@ func sourceOf(pod string) string {
 type wish struct {
 	rev         string
 	ro, problem bool
+	group       int64 // the pod's fsGroup; 0 for none
 }
 
 // object is what the volume's own object says, to all pods alike.
@@ -94,7 +102,9 @@ type world struct {
 	wishes  map[string]pod
 	objects map[string]object
 	down    map[state.DriverName]bool
-	frozen  map[string]bool // volumes whose calls hang
+	twins   map[state.DriverName]bool // a second instance waits for the name
+	swapped map[state.DriverName]bool // the next instance is of the other version
+	frozen  map[string]bool           // volumes whose calls hang
 	faults  faults
 	look    string // how looks go: "" well, "fail", "hang"
 	silent  map[string]bool
@@ -132,7 +142,7 @@ func parseSettings(line string) (s settings, err error) {
 func newWorld(set settings, count *tally) *world {
 	w := &world{
 		set: set, table: map[string]mount{}, attached: map[state.VolumeID]bool{}, late: map[state.VolumeID]int{},
-		wishes: map[string]pod{}, down: map[state.DriverName]bool{}, frozen: map[string]bool{}, silent: map[string]bool{},
+		wishes: map[string]pod{}, down: map[state.DriverName]bool{}, twins: map[state.DriverName]bool{}, swapped: map[state.DriverName]bool{}, frozen: map[string]bool{}, silent: map[string]bool{},
 		count: count, boot: 1,
 	}
 	w.objects = map[string]object{}
@@ -181,9 +191,7 @@ func (w *world) specOf(uid, name string) (state.VolumeID, state.Spec) {
 		return state.PodVolumeID(v.driver, state.PodUID(uid), name), s
 	}
 	s.Handle = name
-	if v.staged {
-		s.StagePath = "/stage/" + name
-	}
+	s.StagePath = "/stage/" + name
 	return state.SharedID(v.driver, name), s
 }
 
@@ -204,6 +212,9 @@ func (w *world) wantOf(uid string, late bool) state.PodWant {
 		vw := state.VolumeWant{
 			Names: []string{name}, ID: id, Spec: spec, Revision: ws.rev, SizeBytes: w.objects[name].size,
 			Mount: state.MountSpec{Pod: ref, Names: []string{name}, Target: target(uid, name), ReadOnly: ws.ro},
+		}
+		if ws.group != 0 {
+			vw.Mount.FSGroup = &ws.group
 		}
 		if w.objects[name].hold {
 			vw.Hold = "its attachment is missing"
