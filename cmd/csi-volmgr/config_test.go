@@ -41,7 +41,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	got, code, stderr := started(t, "", "--node-name", "n")
 	want := runOptions{
 		rootDir: "/var/lib/kubelet", stateDir: "/var/lib/csi-volmgr", socket: "/run/csi-volmgr/csi-volmgr.sock",
-		httpAddress: "127.0.0.1:9811", nodeName: "n", registrationDir: "/var/lib/kubelet/plugins_registry",
+		httpAddress: "127.0.0.1:9811", page: true, nodeName: "n", registrationDir: "/var/lib/kubelet/plugins_registry",
 		log: logOptions{"info", "text"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
@@ -55,6 +55,7 @@ root-dir: /r
 state-dir: /s
 socket: /x.sock
 http-address: "off"
+page: false
 manifests: /m
 node-name: n
 host-path-allow: [/srv/, /dev]

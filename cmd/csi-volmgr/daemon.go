@@ -28,7 +28,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	version := thisVersion()
 	version.Node = o.nodeName
 	s, err := server.New(ctx, server.Config{
-		Socket: o.socket, HTTPAddress: o.httpAddress,
+		Socket: o.socket, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), Objects: n, Claims: n.Views(), Health: n.Views(),
 		Metrics: metrics, Version: version, Logger: logger,
 	})

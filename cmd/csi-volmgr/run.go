@@ -20,6 +20,7 @@ type runOptions struct {
 	stateDir        string
 	socket          string
 	httpAddress     string // "" is off
+	page            bool
 	manifests       string // "" is none
 	nodeName        string
 	hostPaths       []string
@@ -70,7 +71,8 @@ A flag wins over the file. An unknown field is an error.`,
 	f := cmd.Flags()
 	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
-	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811", "`address` of /metrics, /healthz and /readyz; \"\" or off for none")
+	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811", "`address` of /metrics, /healthz, /readyz and the status page; \"\" or off for none")
+	f.BoolVar(&o.page, "page", true, "serve the status page at the http address; it shows the names of pods and volumes to every user of this machine")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")

@@ -7,12 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// healthHandler serves metrics and health to anybody who reaches the port. It
-// tells nothing that names a volume's content or a secret.
+// healthHandler serves metrics, health and, if asked to, the status page to
+// anybody who reaches the port. It tells nothing of a volume's content, and no secret.
 func (s *Server) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+	}
+	if s.cfg.Page {
+		mux.Handle("GET /ui/", s.page())
+		mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok")

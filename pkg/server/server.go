@@ -40,6 +40,8 @@ type Config struct {
 	Socket string
 	// HTTPAddress is where metrics and health are served; "" means nowhere.
 	HTTPAddress string
+	// Page serves the status page there, too. On the socket it always is.
+	Page bool
 
 	Volumes Volumes
 	Objects Objects

@@ -28,7 +28,7 @@ func unixGet(t *testing.T, socket, method, path string, body io.Reader) (int, st
 		},
 		DisableKeepAlives: true,
 	}}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://x"+path, body)
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}

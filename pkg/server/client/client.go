@@ -62,6 +62,9 @@ func New(socket string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Transport carries requests to the daemon, whatever host they name.
+func (c *Client) Transport() http.RoundTripper { return c.http.Transport }
+
 // Version says which program answers.
 func (c *Client) Version(ctx context.Context) (server.Version, error) {
 	return get[server.Version](ctx, c, "/v1/version")

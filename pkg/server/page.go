@@ -1,0 +1,40 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
+)
+
+// page serves the status page. It reads what the lists of the API show, and
+// changes nothing.
+func (s *Server) page() http.Handler {
+	return ui.New(ui.Config{
+		Pods:     s.cfg.Volumes.Pods,
+		Drivers:  s.cfg.Volumes.Drivers,
+		Problems: s.pageProblems,
+		Changed:  s.cfg.Volumes.Changed,
+		Explain: func(kind, name string) (string, error) {
+			e, err := Explain(s.facts(), kind, name)
+			return e.String(), err
+		},
+		Node:     s.cfg.Version.Node,
+		Stopping: s.stopping,
+	})
+}
+
+func (s *Server) pageProblems() []ui.Problem {
+	var out []ui.Problem
+	for _, p := range s.cfg.Health.Problems() {
+		where := p.Source
+		if p.File != "" {
+			where = fmt.Sprintf("%s:%d", p.File, p.Line)
+		}
+		if p.Object != "" {
+			where += " " + p.Object
+		}
+		out = append(out, ui.Problem{Where: where, Text: p.Message})
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package ui
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+)
+
+const (
+	// maxStreams bounds the pages that are open at one time.
+	maxStreams = 16
+	// pause is the least time between two looks for one page.
+	pause = 250 * time.Millisecond
+	// writeTimeout is how long a page may leave one write unread.
+	writeTimeout = 30 * time.Second
+)
+
+//go:embed page.html page.css page.js
+var files embed.FS
+
+// Config is what a [Handler] shows. All fields are needed.
+type Config struct {
+	Pods     func() []manager.PodStatus
+	Drivers  func() []manager.DriverStatus
+	Problems func() []Problem
+	// Changed returns a channel that is closed at the next change of any of these.
+	Changed func() <-chan struct{}
+	// Explain says as lines of text why a pod or driver is as it is.
+	Explain func(kind, name string) (string, error)
+	// Node is the node's name.
+	Node string
+	// Stopping is closed when the server stops: streams end then.
+	Stopping <-chan struct{}
+}
+
+// Handler serves the page under /ui/.
+type Handler struct {
+	cfg     Config
+	mux     *http.ServeMux
+	streams chan struct{} // one token for each open page
+}
+
+// New returns a handler for /ui/.
+func New(cfg Config) *Handler {
+	h := &Handler{cfg: cfg, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	h.mux.HandleFunc("GET /ui/{$}", h.file("page.html", "text/html; charset=utf-8"))
+	h.mux.HandleFunc("GET /ui/page.css", h.file("page.css", "text/css; charset=utf-8"))
+	h.mux.HandleFunc("GET /ui/page.js", h.file("page.js", "text/javascript; charset=utf-8"))
+	h.mux.HandleFunc("GET /ui/rows", h.rows)
+	h.mux.HandleFunc("GET /ui/explain/{kind}/{name...}", h.explain)
+	return h
+}
+
+// ServeHTTP refuses a name that is no address of this machine: a page from
+// elsewhere whose name was made to mean 127.0.0.1 has no business here.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !plainHost(r.Host) {
+		http.Error(w, fmt.Sprintf("host %q: open this page by address, or as localhost", r.Host), http.StatusForbidden)
+		return
+	}
+	head := w.Header()
+	head.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("Referrer-Policy", "no-referrer")
+	head.Set("Cache-Control", "no-store")
+	h.mux.ServeHTTP(w, r)
+}
+
+func plainHost(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if host == "localhost" {
+		return true
+	}
+	_, err = netip.ParseAddr(host)
+	return err == nil
+}
+
+func (h *Handler) file(name, kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		b, err := files.ReadFile(name)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(b)
+	}
+}
+
+func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
+	text, err := h.cfg.Explain(r.PathValue("kind"), r.PathValue("name"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text))
+}
+
+// rows streams server-sent events: first one with all rows and the node's name,
+// then one for each look that shows something else.
+func (h *Handler) rows(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.streams <- struct{}{}:
+	default:
+		http.Error(w, fmt.Sprintf("%d pages are open, and no more are served", maxStreams), http.StatusServiceUnavailable)
+		return
+	}
+	defer func() { <-h.streams }()
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Time{}) // else the silence of the page would be taken for its end
+	w.Header().Set("Content-Type", "text/event-stream")
+
+	var before []Row
+	for first := true; ; first = false {
+		next := h.cfg.Changed() // before the look, so that no change is missed
+		now := rows(h.cfg.Pods(), h.cfg.Drivers(), h.cfg.Problems())
+		if c := diff(before, now); first || !c.empty() {
+			if err := h.send(w, rc, first, c); err != nil {
+				return
+			}
+		}
+		before = now
+		if !sleep(h, r, next) {
+			return
+		}
+		t := time.NewTimer(pause)
+		ok := sleep(h, r, t.C)
+		t.Stop()
+		if !ok {
+			return
+		}
+	}
+}
+
+func (h *Handler) send(w http.ResponseWriter, rc *http.ResponseController, first bool, c changes) error {
+	message := struct {
+		Node string `json:"node,omitempty"`
+		changes
+	}{changes: c}
+	if first {
+		message.Node = h.cfg.Node
+	}
+	b, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := fmt.Fprintf(w, "data: %s\n\n", b); err != nil {
+		return err
+	}
+	return rc.Flush()
+}
+
+// sleep waits for woken, the page's end, or the server's; it reports whether to go on.
+func sleep[T any](h *Handler, r *http.Request, woken <-chan T) bool {
+	select {
+	case <-woken:
+		return true
+	case <-r.Context().Done():
+		return false
+	case <-h.cfg.Stopping:
+		return false
+	}
+}
