@@ -8,18 +8,35 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
+
+// tokenIssuer returns who issues service account tokens, nil for nobody.
+func tokenIssuer(o runOptions) (token.Issuer, error) {
+	if o.tokenKey == "" {
+		return nil, nil
+	}
+	key, err := token.ReadKey(o.tokenKey)
+	if err != nil {
+		return nil, err
+	}
+	return token.NewSigner(key, o.tokenIssuer)
+}
 
 // runNode runs the daemon until ctx ends. Journal, root directory and socket
 // are taken before anything is done, so that a second daemon ends here.
 func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	tokens, err := tokenIssuer(o)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
 		Metrics: metrics, Logger: logger,
 	})
 	if err != nil {

@@ -25,6 +25,8 @@ type runOptions struct {
 	nodeName        string
 	hostPaths       []string
 	localDriver     bool
+	tokenKey        string // "" is none
+	tokenIssuer     string
 	registrationDir string
 	config          string
 	log             logOptions
@@ -77,6 +79,8 @@ A flag wins over the file. An unknown field is an error.`,
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
+	f.StringVar(&o.tokenKey, "token-signing-key", "", "PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")
+	f.StringVar(&o.tokenIssuer, "token-issuer", "", "`URL` that those tokens name as their issuer (default https://NODE-NAME)")
 	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
 	logFlags(cmd, &o.log)
@@ -121,7 +125,23 @@ func (o *runOptions) complete() error {
 	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
 		return usagef("--manifests=%s: expected an absolute path", o.manifests)
 	}
-	return hostName(&o.nodeName)
+	return o.completeTokens()
+}
+
+// completeTokens fills in who issues tokens, after the node's name.
+func (o *runOptions) completeTokens() error {
+	if err := hostName(&o.nodeName); err != nil {
+		return err
+	}
+	switch {
+	case o.tokenKey == "" && o.tokenIssuer != "":
+		return usagef("--token-issuer=%s: expected --token-signing-key with it", o.tokenIssuer)
+	case o.tokenKey != "" && !filepath.IsAbs(o.tokenKey):
+		return usagef("--token-signing-key=%s: expected an absolute path", o.tokenKey)
+	case o.tokenKey != "" && o.tokenIssuer == "":
+		o.tokenIssuer = "https://" + o.nodeName
+	}
+	return nil
 }
 
 // hostName sets an empty name to the host's.

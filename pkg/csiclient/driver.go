@@ -83,6 +83,9 @@ type Config struct {
 	Root string
 	// Secrets may be nil if no volume refers to one.
 	Secrets SecretReader
+	// Tokens may be nil; then volumes whose driver wants service account tokens
+	// are not published.
+	Tokens TokenSource
 	// Deadlines' zero value stands for the defaults.
 	Deadlines Deadlines
 	// Metrics may be nil.
@@ -108,6 +111,7 @@ type Driver struct {
 	sock      *socket
 	dirs      *dirs
 	secrets   SecretReader
+	tokens    TokenSource
 	deadlines Deadlines
 	metrics   *Metrics
 	log       *slog.Logger
@@ -139,6 +143,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 		sock:      &socket{path: path},
 		dirs:      dirs,
 		secrets:   c.Secrets,
+		tokens:    c.Tokens,
 		deadlines: c.Deadlines.withDefaults(),
 		metrics:   c.Metrics,
 		log:       c.Logger,

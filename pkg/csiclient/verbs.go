@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -51,18 +53,37 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 // a block volume the pod's link to the device. Where v says that the mount is
 // present already it is renewed, and a failure leaves it as it was.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	_, err := d.PublishUntil(ctx, v, pod)
+	return err
+}
+
+// PublishUntil is Publish, and returns when the tokens that went with the call
+// have to be replaced by another; zero where none went.
+func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	m, err := mountOf(nodePublish, v, pod)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	secrets, err := d.secretsFor(ctx, nodePublish, v.Spec.PublishRef)
 	if err != nil {
-		return err
+		return time.Time{}, err
+	}
+	tokens, err := d.tokensFor(ctx, v, m.MountSpec)
+	if err != nil {
+		return time.Time{}, failed(nodePublish, err)
 	}
 	req, err := publishRequest(d.Info(), v, m.MountSpec, secrets)
 	if err != nil {
-		return refused(nodePublish, err)
+		return time.Time{}, refused(nodePublish, err)
 	}
+	tokens.addTo(req, m.Renewal.InSecrets)
+	if err := d.publish(ctx, v, m, req); err != nil {
+		return time.Time{}, err
+	}
+	return tokens.renewAt, nil
+}
+
+func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req *csi.NodePublishVolumeRequest) error {
 	renewal := m.Phase == state.Present
 	if !renewal {
 		// Lesson 1. What cannot be looked at or removed, a dead mount for

@@ -117,7 +117,7 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 	case plan.Unstage:
 		err = c.driver.Unstage(ctx, v)
 	case plan.Publish, plan.Republish:
-		err = c.driver.Publish(ctx, v, op.Pod)
+		r.RenewAt, err = publish(ctx, c.driver, v, op.Pod)
 	case plan.Unpublish:
 		err = c.driver.Unpublish(ctx, v, op.Pod)
 	case plan.Expand:
@@ -129,6 +129,13 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 		return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 	}
 	return err
+}
+
+func publish(ctx context.Context, d Driver, v state.Volume, pod state.PodUID) (time.Time, error) {
+	if r, ok := d.(Renewer); ok {
+		return r.PublishUntil(ctx, v, pod)
+	}
+	return time.Time{}, d.Publish(ctx, v, pod)
 }
 
 // ErrNoEffect is wrapped by the failure of a call that was answered OK while

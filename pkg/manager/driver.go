@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -24,6 +25,13 @@ type Driver interface {
 	// Expand makes the volume, which pod has mounted, at least bytes large and
 	// returns the size it has now, 0 where the driver does not say.
 	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
+}
+
+// Renewer is a Driver what of which ends: a token has a time. PublishUntil is
+// Publish, and returns when the mount is to be published again, zero for never;
+// with an error it returns zero.
+type Renewer interface {
+	PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error)
 }
 
 // Attacher makes a volume reachable from this node through the driver's

@@ -30,6 +30,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
 // sourceController is the source of the PersistentVolumes that csi-volmgr made.
@@ -58,6 +59,9 @@ type Config struct {
 	HostPaths []string
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
+	// Tokens makes service account tokens for drivers that want them; nil where
+	// there is nobody who does.
+	Tokens token.Issuer
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Logger nil means slog.Default.
@@ -80,6 +84,7 @@ type Node struct {
 	file       *file.Provider // nil without Manifests
 	registry   *registration.Watcher
 	metrics    *csiclient.Metrics
+	tokens     csiclient.TokenSource // nil without Tokens
 	builtins   map[state.DriverName]builtin
 
 	changed signal        // claims, volumes, problems
@@ -101,6 +106,9 @@ func New(cfg Config) (_ *Node, err error) {
 	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
+	}
+	if cfg.Tokens != nil {
+		n.tokens = token.NewCache(cfg.Tokens, n.log)
 	}
 	if n.cfg.RegistrationDir == "" {
 		n.cfg.RegistrationDir = n.layout.Registry()

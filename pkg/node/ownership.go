@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,9 +28,33 @@ type owned struct {
 
 // Publish implements manager.Driver.
 func (d owned) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	_, err := d.PublishUntil(ctx, v, pod)
+	return err
+}
+
+// PublishUntil implements manager.Renewer.
+func (d owned) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	var ends time.Time
+	var err error
+	if r, ok := d.Driver.(manager.Renewer); ok {
+		ends, err = r.PublishUntil(ctx, v, pod)
+	} else {
+		err = d.Driver.Publish(ctx, v, pod)
+	}
+	if err == nil {
+		err = d.own(ctx, v, pod)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return ends, nil
+}
+
+// own gives what was published to its group.
+func (d owned) own(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m := v.Mounts[pod]
-	if err := d.Driver.Publish(ctx, v, pod); err != nil || m.Phase == state.Present {
-		return err // what is renewed has its group, and is in use
+	if m.Phase == state.Present {
+		return nil // what is renewed has its group, and is in use
 	}
 	if d.groups || m.Ownership == "" || m.FSGroup == nil {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -259,6 +260,26 @@ func checkCSIDriver(o *storagev1.CSIDriver) []Fault {
 	for i, m := range o.Spec.VolumeLifecycleModes {
 		if m != storagev1.VolumeLifecyclePersistent && m != storagev1.VolumeLifecycleEphemeral {
 			faults = append(faults, Fault{fmt.Sprintf("spec.volumeLifecycleModes[%d]", i), string(m), "Persistent or Ephemeral"})
+		}
+	}
+	return append(faults, checkTokenRequests(o.Spec.TokenRequests)...)
+}
+
+// The lifetimes in seconds that a token may be asked for with.
+const minToken, maxToken = 600, 1<<32 - 1
+
+// checkTokenRequests: as the API server does.
+func checkTokenRequests(requests []storagev1.TokenRequest) []Fault {
+	var faults []Fault
+	audiences := map[string]bool{}
+	for i, r := range requests {
+		field := fmt.Sprintf("spec.tokenRequests[%d]", i)
+		if audiences[r.Audience] {
+			faults = append(faults, Fault{field + ".audience", r.Audience, "an audience that no other request has"})
+		}
+		audiences[r.Audience] = true
+		if s := r.ExpirationSeconds; s != nil && (*s < minToken || *s > maxToken) {
+			faults = append(faults, Fault{field + ".expirationSeconds", strconv.FormatInt(*s, 10), fmt.Sprintf("%d to %d", minToken, maxToken)})
 		}
 	}
 	return faults

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -137,7 +138,7 @@ func (r *resolver) checkMode(pv *corev1.PersistentVolume, mode state.Mode, u use
 // mount returns what Publish says about this pod's use of the volume.
 func (r *resolver) mount(s state.Spec, p policy) state.MountSpec {
 	pod := podOf(r.pod)
-	m := state.MountSpec{Pod: pod, Target: r.config.Layout.Target(s.Mode, pod.UID, s.Name)}
+	m := state.MountSpec{Pod: pod, Target: r.config.Layout.Target(s.Mode, pod.UID, s.Name), Renewal: p.renewal}
 	if s.Mode == state.Block {
 		m.DevicePath = r.config.Layout.DevicePath(pod.UID, s.Name)
 	} else {
@@ -220,6 +221,7 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 type policy struct {
 	attach, podInfo bool
 	fsGroup         storagev1.FSGroupPolicy
+	renewal         state.Renewal
 }
 
 // policy returns the driver's policy, or why it may not have volumes of this
@@ -245,10 +247,27 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 		fsGroup = *p
 	}
 	return policy{
+		renewal: renewal(object.Spec),
 		fsGroup: fsGroup,
 		attach:  object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
 		podInfo: object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
 	}, nil
+}
+
+// renewal returns what the driver wants anew with every publish call.
+func renewal(spec storagev1.CSIDriverSpec) state.Renewal {
+	w := state.Renewal{
+		Republish: spec.RequiresRepublish != nil && *spec.RequiresRepublish,
+		InSecrets: spec.ServiceAccountTokenInSecrets != nil && *spec.ServiceAccountTokenInSecrets,
+	}
+	for _, t := range spec.TokenRequests {
+		want := state.TokenRequest{Audience: t.Audience}
+		if t.ExpirationSeconds != nil {
+			want.Lifetime = time.Duration(*t.ExpirationSeconds) * time.Second
+		}
+		w.Tokens = append(w.Tokens, want)
+	}
+	return w
 }
 
 // attachment returns what the volume's VolumeAttachment gives to the node's

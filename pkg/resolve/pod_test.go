@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -331,5 +334,37 @@ func TestSizeTheNodeHasMade(t *testing.T) {
 	w.claim().Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Ki")}
 	if got := w.only(t).HaveBytes; got != 8192 {
 		t.Errorf("by the claim's status: %d", got)
+	}
+}
+
+// Items: F06, F07, F08, F09, F10.
+func TestWhatADriverWantsWithEveryPublishCall(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	if got := w.only(t).Mount.Renewal; !reflect.DeepEqual(got, state.Renewal{}) {
+		t.Errorf("without a CSIDriver: got %+v", got)
+	}
+	w.driver(storagev1.CSIDriverSpec{})
+	if got := w.only(t).Mount.Renewal; !reflect.DeepEqual(got, state.Renewal{}) {
+		t.Errorf("with nothing asked for: got %+v", got)
+	}
+	w.driver(storagev1.CSIDriverSpec{
+		TokenRequests:     []storagev1.TokenRequest{{ExpirationSeconds: ptr(int64(600))}, {Audience: "vault"}},
+		RequiresRepublish: ptr(true), ServiceAccountTokenInSecrets: ptr(true),
+	})
+	want := state.Renewal{Tokens: []state.TokenRequest{{Lifetime: 10 * time.Minute}, {Audience: "vault"}}, Republish: true, InSecrets: true}
+	if got := w.only(t).Mount.Renewal; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestTokenRequestsAreChecked(t *testing.T) {
+	d := &storagev1.CSIDriver{}
+	d.Name = "csi.example.com"
+	d.Spec.TokenRequests = []storagev1.TokenRequest{{Audience: "a", ExpirationSeconds: ptr(int64(60))}, {Audience: "a"}}
+	got := fmt.Sprint(resolve.Check(d))
+	for _, want := range []string{"spec.tokenRequests[0].expirationSeconds: found 60, want 600 to 4294967295", "spec.tokenRequests[1].audience: found a, want an audience that no other request has"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %q in it", got, want)
+		}
 	}
 }

@@ -34,8 +34,9 @@ func sample(id VolumeID) Volume {
 				MountSpec: MountSpec{
 					Pod: Pod{UID: "p1", Namespace: "ns", Name: "web", ServiceAccount: "sa"}, Names: []string{"data", "more"},
 					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, Ownership: OwnAlways, FSGroup: &group, Context: map[string]string{"k": "v"},
+					Renewal: Renewal{Tokens: []TokenRequest{{Audience: "vault", Lifetime: time.Hour}}, InSecrets: true, Republish: true},
 				},
-				Revision: "r7", Seen: Seen{Exists: true, BlockDevice: true},
+				RenewAt: at, Revision: "r7", Seen: Seen{Exists: true, BlockDevice: true},
 			},
 			"p2": {Fact: Fact{Phase: Present}, MountSpec: MountSpec{Pod: Pod{UID: "p2"}, Names: []string{"data"}, Target: "/r/pods/p2/x"}},
 		},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Volume is the durable record of one volume on this node: all that is known,
@@ -53,6 +54,9 @@ type Mount struct {
 	Revision string `json:"revision,omitempty"`
 	// Seen is what the kernel showed at Target when Publish succeeded.
 	Seen Seen `json:"seen,omitzero"`
+	// RenewAt is when it is to be published again, with what Renewal says; zero
+	// is never.
+	RenewAt time.Time `json:"renewAt,omitzero"`
 }
 
 // MountSpec is what Publish says about one pod's use of a volume; fixed while
@@ -79,6 +83,29 @@ type MountSpec struct {
 	// Context holds what the publish call adds to the volume context for this
 	// pod (csi.storage.k8s.io/pod.name and its like). No token, no secret.
 	Context map[string]string `json:"context,omitempty"`
+	// Renewal is what the driver wants anew with every publish call. It is not
+	// fixed: each call is made with what the driver wants by then.
+	Renewal Renewal `json:"renewal,omitzero"`
+}
+
+// Renewal is what a CSI driver wants to be given with a publish call that is
+// not the same from one to the next. It never holds a token itself.
+type Renewal struct {
+	// Tokens are those of the pod's service account that are asked for.
+	Tokens []TokenRequest `json:"tokens,omitempty"`
+	// InSecrets: they go among the call's secrets and not into its volume context.
+	InSecrets bool `json:"inSecrets,omitempty"`
+	// Republish: the call is to be repeated from time to time while the volume
+	// is mounted (requiresRepublish).
+	Republish bool `json:"republish,omitempty"`
+}
+
+// TokenRequest asks for a token of a pod's service account.
+type TokenRequest struct {
+	// Audience is "" where the issuer is to choose it.
+	Audience string `json:"audience,omitempty"`
+	// Lifetime is 0 where the issuer is to choose it.
+	Lifetime time.Duration `json:"lifetime,omitempty"`
 }
 
 // Ownership is how files are given to a pod's group; "" is not at all.
@@ -184,7 +211,7 @@ func (s Spec) Equal(o Spec) bool {
 }
 
 // Equal reports whether a publish call made for m and o would say the same.
-// Names are for people and are not said.
+// Names are for people and are not said; what Renewal brings differs each time.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
 		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) && m.Ownership == o.Ownership

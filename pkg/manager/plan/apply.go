@@ -16,6 +16,8 @@ type Result struct {
 	PublishContext map[string]string
 	// SizeBytes is Expand's, 0 where the driver did not say.
 	SizeBytes int64
+	// RenewAt is when what Publish brought has to be renewed; zero is never.
+	RenewAt time.Time
 	// Seen is what the kernel shows at the path that Stage or Publish made.
 	Seen state.Seen
 }
@@ -38,8 +40,11 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 		if !used(v, m) {
 			m.MountSpec = w.Pods[op.Pod].MountSpec
 		}
+		m = refresh(m, w.Pods[op.Pod])
 		m.Fact = turn(m.Fact, state.Entering)
 		v.Mounts = with(v.Mounts, op.Pod, m)
+	case Republish:
+		v.Mounts = with(v.Mounts, op.Pod, refresh(v.Mounts[op.Pod], w.Pods[op.Pod]))
 	case Unpublish:
 		m := v.Mounts[op.Pod]
 		m.Fact = turn(m.Fact, state.Leaving)
@@ -151,10 +156,12 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	case Publish:
 		m := v.Mounts[op.Pod]
 		m.Fact, m.Revision, m.Seen = state.Fact{Phase: state.Present}, op.Revision, r.Seen
+		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Republish:
 		m := v.Mounts[op.Pod]
 		m.Retry, m.Revision = state.Retry{}, op.Revision
+		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Expand:
 		v.Expand, v.SizeBytes = state.Retry{}, max(op.SizeBytes, r.SizeBytes)

@@ -70,8 +70,9 @@ type chooser struct {
 
 func (c *chooser) hold(op Op, reason string, until time.Time) {
 	if c.held.Reason == "" {
-		c.held = Held{Step: op.Kind, Pod: op.Pod, Reason: reason, Until: until}
-	} else if !until.IsZero() && (c.held.Until.IsZero() || until.Before(c.held.Until)) {
+		c.held.Step, c.held.Pod, c.held.Reason = op.Kind, op.Pod, reason
+	}
+	if !until.IsZero() && (c.held.Until.IsZero() || until.Before(c.held.Until)) {
 		c.held.Until = until
 	}
 }
@@ -183,17 +184,27 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		m, wm := v.Mounts[pod], w.Pods[pod]
 		switch {
 		case m.Phase == state.Leaving:
-		case m.Phase == state.Present && m.Revision != wm.Revision:
-			c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Retry)
-		case m.Phase == state.Present && !m.MountSpec.Equal(wm.MountSpec):
-			c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
 		case m.Phase == state.Present:
+			c.keep(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Retry)
 		}
 	}
 	c.expand(w, v)
+}
+
+// keep offers what a mount that is present needs to stay as wanted.
+func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
+	switch {
+	case m.Revision != wm.Revision || due(m, wm, c.now):
+		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Retry)
+	case !m.MountSpec.Equal(wm.MountSpec):
+		c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
+	}
+	if c.op.Kind == None {
+		c.wake(m.RenewAt)
+	}
 }
 
 func (c *chooser) make(op Op, hold string, r state.Retry) {

@@ -68,8 +68,9 @@ func (o Op) String() string {
 	return o.Kind.String() + " for pod " + string(o.Pod)
 }
 
-// Held says why no call is made although the volume is not as wanted. The zero
-// value means that it is as wanted.
+// Held says why no call is made although the volume is not as wanted. Without
+// a Reason it is as wanted, and has to be looked at again at Until, if that is
+// set.
 type Held struct {
 	// Step is the verb that waits.
 	Step Kind `json:"step,omitempty"`

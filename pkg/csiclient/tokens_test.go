@@ -1,0 +1,140 @@
+package csiclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/token"
+)
+
+// issues answers with a token that names its audience, or with an error.
+type issues struct {
+	err    error
+	issued time.Time
+	asked  []token.Request
+}
+
+func (i *issues) Token(_ context.Context, r token.Request) (token.Token, error) {
+	i.asked = append(i.asked, r)
+	if i.err != nil {
+		return token.Token{}, i.err
+	}
+	life := r.Lifetime
+	if life == 0 {
+		life = time.Hour
+	}
+	return token.Token{Value: "token-for-" + r.Audience, Issued: i.issued, Expires: i.issued.Add(life)}, nil
+}
+
+// tokensOf publishes with what the driver wants and returns the request.
+func tokensOf(t *testing.T, source TokenSource, mode state.Mode, want state.Renewal) (*csi.NodePublishVolumeRequest, time.Time, error) {
+	t.Helper()
+	n := connect(t, newFake(), func(c *Config) {
+		c.Tokens = source
+		c.Secrets = secretFunc(func(state.SecretRef) (map[string]string, error) { return map[string]string{"user": "x"}, nil })
+	})
+	v := n.volume(mode)
+	v.Spec.PublishRef = ref("publish")
+	must(t, n.d.Stage(t.Context(), v))
+	m := v.Mounts["pod-1"]
+	m.Renewal, m.Pod.ServiceAccount = want, "web"
+	v.Mounts["pod-1"] = m
+	until, err := n.d.PublishUntil(t.Context(), v, "pod-1")
+	r, _ := n.f.last.(*csi.NodePublishVolumeRequest)
+	return r, until, err
+}
+
+// TestTokensGoWhereTheDriverWantsThem: as the JSON of Kubernetes, by audience,
+// in the volume context or in the secrets and never in both.
+//
+// Items: F06, F07, F08, F09.
+func TestTokensGoWhereTheDriverWantsThem(t *testing.T) {
+	issued := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	two := []state.TokenRequest{{Lifetime: 10 * time.Minute}, {Audience: "vault"}}
+	const json2 = `{"":{"token":"token-for-","expirationTimestamp":"2026-05-01T12:10:00Z"},"vault":{"token":"token-for-vault","expirationTimestamp":"2026-05-01T13:00:00Z"}}`
+	for name, tc := range map[string]struct {
+		want             state.Renewal
+		mode             state.Mode
+		inContext, inSec string
+	}{
+		"none":                          {mode: state.Filesystem},
+		"in the context":                {want: state.Renewal{Tokens: two}, mode: state.Filesystem, inContext: json2},
+		"in the secrets":                {want: state.Renewal{Tokens: two, InSecrets: true}, mode: state.Filesystem, inSec: json2},
+		"a block volume gets none":      {want: state.Renewal{Tokens: two}, mode: state.Block},
+		"the driver wants calls, alone": {want: state.Renewal{Republish: true, InSecrets: true}, mode: state.Filesystem},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := &issues{issued: issued}
+			r, until, err := tokensOf(t, source, tc.mode, tc.want)
+			must(t, err)
+			if got := r.GetVolumeContext()[tokensKey]; got != tc.inContext {
+				t.Errorf("volume context: got %s, want %s", got, tc.inContext)
+			}
+			if got := r.GetSecrets()[tokensKey]; got != tc.inSec {
+				t.Errorf("secrets: got %s, want %s", got, tc.inSec)
+			}
+			if r.GetSecrets()["user"] != "x" {
+				t.Errorf("the call's own secret is lost: %v", r.GetSecrets())
+			}
+			if some := tc.inContext+tc.inSec != ""; some != !until.IsZero() || some && (until.Before(issued) || until.After(issued.Add(8*time.Minute))) {
+				t.Errorf("to be renewed at %v, want within 8 minutes of %v if there is a token", until, issued)
+			}
+			for _, asked := range source.asked {
+				if asked.Pod.UID != "pod-1" || asked.Pod.ServiceAccount != "web" {
+					t.Errorf("asked for a token of %+v", asked.Pod)
+				}
+			}
+		})
+	}
+}
+
+func TestWithoutItsTokensAVolumeIsNotPublished(t *testing.T) {
+	want := state.Renewal{Tokens: []state.TokenRequest{{Audience: "vault"}}}
+	for text, source := range map[string]TokenSource{
+		"this node has nobody who issues any": nil,
+		`for audience "vault": forbidden`:     &issues{err: errors.New("forbidden")},
+	} {
+		r, _, err := tokensOf(t, source, state.Filesystem, want)
+		if err == nil || outcome(t, err) != state.Failed || !strings.Contains(err.Error(), text) || r != nil {
+			t.Errorf("got %v and request %v, want %q and none", err, r, text)
+		}
+	}
+}
+
+// TestTokensAreInNoLogAndNoError: rule 7.
+func TestTokensAreInNoLogAndNoError(t *testing.T) {
+	const value = "eyJhbGciOiJub25lIn0.very.secret"
+	b, err := json.Marshal(map[string]any{"vault": map[string]string{"token": value}})
+	must(t, err)
+	for _, inSecrets := range []bool{false, true} {
+		req := &csi.NodePublishVolumeRequest{VolumeId: "v"}
+		tokens{json: string(b)}.addTo(req, inSecrets)
+		if got := (sanitized{req}).String(); strings.Contains(got, "secret\"") || strings.Contains(got, value) {
+			t.Errorf("in a log: %s", got)
+		}
+		if got := cleanMessage("login failed: "+value, req); strings.Contains(got, value) {
+			t.Errorf("in an error: %s", got)
+		}
+	}
+}
+
+// TestTokensDoNotCountAgainstTheSizeLimit: N-23's limit is 4 KiB a map, and two
+// tokens of a cluster beside the pod's names are more; the rest still counts.
+func TestTokensDoNotCountAgainstTheSizeLimit(t *testing.T) {
+	req := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{"k": strings.Repeat("x", maxMap-1)}}
+	tokens{json: `{"a":"` + strings.Repeat("x", maxMap) + `"}`}.addTo(req, false)
+	if err := checkLimits(req); err != nil {
+		t.Error(err)
+	}
+	req.VolumeContext["l"] = "x"
+	if err := checkLimits(req); err == nil {
+		t.Error("a volume context of more than 4 KiB is sent")
+	}
+}

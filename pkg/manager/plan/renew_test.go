@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// published is a volume that pod a has, and the wish for just that.
+func published(r state.Renewal) (state.Want, state.Volume, Facts) {
+	spec := state.Spec{Driver: "d", Handle: "h"}
+	m := mountSpec("a", false)
+	m.Renewal = r
+	w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: m}}}
+	v := state.Volume{ID: "d^h", Spec: spec, Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}, MountSpec: m}}}
+	return w, v, Facts{Synced: true, Driver: DriverFacts{Up: true}}
+}
+
+var publishA, republishA = Op{Kind: Publish, Pod: "a"}, Op{Kind: Republish, Pod: "a"}
+
+// Items: F10.
+func TestADriverThatWantsItIsCalledAgainFromTimeToTime(t *testing.T) {
+	w, v, f := published(state.Renewal{Republish: true})
+	v = Complete(v, publishA, Result{}, start)
+	at := v.Mounts["a"].RenewAt
+	if wait := at.Sub(start); wait < republishEvery || wait > republishEvery+republishJitter {
+		t.Fatalf("called again after %v", wait)
+	}
+	if op, held := Next(w, v, f, at.Add(-1)); op != (Op{}) || held != (Held{Until: at}) {
+		t.Errorf("before its time: %v, %+v", op, held)
+	}
+	op, _ := Next(w, v, f, at)
+	if op != republishA {
+		t.Errorf("at its time: %v", op)
+	}
+	v = Complete(Begin(v, op, w, f), op, Result{}, at)
+	if next := v.Mounts["a"].RenewAt.Sub(at); next < republishEvery {
+		t.Errorf("then after %v", next)
+	}
+}
+
+func TestWhatEndsIsRenewedInTimeAndTheRestNever(t *testing.T) {
+	w, v, f := published(state.Renewal{})
+	for name, tc := range map[string]struct {
+		republish bool
+		ends      time.Duration
+		within    time.Duration
+	}{
+		"nothing ends":                        {},
+		"a token":                             {ends: 40 * time.Minute, within: 40 * time.Minute},
+		"a token, and the driver wants calls": {republish: true, ends: 40 * time.Minute, within: 90 * time.Second},
+		"a short token":                       {republish: true, ends: 30 * time.Second, within: 30 * time.Second},
+	} {
+		m := v.Mounts["a"]
+		m.Renewal.Republish = tc.republish
+		var ends time.Time
+		if tc.ends > 0 {
+			ends = start.Add(tc.ends)
+		}
+		got := Complete(state.Volume{ID: v.ID, Spec: v.Spec, Mounts: map[state.PodUID]state.Mount{"a": m}}, publishA, Result{RenewAt: ends}, start)
+		at := got.Mounts["a"].RenewAt
+		if tc.within == 0 {
+			if _, held := Next(w, got, f, start.Add(1000*time.Hour)); !at.IsZero() || held != (Held{}) {
+				t.Errorf("%s: renewed at %v, held %+v", name, at, held)
+			}
+			continue
+		}
+		if at.After(start.Add(tc.within)) || !at.After(start) {
+			t.Errorf("%s: renewed after %v, want within %v", name, at.Sub(start), tc.within)
+		}
+	}
+}
+
+// TestAFailedRenewalTakesNothingAway: it is paced, it stays due, and the mount
+// stays present whatever the failure.
+//
+// Items: C11, C28.
+func TestAFailedRenewalTakesNothingAway(t *testing.T) {
+	for _, outcome := range []state.Outcome{state.Failed, state.Uncertain, state.Refused, state.Final} {
+		w, v, f := published(state.Renewal{Republish: true})
+		v = Complete(v, publishA, Result{}, start)
+		at := v.Mounts["a"].RenewAt
+		v = Complete(Begin(v, republishA, w, f), republishA, Result{Err: callError(outcome)}, at)
+		m := v.Mounts["a"]
+		if m.Phase != state.Present || m.Retry.Attempts != 1 || !m.RenewAt.Equal(at) {
+			t.Errorf("%v: %+v", outcome, m)
+		}
+		op, held := Next(w, v, f, at)
+		if op != (Op{}) || held.Step != Republish {
+			t.Errorf("%v: %v, %+v; want a pause", outcome, op, held)
+		}
+		if op, _ := Next(w, v, f, at.Add(time.Hour)); outcome != state.Final && op != republishA {
+			t.Errorf("%v: later %v", outcome, op)
+		}
+		if op, _ := Next(state.Want{}, v, f, at); op != (Op{Kind: Unpublish, Pod: "a"}) {
+			t.Errorf("%v: when the pod is gone: %v", outcome, op)
+		}
+	}
+}
+
+// TestWhatADriverWantsAnewCountsFromTheNextCall: tokens and the wish to be
+// called again; names of the pod only where it is called again anyway.
+//
+// Items: F04.
+func TestWhatADriverWantsAnewCountsFromTheNextCall(t *testing.T) {
+	w, v, f := published(state.Renewal{})
+	v = Complete(v, publishA, Result{}, start)
+	wm := w.Pods["a"]
+	wm.Renewal = state.Renewal{Republish: true, Tokens: []state.TokenRequest{{Audience: "vault"}}}
+	wm.Context = map[string]string{"pod.name": "a"}
+	w.Pods["a"] = wm
+	op, _ := Next(w, v, f, start)
+	if op != republishA {
+		t.Fatalf("a driver that begins to want calls gets %v", op)
+	}
+	if m := Begin(v, op, w, f).Mounts["a"]; len(m.Renewal.Tokens) != 1 || m.Context["pod.name"] != "a" {
+		t.Errorf("the call says %+v", m)
+	}
+	wm.Renewal.Republish = false
+	w.Pods["a"] = wm
+	if m := Begin(v, op, w, f).Mounts["a"]; len(m.Renewal.Tokens) != 1 || m.Context != nil {
+		t.Errorf("a call that nobody asked to be repeated says %+v", m)
+	}
+}
+
+func TestRenewalsOfManyVolumesAreSpread(t *testing.T) {
+	seen := map[time.Time]bool{}
+	_, v, _ := published(state.Renewal{Republish: true})
+	for i := range 1000 {
+		v.ID = state.VolumeID(fmt.Sprint("d^", i))
+		seen[Complete(v, publishA, Result{}, start).Mounts["a"].RenewAt] = true
+	}
+	if len(seen) < 300 {
+		t.Errorf("1000 volumes are renewed at %d moments", len(seen))
+	}
+}

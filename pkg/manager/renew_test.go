@@ -1,0 +1,73 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// renews is a house whose publications end after a while.
+type renews struct {
+	*house
+	ends time.Duration
+}
+
+func (r renews) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	if err := r.Publish(ctx, v, pod); err != nil {
+		return time.Time{}, err
+	}
+	return time.Now().Add(r.ends), nil
+}
+
+// TestATokenIsRenewedAndNothingElseIsDone: the volume is published again at the
+// same target each time what it was given ends, also after a restart, which
+// itself makes no call; a failure is repeated and takes nothing away.
+//
+// Items: F07, F10, C28.
+func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		up := func(l *life) {
+			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, renews{h, 40 * time.Minute})
+		}
+		l := live(t, h, d)
+		up(l)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		time.Sleep(39 * time.Minute)
+		equal(t, "calls before it ends", h.calls(), []string{"Stage d^v", "Publish d^v a"})
+		time.Sleep(2 * time.Minute)
+		equal(t, "calls after", h.calls()[2:], []string{"Publish d^v a"})
+		_ = l.stop()
+		l = live(t, h, d)
+		up(l)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		time.Sleep(30 * time.Minute)
+		equal(t, "calls after a restart", h.calls()[3:], nil)
+		h.fails(func(string) fault { return fault{err: errors.New("no token")} })
+		time.Sleep(20 * time.Minute)
+		if s, _ := l.Pod("a"); !s.Ready || s.Volumes[0].Phase != state.Present {
+			t.Errorf("while renewals fail: %+v", s)
+		}
+		h.fails(nil)
+		rest()
+		failed := len(h.calls())
+		for _, call := range h.calls()[2:] {
+			if call != "Publish d^v a" {
+				t.Errorf("%s was called", call)
+			}
+		}
+		l.RemovePod("a")
+		gone(t, l, "a")
+		rest()
+		equal(t, "calls in the end", h.calls()[failed:], []string{"Unpublish d^v a", "Unstage d^v"})
+		if !h.clean() {
+			t.Error("something is left")
+		}
+	})
+}
