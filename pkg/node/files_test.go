@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,10 +67,21 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 			t.Errorf("%s: got a file system of type %#x, %v, want a tmpfs", name, st.Type, err)
 		}
 	}
+	first := revisions(n, uid)
 	apply(t, n, strings.Replace(filesPod, "one", "two", 1)+strings.NewReplacer("51aa", "62bb", "hello", "bye").Replace(filesObjects)+
 		"\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {k: v}\n")
 	want := map[string]string{"cert/key": "canary-62bb", "self/labels": `app="two"`, "all/key": "canary-62bb", "all/greeting": "bye", "none/k": "v"}
 	reads(t, n, mounts, want)
+	// The files change before the call that wrote them has ended and its record says so.
+	for changed := n.Manager().Changed(); slices.ContainsFunc(slices.Collect(maps.Keys(first)), func(id state.VolumeID) bool {
+		return first[id] == revisions(n, uid)[id]
+	}); changed = n.Manager().Changed() {
+		select {
+		case <-changed:
+		case <-within(t).Done():
+			t.Fatalf("revisions stay as they were: %v", first)
+		}
+	}
 
 	stop()
 	nowhere(t, c.StateDir, "secrets", "canary-62bb")
