@@ -74,7 +74,7 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 	reads(t, n, mounts, want)
 	// The files change before the call that wrote them has ended and its record says so.
 	for changed := n.Manager().Changed(); slices.ContainsFunc(slices.Collect(maps.Keys(first)), func(id state.VolumeID) bool {
-		return first[id] == revisions(n, uid)[id]
+		return !strings.HasSuffix(string(id), "/conf") && first[id] == revisions(n, uid)[id]
 	}); changed = n.Manager().Changed() {
 		select {
 		case <-changed:
