@@ -526,7 +526,7 @@ func (x *explorer) settle(w world) int {
 }
 
 func variants() []variant {
-	if raced {
+	if raced || testing.Short() {
 		return []variant{{}, {stage: true, pacing: true}}
 	}
 	return []variant{
