@@ -21,6 +21,8 @@ type getOptions struct {
 	output    string
 	watch     bool
 	pod       string // mounts only
+	container string // mounts of one pod only
+	recursive bool   // of a container: the runtime can mount read-only recursively
 	names     []string
 }
 
@@ -33,14 +35,18 @@ func (p *program) getCommand() *cobra.Command {
 
 Mounts are what whoever runs a pod's containers needs: for each of its volumes
 the path on this host, whether it is a directory or a block device, read-only
-or not, and the mount propagation to give to the container runtime.
+or not, and the mount propagation to give to the container runtime. With
+--container it is what that container's spec asks for, in its order: where it
+wants each volume, which part of it (subPath and subPathExpr, which are made
+and bound by this), read-only, recursively so, and with which propagation.
 
 Problems are what could not be read of the manifests, with file, line and field.`,
 		Example: `  csi-volmgr get pods -A
   csi-volmgr get volumes -o wide
   csi-volmgr get pvc data -o yaml
   csi-volmgr get pods --watch
-  csi-volmgr get mounts --pod web -o json`,
+  csi-volmgr get mounts --pod web -o json
+  csi-volmgr get mounts --pod web --container app -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, err := o.parse(args)
 			if err != nil {
@@ -55,6 +61,8 @@ Problems are what could not be read of the manifests, with file, line and field.
 	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json or yaml")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
+	cmd.Flags().StringVar(&o.container, "container", "", "what the pod's container of this `name` is to be given; makes its subPaths")
+	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false, "with --container: the runtime can make mounts read-only recursively")
 	return cmd
 }
 
@@ -85,6 +93,9 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		return "", usagef("mounts cannot be watched: watch the pods, or wait for one")
 	case kind == "problems" && (o.watch || len(o.names) > 0):
 		return "", usagef("problems are listed as they are now, and have no names")
+	}
+	if err := o.checkContainer(kind); err != nil {
+		return "", err
 	}
 	if o.pod != "" {
 		o.names = append(o.names, strings.TrimPrefix(o.pod, "pod/"))
@@ -130,8 +141,13 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 		})
 	case "problems":
 		return show(ctx, p, o, resource[server.Problem]{kind: "problem", columns: problemColumns, list: c.Problems})
-	default:
+	case "mounts":
+		if o.container != "" {
+			return p.getContainerMounts(ctx, c, o)
+		}
 		return p.getMounts(ctx, c, o)
+	default:
+		return usagef("unknown kind %s", kind)
 	}
 }
 

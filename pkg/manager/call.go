@@ -20,7 +20,7 @@ func (l *loop) start(ctx context.Context, s *start) {
 	l.changed[s.id] = struct{}{}
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
-	c := caller{kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, driver: impl, info: info}
+	c := caller{kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, driver: impl, info: info}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -76,6 +76,7 @@ func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
 type caller struct {
 	kernel   Kernel
 	attacher Attacher
+	before   func(context.Context, state.Volume, state.PodUID) error
 	driver   Driver
 	info     DriverInfo
 }
@@ -119,6 +120,11 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 	case plan.Publish, plan.Republish:
 		r.RenewAt, err = publish(ctx, c.driver, v, op.Pod)
 	case plan.Unpublish:
+		if c.before != nil {
+			if err = c.before(ctx, v, op.Pod); err != nil {
+				break
+			}
+		}
 		err = c.driver.Unpublish(ctx, v, op.Pod)
 	case plan.Expand:
 		r.SizeBytes, err = c.driver.Expand(ctx, v, op.Pod, op.SizeBytes)

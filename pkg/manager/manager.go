@@ -46,6 +46,10 @@ type Config struct {
 	BootID string
 	// Attacher serves drivers whose DriverInfo.Attach is set; nil where there is none.
 	Attacher Attacher
+	// BeforeUnpublish ends what was made of a pod's mount for its containers
+	// (subPaths), which the driver knows nothing of; the driver is called only
+	// where it succeeds. nil where there is nothing such.
+	BeforeUnpublish func(ctx context.Context, v state.Volume, pod state.PodUID) error
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
 	// Limits bounds calls in flight; zero means plan.DefaultLimits.

@@ -38,6 +38,11 @@ func (k *Kernel) bind(source, target string, c flagChange) error {
 		return fmt.Errorf("source: %w", err)
 	}
 	defer unix.Close(src)
+	return k.bindFD(src, target, c)
+}
+
+// bindFD makes what src is open at appear at target.
+func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 	p, err := k.place(target)
 	if err != nil {
 		return fmt.Errorf("target: %w", err)

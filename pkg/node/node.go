@@ -23,6 +23,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -85,6 +86,7 @@ type Node struct {
 	registry   *registration.Watcher
 	metrics    *csiclient.Metrics
 	tokens     csiclient.TokenSource // nil without Tokens
+	subpaths   *subpath.Binder
 	builtins   map[state.DriverName]builtin
 
 	changed signal        // claims, volumes, problems
@@ -166,6 +168,7 @@ func (n *Node) wire() error {
 		return fmt.Errorf("learn which boot this is: %w", err)
 	}
 	n.kernel = mount.New(n.cfg.Root)
+	n.subpaths = subpath.New(n.layout, n.kernel)
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
@@ -187,7 +190,7 @@ func (n *Node) wire() error {
 		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: strings.TrimSpace(string(boot)),
 		Attacher: n.controller, Logger: n.log,
 		OnExpanded: func(v state.Volume) { n.controller.NodeSize(v.ID, v.SizeBytes) },
-		OnGone:     n.controller.UsageChanged,
+		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths,
 	})
 	if err != nil {
 		return err
@@ -214,7 +217,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runDrift, n.registry.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runDrift, n.registry.Run}
 	if n.cfg.LocalDriver {
 		parts = append(parts, n.runLocalDriver)
 	}

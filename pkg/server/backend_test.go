@@ -31,6 +31,8 @@ type backend struct {
 	deleted []string
 	applied []Manifest
 	err     error // what every verb fails with
+
+	containers Containers
 }
 
 func newBackend(f Facts) *backend { return &backend{facts: f, changed: make(chan struct{})} }
@@ -113,6 +115,14 @@ func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
 	return b.remove("claim " + ns + "/" + name)
 }
 
+func (b *backend) ContainerMounts(ctx context.Context, c Container) ([]ContainerMount, error) {
+	r := read(b, func(Facts) Containers { return b.containers })
+	if r == nil {
+		return nil, fmt.Errorf("%w: no containers", ErrNotFound)
+	}
+	return r.ContainerMounts(ctx, c)
+}
+
 func (b *backend) remove(what string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +138,7 @@ func config(t *testing.T, b *backend) Config {
 	t.Helper()
 	return Config{
 		Socket: filepath.Join(t.TempDir(), "run", "api.sock"), HTTPAddress: "127.0.0.1:0",
-		Volumes: b, Objects: b, Claims: b, Health: b,
+		Volumes: b, Objects: b, Claims: b, Health: b, Containers: b,
 		Metrics: prometheus.NewRegistry(), Version: Version{Version: "v1", Go: "go", Node: "n1"},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return now },
 	}

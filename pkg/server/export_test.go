@@ -23,6 +23,13 @@ func Serve(t *testing.T, b *Backend) (socket string, stop func() error) {
 
 func (b *backend) Set(change func(f *Facts)) { b.set(change) }
 
+// Serve makes r answer for containers.
+func (b *backend) Serve(r Containers) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.containers = r
+}
+
 // Fail makes every verb fail with err.
 func (b *backend) Fail(err error) {
 	b.mu.Lock()

@@ -22,6 +22,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/pods", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Pods, podKey))
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}", s.pod)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/mounts", s.podMounts)
+	mux.HandleFunc("POST /v1/pods/{ns}/{name}/containers/{container}/mounts", s.containerMounts)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/wait", s.wait)
 	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", s.cfg.Objects.DeletePod))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)

@@ -47,6 +47,8 @@ type Config struct {
 	Objects Objects
 	Claims  Claims
 	Health  Health
+	// Containers is asked for the mounts of containers; nil answers notFound.
+	Containers Containers
 
 	// Metrics is served at /metrics; nil serves none.
 	Metrics prometheus.Gatherer

@@ -35,6 +35,48 @@ type Objects interface {
 	DeleteClaim(ctx context.Context, namespace, name string) error
 }
 
+// Containers gives whoever runs containers what it has to mount into them.
+type Containers interface {
+	// ContainerMounts lists what the container's spec asks for, and makes the
+	// subPaths of it that there are not yet.
+	ContainerMounts(ctx context.Context, c Container) ([]ContainerMount, error)
+}
+
+// Container names a container, and says what whoever runs it can do.
+type Container struct {
+	Namespace string `json:"-"`
+	Pod       string `json:"-"`
+	Name      string `json:"-"`
+	// RecursiveReadOnly: the runtime can make what is mounted below a mount
+	// read-only too (mount_setattr with AT_RECURSIVE).
+	RecursiveReadOnly bool `json:"recursiveReadOnly,omitempty"`
+}
+
+// ContainerMount is one mount, or raw block device, of one container.
+type ContainerMount struct {
+	// Volume is the pod's name for the volume.
+	Volume string `json:"volume"`
+	// HostPath is a directory, a file or a device of this host: what to mount.
+	HostPath string `json:"hostPath"`
+	// ContainerPath is where the container wants it.
+	ContainerPath string `json:"containerPath"`
+	// Device: it is a device; give it to the container with Permissions.
+	Device bool `json:"device,omitempty"`
+	// Permissions are "mrw" or "r"; "" for what is no device.
+	Permissions string `json:"permissions,omitempty"`
+	// SubPath is the part of the volume that HostPath is, its variables expanded;
+	// "" where it is all of it.
+	SubPath           string `json:"subPath,omitempty"`
+	ReadOnly          bool   `json:"readOnly"`
+	RecursiveReadOnly bool   `json:"recursiveReadOnly,omitempty"`
+	// Propagation is rprivate, rslave or rshared; "" for a device.
+	Propagation string `json:"propagation,omitempty"`
+	// SELinuxRelabel: give the files the pod's label where SELinux is on.
+	SELinuxRelabel bool `json:"selinuxRelabel,omitempty"`
+	// Note says what is not as asked for, and why; "" where all is.
+	Note string `json:"note,omitempty"`
+}
+
 // Claims shows the claims and volumes known to this node's sources and controller.
 type Claims interface {
 	Claims() []ClaimStatus

@@ -15,10 +15,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
@@ -124,6 +126,29 @@ func clean(path string) (string, error) {
 		return "", fmt.Errorf(`%w: it has ".."`, ErrDenied)
 	}
 	return filepath.Clean(path), nil
+}
+
+// Open opens a path that lies at or below one of the directories that the
+// operator allows, for identity (O_PATH), following no link below that.
+func Open(allow []string, path string) (*os.File, error) {
+	root := Allowed(allow, path)
+	if root == "" {
+		return nil, fmt.Errorf("hostPath %q: %w", path, ErrDenied)
+	}
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return nil, err
+	}
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(top)
+	fd, err := open(top, rel, unix.O_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("hostPath %q: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // Allowed returns the longest of the directories that a clean path is at or

@@ -37,7 +37,7 @@ type Dir struct {
 // somebody else wrote that.
 func Of(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	for _, n := range []struct{ what, name string }{{"pod UID", string(pod)}, {"volume name", v.Spec.Name}} {
-		if err := checkName(n.name); err != nil {
+		if err := CheckName(n.name); err != nil {
 			return Dir{}, fmt.Errorf("%s %.64q: %w", n.what, n.name, err)
 		}
 	}
@@ -58,6 +58,9 @@ func Scratch(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	return below(l.Root, filepath.Join(l.Pods(), string(pod), "plugins", kind, v.Spec.Name))
 }
 
+// At returns the directory of a path below the node's root.
+func At(l state.Layout, path string) (Dir, error) { return below(l.Root, path) }
+
 func below(root, path string) (Dir, error) {
 	rel, err := filepath.Rel(root, path)
 	if err != nil || !filepath.IsLocal(rel) || rel == "." {
@@ -66,7 +69,8 @@ func below(root, path string) (Dir, error) {
 	return Dir{root: root, rel: rel}, nil
 }
 
-func checkName(name string) error {
+// CheckName returns why name cannot be one element of a path; nil where it can.
+func CheckName(name string) error {
 	switch {
 	case name == "" || name == "." || name == "..":
 		return errors.New("is no name for a directory")

@@ -89,6 +89,19 @@ func (c *Client) Mounts(ctx context.Context, ns, name string) ([]server.Mount, e
 	return list[server.Mount](ctx, c, podPath(ns, name)+"/mounts")
 }
 
+// ContainerMounts lists what one container of a pod is to be given, and makes
+// the subPaths of it that there are not yet.
+func (c *Client) ContainerMounts(ctx context.Context, of server.Container) ([]server.ContainerMount, error) {
+	body, err := json.Marshal(of)
+	if err != nil {
+		return nil, err
+	}
+	var out server.List[server.ContainerMount]
+	path := podPath(of.Namespace, of.Pod) + "/containers/" + url.PathEscape(of.Name) + "/mounts"
+	err = c.call(ctx, request{method: http.MethodPost, path: path, body: body}, &out)
+	return out.Items, err
+}
+
 // Volumes lists the volumes on the node.
 func (c *Client) Volumes(ctx context.Context) ([]manager.VolumeStatus, error) {
 	return list[manager.VolumeStatus](ctx, c, "/v1/volumes")

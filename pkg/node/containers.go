@@ -1,0 +1,161 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ContainerMounts returns what whoever runs a container of a pod is to mount
+// into it, in the order of its spec. What the container names by subPath is
+// found, made and bound by now and not before, since containers that ran
+// before, as init containers, may have made it (ADR 16). Asked again, as for a
+// container that is started again, it is the same, or what is there now.
+func (n *Node) ContainerMounts(ctx context.Context, c server.Container) ([]server.ContainerMount, error) {
+	key := source.Key{Kind: resolve.KindPod, Namespace: c.Namespace, Name: c.Pod}
+	uid, wants, err := n.catalog.Container(key, c.Name, resolve.Runtime{RecursiveReadOnly: c.RecursiveReadOnly})
+	switch {
+	case errors.Is(err, source.ErrNotFound), errors.Is(err, resolve.ErrNoContainer):
+		return nil, fmt.Errorf("%w: %w", server.ErrNotFound, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	}
+	if err := n.manager.Settle(ctx); err != nil {
+		return nil, err
+	}
+	mounted := n.manager.GetMountedVolumesForPod(uid)
+	mounts := make([]server.ContainerMount, 0, len(wants))
+	for _, w := range wants {
+		v, ok := mounted[w.Volume]
+		if !ok {
+			return nil, fmt.Errorf("%w: volume %s of %s is not mounted: csi-volmgr explain pod %s -n %s", server.ErrConflict, w.Volume, key, c.Pod, c.Namespace)
+		}
+		m, err := n.containerMount(ctx, uid, c.Name, w, v)
+		if err != nil {
+			return nil, fmt.Errorf("%s, container %s: %w", key, c.Name, err)
+		}
+		mounts = append(mounts, m)
+	}
+	return mounts, n.stillMounted(ctx, uid, mounted, wants)
+}
+
+// stillMounted undoes subpaths of volumes that were on their way out meanwhile:
+// their removal may have come before the bind.
+func (n *Node) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume, wants []resolve.ContainerMount) error {
+	err := n.manager.Settle(ctx)
+	now := n.manager.GetMountedVolumesForPod(uid)
+	for _, w := range wants {
+		if now[w.Volume] == before[w.Volume] && err == nil {
+			continue
+		}
+		gone := fmt.Errorf("%w: volume %s went away meanwhile", server.ErrConflict, w.Volume)
+		return errors.Join(gone, err, n.subpaths.Remove(context.WithoutCancel(ctx), uid, w.Volume))
+	}
+	return nil
+}
+
+func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container string, w resolve.ContainerMount, v manager.MountedVolume) (server.ContainerMount, error) {
+	m := server.ContainerMount{
+		Volume: w.Volume, HostPath: v.HostPath, ContainerPath: w.Path, SubPath: w.SubPath, ReadOnly: w.ReadOnly || w.Fixed || v.ReadOnly,
+		RecursiveReadOnly: w.RecursiveReadOnly, Note: w.Note, Propagation: w.Propagation,
+	}
+	if w.Device {
+		m.Device, m.Permissions = true, "mrw"
+		if v.ReadOnly {
+			m.Permissions = "r"
+		}
+		return m, nil
+	}
+	m.SELinuxRelabel = n.relabel(v)
+	if w.SubPath == "" {
+		return m, nil
+	}
+	var err error
+	m.HostPath, err = n.subpaths.Bind(ctx, subpath.Request{
+		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, ReadOnly: w.Fixed || v.ReadOnly,
+		Open: func() (*os.File, error) {
+			if v.Driver == hostpath.Kind {
+				return hostpath.Open(n.cfg.HostPaths, v.HostPath)
+			}
+			return n.kernel.Open(v.HostPath)
+		},
+	})
+	switch {
+	case errors.Is(err, subpath.ErrMissing), errors.Is(err, subpath.ErrEscapes):
+		err = fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	}
+	return m, err
+}
+
+// relabel reports whether the runtime is to give the volume's files the pod's
+// SELinux label: those of our own making, and those of drivers whose file
+// system has labels and was not mounted with one.
+func (n *Node) relabel(v manager.MountedVolume) bool {
+	switch v.Driver {
+	case emptydir.Kind, files.ConfigMap, files.Secret, files.DownwardAPI, files.Projected, local.Kind:
+		return true
+	}
+	if _, builtin := n.builtins[v.Driver]; builtin || v.ReadOnly {
+		return false
+	}
+	has, err := n.kernel.HasLabels(v.HostPath)
+	if err != nil {
+		n.log.Warn("whether a volume has SELinux labels is not known", "driver", v.Driver, "err", err)
+	}
+	return has
+}
+
+// removeSubpaths ends what containers of the pod were given of a volume, before
+// the volume itself goes.
+func (n *Node) removeSubpaths(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	for _, name := range v.Mounts[pod].Names {
+		if err := n.subpaths.Remove(ctx, pod, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runSubpaths removes, once, what a crash left of subpaths whose volume has no
+// record any more. Where a record cannot be read, all stay.
+func (n *Node) runSubpaths(ctx context.Context) error {
+	if n.manager.Settle(ctx) != nil {
+		return nil // told to end, or the manager has
+	}
+	known := map[subpath.Place]bool{}
+	for _, v := range n.manager.Volumes() {
+		if v.Quarantined != "" {
+			return nil
+		}
+		for uid, m := range v.Volume.Mounts {
+			for _, name := range m.Names {
+				known[subpath.Place{Pod: uid, Volume: name}] = true
+			}
+		}
+	}
+	places, err := n.subpaths.Places()
+	if err != nil {
+		n.log.Warn("subpaths left behind are not known", "err", err)
+	}
+	for _, p := range places {
+		if known[p] {
+			continue
+		}
+		if err := n.subpaths.Remove(ctx, p.Pod, p.Volume); err != nil {
+			n.log.Warn("subpaths left behind stay", "pod", p.Pod, "volume", p.Volume, "err", err)
+		}
+	}
+	return nil
+}

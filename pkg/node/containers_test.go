@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const containerManifest = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {key: value}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  initContainers:
+  - {name: prepare, image: i, volumeMounts: [{name: scratch, mountPath: /s}]}
+  containers:
+  - name: app
+    image: i
+    env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    volumeMounts:
+    - {name: scratch, mountPath: /data, subPathExpr: data/$(POD)}
+    - {name: settings, mountPath: /etc/key, subPath: key}
+    - {name: settings, mountPath: /etc/all}
+    - {name: scratch, mountPath: /ro, subPath: made, readOnly: true, recursiveReadOnly: IfPossible}
+  - {name: greedy, image: i, volumeMounts: [{name: settings, mountPath: /x, subPath: missing}]}
+  volumes:
+  - {name: scratch, emptyDir: {}}
+  - {name: settings, configMap: {name: settings}}
+`
+
+func app(container string) server.Container {
+	return server.Container{Namespace: "default", Pod: "web", Name: container}
+}
+
+// must returns the mounts of a container by where it wants them.
+func must(t *testing.T, n *Node, container string) map[string]server.ContainerMount {
+	t.Helper()
+	mounts, err := n.ContainerMounts(within(t), app(container))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]server.ContainerMount{}
+	for _, m := range mounts {
+		at[m.ContainerPath] = m
+	}
+	return at
+}
+
+func same(t *testing.T, a, b string) {
+	t.Helper()
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	if err := errors.Join(errA, errB); err != nil || !os.SameFile(x, y) {
+		t.Errorf("%s is not %s: %v", a, b, err)
+	}
+}
+
+// TestContainersAreGivenPartsOfVolumes: from the init container that makes a
+// directory, over a restart of the daemon, until the pod has gone and with it
+// all that was mounted for its containers, before the volumes.
+// Items: N01, N04, N05, N07, L17.
+func TestContainersAreGivenPartsOfVolumes(t *testing.T) {
+	c := dirs(t)
+	n, stop := start(t, c)
+	apply(t, n, containerManifest)
+	uid := uidOf(t, n, "web")
+	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+	scratch := must(t, n, "prepare")["/s"].HostPath
+	if err := os.MkdirAll(filepath.Join(scratch, "data/web"), 0o755); err != nil { // as an init container does
+		t.Fatal(err)
+	}
+	settings := n.Manager().GetMountedVolumesForPod(uid)["settings"].HostPath
+	first := must(t, n, "app")
+	same(t, first["/data"].HostPath, filepath.Join(scratch, "data/web"))
+	same(t, first["/ro"].HostPath, filepath.Join(scratch, "made"))
+	same(t, first["/etc/key"].HostPath, filepath.Join(settings, "key"))
+	if m := first["/etc/all"]; m.HostPath != settings || !m.ReadOnly || !m.SELinuxRelabel {
+		t.Errorf("the whole configMap: %+v", m)
+	}
+	if m := first["/ro"]; !m.ReadOnly || m.RecursiveReadOnly || m.Note == "" {
+		t.Errorf("read-only recursively if possible: %+v", m)
+	}
+	if _, err := n.ContainerMounts(within(t), app("greedy")); !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("a key that the configMap has not: %v", err)
+	}
+	stop()
+	n, _ = start(t, c)
+	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+	same(t, must(t, n, "app")["/data"].HostPath, filepath.Join(scratch, "data/web"))
+	if err := n.DeletePod(within(t), "default", "web"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Manager().WaitForUnmount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := mount.New(c.Root).List(t.Context(), c.Root)
+	if err != nil || len(mounts) != 0 {
+		t.Errorf("mounted still: %v, %v", mounts, err)
+	}
+	if _, err := os.Lstat(filepath.Join(c.Root, "pods", string(uid))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the pod's directory: %v", err)
+	}
+	if _, err := n.ContainerMounts(within(t), app("app")); !errors.Is(err, server.ErrNotFound) {
+		t.Errorf("the pod that has gone: %v", err)
+	}
+}
+
+// Items: N05.
+func TestSubpathInUseKeepsItsVolume(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	apply(t, n, containerManifest)
+	uid := uidOf(t, n, "web")
+	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(must(t, n, "app")["/data"].HostPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scratch := n.Manager().GetMountedVolumesForPod(uid)["scratch"].HostPath
+	if err := n.DeletePod(within(t), "default", "web"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, n, func() bool {
+		p, _ := n.Manager().Pod(uid)
+		for _, v := range p.Volumes {
+			if v.Retry.Attempts > 0 && strings.Contains(v.Retry.Error, "subpaths of volume scratch") {
+				return true
+			}
+		}
+		return false
+	})
+	if _, err := os.Stat(filepath.Join(scratch, "data/web")); err != nil {
+		t.Errorf("the volume under a subpath in use: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Manager().WaitForUnmount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitFor(t *testing.T, n *Node, is func() bool) {
+	t.Helper()
+	ctx := within(t)
+	for {
+		changed := n.Manager().Changed()
+		if is() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatal("it never came")
+		}
+	}
+}
+
+// TestSubpathsWithoutARecordAreRemovedAtTheStart: a crash between the last of a
+// volume and what was bound of it at the same time.
+// Items: N05.
+func TestSubpathsWithoutARecordAreRemovedAtTheStart(t *testing.T) {
+	c := dirs(t)
+	data := t.TempDir()
+	l, k := state.Layout{Root: c.Root}, mount.New(c.Root)
+	if err := os.MkdirAll(l.Pods(), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	at, err := subpath.New(l, k).Bind(t.Context(), subpath.Request{
+		Pod: "gone", Volume: "v", Container: "c", Path: "d", Open: func() (*os.File, error) { return k.Open(data) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.manager.Run(ctx) }()
+	if err := n.runSubpaths(within(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(at); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v, want that it is gone", at, err)
+	}
+	cancel()
+	if err := errors.Join(<-ended, n.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(data, "d")); err != nil {
+		t.Errorf("the data: %v", err)
+	}
+}

@@ -1,0 +1,211 @@
+package resolve
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+)
+
+// ErrNoContainer means that a pod has no container of a name.
+var ErrNoContainer = errors.New("no such container")
+
+// Runtime is what whoever runs the containers says of itself.
+type Runtime struct {
+	// RecursiveReadOnly: it can make what is mounted below a mount read-only too.
+	RecursiveReadOnly bool
+}
+
+// ContainerMount is what one container wants of one volume of its pod.
+type ContainerMount struct {
+	// Volume is the pod's name for the volume.
+	Volume string
+	// Index is the mount's in spec...volumeMounts; -1 for a raw block device.
+	Index int
+	// Path is where the container wants it: a directory or file, or for a raw
+	// block volume a device.
+	Path   string
+	Device bool
+	// SubPath is the part of the volume, expanded and clean; "" for all of it.
+	SubPath string
+	// ReadOnly: the container asks for it.
+	ReadOnly bool
+	// Fixed: the volume's content is not for containers to change.
+	Fixed bool
+	// RecursiveReadOnly: what is mounted below is read-only too.
+	RecursiveReadOnly bool
+	// Note says why RecursiveReadOnly is false although it was to be so if possible.
+	Note string
+	// Propagation is rprivate, rslave or rshared; "" for a device.
+	Propagation string
+}
+
+// fixedKinds are those of which the content is not the containers' to change.
+var fixedKinds = []string{"configMap", "downwardAPI", "image", "projected", "secret"}
+
+// Container resolves what one container of the pod wants mounted. The error
+// names the field; for a name that the pod does not have it is ErrNoContainer.
+func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) ([]ContainerMount, error) {
+	container, field, err := findContainer(pod, name)
+	if err != nil {
+		return nil, err
+	}
+	r := resolver{pod: pod, objects: o, config: c}
+	read := content.Reader{Namespace: pod.Namespace, Objects: objects{&r}, Allocatable: c.Allocatable}
+	u := unit{container: container, can: can, vars: read.Variables(container, c.NodeName)}
+	var wants []ContainerMount
+	for i, m := range container.VolumeMounts {
+		w, err := u.mount(m)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s.volumeMounts[%d].%w", r.name(), field, i, err)
+		}
+		w.Index, w.Fixed = i, slices.Contains(fixedKinds, volumeKind(pod, m.Name))
+		wants = append(wants, w)
+	}
+	for i, d := range container.VolumeDevices {
+		if !path.IsAbs(d.DevicePath) {
+			return nil, r.fault(Fault{fmt.Sprintf("%s.volumeDevices[%d].devicePath", field, i), d.DevicePath, wantAbsolute})
+		}
+		wants = append(wants, ContainerMount{Volume: d.Name, Index: -1, Path: d.DevicePath, Device: true})
+	}
+	return wants, nil
+}
+
+// findContainer returns the pod's container of any sort and its field.
+func findContainer(pod *corev1.Pod, name string) (*corev1.Container, string, error) {
+	var names []string
+	for _, l := range []struct {
+		field string
+		list  []corev1.Container
+	}{{"spec.initContainers", pod.Spec.InitContainers}, {"spec.containers", pod.Spec.Containers}} {
+		for i := range l.list {
+			if l.list[i].Name == name {
+				return &l.list[i], fmt.Sprintf("%s[%d]", l.field, i), nil
+			}
+			names = append(names, l.list[i].Name)
+		}
+	}
+	for i, e := range pod.Spec.EphemeralContainers {
+		if e.Name == name {
+			c := corev1.Container(e.EphemeralContainerCommon)
+			return &c, fmt.Sprintf("spec.ephemeralContainers[%d]", i), nil
+		}
+		names = append(names, e.Name)
+	}
+	return nil, "", fmt.Errorf("%w: pod %s/%s has %s, not %s", ErrNoContainer, pod.Namespace, pod.Name, strings.Join(names, ", "), show(name))
+}
+
+func volumeKind(pod *corev1.Pod, volume string) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == volume {
+			kind, _, _ := sourceKind("", v.VolumeSource)
+			return kind
+		}
+	}
+	return ""
+}
+
+// unit is one container being resolved.
+type unit struct {
+	container *corev1.Container
+	can       Runtime
+	vars      map[string]content.Variable
+}
+
+func (u unit) mount(m corev1.VolumeMount) (ContainerMount, error) {
+	w := ContainerMount{Volume: m.Name, Path: m.MountPath, ReadOnly: m.ReadOnly}
+	if m.MountPath == "" {
+		return w, faultOf("mountPath", m.MountPath, "a path")
+	}
+	if !path.IsAbs(w.Path) {
+		w.Path = "/" + w.Path // as the kubelet has it
+	}
+	var err error
+	if w.SubPath, err = u.subPath(m); err != nil {
+		return w, err
+	}
+	if w.Propagation, err = u.propagation(m); err != nil {
+		return w, err
+	}
+	w.RecursiveReadOnly, w.Note, err = u.recursive(m)
+	return w, err
+}
+
+func faultOf(field, found, want string) error {
+	return errors.New(Fault{field, found, want}.String())
+}
+
+const wantSubPath = "a relative path without '..', at most 4096 bytes"
+
+func (u unit) subPath(m corev1.VolumeMount) (string, error) {
+	field, text := "subPath", m.SubPath
+	if m.SubPathExpr != "" {
+		if m.SubPath != "" {
+			return "", faultOf("subPathExpr", m.SubPathExpr, "only one of subPath and subPathExpr")
+		}
+		var err error
+		field = "subPathExpr"
+		if text, err = content.Expand(m.SubPathExpr, u.vars); err != nil {
+			return "", fmt.Errorf("%s: %w", field, err)
+		}
+		if text == "" {
+			return "", faultOf(field, m.SubPathExpr, "what comes to a path, not to nothing")
+		}
+	}
+	switch clean := path.Clean(text); {
+	case text == "":
+		return "", nil
+	case path.IsAbs(text), slices.Contains(strings.Split(text, "/"), ".."), len(checkText("", text, maxPath)) > 0:
+		return "", faultOf(field, text, wantSubPath)
+	case clean == ".":
+		return "", nil
+	default:
+		return clean, nil
+	}
+}
+
+// propagation is what the runtime is to be given (mount_namespaces(7)).
+func (u unit) propagation(m corev1.VolumeMount) (string, error) {
+	if m.MountPropagation == nil {
+		return "rprivate", nil
+	}
+	switch p := *m.MountPropagation; p {
+	case corev1.MountPropagationNone:
+		return "rprivate", nil
+	case corev1.MountPropagationHostToContainer:
+		return "rslave", nil
+	case corev1.MountPropagationBidirectional:
+		if sc := u.container.SecurityContext; sc == nil || sc.Privileged == nil || !*sc.Privileged {
+			return "", faultOf("mountPropagation", string(p), "it for privileged containers only, since their mounts reach the node")
+		}
+		return "rshared", nil
+	default:
+		return "", faultOf("mountPropagation", string(p), "None, HostToContainer or Bidirectional")
+	}
+}
+
+// recursive says whether what is mounted below is read-only too (KEP-3857).
+func (u unit) recursive(m corev1.VolumeMount) (on bool, note string, err error) {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return false, "", nil
+	}
+	mode := *m.RecursiveReadOnly
+	switch {
+	case mode != corev1.RecursiveReadOnlyEnabled && mode != corev1.RecursiveReadOnlyIfPossible:
+		return false, "", faultOf("recursiveReadOnly", string(mode), "Disabled, IfPossible or Enabled")
+	case !m.ReadOnly:
+		return false, "", faultOf("recursiveReadOnly", string(mode), "readOnly: true beside it")
+	case m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone:
+		return false, "", faultOf("recursiveReadOnly", string(mode), "mountPropagation None or none beside it")
+	case u.can.RecursiveReadOnly:
+		return true, "", nil
+	case mode == corev1.RecursiveReadOnlyEnabled:
+		return false, "", faultOf("recursiveReadOnly", string(mode), "a runtime that can make mounts read-only recursively; this one did not say that it can")
+	}
+	return false, "not read-only recursively: the runtime did not say that it can", nil
+}

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+// maxRequest bounds the body of a request that is no manifest (bytes).
+const maxRequest = 64 << 10
+
+// containerMounts serves the mounts of one container. It is a POST, since what
+// is missing of subPaths is made; asked again it changes nothing.
+func (s *Server) containerMounts(w http.ResponseWriter, r *http.Request) {
+	c, err := readContainer(r)
+	var mounts []ContainerMount
+	if err == nil {
+		if s.cfg.Containers == nil {
+			err = fmt.Errorf("%w: this daemon does not serve containers", ErrNotFound)
+		} else {
+			mounts, err = s.cfg.Containers.ContainerMounts(r.Context(), c)
+		}
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, List[ContainerMount]{Items: nonNil(mounts)})
+}
+
+func readContainer(r *http.Request) (Container, error) {
+	var c Container
+	dec := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) { // no body is a runtime that can nothing
+		return c, fmt.Errorf("%w: the body: %w", ErrInvalid, err)
+	}
+	ns, pod, err := podName(r)
+	if err != nil {
+		return c, err
+	}
+	c.Namespace, c.Pod, c.Name = ns, pod, r.PathValue("container")
+	if m := validation.NameIsDNSLabel(c.Name, false); len(m) > 0 {
+		return c, fmt.Errorf("%w: container %.64q: %s", ErrInvalid, c.Name, strings.Join(m, "; "))
+	}
+	return c, nil
+}
