@@ -48,27 +48,36 @@ func TestMain(m *testing.M) {
 
 // tally is what the runs showed.
 type tally struct {
+	apart                   bool
 	mu                      sync.Mutex
 	kills                   map[string]int // by phase and place
 	runs, converged, missed int
 }
 
-// TestKilledAtEveryPlaceItConverges first lets all that can happen to a node
-// happen once, to learn which places each phase comes to, and then again, with
-// a kill at another place in each phase, until there was one at every place.
-func TestKilledAtEveryPlaceItConverges(t *testing.T) {
+// TestKilledAtEveryPlaceItConverges: the daemon, which has the driver in it.
+// Faults: A055.
+func TestKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, false) }
+
+// TestDriverKilledAtEveryPlaceItConverges: the driver is a process of its own,
+// and dies in the middle of the daemon's calls, before and after their effects.
+func TestDriverKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, true) }
+
+// prove first lets all that can happen to a node happen once, to learn which
+// places each phase comes to, and then again, with a kill at another place in
+// each phase, until there was one at every place.
+func prove(t *testing.T, apart bool) {
 	hits := map[string][]string{}
 	if *only != "" {
 		phase, place, _ := strings.Cut(*only, "\t")
 		hits[phase] = []string{place}
-	} else if hits = discover(t); t.Failed() {
+	} else if hits = discover(t, apart); t.Failed() {
 		return
 	}
 	longest := 0
 	for _, places := range hits {
 		longest = max(longest, len(places))
 	}
-	c := &tally{kills: map[string]int{}}
+	c := &tally{apart: apart, kills: map[string]int{}}
 	t.Run("runs", func(t *testing.T) {
 		slots := make(chan struct{}, *workers)
 		for i := range longest {
@@ -93,9 +102,9 @@ func TestKilledAtEveryPlaceItConverges(t *testing.T) {
 }
 
 // discover returns, by phase, the places that it comes to.
-func discover(t *testing.T) map[string][]string {
-	n := newNode(t)
-	n.env = append(n.env, "CSI_VOLMGR_FAILPOINT_LOG="+n.path("hits"))
+func discover(t *testing.T, apart bool) map[string][]string {
+	n := newNode(t, apart)
+	n.hits = n.path("hits")
 	n.live(nil)
 	b, err := os.ReadFile(n.path("hits"))
 	if err != nil {
@@ -113,7 +122,7 @@ func discover(t *testing.T) map[string][]string {
 
 // run lives a node's life with a kill at one place in each phase.
 func (c *tally) run(t *testing.T, at map[string]string) {
-	n := newNode(t)
+	n := newNode(t, c.apart)
 	killed := n.live(at)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,14 +154,25 @@ func (c *tally) print(t *testing.T, hits map[string][]string) {
 		total += killed
 		t.Logf("%-8s killed at %d of the %d places that it comes to", phase, killed, len(hits[phase]))
 	}
-	rooms := map[string]int{}
-	for place := range killedAt {
+	type counts struct{ all, reached, killed int }
+	rooms := map[string]counts{}
+	for _, place := range all {
 		room, _ := filepath.Split(strings.Fields(place)[0])
-		rooms[room]++
+		n := rooms[room]
+		n.all++
+		if reached[place] {
+			n.reached++
+		} else if testing.Verbose() && *every {
+			t.Logf("not reached: %s", place)
+		}
+		if killedAt[place] {
+			n.killed++
+		}
+		rooms[room] = n
 	}
 	for _, room := range slices.Sorted(maps.Keys(rooms)) {
-		t.Logf("%-18s %d places", room, rooms[room])
+		t.Logf("%-18s %3d places, %3d reached, killed at %3d", room, rooms[room].all, rooms[room].reached, rooms[room].killed)
 	}
-	t.Logf("failpoints: %d in the source, %d reached by this life, killed at %d; places x phases: %d", len(all), len(reached), len(killedAt), total)
-	t.Logf("runs: %d, converged: %d, with leftovers or stuck: %d; kills that did not come (another order of things): %d", c.runs, c.converged, c.runs-c.converged, c.missed)
+	t.Logf("failpoints hit: %d of the %d in the source; killed at: %d; places x phases: %d", len(reached), len(all), len(killedAt), total)
+	t.Logf("runs: %d, converged: %d, leftovers: %d; kills that did not come (another order of things): %d", c.runs, c.converged, c.runs-c.converged, c.missed)
 }

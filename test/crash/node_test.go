@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -30,28 +31,46 @@ const (
 // phases are what happens to a node, in order.
 var phases = []string{"start", "make", "restart", "change", "remove", "delete"}
 
-// node is a daemon that serves the local driver too, with its directories.
-type node struct {
-	t    *testing.T
-	dir  string
-	api  *client.Client
-	env  []string
+// process is a daemon or a driver.
+type process struct {
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{} // closed when it has ended, with err
+	err  error
+}
+
+// kill is SIGKILL.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.done
+}
+
+// node is a daemon, and a local driver in it or beside it, with their directories.
+type node struct {
+	t   *testing.T
+	dir string
+	api *client.Client
+	env []string
+	// apart: the driver is a process of its own, and that is the one to be killed.
+	apart          bool
+	hits           string // where the victim notes the places that it comes to; "" for nowhere
+	daemon, driver *process
+	asking         context.Context // of the step that is being made
 
 	deleted map[string]bool // claims of which the daemon said so
 	empty   time.Time       // since when it lists none
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, apart bool) *node {
 	dir, err := os.MkdirTemp("", "crash-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, deleted: map[string]bool{}}
+	n := &node{t: t, dir: dir, apart: apart, deleted: map[string]bool{}}
 	n.api = client.New(n.path("api.sock"))
-	if err := os.Mkdir(n.path("root"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"root", "host", "host/disk"} {
+		if err := os.Mkdir(n.path(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	n.env = append(os.Environ(), "CSI_VOLMGR_FAILPOINT_ARM="+n.path("arm"))
 	t.Cleanup(n.clean)
@@ -62,9 +81,10 @@ func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
 func (n *node) clean() {
 	n.api.Close()
-	if n.cmd != nil {
-		n.cmd.Process.Kill()
-		<-n.done
+	for _, p := range []*process{n.daemon, n.driver} {
+		if p != nil {
+			p.kill()
+		}
 	}
 	if n.t.Failed() {
 		if b, err := os.ReadFile(n.path("log")); err == nil {
@@ -85,32 +105,54 @@ func (n *node) clean() {
 	}
 }
 
-// start starts the daemon, to be killed at place if that is not "".
+// start starts what is to be killed at place, if that is not "", and what is not there.
 func (n *node) start(place string) {
+	args := []string{
+		"run", "--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock"),
+		"--http-address", "off", "--node-name", "node-1", "--host-path-allow", n.path("host"), "--log-level", "debug",
+	}
+	if !n.apart {
+		n.daemon = n.spawn(place, append(args, "--local-driver")...)
+		return
+	}
+	n.driver = n.spawn(place, "local-driver", "--root-dir", n.path("root"), "--state-dir", n.path("state/local-driver"),
+		"--node-id", "node-1", "--log-level", "debug")
+	if n.daemon == nil {
+		n.daemon = n.spawn("", args...)
+	}
+}
+
+func (n *node) spawn(place string, args ...string) *process {
 	log, err := os.OpenFile(n.path("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer log.Close()
-	fmt.Fprintf(log, "---- start, failpoint %q\n", place)
-	n.cmd = exec.Command(program, "run", "--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock"),
-		"--http-address", "off", "--node-name", "node-1", "--local-driver", "--log-level", "debug")
-	n.cmd.Env = append(slices.Clone(n.env), "CSI_VOLMGR_FAILPOINT="+place)
-	n.cmd.Stdout, n.cmd.Stderr = log, log
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := n.cmd.Start(); err != nil {
+	fmt.Fprintf(log, "---- start %s, failpoint %q\n", args[0], place)
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(slices.Clone(n.env), "CSI_VOLMGR_FAILPOINT="+place)
+	if n.apart == (args[0] == "local-driver") {
+		cmd.Env = append(cmd.Env, "CSI_VOLMGR_FAILPOINT_LOG="+n.hits)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	cmd := n.cmd
-	go func() { done <- cmd.Wait() }()
-	n.done = done
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p
 }
 
-// kill is SIGKILL.
-func (n *node) kill() {
-	n.cmd.Process.Kill()
-	<-n.done
+// victim is what is killed.
+func (n *node) victim() *process {
+	if n.apart {
+		return n.driver
+	}
+	return n.daemon
 }
 
 // live is a node's life, with a kill at a place in some phases, or none in any.
@@ -122,8 +164,8 @@ func (n *node) live(at map[string]string) map[string]bool {
 		"start": n.answers, "make": n.make, "restart": n.there, "change": n.change, "remove": n.remove, "delete": n.delete,
 	}
 	for _, phase := range phases {
-		if n.cmd != nil {
-			n.kill() // a kill between phases, too: and the failpoint is told to a new process
+		if p := n.victim(); p != nil {
+			p.kill() // a kill between phases, too: and the failpoint is told to a new process
 		}
 		arm := at[phase]
 		if at == nil {
@@ -167,16 +209,16 @@ func (n *node) disarm() {
 	}
 }
 
-// until repeats step until it succeeds; died is called when the daemon dies, which it must not if nil.
+// until repeats step until it succeeds; died is called when the victim dies, which it must not if nil.
 func (n *node) until(what string, step func() error, died func()) {
 	deadline := time.Now().Add(patience)
 	for {
-		err := step()
+		p := n.victim()
+		err := n.try(p, step)
 		select {
-		case ended := <-n.done:
-			n.done <- ended
-			if died == nil || !strings.Contains(fmt.Sprint(ended), "killed") {
-				n.t.Fatalf("%s: the daemon ended: %v", what, ended)
+		case <-p.done:
+			if died == nil || !strings.Contains(fmt.Sprint(p.err), "killed") {
+				n.t.Fatalf("%s: %v ended: %v", what, p.cmd.Args, p.err)
 			}
 			died()
 			continue
@@ -193,11 +235,35 @@ func (n *node) until(what string, step func() error, died func()) {
 	}
 }
 
-func (n *node) ctx() context.Context { return n.t.Context() }
+// try makes a step; what it asks the daemon ends when p does, which may be what the answer waits for.
+func (n *node) try(p *process, step func() error) error {
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	n.asking = ctx
+	return step()
+}
 
+func (n *node) ctx() context.Context { return n.asking }
+
+// answers: the daemon does, and has its driver.
 func (n *node) answers() error {
-	_, err := n.api.Version(n.ctx())
-	return err
+	drivers, err := n.api.Drivers(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, d := range drivers {
+		if d.Name == localdriver.DefaultName && d.Up {
+			return nil
+		}
+	}
+	return fmt.Errorf("the driver is not up: %+v", drivers)
 }
 
 const objects = `apiVersion: storage.k8s.io/v1
@@ -221,6 +287,31 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: disk}
 spec: {storageClassName: class, accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 16Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: copy}
+spec:
+  storageClassName: class
+  accessModes: [ReadWriteOnce]
+  dataSource: {kind: PersistentVolumeClaim, name: data}
+  resources: {requests: {storage: %[1]s}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: shelf}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  claimRef: {namespace: default, name: shelf}
+  local: {path: %[3]s/disk}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: shelf}
+spec: {storageClassName: "", volumeName: shelf, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -249,6 +340,10 @@ spec:
     - {name: memory, mountPath: /memory}
     - {name: settings, mountPath: /settings}
     - {name: key, mountPath: /key}
+    - {name: shelf, mountPath: /shelf}
+    - {name: host, mountPath: /host}
+    - {name: self, mountPath: /self}
+    - {name: all, mountPath: /all}
     volumeDevices:
     - {name: disk, devicePath: /dev/disk}
   volumes:
@@ -259,10 +354,14 @@ spec:
   - {name: memory, emptyDir: {medium: Memory}}
   - {name: settings, configMap: {name: settings}}
   - {name: key, secret: {secretName: key}}
+  - {name: shelf, persistentVolumeClaim: {claimName: shelf}}
+  - {name: host, hostPath: {path: %[3]s/made, type: DirectoryOrCreate}}
+  - {name: self, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
+  - {name: all, projected: {sources: [{configMap: {name: settings}}, {secret: {name: key}}]}}
 `
 
 func (n *node) apply(size, text string) error {
-	_, err := n.api.Apply(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects+podObject, size, text)})
+	_, err := n.api.Apply(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects+podObject, size, text, n.path("host"))})
 	return err
 }
 
@@ -279,12 +378,21 @@ func (n *node) there() error {
 	if err != nil {
 		return err
 	}
-	if !p.Ready || len(p.Volumes) != 7 {
+	if !p.Ready || len(p.Volumes) != 11 {
 		return fmt.Errorf("the pod is not ready: %+v", p)
 	}
 	for _, v := range p.Volumes {
 		if v.Step != "" {
 			return fmt.Errorf("volume %v is at step %s, %s", v.Names, v.Step, v.BlockedBy)
+		}
+	}
+	claims, err := n.api.Claims(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if c.Volume == "" {
+			return fmt.Errorf("claim %s has no volume: %+v", c.Name, c)
 		}
 	}
 	return n.holds("hello")
@@ -296,7 +404,7 @@ func (n *node) holds(text string) error {
 		return err
 	}
 	for _, m := range mounts {
-		file := map[string]string{"settings": "greeting", "key": "key"}[m.Name]
+		file := map[string]string{"settings": "greeting", "key": "key", "all": "key"}[m.Name]
 		if file == "" {
 			continue
 		}
@@ -347,7 +455,7 @@ func (n *node) delete() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"data", "disk"} {
+	for _, name := range []string{"data", "disk", "copy"} {
 		if !n.deleted[name] {
 			n.deleted[name] = n.api.DeleteClaim(n.ctx(), "default", name) == nil
 		}
@@ -356,6 +464,8 @@ func (n *node) delete() error {
 	if err != nil {
 		return err
 	}
+	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return c.Name == "shelf" }) // which is withdrawn
+	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return v.Name == "shelf" })
 	if len(claims)+len(pvs) > 0 {
 		n.empty = time.Time{}
 		return fmt.Errorf("left: %+v, %+v", claims, pvs)
@@ -365,24 +475,28 @@ func (n *node) delete() error {
 	}
 	// A daemon that has just started lists nothing before it has read its own
 	// state; and one that was killed may not have said that it deletes.
-	if len(n.deleted) < 2 || !n.deleted["data"] || !n.deleted["disk"] {
+	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] {
 		if time.Since(n.empty) < 2*time.Second {
 			return errors.New("the claims are not known to be deleted")
 		}
 	}
-	_, err = n.api.Withdraw(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, "96Mi", "goodbye")})
+	_, err = n.api.Withdraw(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, "96Mi", "goodbye", n.path("host"))})
 	return err
 }
 
 // nothingLeft ends the daemon and looks for what is left of any volume.
 func (n *node) nothingLeft() {
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.t.Fatal(err)
+	for _, p := range []*process{n.driver, n.daemon} {
+		if p == nil {
+			continue
+		}
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			n.t.Fatal(err)
+		}
+		if <-p.done; p.err != nil {
+			n.t.Errorf("%v ended with %v", p.cmd.Args, p.err)
+		}
 	}
-	if err := <-n.done; err != nil {
-		n.t.Errorf("the daemon ended with %v", err)
-	}
-	n.done <- nil
 	for _, m := range n.mounts() {
 		n.t.Errorf("mount left: %s", m)
 	}
