@@ -89,6 +89,10 @@ docs: build ## write docs/reference/cli.md anew
 docs-check: host-tools build ## run the commands of README.md, in a namespace of their own (root)
 	hack/docs-check.sh $(BIN)
 
+ui-test: build ## drive the status page in a headless Chromium; screenshots go to bin/ui (root)
+	@hack/host-tools.sh --ui
+	cd test/ui && CSI_VOLMGR=$(CURDIR)/$(BIN) UI_SHOTS=$(CURDIR)/bin/ui $(GO) test -count=1 -v .
+
 host-tools: ## say which programs the tests and the local driver lack, and how to get them
 	@hack/host-tools.sh
 

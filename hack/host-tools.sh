@@ -1,7 +1,8 @@
 #!/bin/sh
 # Says which programs are missing that the local driver and the tests start, and
 # which Debian packages have them. --install installs them by apt-get; --race
-# asks for the C compiler that the race detector needs, too.
+# asks for the C compiler that the race detector needs, too, and --ui for the
+# browser in which the status page is tested.
 set -eu
 
 missing=
@@ -24,6 +25,7 @@ case " $* " in *" --race "*)
 	[ -e /usr/include/stdlib.h ] || need cc-headers libc6-dev
 	;;
 esac
+case " $* " in *" --ui "*) need chromium chromium ;; esac
 
 [ -n "$missing" ] || exit 0
 case " $* " in
@@ -36,4 +38,8 @@ esac
 apt-get update
 # shellcheck disable=SC2086 # the list is to be split
 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
-case " $* " in *" --race "*) exec "$0" --race ;; *) exec "$0" ;; esac
+for arg in "$@"; do # once more, without --install: is all there now?
+	shift
+	[ "$arg" = --install ] || set -- "$@" "$arg"
+done
+exec "$0" "$@"

@@ -118,7 +118,7 @@ func detail(v manager.PodVolumeStatus) string {
 func driverRow(d manager.DriverStatus) Row {
 	r := Row{
 		Key: "driver " + string(d.Name), Kind: "driver", Name: string(d.Name), State: good, What: "up",
-		Why: d.Problem, Since: d.Since, Detail: fmt.Sprintf("%d volumes, %d calls in flight", d.Volumes, d.Calls),
+		Why: d.Problem, Since: d.Since, Detail: fmt.Sprintf("volumes: %d, calls in flight: %d", d.Volumes, d.Calls),
 	}
 	switch {
 	case !d.Up && d.Volumes > 0:
