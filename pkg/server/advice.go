@@ -2,7 +2,9 @@ package server
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -40,6 +42,12 @@ func (s step) advice(up bool) string {
 // adviceOnFailure is by what the step is and which code its call was answered with.
 func (s step) adviceOnFailure() string {
 	expand := s.name == plan.Expand.String()
+	switch {
+	case strings.HasPrefix(s.retry.Error, manager.ErrNoEffect.Error()):
+		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows otherwise", s.driver)
+	case strings.HasPrefix(s.retry.Error, "grpc: "): // made up on this side
+		return fmt.Sprintf("see which program driver %s is: what it sends cannot be read", s.driver)
+	}
 	switch s.retry.Code {
 	case "InvalidArgument":
 		return fmt.Sprintf("correct what the driver refuses in volume %s or its class: attributes, fsType, mountOptions, access modes", s.spec.Name)

@@ -62,10 +62,11 @@ func (e Explanation) String() string {
 }
 
 // oneLine keeps what a driver or a file said from breaking the page, or from
-// reaching the terminal as a control sequence.
+// reaching the terminal as a control sequence. A no-break space becomes a
+// space: protobuf's errors have one or the other, by the build.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if r < ' ' || r >= 0x7f && r <= 0xa0 {
 			return ' '
 		}
 		return r

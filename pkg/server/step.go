@@ -208,6 +208,11 @@ func (f Facts) othersFine(s step) string {
 
 // Failure is the last failure that r keeps, in one sentence with its gRPC code.
 func Failure(r state.Retry) string {
+	if r.First != "" {
+		first := r.First
+		r.First = ""
+		return Failure(r) + "; before that: " + first
+	}
 	switch {
 	case r.Error == "" && r.Code == "":
 		return r.Call + " failed"

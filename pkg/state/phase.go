@@ -77,4 +77,7 @@ type Retry struct {
 	Code string `json:"code,omitempty"`
 	// Error is its text, for people.
 	Error string `json:"error,omitempty"`
+	// First is what failed before the driver began to answer Aborted, code and
+	// text in one: the cause, of which Aborted only says that it goes on.
+	First string `json:"first,omitempty"`
 }

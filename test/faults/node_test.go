@@ -23,7 +23,7 @@ import (
 const (
 	// patience is how long anything may take on a machine that is busy. A test
 	// that passes never waits for it.
-	patience = 40 * time.Second
+	patience = 2 * time.Minute
 	// glance is how often what has no event is looked at.
 	glance     = 20 * time.Millisecond
 	nodeName   = "node-1"

@@ -23,11 +23,11 @@ const (
 // backoff returns the pacing after another failure. The pause carries a jitter
 // of up to a tenth that depends on nothing but volume, call and attempt.
 func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now time.Time) state.Retry {
-	first, most := retryFirst, retryMost
+	least, most := retryFirst, retryMost
 	if err.Outcome == state.Refused {
-		first, most = refusedFirst, refusedMost
+		least, most = refusedFirst, refusedMost
 	}
-	pause := min(first<<min(r.Attempts, 16), most)
+	pause := min(least<<min(r.Attempts, 16), most)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(string(id) + "\x00" + op.String() + "\x00" + strconv.Itoa(r.Attempts))) // a hash's Write never fails
 	pause += pause / 1000 * time.Duration(h.Sum32()%100)
@@ -38,8 +38,26 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	r.Attempts++
 	r.Final = err.Outcome == state.Final
 	r.NotBefore = now.Add(pause)
+	r.First = first(r, err)
 	r.Call, r.Code, r.Error = err.Call, err.Code, err.Err.Error()
 	return r
+}
+
+// aborted is the code by which a driver says that an earlier call goes on.
+const aborted = "Aborted"
+
+// first is what failed before the driver began to answer Aborted, where it does so now.
+func first(r state.Retry, now *state.CallError) string {
+	switch {
+	case now.Code != aborted:
+		return ""
+	case r.Code == aborted || r.Error == "":
+		return r.First
+	case r.Code == "":
+		return r.Error
+	default:
+		return r.Code + ": " + r.Error
+	}
 }
 
 // Reset returns v with every pause ended, for an event that may have cured the

@@ -39,6 +39,30 @@ func TestPausesDoubleUpToTheirLimit(t *testing.T) {
 	}
 }
 
+// A driver that answers Aborted says only that an earlier call goes on; what
+// that one failed with is kept until something else is answered.
+// Faults: A077.
+func TestWhatFailedBeforeAbortedIsKept(t *testing.T) {
+	answer := func(code, text string) *state.CallError {
+		return &state.CallError{Outcome: state.Uncertain, Call: "NodeStageVolume", Code: code, Err: errors.New(text)}
+	}
+	var r state.Retry
+	for i, tc := range []struct{ code, text, first string }{
+		{"Aborted", "pending", ""},
+		{"DeadlineExceeded", "no answer", ""},
+		{"Aborted", "pending", "DeadlineExceeded: no answer"},
+		{"Aborted", "still pending", "DeadlineExceeded: no answer"},
+		{"", "answered OK without the effect", ""},
+		{"Aborted", "pending", "answered OK without the effect"},
+		{"Internal", "boom", ""},
+	} {
+		r = backoff(r, "d^h", Op{Kind: Stage}, answer(tc.code, tc.text), start.Add(time.Duration(i)*time.Minute))
+		if r.First != tc.first || r.Code != tc.code || r.Attempts != i+1 || !r.Since.Equal(start) {
+			t.Errorf("after %s %s: %+v, want first %q", tc.code, tc.text, r, tc.first)
+		}
+	}
+}
+
 func TestPausesOfDifferentVolumesDiffer(t *testing.T) {
 	pauses := map[time.Time]bool{}
 	for _, id := range []state.VolumeID{"d^1", "d^2", "d^3", "d^4", "d^5", "d^6"} {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) explainCommand() *cobra.Command {
+	var ns, output string
+	cmd := &cobra.Command{
+		Use:   "explain (pod|volume|driver) NAME",
+		Short: "Say why something is not there yet",
+		Long: `Say why something is not there yet, as one chain: what is wanted, what is done,
+at which step it is, what blocks it, what does not, what comes next, and what
+one can do. A volume is called by its claim, its PersistentVolume, its handle
+or its id. The exit code is 1 only where nothing is known of the name.`,
+		Example: `  csi-volmgr explain pod web
+  csi-volmgr explain volume shop/data
+  csi-volmgr explain driver nfs.csi.k8s.io`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := oneTarget(args, "pods", "volumes", "drivers")
+			if err != nil {
+				return err
+			}
+			if output != "text" && output != "json" && output != "yaml" {
+				return usagef("unknown output %q: expected text, json or yaml", output)
+			}
+			if t.kind == "pods" {
+				t.name = ns + "/" + t.name
+			}
+			return p.explain(cmd.Context(), t, output)
+		},
+	}
+	namespaceFlag(cmd, &ns)
+	p.completes(cmd, "pod", "volume", "driver")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
+	return cmd
+}
+
+func (p *program) explain(ctx context.Context, t target, output string) error {
+	c := p.client()
+	defer c.Close()
+	e, err := c.Explain(ctx, strings.TrimSuffix(t.kind, "s"), t.name)
+	if err != nil {
+		return err
+	}
+	if output == "text" {
+		err = writeAll(p.stdout, e.String())
+	} else {
+		err = p.document(e, output)
+	}
+	if err == nil && e.Verdict == server.Unknown {
+		err = codeError(exitFailed)
+	}
+	return err
+}

@@ -1,0 +1,289 @@
+package faults
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// scene is one way for a volume to fail, and how it is explained: as the
+// golden file of its name says.
+type scene struct {
+	name  string
+	fault csistrict.Fault // in the calls for the scene's own volume
+	// before is what the first of these calls is answered with; 0: as the others.
+	before codes.Code
+	// made: the volume is mounted first, and the pod is then deleted.
+	made bool
+	// grown: the volume is mounted first, and more is then asked for.
+	grown bool
+	// docs replace the scene's claim and pod, which is called as the scene.
+	docs []string
+	// kind and of are what is explained; "" stands for the scene's pod.
+	kind, of string
+	verdict  string
+	// word is in the explanation once it is the one that is meant.
+	word string
+}
+
+// fails is a scene of a call that is answered with a code.
+func fails(name, call string, code codes.Code, effect csistrict.Effect) scene {
+	return scene{
+		name: name, verdict: server.Stuck, word: "the array is on fire",
+		fault: csistrict.Fault{Call: call, Code: uint32(code), Effect: effect, Message: "the array is on fire"},
+	}
+}
+
+func (s scene) removing() scene { s.made = true; return s }
+func (s scene) ofVolume() scene { s.kind, s.of = "volume", "default/"+s.name; return s }
+func lies(name, call string, effect csistrict.Effect, path string) scene {
+	return scene{
+		name: name, verdict: server.Stuck, word: "answered OK without the effect",
+		fault: csistrict.Fault{Call: call, Effect: effect, Path: path},
+	}
+}
+
+const (
+	attach, detach, stage, unstage = "ControllerPublishVolume", "ControllerUnpublishVolume", "NodeStageVolume", "NodeUnstageVolume"
+	publish, unpublish, expand     = "NodePublishVolume", "NodeUnpublishVolume", "NodeExpandVolume"
+)
+
+// scenes are those of one node; elsewhere is a directory that no call is to reach.
+func scenes(elsewhere string) []scene {
+	const none = csistrict.EffectNone
+	grown := scene{
+		name: "expand-in-use", grown: true, verdict: server.Stuck, word: "the array is on fire",
+		fault: csistrict.Fault{Call: expand, Code: uint32(codes.FailedPrecondition), Effect: none, Message: "the array is on fire"},
+	}
+	tooLarge := grown
+	tooLarge.name, tooLarge.fault.Code = "expand-out-of-range", uint32(codes.OutOfRange)
+	return []scene{
+		fails("attach-permission-denied", attach, codes.PermissionDenied, none),
+		fails("attach-resource-exhausted", attach, codes.ResourceExhausted, none),
+		fails("attach-internal", attach, codes.Internal, none),
+		{
+			name: "stage-aborted", verdict: server.Stuck, word: "before that", before: codes.DeadlineExceeded,
+			fault: csistrict.Fault{Call: stage, Code: uint32(codes.Aborted), Effect: none, Message: "the array is on fire"},
+		},
+		fails("stage-already-exists", stage, codes.AlreadyExists, none),
+		fails("stage-data-loss", stage, codes.DataLoss, none),
+		fails("stage-failed-precondition", stage, codes.FailedPrecondition, none),
+		fails("stage-internal-with-effect", stage, codes.Internal, ""),
+		fails("stage-invalid-argument", stage, codes.InvalidArgument, ""),
+		fails("stage-not-found", stage, codes.NotFound, none),
+		fails("stage-out-of-range", stage, codes.OutOfRange, none),
+		fails("stage-unauthenticated", stage, codes.Unauthenticated, none),
+		fails("stage-unavailable", stage, codes.Unavailable, ""),
+		fails("stage-unimplemented", stage, codes.Unimplemented, none),
+		fails("stage-unknown-code", stage, codes.Code(77), none),
+		{name: "stage-hangs", verdict: server.Working, word: "call in flight", fault: csistrict.Fault{Call: stage, Delay: 3_600_000, IgnoreCancel: true}},
+		fails("publish-deadline-exceeded", publish, codes.DeadlineExceeded, none),
+		fails("publish-halfway", publish, codes.Internal, csistrict.EffectPartial),
+		fails("publish-permission-denied", publish, codes.PermissionDenied, none),
+		lies("publish-lies", publish, none, ""),
+		lies("publish-lies-with-a-directory", publish, csistrict.EffectPartial, ""),
+		lies("publish-lies-elsewhere", publish, csistrict.EffectForeign, elsewhere),
+		lies("publish-lies-with-a-link", publish, csistrict.EffectSymlink, elsewhere),
+		{name: "publish-garbage", verdict: server.Stuck, word: publish, fault: csistrict.Fault{Call: publish, Garbage: csistrict.GarbageBytes}},
+		{name: "publish-too-much", verdict: server.Stuck, word: "larger", fault: csistrict.Fault{Call: publish, Garbage: csistrict.GarbageHuge}},
+		fails("unpublish-internal", unpublish, codes.Internal, none).removing(),
+		lies("unpublish-lies", unpublish, none, "").removing(),
+		fails("unstage-busy", unstage, codes.Internal, none).removing().ofVolume(),
+		lies("unstage-lies", unstage, none, "").removing().ofVolume(),
+		fails("detach-internal", detach, codes.Internal, none).removing().ofVolume(),
+		grown, tooLarge,
+		{name: "no-claim", verdict: server.Stuck, word: "not found", docs: []string{pod("no-claim", fromClaim("nowhere"))}},
+		{name: "no-driver", verdict: server.Waiting, word: "has not registered", docs: absent("no-driver")},
+		{name: "no-inline", verdict: server.Stuck, word: "CSIDriver", docs: []string{pod("no-inline", volume{name: "data", source: "csi: {driver: absent.faults.dev}"})}},
+		{name: "no-mode", verdict: server.Stuck, word: "found Filesystem", docs: []string{
+			want{name: "no-mode", class: "class"}.String(), pod("no-mode", volume{name: "data", source: "persistentVolumeClaim: {claimName: no-mode}", block: true}),
+		}},
+		{name: "no-turn", verdict: server.Waiting, word: "ReadWriteOncePod", docs: []string{pod("no-turn", fromClaim("no-turn"))}},
+	}
+}
+
+// absent is a pod with a volume of a driver that there is not.
+func absent(name string) []string {
+	return []string{
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n" +
+			"  accessModes: [ReadWriteOnce]\n  claimRef: {namespace: default, name: lost}\n  csi: {driver: absent.faults.dev, volumeHandle: v}",
+		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: lost}\nspec: {storageClassName: '', volumeName: lost, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}",
+		pod(name, fromClaim("lost")),
+	}
+}
+
+// changing are the parts of an explanation that differ from run to run.
+var changing = []struct {
+	re *regexp.Regexp
+	by string
+}{
+	{regexp.MustCompile(`failed (?:once, \S+ ago|\d+ times since \S+ ago)`), "failed N times since AGE ago"},
+	{regexp.MustCompile(`(in flight for|waiting for|up for|since|again in) (?:\d+[dhms])+`), "$1 AGE"},
+	{regexp.MustCompile(`; before it failed N times since AGE ago`), ""},
+	{regexp.MustCompile(`\n  last error .*`), ""},
+	{regexp.MustCompile(`; \d+ other volumes? of it (?:is|are) as wanted`), ""},
+	{regexp.MustCompile(`generation \d+`), "generation N"},
+	{regexp.MustCompile(`[0-9a-f]{64}`), "HASH"},
+	{regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`(handle "|vol-|\^)[0-9a-z-]*UID`), "${1}UID"},
+}
+
+// settled is an explanation as it is in every run.
+func (n *node) settled(e server.Explanation) string {
+	text := strings.ReplaceAll(e.String(), n.dir, "DIR")
+	for _, c := range changing {
+		text = c.re.ReplaceAllString(text, c.by)
+	}
+	return text
+}
+
+// begin applies what the scene is of.
+func (s scene) begin(n *node) {
+	if s.docs != nil {
+		n.apply(s.docs...)
+		return
+	}
+	n.apply(n.class(s.name, s.name, s.params()...), want{name: s.name, class: s.name}.String(), pod(s.name, fromClaim(s.name)))
+}
+
+// params are those of the scene's class: a secret, where it is about one.
+func (s scene) params() []string {
+	if s.name != "stage-unauthenticated" {
+		return nil
+	}
+	return []string{"csi.storage.k8s.io/node-stage-secret-name", "array-login", "csi.storage.k8s.io/node-stage-secret-namespace", "default"}
+}
+
+// turn does what the scene needs once its volume is mounted.
+func (s scene) turn(n *node) {
+	switch {
+	case s.made:
+		n.remove(s.name)
+	case s.grown:
+		n.apply(want{name: s.name, class: s.name, size: "2Mi"}.String())
+	}
+}
+
+// explain waits until the scene is explained as its golden file says.
+func (s scene) explain(t *testing.T, n *node) {
+	kind, of := s.kind, s.of
+	if kind == "" {
+		kind, of = "pod", "default/"+s.name
+	}
+	file := filepath.Join("testdata", "explain", s.name+".txt")
+	golden, err := os.ReadFile(file)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		e, err := n.api.Explain(ctx, kind, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := n.settled(e)
+		meant := e.Verdict == s.verdict && strings.Contains(text, s.word) && (s.name == "stage-hangs" || !strings.Contains(text, "in flight"))
+		switch {
+		case *update && meant:
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		case !*update && meant && text == string(golden):
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("explain %s %s:\n got %s\nwant %s", kind, of, text, golden)
+		case <-time.After(glance):
+		}
+	}
+}
+
+// More than 30 volumes of one driver fail at once, each in its own way: every
+// one is explained as its golden file says, others are mounted and taken back
+// meanwhile, and once the driver behaves all of them are taken back.
+// Faults: A077, A082, A125.
+// Attacks: C19.
+func TestEveryFailureIsContainedAndExplained(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	elsewhere := filepath.Join(n.dir, "elsewhere")
+	if err := os.Mkdir(elsewhere, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.write(filepath.Join(elsewhere, "canary"), "alive")
+	all := scenes(elsewhere)
+	var s csistrict.Script
+	for _, sc := range all {
+		if sc.fault.Call != "" {
+			f := sc.fault
+			f.ID, f.Volume = sc.name, sc.name
+			if first := f; sc.before != 0 {
+				first.ID, first.Code, first.Message, first.Times = sc.name+"-before", uint32(sc.before), "the array smells", 1
+				s.Faults = append(s.Faults, first)
+			}
+			s.Faults = append(s.Faults, f)
+		}
+	}
+	n.begin(s)
+	n.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: array-login}\nstringData: {password: planted}",
+		want{name: "no-turn", class: "class", access: "ReadWriteOncePod"}.String(), pod("has-it", fromClaim("no-turn")))
+	n.mounted("has-it")
+	for _, sc := range all {
+		sc.begin(n)
+	}
+	for _, sc := range all {
+		if sc.made || sc.grown {
+			n.mounted(sc.name)
+			sc.turn(n)
+		}
+	}
+	for _, sc := range all {
+		t.Run(sc.name, func(t *testing.T) { sc.explain(t, n) })
+	}
+	n.good()
+	n.recovers(all, elsewhere)
+}
+
+// recovers ends all faults and takes everything back.
+func (n *node) recovers(all []scene, elsewhere string) {
+	n.t.Helper()
+	n.play(csistrict.Script{})
+	n.driver.crash()
+	var pods, claims []string
+	for _, sc := range all {
+		if !sc.made {
+			pods = append(pods, sc.name)
+		}
+		if sc.docs == nil {
+			claims = append(claims, sc.name)
+		}
+	}
+	n.deletePods(append(pods, "has-it")...)
+	for n.layers(elsewhere) > 0 {
+		if err := unix.Unmount(elsewhere, unix.UMOUNT_NOFOLLOW); err != nil {
+			n.t.Fatalf("the foreign mount: %v", err)
+		}
+	}
+	n.wantFile(filepath.Join(elsewhere, "canary"), "alive")
+	n.deleteClaims(append(claims, "no-mode", "no-turn", "good")...)
+	n.verdict()
+	if log, err := os.ReadFile(n.daemon.log); err != nil || strings.Contains(string(log), "planted") {
+		n.t.Errorf("a secret is in the daemon's log (%v)", err)
+	}
+}
