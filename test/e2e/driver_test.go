@@ -3,6 +3,8 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -28,9 +30,10 @@ func kinds() []kind {
 	if binary == "" {
 		return []kind{{label: "local", name: "local.e2e.dev", binary: daemon, sizes: true, local: true}}
 	}
+	args := strings.Fields(os.Getenv("DRIVER_ARGS"))
 	return []kind{
-		{label: "plain", name: "driver.e2e.dev", binary: binary},
-		{label: "attach", name: "driver.e2e.dev", binary: binary, args: []string{"--enable-attach"}, attach: true},
+		{label: "plain", name: "driver.e2e.dev", binary: binary, args: args},
+		{label: "attach", name: "driver.e2e.dev", binary: binary, args: append(slices.Clip(args), "--enable-attach"), attach: true},
 	}
 }
 
