@@ -84,6 +84,16 @@ func TestAMountThatVanishedIsMadeAgainWithTheGroupThatItHad(t *testing.T) {
 	if len(changes) != 1 || len(ops) != 1 || v.Mounts["a"].Phase != state.Present || *v.Mounts["a"].FSGroup != 2000 {
 		t.Errorf("changes %v, then calls %v to %+v, held %+v", changes, ops, v.Mounts["a"], held)
 	}
+	// And when the driver learnt meanwhile to give it.
+	f.Driver.MountGroup = false
+	v, _, _ = settle(t, groupWish(map[state.PodUID]int64{"a": 2000}), state.Volume{ID: "d^h"}, f)
+	m = v.Mounts["a"]
+	m.Phase, m.Seen = state.Entering, state.Seen{Exists: true, Mounted: true}
+	v.Mounts["a"] = m
+	f.Driver.MountGroup = true
+	if v, ops, held := settle(t, groupWish(map[state.PodUID]int64{"a": 2000}), v, f); len(ops) != 1 || v.Spec.MountGroup != "" {
+		t.Errorf("a driver that learnt to give groups: %v, group %q, held %+v", ops, v.Spec.MountGroup, held)
+	}
 }
 
 func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {

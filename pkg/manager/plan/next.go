@@ -228,11 +228,8 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 			}
 		}
 	}
-	spec := w.Pods[pod].MountSpec
-	if m := v.Mounts[pod]; used(v, m) {
-		spec = m.MountSpec // it is made again as it was
-	}
-	if group := groupOf(spec); c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
+	group := groupOf(w.Pods[pod].MountSpec)
+	if again := used(v, v.Mounts[pod]); !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was
 		return "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group
 	}
