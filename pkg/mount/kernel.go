@@ -48,14 +48,16 @@ func (f Feature) String() string {
 type Kernel struct {
 	features Feature
 	roots    []string
-	lanes    *lanes
+	lanes    *lanes  // nil: calls are made at once
+	away     Away    // nil: in lanes
+	without  Feature // what Without took away
 }
 
 // New asks the running kernel what it can do. roots are clean absolute
 // directories that whoever runs the node trusts: their own path may go through
 // symbolic links, what lies below them may not.
 func New(roots ...string) *Kernel {
-	k := &Kernel{features: probe(), lanes: &lanes{busy: make(map[string]chan struct{})}}
+	k := &Kernel{features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}}
 	for _, root := range roots {
 		k.roots = append(k.roots, filepath.Clean(root))
 	}
@@ -69,6 +71,7 @@ func (k *Kernel) Features() Feature { return k.features }
 func (k *Kernel) Without(f Feature) *Kernel {
 	c := *k
 	c.features &^= f
+	c.without |= f
 	return &c
 }
 

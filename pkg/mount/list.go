@@ -38,7 +38,7 @@ type Entry struct {
 // stacked mounts are each listed, the topmost last. Mounts that another mount
 // hides are among them.
 func (k *Kernel) List(ctx context.Context, under string) ([]Entry, error) {
-	entries, err := inLane(ctx, k.lanes, "list "+under, func() ([]Entry, error) { return k.list(under) })
+	entries, err := inLane(ctx, k.lanes, lane{"list", under}, func() ([]Entry, error) { return k.list(under) })
 	if err != nil {
 		return nil, fmt.Errorf("list mounts below %s: %w", under, err)
 	}

@@ -37,7 +37,7 @@ type Info struct {
 // asked, so a dead file system is reported as mounted; should the kernel hang
 // all the same, Look returns when ctx ends and the call is left behind.
 func (k *Kernel) Look(ctx context.Context, path string) (Info, error) {
-	info, err := inLane(ctx, k.lanes, "look "+path, func() (Info, error) { return k.look(path) })
+	info, err := inLane(ctx, k.lanes, lane{"look", path}, func() (Info, error) { return k.look(path) })
 	if err != nil {
 		return Info{}, fmt.Errorf("look at %s: %w", path, err)
 	}

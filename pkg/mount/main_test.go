@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,11 +11,20 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
 // TestMain runs the tests in a mount namespace of their own, so that they leave
 // nothing behind and see nothing of others.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "helper" {
+		if err := isolate.Serve(context.Background(), Service()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	const inside = "MOUNT_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
 		os.Exit(m.Run())
@@ -33,6 +43,13 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// helperCommand is this program as a helper.
+func helperCommand() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "helper")
+	cmd.Stderr = os.Stderr
+	return cmd
 }
 
 // kernels are the running kernel, and older ones.

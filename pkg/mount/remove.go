@@ -40,9 +40,7 @@ func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
 	if name == "/" || filepath.Base(path) != name {
 		return fmt.Errorf("remove %q in %s: not one name: %w", name, dir, unix.EINVAL)
 	}
-	_, err := inLane(ctx, k.lanes, "remove "+path, func() (struct{}, error) {
-		return struct{}{}, k.removeTree(ctx, path)
-	})
+	err := k.elsewhere(ctx, callRemove, request{Path: path}, func() error { return k.removeTree(ctx, path) })
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}

@@ -30,9 +30,12 @@ func (k *Kernel) Detach(ctx context.Context, target string) error {
 }
 
 func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error {
-	_, err := inLane(ctx, k.lanes, "unmount "+target, func() (struct{}, error) {
-		return struct{}{}, k.unmountLayers(target, flags)
-	})
+	err := ctx.Err()
+	if err != nil {
+		err = context.Cause(ctx)
+	} else if !k.plain(target) {
+		err = k.elsewhere(ctx, callUnmount, request{Path: target, Flags: flags}, func() error { return k.unmountLayers(target, flags) })
+	}
 	if errors.Is(err, unix.EBUSY) {
 		err = k.explainBusy(ctx, target, err)
 	}

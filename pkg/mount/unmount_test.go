@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
 func TestUnmountRemovesEveryLayer(t *testing.T) {
@@ -128,36 +130,47 @@ func TestEndedContextBeginsNothing(t *testing.T) {
 	}
 }
 
-// Rule 9: a call that hangs is left behind when its caller's time is over, and
-// no second one joins it; when it returns, the next may go.
+// Rule 9: a call that hangs is left behind when its caller's time is over; until
+// it returns the next ones fail at once, and say since when; then they may go.
 func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lanes{busy: make(map[string]chan struct{})}
+		l := &lanes{busy: make(map[lane]*passage)}
 		storage := make(chan struct{})
 		var begun int
 		hang := func() (int, error) { begun++; <-storage; return begun, nil }
+		a, b := lane{"look", "/a"}, lane{"look", "/b"}
 
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := inLane(ctx, l, a, hang); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("hung call: %v", err)
+		}
 		for range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if _, err := inLane(ctx, l, "a", hang); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("hung call: %v", err)
+			_, err := inLane(ctx, l, a, hang)
+			if hung, ok := errors.AsType[*isolate.HangError](err); !ok || !hung.Since.Equal(began) || hung.Key != "/a" {
+				t.Errorf("the next call: %v, want a HangError since %v", err, began)
 			}
 			cancel()
 		}
-		synctest.Wait()
+		if time.Since(began) != time.Minute {
+			t.Errorf("the next calls took %v", time.Since(began)-time.Minute)
+		}
 		if begun != 1 {
 			t.Errorf("%d calls hang, want one", begun)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if v, err := inLane(ctx, l, "b", func() (int, error) { return 7, nil }); v != 7 || err != nil {
+		if v, err := inLane(ctx, l, b, func() (int, error) { return 7, nil }); v != 7 || err != nil {
 			t.Errorf("another key: %d, %v", v, err)
 		}
 		close(storage)
 		synctest.Wait()
-		if v, err := inLane(ctx, l, "a", hang); v != 2 || err != nil {
+		if v, err := inLane(ctx, l, a, hang); v != 2 || err != nil {
 			t.Errorf("after the storage came back: %d, %v", v, err)
 		}
+		synctest.Wait()
 		if len(l.busy) != 0 {
 			t.Errorf("lanes left: %v", l.busy)
 		}
@@ -166,9 +179,20 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 
 // The same with the kernel itself: a file system whose server does not answer
 // that it may go holds umount(2) up, and nobody else.
+// In a helper it is the helper that hangs.
+//
+// Faults: A043.
 func TestUnmountReturnsWhenItsTimeIsOver(t *testing.T) {
+	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
+	t.Cleanup(func() { must(t, pool.Close()) })
+	for name, k := range map[string]*Kernel{"in a lane": New(), "in a helper": New().MakeAway(pool)} {
+		t.Run(name, func(t *testing.T) { testUnmountReturns(t, k) })
+	}
+}
+
+func testUnmountReturns(t *testing.T, k *Kernel) {
 	device := ext4Device(t)
-	k, dir := New(), scratch(t)
+	dir := scratch(t)
 	target := mkdir(t, dir, "target")
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	must(t, err)
@@ -197,11 +221,17 @@ func TestUnmountReturnsWhenItsTimeIsOver(t *testing.T) {
 		t.Errorf("Unmount: %v, want the context's cause with the path", err)
 	}
 	must(t, <-read)
+	if k.away != nil {
+		err := k.RemoveTree(t.Context(), dir, "target")
+		if hung, ok := errors.AsType[*isolate.HangError](err); !ok || hung.Call != callUnmount {
+			t.Errorf("RemoveTree: %v, want that unmount hangs", err)
+		}
+	}
 	other := mkdir(t, dir, "other")
 	must(t, k.Tmpfs(other, TmpfsOptions{}))
 	must(t, k.Unmount(t.Context(), other))
-	must(t, fuseReply(server, destroy, nil))
-	must(t, k.Unmount(t.Context(), target)) // waits for the one left behind
+	must(t, fuseReply(server, destroy, nil)) // and not before: nobody cut it short
+	must(t, k.Unmount(t.Context(), target))  // it is in no directory any more
 	if look(t, k, target).Mounted {
 		t.Error("it is still mounted")
 	}

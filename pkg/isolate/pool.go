@@ -1,0 +1,352 @@
+package isolate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+const (
+	// defaultWorkers bounds the calls that run and are not slow. They wait for the
+	// kernel and not for a processor, so a few suffice; a helper costs 25 ms to start.
+	defaultWorkers = 4
+	// defaultLimit bounds all helpers, those that hang included: each is a process
+	// of some 10 MB of which most is shared.
+	defaultLimit = 256
+	// slowAfter is when a call makes room for others: what the kernel does for a
+	// mount takes microseconds where storage answers.
+	slowAfter = 100 * time.Millisecond
+	// endGrace is how long Close waits for calls that somebody waits for.
+	endGrace = time.Second
+)
+
+// ErrHangs is wrapped by the failure of a call that was not begun, because an
+// earlier one for the same key was left behind and has not returned.
+var ErrHangs = errors.New("an earlier call hangs")
+
+// ErrLimit is wrapped by the failure of a call that was not begun because as
+// many calls as there may be helpers hang.
+var ErrLimit = errors.New("too many calls hang")
+
+// ErrClosed is wrapped by the failure of a call after Close.
+var ErrClosed = errors.New("the pool of helpers is closed")
+
+// HangError says which call a key is waited for, and since when.
+type HangError struct {
+	Key, Call string
+	Since     time.Time
+	now       time.Time
+}
+
+// NewHangError returns the error of a call that is not begun now.
+func NewHangError(key, call string, since time.Time) *HangError {
+	return &HangError{Key: key, Call: call, Since: since, now: time.Now()}
+}
+
+func (e *HangError) Error() string {
+	return fmt.Sprintf("%v: %s of %s has not returned since %s (%v)",
+		ErrHangs, e.Call, e.Key, e.Since.UTC().Format(time.RFC3339), e.now.Sub(e.Since).Round(time.Second))
+}
+
+// Is makes it an ErrHangs.
+func (e *HangError) Is(target error) bool { return target == ErrHangs }
+
+// Handler does one kind of call. It runs in a helper; request and reply are its own business.
+// ctx ends when nobody waits for the reply any more.
+type Handler func(ctx context.Context, request []byte) (reply []byte, err error)
+
+// Service is what helpers do.
+type Service struct {
+	// Handlers are by the name of their call.
+	Handlers map[string]Handler
+	// Errors are those that errors.Is is to find in what a handler returned,
+	// besides system call numbers, which it always does.
+	Errors []error
+}
+
+// Config of a Pool. Service is required.
+type Config struct {
+	// Command returns a command, not started, that ends up in [Serve] on its file
+	// descriptor 3. Nil means that calls run on goroutines of this process: one
+	// that hangs then costs a thread, and keeps this process from ending.
+	Command func() *exec.Cmd
+	// Service is what is done; a helper's is to have the same.
+	Service Service
+	// Workers bounds calls that run and are not slow, Limit all helpers; 0 means 4 and 256.
+	Workers, Limit int
+	// OnReturn is told the key of every call that was left behind and returned
+	// after all. It must not block. It may be nil.
+	OnReturn func(key string)
+	// Logger nil means no log.
+	Logger *slog.Logger
+}
+
+// Pool runs calls in helpers. Make one with [New].
+type Pool struct {
+	cfg Config
+	log *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	changed chan struct{} // closed and replaced when a helper or a key gets free
+	calls   map[string]*call
+	idle    []helper
+	total   int // helpers, idle ones included
+	running int // calls that are not slow
+}
+
+// call is one under way.
+type call struct {
+	name  string
+	since time.Time
+	left  bool // nobody waits for it
+	slow  bool // or left: counts as running no more
+	ended bool
+}
+
+// helper runs calls one after another.
+type helper interface {
+	// do returns the handler's reply. broken says that the helper is of no use any more.
+	do(ctx context.Context, name string, request []byte) (reply []byte, broken bool, err error)
+	// end ends it and waits for that; no call is under way in it.
+	end()
+}
+
+// New returns a Pool. It starts nothing; the first call does.
+func New(cfg Config) *Pool {
+	cfg.Workers, cfg.Limit = cmp.Or(cfg.Workers, defaultWorkers), cmp.Or(cfg.Limit, defaultLimit)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.OnReturn == nil {
+		cfg.OnReturn = func(string) {}
+	}
+	return &Pool{cfg: cfg, log: cfg.Logger, changed: make(chan struct{}), calls: map[string]*call{}}
+}
+
+// Do has the handler of that name called, and returns its reply or error. One
+// call is under way for a key: another waits for it, or fails at once with a
+// [*HangError] if it was left behind. When ctx ends first, the call is left
+// behind and the error wraps ctx's cause; whether it takes effect is not known.
+func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte, error) {
+	c, h, err := p.begin(ctx, key, name)
+	if err != nil {
+		return nil, err
+	}
+	type result struct {
+		reply []byte
+		err   error
+	}
+	results := make(chan result, 1) // so that a call that was left can end
+	go func() {
+		slow := time.AfterFunc(slowAfter, func() { p.yield(c) })
+		reply, broken, err := h.do(ctx, name, request)
+		slow.Stop()
+		p.finish(key, c, h, broken)
+		results <- result{reply, err}
+	}()
+	select {
+	case r := <-results:
+		return r.reply, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-results:
+		return r.reply, r.err
+	default:
+	}
+	p.leave(key, c)
+	return nil, fmt.Errorf("no answer, the call is left behind: %w", context.Cause(ctx))
+}
+
+// begin waits for the key and for a helper, and takes both.
+func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		p.mu.Lock()
+		h, err := p.take(key)
+		if err == nil && h != nil {
+			c := &call{name: name, since: time.Now()}
+			p.calls[key] = c
+			p.running++
+			p.mu.Unlock()
+			return c, h, nil
+		}
+		changed := p.changed
+		p.mu.Unlock()
+		if err != nil {
+			return nil, nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take returns a helper if key is free and a helper is, or may be started;
+// none where something has to end first. p.mu is held.
+func (p *Pool) take(key string) (helper, error) {
+	if p.closed {
+		return nil, ErrClosed
+	}
+	if c, busy := p.calls[key]; busy {
+		if c.left {
+			return nil, NewHangError(key, c.name, c.since)
+		}
+		return nil, nil
+	}
+	if p.running >= p.cfg.Workers {
+		return nil, nil
+	}
+	if n := len(p.idle); n > 0 {
+		h := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return h, nil
+	}
+	if p.total >= p.cfg.Limit {
+		for _, c := range p.calls {
+			if !c.left {
+				return nil, nil
+			}
+		}
+		return nil, fmt.Errorf("%w: %d", ErrLimit, p.total)
+	}
+	p.total++
+	if p.cfg.Command == nil {
+		return inside{p.cfg.Service}, nil
+	}
+	return &process{start: p.cfg.Command, known: p.cfg.Service.Errors}, nil
+}
+
+// yield lets another call run beside one that is slow.
+func (p *Pool) yield(c *call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !c.slow && !c.ended {
+		c.slow = true
+		p.running--
+		p.wake()
+	}
+}
+
+// leave notes that nobody waits for the call.
+func (p *Pool) leave(key string, c *call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.left = true
+	if !c.slow {
+		c.slow = true
+		p.running--
+	}
+	p.wake()
+	p.log.Warn("call hangs and is left behind", "call", c.name, "path", key)
+}
+
+// finish gives key and helper back.
+func (p *Pool) finish(key string, c *call, h helper, broken bool) {
+	p.mu.Lock()
+	keep := !broken && !p.closed && len(p.idle) < p.cfg.Workers
+	if !keep {
+		p.mu.Unlock()
+		h.end()
+		p.mu.Lock()
+		p.total--
+	} else {
+		p.idle = append(p.idle, h)
+	}
+	c.ended = true
+	delete(p.calls, key)
+	if !c.slow {
+		p.running--
+	}
+	left := c.left
+	p.wake()
+	p.mu.Unlock()
+	if left {
+		p.log.Info("call that was left behind has returned", "call", c.name, "path", key, "took", time.Since(c.since))
+		p.cfg.OnReturn(key)
+	}
+}
+
+// wake has all that wait look again; p.mu is held.
+func (p *Pool) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Hang is a call that was left behind and has not returned.
+type Hang struct {
+	Key, Call string
+	Since     time.Time
+}
+
+// Stats is what a pool has at a moment.
+type Stats struct {
+	// Helpers counts helpers, Hung lists the calls that were left behind, which
+	// have one each.
+	Helpers int
+	Hung    []Hang
+}
+
+// Stats returns what the pool has now.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{Helpers: p.total}
+	for key, c := range p.calls {
+		if c.left {
+			s.Hung = append(s.Hung, Hang{Key: key, Call: c.name, Since: c.since})
+		}
+	}
+	return s
+}
+
+// Close ends every helper and waits for that. Calls under way have a moment to
+// end. How many do not is in the error; their helpers end when their calls return.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.idle
+	p.idle = nil
+	p.total -= len(idle)
+	p.wake()
+	p.mu.Unlock()
+	for _, h := range idle {
+		h.end()
+	}
+	grace := time.NewTimer(endGrace)
+	defer grace.Stop()
+	for over := false; ; {
+		p.mu.Lock()
+		waited := 0
+		for _, c := range p.calls {
+			if !c.left {
+				waited++
+			}
+		}
+		calls, changed := len(p.calls), p.changed
+		p.mu.Unlock()
+		switch {
+		case calls == 0:
+			return nil
+		case waited == 0 || over:
+			return fmt.Errorf("close the pool of helpers: %d of its calls hang", calls)
+		}
+		select {
+		case <-changed:
+		case <-grace.C:
+			over = true
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package isolate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+)
+
+// message is what goes to a helper: a call, or with neither name the end of the
+// wait for it.
+type message struct {
+	Call    string          `json:"call,omitempty"`
+	Request json.RawMessage `json:"request,omitempty"`
+}
+
+// answer is what comes back, one for each call.
+type answer struct {
+	Reply   json.RawMessage `json:"reply,omitempty"`
+	Failure *failure        `json:"failure,omitempty"`
+}
+
+// process is a helper that is a process. It starts with its first call.
+type process struct {
+	start func() *exec.Cmd
+	known []error // Service.Errors
+
+	cmd  *exec.Cmd
+	conn *os.File
+	out  *json.Encoder
+	in   *json.Decoder
+}
+
+func (h *process) do(ctx context.Context, name string, request []byte) (reply []byte, broken bool, err error) {
+	if err := h.send(message{Call: name, Request: request}); err != nil {
+		return nil, true, fmt.Errorf("start a helper: %w", err)
+	}
+	told := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(told)
+		_ = h.out.Encode(message{}) // fails where the helper ended, which the answer tells
+	})
+	var a answer
+	err = h.in.Decode(&a)
+	if !stop() {
+		<-told // so that it is not told during its next call
+	}
+	switch {
+	case err != nil:
+		return nil, true, h.lost(err)
+	case a.Failure != nil:
+		return nil, false, a.Failure.error(h.known)
+	}
+	return a.Reply, false, nil
+}
+
+// send begins a call in the process, or in a new one where there is none any more.
+func (h *process) send(m message) error {
+	if h.cmd != nil {
+		err := h.out.Encode(m)
+		if err == nil {
+			return nil
+		}
+		_ = h.lost(err) // it was killed while it had nothing to do
+	}
+	if err := h.begin(); err != nil {
+		return err
+	}
+	if err := h.out.Encode(m); err != nil {
+		return h.lost(err)
+	}
+	return nil
+}
+
+// begin starts the process with one end of a socket as its file descriptor 3.
+func (h *process) begin() error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	h.conn = os.NewFile(uintptr(fds[0]), "helper")
+	theirs := os.NewFile(uintptr(fds[1]), "daemon")
+	defer theirs.Close()
+	cmd := h.start()
+	cmd.ExtraFiles = []*os.File{theirs}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, h.conn.Close())
+	}
+	h.cmd, h.out, h.in = cmd, json.NewEncoder(h.conn), json.NewDecoder(h.conn)
+	return nil
+}
+
+// lost says how the helper ended in the middle of a call.
+func (h *process) lost(cause error) error {
+	h.conn.Close() // should it live still, this ends it
+	err := h.cmd.Wait()
+	if err == nil {
+		err = cause
+	}
+	h.cmd = nil
+	return fmt.Errorf("the helper ended during the call: %w", err)
+}
+
+// end ends the process by closing its socket, and waits for it.
+func (h *process) end() {
+	if h.cmd == nil {
+		return
+	}
+	h.conn.Close()
+	_ = h.cmd.Wait() // how it ended says nothing of any call
+}
+
+// inside is a helper that is no process.
+type inside struct{ service Service }
+
+func (h inside) do(ctx context.Context, name string, request []byte) ([]byte, bool, error) {
+	reply, err := h.service.handle(ctx, name, request)
+	return reply, false, err
+}
+
+func (inside) end() {}

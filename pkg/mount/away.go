@@ -1,0 +1,110 @@
+package mount
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+)
+
+// Away is where the calls are made that may wait for storage without end, so
+// that a thread which nothing can wake is not one of this process.
+// [*isolate.Pool] is one, with [Service] as what it does.
+type Away interface {
+	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
+}
+
+// The calls that are made away.
+const (
+	callUnmount = "unmount"
+	callRemove  = "remove"
+)
+
+// request is what a call is to be made with.
+type request struct {
+	Roots   []string `json:"roots"`
+	Without Feature  `json:"without,omitempty"`
+	Path    string   `json:"path"`
+	Flags   int      `json:"flags,omitempty"`
+}
+
+// MakeAway returns a Kernel that unmounts and removes trees by calls of a.
+// What it looks at, it looks at itself: that asks the storage nothing but whether
+// the root of a network file system is as it was, a wait that ends with the process.
+func (k *Kernel) MakeAway(a Away) *Kernel {
+	c := *k
+	c.away = a
+	return &c
+}
+
+// Service is what a helper does for the Kernels of a daemon.
+func Service() isolate.Service {
+	probed := sync.OnceValue(probe)
+	on := func(f func(ctx context.Context, k *Kernel, r request) error) isolate.Handler {
+		return func(ctx context.Context, data []byte) ([]byte, error) {
+			var r request
+			if err := json.Unmarshal(data, &r); err != nil {
+				return nil, fmt.Errorf("read the request: %w", err)
+			}
+			// Without lanes: a helper is there to be left behind.
+			return nil, f(ctx, &Kernel{features: probed() &^ r.Without, roots: r.Roots}, r)
+		}
+	}
+	return isolate.Service{
+		Handlers: map[string]isolate.Handler{
+			callUnmount: on(func(_ context.Context, k *Kernel, r request) error { return k.unmountLayers(r.Path, r.Flags) }),
+			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
+		},
+		Errors: []error{ErrMounted, context.Canceled, context.DeadlineExceeded},
+	}
+}
+
+// elsewhere makes a call on path where it can be left behind: away, or else in
+// a lane by f.
+func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func() error) error {
+	if k.away == nil {
+		_, err := inLane(ctx, k.lanes, lane{call, r.Path}, func() (struct{}, error) { return struct{}{}, f() })
+		return err
+	}
+	r.Roots, r.Without = k.roots, k.without
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	key := r.Path
+	if r.Flags&unix.MNT_FORCE != 0 {
+		key = "force " + key // it is there to end the one that hangs
+	}
+	_, err = k.away.Do(ctx, key, call, data)
+	return err
+}
+
+// plain reports whether there is nothing at path, or something on which nothing
+// is mounted, by looking at the directory that it is in. It is what can be told
+// in every case, without asking what is mounted there.
+func (k *Kernel) plain(path string) bool {
+	if !k.has(OpenAt2) {
+		return false
+	}
+	p, err := k.place(path)
+	if err != nil {
+		return missing(err)
+	}
+	defer p.close()
+	if strings.Contains(p.name, "..") || filepath.Base(path) == "." {
+		return false
+	}
+	fd, err := k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, beneath|unix.RESOLVE_NO_XDEV)
+	if err == nil {
+		unix.Close(fd)
+		return true
+	}
+	return missing(err) && !errors.Is(err, unix.EXDEV)
+}

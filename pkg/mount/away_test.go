@@ -1,0 +1,70 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+)
+
+// What a helper does has the effect and the errors that it has here, on every
+// kernel, and nothing is asked of one where there is nothing to be done.
+func TestAwayIsAsHere(t *testing.T) {
+	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
+	t.Cleanup(func() { must(t, pool.Close()) })
+	onEachKernel(t, func(t *testing.T, here *Kernel, dir string) {
+		k := here.MakeAway(pool)
+		target := mkdir(t, dir, "target")
+		must(t, k.Unmount(t.Context(), target)) // is no mount
+		must(t, k.Unmount(t.Context(), target+"/missing"))
+		for range 3 {
+			must(t, k.Tmpfs(target, TmpfsOptions{}))
+		}
+		inside := write(t, mkdir(t, target, "sub")+"/f", "kept")
+		if err := k.RemoveTree(t.Context(), dir, "target"); !errors.Is(err, ErrMounted) {
+			t.Errorf("RemoveTree of a mount: %v, want ErrMounted", err)
+		}
+		if read(t, inside) != "kept" {
+			t.Error("it was removed through the mount")
+		}
+		fd, err := unix.Open(inside, unix.O_RDONLY, 0)
+		must(t, err)
+		busy, ok := errors.AsType[*BusyError](k.Unmount(t.Context(), target))
+		if !ok || len(busy.Holders) == 0 || !errors.Is(busy, unix.EBUSY) {
+			t.Errorf("Unmount of what is in use: %v, want a BusyError with its holder", busy)
+		}
+		must(t, unix.Close(fd))
+		must(t, k.Unmount(t.Context(), target))
+		if got := look(t, k, target); got.Mounted {
+			t.Errorf("after Unmount: %+v", got)
+		}
+		write(t, mkdir(t, target, "a/b")+"/f", "x")
+		must(t, k.RemoveTree(t.Context(), dir, "target"))
+		if exists(target) {
+			t.Error("the tree is still there")
+		}
+	})
+}
+
+// A call that nobody waits for any more is not begun.
+func TestAwayHeedsItsContext(t *testing.T) {
+	k := New().MakeAway(nobody{t})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	cancel(reason)
+	if err := k.Unmount(ctx, "/"+t.Name()); !errors.Is(err, reason) {
+		t.Errorf("got %v", err)
+	}
+	must(t, k.Unmount(t.Context(), t.TempDir())) // nothing is mounted there
+}
+
+// nobody is to be asked nothing.
+type nobody struct{ t *testing.T }
+
+func (n nobody) Do(_ context.Context, key, call string, _ []byte) ([]byte, error) {
+	n.t.Errorf("%s of %s was called", call, key)
+	return nil, nil
+}
