@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
@@ -37,7 +39,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	n, err := node.New(node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
 		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
-		Metrics: metrics, Logger: logger,
+		Helper: helper, Metrics: metrics, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -56,4 +58,13 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	err = both(ctx, n.Run, s.Run)
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
+}
+
+// helper is this program as a helper: the file that runs now, whatever has been
+// installed in its place since.
+func helper() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", helperArg)
+	cmd.Args[0], cmd.Dir, cmd.Stderr = "csi-volmgr", "/", os.Stderr
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	return cmd
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,9 +13,22 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
+// helperArg is the one argument of a process that the daemon starts to do calls
+// on storage that may hang. It is no verb: nobody else has a socket for it.
+const helperArg = "helper"
+
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == helperArg {
+		if err := node.ServeHelper(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "csi-volmgr:", err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)

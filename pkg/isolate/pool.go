@@ -69,12 +69,15 @@ type Service struct {
 	Errors []error
 }
 
+// Command returns a command, not started, that ends up in [Serve] with its file
+// descriptor 3: the embedding program with an argument of its own, for instance.
+type Command func() *exec.Cmd
+
 // Config of a Pool. Service is required.
 type Config struct {
-	// Command returns a command, not started, that ends up in [Serve] on its file
-	// descriptor 3. Nil means that calls run on goroutines of this process: one
-	// that hangs then costs a thread, and keeps this process from ending.
-	Command func() *exec.Cmd
+	// Command starts a helper. Nil means that calls run on goroutines of this
+	// process: one that hangs then costs a thread, and keeps this process from ending.
+	Command Command
 	// Service is what is done; a helper's is to have the same.
 	Service Service
 	// Workers bounds calls that run and are not slow, Limit all helpers; 0 means 4 and 256.

@@ -26,7 +26,7 @@ type answer struct {
 
 // process is a helper that is a process. It starts with its first call.
 type process struct {
-	start func() *exec.Cmd
+	start Command
 	known []error // Service.Errors
 
 	cmd  *exec.Cmd

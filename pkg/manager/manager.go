@@ -31,7 +31,7 @@ const (
 	// endGrace is how long calls in flight may take to heed the end of Run.
 	endGrace = 10 * time.Second
 	// lookers bounds how many records are looked at at once at start-up.
-	lookers = 32
+	lookers = 256
 )
 
 // Config is what a Manager needs. Store and Kernel are required.

@@ -44,6 +44,14 @@ func (k *Kernel) MakeAway(a Away) *Kernel {
 	return &c
 }
 
+// AtOnce returns a Kernel whose calls nobody leaves behind: for a helper, which
+// is left behind as a whole.
+func (k *Kernel) AtOnce() *Kernel {
+	c := *k
+	c.away, c.lanes = nil, nil
+	return &c
+}
+
 // Service is what a helper does for the Kernels of a daemon.
 func Service() isolate.Service {
 	probed := sync.OnceValue(probe)

@@ -157,6 +157,7 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 		if time.Since(began) != time.Minute {
 			t.Errorf("the next calls took %v", time.Since(began)-time.Minute)
 		}
+		synctest.Wait()
 		if begun != 1 {
 			t.Errorf("%d calls hang, want one", begun)
 		}

@@ -34,9 +34,9 @@ type builtin struct {
 func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
 	kinds := map[state.DriverName]builtin{
 		emptydir.Kind: {driver: emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
-		hostpath.Kind: {driver: hostpath.New(hostpath.Config{Layout: n.layout, Kernel: n.kernel, Allow: n.cfg.HostPaths})},
+		hostpath.Kind: {driver: n.away(hostpath.Kind)},
+		local.Kind:    {driver: n.away(local.Kind), mounts: true},
 	}
-	kinds[local.Kind] = builtin{driver: local.New(local.Config{Layout: n.layout, Kernel: n.kernel, Allow: n.cfg.HostPaths}), mounts: true}
 	kinds[nfs.Kind] = builtin{driver: nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run}), mounts: true}
 	for _, kind := range files.Kinds {
 		kinds[kind] = builtin{

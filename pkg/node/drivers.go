@@ -75,7 +75,7 @@ func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
 		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach, MountGroup: i.MountGroup, MountsTarget: true,
-	}, owned{Driver: d, root: n.root, groups: i.MountGroup, log: n.log})
+	}, owned{Driver: d, root: n.root, helpers: n.helpers, groups: i.MountGroup, log: n.log})
 	if i.ControllerService {
 		n.controller.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -63,6 +64,10 @@ type Config struct {
 	// Tokens makes service account tokens for drivers that want them; nil where
 	// there is nobody who does.
 	Tokens token.Issuer
+	// Helper starts a helper: this or another program, which calls [ServeHelper].
+	// Nil means that calls on storage run in this process, which then cannot end
+	// while one of them hangs ([isolate.Config.Command]).
+	Helper isolate.Command
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Logger nil means slog.Default.
@@ -77,6 +82,7 @@ type Node struct {
 
 	root       *os.File // holds the lock on Root
 	journal    *state.Bolt
+	helpers    *isolate.Pool
 	kernel     *mount.Kernel
 	manager    *manager.Manager
 	controller *controller.Controller
@@ -167,7 +173,8 @@ func (n *Node) wire() error {
 	if err != nil {
 		return fmt.Errorf("learn which boot this is: %w", err)
 	}
-	n.kernel = mount.New(n.cfg.Root)
+	n.helpers = n.newHelpers()
+	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
 	n.subpaths = subpath.New(n.layout, n.kernel)
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
@@ -260,6 +267,11 @@ func (n *Node) runSources(ctx context.Context) error {
 // Close gives up what New took, for a Node that is not run. Run does so itself.
 func (n *Node) Close() error {
 	var errs []error
+	if n.helpers != nil {
+		if err := n.helpers.Close(); err != nil {
+			n.log.Warn("helpers are left behind with calls that hang", "err", err)
+		}
+	}
 	if n.journal != nil {
 		errs = append(errs, n.journal.Close())
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -21,6 +22,8 @@ import (
 type owned struct {
 	manager.Driver
 	root *os.File // the node's root directory
+	// helpers walk through the volume, which may hang; nil: here.
+	helpers *isolate.Pool
 	// groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
 	groups bool
 	log    *slog.Logger
@@ -59,7 +62,7 @@ func (d owned) own(ctx context.Context, v state.Volume, pod state.PodUID) error 
 	if d.groups || m.Ownership == "" || m.FSGroup == nil {
 		return nil
 	}
-	err := own(ctx, d.root, m)
+	err := d.walk(ctx, v, m)
 	switch {
 	case err == nil:
 		return nil
@@ -71,6 +74,13 @@ func (d owned) own(ctx context.Context, v state.Volume, pod state.PodUID) error 
 	}
 	// The volume is mounted, so this is not the end of it.
 	return &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: err}
+}
+
+func (d owned) walk(ctx context.Context, v state.Volume, m state.Mount) error {
+	if d.helpers == nil {
+		return own(ctx, d.root, m)
+	}
+	return ownAway(ctx, d.helpers, ownRequest{d.root.Name(), v.ID, m})
 }
 
 // own gives what is mounted at m's target to its group. What is not a mount

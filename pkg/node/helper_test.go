@@ -1,0 +1,96 @@
+package node
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// helperCommand is this program as a helper.
+func helperCommand() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "helper")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func newHelpers(t *testing.T) *isolate.Pool {
+	t.Helper()
+	p := isolate.New(isolate.Config{Command: helperCommand, Service: helperService()})
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// A kind whose verbs are called in a helper keeps the contract of kinds.
+func TestKindsInHelpersKeepTheContract(t *testing.T) {
+	for kind, hands := range map[state.DriverName]bool{hostpath.Kind: true, local.Kind: false} {
+		t.Run(filepath.Base(string(kind)), func(t *testing.T) {
+			drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
+				dir := l.Root + "-disk" // the same one after a restart
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { os.RemoveAll(dir) })
+				config, err := json.Marshal(map[string]string{"path": dir})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := drivertest.Subject{
+					Driver: awayDriver{kind: kind, allow: []string{dir}, layout: l, helpers: newHelpers(t)}, Kind: kind, Config: config,
+				}
+				if hands {
+					s.HostPath = dir
+				}
+				return s
+			})
+		})
+	}
+}
+
+// A volume's files are given to the pod's group by a helper, and what it cannot
+// do is the error that it is here.
+func TestHelperGivesFilesToTheGroup(t *testing.T) {
+	root, v := target(t)
+	d := owned{Driver: publishes{}, root: root, helpers: newHelpers(t), log: slog.New(slog.DiscardHandler)}
+	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) == 0 {
+		t.Errorf("publish: %v, group %d", err, gidOf(t, root))
+	}
+	path := filepath.Join(root.Name(), "pods/a/mount")
+	if err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Join(root.Name(), "data/f"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+		t.Errorf("read-only: %v, group %d; a file system that cannot is no failure", err, gidOf(t, root))
+	}
+}
+
+// A request that is not understood is refused by a helper and does not end it.
+func TestHelperRefusesWhatItDoesNotKnow(t *testing.T) {
+	p := newHelpers(t)
+	for i, request := range []string{`{"kind":"no such"}`, `{"kind":"kubernetes.io/host-path","verb":"no such"}`, `[]`} {
+		if _, err := p.Do(t.Context(), strconv.Itoa(i), callVerb, []byte(request)); err == nil {
+			t.Errorf("%s: no error", request)
+		}
+	}
+	if s := p.Stats(); s.Helpers != 1 {
+		t.Errorf("helpers: got %d, want 1", s.Helpers)
+	}
+}
