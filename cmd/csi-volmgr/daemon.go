@@ -36,9 +36,13 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	cluster, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens, Cluster: cluster,
 		Helper: helper, Metrics: metrics, Logger: logger,
 	})
 	if err != nil {

@@ -28,6 +28,7 @@ type runOptions struct {
 	tokenKey        string // "" is none
 	tokenIssuer     string
 	registrationDir string
+	kubeconfig      string // "" is no cluster
 	config          string
 	log             logOptions
 }
@@ -82,6 +83,7 @@ A flag wins over the file. An unknown field is an error.`,
 	f.StringVar(&o.tokenKey, "token-signing-key", "", "PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")
 	f.StringVar(&o.tokenIssuer, "token-issuer", "", "`URL` that those tokens name as their issuer (default https://NODE-NAME)")
 	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this node, or in-cluster for the pod's service account (default no cluster)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
 	logFlags(cmd, &o.log)
 	return cmd

@@ -32,6 +32,8 @@ var rooms = []room{
 	{dir: "pkg/manager", may: []string{"pkg/state", "pkg/manager/plan"}},
 	{dir: "pkg/resolve", may: []string{"pkg/state", "pkg/translate", "pkg/content"}, pure: true, timeless: true},
 	{dir: "pkg/source", may: []string{"pkg/state", "pkg/resolve", "pkg/translate"}},
+	{dir: "pkg/source/kube", may: []string{"pkg/state", "pkg/resolve", "pkg/source", "pkg/token"}},
+	{dir: "pkg/report", may: []string{"pkg/state"}},
 	{dir: "pkg/registration", may: []string{"pkg/state"}},
 	{dir: "pkg/token", may: []string{"pkg/state"}},
 	{dir: "pkg/csiclient", may: []string{"pkg/state", "pkg/token"}},

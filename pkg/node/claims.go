@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -31,6 +32,10 @@ func (n *Node) objectChanged(key source.Key) {
 	case resolve.KindClass:
 		for _, claim := range n.catalog.Claims() {
 			n.tellClaim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+		}
+	case resolve.KindCSIDriver:
+		if n.report != nil {
+			n.report.Wake() // it says whether volumes are attached
 		}
 	}
 	n.changed.send()
@@ -47,7 +52,7 @@ func (n *Node) tellClaim(key source.Key) {
 		return
 	}
 	class := n.catalog.ClassOf(claim)
-	if !isOurs(claim, class) {
+	if n.catalog.Provider(key) == kube.Name || !isOurs(claim, class) { // a cluster's claims are the cluster's to bind
 		n.controller.RemoveClaim(claimKey(key))
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -28,7 +29,7 @@ func (n *Node) Up(ctx context.Context, p registration.Plugin) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, err := csiclient.Dial(ctx, csiclient.Config{
-		Name: p.Name, Endpoint: p.Endpoint, Root: n.cfg.Root, Secrets: n.catalog, Tokens: n.tokens, Metrics: n.metrics, Logger: n.log,
+		Name: p.Name, Endpoint: p.Endpoint, Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Metrics: n.metrics, Logger: n.log,
 		OnChange: func(i csiclient.Info, lost error) { n.driverChanged(c, i, lost) },
 	})
 	if errors.Is(err, csiclient.ErrName) {
@@ -57,6 +58,9 @@ func (n *Node) Down(p registration.Plugin, reason string) {
 		n.log.Warn("connection to the driver cannot be closed", "driver", p.Name, "err", err)
 	}
 	n.tellDown(p.Name, reason)
+	if n.report != nil {
+		n.report.DriverDown(p.Name)
+	}
 }
 
 // driverChanged hears that the driver's process went away, or is back.
@@ -74,10 +78,18 @@ func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
 	n.manager.DriverUp(manager.DriverInfo{
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
-		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach, MountGroup: i.MountGroup, MountsTarget: true,
+		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup, MountsTarget: true,
 	}, owned{Driver: d, root: n.root, helpers: n.helpers, groups: i.MountGroup, log: n.log})
+	n.reportUp(i)
 	if i.ControllerService {
 		n.controller.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})
+	}
+}
+
+// reportUp has the API server told of the driver.
+func (n *Node) reportUp(i csiclient.Info) {
+	if n.report != nil {
+		n.report.DriverUp(report.Driver{Name: i.Name, NodeID: i.NodeID, Topology: i.Topology, MaxVolumes: i.MaxVolumes})
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
@@ -28,9 +29,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
@@ -59,6 +63,10 @@ type Config struct {
 	// HostPaths lists directories of the node at or below which hostPath and local
 	// volumes may be, as clean absolute paths; none means that there are none.
 	HostPaths []string
+	// Cluster is how to reach the API server that binds pods to the node of this
+	// name and attaches its volumes; nil means none. Its limits of requests and
+	// its content type are set where they are not.
+	Cluster *rest.Config
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
 	// Tokens makes service account tokens for drivers that want them; nil where
@@ -90,6 +98,8 @@ type Node struct {
 	api        *api.Provider
 	file       *file.Provider // nil without Manifests
 	registry   *registration.Watcher
+	kube       *kube.Provider   // nil without Cluster
+	report     *report.Reporter // nil without Cluster
 	metrics    *csiclient.Metrics
 	tokens     csiclient.TokenSource // nil without Tokens
 	subpaths   *subpath.Binder
@@ -190,12 +200,15 @@ func (n *Node) wire() error {
 	if n.cfg.Manifests != "" {
 		sources = append(sources, file.Name)
 	}
+	if n.cfg.Cluster != nil {
+		sources = append(sources, kube.Name)
+	}
 	for _, s := range sources {
 		n.silent[s] = true
 	}
 	n.manager, err = manager.New(manager.Config{
 		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: strings.TrimSpace(string(boot)),
-		Attacher: n.controller, Logger: n.log,
+		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
 		OnExpanded: func(v state.Volume) { n.controller.NodeSize(v.ID, v.SizeBytes) },
 		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths,
 	})
@@ -203,6 +216,7 @@ func (n *Node) wire() error {
 		return err
 	}
 	n.catalog = source.New(source.Config{
+		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
 		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key,
 	})
@@ -210,6 +224,11 @@ func (n *Node) wire() error {
 	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})
 	if n.cfg.Manifests != "" {
 		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
+	}
+	if n.cfg.Cluster != nil {
+		if err := n.wireCluster(); err != nil {
+			return err
+		}
 	}
 	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
 	return nil
@@ -225,6 +244,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.tellBuiltins()
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runDrift, n.registry.Run}
+	if n.cfg.Cluster != nil {
+		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView)
+	}
 	if n.cfg.LocalDriver {
 		parts = append(parts, n.runLocalDriver)
 	}
@@ -304,7 +326,15 @@ func (l looker) Look(ctx context.Context, path string) (state.Seen, error) {
 type secrets struct{ n *Node }
 
 func (s secrets) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
-	return s.n.catalog.Secret(ctx, ref)
+	key := source.Key{Kind: resolve.KindSecret, Namespace: ref.Namespace, Name: ref.Name}
+	if s.n.kube == nil || s.n.catalog.Get(key) != nil {
+		return s.n.catalog.Secret(ctx, ref)
+	}
+	secret, err := s.n.kube.Secret(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	return source.SecretValues(secret)
 }
 
 // sink passes what pods want on to the manager and remembers who has not spoken.

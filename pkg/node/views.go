@@ -114,6 +114,9 @@ func (v Views) Problems() []server.Problem {
 	if v.n.file != nil {
 		lists = append(lists, v.n.file.Problems())
 	}
+	if v.n.kube != nil {
+		lists = append(lists, v.n.kube.Problems(), v.n.reportProblems())
+	}
 	var out []server.Problem
 	for _, p := range slices.Concat(lists...) {
 		out = append(out, v.n.problem(p))

@@ -49,6 +49,9 @@ func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
 	key := Key{KindClaim, r.pod.Namespace, u.name}
 	claim, ok := r.objects.Get(key).(*corev1.PersistentVolumeClaim)
 	if !ok {
+		if err := r.unread(key); err != nil {
+			return nil, err
+		}
 		if u.owned {
 			return nil, fmt.Errorf("%s: not found; the claim of a generic ephemeral volume has the pod's and the volume's name and the pod as its controller", key)
 		}
@@ -92,6 +95,9 @@ func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.Persisten
 	}
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: name}).(*corev1.PersistentVolume)
 	if !ok {
+		if err := r.unread(Key{Kind: KindVolume, Name: name}); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s: spec.volumeName: found %s, but there is no such volume", key, show(name))
 	}
 	if pv.Spec.ClaimRef != nil {

@@ -230,6 +230,9 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 	key := Key{Kind: KindCSIDriver, Name: string(driver)}
 	object, ok := r.objects.Get(key).(*storagev1.CSIDriver)
 	if !ok {
+		if err := r.unread(key); err != nil {
+			return policy{}, err
+		}
 		if mode != storagev1.VolumeLifecyclePersistent {
 			return policy{}, fmt.Errorf("%s: not found; want it with %s in spec.volumeLifecycleModes, since without it a driver has persistent volumes only", key, mode)
 		}
@@ -283,7 +286,11 @@ func (r *resolver) attachment(s state.Spec) (context map[string]string, hold str
 	case !r.config.ClusterAttach:
 		return nil, ""
 	case !ok:
-		return nil, fmt.Sprintf("waiting for %s: not found", key)
+		why := r.objects.Unread(key)
+		if why == "" {
+			why = "not found"
+		}
+		return nil, fmt.Sprintf("waiting for %s: %s", key, why)
 	case va.DeletionTimestamp != nil:
 		return nil, fmt.Sprintf("waiting for %s: the one there is being deleted", key)
 	case va.Status.AttachError != nil:

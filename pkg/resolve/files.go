@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,13 +45,27 @@ func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant
 type objects struct{ r *resolver }
 
 func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
-	object, _ := o.r.objects.Get(Key{KindConfigMap, namespace, name}).(*corev1.ConfigMap)
-	return object, nil
+	key := Key{KindConfigMap, namespace, name}
+	if object, ok := o.r.objects.Get(key).(*corev1.ConfigMap); ok {
+		return object, nil
+	}
+	return nil, o.unread(key)
 }
 
 func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
-	object, _ := o.r.objects.Get(Key{KindSecret, namespace, name}).(*corev1.Secret)
-	return object, nil
+	key := Key{KindSecret, namespace, name}
+	if object, ok := o.r.objects.Get(key).(*corev1.Secret); ok {
+		return object, nil
+	}
+	return nil, o.unread(key)
+}
+
+// unread is why it is not known whether there is an object, nil where it is.
+func (o objects) unread(key Key) error {
+	if why := o.r.objects.Unread(key); why != "" {
+		return errors.New(why)
+	}
+	return nil
 }
 
 func (o objects) Pod() (*corev1.Pod, error) { return o.r.pod, nil }

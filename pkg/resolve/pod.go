@@ -24,6 +24,9 @@ type Objects interface {
 	ClaimsOf(volume string) []*corev1.PersistentVolumeClaim
 	// Note says, for people, how far the making of the claim's volume is; "" where nothing is known.
 	Note(claim Key) string
+	// Unread says why it is not known whether there is an object where Get has
+	// none; "" where there is none for certain.
+	Unread(Key) string
 }
 
 // Config is what resolving needs to know of the node.
@@ -83,6 +86,15 @@ type resolver struct {
 	pod     *corev1.Pod
 	objects Objects
 	config  Config
+}
+
+// unread returns an error where it is not known whether the object is there: then
+// nothing may be concluded from its absence.
+func (r *resolver) unread(key Key) error {
+	if why := r.objects.Unread(key); why != "" {
+		return fmt.Errorf("%s: %s", key, why)
+	}
+	return nil
 }
 
 func podOf(pod *corev1.Pod) state.Pod {

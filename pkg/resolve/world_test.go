@@ -19,6 +19,7 @@ import (
 type world struct {
 	objects map[resolve.Key]runtime.Object
 	note    string
+	unread  map[resolve.Key]string
 	config  resolve.Config
 }
 
@@ -66,6 +67,8 @@ func (w *world) Get(k resolve.Key) runtime.Object {
 }
 
 func (w *world) Note(resolve.Key) string { return w.note }
+
+func (w *world) Unread(k resolve.Key) string { return w.unread[k] }
 
 func (w *world) VolumesOf(namespace, claim string) []*corev1.PersistentVolume {
 	var all []*corev1.PersistentVolume

@@ -42,6 +42,14 @@ type Config struct {
 	Allocatable corev1.ResourceList
 	RevisionKey []byte
 	Sink        Sink
+	// Remote is the provider that knows of an object only once it was asked for
+	// it, as a cluster's API server is; "" for none. What a pod of it names is not
+	// known, rather than not there, until the provider has told.
+	Remote string
+	// Demand hears what resolving a pod of Remote has looked up, sorted, every
+	// time that this changed; nothing when the pod is gone. It is called while an
+	// update is, so it must not call back into one, nor block.
+	Demand func(pod Key, objects []Key)
 	// Precedence lists providers; of two that have one key, the earlier holds.
 	// Providers not in it come after those that are, by name. nil means file, api.
 	Precedence []string
@@ -53,6 +61,8 @@ type Config struct {
 type Update struct {
 	Put    []runtime.Object
 	Delete []Key
+	// Remote is what the provider [Config.Remote] knows besides; nobody else has any.
+	Remote Remote
 }
 
 // Problem is something wrong with what a provider tells, for people.
@@ -83,6 +93,7 @@ type Catalog struct {
 	uids    map[state.PodUID]map[Key]bool
 	told    map[state.PodUID]state.PodWant
 	hear    []func(Key)
+	remote  remote
 }
 
 // pod is a pod as it was resolved last.
@@ -120,6 +131,7 @@ func New(c Config) *Catalog {
 		users:   map[Key]map[Key]bool{},
 		uids:    map[state.PodUID]map[Key]bool{},
 		told:    map[state.PodUID]state.PodWant{},
+		remote:  newRemote(c.Remote, c.Demand),
 	}
 }
 
@@ -199,10 +211,13 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := map[Key]bool{}
-	for _, key := range u.Delete {
+	for _, key := range slices.Concat(u.Delete, u.Remote.Forget) {
 		if c.set(provider, key, nil) {
 			changed[key] = true
 		}
+	}
+	for _, key := range c.remote.learn(provider, u) {
+		changed[key] = true
 	}
 	var errs []error
 	for _, obj := range u.Put {
@@ -213,9 +228,13 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 		}
 		if faults := append(resolve.Check(obj), resolve.CheckChange(c.objects[key][provider], obj)...); len(faults) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
+			if c.remote.told(provider, key, "refused: "+faults[0].String()) {
+				changed[key] = true
+			}
 			continue
 		}
-		if c.set(provider, key, obj) {
+		known := c.remote.told(provider, key, "")
+		if c.set(provider, key, obj) || known {
 			changed[key] = true
 		}
 	}
@@ -334,6 +353,7 @@ func (c *Catalog) resolve(pods []Key) {
 			c.sink.SetPod(n.want)
 		}
 	}
+	c.remote.tell()
 }
 
 // resolveOne resolves one pod and returns the UIDs that it had and has.
@@ -349,9 +369,10 @@ func (c *Catalog) resolveOne(key Key) []state.PodUID {
 	}
 	object, ok := c.holder(key).(*corev1.Pod)
 	if !ok {
+		c.remote.demands(key, nil)
 		return uids
 	}
-	v := view{catalog: c, seen: map[Key]bool{}}
+	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.objects[key])}
 	p := &pod{want: resolve.Pod(object, &v, c.config)}
 	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
 	c.pods[key] = p
@@ -359,6 +380,9 @@ func (c *Catalog) resolveOne(key Key) []state.PodUID {
 		addTo(c.users, used, key)
 	}
 	addTo(c.uids, p.uid, key)
+	if v.remote {
+		c.remote.demands(key, v.seen)
+	}
 	return append(uids, p.uid)
 }
 

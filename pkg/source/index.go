@@ -71,6 +71,8 @@ func (x *index) settled() {
 type view struct {
 	catalog *Catalog
 	seen    map[Key]bool
+	// remote: the pod is of the provider that has to be asked for objects.
+	remote bool
 }
 
 var _ resolve.Objects = (*view)(nil)
@@ -91,6 +93,13 @@ func (v *view) ClaimsOf(volume string) []*corev1.PersistentVolumeClaim {
 func (v *view) Note(claim Key) string {
 	v.seen[claim] = true
 	return v.catalog.notes[claim]
+}
+
+func (v *view) Unread(key Key) string {
+	if !v.remote {
+		return ""
+	}
+	return v.catalog.remote.unread(key)
 }
 
 func members[T runtime.Object](v *view, l Key) []T {

@@ -42,6 +42,12 @@ func (c *Catalog) Secret(ctx context.Context, ref state.SecretRef) (map[string]s
 	if err != nil {
 		return nil, err
 	}
+	return SecretValues(secret)
+}
+
+// SecretValues returns a secret's values as requests have them. Its errors name keys, never values.
+func SecretValues(secret *corev1.Secret) (map[string]string, error) {
+	key := Key{Kind: resolve.KindSecret, Namespace: secret.Namespace, Name: secret.Name}
 	values := make(map[string]string, len(secret.Data))
 	for _, k := range slices.Sorted(maps.Keys(secret.Data)) {
 		if !utf8.Valid(secret.Data[k]) {
@@ -50,6 +56,16 @@ func (c *Catalog) Secret(ctx context.Context, ref state.SecretRef) (map[string]s
 		values[k] = string(secret.Data[k])
 	}
 	return values, nil
+}
+
+// Provider returns whose object holds under the key, "" where there is none.
+func (c *Catalog) Provider(key Key) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if len(c.objects[key]) == 0 {
+		return ""
+	}
+	return c.first(c.objects[key])
 }
 
 // ConfigMap returns a configMap.

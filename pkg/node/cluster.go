@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/token"
+)
+
+// Requests a second that a node may send, and at once: the kubelet's defaults. A
+// start with hundreds of claims takes seconds by them; the server's own fairness
+// does the rest.
+const (
+	clusterQPS   = 50
+	clusterBurst = 100
+)
+
+// wireCluster makes what speaks to the API server.
+func (n *Node) wireCluster() error {
+	c := rest.CopyConfig(n.cfg.Cluster)
+	if c.QPS == 0 {
+		c.QPS, c.Burst = clusterQPS, clusterBurst
+	}
+	if c.ContentType == "" {
+		c.ContentType = "application/vnd.kubernetes.protobuf"
+		c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
+	if c.UserAgent == "" {
+		c.UserAgent = "csi-volmgr"
+	}
+	c.Wrap(kube.Transport)
+	// One client, so that all requests are streams of one connection.
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	core, err := corev1client.NewForConfigAndClient(c, client)
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	storage, err := storagev1client.NewForConfigAndClient(c, client)
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	n.report = report.New(report.Config{
+		Core: core, Storage: storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
+	})
+	n.kube = kube.New(kube.Config{
+		Core: core, Storage: storage, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, Logger: n.log,
+	})
+	if n.cfg.Tokens == nil {
+		n.tokens = token.NewCache(n.kube, n.log)
+	}
+	return nil
+}
+
+// demand passes on what pods of the API server need; see source.Config.
+func (n *Node) demand(pod source.Key, objects []source.Key) {
+	if n.kube != nil {
+		n.kube.Demand(pod, objects)
+	}
+}
+
+// attachable reports whether a controller attaches the driver's volumes, which is
+// so unless its CSIDriver says otherwise.
+func (n *Node) attachable(driver state.DriverName) bool {
+	d, ok := n.catalog.Get(source.Key{Kind: resolve.KindCSIDriver, Name: string(driver)}).(*storagev1.CSIDriver)
+	return !ok || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
+}
+
+// runClusterView tells the node API when what it shows of the API server changes.
+func (n *Node) runClusterView(ctx context.Context) error {
+	for {
+		changed := n.kube.Changed()
+		n.changed.send()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// reportProblems lists what could not be written to the API server.
+func (n *Node) reportProblems() []source.Problem {
+	var out []source.Problem
+	for _, p := range n.report.Problems() {
+		out = append(out, source.Problem{Provider: kube.Name, Where: p.What, Text: p.Text})
+	}
+	return out
+}

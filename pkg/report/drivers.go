@@ -1,0 +1,229 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The annotations of a Node that are ours.
+const (
+	// AttachAnnotation tells the attach-detach controller to care for the node.
+	AttachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+	// NodeIDAnnotation has every driver's node id, for attachers that read no CSINode.
+	NodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
+)
+
+// runDrivers keeps Node and CSINode true as to drivers.
+func (r *Reporter) runDrivers(ctx context.Context) {
+	var b backoff
+	var last reported
+	for ctx.Err() == nil {
+		v, told := r.view()
+		var retry <-chan time.Time
+		timer := time.NewTimer(0)
+		timer.Stop()
+		if v.node != nil {
+			if err := r.reportDrivers(ctx, v, &last); err != nil && ctx.Err() == nil {
+				wait := b.next()
+				r.problem("drivers", err, wait)
+				timer.Reset(wait)
+				retry, told = timer.C, nil
+			} else {
+				b = backoff{}
+				r.problem("drivers", nil, 0)
+			}
+		}
+		select {
+		case <-told:
+		case <-retry:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// reported is what CSINode was last seen to say, for which Node.
+type reported struct {
+	node    types.UID
+	drivers map[state.DriverName]Driver
+	gone    map[state.DriverName]bool
+}
+
+// reportDrivers writes what is not there. Drivers whose topology contradicts the
+// Node's labels are left out, and are the error.
+func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var refused []error
+	for _, name := range slices.Sorted(maps.Keys(v.drivers)) {
+		if err := fits(v.drivers[name], v); err != nil {
+			refused = append(refused, err)
+			delete(v.drivers, name)
+		}
+	}
+	if err := r.patchNode(ctx, v); err != nil {
+		return errors.Join(append(refused, err)...)
+	}
+	same := func(a, b Driver) bool { return equality.Semantic.DeepEqual(a, b) }
+	if last.node != v.node.UID || !maps.EqualFunc(last.drivers, v.drivers, same) || !maps.Equal(last.gone, v.gone) {
+		if err := r.writeCSINode(ctx, v); err != nil {
+			return errors.Join(append(refused, err)...)
+		}
+		*last = reported{v.node.UID, v.drivers, v.gone}
+	}
+	return errors.Join(refused...)
+}
+
+// fits says why a driver cannot be written: its labels are the Node's to have, so
+// one of another value is somebody's mistake, and pods would go where they must not.
+func fits(d Driver, v view) error {
+	if d.NodeID == "" {
+		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to this node", d.Name)
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
+		if has, there := v.node.Labels[key]; there && has != d.Topology[key] {
+			return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: found %s=%s, want %s, which is the node's label", d.Name, key, d.Topology[key], has)
+		}
+		for _, other := range slices.Sorted(maps.Keys(v.drivers)) {
+			if other < d.Name && v.drivers[other].Topology[key] != "" && v.drivers[other].Topology[key] != d.Topology[key] {
+				return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: found %s=%s, want %s, which driver %s says", d.Name, key, d.Topology[key], v.drivers[other].Topology[key], other)
+			}
+		}
+	}
+	return nil
+}
+
+// patchNode writes annotations and labels that are not as they should be.
+// Topology labels stay when a driver goes, as with the kubelet: what was made for
+// a topology is still where it is.
+func (r *Reporter) patchNode(ctx context.Context, v view) error {
+	annotations, labels := map[string]any{}, map[string]any{}
+	if v.node.Annotations[AttachAnnotation] != "true" {
+		annotations[AttachAnnotation] = "true"
+	}
+	has := v.node.Annotations[NodeIDAnnotation]
+	ids := map[string]string{}
+	if has != "" && json.Unmarshal([]byte(has), &ids) != nil {
+		ids = map[string]string{} // somebody else's mistake; it is ours to write
+	}
+	before := maps.Clone(ids)
+	for name := range v.gone {
+		delete(ids, string(name))
+	}
+	for name, d := range v.drivers {
+		ids[string(name)] = d.NodeID
+		for key, value := range d.Topology {
+			if _, there := v.node.Labels[key]; !there {
+				labels[key] = value
+			}
+		}
+	}
+	switch text, err := json.Marshal(ids); {
+	case err != nil:
+		return fmt.Errorf("write node %s: %w", v.node.Name, err)
+	case len(ids) == 0 && has != "":
+		annotations[NodeIDAnnotation] = nil
+	case !maps.Equal(before, ids):
+		annotations[NodeIDAnnotation] = string(text)
+	}
+	if len(annotations)+len(labels) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations, "labels": labels}})
+	if err != nil {
+		return fmt.Errorf("write node %s: %w", v.node.Name, err)
+	}
+	if _, err := r.config.Core.Nodes().Patch(ctx, v.node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("write node %s: annotations and labels: %w", v.node.Name, err)
+	}
+	return nil
+}
+
+// writeCSINode makes the CSINode, or changes it where it says other things.
+func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
+	client := r.config.Storage.CSINodes()
+	old, err := client.Get(ctx, v.node.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		old, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("read CSINode %s: %w", v.node.Name, err)
+	}
+	if old != nil && !ownedBy(old, v.node) {
+		// It is of an earlier Node of the name, and would be collected with it.
+		if err := client.Delete(ctx, old.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete CSINode %s, which is of an earlier node: %w", old.Name, err)
+		}
+		old = nil
+	}
+	if old == nil {
+		made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: v.node.Name, OwnerReferences: []metav1.OwnerReference{ownerOf(v.node)}}}
+		made.Spec.Drivers = entries(nil, v)
+		if _, err := client.Create(ctx, made, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("make CSINode %s: %w", v.node.Name, err)
+		}
+		return nil
+	}
+	now := entries(old.Spec.Drivers, v)
+	if equality.Semantic.DeepEqual(now, old.Spec.Drivers) {
+		return nil
+	}
+	changed := old.DeepCopy()
+	changed.Spec.Drivers = now
+	if _, err := client.Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write CSINode %s: %w", v.node.Name, err)
+	}
+	return nil
+}
+
+func ownerOf(n *corev1.Node) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+}
+
+func ownedBy(c *storagev1.CSINode, n *corev1.Node) bool {
+	return slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID })
+}
+
+// entries returns the drivers that CSINode has to list: those that there are, and
+// those of before that did not go. A driver keeps its place in the list.
+func entries(before []storagev1.CSINodeDriver, v view) []storagev1.CSINodeDriver {
+	var out []storagev1.CSINodeDriver
+	left := maps.Clone(v.drivers)
+	for _, e := range before {
+		name := state.DriverName(e.Name)
+		if d, up := left[name]; up {
+			out = append(out, entry(d))
+			delete(left, name)
+		} else if !v.gone[name] {
+			out = append(out, e)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		out = append(out, entry(left[name]))
+	}
+	return out
+}
+
+func entry(d Driver) storagev1.CSINodeDriver {
+	e := storagev1.CSINodeDriver{Name: string(d.Name), NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
+	if d.MaxVolumes > 0 {
+		count := int32(min(d.MaxVolumes, math.MaxInt32)) //nolint:gosec // it is bounded
+		e.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
+	}
+	return e
+}

@@ -1,0 +1,153 @@
+// Package report writes to the API server what this node has: which volumes are
+// in use, which drivers serve it, and that a controller may attach for it.
+//
+// Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach
+// and csi.volume.kubernetes.io/nodeid, the labels of drivers' topology and
+// status.volumesInUse; the CSINode of the node's name; the pauses between attempts.
+//
+// Does not: decide what is in use (package manager does), nor make a Node: whoever
+// runs the pods registers it.
+//
+// Invariants: a volume is reported in use before anything is made of it, and
+// until everything of it is gone (rule 3): a list that leaves a volume out is sent
+// only after the manager was told that it may make nothing of it any more. Nothing
+// is reported before all sources have spoken, all records were compared with the
+// kernel, and the Node was read.
+//
+// Concurrency: Run owns what is written; the other methods never block.
+package report
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Volumes is what is in use; manager.Manager is one.
+type Volumes interface {
+	GetVolumesInUse() []state.VolumeID
+	ReconcilerStatesHasBeenSynced() bool
+	MarkVolumesAsReportedInUse([]state.VolumeID)
+	Settle(context.Context) error
+	Changed() <-chan struct{}
+}
+
+// Driver is a registered driver, as its NodeGetInfo says.
+type Driver struct {
+	Name     state.DriverName
+	NodeID   string
+	Topology map[string]string
+	// MaxVolumes is how many volumes it serves here; 0 and less mean no limit known.
+	MaxVolumes int64
+}
+
+// Config is what a Reporter needs.
+type Config struct {
+	Core     corev1client.CoreV1Interface
+	Storage  storagev1client.StorageV1Interface
+	NodeName string
+	Volumes  Volumes
+	// Attachable reports whether a controller attaches the driver's volumes; only
+	// such are in status.volumesInUse.
+	Attachable func(state.DriverName) bool
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Reporter writes what this node has. See the package comment.
+type Reporter struct {
+	config Config
+	logger *slog.Logger
+
+	mu sync.Mutex // guards what follows
+	// node is this node's object as it was seen last, nil while there is none.
+	node    *corev1.Node
+	drivers map[state.DriverName]Driver
+	// gone are drivers that went away since the daemon started.
+	gone     map[state.DriverName]bool
+	problems map[string]string
+	changed  chan struct{}
+}
+
+// New returns a Reporter that writes nothing until Run.
+func New(c Config) *Reporter {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Reporter{
+		config: c, logger: c.Logger, changed: make(chan struct{}),
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{},
+	}
+}
+
+// Node tells of this node's object, nil for none.
+func (r *Reporter) Node(n *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.node = n
+	r.wake()
+}
+
+// DriverUp tells of a driver that registered, or that says other things by now.
+func (r *Reporter) DriverUp(d Driver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drivers[d.Name] = d
+	delete(r.gone, d.Name)
+	r.wake()
+}
+
+// DriverDown tells that a driver took its registration back.
+func (r *Reporter) DriverDown(name state.DriverName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.drivers, name)
+	r.gone[name] = true
+	r.wake()
+}
+
+// Wake has Run look again: what Config.Attachable says may be another.
+func (r *Reporter) Wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wake()
+}
+
+// wake has Run look again; r.mu is held.
+func (r *Reporter) wake() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// view is what there is to be written.
+type view struct {
+	node    *corev1.Node
+	drivers map[state.DriverName]Driver
+	gone    map[state.DriverName]bool
+}
+
+func (r *Reporter) view() (view, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return view{r.node, maps.Clone(r.drivers), maps.Clone(r.gone)}, r.changed
+}
+
+// Run writes until ctx ends, which is no error. It is to be called once.
+func (r *Reporter) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() { r.runInUse(ctx) })
+	all.Go(func() { r.runDrivers(ctx) })
+	all.Wait()
+	return nil
+}
+
+// answerTime is how long one answer of the API server may take.
+const answerTime = 30 * time.Second

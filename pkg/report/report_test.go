@@ -1,0 +1,334 @@
+package report_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+// world is a reporter, a server, and a manager that says what the test wants.
+type world struct {
+	t        *testing.T
+	server   *fakeapi.Server
+	reporter *report.Reporter
+
+	mu         sync.Mutex
+	used       []state.VolumeID
+	synced     bool
+	marked     []state.VolumeID
+	attachable bool
+	changed    chan struct{}
+	// settling is called while what was marked is taken over.
+	settling func()
+}
+
+func (w *world) GetVolumesInUse() []state.VolumeID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.used)
+}
+
+func (w *world) ReconcilerStatesHasBeenSynced() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.synced
+}
+
+func (w *world) MarkVolumesAsReportedInUse(ids []state.VolumeID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.marked = slices.Clone(ids)
+}
+
+func (w *world) Settle(context.Context) error {
+	if w.settling != nil {
+		w.settling()
+	}
+	return nil
+}
+func (w *world) Changed() <-chan struct{} { w.mu.Lock(); defer w.mu.Unlock(); return w.changed }
+
+// use says what is in use.
+func (w *world) use(ids ...state.VolumeID) {
+	w.mu.Lock()
+	w.used, w.synced = ids, true
+	close(w.changed)
+	w.changed = make(chan struct{})
+	w.mu.Unlock()
+}
+
+func (w *world) marks() []state.VolumeID { w.mu.Lock(); defer w.mu.Unlock(); return w.marked }
+
+func start(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, server: fakeapi.New(), changed: make(chan struct{}), attachable: true}
+	core, storage := w.server.Clients(nil)
+	w.reporter = report.New(report.Config{
+		Core: core, Storage: storage, NodeName: "n1", Volumes: w,
+		Attachable: func(state.DriverName) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.attachable },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.reporter.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	synctest.Wait()
+	return w
+}
+
+// seeNode has the reporter see the Node as the server has it.
+func (w *world) seeNode() *corev1.Node {
+	n := &corev1.Node{}
+	if !w.server.Get("nodes", "n1", n) {
+		w.t.Fatal("no node")
+	}
+	w.reporter.Node(n)
+	synctest.Wait()
+	return n
+}
+
+func node() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Labels: map[string]string{"zone": "a"}}}
+}
+
+func (w *world) inUse() string {
+	n := &corev1.Node{}
+	w.server.Get("nodes", "n1", n)
+	var out []string
+	for _, v := range n.Status.VolumesInUse {
+		out = append(out, string(v))
+	}
+	return strings.Join(out, " ")
+}
+
+// Nothing is written before the records and the Node are known; then at once, and
+// the manager may go on only when it is written.
+//
+// Items: E11.
+// Faults: A038.
+func TestVolumesInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		n := node()
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^old"}
+		w.server.Put(n)
+		w.mu.Lock()
+		w.used = []state.VolumeID{"d^a"}
+		w.mu.Unlock()
+		w.seeNode()
+		if got := w.inUse(); got != "kubernetes.io/csi/d^old" || w.marks() != nil {
+			t.Fatalf("before the records are known: wrote %q, marked %q", got, w.marks())
+		}
+		w.use("d^a")
+		synctest.Wait()
+		if got := w.inUse(); got != "kubernetes.io/csi/d^a" || !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
+			t.Fatalf("wrote %q, marked %q", got, w.marks())
+		}
+		w.use("d^a", "d^b")
+		synctest.Wait()
+		w.use("d^b")
+		synctest.Wait()
+		if got := w.inUse(); got != "kubernetes.io/csi/d^b" || !slices.Equal(w.marks(), []state.VolumeID{"d^b"}) {
+			t.Errorf("wrote %q, marked %q", got, w.marks())
+		}
+		w.use()
+		synctest.Wait()
+		if got := w.inUse(); got != "" {
+			t.Errorf("wrote %q", got)
+		}
+	})
+}
+
+// While the server does not take the list, the manager is not told that it has.
+func TestVolumeIsNotReportedUntilTheServerHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.use()
+		w.seeNode()
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusInternalServerError} })
+		w.use("d^a")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(w.marks()) > 0 {
+			t.Fatalf("marked %q", w.marks())
+		}
+		if p := w.reporter.Problems(); !slices.ContainsFunc(p, func(p report.Problem) bool { return p.What == "status.volumesInUse" }) {
+			t.Errorf("problems: %v", p)
+		}
+		w.server.Fail(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
+			t.Errorf("marked %q", w.marks())
+		}
+	})
+}
+
+// A volume that comes back into use just while it is taken off the list stays on it.
+func TestVolumeThatComesBackStaysListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.use("d^a")
+		w.seeNode()
+		w.server.Took()
+		w.settling = func() {
+			w.settling = nil
+			w.mu.Lock()
+			w.used = []state.VolumeID{"d^a"}
+			w.mu.Unlock()
+		}
+		w.use()
+		synctest.Wait()
+		if got := w.inUse(); got != "kubernetes.io/csi/d^a" || !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
+			t.Errorf("listed %q, marked %q", got, w.marks())
+		}
+		if took := w.server.Took(); len(took) > 0 {
+			t.Errorf("wrote: %q", took)
+		}
+	})
+}
+
+// A CSIDriver that says by now that nobody attaches ends the report, and nothing else.
+//
+// Items: B14.
+func TestVolumeThatNobodyAttachesAnyMoreLeavesTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.use("d^a")
+		w.seeNode()
+		w.mu.Lock()
+		w.attachable = false
+		w.mu.Unlock()
+		w.reporter.Wake()
+		synctest.Wait()
+		if got := w.inUse(); got != "" || !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
+			t.Errorf("listed %q, marked %q", got, w.marks())
+		}
+	})
+}
+
+// Another Node of the name, as after it was deleted and registered again, is told anew.
+func TestNodeThatIsMadeAgainIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.use("d^a")
+		w.seeNode()
+		w.server.Delete("nodes", "n1")
+		other := node()
+		other.UID = "u2"
+		w.server.Put(other)
+		w.seeNode()
+		if got := w.inUse(); got != "kubernetes.io/csi/d^a" {
+			t.Errorf("listed %q", got)
+		}
+	})
+}
+
+func csiNode(t *testing.T, s *fakeapi.Server) string {
+	t.Helper()
+	c := &storagev1.CSINode{}
+	s.Get("csinodes", "n1", c)
+	b, err := json.Marshal(c.Spec.Drivers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Items: J01, J04, J10, J14.
+func TestDriversAreInCSINodeAndNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		d := report.Driver{Name: "d.test", NodeID: "id-1", Topology: map[string]string{"rack": "7", "zone": "a"}, MaxVolumes: 1 << 40}
+		w.reporter.DriverUp(d)
+		w.seeNode()
+		n := w.seeNode()
+		if n.Annotations[report.AttachAnnotation] != "true" || n.Annotations[report.NodeIDAnnotation] != `{"d.test":"id-1"}` || n.Labels["rack"] != "7" {
+			t.Errorf("node: %v %v", n.Annotations, n.Labels)
+		}
+		if got, want := csiNode(t, w.server), `[{"name":"d.test","nodeID":"id-1","topologyKeys":["rack","zone"],"allocatable":{"count":2147483647}}]`; got != want {
+			t.Errorf("CSINode: got %s, want %s", got, want)
+		}
+		c := &storagev1.CSINode{}
+		w.server.Get("csinodes", "n1", c)
+		if len(c.OwnerReferences) != 1 || c.OwnerReferences[0].UID != "u1" {
+			t.Errorf("owners: %v", c.OwnerReferences)
+		}
+		w.server.Took()
+		w.seeNode()
+		if took := w.server.Took(); len(took) > 0 {
+			t.Errorf("nothing changed, and still: %q", took)
+		}
+		d.MaxVolumes = 0
+		w.reporter.DriverUp(d)
+		synctest.Wait()
+		if got, want := csiNode(t, w.server), `[{"name":"d.test","nodeID":"id-1","topologyKeys":["rack","zone"]}]`; got != want {
+			t.Errorf("CSINode: got %s, want %s", got, want)
+		}
+		w.reporter.DriverDown("d.test")
+		synctest.Wait()
+		n = w.seeNode()
+		if _, there := n.Annotations[report.NodeIDAnnotation]; there || n.Labels["rack"] != "7" || csiNode(t, w.server) != "null" {
+			t.Errorf("after it went: %v %v %s", n.Annotations, n.Labels, csiNode(t, w.server))
+		}
+	})
+}
+
+// A driver that contradicts the Node's labels, or has no id, is not written and says why; others are.
+//
+// Items: J11.
+func TestDriverThatContradictsIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.reporter.DriverUp(report.Driver{Name: "bad.test", NodeID: "x", Topology: map[string]string{"zone": "b"}})
+		w.reporter.DriverUp(report.Driver{Name: "none.test"})
+		w.reporter.DriverUp(report.Driver{Name: "good.test", NodeID: "y", Topology: map[string]string{"zone": "a"}})
+		w.seeNode()
+		n := w.seeNode()
+		if got, want := csiNode(t, w.server), `[{"name":"good.test","nodeID":"y","topologyKeys":["zone"]}]`; got != want {
+			t.Errorf("CSINode: got %s, want %s", got, want)
+		}
+		if n.Labels["zone"] != "a" || n.Annotations[report.NodeIDAnnotation] != `{"good.test":"y"}` {
+			t.Errorf("node: %v %v", n.Annotations, n.Labels)
+		}
+		p := w.reporter.Problems()
+		if len(p) != 1 || !strings.Contains(p[0].Text, "driver bad.test: NodeGetInfo: accessible_topology: found zone=b, want a") || !strings.Contains(p[0].Text, "driver none.test: NodeGetInfo: node_id") {
+			t.Errorf("problems: %v", p)
+		}
+	})
+}
+
+// Items: J12.
+func TestCSINodeOfAnEarlierNodeIsMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node(), &storagev1.CSINode{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "earlier"}}},
+			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "lost.test", NodeID: "z"}}},
+		})
+		w.reporter.DriverUp(report.Driver{Name: "d.test", NodeID: "id-1"})
+		w.seeNode()
+		if got, want := csiNode(t, w.server), `[{"name":"d.test","nodeID":"id-1","topologyKeys":null}]`; got != want {
+			t.Errorf("CSINode: got %s, want %s", got, want)
+		}
+	})
+}

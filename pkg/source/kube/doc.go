@@ -1,0 +1,27 @@
+// Package kube tells the catalog which pods a Kubernetes API server has bound to
+// this node, and the objects that they name.
+//
+// Owns: the watch of the node's pods, what is read for them and when it is read
+// again, the pauses between attempts, and what people are told of a server that
+// does not answer.
+//
+// Does not: decide what a pod wants (package resolve does), nor write anything.
+//
+// One watch has the node's pods, one its Node object. What a pod names is read
+// by name: secrets, configMaps, CSIDrivers and, where the identity may, claims by
+// a list and a watch of the single object; volumes and attachments by a get, when
+// the pod comes, when its claim changes, and when the node's volumesAttached
+// does. No request lists more than a node's pods or one named object, so a node's
+// own identity (system:node:NAME) is enough. That identity may not watch claims:
+// they are got again every Config.Refresh then.
+//
+// Invariants: a pod, or any object, goes only when the server has said so in a
+// complete answer: a list without it, or a watch's deletion (rule 5). Refusal, an
+// error, a time-out or a server that is not there change nothing of what is known,
+// and are shown by Problems. The source has spoken when the node's pods were
+// listed once. Lists are consistent reads; an answer out of a cache that lags
+// behind could bring a pod back that is gone, or take one away that is new.
+//
+// Concurrency: Run and the goroutines that it starts own everything; the other
+// methods may be called at any time.
+package kube

@@ -1,0 +1,226 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// follower keeps the catalog told of one object that pods need.
+type follower struct {
+	p    *Provider
+	key  source.Key
+	ctx  context.Context //nolint:containedctx // a follower's life is its context's
+	end  context.CancelFunc
+	poke chan struct{} // capacity 1: read it again
+
+	uid types.UID // of the object that was told
+}
+
+func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
+	f := &follower{p: p, key: key, poke: make(chan struct{}, 1)}
+	f.ctx, f.end = context.WithCancel(ctx)
+	return f
+}
+
+// again has the object read again.
+func (f *follower) again() {
+	select {
+	case f.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (f *follower) run() {
+	defer f.end()
+	switch f.key.Kind {
+	case resolve.KindSecret, resolve.KindConfigMap, resolve.KindCSIDriver:
+		f.stream(f.ctx).run(f.ctx)
+	case resolve.KindClaim:
+		f.runClaim()
+	default:
+		f.get()
+	}
+}
+
+// runClaim watches the claim where that is allowed, and else gets it again and again.
+func (f *follower) runClaim() {
+	if !f.p.claimsByGet() {
+		ctx, cancel := context.WithCancel(f.ctx)
+		defer cancel()
+		s := f.stream(ctx)
+		report := s.report
+		s.report = func(err error, wait time.Duration) {
+			if apierrors.IsForbidden(err) {
+				f.p.setClaimsByGet()
+				cancel()
+				return
+			}
+			report(err, wait)
+		}
+		s.run(ctx)
+	}
+	if f.ctx.Err() == nil && f.p.claimsByGet() {
+		f.get()
+	}
+}
+
+// stream returns a list and watch of the one object.
+func (f *follower) stream(ctx context.Context) *stream {
+	k := f.p.kinds[f.key.Kind]
+	immutable := false
+	return &stream{
+		list: k.lister(f.key.Namespace), watch: k.watcher(f.key.Namespace),
+		selector: "metadata.name=" + f.key.Name, logger: f.p.logger,
+		report: func(err error, wait time.Duration) {
+			if ctx.Err() == nil {
+				f.failed(err, wait)
+			}
+		},
+		complete: func() bool { return immutable },
+		replace: func(objects []runtime.Object) {
+			at := slices.IndexFunc(objects, func(o runtime.Object) bool {
+				m, ok := o.(metav1.Object)
+				return ok && m.GetName() == f.key.Name
+			})
+			if at < 0 {
+				f.absent()
+				return
+			}
+			f.tell(objects[at])
+			immutable = isImmutable(objects[at])
+		},
+		event: func(t watch.EventType, obj runtime.Object) bool {
+			if t == watch.Deleted {
+				f.absent()
+				return false
+			}
+			f.tell(obj)
+			return isImmutable(obj)
+		},
+	}
+}
+
+// isImmutable reports whether there is nothing to watch: whoever wants another
+// content has to make another object, and pods that name it by another name.
+func isImmutable(obj runtime.Object) bool {
+	switch o := obj.(type) {
+	case *corev1.Secret:
+		return o.Immutable != nil && *o.Immutable
+	case *corev1.ConfigMap:
+		return o.Immutable != nil && *o.Immutable
+	}
+	return false
+}
+
+// get reads the object whenever there is a reason to.
+func (f *follower) get() {
+	var b backoff
+	for {
+		wait := f.getOnce(&b)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-f.poke:
+			timer.Stop()
+		case <-f.ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// never is a pause that only a poke ends.
+const never = 1000 * time.Hour
+
+// getOnce reads the object and returns how long it need not be read again.
+func (f *follower) getOnce(b *backoff) time.Duration {
+	ctx, cancel := context.WithTimeout(f.ctx, answerTime)
+	defer cancel()
+	obj, err := f.p.kinds[f.key.Kind].get(ctx, f.key)
+	switch {
+	case f.ctx.Err() != nil:
+		return never
+	case apierrors.IsNotFound(err):
+		f.failed(nil, 0)
+		f.absent()
+		return b.next(nil)
+	case err != nil:
+		wait := b.next(err)
+		f.failed(err, wait)
+		return wait
+	}
+	f.failed(nil, 0)
+	f.tell(obj)
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		if o.Status.Phase == corev1.ClaimBound {
+			b.reset()
+			return jittered(f.p.config.Refresh, 0.2)
+		}
+	case *storagev1.VolumeAttachment:
+		// The node's volumesAttached tells when it is attached, but not of a failure.
+		if !o.Status.Attached {
+			return b.next(nil)
+		}
+		b.reset()
+		return never
+	default:
+		b.reset()
+		return never
+	}
+	return b.next(nil)
+}
+
+// tell tells the catalog of the object. Another one of the name is told as such:
+// what holds for changes of one object does not hold between two.
+func (f *follower) tell(obj runtime.Object) {
+	u := source.Update{Put: []runtime.Object{stripped(obj)}}
+	if m, ok := obj.(metav1.Object); ok {
+		if f.uid != "" && f.uid != m.GetUID() {
+			u.Delete = []source.Key{f.key}
+		}
+		f.uid = m.GetUID()
+	}
+	f.apply(u)
+	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.Spec.VolumeName != "" {
+		volume := source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}
+		f.p.again(func(k source.Key) bool { return k == volume })
+	}
+}
+
+func (f *follower) absent() {
+	f.uid = ""
+	f.apply(source.Update{Delete: []source.Key{f.key}})
+}
+
+// apply tells the catalog unless nobody needs the object any more: whoever ended
+// the follower has it forgotten after.
+func (f *follower) apply(u source.Update) {
+	if f.ctx.Err() == nil {
+		f.p.apply(u)
+	}
+}
+
+// failed tells what an attempt failed of, nil for nothing.
+func (f *follower) failed(err error, wait time.Duration) {
+	if f.ctx.Err() != nil {
+		return
+	}
+	f.p.failed(f.key.String(), err, wait)
+	if err != nil {
+		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s", explain(err))}}})
+	}
+}

@@ -1,0 +1,81 @@
+package kube
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// kindNode is the kind of the node's own object, which no pod names.
+const kindNode = "Node"
+
+type (
+	getFunc   func(ctx context.Context, key source.Key) (runtime.Object, error)
+	listFunc  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
+	watchFunc func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+)
+
+// kind is how the objects of one kind are read.
+type kind struct {
+	get     getFunc
+	lister  func(namespace string) listFunc
+	watcher func(namespace string) watchFunc
+}
+
+// typed is what the typed clients of all kinds have in common.
+type typed[T, L runtime.Object] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
+
+func kindOf[T, L runtime.Object, C typed[T, L]](in func(namespace string) C) kind {
+	return kind{
+		get: func(ctx context.Context, key source.Key) (runtime.Object, error) {
+			return in(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		},
+		lister: func(namespace string) listFunc {
+			return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return in(namespace).List(ctx, o)
+			}
+		},
+		watcher: func(namespace string) watchFunc {
+			return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return in(namespace).Watch(ctx, o)
+			}
+		},
+	}
+}
+
+// everywhere is for kinds without a namespace.
+func everywhere[C any](client func() C) func(string) C {
+	return func(string) C { return client() }
+}
+
+func kinds(core corev1client.CoreV1Interface, storage storagev1client.StorageV1Interface) map[string]kind {
+	return map[string]kind{
+		resolve.KindPod:              kindOf(core.Pods),
+		resolve.KindClaim:            kindOf(core.PersistentVolumeClaims),
+		resolve.KindSecret:           kindOf(core.Secrets),
+		resolve.KindConfigMap:        kindOf(core.ConfigMaps),
+		resolve.KindVolume:           kindOf(everywhere(core.PersistentVolumes)),
+		resolve.KindCSIDriver:        kindOf(everywhere(storage.CSIDrivers)),
+		resolve.KindVolumeAttachment: kindOf(everywhere(storage.VolumeAttachments)),
+		kindNode:                     kindOf(everywhere(core.Nodes)),
+	}
+}
+
+// stripped takes from an object what nobody here reads and which is most of it.
+func stripped(obj runtime.Object) runtime.Object {
+	if m, ok := obj.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	return obj
+}

@@ -1,0 +1,245 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// Name is the name of this source.
+const Name = "kube"
+
+// DefaultRefresh is how often a claim is read again where it may not be watched:
+// about as often as the kubelet does, which learns of an expansion no other way.
+const DefaultRefresh = 90 * time.Second
+
+// Catalog is told what there is; [source.Catalog] is one.
+type Catalog interface {
+	Apply(provider string, u source.Update) error
+	Synced(provider string)
+}
+
+// Config is what a Provider needs.
+type Config struct {
+	Core     corev1client.CoreV1Interface
+	Storage  storagev1client.StorageV1Interface
+	NodeName string
+	Catalog  Catalog
+	// Refresh is how often claims are read again where they may not be watched; 0
+	// means DefaultRefresh. Each pause is up to a fifth longer, by chance.
+	Refresh time.Duration
+	// OnNode hears of this node's object, nil while there is none. It must not block.
+	OnNode func(*corev1.Node)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Provider tells the catalog what the API server has. See the package comment.
+type Provider struct {
+	config Config
+	logger *slog.Logger
+	kinds  map[string]kind
+	poke   chan struct{} // capacity 1: wanted changed
+
+	mu sync.Mutex // guards what follows
+	// wanted is what each pod needs by now.
+	wanted map[source.Key][]source.Key
+	// followers are those that read, by what they read.
+	followers map[source.Key]*follower
+	// problems are told by what could not be read.
+	problems map[string]string
+	changed  chan struct{}
+	// getClaims: claims may not be watched.
+	getClaims bool
+}
+
+// New returns a Provider that does nothing until Run.
+func New(c Config) *Provider {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
+	return &Provider{
+		config: c, logger: c.Logger, kinds: kinds(c.Core, c.Storage), poke: make(chan struct{}, 1),
+		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
+		problems: map[string]string{}, changed: make(chan struct{}),
+	}
+}
+
+// Demand takes note of what a pod needs; see [source.Config]. It never blocks.
+func (p *Provider) Demand(pod source.Key, objects []source.Key) {
+	p.mu.Lock()
+	if objects == nil {
+		delete(p.wanted, pod)
+	} else {
+		p.wanted[pod] = objects
+	}
+	p.mu.Unlock()
+	select {
+	case p.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads and watches until ctx ends, which is no error. It is to be called once.
+func (p *Provider) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all.Go(func() { p.pods().run(ctx) })
+	all.Go(func() { p.node().run(ctx) })
+	for {
+		p.follow(ctx, &all)
+		select {
+		case <-p.poke:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// follow starts a follower for every object that pods need by now, and ends
+// those that none does.
+func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
+	p.mu.Lock()
+	needed := map[source.Key]bool{}
+	for _, keys := range p.wanted {
+		for _, key := range keys {
+			if _, known := p.kinds[key.Kind]; known {
+				needed[key] = true
+			}
+		}
+	}
+	var forget []source.Key
+	for key, f := range p.followers {
+		if !needed[key] {
+			f.end()
+			delete(p.followers, key)
+			forget = append(forget, key)
+		}
+	}
+	for key := range needed {
+		if p.followers[key] == nil {
+			f := newFollower(ctx, p, key)
+			p.followers[key] = f
+			all.Go(f.run)
+		}
+	}
+	p.mu.Unlock()
+	slices.SortFunc(forget, source.Key.Compare)
+	for _, key := range forget {
+		p.problem(key.String(), "")
+	}
+	if len(forget) > 0 {
+		p.apply(source.Update{Remote: source.Remote{Forget: forget}})
+	}
+}
+
+// again has an object read again, where somebody needs it.
+func (p *Provider) again(match func(source.Key) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, f := range p.followers {
+		if match(key) {
+			f.again()
+		}
+	}
+}
+
+func (p *Provider) apply(u source.Update) {
+	if err := p.config.Catalog.Apply(Name, u); err != nil {
+		p.logger.Error("object of the API server is refused", "err", err)
+	}
+}
+
+// pods returns the stream of this node's pods.
+func (p *Provider) pods() *stream {
+	known := map[source.Key]*corev1.Pod{}
+	return &stream{
+		list:     p.kinds[resolve.KindPod].lister(""),
+		watch:    p.kinds[resolve.KindPod].watcher(""),
+		selector: "spec.nodeName=" + p.config.NodeName,
+		logger:   p.logger,
+		report:   func(err error, wait time.Duration) { p.failed("pods of node "+p.config.NodeName, err, wait) },
+		replace: func(objects []runtime.Object) {
+			p.applyPods(known, objects)
+			p.config.Catalog.Synced(Name)
+		},
+		event: func(t watch.EventType, obj runtime.Object) bool {
+			pod, ok := obj.(*corev1.Pod)
+			if !ok || isMirror(pod) {
+				return false
+			}
+			key := keyOf(pod)
+			if t == watch.Deleted {
+				delete(known, key)
+				p.apply(source.Update{Delete: []source.Key{key}})
+				return false
+			}
+			known[key] = pod
+			p.apply(source.Update{Put: []runtime.Object{stripped(pod)}})
+			return false
+		},
+	}
+}
+
+// applyPods replaces all pods: one that is not listed is gone.
+func (p *Provider) applyPods(known map[source.Key]*corev1.Pod, objects []runtime.Object) {
+	var u source.Update
+	gone := map[source.Key]bool{}
+	for key := range known {
+		gone[key] = true
+	}
+	for _, obj := range objects {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || isMirror(pod) {
+			continue
+		}
+		key := keyOf(pod)
+		delete(gone, key)
+		known[key] = pod
+		u.Put = append(u.Put, stripped(pod))
+	}
+	for key := range gone {
+		delete(known, key)
+		u.Delete = append(u.Delete, key)
+	}
+	slices.SortFunc(u.Delete, source.Key.Compare)
+	p.apply(u)
+}
+
+// isMirror reports whether the pod only shows a static one, which a manifest
+// brings: under the API server's UID nothing of it is on this node.
+func isMirror(pod *corev1.Pod) bool {
+	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return is
+}
+
+func keyOf(pod *corev1.Pod) source.Key {
+	return source.Key{Kind: resolve.KindPod, Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// Secret reads a secret for one request (kubelet: nothing of it is kept). It is
+// for those of persistent volumes, which no pod names.
+func (p *Provider) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	key := source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name}
+	obj, err := p.kinds[resolve.KindSecret].get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", key, explain(err), err)
+	}
+	return obj.(*corev1.Secret), nil
+}

@@ -1,0 +1,42 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/token"
+)
+
+// Token asks for a token of the pod's service account, bound to the pod, as
+// [token.Issuer] has it: the node authorizer allows it for pods of this node and
+// for audiences that the pod's volumes or their CSIDrivers name.
+func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, error) {
+	if err := r.Check(); err != nil {
+		return token.Token{}, err
+	}
+	seconds := int64(token.DefaultLifetime / time.Second)
+	if r.Lifetime != 0 {
+		seconds = int64(r.Lifetime / time.Second)
+	}
+	ask := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.Pod.Name, UID: types.UID(r.Pod.UID)},
+	}}
+	if r.Audience != "" {
+		ask.Spec.Audiences = []string{r.Audience}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	issued := time.Now()
+	got, err := p.config.Core.ServiceAccounts(r.Pod.Namespace).CreateToken(ctx, r.Pod.ServiceAccount, ask, metav1.CreateOptions{})
+	if err != nil {
+		return token.Token{}, fmt.Errorf("request a token of service account %s/%s for pod %s: %s: %w",
+			r.Pod.Namespace, r.Pod.ServiceAccount, r.Pod.Name, explain(err), err)
+	}
+	return token.Token{Value: got.Status.Token, Issued: issued, Expires: got.Status.ExpirationTimestamp.Time}, nil
+}
