@@ -145,6 +145,8 @@ func contentSource(c Claim, f facts) (source, string) {
 	switch {
 	case c.Source == nil:
 		return source{}, ""
+	case c.Source.Unknown != "":
+		return source{}, c.Source.Unknown
 	case c.Source.SnapshotHandle != "":
 		if !f.Driver.caps.Snapshot {
 			return source{}, fmt.Sprintf("driver %s cannot make snapshots, nor a volume of one", c.Class.Provisioner)

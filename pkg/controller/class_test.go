@@ -52,6 +52,7 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 		{"cannot make snapshots", func(c *Claim, f *facts) {
 			c.Source, f.Driver.caps.Snapshot = &DataSource{SnapshotHandle: "s"}, false
 		}},
+		{"no such thing as a tape", func(c *Claim, _ *facts) { c.Source = &DataSource{Unknown: "there is no such thing as a tape"} }},
 		{"source is away", func(c *Claim, f *facts) {
 			c.Source, f.Source.Problem = &DataSource{Claim: testKey("b")}, "source is away"
 		}},

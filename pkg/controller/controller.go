@@ -132,7 +132,7 @@ func (c *Controller) SetClaim(claim Claim) {
 			return
 		}
 		e.want.Claim, e.want.Listed = claim, true
-		if claim.Source != nil && claim.Source.SnapshotHandle == "" {
+		if claim.Source.ofClaim() {
 			c.addClone(claim.Source.Claim, e)
 		}
 		e.rec = reset(e.rec)

@@ -343,7 +343,7 @@ func (c *Controller) facts(e *entry) facts {
 			f.Cloning = key.String()
 		}
 	}
-	if s := e.want.Claim.Source; s != nil && s.SnapshotHandle == "" {
+	if e.want.Claim.Source.ofClaim() {
 		f.Source = c.sourceFacts(e.want.Claim)
 	}
 	return f

@@ -59,7 +59,13 @@ type DataSource struct {
 	Claim Key
 	// SnapshotHandle is the driver's snapshot_id.
 	SnapshotHandle string
+	// Unknown says why it is not known what is meant. Such a claim gets no
+	// volume: an empty one in place of a copy would pass for lost data.
+	Unknown string
 }
+
+// ofClaim reports whether the volume is to be a clone of another claim's.
+func (s *DataSource) ofClaim() bool { return s != nil && s.Claim != (Key{}) }
 
 func (c Claim) equal(o Claim) bool {
 	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&

@@ -89,11 +89,38 @@ func claimKey(k source.Key) controller.Key {
 	return controller.Key{Namespace: k.Namespace, Name: k.Name}
 }
 
+// snapshotAnnotation is, on a claim whose dataSource is a VolumeSnapshot, the
+// driver's id of the snapshot. Where no cluster is, nobody else knows it.
+const snapshotAnnotation = "csi-volmgr.dev/snapshot-handle"
+
+// dataSource is what the claim's volume is to hold in the beginning, by
+// spec.dataSource or spec.dataSourceRef, which a cluster keeps equal.
 func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
-	if s := claim.Spec.DataSource; s != nil && s.Kind == resolve.KindClaim {
-		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: s.Name}}
+	var kind, name, namespace string
+	switch s, ref := claim.Spec.DataSource, claim.Spec.DataSourceRef; {
+	case s != nil:
+		kind, name = s.Kind, s.Name
+	case ref != nil:
+		kind, name = ref.Kind, ref.Name
+		if ref.Namespace != nil {
+			namespace = *ref.Namespace
+		}
+	default:
+		return nil
 	}
-	return nil
+	handle := claim.Annotations[snapshotAnnotation]
+	switch {
+	case namespace != "" && namespace != claim.Namespace:
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s %s is in namespace %s, and only the claim's own may be used", kind, name, namespace)}
+	case kind == resolve.KindClaim:
+		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: name}}
+	case kind == "VolumeSnapshot" && handle != "":
+		return &controller.DataSource{SnapshotHandle: handle}
+	case kind == "VolumeSnapshot":
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is VolumeSnapshot %s, and annotation %s does not say which snapshot of the driver that is", name, snapshotAnnotation)}
+	default:
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s %s; want a PersistentVolumeClaim or a VolumeSnapshot", kind, name)}
+	}
 }
 
 func modeOf(m *corev1.PersistentVolumeMode) state.Mode {

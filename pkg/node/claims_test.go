@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,41 @@ func TestWhichClaimsTheControllerMakes(t *testing.T) {
 		claim := &corev1.PersistentVolumeClaim{Spec: tc.spec, Status: corev1.PersistentVolumeClaimStatus{Phase: tc.phase}}
 		if got := isOurs(claim, tc.class); got != tc.want {
 			t.Errorf("a claim with %s: %v, want %v", what, got, tc.want)
+		}
+	}
+}
+
+// A claim that asks for content never gets an empty volume in its place.
+func TestWhatAClaimIsToHold(t *testing.T) {
+	elsewhere := "elsewhere"
+	local := func(kind string) *corev1.TypedLocalObjectReference {
+		return &corev1.TypedLocalObjectReference{Kind: kind, Name: "x"}
+	}
+	for what, tc := range map[string]struct {
+		source *corev1.TypedLocalObjectReference
+		ref    *corev1.TypedObjectReference
+		handle string
+		want   *controller.DataSource
+		words  string // in what is not known
+	}{
+		"nothing":                  {},
+		"a claim":                  {source: local("PersistentVolumeClaim"), want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
+		"a claim, by reference":    {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x"}, want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
+		"a snapshot with a handle": {source: local("VolumeSnapshot"), handle: "snap-1", want: &controller.DataSource{SnapshotHandle: "snap-1"}},
+		"a snapshot without":       {source: local("VolumeSnapshot"), words: snapshotAnnotation},
+		"another namespace":        {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}, words: "elsewhere"},
+		"a populator's object":     {ref: &corev1.TypedObjectReference{Kind: "Tape", Name: "x"}, words: "Tape x"},
+	} {
+		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{DataSource: tc.source, DataSourceRef: tc.ref}}
+		claim.Namespace, claim.Annotations = "default", map[string]string{snapshotAnnotation: tc.handle}
+		got := dataSource(claim)
+		switch {
+		case tc.words != "":
+			if got == nil || !strings.Contains(got.Unknown, tc.words) || got.Claim != (controller.Key{}) || got.SnapshotHandle != "" {
+				t.Errorf("%s: got %+v, want a word about %s", what, got, tc.words)
+			}
+		case (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want:
+			t.Errorf("%s: got %+v, want %+v", what, got, tc.want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 const (
 	// patience is how long anything may take on a machine that is busy. A test
 	// that passes never waits for it.
-	patience = 30 * time.Second
+	patience = 90 * time.Second
 	nodeName = "node-1"
 )
 

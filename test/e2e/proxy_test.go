@@ -27,6 +27,36 @@ type proxy struct {
 	mu    sync.Mutex
 	calls []call
 	heard chan struct{} // closed and replaced with every call
+	stop  *cut          // of the next call that it is for; nil: none
+}
+
+// cut is where a call is held, between the caller and the driver.
+type cut struct {
+	name  string
+	after bool // the driver has answered; the answer is lost
+	// reached is closed when the call is held; it goes on when on is closed.
+	reached, on chan struct{}
+}
+
+// hold holds the next call of a name until the returned cut's on is closed.
+func (p *proxy) hold(name string, after bool) *cut {
+	c := &cut{name: name, after: after, reached: make(chan struct{}), on: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stop = c
+	return c
+}
+
+// held returns the cut that a call is to be held at, once.
+func (p *proxy) held(name string, after bool) *cut {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.stop
+	if c == nil || c.name != name || c.after != after {
+		return nil
+	}
+	p.stop = nil
+	return c
 }
 
 // call is one call that a driver answered.
@@ -80,7 +110,16 @@ func (p *proxy) pass(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&in); err != nil {
 		return err
 	}
+	if c := p.held(path.Base(method), false); c != nil {
+		close(c.reached)
+		<-c.on
+	}
 	err := p.conn.Invoke(stream.Context(), method, &in, &out, grpc.ForceCodec(frames{}))
+	if c := p.held(path.Base(method), true); c != nil {
+		close(c.reached)
+		<-c.on
+		err = status.Error(codes.Unavailable, "the driver died")
+	}
 	p.note(call{path.Base(method), err})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 )
@@ -158,6 +159,46 @@ func TestDriverKilledComesBack(t *testing.T) {
 		}
 		n.deletePod("stays", "comes")
 		n.deleteClaim("data", "more")
+		n.nothingLeft()
+	})
+}
+
+// The driver is killed as each of its calls comes to it, and again when it has
+// answered and nobody has heard of it: what was begun is finished after it is
+// back, and nothing is mounted twice.
+func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
+	eachKind(t, func(n *node) {
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
+		for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
+			for _, after := range []bool{false, true} {
+				removes := strings.HasPrefix(name, "NodeUn")
+				if removes {
+					n.apply(pod("web", fromClaim("data", "data")))
+					n.mounted("web")
+				}
+				cut := n.driver.proxy.hold(name, after)
+				if removes {
+					n.do("", "delete", "pod", "web")
+				} else {
+					n.apply(pod("web", fromClaim("data", "data")))
+				}
+				select {
+				case <-cut.reached:
+				case <-time.After(patience):
+					n.t.Fatalf("%s is never called", name)
+				}
+				n.driver.proc.kill()
+				n.driver.restart()
+				close(cut.on)
+				if !removes {
+					n.mounted("web")
+					n.mountIDs() // fails where one is mounted twice
+					n.do("", "delete", "pod", "web")
+				}
+				n.noVolumes()
+			}
+		}
+		n.deleteClaim("data")
 		n.nothingLeft()
 	})
 }

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// A claim of a snapshot of the driver holds what was in the snapshot, and
+// nothing of what was written since.
+func TestSnapshotIsRestored(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t, p := n.t, n.driver.proxy
+		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
+		n.mounted("web")
+		write(t, filepath.Join(n.hostPath("web", "data"), "f"), "before")
+		n.deletePod("web")
+		n.noVolumes()
+		snap, err := csi.NewControllerClient(p.conn).CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{SourceVolumeId: n.handleOf("data"), Name: "snap"})
+		if err != nil {
+			t.Fatalf("take a snapshot: %v", err)
+		}
+		id := snap.GetSnapshot().GetSnapshotId()
+		n.apply(pod("web", fromClaim("data", "data")))
+		n.mounted("web")
+		write(t, filepath.Join(n.hostPath("web", "data"), "f"), "after")
+
+		n.apply(restored("nothing", ""), pod("waits", fromClaim("data", "nothing")))
+		n.blocked("waits", "csi-volmgr.dev/snapshot-handle")
+		n.apply(restored("copy", id), pod("reader", fromClaim("data", "copy")))
+		n.mounted("reader")
+		wantFile(t, filepath.Join(n.hostPath("reader", "data"), "f"), "before")
+		wantFile(t, filepath.Join(n.hostPath("web", "data"), "f"), "after")
+		n.deletePod("reader", "web", "waits")
+		n.deleteClaim("copy", "data", "nothing")
+		if _, err := csi.NewControllerClient(p.conn).DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: id}); err != nil {
+			t.Errorf("delete the snapshot: %v", err)
+		}
+		n.nothingLeft()
+	})
+}
+
+// restored is a claim of a snapshot with the driver's id of it, if that is said.
+func restored(name, id string) string {
+	doc := strings.Replace(claim(name, "64Mi", fileSystem, rwo), "spec:\n",
+		"spec:\n  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: snap}\n", 1)
+	if id == "" {
+		return doc
+	}
+	return strings.Replace(doc, "{name: "+name+"}", "{name: "+name+", annotations: {csi-volmgr.dev/snapshot-handle: "+id+"}}", 1)
+}
+
+// handleOf is the driver's id of a claim's volume.
+func (n *node) handleOf(claim string) (handle string) {
+	n.t.Helper()
+	until(n, "claim "+claim+" to have a volume", n.api.WatchPersistentVolumes, func(all map[string]server.PVStatus) bool {
+		for _, pv := range all {
+			if pv.Claim == "default/"+claim {
+				handle = pv.Handle
+			}
+		}
+		return handle != ""
+	})
+	return handle
+}
