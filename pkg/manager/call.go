@@ -45,7 +45,7 @@ func (l *loop) ended(s *start, r plan.Result, took time.Duration) {
 		v = plan.Reset(v)
 	}
 	l.setRecord(v)
-	l.dirty.push(s.id)
+	l.ahead.push(s.id)
 	l.logEnd(s, r.Err, took)
 	if r.Err != nil {
 		return

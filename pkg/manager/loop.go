@@ -37,6 +37,7 @@ type loop struct {
 	running plan.Running
 
 	dirty     queue                         // to be planned
+	ahead     queue                         // to be planned first: their call has just ended
 	isBlocked map[state.VolumeID]blockedKey // planned, and waiting for a slot of their driver
 	blocks    uint64                        // counts those that ever waited
 	held      map[state.VolumeID]heldSince  // planned, and waiting for something else
@@ -92,6 +93,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		drivers:     map[state.DriverName]*driver{},
 		busy:        map[state.VolumeID]call{},
 		dirty:       queue{in: set[state.VolumeID]{}},
+		ahead:       queue{in: set[state.VolumeID]{}},
 		isBlocked:   map[state.VolumeID]blockedKey{},
 		suspects:    set[state.VolumeID]{},
 		held:        map[state.VolumeID]heldSince{},
@@ -191,13 +193,23 @@ type start struct {
 	driver *driver
 }
 
-// plan decides about every dirty volume and takes slots for what may begin.
+// plan decides about every dirty volume and takes slots for what may begin:
+// first for volumes that go on, so that one begun is soon done, then for those
+// that wait for a slot, then for the rest. So no arrival overtakes who waits.
 func (l *loop) plan(now time.Time) []*start {
-	var starts []*start
+	rest := l.dirty
+	l.dirty, l.ahead = l.ahead, queue{in: set[state.VolumeID]{}}
+	starts := l.planDirty(nil, now)
+	l.dirty = rest
+	return l.planDirty(starts, now)
+}
+
+// planDirty plans what is dirty, and then those that wait for a slot, for as
+// long as there is one: it may have been meant for one that needs it no longer.
+func (l *loop) planDirty(starts []*start, now time.Time) []*start {
 	for {
 		id, ok := l.dirty.pop()
 		if !ok {
-			// A slot may be left that was meant for one that needs it no longer.
 			l.unblock()
 			if id, ok = l.dirty.pop(); !ok {
 				return starts

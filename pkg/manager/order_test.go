@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // A pod whose volume is staged goes on; behind it, those who came first go first.
@@ -38,6 +39,40 @@ func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
 			t.Errorf("staged in the order %v", staged)
 		}
 	})
+}
+
+// Also where a slot becomes free in the moment in which another arrives.
+func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
+	h := newHouse(t)
+	m, err := New(Config{Store: newDisk(), Kernel: h, Limits: plan.Limits{Node: 2, Driver: 2, Reserved: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoop(m, state.Loaded{})
+	l.driverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)
+	round := func(events func()) []*start {
+		events()
+		starts := l.plan(time.Now())
+		for _, s := range starts {
+			l.setRecord(s.begun)
+		}
+		return starts
+	}
+	first := round(func() { l.setPod(podWant("a", "a")) })
+	if len(first) != 1 {
+		t.Fatalf("begun: %d calls", len(first))
+	}
+	round(func() { l.setPod(podWant("b", "b")) })
+	for _, next := range []string{"b", "c"} {
+		begun := round(func() {
+			l.setPod(podWant("c", "c"))
+			l.ended(first[0], plan.Result{Err: &state.CallError{Outcome: state.Failed, Err: errors.New("no")}}, time.Second)
+		})
+		if len(begun) != 1 || begun[0].id != wantOf(next, next).ID {
+			t.Fatalf("begun: %+v, want the volume of %s", begun, next)
+		}
+		first = begun
+	}
 }
 
 // What people are told of a wait that ends is how things stand then, though
