@@ -129,6 +129,7 @@ var kinds = map[string][]string{
 	"mounts":  {"mount"},
 
 	"problems": {"problem"},
+	"stats":    {"stat"},
 }
 
 // kindOf returns the plural that word means, "" if none.

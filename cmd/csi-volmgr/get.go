@@ -10,6 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
@@ -29,7 +30,7 @@ type getOptions struct {
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get (pods|volumes|drivers|pv|pvc|mounts|problems) [NAME...]",
+		Use:   "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems) [NAME...]",
 		Short: "List what there is, one line each",
 		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts.
 
@@ -39,6 +40,9 @@ or not, and the mount propagation to give to the container runtime. With
 --container it is what that container's spec asks for, in its order: where it
 wants each volume, which part of it (subPath and subPathExpr, which are made
 and bound by this), read-only, recursively so, and with which propagation.
+
+Stats are how full volumes are and how they fare, as their drivers or the kernel
+last said; the age of an answer is shown, for nobody waits for one.
 
 Problems are what could not be read of the manifests, with file, line and field.`,
 		Example: `  csi-volmgr get pods -A
@@ -56,7 +60,7 @@ Problems are what could not be read of the manifests, with file, line and field.
 		},
 	}
 	namespaceFlag(cmd, &o.namespace)
-	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "problems")
+	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json or yaml")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
@@ -67,7 +71,7 @@ Problems are what could not be read of the manifests, with file, line and field.
 }
 
 func (o *getOptions) parse(args []string) (kind string, err error) {
-	ts, err := targets(args, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "problems")
+	ts, err := targets(args, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems")
 	if err != nil {
 		return "", err
 	}
@@ -91,6 +95,8 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		return "", usagef("--pod needs one namespace: leave out -A")
 	case o.watch && kind == "mounts":
 		return "", usagef("mounts cannot be watched: watch the pods, or wait for one")
+	case kind == "stats" && (o.watch || len(o.names) > 0):
+		return "", usagef("stats are listed as they were last heard of, all of them")
 	case kind == "problems" && (o.watch || len(o.names) > 0):
 		return "", usagef("problems are listed as they are now, and have no names")
 	}
@@ -139,6 +145,8 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 			kind: "pvc", columns: claimColumns, list: c.Claims, watch: c.WatchClaims, namespaced: true,
 			key: func(v server.ClaimStatus) string { return v.Namespace + "/" + v.Name },
 		})
+	case "stats":
+		return show(ctx, p, o, resource[stats.Status]{kind: "stats", columns: statColumns, list: c.Stats})
 	case "problems":
 		return show(ctx, p, o, resource[server.Problem]{kind: "problem", columns: problemColumns, list: c.Problems})
 	case "mounts":

@@ -6,6 +6,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
 var driverColumns = []column[manager.DriverStatus]{
@@ -65,6 +66,33 @@ var claimColumns = []column[server.ClaimStatus]{
 	{head: "REQUESTED", wide: true, value: func(s server.ClaimStatus, _ view) string { return size(s.RequestedBytes) }},
 	{head: "MODE", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Mode)) }},
 	{head: "DRIVER", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Driver)) }},
+}
+
+var statColumns = []column[stats.Status]{
+	{head: "OF", value: func(s stats.Status, _ view) string { return plain(s.Key) }},
+	{head: "CLAIM", value: func(s stats.Status, _ view) string { return orNone(s.Claim) }},
+	{head: "SIZE", value: func(s stats.Status, _ view) string { return size(s.Bytes.Total) }},
+	{head: "USED", value: func(s stats.Status, _ view) string { return size(s.Bytes.Used) }},
+	{head: "AVAILABLE", value: func(s stats.Status, _ view) string { return size(s.Bytes.Available) }},
+	{head: "INODES USED", wide: true, value: func(s stats.Status, _ view) string {
+		if s.Inodes == (stats.Usage{}) {
+			return none
+		}
+		return fmt.Sprintf("%d of %d", s.Inodes.Used, s.Inodes.Total)
+	}},
+	{head: "HEALTH", value: func(s stats.Status, _ view) string { return orNone(string(s.Health)) }},
+	{head: "AGE", value: func(s stats.Status, v view) string {
+		if s.At.IsZero() {
+			return none
+		}
+		return v.age(s.At)
+	}},
+	{head: "PROBLEM", value: func(s stats.Status, v view) string {
+		for _, c := range s.Conditions {
+			return v.reason(c.String())
+		}
+		return v.reason(s.Error)
+	}},
 }
 
 var problemColumns = []column[server.Problem]{

@@ -35,7 +35,7 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 		Name: driverName, Endpoint: n.socket, Version: "v1", NodeID: "node-1",
 		Topology: map[string]string{"zone": "z1"}, MaxVolumes: 16,
 		Capabilities: []string{"4", "99", "EXPAND_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME", "VOLUME_MOUNT_GROUP"},
-		Stage:        true, Expand: true, Stats: true, MountGroup: true, SingleNodeMultiWriter: true,
+		Stage:        true, Expand: true, Stats: true, MountGroup: true, SingleNodeMultiWriter: true, OldCondition: true,
 		OnlineExpand: true, OfflineExpand: true, ControllerService: true, Attach: true, Topological: true,
 	}
 	if diff := cmp.Diff(want, n.d.Info()); diff != "" {

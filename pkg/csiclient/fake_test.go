@@ -74,6 +74,7 @@ type fakeDriver struct {
 	nodeID     string                                     // "": no NodeGetInfo
 
 	emptyNodeID bool
+	health      []*csi.VolumeHealth_VolumeHealthEntry // guarded by mu
 	maxVolumes  int64
 	ready       *wrapperspb.BoolValue
 

@@ -42,6 +42,9 @@ type Info struct {
 	Expand                bool // EXPAND_VOLUME of the Node service
 	Stats                 bool // GET_VOLUME_STATS
 	MountGroup            bool // VOLUME_MOUNT_GROUP
+	VolumeHealth          bool // GET_VOLUME_HEALTH
+	StorageHealth         bool // GET_STORAGE_HEALTH
+	OldCondition          bool // VOLUME_CONDITION, which CSI 1.13 removed: Stats has the condition
 	SingleNodeMultiWriter bool // SINGLE_NODE_MULTI_WRITER
 	OnlineExpand          bool // plugin capability VolumeExpansion ONLINE
 	OfflineExpand         bool // plugin capability VolumeExpansion OFFLINE
@@ -52,6 +55,9 @@ type Info struct {
 	// Topological: VOLUME_ACCESSIBILITY_CONSTRAINTS.
 	Topological bool
 }
+
+// volumeCondition is the number of the capability that CSI had until 1.12.
+const volumeCondition csi.NodeServiceCapability_RPC_Type = 4
 
 // readInfo asks the driver behind the connection all that Info holds.
 func (d *Driver) readInfo(ctx context.Context) (Info, error) {
@@ -163,6 +169,12 @@ func (d *Driver) readNodeCapabilities(ctx context.Context, i *Info) error {
 			i.MountGroup = true
 		case csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			i.SingleNodeMultiWriter = true
+		case csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH:
+			i.VolumeHealth = true
+		case csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH:
+			i.StorageHealth = true
+		case volumeCondition:
+			i.OldCondition = true
 		}
 	}
 	slices.Sort(i.Capabilities)

@@ -104,6 +104,17 @@ func statsRequest(v state.Volume, m state.MountSpec) (*csi.NodeGetVolumeStatsReq
 	}, nil
 }
 
+func healthRequest(v state.Volume, m state.MountSpec) (*csi.NodeGetVolumeHealthRequest, error) {
+	if err := required("volume handle", v.Spec.Handle, "volume path", m.Target); err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetVolumeHealthRequest{
+		VolumeId:          v.Spec.Handle,
+		VolumePublishPath: m.Target,
+		StagingTargetPath: stagingPath(v),
+	}, nil
+}
+
 func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability, error) {
 	mode, err := accessMode(s.AccessModes, i.SingleNodeMultiWriter)
 	if err != nil {

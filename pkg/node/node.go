@@ -36,6 +36,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
@@ -104,6 +105,7 @@ type Node struct {
 	tokens     csiclient.TokenSource // nil without Tokens
 	subpaths   *subpath.Binder
 	builtins   map[state.DriverName]builtin
+	stats      *stats.Collector
 
 	changed signal        // claims, volumes, problems
 	telling sync.Mutex    // held while the controller is told how a claim stands
@@ -153,6 +155,12 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	if cfg.Metrics != nil {
 		if n.metrics, err = csiclient.NewMetrics(cfg.Metrics); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	n.stats = stats.New(stats.Config{Subjects: n.subjects, Logger: n.log})
+	if cfg.Metrics != nil {
+		if err := cfg.Metrics.Register(n.stats); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
@@ -243,7 +251,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runDrift, n.registry.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runDrift, n.registry.Run, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView)
 	}

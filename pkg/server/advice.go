@@ -135,6 +135,7 @@ func (f Facts) explainDriver(e *Explanation) {
 		}
 		return
 	}
+	f.explainHealth(e, "driver "+e.Name)
 	e.add("wanted by", "%s on this node", count(len(users), "volume"))
 	if known && d.Up {
 		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, orUnknown(d.Version), at(d.Endpoint))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -19,6 +20,7 @@ type Facts struct {
 	PersistentVolumes []PVStatus
 	Problems          []Problem
 	Sockets           []SocketStatus
+	Stats             []stats.Status
 	// NotReady is what the daemon has not heard of yet.
 	NotReady []string
 	Now      time.Time
@@ -150,6 +152,7 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	if v.Mounted {
 		e.add("done", "mounted at %s%s", v.HostPath, readOnly(v.ReadOnly))
 	}
+	f.explainHealth(e, string(v.ID))
 	s := stepOfPod(f, pod.UID, v)
 	if !s.pending() {
 		return
@@ -197,6 +200,7 @@ func (f Facts) explainVolume(e *Explanation) error {
 	if done := doneOf(vol); done != "" {
 		e.add("done", "%s", done)
 	}
+	f.explainHealth(e, string(vol.ID))
 	s := stepOfVolume(f, v)
 	if s.pending() {
 		s.explain(f, e)

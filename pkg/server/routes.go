@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
@@ -32,6 +33,9 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
 	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", s.cfg.Objects.DeleteClaim))
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
+	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, List[stats.Status]{Items: nonNil(s.stats())})
+	})
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[Problem]{Items: nonNil(s.cfg.Health.Problems())})
 	})
@@ -124,8 +128,15 @@ func (s *Server) facts() Facts {
 		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.cfg.Volumes.Drivers(),
 		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
 		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
-		Now: s.cfg.Now(),
+		Stats: s.stats(), Now: s.cfg.Now(),
 	}
+}
+
+func (s *Server) stats() []stats.Status {
+	if s.cfg.Stats == nil {
+		return nil
+	}
+	return s.cfg.Stats.Stats()
 }
 
 // deleteObject serves one of the verbs that take something away, and logs who

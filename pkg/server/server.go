@@ -49,6 +49,8 @@ type Config struct {
 	Health  Health
 	// Containers is asked for the mounts of containers; nil answers notFound.
 	Containers Containers
+	// Stats may be nil; then nothing is known of how full volumes are.
+	Stats Stats
 
 	// Metrics is served at /metrics; nil serves none.
 	Metrics prometheus.Gatherer

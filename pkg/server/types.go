@@ -6,6 +6,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
 // Volumes is what the manager shows.
@@ -94,6 +95,12 @@ type Health interface {
 	// NotReady says, a sentence each, what has not been heard of since the
 	// start ("source files: not read yet"). Empty means ready.
 	NotReady() []string
+}
+
+// Stats shows what volumes and drivers last said of themselves.
+type Stats interface {
+	// Stats lists, by key, how full volumes are and how they fare.
+	Stats() []stats.Status
 }
 
 // Manifest is YAML or JSON as a person wrote it: one or more documents.

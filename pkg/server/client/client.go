@@ -21,6 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
 const (
@@ -125,6 +126,11 @@ func (c *Client) Claims(ctx context.Context) ([]server.ClaimStatus, error) {
 // PersistentVolumes lists the persistent volumes known on the node.
 func (c *Client) PersistentVolumes(ctx context.Context) ([]server.PVStatus, error) {
 	return list[server.PVStatus](ctx, c, "/v1/persistentvolumes")
+}
+
+// Stats lists what volumes and drivers last said of themselves.
+func (c *Client) Stats(ctx context.Context) ([]stats.Status, error) {
+	return list[stats.Status](ctx, c, "/v1/stats")
 }
 
 // Problems lists what the daemon's sources could not read.

@@ -1,0 +1,78 @@
+package csiclient
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	nodeVolumeHealth  = "NodeGetVolumeHealth"
+	nodeStorageHealth = "NodeGetStorageHealth"
+)
+
+// maxConditions bounds what is taken of one answer about health.
+const maxConditions = 16
+
+// Condition is one thing that a driver says is wrong. Status is CSI's word for
+// it; of a kind that this version of CSI has no word for it is the number, and
+// is only shown (CSI 1.13: unknown values must be ignored).
+type Condition struct{ Status, Reason, Message string }
+
+// VolumeHealth asks what is wrong, as seen from this node, with the volume that
+// pod has mounted (CSI 1.13, NodeGetVolumeHealth); nothing is nil. Only drivers
+// with Info.VolumeHealth have the call.
+func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.PodUID) ([]Condition, error) {
+	if !d.Info().VolumeHealth {
+		return nil, lacks(nodeVolumeHealth, "GET_VOLUME_HEALTH")
+	}
+	m, err := mountOf(nodeVolumeHealth, v, pod)
+	if err != nil {
+		return nil, err
+	}
+	req, err := healthRequest(v, m.MountSpec)
+	if err != nil {
+		return nil, refused(nodeVolumeHealth, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Stats)
+	defer cancel()
+	r, err := d.node.NodeGetVolumeHealth(ctx, req)
+	if err != nil {
+		return nil, CallError(nodeVolumeHealth, err)
+	}
+	var all []Condition
+	for _, s := range r.GetVolumeHealth().GetHealthStatuses() {
+		all = appendCondition(all, Condition{s.GetStatus().String(), s.GetReason(), s.GetMessage()})
+	}
+	return all, nil
+}
+
+// StorageHealth asks what is wrong with the storage behind the driver, as seen
+// from this node (CSI 1.13, NodeGetStorageHealth). Only drivers with
+// Info.StorageHealth have the call.
+func (d *Driver) StorageHealth(ctx context.Context) ([]Condition, error) {
+	if !d.Info().StorageHealth {
+		return nil, lacks(nodeStorageHealth, "GET_STORAGE_HEALTH")
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Stats)
+	defer cancel()
+	r, err := d.node.NodeGetStorageHealth(ctx, &csi.NodeGetStorageHealthRequest{})
+	if err != nil {
+		return nil, CallError(nodeStorageHealth, err)
+	}
+	var all []Condition
+	for _, s := range r.GetBackendHealth() {
+		all = appendCondition(all, Condition{s.GetStatus().String(), s.GetReason(), s.GetMessage()})
+	}
+	return all, nil
+}
+
+// appendCondition takes one in with bounds: it goes into answers and logs.
+func appendCondition(all []Condition, c Condition) []Condition {
+	if len(all) == maxConditions {
+		return all
+	}
+	return append(all, Condition{clip(c.Status, maxString), clip(c.Reason, 2*maxString), clip(c.Message, maxMessage)})
+}

@@ -1,0 +1,74 @@
+package csiclient
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// healthy is a driver that says how its volumes fare.
+func (f *fakeDriver) NodeGetVolumeHealth(_ context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: r.GetVolumeId(), HealthStatuses: f.health}}, nil
+}
+
+func (f *fakeDriver) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+	return &csi.NodeGetStorageHealthResponse{BackendHealth: []*csi.NodeGetStorageHealthResponse_StorageBackendHealth{
+		{Status: csi.StorageHealthErrorType_STORAGE_UNREACHABLE, Reason: "NoPath", Message: "no path to the array"},
+	}}, nil
+}
+
+// TestHealthIsWhatTheDriverSaysOfThisNode: every kind is shown, one without a
+// name as its number, and nothing is done about any.
+//
+// Items: N-84, N-85, N-86, N-87.
+func TestHealthIsWhatTheDriverSaysOfThisNode(t *testing.T) {
+	f := newFake()
+	f.caps = append(f.caps, csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH, csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH)
+	n := connect(t, f)
+	v := n.volume(state.Filesystem)
+	got, err := n.d.VolumeHealth(t.Context(), v, "pod-1")
+	if err != nil || got != nil {
+		t.Errorf("of a healthy volume: %v, %v", got, err)
+	}
+	f.mu.Lock()
+	f.health = []*csi.VolumeHealth_VolumeHealthEntry{
+		{Status: csi.VolumeHealthErrorType_INACCESSIBLE, Reason: "NoPath", Message: strings.Repeat("x", 5000)}, {Status: 99, Reason: "New"},
+	}
+	for range 50 {
+		f.health = append(f.health, &csi.VolumeHealth_VolumeHealthEntry{Status: csi.VolumeHealthErrorType_DEGRADED})
+	}
+	f.mu.Unlock()
+	got, err = n.d.VolumeHealth(t.Context(), v, "pod-1")
+	must(t, err)
+	if len(got) != maxConditions || got[0].Status != "INACCESSIBLE" || got[0].Reason != "NoPath" || len(got[0].Message) > maxMessage+20 || got[1] != (Condition{"99", "New", ""}) {
+		t.Errorf("got %d, first %.100v", len(got), got[:2])
+	}
+	storage, err := n.d.StorageHealth(t.Context())
+	if err != nil || !slices.Equal(storage, []Condition{{"STORAGE_UNREACHABLE", "NoPath", "no path to the array"}}) {
+		t.Errorf("%v, %v", storage, err)
+	}
+	// A driver without the abilities is not asked.
+	n = connect(t, newFake())
+	_, volume := n.d.VolumeHealth(t.Context(), v, "pod-1")
+	_, backend := n.d.StorageHealth(t.Context())
+	if outcome(t, volume) != state.Final || outcome(t, backend) != state.Final || n.f.calls(nodeVolumeHealth)+n.f.calls(nodeStorageHealth) != 0 {
+		t.Errorf("%v, %v", volume, backend)
+	}
+}
+
+func TestAHealthRequestNamesThePathsOfTheVolume(t *testing.T) {
+	v := sample()
+	r, err := healthRequest(v, v.Mounts["pod-1"].MountSpec)
+	must(t, err)
+	golden(t, "testdata/health_filesystem.json", r)
+	if _, err := healthRequest(state.Volume{}, state.MountSpec{}); err == nil {
+		t.Error("a volume without a handle is asked for")
+	}
+}

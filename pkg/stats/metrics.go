@@ -1,0 +1,64 @@
+package stats
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The kubelet's names and labels: one sample a claim.
+var (
+	labels = []string{"namespace", "persistentvolumeclaim"}
+
+	capacity   = desc("capacity_bytes", "Capacity of the volume in bytes.")
+	available  = desc("available_bytes", "Bytes of the volume that are available.")
+	used       = desc("used_bytes", "Bytes of the volume that are used.")
+	inodes     = desc("inodes", "Most inodes of the volume.")
+	inodesFree = desc("inodes_free", "Inodes of the volume that are free.")
+	inodesUsed = desc("inodes_used", "Inodes of the volume that are used.")
+	abnormal   = desc("health_status_abnormal", "1 where the driver says that something is wrong with the volume, 0 where it says that nothing is.")
+)
+
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{capacity, available, used, inodes, inodesFree, inodesUsed, abnormal} {
+		ch <- d
+	}
+	c.took.Describe(ch)
+}
+
+// Collect implements prometheus.Collector: from what was said last, asking nobody.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	c.took.Collect(ch)
+	seen := map[string]bool{}
+	for _, s := range c.Stats() {
+		namespace, name, ok := strings.Cut(s.Claim, "/")
+		if !ok || seen[s.Claim] || s.At.IsZero() {
+			continue
+		}
+		seen[s.Claim] = true
+		send := func(d *prometheus.Desc, v int64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), namespace, name)
+		}
+		if s.Bytes != (Usage{}) {
+			send(capacity, s.Bytes.Total)
+			send(available, s.Bytes.Available)
+			send(used, s.Bytes.Used)
+		}
+		if s.Inodes != (Usage{}) {
+			send(inodes, s.Inodes.Total)
+			send(inodesFree, s.Inodes.Available)
+			send(inodesUsed, s.Inodes.Used)
+		}
+		switch s.Health {
+		case Abnormal:
+			send(abnormal, 1)
+		case Healthy:
+			send(abnormal, 0)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// Package stats keeps how full volumes are and how they fare: what drivers and
+// the kernel last said, and when.
+//
+// Owns: when each subject is asked, the last answers with their age, changes of
+// health, and the metrics kubelet_volume_stats_*.
+//
+// Does not: know what a driver is or which call asks it; its Subjects bring
+// that. Nothing waits for it: who wants to know reads what was said last.
+package stats
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ErrNone is what Subject.Ask returns where nobody can say anything.
+var ErrNone = errors.New("nobody says")
+
+// Usage is how much of something a volume has; a field is 0 where nobody says.
+type Usage struct {
+	Total     int64 `json:"total,omitempty"`
+	Used      int64 `json:"used,omitempty"`
+	Available int64 `json:"available,omitempty"`
+}
+
+// Condition is one thing that is wrong, in a driver's words.
+type Condition struct {
+	// Status is what CSI calls it ("DEGRADED", "STORAGE_UNREACHABLE"); "" where
+	// the driver, older than CSI 1.13, has no word for it.
+	Status  string `json:"status,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Report is one answer.
+type Report struct {
+	Bytes  Usage
+	Inodes Usage
+	// Judged: the driver can say what is wrong, and Conditions is all of it.
+	Judged     bool
+	Conditions []Condition
+}
+
+// Health of a subject; "" is not known.
+type Health string
+
+// What is known of health.
+const (
+	Healthy  Health = "healthy"
+	Abnormal Health = "abnormal"
+)
+
+// Subject is a volume on this node, or a driver's storage.
+type Subject struct {
+	// Key is a volume's id, or "driver " and a driver's name.
+	Key    string
+	Driver state.DriverName
+	// Claim is "namespace/name" of the claim; "" for what has none.
+	Claim string
+	// Source says who answers, for metrics: a driver's name, or "statfs".
+	Source string
+	// Ask asks. It should honour ctx; while one call of a subject has not
+	// returned, no other is made.
+	Ask func(ctx context.Context) (Report, error)
+}
+
+// Status is what is known of a subject.
+type Status struct {
+	Key    string           `json:"key"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	Claim  string           `json:"claim,omitempty"`
+	Bytes  Usage            `json:"bytes,omitzero"`
+	Inodes Usage            `json:"inodes,omitzero"`
+	// At is when this was said; zero where nothing was yet.
+	At time.Time `json:"at,omitzero"`
+	// Asking is since when a question has had no answer; zero where none is open.
+	Asking time.Time `json:"asking,omitzero"`
+	// Error is why the last question failed; "" where it did not.
+	Error      string      `json:"error,omitempty"`
+	Health     Health      `json:"health,omitempty"`
+	Conditions []Condition `json:"conditions,omitempty"`
+	// HealthSince is when Health or Conditions changed last.
+	HealthSince time.Time `json:"healthSince,omitzero"`
+}
+
+// String is a condition in one line.
+func (c Condition) String() string {
+	text := c.Status
+	for _, s := range []string{c.Reason, c.Message} {
+		if s != "" && text != "" {
+			text += ": "
+		}
+		text += s
+	}
+	return text
+}
+
+// with returns s after the answer r, given at now.
+func (s Status) with(r Report, now time.Time) Status {
+	s.Bytes, s.Inodes, s.At, s.Error = r.Bytes, r.Inodes, now, ""
+	health := Health("")
+	switch {
+	case r.Judged && len(r.Conditions) > 0:
+		health = Abnormal
+	case r.Judged:
+		health = Healthy
+	}
+	if health != s.Health || !slices.Equal(r.Conditions, s.Conditions) {
+		s.Health, s.Conditions, s.HealthSince = health, slices.Clone(r.Conditions), now
+	}
+	return s
+}

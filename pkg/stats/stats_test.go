@@ -1,0 +1,226 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// asked is a subject that counts how often it is asked.
+type asked struct {
+	calls  int
+	answer func(ctx context.Context) (Report, error)
+}
+
+func (a *asked) subject(key string) Subject {
+	return Subject{Key: key, Driver: "d", Claim: "default/" + key, Source: "d", Ask: func(ctx context.Context) (Report, error) {
+		a.calls++
+		return a.answer(ctx)
+	}}
+}
+
+// run runs a collector over subjects, which may change, until the test ends.
+func run(t *testing.T, subjects *[]Subject) (*Collector, *[]Status) {
+	t.Helper()
+	var told []Status
+	c := New(Config{Subjects: func() []Subject { return *subjects }, OnHealth: func(s Status) { told = append(told, s) }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return c, &told
+}
+
+// series are the samples of claim default/data, without what is before each name.
+func series(t *testing.T, c *Collector) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, f := range families {
+		name, ok := strings.CutPrefix(f.GetName(), "kubelet_volume_stats_")
+		for _, m := range f.GetMetric() {
+			if l := m.GetLabel(); ok && len(l) == 2 && l[0].GetValue() == "default" && l[1].GetName() == "persistentvolumeclaim" && l[1].GetValue() == "data" {
+				found[name] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return found
+}
+
+func full(n int64) func(context.Context) (Report, error) {
+	return func(context.Context) (Report, error) {
+		return Report{Bytes: Usage{Total: 100, Used: n, Available: 100 - n}, Inodes: Usage{Total: 10, Used: 1, Available: 9}}, nil
+	}
+}
+
+// TestAVolumeIsAskedForEveryMinuteOrTwo: and whoever reads gets the last answer
+// with its time, never a question of its own.
+//
+// Items: O01.
+func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: full(40)}
+		subjects := []Subject{a.subject("data")}
+		c, _ := run(t, &subjects)
+		synctest.Wait()
+		if a.calls != 1 {
+			t.Fatalf("asked %d times at first", a.calls)
+		}
+		for range 100 {
+			c.Stats()
+		}
+		began := time.Now()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.calls < 28 || a.calls > 61 {
+			t.Errorf("asked %d times in an hour", a.calls)
+		}
+		s := c.Stats()
+		if len(s) != 1 || s[0].Bytes.Used != 40 || !s[0].At.After(began) || time.Since(s[0].At) > 2*time.Minute+lookEvery {
+			t.Errorf("%+v", s)
+		}
+		want := map[string]float64{"capacity_bytes": 100, "available_bytes": 60, "used_bytes": 40, "inodes": 10, "inodes_free": 9, "inodes_used": 1}
+		if got := series(t, c); !maps.Equal(got, want) {
+			t.Errorf("series %v, want %v", got, want)
+		}
+		subjects = nil
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		if s := c.Stats(); len(s) != 0 {
+			t.Errorf("of a volume that is gone: %+v", s)
+		}
+	})
+}
+
+// TestADriverThatCannotSayIsNoNews: nothing is shown of its volumes, nor logged.
+//
+// Items: O02.
+func TestADriverThatCannotSayIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: func(context.Context) (Report, error) { return Report{}, fmt.Errorf("call: %w", ErrNone) }}
+		subjects := []Subject{a.subject("data"), {Key: "mute", Driver: "d"}}
+		c, told := run(t, &subjects)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if s := c.Stats(); len(s) != 0 || len(*told) != 0 {
+			t.Errorf("%+v, told %+v", s, *told)
+		}
+		if got := series(t, c); len(got) != 0 {
+			t.Errorf("series %v", got)
+		}
+	})
+}
+
+// TestHealthIsToldWhenItChanges: as one status, however the driver says it.
+//
+// Items: O03, O04, N-84.
+func TestHealthIsToldWhenItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wrong []Condition
+		a := &asked{answer: func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }}
+		subjects := []Subject{a.subject("data")}
+		c, told := run(t, &subjects)
+		step := func(conditions ...Condition) Status {
+			t.Helper()
+			wrong = conditions
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			return c.Stats()[0]
+		}
+		synctest.Wait()
+		if s := c.Stats()[0]; s.Health != Healthy || len(*told) != 0 {
+			t.Errorf("%+v, told %+v", s, *told)
+		}
+		gauge := func(want float64) {
+			t.Helper()
+			if got := series(t, c); !maps.Equal(got, map[string]float64{"health_status_abnormal": want}) {
+				t.Errorf("series %v, want %v", got, want)
+			}
+		}
+		gauge(0)
+		bad := Condition{Status: "DEGRADED", Reason: "OneDisk", Message: "one disk of two"}
+		s := step(bad)
+		since := s.HealthSince
+		if s.Health != Abnormal || s.Conditions[0] != bad || len(*told) != 1 || bad.String() != "DEGRADED: OneDisk: one disk of two" {
+			t.Errorf("%+v, told %+v", s, *told)
+		}
+		gauge(1)
+		if s := step(bad); !s.HealthSince.Equal(since) || len(*told) != 1 {
+			t.Errorf("what did not change is told again: %+v", *told)
+		}
+		if s := step(); s.Health != Healthy || len(*told) != 2 {
+			t.Errorf("%+v, told %+v", s, *told)
+		}
+	})
+}
+
+// TestAQuestionThatHangsHoldsUpNobody: it is shown with its age, is not asked a
+// second time, and takes only its driver's share.
+//
+// Items: N-82.
+func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		hung := &asked{answer: func(context.Context) (Report, error) { <-free; return Report{}, errors.New("too late") }}
+		fine := &asked{answer: full(1)}
+		var subjects []Subject
+		for i := range 2 * perDriver {
+			subjects = append(subjects, hung.subject(fmt.Sprint("hung", i)))
+		}
+		other := fine.subject("fine")
+		other.Driver = "e"
+		subjects = append(subjects, other)
+		c, _ := run(t, &subjects)
+		began := time.Now()
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		if hung.calls != perDriver {
+			t.Errorf("a driver that hangs was asked %d times, want %d", hung.calls, perDriver)
+		}
+		if fine.calls < 14 {
+			t.Errorf("another was asked %d times", fine.calls)
+		}
+		for _, s := range c.Stats() {
+			if s.Driver == "d" && !s.Asking.Equal(began) {
+				t.Errorf("%+v", s)
+			}
+		}
+		close(free)
+		hung.answer = full(2)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		for _, s := range c.Stats() {
+			if s.At.IsZero() || s.Error != "" || !s.Asking.IsZero() {
+				t.Errorf("after it is cured: %+v", s)
+			}
+		}
+	})
+}
+
+func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: full(40)}
+		subjects := []Subject{a.subject("data")}
+		c, _ := run(t, &subjects)
+		synctest.Wait()
+		at := c.Stats()[0].At
+		a.answer = func(context.Context) (Report, error) { return Report{}, errors.New("boom") }
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if s := c.Stats()[0]; s.Bytes.Used != 40 || !s.At.Equal(at) || s.Error != "boom" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
