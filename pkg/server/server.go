@@ -67,6 +67,7 @@ type Server struct {
 	http     net.Listener // nil where HTTPAddress is ""
 	stopping chan struct{}
 	streams  chan struct{} // one token for each open stream
+	pods     podList       // for those who wait
 }
 
 // New takes the socket and the HTTP address, so that a second daemon fails
@@ -76,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams)}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams), pods: podList{volumes: cfg.Volumes}}
 	api, err := listenSocket(ctx, cfg.Socket)
 	if err != nil {
 		return nil, err

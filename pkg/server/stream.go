@@ -174,10 +174,11 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 	end := time.NewTimer(timeout)
 	defer end.Stop()
+	defer s.pods.join()()
 	var last []byte
 	for over := timeout == 0; ; {
-		next := s.cfg.Volumes.Changed()
-		p := wt.look(s.cfg.Volumes.Pods())
+		pods, next := s.pods.named(wt.ns, wt.name)
+		p := wt.look(pods)
 		p.NotReady = s.cfg.Health.NotReady()
 		p.TimedOut = over && !p.Done
 		b, err := json.Marshal(p)
@@ -197,6 +198,11 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 		case <-end.C:
 			over = true
 		case <-next:
+			pause := time.NewTimer(s.pods.pause())
+			if !st.sleep(nil, pause.C) {
+				pause.Stop()
+				return nil
+			}
 		case <-st.done:
 			return nil
 		case <-st.stop:
