@@ -68,6 +68,11 @@ test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [
 	@[ -z '$(REGISTRAR_BINARY)' ] || [ -x '$(REGISTRAR_BINARY)' ] || { echo "test-driver: REGISTRAR_BINARY is no program" >&2; exit 2; }
 	DRIVER_BINARY='$(abspath $(DRIVER_BINARY))' REGISTRAR_BINARY='$(abspath $(REGISTRAR_BINARY))' DRIVER_ARGS='$(DRIVER_ARGS)' $(GO) test -count=1 -timeout 20m ./test/e2e/...
 
+test-vm: ## run tests of nfs and its like on a stock Debian kernel, in QEMU (Debian, under 4 minutes; builds the machine in bin/vm first)
+	@hack/host-tools.sh --vm
+	$(GO) vet -tags vm ./test/vm/...
+	$(GO) test -tags vm -count=1 -v -timeout 60m ./test/vm
+
 test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
 	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
 

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Says which programs are missing that the local driver and the tests start, and
 # which Debian packages have them. --install installs them by apt-get; --race
-# asks for the C compiler that the race detector needs, too, and --ui for the
-# browser in which the status page is tested.
+# asks for the C compiler that the race detector needs, too, --ui for the
+# browser in which the status page is tested, and --vm for what make test-vm
+# boots a Debian kernel with.
 set -eu
 
 missing=
@@ -26,6 +27,13 @@ case " $* " in *" --race "*)
 	;;
 esac
 case " $* " in *" --ui "*) need chromium chromium ;; esac
+case " $* " in *" --vm "*)
+	need qemu-system-x86_64 qemu-system-x86
+	need cpio cpio
+	need depmod kmod
+	need dpkg-deb dpkg
+	;;
+esac
 
 [ -n "$missing" ] || exit 0
 case " $* " in

@@ -1,0 +1,197 @@
+//go:build vm
+
+package guest
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// export is the server's directory. The server is this kernel's.
+const export = "/export"
+
+// serveNFS starts a server on this machine's own addresses.
+func serveNFS(t *testing.T) {
+	t.Helper()
+	if mountOf(t, "/proc/fs/nfsd") != "" {
+		return
+	}
+	sh(t, "modprobe", "nfsd")
+	sh(t, "mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
+	sh(t, "mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", mkdir(t, export))
+	sh(t, "rpcbind")
+	for _, client := range []string{"127.0.0.1", "[::1]"} {
+		sh(t, "exportfs", "-o", "rw,fsid=0,insecure,no_root_squash,no_subtree_check", client+":"+export)
+	}
+	write(t, "/proc/fs/nfsd/nfsv4gracetime", "10")
+	write(t, "/proc/fs/nfsd/nfsv4leasetime", "10")
+	sh(t, "rpc.nfsd", "4")
+	sh(t, "rpc.mountd")
+	write(t, "/proc/fs/nfsd/v4_end_grace", "Y")
+}
+
+func newNFS(l state.Layout, unmountTime time.Duration) *nfs.Driver {
+	return nfs.New(nfs.Config{Layout: l, Kernel: mount.New(l.Root), Run: new(program.Runner).Run, UnmountTime: unmountTime})
+}
+
+func nfsVolume(t *testing.T, l state.Layout, name string, src corev1.NFSVolumeSource, options ...string) state.Volume {
+	t.Helper()
+	return volume(t, l, state.Spec{Driver: nfs.Kind, Name: name, Mode: state.Filesystem, MountFlags: options}, src, pod, otherPod)
+}
+
+// Every version of the protocol, over IPv4 and IPv6: two pods have the server's
+// directory, what one writes the other reads, read-only is that, and in the end
+// nothing is mounted and the data is the server's.
+func TestNFSOfEveryVersion(t *testing.T) {
+	serveNFS(t)
+	for _, tc := range []struct{ server, path, option, want string }{
+		{"127.0.0.1", "/", "vers=4.2", "vers=4.2"},
+		{"127.0.0.1", "/", "vers=4.1", "vers=4.1"},
+		{"127.0.0.1", "/", "vers=4.0", "vers=4.0"},
+		{"127.0.0.1", export, "vers=3,nolock", "vers=3"},
+		{"::1", "/", "vers=4.2", "vers=4.2"},
+	} {
+		l := layout(t)
+		d := newNFS(l, 0)
+		v := nfsVolume(t, l, "share", corev1.NFSVolumeSource{Server: tc.server, Path: tc.path}, tc.option)
+		reader := v.Mounts[otherPod]
+		reader.ReadOnly = true
+		v.Mounts[otherPod] = reader
+		for _, uid := range []state.PodUID{pod, otherPod, pod} { // the last is a repetition
+			if err := d.Publish(t.Context(), v, uid); err != nil {
+				t.Fatalf("%+v: %v", tc, err)
+			}
+		}
+		target := v.Mounts[pod].Target
+		if line := mountOf(t, target); !strings.Contains(line, tc.want) {
+			t.Errorf("%+v: mounted as %q", tc, line)
+		}
+		write(t, filepath.Join(target, "file"), tc.option)
+		for _, dir := range []string{export, reader.Target} {
+			if got := read(t, filepath.Join(dir, "file")); got != tc.option {
+				t.Errorf("%+v: %s: got %q", tc, dir, got)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(reader.Target, "file"), nil, 0); err == nil {
+			t.Errorf("%+v: written through the read-only mount", tc)
+		}
+		for _, uid := range []state.PodUID{pod, otherPod, pod} {
+			if err := d.Unpublish(t.Context(), v, uid); err != nil {
+				t.Errorf("%+v: %v", tc, err)
+			}
+		}
+		wantGone(t, v)
+		if got := read(t, filepath.Join(export, "file")); got != tc.option {
+			t.Errorf("%+v: the server has %q", tc, got)
+		}
+		t.Logf("%s over %s: mounted twice, written, read, unmounted", tc.want, tc.server)
+	}
+}
+
+// wantGone fails the test where anything of v is left.
+func wantGone(t *testing.T, v state.Volume) {
+	t.Helper()
+	for _, m := range v.Mounts {
+		if _, err := os.Lstat(m.Target); !errors.Is(err, os.ErrNotExist) || mountOf(t, m.Target) != "" {
+			t.Errorf("%s: %v, mounted: %q", m.Target, err, mountOf(t, m.Target))
+		}
+	}
+}
+
+// remoteNFS starts a second server, in a network namespace of its own, and
+// returns its address and what makes it fall silent.
+func remoteNFS(t *testing.T) (address string, lose func()) {
+	t.Helper()
+	sh(t, "modprobe", "veth")
+	for _, command := range []string{
+		"netns add far", "link add near type veth peer name there netns far",
+		"addr add 192.0.2.1/24 dev near", "link set near up",
+		"-n far addr add 192.0.2.2/24 dev there", "-n far link set there up", "-n far link set lo up",
+	} {
+		sh(t, "ip", strings.Fields(command)...)
+	}
+	sh(t, "ip", "netns", "exec", "far", "sh", "-ec", `
+		/bin/mount --make-rprivate /
+		/bin/mount -t nfsd nfsd /proc/fs/nfsd
+		/bin/mount -t tmpfs tmpfs /var/lib/nfs
+		/bin/mount -t tmpfs -o mode=0755 tmpfs /export
+		mkdir -p /var/lib/nfs/v4recovery /var/lib/nfs/sm /var/lib/nfs/rpc_pipefs
+		touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+		exportfs -o rw,fsid=0,insecure,no_root_squash,no_subtree_check 192.0.2.1:/export
+		echo 10 > /proc/fs/nfsd/nfsv4gracetime
+		rpc.nfsd -N 3 2
+		rpc.mountd -N 3
+		echo Y > /proc/fs/nfsd/v4_end_grace`)
+	return "192.0.2.2", func() { sh(t, "ip", "link", "set", "near", "down") }
+}
+
+// writer starts a process that has written to a file and keeps it open, so that
+// the server has not got all of it, and returns what ends it the hard way.
+func writer(t *testing.T, path string) (kill func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `exec 3>>"$0"; echo data >&3; echo ready; exec sleep 100000`, path)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("writer: %q, %v", line, err)
+	}
+	return func() {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+	}
+}
+
+// Rule 9, with a server that falls silent under a hard mount with data not yet
+// handed over: its volume goes from the node in the time given, and meanwhile
+// another server's volumes come, work and go.
+func TestDeadNFSServerHoldsUpNothingElse(t *testing.T) {
+	serveNFS(t)
+	address, lose := remoteNFS(t)
+	l := layout(t)
+	d := newNFS(l, 2*time.Second)
+	far := nfsVolume(t, l, "far", corev1.NFSVolumeSource{Server: address, Path: "/"}, "vers=4.2", "hard")
+	if err := d.Publish(t.Context(), far, pod); err != nil {
+		t.Fatal(err)
+	}
+	target := far.Mounts[pod].Target
+	kill := writer(t, filepath.Join(target, "file"))
+	lose()
+	kill()
+	gone := make(chan error, 1)
+	go func() { gone <- d.Unpublish(t.Context(), far, pod) }()
+	near := nfsVolume(t, l, "near", corev1.NFSVolumeSource{Server: "127.0.0.1", Path: "/"}, "vers=4.2")
+	for range 3 {
+		if err := d.Publish(t.Context(), near, pod); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(near.Mounts[pod].Target, "beside"), "x")
+		if err := d.Unpublish(t.Context(), near, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-gone; err != nil {
+		t.Errorf("unpublish with a dead server: %v", err)
+	}
+	wantGone(t, far)
+	wantGone(t, near)
+}

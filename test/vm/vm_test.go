@@ -1,0 +1,199 @@
+//go:build vm
+
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// bootTime bounds one run of the machine, emulated on a loaded host.
+	bootTime = 15 * time.Minute
+	// statusLine is how init says what the payload returned.
+	statusLine = "VM-EXIT-STATUS: "
+)
+
+// payload is one run of the machine.
+type payload struct {
+	name  string
+	tests []tests
+	// args are more arguments for the kernel.
+	args string
+	// files are copied from the root of the project, or made with the program.
+	files []string
+	// program: the payload has bin/csi-volmgr as it is shipped.
+	program bool
+}
+
+// tests are those of one package.
+type tests struct {
+	pkg   string
+	names []string
+}
+
+func payloads() []payload {
+	return []payload{
+		{name: "nfs", tests: []tests{{"./test/vm/guest", []string{
+			"TestNFSOfEveryVersion", "TestDeadNFSServerHoldsUpNothingElse",
+		}}}},
+	}
+}
+
+func TestVM(t *testing.T) {
+	m := machine{T: t, root: root(t)}
+	m.build()
+	for _, p := range payloads() {
+		t.Run(p.name, func(t *testing.T) { machine{t, m.root}.run(p) })
+	}
+}
+
+// root is where the project is.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+type machine struct {
+	*testing.T
+	root string
+}
+
+func (m machine) out() string { return filepath.Join(m.root, "bin", "vm") }
+
+// build makes the kernel and the root file system, where they are not there.
+func (m machine) build() {
+	m.Helper()
+	for _, program := range []string{"qemu-system-x86_64", "cpio", "depmod", "dpkg-deb"} {
+		if _, err := exec.LookPath(program); err != nil {
+			m.Fatalf("%v: hack/host-tools.sh --vm --install installs what is missing", err)
+		}
+	}
+	m.do(m.root, nil, filepath.Join(m.root, "test/vm/build.sh"), m.out())
+}
+
+// do runs a program of this machine.
+func (m machine) do(dir string, stdin io.Reader, name string, args ...string) []byte {
+	m.Helper()
+	cmd := exec.CommandContext(m.Context(), name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, stdin, &stdout, &stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if err := cmd.Run(); err != nil {
+		m.Fatalf("%s %q: %v\n%s%s", name, args, err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes()
+}
+
+// run boots the machine with p and wants each of its tests to have passed.
+func (m machine) run(p payload) {
+	initrd := m.initrd(p)
+	console := m.boot(initrd, p.args)
+	if console.status != "0" {
+		m.Errorf("the payload returned %q, want 0", console.status)
+	}
+	for _, tests := range p.tests {
+		for _, name := range tests.names {
+			if !console.passed[name] {
+				m.Errorf("%s of %s has not passed", name, tests.pkg)
+			}
+		}
+	}
+}
+
+// initrd is the machine's root file system with the payload in it.
+func (m machine) initrd(p payload) string {
+	m.Helper()
+	top := m.TempDir()
+	dir := filepath.Join(top, "tree", "payload")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.Fatal(err)
+	}
+	script := "#!/bin/sh\ncd /payload\nstatus=0\n"
+	for i, tests := range p.tests {
+		binary := fmt.Sprintf("%d-%s.test", i, filepath.Base(tests.pkg))
+		m.do(m.root, nil, "go", "test", "-c", "-vet=off", "-tags=vm", "-o", filepath.Join(dir, binary), tests.pkg)
+		script += fmt.Sprintf("./%s -test.v -test.timeout=%v -test.run '^(%s)$' || status=1\n", binary, bootTime, strings.Join(tests.names, "|"))
+	}
+	if p.program {
+		m.do(m.root, nil, "go", "build", "-o", filepath.Join(dir, "csi-volmgr"), "./cmd/csi-volmgr")
+	}
+	for _, file := range p.files {
+		m.do(m.root, nil, "cp", "-a", "--parents", file, dir)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run"), []byte(script+"exit $status\n"), 0o755); err != nil {
+		m.Fatal(err)
+	}
+	tree := filepath.Dir(dir)
+	names := m.do(tree, nil, "find", ".")
+	archive := m.do(tree, bytes.NewReader(names), "cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0")
+	base, err := os.ReadFile(filepath.Join(m.out(), "base.cpio"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	initrd := filepath.Join(top, "initrd")
+	if err := os.WriteFile(initrd, append(base, archive...), 0o600); err != nil {
+		m.Fatal(err)
+	}
+	return initrd
+}
+
+// console is what the machine said.
+type console struct {
+	status string
+	passed map[string]bool // by name of a test
+}
+
+// boot runs the machine to its end and shows its console.
+func (m machine) boot(initrd, args string) console {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), bootTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-M", "pc", "-m", "1536", "-smp", "2",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-serial", "stdio",
+		"-kernel", filepath.Join(m.out(), "vmlinuz"), "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off "+args)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	c := console{passed: map[string]bool{}}
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		c.read(strings.TrimRight(lines.Text(), "\r"))
+	}
+	if err := cmd.Wait(); err != nil {
+		m.Errorf("qemu: %v: %s", err, stderr.Bytes())
+	}
+	return c
+}
+
+func (c *console) read(line string) {
+	fmt.Println("    |", line)
+	if status, ok := strings.CutPrefix(line, statusLine); ok {
+		c.status = strings.TrimSpace(status)
+	}
+	if rest, ok := strings.CutPrefix(line, "--- PASS: "); ok {
+		name, _, _ := strings.Cut(rest, " ")
+		c.passed[name] = true
+	}
+}
