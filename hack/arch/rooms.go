@@ -40,7 +40,7 @@ var rooms = []room{
 	{dir: "pkg/csiclient", may: []string{"pkg/state", "pkg/token"}},
 	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/token", "pkg/intree/program"}},
 	{dir: "pkg/intree/program"},
-	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/intree", "pkg/manager"}},
+	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/intree", "pkg/intree/program", "pkg/manager"}},
 	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},
 	{dir: "pkg/localdriver", may: []string{"pkg/mount"}},
 	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan"}},

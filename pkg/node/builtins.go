@@ -12,9 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
@@ -29,6 +32,8 @@ type builtin struct {
 	driver manager.Driver
 	// mounts: after Publish the target is a mount point.
 	mounts bool
+	// staged: it is mounted on the node before it is shown to pods, and can grow.
+	staged bool
 }
 
 func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
@@ -38,6 +43,9 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 		local.Kind:    {driver: n.away(local.Kind), mounts: true},
 	}
 	kinds[nfs.Kind] = builtin{driver: nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run}), mounts: true}
+	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(new(program.Runner).Run)}
+	kinds[iscsi.Kind] = builtin{driver: iscsi.New(iscsi.Config{Stager: disks, Secret: n.catalog.Secret, Volumes: n.records, Log: n.log}), mounts: true, staged: true}
+	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}
 	for _, kind := range files.Kinds {
 		kinds[kind] = builtin{
 			driver: files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}}),
@@ -50,8 +58,17 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 func (n *Node) tellBuiltins() {
 	for _, kind := range slices.Sorted(maps.Keys(n.builtins)) {
 		b := n.builtins[kind]
-		n.manager.DriverUp(manager.DriverInfo{Name: kind, Builtin: true, MountsTarget: b.mounts}, b.driver)
+		n.manager.DriverUp(manager.DriverInfo{Name: kind, Builtin: true, MountsTarget: b.mounts, Stage: b.staged, Expand: b.staged}, b.driver)
 	}
+}
+
+// records are the volumes of the journal.
+func (n *Node) records() []state.Volume {
+	var all []state.Volume
+	for _, v := range n.manager.Volumes() {
+		all = append(all, v.Volume)
+	}
+	return all
 }
 
 // allocatable is what the node has for pods: all of it, since nobody here says

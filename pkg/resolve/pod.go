@@ -207,6 +207,10 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 			return state.VolumeWant{}, r.fault(f)
 		}
 		return r.nfs(v.Name, v.NFS)
+	case kind == "iscsi" && r.has(ISCSI):
+		return r.iscsi(v.Name, v.ISCSI)
+	case kind == "fc" && r.has(FC):
+		return r.fc(v.Name, v.FC)
 	case known && r.has(driver):
 		return r.files(v, kind, field+"."+kind)
 	case translate.Has(kind):

@@ -17,6 +17,8 @@ const (
 	HostPath    state.DriverName = "kubernetes.io/host-path"
 	Local       state.DriverName = "kubernetes.io/local-volume"
 	NFS         state.DriverName = "kubernetes.io/nfs"
+	ISCSI       state.DriverName = "kubernetes.io/iscsi"
+	FC          state.DriverName = "kubernetes.io/fc"
 	Secret      state.DriverName = "kubernetes.io/secret"
 	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
 	Projected   state.DriverName = "kubernetes.io/projected"
@@ -27,7 +29,9 @@ var builtins = map[string]state.DriverName{
 	"configMap":   ConfigMap,
 	"downwardAPI": DownwardAPI,
 	"emptyDir":    EmptyDir,
+	"fc":          FC,
 	"hostPath":    HostPath,
+	"iscsi":       ISCSI,
 	"nfs":         NFS,
 	"projected":   Projected,
 	"secret":      Secret,

@@ -15,7 +15,7 @@ import (
 )
 
 // builtinVolumes are the built-in kinds that a PersistentVolume may have.
-var builtinVolumes = map[string]state.DriverName{"hostPath": HostPath, "local": Local, "nfs": NFS}
+var builtinVolumes = map[string]state.DriverName{"fc": FC, "hostPath": HostPath, "iscsi": ISCSI, "local": Local, "nfs": NFS}
 
 // ours reports whether the volume is of a kind that is served in this process.
 func (r *resolver) ours(pv *corev1.PersistentVolume) bool {
@@ -64,6 +64,12 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 		return fail(err)
 	}
 	w.ID = state.SharedID(w.Spec.Driver, pv.Name)
+	if w.Spec.StagePath != "" {
+		w.Spec.StagePath = r.config.Layout.BuiltinStagePath(w.Spec.Driver, w.ID)
+		if !u.readOnly {
+			w.SizeBytes, w.HaveBytes = pv.Spec.Capacity.Storage().Value(), haveBytes(pv, claim)
+		}
+	}
 	w.Spec.Claim, w.Spec.Mode = claim.Namespace+"/"+claim.Name, mode
 	for _, m := range pv.Spec.AccessModes {
 		w.Spec.AccessModes = append(w.Spec.AccessModes, state.AccessMode(m))
@@ -93,6 +99,13 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		if mode == state.Block {
 			w.Mount.HostPath, w.Mount.FSGroup = path.Clean(s.Local.Path), nil
 		}
+	case s.ISCSI != nil:
+		w, err = r.iscsi(pv.Name, iscsiInline(s.ISCSI))
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+		w.Spec.StageRef = secretRef(s.ISCSI.SecretRef)
+	case s.FC != nil:
+		w, err = r.fc(pv.Name, s.FC)
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	default:
 		if f, bad = checkNFS("spec.nfs", s.NFS); bad {
 			return w, f, nil

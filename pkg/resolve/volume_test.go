@@ -1,6 +1,7 @@
 package resolve_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -160,5 +161,43 @@ func TestAttackHandleReachesNoPath(t *testing.T) {
 				t.Errorf("%.20q: path %q", handle, path)
 			}
 		}
+	}
+}
+
+// Items: M16.
+func TestDisksOfTheNetworkAreStaged(t *testing.T) {
+	lun := int32(3)
+	for kind, source := range map[state.DriverName]corev1.PersistentVolumeSource{
+		resolve.FC: {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, ReadOnly: true}},
+		resolve.ISCSI: {ISCSI: &corev1.ISCSIPersistentVolumeSource{
+			TargetPortal: "192.0.2.1", IQN: "iqn.x", ReadOnly: true, SecretRef: &corev1.SecretReference{Namespace: "n", Name: "s"},
+		}},
+	} {
+		w := ofKind(t, source)
+		w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+		w.volume().Spec.MountOptions = []string{"noatime"}
+		got := w.only(t)
+		if want := w.config.Layout.BuiltinStagePath(kind, state.SharedID(kind, "pv-1")); got.Problem != "" || got.Spec.StagePath != want || !got.Mount.ReadOnly ||
+			!slices.Equal(got.Spec.MountFlags, []string{"noatime"}) || got.SizeBytes == 0 {
+			t.Errorf("%s: got %+v, want it staged at %s", kind, got, want)
+		}
+		if kind == resolve.ISCSI && (got.Spec.StageRef != state.SecretRef{Namespace: "n", Name: "s"} || strings.Contains(string(got.Spec.Config), "secretRef")) {
+			t.Errorf("got %+v, want the secret named in the spec only", got.Spec)
+		}
+	}
+}
+
+func TestInlineDisksOfTheNetwork(t *testing.T) {
+	w := ofKind(t, localAt("/x"))
+	w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+	source(w, corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x", SecretRef: &corev1.LocalObjectReference{Name: "s"}}})
+	got := w.only(t)
+	id := state.PodVolumeID(resolve.ISCSI, state.PodUID(w.pod().UID), "data")
+	if got.Problem != "" || got.ID != id || got.Spec.StagePath != w.config.Layout.BuiltinStagePath(resolve.ISCSI, id) || got.Spec.StageRef.Name != "s" || got.Spec.StageRef.Namespace != w.pod().Namespace {
+		t.Errorf("got %+v", got)
+	}
+	source(w, corev1.VolumeSource{FC: &corev1.FCVolumeSource{WWIDs: []string{"3x"}}})
+	if got := w.only(t); got.Problem != "" || got.Spec.Driver != resolve.FC || got.Spec.StagePath == "" {
+		t.Errorf("got %+v", got)
 	}
 }

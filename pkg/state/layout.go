@@ -47,6 +47,12 @@ func (l Layout) BuiltinTarget(kind DriverName, pod PodUID, name string) string {
 	return filepath.Join(l.podVolumes(pod, "volumes", string(kind)), name)
 }
 
+// BuiltinStagePath is where a volume of a built-in kind that has a stage is
+// mounted before it is shown to pods.
+func (l Layout) BuiltinStagePath(kind DriverName, id VolumeID) string {
+	return filepath.Join(l.Plugins(), string(kind), hashHex(string(id)), "globalmount")
+}
+
 func (l Layout) blockDir() string {
 	return filepath.Join(l.Plugins(), "kubernetes.io", "csi", "volumeDevices")
 }

@@ -269,7 +269,8 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 	}
 	persistent := !w.Spec.Ephemeral && !w.Spec.Builtin
 	v.Spec = w.Spec
-	v.Needs.Stage = persistent && f.Driver.Stage
+	// Of the built-in kinds those have a stage whose wish says where.
+	v.Needs.Stage = (persistent || w.Spec.Builtin && w.Spec.StagePath != "") && f.Driver.Stage
 	if v.Attach.Phase == state.Absent {
 		v.Needs.Attach = persistent && f.Driver.Attach && !w.Spec.NoAttach
 	}

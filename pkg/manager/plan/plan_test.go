@@ -283,6 +283,15 @@ func TestInlineAndBuiltinVolumesHaveNoAttachAndNoStage(t *testing.T) {
 	}
 }
 
+func TestBuiltinVolumeWithAStagePathIsStaged(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	w := variant{}.wants()[1]
+	w.Spec = state.Spec{Driver: "d", Builtin: true, StagePath: "/stage"}
+	if op, _ := Next(w, state.Volume{}, f, start); op.Kind != Stage {
+		t.Errorf("first call is %v", op)
+	}
+}
+
 // Items: B15.
 func TestNewRecordStartsFromTheSizeTheNodeHasMade(t *testing.T) {
 	w := variant{stage: true}.wants()[1]

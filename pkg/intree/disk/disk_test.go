@@ -1,0 +1,363 @@
+package disk_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+const (
+	kind = state.DriverName("kubernetes.io/test")
+	pod  = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
+	wwid = "naa.6001405aaaaaaaaaaaaaaaaaaaaaaaaa"
+)
+
+// stage finds and mounts the disk of the devices with the given names.
+func stage(n *disktest.Node, w disk.Want, names ...string) (state.Volume, error) {
+	s := n.Stager()
+	v := n.Volume(kind, "data", `{}`, pod)
+	if err := s.Begin(n.Context(), v); err != nil {
+		return v, err
+	}
+	d, err := s.Host.Found(names)
+	if err != nil {
+		return v, err
+	}
+	return v, s.Mount(n.Context(), v, d, w)
+}
+
+func unstage(n *disktest.Node, v state.Volume) {
+	n.Helper()
+	s := n.Stager()
+	if _, err := s.Unmount(n.Context(), v); err != nil {
+		n.Fatal(err)
+	}
+	if err := s.End(v); err != nil {
+		n.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(n.Layout.Plugins(), string(kind))); err != nil || len(left) != 0 {
+		n.Errorf("left: %v, %v", left, err)
+	}
+}
+
+var ext4 = disk.Want{FSType: "ext4"}
+
+// made reports the programs that make file systems among the calls.
+func made(calls []string) (programs []string) {
+	for _, c := range calls {
+		if strings.HasPrefix(c, "mkfs") {
+			programs = append(programs, c)
+		}
+	}
+	return programs
+}
+
+// A blank disk gets its file system once; what a pod wrote is there when the
+// disk comes again.
+func TestBlankDiskIsFormattedOnceAndKeepsItsData(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	for round := range 2 {
+		v, err := stage(n, ext4, "sda")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v2, err := stage(n, ext4, "sda"); err != nil || v2.ID != v.ID { // repeated
+			t.Fatal(err)
+		}
+		want := []string{"mkfs.ext4 -F -q -m 0 -E nodiscard /dev/sda"}
+		if round == 1 {
+			want = []string{"e2fsck -p /dev/sda"}
+		}
+		if calls := n.Calls(); !slices.Equal(calls, want) {
+			t.Errorf("round %d: run %q, want %q", round, calls, want)
+		}
+		file := filepath.Join(v.Spec.StagePath, "file")
+		if round == 0 {
+			if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
+			t.Errorf("round %d: %q, %v", round, b, err)
+		}
+		unstage(n, v)
+	}
+}
+
+// R17: whatever is on a disk, wherever it is, it is not formatted.
+//
+// Items: M08.
+func TestDiskWithAnythingOnItIsNeverFormatted(t *testing.T) {
+	const size = 16 << 20
+	for _, at := range []int64{0, 1, 510, 1080, 4096, 65536, 1 << 20, 5<<20 + 7, size - 1<<20, size - 512, size - 1} {
+		n := disktest.New(t)
+		device := n.Disk(wwid, "sda")
+		f, err := os.OpenFile(device, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{1}, at); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stage(n, ext4, "sda"); err == nil {
+			t.Errorf("byte %d: mounted", at)
+		}
+		if calls := n.Calls(); len(calls) != 0 {
+			t.Errorf("byte %d: run %q", at, calls)
+		}
+	}
+}
+
+// R17: a disk that cannot be read to where it says it ends is not blank.
+func TestDiskThatCannotBeReadIsNeverFormatted(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	n.Set("65536", "block", "sda", "size") // twice what is there
+	_, err := stage(n, ext4, "sda")
+	if !errors.Is(err, disk.ErrNotBlank) && err == nil {
+		t.Errorf("got %v", err)
+	}
+	if calls := made(n.Calls()); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+}
+
+func TestReadOnlyBlankDiskIsRefused(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	_, err := stage(n, disk.Want{FSType: "ext4", ReadOnly: true}, "sda")
+	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Refused || len(n.Calls()) != 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A mkfs that was cut off is done again, on the same disk only.
+func TestInterruptedFormatIsDoneAgain(t *testing.T) {
+	n := disktest.New(t)
+	device := n.Disk(wwid, "sda")
+	cut := errors.New("killed")
+	n.Programs["mkfs.ext4"] = func([]string) error { // half of it is there
+		return errors.Join(cut, os.WriteFile(device, []byte(strings.Repeat("x", 8192)), 0))
+	}
+	if _, err := stage(n, ext4, "sda"); !errors.Is(err, cut) {
+		t.Fatalf("got %v", err)
+	}
+	delete(n.Programs, "mkfs.ext4")
+	n.Calls()
+	v, err := stage(n, ext4, "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls := n.Calls(); len(made(calls)) != 1 {
+		t.Errorf("run %q", calls)
+	}
+	unstage(n, v)
+}
+
+// A lone LUN that comes back as another disk is not taken for the volume's.
+func TestDiskThatIsAnotherOneByNowIsRefused(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	v, err := stage(n, ext4, "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Stager().Unmount(t.Context(), v); err != nil { // as after a crash in Unstage
+		t.Fatal(err)
+	}
+	n.Calls()
+	n.Set("naa.6001405bbbbbbbbbbbbbbbbbbbbbbbbb", "block", "sda", "device", "wwid")
+	if _, err := stage(n, ext4, "sda"); !errors.Is(err, disk.ErrIdentity) || !strings.Contains(err.Error(), wwid) {
+		t.Errorf("got %v, want a refusal that names %s", err, wwid)
+	}
+	if _, err := n.Stager().Grow(t.Context(), v, []string{"sda"}, "ext4"); !errors.Is(err, disk.ErrIdentity) {
+		t.Errorf("grow: got %v", err)
+	}
+	if calls := n.Calls(); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+	n.Set(wwid, "block", "sda", "device", "wwid")
+	if v, err = stage(n, ext4, "sda"); err != nil {
+		t.Fatal(err)
+	}
+	unstage(n, v)
+}
+
+func TestWhatDoesNotSayWhichDiskItIsIsRefused(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk("", "sda")
+	n.Disk(wwid, "sdb")
+	n.Disk(wwid+"0", "sdc")
+	for _, names := range [][]string{{"sda"}, {"sda", "sdb"}, {"sdb", "sdc"}} {
+		if _, err := stage(n, ext4, names...); !errors.Is(err, disk.ErrIdentity) {
+			t.Errorf("%q: got %v", names, err)
+		}
+	}
+	// The node of a device that went and whose name another one has.
+	n.Set("7:250", "block", "sdb", "dev")
+	if _, err := stage(n, ext4, "sdb"); !errors.Is(err, disk.ErrIdentity) {
+		t.Errorf("other device's node: got %v", err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(n.Dev, "sdc")), os.Symlink("sdb", filepath.Join(n.Dev, "sdc"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stage(n, ext4, "sdc"); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("link: got %v", err)
+	}
+	if calls := n.Calls(); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+}
+
+// The multipath device is used, and goes before its paths.
+func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
+	n := disktest.New(t)
+	device := n.Disk(wwid, "sda", "sdb")
+	n.Programs["multipath"] = func(args []string) error {
+		if args[0] != "-f" {
+			n.Gathered(device, "dm-0", "mpatha", "sda", "sdb")
+		}
+		return nil
+	}
+	h := n.Stager().Host
+	d, err := h.Found([]string{"sdb", "sda", "sdb"})
+	if err == nil {
+		d, err = h.Gather(t.Context(), d)
+	}
+	if err != nil || d.Name != "dm-0" || d.Map != "mpatha" || !slices.Equal(d.Paths, []string{"sda", "sdb"}) {
+		t.Fatalf("got %+v, %v", d, err)
+	}
+	if err := h.Free(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if calls, want := n.Calls(), []string{"multipath /dev/sda", "multipath -f mpatha"}; !slices.Equal(calls, want) {
+		t.Errorf("run %q, want %q", calls, want)
+	}
+	for _, path := range d.Paths {
+		if got := n.Told("block", path, "device", "delete"); got != "1" {
+			t.Errorf("%s: told %q", path, got)
+		}
+	}
+}
+
+// A device is not torn from under a mount that another namespace still has.
+func TestDiskInUseIsNotRemoved(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	v, err := stage(n, ext4, "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := n.Stager().Host
+	d, err := h.Found([]string{"sda"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Free(t.Context(), d); !errors.Is(err, disk.ErrInUse) {
+		t.Errorf("got %v", err)
+	}
+	if got := n.Told("block", "sda", "device", "delete"); got != "" {
+		t.Errorf("told %q", got)
+	}
+	unstage(n, v)
+	if err := h.Free(t.Context(), d); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Publish needs the stage, shows it, read-only where asked, and Unpublish leaves it.
+func TestPodsSeeTheStage(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	s := n.Stager()
+	if err := s.Publish(t.Context(), n.Volume(kind, "data", `{}`, pod), pod); err == nil {
+		t.Error("published without a stage")
+	}
+	v, err := stage(n, ext4, "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := v.Mounts[pod]
+	m.ReadOnly = true
+	v.Mounts[pod] = m
+	for range 2 {
+		if err := s.Publish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(m.Target, "file"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("read-only: got %v", err)
+	}
+	for range 2 {
+		if err := s.Unpublish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen, err := s.Kernel.Look(t.Context(), v.Spec.StagePath); err != nil || !seen.Mounted {
+		t.Errorf("stage: %+v, %v", seen, err)
+	}
+	unstage(n, v)
+}
+
+func TestStageElsewhereIsRefused(t *testing.T) {
+	n := disktest.New(t)
+	v := n.Volume(kind, "data", `{}`)
+	v.Spec.StagePath = filepath.Join(n.Layout.Root, "elsewhere")
+	err := n.Stager().Begin(t.Context(), v)
+	_, unmountErr := n.Stager().Unmount(t.Context(), v)
+	for _, err := range []error{err, unmountErr} {
+		if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Refused {
+			t.Errorf("got %v", err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.Stager().Begin(ended, n.Volume(kind, "data", `{}`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestGrowTellsEveryPathAndTheFileSystem(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda", "sdb")
+	v, err := stage(n, ext4, "sda", "sdb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fsType, want := range map[string]string{
+		"ext4": "resize2fs /dev/sda", "xfs": "xfs_growfs " + v.Spec.StagePath, "btrfs": "btrfs filesystem resize max " + v.Spec.StagePath,
+	} {
+		name, _, _ := strings.Cut(want, " ")
+		n.Programs[name] = func([]string) error { return nil }
+		n.Calls()
+		if size, err := n.Stager().Grow(t.Context(), v, []string{"sda", "sdb"}, fsType); err != nil || size != 16<<20 {
+			t.Errorf("%s: got %d, %v", fsType, size, err)
+		}
+		if calls := n.Calls(); !slices.Equal(calls, []string{want}) {
+			t.Errorf("%s: run %q, want %q", fsType, calls, want)
+		}
+	}
+	for _, path := range []string{"sda", "sdb"} {
+		if got := n.Told("block", path, "device", "rescan"); got != "1" {
+			t.Errorf("%s: told %q", path, got)
+		}
+	}
+	unstage(n, v)
+}

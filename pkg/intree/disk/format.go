@@ -1,0 +1,130 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+)
+
+// DefaultFS is made and mounted where a volume asks for none, as the kubelet does.
+const DefaultFS = "ext4"
+
+// ErrNotBlank means that a disk has something on it, or may have.
+var ErrNotBlank = errors.New("the disk is not proven to be blank")
+
+const (
+	// headBytes and tailBytes of a disk are read before it counts as blank. All
+	// signatures that blkid 2.41 knows lie there but for copies: LUKS2 has its
+	// second header within the first 4 MiB, GPT, md 0.9 and 1.0, ZFS and
+	// firmware RAID have theirs at the end.
+	headBytes, tailBytes = 16 << 20, 16 << 20
+	chunk                = 1 << 20
+)
+
+// copies are where copies of superblocks lie that outlive a wiped head: of ext4
+// in block groups 1 and 3 (4 KiB blocks), of btrfs at 64 MiB and 256 GiB.
+func copies() []int64 { return []int64{64 << 20, 128 << 20, 384 << 20, 256 << 30} }
+
+// blank proves by reading that there is nothing on a disk of the given size.
+func blank(ctx context.Context, f io.ReaderAt, size int64) error {
+	if size <= 0 {
+		return fmt.Errorf("its size is %d bytes: %w", size, ErrNotBlank)
+	}
+	ranges := [][2]int64{{0, min(size, headBytes)}, {max(0, size-tailBytes), size}}
+	for _, at := range copies() {
+		if at+4096 <= size {
+			ranges = append(ranges, [2]int64{at, at + 4096})
+		}
+	}
+	buf, zeros := make([]byte, chunk), make([]byte, chunk)
+	for _, r := range ranges {
+		for at := r[0]; at < r[1]; {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			part := buf[:min(chunk, r[1]-at)]
+			if n, err := f.ReadAt(part, at); n != len(part) {
+				return fmt.Errorf("read at byte %d: %w: %w", at, err, ErrNotBlank)
+			}
+			if !bytes.Equal(part, zeros[:len(part)]) {
+				return fmt.Errorf("there is data between byte %d and %d: %w", at, at+int64(len(part)), ErrNotBlank)
+			}
+			at += int64(len(part))
+		}
+	}
+	return nil
+}
+
+// mkfs are the programs that make file systems. Nothing is discarded: the disk
+// is blank.
+func mkfs(fsType, device string) (name, packages string, args []string, err error) {
+	switch fsType {
+	case "ext2", "ext3", "ext4":
+		return "mkfs." + fsType, "e2fsprogs", []string{"-F", "-q", "-m", "0", "-E", "nodiscard", device}, nil
+	case "xfs":
+		return "mkfs.xfs", "xfsprogs", []string{"-f", "-q", "-K", device}, nil
+	case "btrfs":
+		return "mkfs.btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", []string{"--force", "--quiet", "--nodiscard", device}, nil
+	}
+	return "", "", nil, poddir.Refused("Stage", fmt.Errorf("fsType: found %q, want one of ext2, ext3, ext4, xfs, btrfs", fsType))
+}
+
+// prepare lets a file system be on the disk that f is open on: what is there is
+// checked, and where nothing is one is made, if that may be.
+func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *memory) error {
+	size, err := h.Size(d)
+	if err != nil {
+		return err
+	}
+	name, packages, args, err := mkfs(w.FSType, h.Path(d))
+	if err != nil {
+		return err
+	}
+	if !m.Making {
+		err := blank(ctx, f, size)
+		if err != nil || m.Made {
+			if err != nil && !errors.Is(err, ErrNotBlank) {
+				return err
+			}
+			if err == nil {
+				return fmt.Errorf("%s had a file system and is blank now: %w", d.WWID, ErrIdentity)
+			}
+			return h.check(ctx, d, f, w, err)
+		}
+		if w.ReadOnly {
+			return poddir.Refused("Stage", fmt.Errorf("disk %s is blank, and the volume is read-only", d.WWID))
+		}
+	}
+	m.Making = true
+	if err := m.save(); err != nil {
+		return err
+	}
+	if err := h.tool(ctx, d, name, packages, args...); err != nil {
+		return err
+	}
+	m.Making, m.Made = false, true
+	return m.save()
+}
+
+// check repairs what is safe to repair before a mount; xfs and btrfs do that
+// when they are mounted. why is what kept the disk from counting as blank.
+func (h Host) check(ctx context.Context, d Disk, f *os.File, w Want, why error) error {
+	const superblock, magic = 1024, 56 // ext4: s_magic
+	var b [2]byte
+	if _, err := f.ReadAt(b[:], superblock+magic); err != nil {
+		return fmt.Errorf("read the superblock of %s: %w (%w)", d.WWID, err, why)
+	}
+	if b != [2]byte{0x53, 0xef} || w.ReadOnly {
+		return nil
+	}
+	err := h.tool(ctx, d, "e2fsck", "e2fsprogs", "-p", h.Path(d))
+	if Exited(err, 1) { // errors were corrected
+		return nil
+	}
+	return err
+}

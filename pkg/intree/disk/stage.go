@@ -1,0 +1,214 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// coveredMode is the mode of a directory that is mounted on.
+const coveredMode = 0o700
+
+// Stager mounts disks for volumes, and shows them to pods. It may be used by
+// many goroutines, by one for a volume.
+type Stager struct {
+	Layout state.Layout
+	Kernel *mount.Kernel
+	Host   Host
+}
+
+// Want is how a disk is to be mounted.
+type Want struct {
+	FSType   string
+	Flags    []string
+	ReadOnly bool
+}
+
+// Begin makes the directories of a volume's stage and refuses a record that has
+// them elsewhere, which somebody else wrote.
+func (s Stager) Begin(ctx context.Context, v state.Volume) error {
+	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
+		return poddir.Refused("Stage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := os.MkdirAll(filepath.Dir(v.Spec.StagePath), 0o750); err != nil {
+		return err
+	}
+	err := os.Mkdir(v.Spec.StagePath, coveredMode)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// Mount mounts the disk at the volume's stage path. It is to be the disk that it
+// was before, if it was staged before.
+func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error {
+	m, before, err := recall(v.Spec.StagePath)
+	if err != nil {
+		return err
+	}
+	if before && m.WWID != d.WWID {
+		return fmt.Errorf("the volume was staged from disk %s, and what is there now is %s: %w", m.WWID, d.WWID, ErrIdentity)
+	}
+	seen, err := s.Kernel.Look(ctx, v.Spec.StagePath)
+	if err != nil || seen.Mounted {
+		return err
+	}
+	f, err := s.Host.open(d, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m.WWID = d.WWID
+	if err := m.save(); err != nil {
+		return err
+	}
+	alone, err := s.Host.alone(d)
+	if err != nil {
+		return err
+	}
+	if alone { // else it is mounted already, so that it has a file system in use
+		if err := s.Host.prepare(ctx, d, f, w, &m); err != nil {
+			return err
+		}
+	}
+	flags := w.Flags
+	if w.ReadOnly {
+		flags = append(append([]string{}, flags...), "ro")
+	}
+	return s.Kernel.Filesystem(s.Host.Path(d), v.Spec.StagePath, w.FSType, flags)
+}
+
+// alone reports whether nobody has the disk for himself: no mount in any
+// namespace, and no device above it.
+func (h Host) alone(d Disk) (bool, error) {
+	f, err := h.open(d, os.O_RDONLY|unix.O_EXCL)
+	if errors.Is(err, unix.EBUSY) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, f.Close()
+}
+
+// Publish shows the staged volume at the pod's directory.
+func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	m, dir, err := poddir.Begin(s.Layout, v, pod)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	staged, err := s.Kernel.Look(ctx, v.Spec.StagePath)
+	if err != nil {
+		return err
+	}
+	if !staged.Mounted {
+		return fmt.Errorf("volume %s: nothing is mounted at %s", v.Spec.Name, v.Spec.StagePath)
+	}
+	f, err := dir.Make(coveredMode)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	seen, err := s.Kernel.Look(ctx, dir.Path())
+	if err != nil || seen.Mounted {
+		return err
+	}
+	if err := s.Kernel.Bind(v.Spec.StagePath, dir.Path(), mount.BindOptions{ReadOnly: m.ReadOnly}); err != nil {
+		return err
+	}
+	if err := own(ctx, v, pod, dir); err != nil {
+		// Not mounted is what a repeated call begins with. Not under ctx: its end
+		// may be the reason.
+		return errors.Join(err, s.Kernel.Unmount(context.WithoutCancel(ctx), dir.Path()))
+	}
+	return nil
+}
+
+// own gives the volume to the pod's group where no other pod has it.
+func own(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir) error {
+	m := v.Mounts[pod]
+	if m.FSGroup == nil || m.ReadOnly {
+		return nil
+	}
+	for other, o := range v.Mounts {
+		if other != pod && o.Phase != state.Absent {
+			return nil
+		}
+	}
+	f, err := dir.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return ownership.Apply(ctx, f, ownership.Options{GID: *m.FSGroup, OnRootMismatch: true})
+}
+
+// Unpublish ends the pod's mount and removes its directory.
+func (s Stager) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return poddir.Remover{Layout: s.Layout, Kernel: s.Kernel}.Unpublish(ctx, v, pod)
+}
+
+// Unmount ends the mount of the volume's stage. It returns the WWID of the disk
+// that was mounted, "" where none is remembered.
+func (s Stager) Unmount(ctx context.Context, v state.Volume) (wwid string, err error) {
+	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
+		return "", poddir.Refused("Unstage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
+	}
+	if err := s.Kernel.Unmount(ctx, v.Spec.StagePath); err != nil {
+		return "", err
+	}
+	m, _, err := recall(v.Spec.StagePath)
+	return m.WWID, err
+}
+
+// End removes what is left of a volume's stage. It is the last of Unstage: what
+// is remembered of the disk goes with it.
+func (s Stager) End(v state.Volume) error {
+	memory := memoryPath(v.Spec.StagePath)
+	for _, path := range []string{v.Spec.StagePath, memory + ".new", memory, filepath.Dir(v.Spec.StagePath)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Grow lets the volume's file system take all of its disk, as large as that is
+// by now, and returns the disk's size in bytes. The devices with the given names
+// are to be the disk that was staged.
+func (s Stager) Grow(ctx context.Context, v state.Volume, names []string, fsType string) (int64, error) {
+	found, err := s.Host.Found(names)
+	if err != nil {
+		return 0, fmt.Errorf("volume %s: %w", v.Spec.Name, err)
+	}
+	m, _, err := recall(v.Spec.StagePath)
+	if err != nil {
+		return 0, err
+	}
+	if m.WWID != found.WWID {
+		return 0, fmt.Errorf("volume %s: staged from disk %q, and what is there now is %s: %w", v.Spec.Name, m.WWID, found.WWID, ErrIdentity)
+	}
+	size, err := s.Host.Grow(ctx, found, v.Spec.StagePath, fsType)
+	if err != nil {
+		return 0, fmt.Errorf("volume %s: grow: %w", v.Spec.Name, err)
+	}
+	return size, nil
+}

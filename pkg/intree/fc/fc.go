@@ -1,0 +1,253 @@
+package fc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Kind is the name of this kind.
+const Kind state.DriverName = "kubernetes.io/fc"
+
+// deviceTime is how long a device may take to come after it was looked for.
+const deviceTime = 30 * time.Second
+
+// Config of a Driver. Stager and Volumes are required.
+type Config struct {
+	Stager disk.Stager
+	// Volumes are the records of the journal.
+	Volumes func() []state.Volume
+	// DeviceTime is for tests; 0 means 30 s.
+	DeviceTime time.Duration
+}
+
+// Driver makes fc volumes. It may be used by many goroutines.
+type Driver struct{ c Config }
+
+// New returns a Driver.
+func New(c Config) *Driver {
+	if c.DeviceTime == 0 {
+		c.DeviceTime = deviceTime
+	}
+	return &Driver{c}
+}
+
+// Stage finds the disk and mounts it.
+func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
+	u, err := parse(v.Spec)
+	if err != nil {
+		return poddir.Refused("Stage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	if err := d.c.Stager.Begin(ctx, v); err != nil {
+		return err
+	}
+	if err := d.stage(ctx, v, u); err != nil {
+		return fmt.Errorf("volume %s: fc %v: %w", v.Spec.Name, u, err)
+	}
+	return nil
+}
+
+func (d *Driver) stage(ctx context.Context, v state.Volume, u unit) error {
+	names, err := d.find(u)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		if err := d.scan(u); err != nil {
+			return err
+		}
+		short, cancel := context.WithTimeoutCause(ctx, d.c.DeviceTime, fmt.Errorf("no device within %v: no port of the volume is there, or none shows this node the disk", d.c.DeviceTime))
+		defer cancel()
+		err := disk.Await(short, func() (bool, error) {
+			names, err = d.find(u)
+			return len(names) > 0, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	found, err := d.c.Stager.Host.Found(names)
+	if err == nil {
+		found, err = d.c.Stager.Host.Gather(ctx, found)
+	}
+	if err != nil {
+		return err
+	}
+	return d.c.Stager.Mount(ctx, v, found, u.want)
+}
+
+// remote is a port of a target as an adapter of this node sees it.
+type remote struct{ host, channel, target, port string }
+
+// rport is the name of a remote port: rport-<host>:<channel>-<number>.
+var rport = regexp.MustCompile(`^rport-(\d+):(\d+)-\d+$`)
+
+// remotes are the targets' ports that the node sees, and has given a number.
+func (d *Driver) remotes() (found []remote, err error) {
+	class := filepath.Join(d.c.Stager.Host.Sys, "class", "fc_remote_ports")
+	entries, err := os.ReadDir(class)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("this node has no Fibre Channel adapter: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		id := rport.FindStringSubmatch(e.Name())
+		target := attribute(class, e.Name(), "scsi_target_id")
+		if id == nil || target == "" || target == "-1" { // -1: no target
+			continue
+		}
+		port := strings.TrimPrefix(attribute(class, e.Name(), "port_name"), "0x")
+		found = append(found, remote{"host" + id[1], id[2], target, port})
+	}
+	return found, nil
+}
+
+func attribute(elems ...string) string {
+	b, err := os.ReadFile(filepath.Join(elems...))
+	if err != nil {
+		return "" // it is going
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// find returns the names of the unit's devices that are there.
+func (d *Driver) find(u unit) (names []string, err error) {
+	if len(u.wwids) > 0 {
+		return d.findByName(u)
+	}
+	remotes, err := d.remotes()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range remotes {
+		if !slices.Contains(u.ports, r.port) {
+			continue
+		}
+		address := strings.Join([]string{strings.TrimPrefix(r.host, "host"), r.channel, r.target, strconv.Itoa(int(u.lun))}, ":")
+		found, err := disk.Blocks(filepath.Join(d.c.Stager.Host.Sys, "class", "scsi_device", address, "device"))
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+	}
+	return names, nil
+}
+
+// findByName looks at all disks for those that say that they are the unit's.
+func (d *Driver) findByName(u unit) (names []string, err error) {
+	class := filepath.Join(d.c.Stager.Host.Sys, "block")
+	entries, err := os.ReadDir(class)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if slices.Contains(u.wwids, attribute(class, e.Name(), "device", "wwid")) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// scan lets the unit's ports be asked for it; where the source names no ports,
+// all that the node sees are asked for all they have.
+func (d *Driver) scan(u unit) error {
+	remotes, err := d.remotes()
+	if err != nil {
+		return err
+	}
+	for _, r := range remotes {
+		lun := strconv.Itoa(int(u.lun))
+		if len(u.wwids) > 0 {
+			lun = "-"
+		} else if !slices.Contains(u.ports, r.port) {
+			continue
+		}
+		if err := d.c.Stager.Host.Tell(r.channel+" "+r.target+" "+lun, "class", "scsi_host", r.host, "scan"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Publish shows the mounted disk at the pod's directory.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return d.c.Stager.Publish(ctx, v, pod)
+}
+
+// Unpublish ends the pod's mount.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return d.c.Stager.Unpublish(ctx, v, pod)
+}
+
+// Unstage ends the mount and lets the disk go, unless another volume has it.
+func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
+	u, err := parse(v.Spec)
+	if err != nil {
+		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	wwid, err := d.c.Stager.Unmount(ctx, v)
+	if err != nil {
+		return err
+	}
+	if wwid != "" { // else it was never found
+		if err := d.free(ctx, v, u, wwid); err != nil {
+			return fmt.Errorf("volume %s: fc %v: %w", v.Spec.Name, u, err)
+		}
+	}
+	return d.c.Stager.End(v)
+}
+
+func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) error {
+	for _, o := range d.c.Volumes() {
+		if o.ID == v.ID || o.Spec.Driver != Kind || o.Stage.Phase == state.Absent {
+			continue
+		}
+		other, err := parse(o.Spec)
+		if err != nil {
+			return fmt.Errorf("volume %s may have the same disk: %w", o.Spec.Name, err)
+		}
+		// A disk that one names by its port and another by its own name is in use
+		// by a mount as soon as both are staged, which Free looks at.
+		if u.same(other) {
+			return nil
+		}
+	}
+	names, err := d.find(u)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
+		return nil // it went by itself
+	}
+	if err != nil {
+		return err
+	}
+	found, err := d.c.Stager.Host.Found(names)
+	if err != nil || found.WWID != wwid {
+		return err
+	}
+	return d.c.Stager.Host.Free(ctx, found)
+}
+
+// Expand lets the kernel see the disk's size and grows its file system.
+func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ int64) (int64, error) {
+	u, err := parse(v.Spec)
+	if err != nil {
+		return 0, poddir.Refused("Expand", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	names, err := d.find(u)
+	if err != nil {
+		return 0, fmt.Errorf("volume %s: fc %v: %w", v.Spec.Name, u, err)
+	}
+	return d.c.Stager.Grow(ctx, v, names, u.want.FSType)
+}

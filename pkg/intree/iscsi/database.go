@@ -1,0 +1,119 @@
+package iscsi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+)
+
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}
+
+// databases are where open-iscsi keeps its records: Debian and SUSE, Fedora.
+func databases() []string { return []string{"/etc/iscsi", "/var/lib/iscsi"} }
+
+// ErrNoRecord means that open-iscsi's database has not the record that iscsiadm
+// was told to make.
+var ErrNoRecord = errors.New("no such record in open-iscsi's database")
+
+// nodeRecords are the files of the record of a target at a portal. The number
+// of the portal group is in the path and is the target's to choose.
+func nodeRecords(dbs []string, t target, p portal) (files []string) {
+	for _, db := range dbs {
+		dirs, _ := filepath.Glob(filepath.Join(db, "nodes", t.iqn, p.host+","+p.port+",*")) // the pattern is well-formed
+		for _, dir := range dirs {
+			file := filepath.Join(dir, t.iface)
+			if st, err := os.Lstat(dir); err == nil && st.Mode().IsRegular() {
+				file = dir // a record that is of the default interface only
+			}
+			if st, err := os.Lstat(file); err == nil && st.Mode().IsRegular() {
+				files = append(files, file)
+			}
+		}
+	}
+	return files
+}
+
+// discoveryRecords are the files of the record of a discovery at a portal.
+func discoveryRecords(dbs []string, p portal) (files []string) {
+	for _, db := range dbs {
+		dir := filepath.Join(db, "send_targets", p.host+","+p.port)
+		for _, file := range []string{filepath.Join(dir, "st_config"), dir} {
+			if st, err := os.Lstat(file); err == nil && st.Mode().IsRegular() {
+				files = append(files, file)
+			}
+		}
+	}
+	return files
+}
+
+// setValues puts values into records.
+func setValues(files []string, values map[string]string) error {
+	if len(files) == 0 {
+		return ErrNoRecord
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := disk.WriteFile(file, withValues(b, values)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const endOfRecord = "# END RECORD"
+
+// withValues returns a record with values instead of those it has.
+func withValues(record []byte, values map[string]string) []byte {
+	var b strings.Builder
+	add := func() {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			fmt.Fprintf(&b, "%s = %s\n", name, values[name])
+		}
+		values = nil
+	}
+	replaced := maps.Clone(values)
+	for line := range strings.Lines(string(record)) {
+		name, _, _ := strings.Cut(line, "=")
+		if _, ok := replaced[strings.TrimSpace(name)]; ok {
+			continue
+		}
+		if strings.TrimSpace(line) == endOfRecord {
+			add()
+		}
+		b.WriteString(line)
+	}
+	add()
+	return []byte(b.String())
+}
+
+// chap returns the values of a secret that belong to the record, with the
+// method. prefix is node.session.auth or discovery.sendtargets.auth.
+func chap(secret map[string]string, prefix string) (map[string]string, error) {
+	values := map[string]string{prefix + ".authmethod": "CHAP"}
+	for _, key := range []string{"username", "password", "username_in", "password_in"} {
+		name := prefix + "." + key
+		value, ok := secret[name]
+		if !ok && strings.HasSuffix(key, "_in") {
+			continue // the target need not prove who it is
+		}
+		if value == "" || len(value) > 255 || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			return nil, fmt.Errorf("the secret's %s is missing, empty, longer than 255 bytes or has control characters", name)
+		}
+		values[name] = value
+	}
+	return values, nil
+}

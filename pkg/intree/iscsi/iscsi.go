@@ -1,0 +1,334 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Kind is the name of this kind.
+const Kind state.DriverName = "kubernetes.io/iscsi"
+
+// deviceTime is how long a device may take to come after its session.
+const deviceTime = 30 * time.Second
+
+// Config of a Driver. All fields but Databases and DeviceTime are required.
+type Config struct {
+	Stager disk.Stager
+	// Secret reads the secret with the CHAP names and passwords.
+	Secret func(ctx context.Context, ref state.SecretRef) (map[string]string, error)
+	// Volumes are the records of the journal.
+	Volumes func() []state.Volume
+	Log     *slog.Logger
+	// Databases are where open-iscsi's records may be; nil means the usual places.
+	Databases []string
+	// DeviceTime is for tests; 0 means 30 s.
+	DeviceTime time.Duration
+}
+
+// Driver makes iscsi volumes. It may be used by many goroutines.
+type Driver struct {
+	c Config
+
+	mu   sync.Mutex
+	busy map[string]chan struct{} // by IQN: who logs in or out; guarded by mu
+}
+
+// New returns a Driver.
+func New(c Config) *Driver {
+	if c.Databases == nil {
+		c.Databases = databases()
+	}
+	if c.DeviceTime == 0 {
+		c.DeviceTime = deviceTime
+	}
+	return &Driver{c: c, busy: map[string]chan struct{}{}}
+}
+
+// Stage logs in to the target at every portal, finds the disk, and mounts it.
+// One portal that answers is enough.
+func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
+	t, err := parse(v.Spec)
+	if err != nil {
+		return poddir.Refused("Stage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	if err := d.c.Stager.Begin(ctx, v); err != nil {
+		return err
+	}
+	unlock, err := d.lock(ctx, t.iqn)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.stage(ctx, v, t); err != nil {
+		return fmt.Errorf("volume %s: iscsi %s lun %d: %w", v.Spec.Name, t.iqn, t.lun, err)
+	}
+	return nil
+}
+
+func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
+	var secret map[string]string
+	if t.chap || t.discoveryCHAP {
+		var err error
+		if secret, err = d.c.Secret(ctx, v.Spec.StageRef); err != nil {
+			return err
+		}
+	}
+	if t.iface != t.base {
+		if err := d.makeIface(ctx, t); err != nil {
+			return err
+		}
+	}
+	var sessions []session
+	var failed error
+	for _, p := range t.portals {
+		s, err := d.reach(ctx, t, p, secret)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		sessions = append(sessions, s)
+	}
+	if len(sessions) == 0 {
+		return failed
+	}
+	if failed != nil {
+		d.c.Log.Warn("not every portal can be reached", "volume", string(v.ID), "driver", string(Kind), "err", failed.Error())
+	}
+	names, err := d.await(ctx, t, sessions)
+	if err != nil {
+		return err
+	}
+	found, err := d.c.Stager.Host.Found(names)
+	if err == nil {
+		found, err = d.c.Stager.Host.Gather(ctx, found)
+	}
+	if err != nil {
+		return err
+	}
+	return d.c.Stager.Mount(ctx, v, found, t.want)
+}
+
+// reach returns the session at a portal, which it begins where there is none,
+// and lets it look for the logical unit.
+func (d *Driver) reach(ctx context.Context, t target, p portal, secret map[string]string) (session, error) {
+	s, ok, err := d.session(t, p)
+	if err != nil {
+		return session{}, err
+	}
+	if !ok {
+		if err := d.login(ctx, t, p, secret); err != nil {
+			return session{}, err
+		}
+		if s, ok, err = d.session(t, p); err != nil || !ok {
+			return session{}, fmt.Errorf("logged in at %s, but the kernel has no such session (%v)", p, err)
+		}
+	}
+	return s, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, t.lun)
+}
+
+// await returns the names of the devices of the logical unit once each session
+// has one, or when time is up and at least one has.
+func (d *Driver) await(ctx context.Context, t target, sessions []session) (names []string, err error) {
+	short, cancel := context.WithTimeoutCause(ctx, d.c.DeviceTime, fmt.Errorf("no device within %v: the target shows this initiator no lun %d", d.c.DeviceTime, t.lun))
+	defer cancel()
+	err = disk.Await(short, func() (bool, error) {
+		names = nil
+		without := 0
+		for _, s := range sessions {
+			found, err := s.blocks(strconv.Itoa(int(t.lun)))
+			if err != nil {
+				return false, err
+			}
+			if len(found) == 0 {
+				without++
+			}
+			names = append(names, found...)
+		}
+		return without == 0, nil
+	})
+	if len(names) > 0 && ctx.Err() == nil {
+		return names, nil
+	}
+	return nil, err
+}
+
+// makeIface makes the interface with the volume's own name of the initiator.
+func (d *Driver) makeIface(ctx context.Context, t target) error {
+	// It is there if another volume uses the name: making it again fails, and
+	// what it is set to is the same.
+	made := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "new")
+	if err := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "update", "-n", "iface.initiatorname", "-v", t.initiator); err != nil {
+		return errors.Join(made, err)
+	}
+	return nil
+}
+
+// Publish shows the mounted disk at the pod's directory.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return d.c.Stager.Publish(ctx, v, pod)
+}
+
+// Unpublish ends the pod's mount.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	return d.c.Stager.Unpublish(ctx, v, pod)
+}
+
+// Unstage ends the mount, lets the disk go unless another volume has the same,
+// and ends the sessions that no other volume has.
+func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
+	t, err := parse(v.Spec)
+	if err != nil {
+		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	unlock, err := d.lock(ctx, t.iqn)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	wwid, err := d.c.Stager.Unmount(ctx, v)
+	if err != nil {
+		return err
+	}
+	others, err := d.others(v)
+	if err == nil {
+		err = d.leave(ctx, t, others, wwid)
+	}
+	if err != nil {
+		return fmt.Errorf("volume %s: iscsi %s lun %d: %w", v.Spec.Name, t.iqn, t.lun, err)
+	}
+	return d.c.Stager.End(v)
+}
+
+// leave lets go of the disk and the sessions.
+func (d *Driver) leave(ctx context.Context, t target, others []target, wwid string) error {
+	sessions := map[portal]session{}
+	var names []string
+	for _, p := range t.portals {
+		s, ok, err := d.session(t, p)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		sessions[p] = s
+		found, err := s.blocks(strconv.Itoa(int(t.lun)))
+		if err != nil {
+			return err
+		}
+		names = append(names, found...)
+	}
+	shared := slices.ContainsFunc(others, func(o target) bool { return o.iqn == t.iqn && o.lun == t.lun })
+	if len(names) > 0 && !shared {
+		if err := d.free(ctx, names, wwid); err != nil {
+			return err
+		}
+	}
+	for _, p := range t.portals {
+		if slices.ContainsFunc(others, func(o target) bool { return o.iqn == t.iqn && o.iface == t.iface && slices.Contains(o.portals, p) }) {
+			continue
+		}
+		if err := d.end(ctx, t, p, sessions[p]); err != nil {
+			return err
+		}
+	}
+	if t.iface == t.base || slices.ContainsFunc(others, func(o target) bool { return o.iface == t.iface }) {
+		return nil
+	}
+	err := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "delete")
+	if disk.Exited(err, exitNone) {
+		return nil
+	}
+	return err
+}
+
+// free lets the disk's devices go. A disk that is another one by now is not ours.
+func (d *Driver) free(ctx context.Context, names []string, wwid string) error {
+	found, err := d.c.Stager.Host.Found(names)
+	if err != nil {
+		return err
+	}
+	if wwid != "" && wwid != found.WWID {
+		return nil
+	}
+	return d.c.Stager.Host.Free(ctx, found)
+}
+
+// end ends a session that was begun here and has no device any more.
+func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
+	mine, err := d.marked(t, p)
+	if err != nil || !mine {
+		return err
+	}
+	if s.dir != "" {
+		left, err := s.blocks("*")
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			d.c.Log.Warn("the session has devices that are no volume's here; it stays", "driver", string(Kind), "portal", p.String(), "devices", left)
+			return os.Remove(d.markPath(t, p))
+		}
+	}
+	return d.logout(ctx, t, p)
+}
+
+// Expand lets the kernel see the disk's size and grows its file system.
+func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ int64) (int64, error) {
+	t, err := parse(v.Spec)
+	if err != nil {
+		return 0, poddir.Refused("Expand", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	var names []string
+	for _, p := range t.portals {
+		s, ok, err := d.session(t, p)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			found, err := s.blocks(strconv.Itoa(int(t.lun)))
+			if err != nil {
+				return 0, err
+			}
+			names = append(names, found...)
+		}
+	}
+	return d.c.Stager.Grow(ctx, v, names, t.want.FSType)
+}
+
+// lock waits until nobody else logs in to the target, or out.
+func (d *Driver) lock(ctx context.Context, iqn string) (unlock func(), err error) {
+	mine := make(chan struct{})
+	for {
+		d.mu.Lock()
+		other, busy := d.busy[iqn]
+		if !busy {
+			d.busy[iqn] = mine
+		}
+		d.mu.Unlock()
+		if !busy {
+			return func() {
+				d.mu.Lock()
+				delete(d.busy, iqn)
+				d.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,475 @@
+package iscsi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+const (
+	iqn  = "iqn.2024-01.example:t1"
+	wwid = "naa.6001405aaaaaaaaaaaaaaaaaaaaaaaaa"
+	pod  = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
+)
+
+// exit is how a program ended.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+func (e exit) ExitCode() int { return int(e) }
+
+// node is a node with open-iscsi and targets.
+type node struct {
+	*disktest.Node
+	db       string
+	volumes  []state.Volume
+	secret   map[string]string
+	dead     map[string]bool     // portals that do not answer
+	luns     map[string][]string // devices by "portal lun", which come with the session
+	sessions map[string]int      // by portal
+	driver   *iscsi.Driver
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{Node: disktest.New(t), db: t.TempDir(), dead: map[string]bool{}, luns: map[string][]string{}, sessions: map[string]int{}}
+	n.Programs["iscsiadm"] = n.iscsiadm
+	n.restart()
+	return n
+}
+
+func (n *node) restart() {
+	n.driver = iscsi.New(iscsi.Config{
+		Stager: n.Stager(), Volumes: func() []state.Volume { return n.volumes }, Databases: []string{"/nowhere", n.db},
+		Secret:     func(context.Context, state.SecretRef) (map[string]string, error) { return n.secret, nil },
+		Log:        slog.New(slog.DiscardHandler),
+		DeviceTime: 100 * time.Millisecond,
+	})
+}
+
+func after(args []string, flag string) string {
+	if i := slices.Index(args, flag); i >= 0 {
+		return args[i+1]
+	}
+	return ""
+}
+
+// iscsiadm does what open-iscsi's does to its database and to the kernel.
+func (n *node) iscsiadm(args []string) error {
+	portal, iface := after(args, "-p"), after(args, "-I")
+	i := strings.LastIndex(portal, ":")
+	dir := ""
+	if i >= 0 {
+		dir = strings.Trim(portal[:i], "[]") + "," + portal[i+1:]
+	}
+	record := filepath.Join(n.db, "nodes", iqn, dir+",1", iface)
+	switch mode, op := after(args, "-m"), after(args, "-o"); {
+	case mode == "discoverydb" && op == "new":
+		return n.write(filepath.Join(n.db, "send_targets", dir, "st_config"), "discovery.startup = manual\n")
+	case mode == "discoverydb" && op == "nonpersistent" && n.dead[portal]:
+		return exit(4)
+	case mode == "node" && op == "new":
+		return n.write(record, "# BEGIN RECORD 2.1.8\nnode.name = "+iqn+"\nnode.startup = automatic\n# END RECORD\n")
+	case slices.Contains(args, "--login"):
+		n.login(portal, iface)
+	case slices.Contains(args, "--logout"):
+		return n.logout(portal)
+	case mode == "node" && op == "delete":
+		return os.RemoveAll(filepath.Dir(record))
+	}
+	return nil
+}
+
+func (n *node) write(path, content string) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600))
+}
+
+// login makes the session of a portal appear in sysfs.
+func (n *node) login(portal, iface string) {
+	id := len(n.sessions) + 1
+	n.sessions[portal] = id
+	i := strings.LastIndex(portal, ":")
+	s, c := fmt.Sprintf("session%d", id), fmt.Sprintf("connection%d:0", id)
+	n.Set(iqn, "class", "iscsi_session", s, "targetname")
+	n.Set(iface, "class", "iscsi_session", s, "ifacename")
+	n.Set(strings.Trim(portal[:i], "[]"), "class", "iscsi_connection", c, "persistent_address")
+	n.Set(portal[i+1:], "class", "iscsi_connection", c, "persistent_port")
+	host := fmt.Sprintf("host%d", id)
+	n.Set("", "class", "scsi_host", host, "scan")
+	dir := filepath.Join(n.Sys, "devices", host, s)
+	for key, names := range n.luns {
+		if p, lun, _ := strings.Cut(key, " "); p == portal {
+			for _, name := range names {
+				n.Set("", "devices", host, s, fmt.Sprintf("target%d:0:0", id), fmt.Sprintf("%d:0:0:%s", id, lun), "block", name, "uevent")
+			}
+		}
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(dir, filepath.Join(n.Sys, "class", "iscsi_session", s, "device"))); err != nil {
+		n.Error(err)
+	}
+}
+
+func (n *node) logout(portal string) error {
+	id, ok := n.sessions[portal]
+	if !ok {
+		return exit(21)
+	}
+	delete(n.sessions, portal)
+	s := fmt.Sprintf("session%d", id)
+	return errors.Join(os.RemoveAll(filepath.Join(n.Sys, "class", "iscsi_session", s)), os.RemoveAll(filepath.Join(n.Sys, "devices", fmt.Sprintf("host%d", id))))
+}
+
+// gone makes the device go from sysfs once the kernel was told so.
+func (n *node) gone(name string) {
+	n.Helper()
+	if got := n.Told("block", name, "device", "delete"); got != "1" {
+		n.Errorf("%s: told %q, want it deleted", name, got)
+	}
+	found, err := filepath.Glob(filepath.Join(n.Sys, "devices", "*", "*", "*", "*", "block", name))
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, dir := range found {
+		if err := os.RemoveAll(dir); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+func (n *node) volume(name, config string) state.Volume {
+	v := n.Volume(iscsi.Kind, name, config, pod)
+	n.volumes = append(n.volumes, v)
+	return v
+}
+
+// left are the volumes of the journal but v.
+func (n *node) forget(v state.Volume) {
+	n.volumes = slices.DeleteFunc(n.volumes, func(o state.Volume) bool { return o.ID == v.ID })
+}
+
+func (n *node) stage(v state.Volume) {
+	n.Helper()
+	if err := n.driver.Stage(n.Context(), v); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *node) want(what string, want ...string) {
+	n.Helper()
+	if got := n.Calls(); !slices.Equal(got, want) {
+		n.Errorf("%s: run\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func loginCalls(portal string) []string {
+	return []string{
+		"iscsiadm -m discoverydb -t sendtargets -p " + portal + " -I default -o new",
+		"iscsiadm -m discoverydb -t sendtargets -p " + portal + " -I default --discover -o nonpersistent",
+		"iscsiadm -m node -T " + iqn + " -p " + portal + " -I default -o new",
+		"iscsiadm -m node -T " + iqn + " -p " + portal + " -I default --login",
+	}
+}
+
+func logoutCalls(portal string) []string {
+	return []string{
+		"iscsiadm -m node -T " + iqn + " -p " + portal + " -I default --logout",
+		"iscsiadm -m node -T " + iqn + " -p " + portal + " -I default -o delete",
+		"iscsiadm -m discoverydb -t sendtargets -p " + portal + " -o delete",
+	}
+}
+
+const (
+	mkfs  = "mkfs.ext4 -F -q -m 0 -E nodiscard /dev/sda"
+	plain = `{"targetPortal": "192.0.2.1", "iqn": "` + iqn + `", "lun": 0}`
+)
+
+// The exact calls for one portal and lun 0, what is told to sysfs, and that the
+// record neither logs in at boot nor scans for other units.
+//
+// Items: M11.
+func TestCallsOfOneVolume(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	v := n.volume("data", plain)
+	n.stage(v)
+	n.want("stage", append(loginCalls("192.0.2.1:3260"), mkfs)...)
+	if got := n.Told("class", "scsi_host", "host1", "scan"); got != "0 0 0" {
+		t.Errorf("scan: told %q", got)
+	}
+	record, err := os.ReadFile(filepath.Join(n.db, "nodes", iqn, "192.0.2.1,3260,1", "default"))
+	want := "# BEGIN RECORD 2.1.8\nnode.name = " + iqn + "\nnode.session.scan = manual\nnode.startup = manual\n# END RECORD\n"
+	if err != nil || string(record) != want {
+		t.Errorf("record: %v\n%s\nwant\n%s", err, record, want)
+	}
+	n.restart()
+	n.stage(v)
+	n.want("staged again")
+	if err := n.driver.Unstage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	n.gone("sda")
+}
+
+// Unstage removes the device, and the session once no device is on it.
+func TestCallsOfUnstage(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	v := n.volume("data", plain)
+	n.stage(v)
+	n.Calls()
+	stuck := filepath.Join(v.Spec.StagePath, "open")
+	f, err := os.Create(stuck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Unstage(t.Context(), v); err == nil || len(n.Calls()) != 0 {
+		t.Errorf("unstage of a volume in use: %v", err)
+	}
+	f.Close()
+	// The kernel removes the device when it is told to; the next Unstage finds none.
+	if err := n.driver.Unstage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	n.want("unstage") // a device is there still: the session stays
+	if _, ok := n.sessions["192.0.2.1:3260"]; !ok {
+		t.Error("logged out under a device")
+	}
+}
+
+// Two units of a target share the session: the first to go leaves it, by the
+// journal, the last ends it.
+//
+// Items: M11.
+func TestSessionEndsWithItsLastVolume(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.Disk(wwid+"b", "sdb")
+	n.luns["192.0.2.1:3260 0"], n.luns["192.0.2.1:3260 1"] = []string{"sda"}, []string{"sdb"}
+	a := n.volume("a", plain)
+	b := n.volume("b", strings.Replace(plain, `"lun": 0`, `"lun": 1`, 1))
+	n.stage(a)
+	n.Calls()
+	n.stage(b)
+	n.want("stage of the second", strings.Replace(mkfs, "sda", "sdb", 1))
+	if err := n.driver.Unstage(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	n.want("unstage of the first")
+	n.gone("sda")
+	n.forget(a)
+	if got := n.Told("block", "sdb", "device", "delete"); got != "" {
+		t.Error("the other unit's device is deleted")
+	}
+	// The kernel takes the device away at once, as it does.
+	n.Programs["iscsiadm"] = n.iscsiadm
+	if _, err := n.Stager().Unmount(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	found, _ := filepath.Glob(filepath.Join(n.Sys, "devices", "*", "*", "*", "*", "block", "sdb"))
+	if len(found) != 1 || os.RemoveAll(found[0]) != nil {
+		t.Fatal("no device")
+	}
+	if err := n.driver.Unstage(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	n.want("unstage of the last", logoutCalls("192.0.2.1:3260")...)
+	if err := n.driver.Unstage(t.Context(), b); err != nil {
+		t.Error(err)
+	}
+	n.want("unstaged again")
+}
+
+// A session that the node's operator began is used and never ended.
+func TestSessionOfTheOperatorStays(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	n.login("192.0.2.1:3260", "default")
+	v := n.volume("data", plain)
+	n.stage(v)
+	n.want("stage", mkfs)
+	if err := n.driver.Unstage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	n.gone("sda")
+	if err := n.driver.Unstage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	n.want("unstage")
+}
+
+// Several portals: each is logged in to, their devices are gathered, and one
+// that answers is enough.
+//
+// Items: M11.
+func TestSeveralPortals(t *testing.T) {
+	n := newNode(t)
+	device := n.Disk(wwid, "sda", "sdb")
+	n.Programs["multipath"] = func(args []string) error {
+		n.Gathered(device, "dm-0", "mpatha", "sda", "sdb")
+		return nil
+	}
+	n.luns["192.0.2.1:3260 0"], n.luns["[2001:db8::1]:3261 0"] = []string{"sda"}, []string{"sdb"}
+	n.dead["192.0.2.9:3260"] = true
+	v := n.volume("data", `{"targetPortal": "192.0.2.1", "portals": ["192.0.2.9:3260", "[2001:db8::1]:3261", "192.0.2.1:3260"], "iqn": "`+iqn+`", "lun": 0}`)
+	n.stage(v)
+	n.want("stage", slices.Concat(loginCalls("192.0.2.1:3260"), loginCalls("192.0.2.9:3260")[:2], loginCalls("[2001:db8::1]:3261"),
+		[]string{"multipath /dev/sda", strings.Replace(mkfs, "sda", "dm-0", 1)})...)
+	if _, err := n.Stager().Unmount(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	n.dead["192.0.2.1:3260"] = true
+	n.dead["[2001:db8::1]:3261"] = true
+	other := newNode(t)
+	other.dead = n.dead
+	if err := other.driver.Stage(t.Context(), other.volume("data", string(v.Spec.Config))); err == nil {
+		t.Error("staged without a portal that answers")
+	}
+}
+
+// Paths that lead to different disks are refused: nothing is written to either.
+func TestPathsOfDifferentDisksAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.Disk(wwid+"b", "sdb")
+	n.luns["192.0.2.1:3260 0"], n.luns["192.0.2.2:3260 0"] = []string{"sda"}, []string{"sdb"}
+	v := n.volume("data", `{"targetPortal": "192.0.2.1", "portals": ["192.0.2.2"], "iqn": "`+iqn+`", "lun": 0}`)
+	if err := n.driver.Stage(t.Context(), v); err == nil {
+		t.Error("staged")
+	}
+	for _, call := range n.Calls() {
+		if !strings.HasPrefix(call, "iscsiadm") {
+			t.Errorf("run %q", call)
+		}
+	}
+}
+
+// Rule 7: the secrets of CHAP reach the records, which only root reads, and no
+// command line; what is there replaces what was.
+//
+// Items: M11.
+func TestSecretsOfCHAPAreOnNoCommandLine(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	n.secret = map[string]string{}
+	for _, prefix := range []string{"node.session.auth.", "discovery.sendtargets.auth."} {
+		for _, key := range []string{"username", "password", "username_in", "password_in"} {
+			n.secret[prefix+key] = "canary-" + prefix + key
+		}
+	}
+	v := n.volume("data", `{"targetPortal": "192.0.2.1", "iqn": "`+iqn+`", "lun": 0, "chapAuthSession": true, "chapAuthDiscovery": true}`)
+	n.stage(v)
+	if calls := strings.Join(n.Calls(), "\n"); strings.Contains(calls, "canary") {
+		t.Errorf("run\n%s", calls)
+	}
+	for file, prefix := range map[string]string{
+		filepath.Join("nodes", iqn, "192.0.2.1,3260,1", "default"):   "node.session.auth.",
+		filepath.Join("send_targets", "192.0.2.1,3260", "st_config"): "discovery.sendtargets.auth.",
+	} {
+		b, err := os.ReadFile(filepath.Join(n.db, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(filepath.Join(n.db, file)); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v", file, st.Mode(), err)
+		}
+		for name, value := range n.secret {
+			if got, want := strings.Contains(string(b), name+" = "+value+"\n"), strings.HasPrefix(name, prefix); got != want {
+				t.Errorf("%s has %s: %v, want %v", file, name, got, want)
+			}
+		}
+		if !strings.Contains(string(b), prefix+"authmethod = CHAP\n") {
+			t.Errorf("%s: no method", file)
+		}
+	}
+	for _, bad := range []string{"", "new\nline", strings.Repeat("x", 256)} {
+		other := newNode(t)
+		other.secret = map[string]string{"node.session.auth.username": "user", "node.session.auth.password": bad}
+		w := other.volume("data", `{"targetPortal": "192.0.2.1", "iqn": "`+iqn+`", "lun": 0, "chapAuthSession": true}`)
+		if err := other.driver.Stage(t.Context(), w); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("password %.10q: got %v", bad, err)
+		}
+	}
+}
+
+// A volume with its own name of the initiator has an interface of its own, which
+// goes with it.
+//
+// Items: M11.
+func TestInterfaceOfItsOwnForANameOfTheInitiator(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	v := n.volume("data", `{"targetPortal": "192.0.2.1", "iqn": "`+iqn+`", "lun": 0, "initiatorName": "iqn.2024-01.example:me"}`)
+	n.stage(v)
+	calls := n.Calls()
+	iface := after(strings.Fields(calls[0]), "-I")
+	if !strings.HasPrefix(iface, "csi-volmgr-") || len(calls) != 7 || calls[0] != "iscsiadm -m iface -I "+iface+" -o new" ||
+		calls[1] != "iscsiadm -m iface -I "+iface+" -o update -n iface.initiatorname -v iqn.2024-01.example:me" {
+		t.Errorf("run %q", calls)
+	}
+	if err := n.driver.Unstage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	calls = n.Calls()
+	if want := "iscsiadm -m iface -I " + iface + " -o delete"; len(calls) == 0 || calls[len(calls)-1] != want {
+		t.Errorf("run %q, want %q last", calls, want)
+	}
+}
+
+func TestWithoutADeviceTheErrorSaysSo(t *testing.T) {
+	n := newNode(t)
+	v := n.volume("data", plain)
+	if err := n.driver.Stage(t.Context(), v); err == nil || !strings.Contains(err.Error(), "lun 0") {
+		t.Errorf("got %v", err)
+	}
+	if err := n.driver.Unstage(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+	if _, ok := n.sessions["192.0.2.1:3260"]; ok {
+		t.Error("the session is left")
+	}
+}
+
+// C7, C12: what is no portal, name or number is refused before anything is run.
+//
+// Attacks: C7.
+func TestAttackStringsOfASourceAreRefused(t *testing.T) {
+	n := newNode(t)
+	for _, config := range []string{
+		`{}`, `{"targetPortal": "192.0.2.1", "iqn": ""}`,
+		`{"targetPortal": "192.0.2.1", "iqn": "--help"}`, `{"targetPortal": "192.0.2.1", "iqn": "iqn.x/../../y"}`, `{"targetPortal": "192.0.2.1", "iqn": "iqn.x;id"}`,
+		`{"targetPortal": "192.0.2.1", "iqn": "iqn.*"}`, `{"targetPortal": "192.0.2.1", "iqn": "iqn.a\nb"}`,
+		`{"targetPortal": "-p", "iqn": "iqn.x"}`, `{"targetPortal": "a b", "iqn": "iqn.x"}`, `{"targetPortal": "a:0", "iqn": "iqn.x"}`,
+		`{"targetPortal": "a:b", "iqn": "iqn.x"}`, `{"targetPortal": "../x", "iqn": "iqn.x"}`, `{"targetPortal": "a:70000", "iqn": "iqn.x"}`,
+		`{"targetPortal": "a", "portals": ["*"], "iqn": "iqn.x"}`, `{"targetPortal": "a", "iqn": "iqn.x", "lun": -1}`,
+		`{"targetPortal": "a", "iqn": "iqn.x", "lun": 256}`, `{"targetPortal": "a", "iqn": "iqn.x", "iscsiInterface": "../x"}`,
+		`{"targetPortal": "a", "iqn": "iqn.x", "initiatorName": "a b"}`, `{"targetPortal": "a", "iqn": "iqn.x", "iscsiInterface": "b", "initiatorName": "iqn.y"}`,
+	} {
+		v := n.Volume(iscsi.Kind, "data", config, pod)
+		for _, err := range []error{n.driver.Stage(t.Context(), v), n.driver.Unstage(t.Context(), v)} {
+			e, ok := errors.AsType[*state.CallError](err)
+			if !ok || e.Outcome != state.Refused || !errors.Is(err, iscsi.ErrSource) {
+				t.Errorf("%s: got %v, want a refusal", config, err)
+			}
+		}
+	}
+	n.want("refused")
+}

@@ -1,0 +1,200 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// session is one that the kernel has.
+type session struct {
+	dir  string // in sysfs
+	host string // as host3
+	id   string // of the target on the host
+}
+
+// session returns the kernel's session with the target at the portal.
+func (d *Driver) session(t target, p portal) (session, bool, error) {
+	class := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_session")
+	entries, err := os.ReadDir(class)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the module there is no class
+		return session{}, false, err
+	}
+	for _, e := range entries {
+		at := filepath.Join(class, e.Name())
+		if attribute(at, "targetname") != t.iqn || attribute(at, "ifacename") != t.iface {
+			continue
+		}
+		connection := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_connection", "connection"+strings.TrimPrefix(e.Name(), "session")+":0")
+		if attribute(connection, "persistent_port") != p.port || !sameHost(attribute(connection, "persistent_address"), p.host) {
+			continue
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Join(at, "device"))
+		if err != nil {
+			return session{}, false, err
+		}
+		s := session{dir: dir, host: filepath.Base(filepath.Dir(dir)), id: attribute(at, "target_id")}
+		if s.id == "" {
+			s.id = "0"
+		}
+		return s, true, nil
+	}
+	return session{}, false, nil
+}
+
+func attribute(dir, name string) string {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return "" // it is going, or an older kernel has it not
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func sameHost(a, b string) bool {
+	x, errX := netip.ParseAddr(a)
+	y, errY := netip.ParseAddr(b)
+	return a == b || errX == nil && errY == nil && x == y
+}
+
+// blocks are the names of the disks of a session: of one logical unit, or of all
+// where lun is "*".
+func (s session) blocks(lun string) (names []string, err error) {
+	devices, _ := filepath.Glob(filepath.Join(s.dir, "target*", "*:*:*:"+lun)) // the pattern is well-formed
+	for _, device := range devices {
+		found, err := disk.Blocks(device)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+	}
+	return names, nil
+}
+
+// iscsiadm runs it for the target.
+func (d *Driver) iscsiadm(ctx context.Context, t target, args ...string) error {
+	return d.c.Stager.Host.Run(ctx, program.Command{Name: "iscsiadm", Args: args, Packages: "open-iscsi (Debian, Ubuntu, SUSE) or iscsi-initiator-utils (Fedora)", Key: "iscsi " + t.iqn})
+}
+
+// node is the arguments of iscsiadm about the record of the target at a portal.
+func node(t target, p portal, args ...string) []string {
+	return append([]string{"-m", "node", "-T", t.iqn, "-p", p.String(), "-I", t.iface}, args...)
+}
+
+// What iscsiadm returns where there is nothing of what is to go (iscsi_err.h:
+// ISCSI_ERR_SESS_NOT_FOUND, ISCSI_ERR_NO_OBJS_FOUND), and where there is already
+// what is to come (ISCSI_ERR_SESS_EXISTS).
+const (
+	exitNoSession = 2
+	exitNone      = 21
+	exitExists    = 15
+)
+
+// login begins the session with the target at a portal.
+func (d *Driver) login(ctx context.Context, t target, p portal, secret map[string]string) error {
+	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", p.String(), "-I", t.iface}
+	if err := d.iscsiadm(ctx, t, append(discovery, "-o", "new")...); err != nil {
+		return err
+	}
+	if t.discoveryCHAP {
+		values, err := chap(secret, "discovery.sendtargets.auth")
+		if err == nil {
+			err = setValues(discoveryRecords(d.c.Databases, p), values)
+		}
+		if err != nil {
+			return fmt.Errorf("discovery at %s: %w", p, err)
+		}
+	}
+	// Of what it finds no records are made but the one that is made next: they
+	// would be other volumes', or nobody's.
+	if err := d.iscsiadm(ctx, t, append(discovery, "--discover", "-o", "nonpersistent")...); err != nil {
+		return err
+	}
+	if err := d.iscsiadm(ctx, t, node(t, p, "-o", "new")...); err != nil {
+		return err
+	}
+	// manual: no logical unit of another volume comes with the session, and none
+	// comes back with a reboot before somebody asks for it.
+	values := map[string]string{"node.session.scan": "manual", "node.startup": "manual"}
+	if t.chap {
+		auth, err := chap(secret, "node.session.auth")
+		if err != nil {
+			return err
+		}
+		for name, value := range auth {
+			values[name] = value
+		}
+	}
+	if err := setValues(nodeRecords(d.c.Databases, t, p), values); err != nil {
+		return fmt.Errorf("node %s at %s: %w", t.iqn, p, err)
+	}
+	if err := d.mark(t, p); err != nil {
+		return err
+	}
+	err := d.iscsiadm(ctx, t, node(t, p, "--login")...)
+	if disk.Exited(err, exitExists) {
+		return nil
+	}
+	return err
+}
+
+// logout ends the session and removes what login made. It may be repeated.
+func (d *Driver) logout(ctx context.Context, t target, p portal) error {
+	for _, args := range [][]string{
+		node(t, p, "--logout"),
+		node(t, p, "-o", "delete"),
+		{"-m", "discoverydb", "-t", "sendtargets", "-p", p.String(), "-o", "delete"},
+	} {
+		if err := d.iscsiadm(ctx, t, args...); err != nil && !disk.Exited(err, exitNoSession, exitNone) {
+			return err
+		}
+	}
+	err := os.Remove(d.markPath(t, p))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// markPath is the file that says that a session was begun here.
+func (d *Driver) markPath(t target, p portal) string {
+	return filepath.Join(d.c.Stager.Layout.Plugins(), string(Kind), "sessions", shortHash(t.iqn+" "+p.String()+" "+t.iface))
+}
+
+func (d *Driver) mark(t target, p portal) error {
+	path := d.markPath(t, p)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return disk.WriteFile(path, []byte(t.iqn+" "+p.String()+" "+t.iface+"\n"))
+}
+
+func (d *Driver) marked(t target, p portal) (bool, error) {
+	_, err := os.Lstat(d.markPath(t, p))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// others are the targets of the volumes besides v that are staged, or may be.
+func (d *Driver) others(v state.Volume) (targets []target, err error) {
+	for _, o := range d.c.Volumes() {
+		if o.ID == v.ID || o.Spec.Driver != Kind || o.Stage.Phase == state.Absent {
+			continue
+		}
+		t, err := parse(o.Spec)
+		if err != nil {
+			return nil, fmt.Errorf("volume %s may share the session: %w", o.Spec.Name, err)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}

@@ -1,0 +1,41 @@
+package resolve
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// staged resolves a volume of a built-in kind that is mounted on the node before
+// it is shown to pods. What its source says the kind itself checks.
+func (r *resolver) staged(kind state.DriverName, name string, src any, readOnly bool) (state.VolumeWant, error) {
+	w, err := r.builtin(kind, name, src)
+	w.Spec.StagePath = r.config.Layout.BuiltinStagePath(kind, w.ID)
+	w.Mount.ReadOnly = readOnly
+	return w, err
+}
+
+// iscsi resolves a logical unit of an iSCSI target. The secret is named in the
+// spec and not in the source.
+func (r *resolver) iscsi(name string, src *corev1.ISCSIVolumeSource) (state.VolumeWant, error) {
+	named := *src
+	named.SecretRef = nil
+	w, err := r.staged(ISCSI, name, &named, src.ReadOnly)
+	if src.SecretRef != nil {
+		w.Spec.StageRef = state.SecretRef{Namespace: r.pod.Namespace, Name: src.SecretRef.Name}
+	}
+	return w, err
+}
+
+// iscsiInline is a PersistentVolume's source as a pod's, without its secret.
+func iscsiInline(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSource {
+	return &corev1.ISCSIVolumeSource{
+		TargetPortal: s.TargetPortal, IQN: s.IQN, Lun: s.Lun, ISCSIInterface: s.ISCSIInterface, FSType: s.FSType, ReadOnly: s.ReadOnly,
+		Portals: s.Portals, DiscoveryCHAPAuth: s.DiscoveryCHAPAuth, SessionCHAPAuth: s.SessionCHAPAuth, InitiatorName: s.InitiatorName,
+	}
+}
+
+// fc resolves a disk on a Fibre Channel network.
+func (r *resolver) fc(name string, src *corev1.FCVolumeSource) (state.VolumeWant, error) {
+	return r.staged(FC, name, src, src.ReadOnly)
+}
