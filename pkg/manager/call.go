@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -20,7 +21,7 @@ func (l *loop) start(ctx context.Context, s *start) {
 	l.changed[s.id] = struct{}{}
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
-	c := caller{kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, driver: impl, info: info}
+	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, driver: impl, info: info}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -74,6 +75,7 @@ func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).
 type caller struct {
+	log      *slog.Logger
 	kernel   Kernel
 	attacher Attacher
 	before   func(context.Context, state.Volume, state.PodUID) error
@@ -95,8 +97,18 @@ func rpc(k plan.Kind) string {
 	}
 }
 
-func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) plan.Result {
-	var r plan.Result
+// ErrPanic is wrapped by the failure of a call whose code panicked.
+var ErrPanic = errors.New("panic")
+
+// do makes the call. A panic of a driver's code in this process is an answer
+// that nobody got, and costs no other volume anything.
+func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) (r plan.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod, "panic", p, "stack", string(debug.Stack()))
+			r = plan.Result{Err: &state.CallError{Outcome: state.Uncertain, Call: rpc(op.Kind), Err: fmt.Errorf("%w: %v", ErrPanic, p)}}
+		}
+	}()
 	err := c.call(ctx, v, op, &r)
 	if err == nil {
 		err = c.verify(ctx, v, op, &r)

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Items: A14, F02, F12.
+// Items: A14, F02, F12, A07.
 func TestFullPodResolvesAsGolden(t *testing.T) {
 	for _, name := range []string{"base", "full"} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestPodInfoOnMount(t *testing.T) {
 	}
 }
 
-// Items: A03, A04, A21, C22, C23, F17.
+// Items: A03, A04, A21, C22, C23, F17, A05.
 func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
 	metadata := map[string]string{"device": "/dev/sdb"}
 	now := metav1.Now()
@@ -292,6 +292,64 @@ func TestUnusedVolumesAreNotWanted(t *testing.T) {
 	}
 }
 
+// Pod info that is switched on holds for the next call; what a mounted volume
+// was asked with is the manager's to keep.
+// Items: F04.
+func TestPodInfoThatIsSwitched(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	for _, on := range []bool{false, true, false} {
+		w.driver(storagev1.CSIDriverSpec{PodInfoOnMount: &on})
+		if got := w.only(t).Mount.Context; (len(got) == 5) != on {
+			t.Errorf("podInfoOnMount %v: got %v", on, got)
+		}
+	}
+}
+
+// A raw block volume is wanted while a container has it as a device.
+// Items: B18.
+func TestDevicesOfAPod(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	block := corev1.PersistentVolumeBlock
+	w.volume().Spec.VolumeMode = &block
+	c := &w.pod().Spec.Containers[0]
+	c.VolumeMounts, c.VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}
+	if got := w.only(t); got.Problem != "" || got.Spec.Mode != state.Block || got.Mount.DevicePath == "" || got.Spec.FSType != "" {
+		t.Errorf("with a device: %+v", got)
+	}
+	c.VolumeDevices = nil
+	if got := w.resolve().Volumes; len(got) != 0 {
+		t.Errorf("without: %+v", got)
+	}
+}
+
+// However much is wrong with a pod, each of its volumes has one problem.
+// Items: B19.
+func TestProblemsAreBounded(t *testing.T) {
+	const volumes = 50
+	w := read(t, "testdata/base.yaml")
+	pod := w.pod()
+	pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil
+	for i := range volumes {
+		name := "v" + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "no-" + name},
+		}})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name})
+	}
+	for range 3 {
+		got := w.resolve().Volumes
+		if len(got) != volumes {
+			t.Fatalf("%d volumes", len(got))
+		}
+		for _, v := range got {
+			if v.Problem == "" || len(v.Problem) > 200 {
+				t.Errorf("problem of %v: %q", v.Names, v.Problem)
+			}
+		}
+	}
+}
+
+// Items: B17, F21, I19.
 func TestInTreeVolumeHasOneIDForAllPods(t *testing.T) {
 	ids := map[state.VolumeID]string{}
 	for _, name := range []string{"data", "other"} {
@@ -299,7 +357,7 @@ func TestInTreeVolumeHasOneIDForAllPods(t *testing.T) {
 		source(w, corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "/s/d"}})
 		rename(w, name)
 		got := w.only(t)
-		if got.Problem != "" || strings.Contains(got.Spec.Name, "/") {
+		if got.Problem != "" || strings.Contains(got.Spec.Name, "/") || got.SizeBytes != 0 {
 			t.Fatalf("got %+v", got)
 		}
 		ids[got.ID] = got.Spec.Name

@@ -53,7 +53,7 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	if err := r.checkMode(pv, mode, u.use); err != nil {
 		return state.VolumeWant{}, err
 	}
-	if err := r.onThisNode(pv); err != nil {
+	if err := r.onThisNode(pv, allLabels); err != nil {
 		return fail(err)
 	}
 	w, fault, err := r.fromSource(pv, mode)
@@ -89,6 +89,9 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		if f, bad = checkHostPath("spec.hostPath", s.HostPath); bad {
 			return w, f, nil
 		}
+		if len(pv.Spec.MountOptions) > 0 {
+			return w, Fault{"spec.mountOptions", strings.Join(pv.Spec.MountOptions, ","), "none, since nothing is mounted for a hostPath"}, nil
+		}
 		w, err = r.hostPath(pv.Name, s.HostPath)
 	case s.Local != nil:
 		if !absolute(s.Local.Path) {
@@ -116,9 +119,18 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 	return w, Fault{}, err
 }
 
+// Which labels of the node decide: all, as one that is not known is not there,
+// or the known ones only. A CSI driver's topology is labels that its own
+// registration brings; they say nothing here, and the driver refuses what it
+// cannot reach.
+const (
+	allLabels   = false
+	knownLabels = true
+)
+
 // onThisNode returns why the volume's node affinity keeps it from this node. Of
 // the node's labels its name is known (kubernetes.io/hostname).
-func (r *resolver) onThisNode(pv *corev1.PersistentVolume) error {
+func (r *resolver) onThisNode(pv *corev1.PersistentVolume, knownOnly bool) error {
 	affinity := pv.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {
 		return nil
@@ -126,7 +138,14 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume) error {
 	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
 	fields := map[string]string{"metadata.name": r.config.NodeName}
 	for _, term := range affinity.Required.NodeSelectorTerms {
-		if len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(term.MatchExpressions, labels) && matches(term.MatchFields, fields) {
+		expressions := term.MatchExpressions
+		if knownOnly {
+			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool {
+				_, known := labels[q.Key]
+				return !known
+			})
+		}
+		if len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(expressions, labels) && matches(term.MatchFields, fields) {
 			return nil
 		}
 	}

@@ -42,6 +42,9 @@ func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 		resolve.NFS:      {nfsAt("2001:db8::1", "/export"), "", 1, `{"server":"2001:db8::1","path":"/export"}`},
 	} {
 		w := ofKind(t, tc.src)
+		if kind == resolve.HostPath {
+			w.volume().Spec.MountOptions = nil
+		}
 		w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 		got := w.only(t)
 		if got.Problem != "" {
@@ -54,6 +57,37 @@ func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 		}
 		if !got.Mount.ReadOnly || got.Mount.HostPath != tc.hostPath || len(got.Spec.MountFlags) != tc.flags || string(got.Spec.Config) != tc.config {
 			t.Errorf("%s: got read-only %v, %q, %q, %s", kind, got.Mount.ReadOnly, got.Mount.HostPath, got.Spec.MountFlags, got.Spec.Config)
+		}
+	}
+}
+
+// Items: A31.
+func TestMountOptionsOfAKindThatMountsNothing(t *testing.T) {
+	w := ofKind(t, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}})
+	if got := w.only(t); got.Problem != "volume pv-1: spec.mountOptions: found noatime, want none, since nothing is mounted for a hostPath" || got.ID != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Of a CSI volume's node affinity only what is known of the node decides: the
+// driver's topology is not among it.
+// Items: A30.
+func TestNodeAffinityOfACSIVolume(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key, value string
+		here       bool
+	}{
+		"this node":           {corev1.LabelHostname, "node-1", true},
+		"another node":        {corev1.LabelHostname, "node-2", false},
+		"the driver's labels": {"topology.example.com/zone", "a", true},
+	} {
+		w := read(t, "testdata/base.yaml")
+		w.volume().Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: tc.key, Operator: corev1.NodeSelectorOpIn, Values: []string{tc.value}}},
+		}}}}
+		got := w.only(t).Problem
+		if (got == "") != tc.here || !tc.here && !strings.HasPrefix(got, "volume pv-1: spec.nodeAffinity.required: ") {
+			t.Errorf("%s: got %q, want it here %v", name, got, tc.here)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func want(t *testing.T, s *sink, events ...string) {
 	}
 }
 
-// Items: B01.
+// Items: B01, A05.
 func TestChangeResolvesOnlyThePodsItTouches(t *testing.T) {
 	c, s := start()
 	put(t, c, "file", pod("a", "ca")+pod("b", "cb")+pod("b2", "cb")+claim("ca", "va"))

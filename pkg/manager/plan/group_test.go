@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +102,30 @@ func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {
 	v, ops, held := settle(t, w, state.Volume{ID: "d^h"}, Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true})
 	if v.Spec.MountGroup != "" || len(ops) != 3 || held.Reason != "" {
 		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
+	}
+}
+
+// attachRequired: false that comes while a volume is attached and mounted: it
+// stays, and goes as it came once no pod wants it.
+// Items: A06, B14.
+func TestAttachmentThatIsNeededNoMore(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
+	w := variant{}.wants()[1]
+	v, ops, _ := settle(t, w, state.Volume{ID: "d^h"}, f)
+	if !v.Needs.Attach || len(ops) != 3 {
+		t.Fatalf("calls: %v", ops)
+	}
+	w.Spec.NoAttach = true
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
+		t.Errorf("what is mounted follows a change of the object: %v, held %+v", op, held)
+	}
+	var kinds []Kind
+	_, ops, _ = settle(t, state.Want{}, v, f)
+	for _, op := range ops {
+		kinds = append(kinds, op.Kind)
+	}
+	if !slices.Equal(kinds, []Kind{Unpublish, Unstage, Detach}) {
+		t.Errorf("removal: %v", ops)
 	}
 }
 
