@@ -60,6 +60,9 @@ sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, r
 crash: host-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root)
 	$(GO) test -count=1 -timeout 60m -v -run 'AtEveryPlaceItConverges$$' ./test/crash -every
 
+restarts: host-tools ## restart the daemon 100 times with 100 idle pods: no call, no mount changes (root)
+	$(GO) test -count=1 -timeout 30m -v -run '^TestRestartsTouchNothing$$' ./test/faults -restarts 100 -idle-pods 100
+
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...
 

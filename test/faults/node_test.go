@@ -37,6 +37,7 @@ type node struct {
 	api            *client.Client
 	daemon, driver *process
 	script         csistrict.Script
+	flags          []string // of the daemon, besides those of every node
 	object         csiDriver
 }
 
@@ -144,9 +145,11 @@ func (n *node) start() {
 	if err := os.MkdirAll(filepath.Dir(n.socket()), 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	n.daemon = start(n.t, filepath.Join(n.dir, "daemon.log"), false, program, "run", "--root-dir", n.root,
+	n.daemon = start(n.t, filepath.Join(n.dir, "daemon.log"), false, append([]string{
+		program, "run", "--root-dir", n.root,
 		"--state-dir", filepath.Join(n.dir, "state"), "--socket", n.socket(), "--http-address", "off",
-		"--manifests", "", "--node-name", nodeName, "--log-level", "debug")
+		"--manifests", "", "--node-name", nodeName, "--log-level", "debug",
+	}, n.flags...)...)
 	n.eventually("the daemon to answer", func() bool {
 		_, err := n.api.Version(n.t.Context())
 		return err == nil

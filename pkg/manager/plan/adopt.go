@@ -67,8 +67,50 @@ func differs(was, now state.Seen) string {
 		return "it is no longer mounted"
 	case was.Exists && !now.Exists:
 		return "it is no longer there"
-	case was.Mounted && was.Dev != 0 && now.Dev != 0 && was.Dev != now.Dev:
+	case was.Mounted && was.Dev != 0 && now.Dev != 0 && was.Dev != now.Dev && !covered(was, now):
 		return "another device is mounted there"
+	default:
+		return ""
+	}
+}
+
+// covered reports whether somebody has mounted something over what was there.
+// What the pod has is below it still, so no call is made for it: the driver
+// would look at what covers it, and hang where that does.
+func covered(was, now state.Seen) bool { return was.Layers > 0 && now.Layers > was.Layers }
+
+// Drift returns, by path, what is seen of v's mounts that is not as it was when
+// they were made and that no call would mend, for people.
+func Drift(v state.Volume, seen map[string]state.Seen) map[string]string {
+	var found map[string]string
+	compare := func(path string, was state.Seen) {
+		now, ok := seen[path]
+		if why := drifted(was, now); ok && why != "" {
+			if found == nil {
+				found = map[string]string{}
+			}
+			found[path] = why
+		}
+	}
+	if v.Stage.Phase == state.Present {
+		compare(v.Spec.StagePath, v.Staged)
+	}
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present {
+			compare(m.Target, m.Seen)
+		}
+	}
+	return found
+}
+
+func drifted(was, now state.Seen) string {
+	switch {
+	case !was.Mounted || !now.Mounted:
+		return ""
+	case covered(was, now):
+		return "something else is mounted over it: unmount that by hand"
+	case !was.ReadOnly && now.ReadOnly:
+		return "it has become read-only: the kernel log may say why; its pods have to be started anew once that is mended"
 	default:
 		return ""
 	}

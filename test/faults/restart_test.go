@@ -1,0 +1,267 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+var (
+	restarts = flag.Int("restarts", 4, "how often TestRestartsTouchNothing restarts the daemon")
+	idlePods = flag.Int("idle-pods", 12, "how many pods it has meanwhile")
+)
+
+// table is the node's part of the mount table: the ids of mounts and where they are.
+func (n *node) table() (lines []string) {
+	n.t.Helper()
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], n.dir+"/") {
+			lines = append(lines, f[0]+" "+f[4])
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// restart kills the daemon and starts it again; it knows the driver then, and
+// has compared every record with the kernel.
+func (n *node) restart() {
+	n.t.Helper()
+	n.daemon.kill()
+	n.start()
+	n.driverUp()
+}
+
+// inline is a volume of the driver's that lives and ends with its pod.
+func inline() volume {
+	return volume{name: "data", source: "csi: {driver: " + driverName + "}"}
+}
+
+// nodeCalls lists the calls of the driver's Node service but those that only ask.
+func (n *node) nodeCalls() (calls []string) {
+	for _, e := range n.events("") {
+		if e.Event != csistrict.EventBegin || !strings.HasPrefix(e.Call, "Node") && !strings.HasPrefix(e.Call, "Controller") {
+			continue
+		}
+		if e.Call != "NodeGetCapabilities" && e.Call != "NodeGetInfo" && e.Call != "ControllerGetCapabilities" {
+			calls = append(calls, e.Call)
+		}
+	}
+	return calls
+}
+
+// A restart makes no call and changes no mount, however often it is made, also
+// after it was asked to end the way systemd asks.
+//
+// Faults: A056.
+func TestRestartsTouchNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	pods := []string{"claimed"}
+	docs := []string{want{name: "data"}.String(), pod("claimed", fromClaim("data"))}
+	for i := 1; i < *idlePods; i++ {
+		pods = append(pods, fmt.Sprintf("idle-%d", i))
+		docs = append(docs, pod(pods[i], inline()))
+	}
+	n.apply(docs...)
+	n.mounted(pods...)
+	before, calls, loops := n.table(), n.nodeCalls(), n.loops()
+	if len(before) < *idlePods {
+		t.Fatalf("mounts of %d pods: %d", *idlePods, len(before))
+	}
+	for i := range *restarts {
+		if i%2 == 1 {
+			n.daemon.ask()
+		}
+		n.restart()
+		n.mounted(pods...)
+	}
+	if after := n.table(); !slices.Equal(before, after) {
+		t.Errorf("the mount table changed:\n%s\nbecame\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	if after := n.nodeCalls(); !slices.Equal(calls, after) {
+		t.Errorf("calls made: %q", after[len(calls):])
+	}
+	if after := n.loops(); !slices.Equal(loops, after) {
+		t.Errorf("loop devices: %q became %q", loops, after)
+	}
+	n.deletePods(pods...)
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// ask ends the process by the signal that service managers send, and waits.
+func (p *process) ask() {
+	p.mu.Lock()
+	p.stopped = true
+	p.cmd.Process.Signal(unix.SIGTERM) // fails only where it has ended
+	p.mu.Unlock()
+	<-p.done
+}
+
+// A claim that somebody wants deleted stays while a pod has it, through restarts:
+// nothing of it is taken away.
+//
+// Faults: A007.
+func TestDeletedClaimOfARunningPodStays(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
+	n.mounted("web")
+	path := filepath.Join(n.hostPath("web", "data"), "f")
+	n.write(path, "kept")
+	before, calls := n.table(), n.nodeCalls()
+	for range 3 {
+		if r := n.cli("", "delete", "pvc", "data"); r.code == 0 || !strings.Contains(r.stderr, "web") {
+			t.Errorf("delete pvc: exit code %d, %s; want a refusal that names the pod", r.code, r.stderr)
+		}
+		n.restart()
+		n.mounted("web")
+	}
+	n.wantFile(path, "kept")
+	if after := n.table(); !slices.Equal(before, after) {
+		t.Errorf("mounts: %q became %q", before, after)
+	}
+	if after := n.nodeCalls(); !slices.Equal(calls, after) {
+		t.Errorf("calls made: %q", after[len(calls):])
+	}
+	n.deletePods("web")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// The daemon starts while the driver is down: what runs is not touched, what is
+// new waits and says for what, what goes waits too, and all goes on when the
+// driver is back.
+//
+// Faults: A057.
+func TestRestartWhileTheDriverIsDown(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(want{name: "data"}.String(), pod("stays", fromClaim("data")), pod("goes", inline()))
+	n.mounted("stays", "goes")
+	path := filepath.Join(n.hostPath("stays", "data"), "f")
+	n.write(path, "kept")
+	before := n.table()
+	n.driver.kill()
+	n.daemon.kill()
+	n.start()
+	n.apply(pod("comes", inline()))
+	n.remove("goes")
+	for _, pod := range []string{"comes", "goes"} {
+		n.explained("pod", pod, driverName, "not registered")
+	}
+	n.mounted("stays")
+	n.wantFile(path, "kept")
+	if after := n.table(); !slices.Equal(before, after) {
+		t.Errorf("mounts: %q became %q", before, after)
+	}
+	n.startDriver()
+	n.mounted("comes")
+	n.unmounted("goes")
+	n.wantFile(path, "kept")
+	n.deletePods("stays", "comes")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// A volume whose Unstage fails is in use for as long as it does, also after a
+// restart, and says why it cannot be detached.
+//
+// Faults: A014.
+func TestVolumeThatCannotBeUnstagedStaysInUse(t *testing.T) {
+	t.Parallel()
+	fails := bad("NodeUnstageVolume", csistrict.Fault{Code: 13, Effect: csistrict.EffectNone, Message: "the array is on fire"})
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{fails}})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.mounted("bad")
+	n.remove("bad")
+	for round := range 2 {
+		n.await("NodeUnstageVolume", 2*round+2)
+		volumes, err := n.api.Volumes(t.Context())
+		if err != nil || len(volumes) != 1 || !volumes[0].Volume.InUse() {
+			t.Fatalf("round %d: volumes: %+v, %v, want one in use", round, volumes, err)
+		}
+		n.explained("volume", string(volumes[0].Volume.ID), "NodeUnstageVolume", "Internal", "the array is on fire")
+		if got := n.begun("ControllerUnpublishVolume"); got != 0 {
+			t.Errorf("round %d: detached %d times while it was staged", round, got)
+		}
+		n.restart()
+	}
+	n.heal()
+	n.unmounted("bad")
+	n.noVolumes()
+	n.deleteClaims("bad")
+	n.verdict()
+}
+
+// What waits ever longer between its attempts to be mounted is taken away
+// without another attempt, and does not wait for the time of the next one.
+//
+// Faults: A047.
+func TestRemovalDoesNotWaitForAPause(t *testing.T) {
+	t.Parallel()
+	fails := bad("NodePublishVolume", csistrict.Fault{Code: 14, Effect: csistrict.EffectNone, Message: "not now"})
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{fails}})
+	n.apply(pod("bad", fromClaim("bad")))
+	n.await("NodePublishVolume", 4) // the next one is seconds away
+	n.eventually("the fourth attempt to fail", func() bool { return n.count(csistrict.EventEnd, "NodePublishVolume") >= 4 })
+	attempts := n.begun("NodePublishVolume")
+	n.deletePods("bad")
+	if got := n.begun("NodePublishVolume"); got != attempts {
+		t.Errorf("attempts to mount what nobody wants: %d", got-attempts)
+	}
+	if n.begun("NodeUnpublishVolume") == 0 {
+		t.Error("what may be there was never taken away")
+	}
+	n.deleteClaims("bad")
+	n.verdict()
+}
+
+// A driver that comes and goes costs nothing that stays.
+//
+// Faults: A075.
+func TestDriverThatComesAndGoesLeavesNoDescriptor(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	round := func() {
+		asked := n.begun("NodeGetCapabilities")
+		n.driver.crash()
+		n.await("NodeGetCapabilities", asked+1)
+		n.driverUp()
+		n.apply(pod("one", inline()))
+		n.mounted("one")
+		n.deletePods("one")
+	}
+	count := func() int {
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.daemon.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds)
+	}
+	for range 3 {
+		round()
+	}
+	before := count()
+	for range 10 {
+		round()
+	}
+	// A connection of a client or to the driver may be there or not just now.
+	if after := count(); after > before+5 {
+		t.Errorf("descriptors: %d became %d after 10 restarts of the driver", before, after)
+	}
+	n.verdict()
+}
