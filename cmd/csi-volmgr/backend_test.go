@@ -227,10 +227,21 @@ func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
 	return b.ask("delete claim " + ns + "/" + name)
 }
 
+// Calls are one failure and one success of each volume.
+func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
+	var out []manager.EndedCall
+	for _, id := range ids {
+		out = append(out,
+			manager.EndedCall{Volume: id, Driver: "d.example", Op: plan.Stage, Began: fixed, TookNanos: time.Second, Code: "Internal", Error: "NodeStageVolume: Internal: no\tdisk", Outcome: "unknown"},
+			manager.EndedCall{Volume: id, Driver: "d.example", Op: plan.Stage, Began: fixed.Add(2 * time.Second), TookNanos: time.Millisecond})
+	}
+	return out
+}
+
 // daemon serves b at socket until stop is called.
 func daemon(socket string, b *backend, now func() time.Time) (stop func() error, err error) {
 	s, err := server.New(context.Background(), server.Config{
-		Socket: socket, Volumes: b, Objects: b, Claims: b, Health: b,
+		Socket: socket, Volumes: b, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
 	})
 	if err != nil {

@@ -43,6 +43,8 @@ var rooms = []room{
 	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/intree", "pkg/intree/program", "pkg/manager"}},
 	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},
 	{dir: "pkg/localdriver", may: []string{"pkg/mount"}},
+	{dir: "pkg/metrics", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
+	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager"}},
 	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/node", may: []string{"*"}},
 	{dir: "cmd/csi-volmgr", may: []string{"*"}},

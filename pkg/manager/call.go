@@ -31,12 +31,12 @@ func (l *loop) start(ctx context.Context, s *start) {
 		r := c.do(callCtx, s.begun, s.op)
 		cancel()
 		took := time.Since(began)
-		l.m.post(func(l *loop) { l.ended(s, r, took) })
+		l.m.post(func(l *loop) { l.ended(s, r, began, took) })
 	}()
 }
 
 // ended takes a call's outcome into the record.
-func (l *loop) ended(s *start, r plan.Result, took time.Duration) {
+func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duration) {
 	l.inFlight--
 	cured := l.busy[s.id].cured
 	delete(l.busy, s.id)
@@ -48,6 +48,7 @@ func (l *loop) ended(s *start, r plan.Result, took time.Duration) {
 	l.setRecord(v)
 	l.ahead.push(s.id)
 	l.logEnd(s, r.Err, took)
+	l.tell(s, r.Err, began, took)
 	if r.Err != nil {
 		return
 	}

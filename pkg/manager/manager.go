@@ -59,6 +59,9 @@ type Config struct {
 	// then. They must not block.
 	OnExpanded func(state.Volume)
 	OnGone     func(state.VolumeID)
+	// OnCall is told of every call that ended, in the order of their ends. It
+	// must not block. nil where nobody wants to know.
+	OnCall func(EndedCall)
 	// Logger gets one line a step; nil means slog.Default.
 	Logger *slog.Logger
 }

@@ -66,7 +66,7 @@ func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
 	for _, next := range []string{"b", "c"} {
 		begun := round(func() {
 			l.setPod(podWant("c", "c"))
-			l.ended(first[0], plan.Result{Err: &state.CallError{Outcome: state.Failed, Err: errors.New("no")}}, time.Second)
+			l.ended(first[0], plan.Result{Err: &state.CallError{Outcome: state.Failed, Err: errors.New("no")}}, time.Now(), time.Second)
 		})
 		if len(begun) != 1 || begun[0].id != wantOf(next, next).ID {
 			t.Fatalf("begun: %+v, want the volume of %s", begun, next)

@@ -27,7 +27,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/recorder"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -99,9 +101,11 @@ type Node struct {
 	api        *api.Provider
 	file       *file.Provider // nil without Manifests
 	registry   *registration.Watcher
-	kube       *kube.Provider   // nil without Cluster
-	report     *report.Reporter // nil without Cluster
-	metrics    *csiclient.Metrics
+	kube       *kube.Provider     // nil without Cluster
+	report     *report.Reporter   // nil without Cluster
+	metrics    *csiclient.Metrics // nil without Metrics, as is measured
+	measured   *metrics.Metrics
+	calls      recorder.Recorder
 	tokens     csiclient.TokenSource // nil without Tokens
 	subpaths   *subpath.Binder
 	builtins   map[state.DriverName]builtin
@@ -153,18 +157,14 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.journal.SpareErr(); err != nil {
 		n.log.Warn("journal has no spare copy", "err", err)
 	}
-	if cfg.Metrics != nil {
-		if n.metrics, err = csiclient.NewMetrics(cfg.Metrics); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
+	if err := n.measure(); err != nil {
+		return nil, err
 	}
 	n.stats = stats.New(stats.Config{Subjects: n.subjects, Logger: n.log})
-	if cfg.Metrics != nil {
-		if err := cfg.Metrics.Register(n.stats); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
+	if err := n.wire(); err != nil {
+		return nil, err
 	}
-	return n, n.wire()
+	return n, n.count()
 }
 
 // check says which field is not as it must be.
@@ -218,7 +218,7 @@ func (n *Node) wire() error {
 		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: strings.TrimSpace(string(boot)),
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
 		OnExpanded: func(v state.Volume) { n.controller.NodeSize(v.ID, v.SizeBytes) },
-		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths,
+		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths, OnCall: n.callEnded,
 	})
 	if err != nil {
 		return err

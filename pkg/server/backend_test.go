@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -133,12 +134,22 @@ func (b *backend) remove(what string) error {
 	return nil
 }
 
+func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []manager.EndedCall
+	for _, id := range ids {
+		out = append(out, manager.EndedCall{Volume: id, Op: plan.Stage, Began: now, TookNanos: time.Second})
+	}
+	return out
+}
+
 // config serves b at a socket in a directory of the test's own.
 func config(t *testing.T, b *backend) Config {
 	t.Helper()
 	return Config{
 		Socket: filepath.Join(t.TempDir(), "run", "api.sock"), HTTPAddress: "127.0.0.1:0",
-		Volumes: b, Objects: b, Claims: b, Health: b, Containers: b,
+		Volumes: b, Objects: b, Claims: b, Health: b, Containers: b, Trace: b,
 		Metrics: prometheus.NewRegistry(), Version: Version{Version: "v1", Go: "go", Node: "n1"},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return now },
 	}

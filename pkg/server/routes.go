@@ -45,6 +45,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("POST /v1/apply", s.manifest(s.cfg.Objects.Apply))
 	mux.HandleFunc("POST /v1/withdraw", s.manifest(s.cfg.Objects.Withdraw))
 	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
+	mux.HandleFunc("GET /v1/trace/{kind}/{name...}", s.trace)
 	mux.Handle("GET /ui/", s.page())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: no %s %s in this API", ErrNotFound, r.Method, r.URL.Path))

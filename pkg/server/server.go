@@ -47,6 +47,7 @@ type Config struct {
 	Objects Objects
 	Claims  Claims
 	Health  Health
+	Trace   Trace
 	// Containers is asked for the mounts of containers; nil answers notFound.
 	Containers Containers
 	// Stats may be nil; then nothing is known of how full volumes are.

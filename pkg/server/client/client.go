@@ -148,6 +148,12 @@ func (c *Client) Explain(ctx context.Context, kind, name string) (server.Explana
 	return get[server.Explanation](ctx, c, "/v1/explain/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
 }
 
+// Trace returns the last calls of a volume, or of all volumes of a pod
+// ("namespace/name"), by when they began.
+func (c *Client) Trace(ctx context.Context, kind, name string) ([]manager.EndedCall, error) {
+	return list[manager.EndedCall](ctx, c, "/v1/trace/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
+}
+
 // Apply makes all objects of a manifest wanted, or none.
 func (c *Client) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	return c.post(ctx, "/v1/apply", m)

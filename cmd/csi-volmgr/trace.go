@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/spf13/cobra"
+)
+
+// barWidth is the width of a timeline (columns).
+const barWidth = 40
+
+func (p *program) traceCommand() *cobra.Command {
+	var ns string
+	output := "table"
+	cmd := &cobra.Command{
+		Use:   "trace (pod|volume) NAME",
+		Short: "Show the last calls that were made for a volume, or for a pod's volumes",
+		Long: `trace shows what the daemon keeps in memory of the last calls of a volume: the
+first and the last fifteen since it was started, in the order in which they
+began. -o timeline draws when each ran.`,
+		Example: `  csi-volmgr trace pod web
+  csi-volmgr trace pod web -o timeline
+  csi-volmgr trace volume data -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := oneTarget(args, "pods", "volumes")
+			if err != nil {
+				return err
+			}
+			return p.trace(cmd.Context(), ns, t, output)
+		},
+	}
+	namespaceFlag(cmd, &ns)
+	cmd.Flags().VarP(oneOf{&output, []string{"table", "timeline", "json", "yaml"}}, "output", "o", "form of the output")
+	p.completes(cmd, "pod", "volume")
+	return cmd
+}
+
+func (p *program) trace(ctx context.Context, ns string, t target, output string) error {
+	c := p.client()
+	defer c.Close()
+	kind, name := "volume", t.name
+	if t.kind == "pods" {
+		kind, name = "pod", ns+"/"+t.name
+	}
+	calls, err := c.Trace(ctx, kind, name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case output == "json" || output == "yaml":
+		return p.document(server.List[manager.EndedCall]{Items: calls}, output)
+	case len(calls) == 0:
+		return writeAll(p.stderr, "No call was made for it since the daemon started.\n")
+	case output == "timeline":
+		return writeAll(p.stdout, timeline(calls))
+	}
+	return writeTable(p.stdout, traceColumns(), calls, view{now: p.now(), wide: true})
+}
+
+func traceColumns() []column[manager.EndedCall] {
+	return []column[manager.EndedCall]{
+		{head: "BEGAN", value: func(c manager.EndedCall, _ view) string { return c.Began.UTC().Format("15:04:05.000") }},
+		{head: "TOOK", value: func(c manager.EndedCall, _ view) string { return took(c.TookNanos) }},
+		{head: "CALL", value: func(c manager.EndedCall, _ view) string { return c.Op.String() }},
+		{head: "VOLUME", value: func(c manager.EndedCall, _ view) string { return server.ShortID(c.Volume) }},
+		{head: "DRIVER", value: func(c manager.EndedCall, _ view) string { return string(c.Driver) }},
+		{head: "RESULT", value: func(c manager.EndedCall, v view) string { return v.reason(result(c)) }},
+	}
+}
+
+// result is what came of a call, and what a failure leaves known.
+func result(c manager.EndedCall) string {
+	if c.Error == "" {
+		return "OK"
+	}
+	return c.Error + " (outcome " + c.Outcome + ")"
+}
+
+func took(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	default:
+		return d.Round(10 * time.Millisecond).String()
+	}
+}
+
+// timeline draws each call as a bar on one scale, from the first beginning to
+// the last end; x marks one that failed.
+func timeline(calls []manager.EndedCall) string {
+	first, last := calls[0].Began, calls[0].Began
+	for _, c := range calls {
+		if end := c.Began.Add(c.TookNanos); end.After(last) {
+			last = end
+		}
+	}
+	whole := max(last.Sub(first), time.Nanosecond)
+	column := func(t time.Time) int { return int(int64(t.Sub(first)) * (barWidth - 1) / int64(whole)) }
+	var b strings.Builder
+	fmt.Fprintf(&b, "from %s, %s in all\n", first.UTC().Format("2006-01-02 15:04:05.000"), took(whole))
+	for _, c := range calls {
+		from, to := column(c.Began), column(c.Began.Add(c.TookNanos))
+		bar := strings.Repeat(" ", from) + strings.Repeat("=", to-from+1)
+		if c.Error != "" {
+			bar = bar[:len(bar)-1] + "x"
+		}
+		fmt.Fprintf(&b, "%-9s |%-*s| %8s  %s\n", c.Op, barWidth, bar, took(c.TookNanos), plain(server.ShortID(c.Volume)))
+	}
+	return b.String()
+}

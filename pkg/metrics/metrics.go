@@ -1,0 +1,91 @@
+// Package metrics says in numbers how the volumes of a node stand, under the
+// names that dashboards of the kubelet's volume manager use already, and under
+// names of its own for what that one cannot tell.
+//
+// Owns: the metrics that are made from the manager's snapshots and ended calls.
+// Those of a driver's calls are pkg/csiclient's.
+//
+// Does not: have a label whose values are names of pods, claims or volumes: a
+// driver's name, a verb and a phase are all, so that their number is bounded.
+//
+// Concurrency: a [Metrics] may be used by any goroutine.
+package metrics
+
+import (
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Source is what the manager shows.
+type Source interface {
+	Volumes() []manager.VolumeStatus
+	Pods() []manager.PodStatus
+	Drivers() []manager.DriverStatus
+}
+
+// Metrics measures calls as they end, and everything else when it is scraped.
+type Metrics struct {
+	operations *prometheus.HistogramVec
+}
+
+// New registers the histogram of ended calls.
+func New(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "storage_operation_duration_seconds",
+		Help:    "How long an operation on a volume took, the look at its effect included.",
+		Buckets: []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
+	return m, r.Register(m.operations)
+}
+
+// Call measures a call that ended.
+func (m *Metrics) Call(c manager.EndedCall) {
+	status := "success"
+	if c.Error != "" {
+		status = "fail-unknown"
+	}
+	m.operations.WithLabelValues(plugin(c.Driver), operation(c.Op), status, "false").Observe(c.TookNanos.Seconds())
+}
+
+// plugin is a driver's name as the kubelet labels it.
+func plugin(d state.DriverName) string {
+	if strings.HasPrefix(string(d), "kubernetes.io/") {
+		return string(d)
+	}
+	return "kubernetes.io/csi:" + string(d)
+}
+
+// operation is a verb as the kubelet names it. There a mount is one operation
+// with its staging; here they are two, and staging is mount_device.
+func operation(k plan.Kind) string {
+	switch k {
+	case plan.Attach:
+		return "volume_attach"
+	case plan.Detach:
+		return "volume_detach"
+	case plan.Stage:
+		return "mount_device"
+	case plan.Unstage:
+		return "unmount_device"
+	case plan.Publish:
+		return "volume_mount"
+	case plan.Republish:
+		return "volume_remount"
+	case plan.Unpublish:
+		return "volume_unmount"
+	case plan.Expand:
+		return "volume_fs_resize"
+	default:
+		return strings.ToLower(k.String())
+	}
+}
+
+// Register adds what is counted at each scrape.
+func Register(r prometheus.Registerer, s Source, now func() time.Time) error {
+	return r.Register(&collector{source: s, now: now})
+}

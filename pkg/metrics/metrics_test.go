@@ -1,0 +1,163 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+var now = time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
+
+// shown is a node with a volume of each sort.
+type shown struct{}
+
+func (shown) Volumes() []manager.VolumeStatus {
+	volume := func(driver string, change func(*manager.VolumeStatus)) manager.VolumeStatus {
+		v := manager.VolumeStatus{
+			Volume: state.Volume{
+				Spec:   state.Spec{Driver: state.DriverName(driver)},
+				Mounts: map[state.PodUID]state.Mount{"p": {Fact: state.Fact{Phase: state.Present}}},
+			},
+			Wanted: []state.PodUID{"p"},
+		}
+		change(&v)
+		return v
+	}
+	return []manager.VolumeStatus{
+		volume("d.example", func(*manager.VolumeStatus) {}),
+		volume("d.example", func(v *manager.VolumeStatus) { v.Volume.Mounts = nil; v.Held.Reason = "not attached" }),
+		volume("d.example", func(v *manager.VolumeStatus) {
+			v.Wanted = nil
+			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Leaving, Retry: state.Retry{Attempts: 4}}}
+		}),
+		volume("d.example", func(v *manager.VolumeStatus) { v.Volume.Stage.Phase = state.Entering }),
+		volume("kubernetes.io/secret", func(*manager.VolumeStatus) {}),
+		volume("", func(v *manager.VolumeStatus) { v.Quarantined = "checksum" }),
+	}
+}
+
+func (shown) Pods() []manager.PodStatus {
+	return []manager.PodStatus{
+		{Listed: true, Ready: true},
+		{Listed: true, Volumes: []manager.PodVolumeStatus{{Step: "Stage", Since: now.Add(-time.Minute)}, {Step: "Publish", Since: now.Add(-time.Hour)}}},
+		{Listed: false},
+	}
+}
+
+func (shown) Drivers() []manager.DriverStatus {
+	return []manager.DriverStatus{
+		{DriverInfo: manager.DriverInfo{Name: "d.example"}, Up: true, Calls: 2, Generation: 3},
+		{DriverInfo: manager.DriverInfo{Name: "gone.example"}},
+	}
+}
+
+func TestWhatIsCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	if err := Register(r, shown{}, func() time.Time { return now }); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+# HELP csi_volmgr_calls_in_flight Number of calls under way.
+# TYPE csi_volmgr_calls_in_flight gauge
+csi_volmgr_calls_in_flight{driver_name="d.example"} 2
+csi_volmgr_calls_in_flight{driver_name="gone.example"} 0
+# HELP csi_volmgr_driver_starts_total How often the driver came up since the daemon started.
+# TYPE csi_volmgr_driver_starts_total counter
+csi_volmgr_driver_starts_total{driver_name="d.example"} 3
+csi_volmgr_driver_starts_total{driver_name="gone.example"} 0
+# HELP csi_volmgr_driver_up 1 while the driver answers, 0 while it is gone and has volumes here.
+# TYPE csi_volmgr_driver_up gauge
+csi_volmgr_driver_up{driver_name="d.example"} 1
+csi_volmgr_driver_up{driver_name="gone.example"} 0
+# HELP csi_volmgr_failing_volumes Number of volumes whose last call failed.
+# TYPE csi_volmgr_failing_volumes gauge
+csi_volmgr_failing_volumes{driver_name="d.example"} 1
+csi_volmgr_failing_volumes{driver_name="kubernetes.io/secret"} 0
+# HELP csi_volmgr_held_volumes Number of volumes that are not as wanted and for which no call is under way.
+# TYPE csi_volmgr_held_volumes gauge
+csi_volmgr_held_volumes{driver_name="d.example"} 1
+csi_volmgr_held_volumes{driver_name="kubernetes.io/secret"} 0
+# HELP csi_volmgr_oldest_wait_seconds How long the volume that waits for the longest has waited for its present step; 0 when none waits.
+# TYPE csi_volmgr_oldest_wait_seconds gauge
+csi_volmgr_oldest_wait_seconds 3600
+# HELP csi_volmgr_pods Number of pods: ready, waiting for volumes, or leaving.
+# TYPE csi_volmgr_pods gauge
+csi_volmgr_pods{state="leaving"} 1
+csi_volmgr_pods{state="ready"} 1
+csi_volmgr_pods{state="waiting"} 1
+# HELP csi_volmgr_quarantined_volumes Number of records that could not be read; their volumes count as in use.
+# TYPE csi_volmgr_quarantined_volumes gauge
+csi_volmgr_quarantined_volumes 1
+# HELP csi_volmgr_uncertain_volumes Number of volumes of which a stage or mount may or may not be there.
+# TYPE csi_volmgr_uncertain_volumes gauge
+csi_volmgr_uncertain_volumes{driver_name="d.example"} 2
+csi_volmgr_uncertain_volumes{driver_name="kubernetes.io/secret"} 0
+# HELP volume_manager_total_volumes Number of volumes, wanted (desired_state_of_world) or mounted (actual_state_of_world).
+# TYPE volume_manager_total_volumes gauge
+volume_manager_total_volumes{plugin_name="kubernetes.io/csi:d.example",state="actual_state_of_world"} 2
+volume_manager_total_volumes{plugin_name="kubernetes.io/csi:d.example",state="desired_state_of_world"} 3
+volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="actual_state_of_world"} 1
+volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="desired_state_of_world"} 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEndedCallsAreMeasuredUnderTheKubeletsNames(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m, err := New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for op := plan.Attach; op <= plan.Detach; op++ {
+		m.Call(manager.EndedCall{Driver: "d.example", Op: op, TookNanos: time.Second})
+	}
+	m.Call(manager.EndedCall{Driver: "kubernetes.io/secret", Op: plan.Publish, Error: "no"})
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, metric := range families[0].GetMetric() {
+		var labels []string
+		for _, l := range metric.GetLabel() {
+			labels = append(labels, l.GetValue())
+		}
+		got[strings.Join(labels, " ")] = true // by the labels' names: migrated, operation_name, status, volume_plugin
+	}
+	for _, want := range []string{
+		"false volume_attach success kubernetes.io/csi:d.example", "false mount_device success kubernetes.io/csi:d.example",
+		"false volume_mount success kubernetes.io/csi:d.example", "false volume_remount success kubernetes.io/csi:d.example",
+		"false volume_fs_resize success kubernetes.io/csi:d.example", "false volume_unmount success kubernetes.io/csi:d.example",
+		"false unmount_device success kubernetes.io/csi:d.example", "false volume_detach success kubernetes.io/csi:d.example",
+		"false volume_mount fail-unknown kubernetes.io/secret",
+	} {
+		if !got[want] {
+			t.Errorf("no series %q among %v", want, got)
+		}
+	}
+}
+
+// Names and helps are as Prometheus' own linter wants them.
+func TestLint(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m, err := New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Call(manager.EndedCall{Driver: "d.example", Op: plan.Publish})
+	if err := Register(r, shown{}, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	problems, err := testutil.GatherAndLint(r)
+	if err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}

@@ -1,0 +1,58 @@
+package recorder
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func call(volume string, n int) manager.EndedCall {
+	return manager.EndedCall{Volume: state.VolumeID(volume), Began: time.Unix(int64(n), 0), Code: fmt.Sprint(n)}
+}
+
+// The first call of a volume stays, and of the rest the last ones.
+func TestFirstAndLastCallsAreKept(t *testing.T) {
+	var r Recorder
+	for n := range 3 * PerVolume {
+		r.Record(call("v", n))
+	}
+	got := r.Calls("v")
+	if len(got) != PerVolume || got[0].Code != "0" || got[1].Code != fmt.Sprint(2*PerVolume+1) || got[PerVolume-1].Code != fmt.Sprint(3*PerVolume-1) {
+		t.Errorf("%d calls are kept: %v", len(got), got)
+	}
+}
+
+// The volume that was quiet for the longest makes room, and no other.
+func TestOldestVolumeMakesRoom(t *testing.T) {
+	var r Recorder
+	for n := range Volumes {
+		r.Record(call(fmt.Sprint("v", n), n))
+	}
+	r.Record(call("v0", Volumes))
+	r.Record(call("new", Volumes+1))
+	for volume, want := range map[string]int{"v0": 2, "v1": 0, "v2": 1, "new": 1, "never": 0} {
+		if got := r.Calls(state.VolumeID(volume)); len(got) != want {
+			t.Errorf("%s: %d calls are kept, want %d", volume, len(got), want)
+		}
+	}
+}
+
+func TestCallsOfSeveralVolumesAreInOrderOfTime(t *testing.T) {
+	var r Recorder
+	for _, n := range []int{1, 3, 5} {
+		r.Record(call("a", n))
+		r.Record(call("b", n-1))
+	}
+	got := r.Calls("a", "b")
+	for i, c := range got {
+		if c.Code != fmt.Sprint(i) {
+			t.Fatalf("out of order: %v", got)
+		}
+	}
+	if len(got) != 6 {
+		t.Errorf("%d calls, want 6", len(got))
+	}
+}

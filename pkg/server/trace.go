@@ -1,0 +1,58 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Trace shows the last calls that were made.
+type Trace interface {
+	// Calls returns what is kept of some volumes, by when the calls began.
+	Calls(ids ...state.VolumeID) []manager.EndedCall
+}
+
+// trace answers with the last calls of a volume, or of all volumes of a pod.
+func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
+	ids, err := s.traced(r.PathValue("kind"), r.PathValue("name"))
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, List[manager.EndedCall]{Items: nonNil(s.cfg.Trace.Calls(ids...))})
+}
+
+func (s *Server) traced(kind, name string) ([]state.VolumeID, error) {
+	switch kind {
+	case "pod":
+		return s.tracedPod(name)
+	case "volume":
+		if v, err := FindVolume(s.cfg.Volumes.Volumes(), name); err == nil {
+			return []state.VolumeID{v.Volume.ID}, nil
+		}
+		return []state.VolumeID{state.VolumeID(name)}, nil // it may be gone by now
+	default:
+		return nil, fmt.Errorf("%w: trace %q: must be pod or volume", ErrInvalid, kind)
+	}
+}
+
+func (s *Server) tracedPod(name string) ([]state.VolumeID, error) {
+	ns, bare, ok := strings.Cut(name, "/")
+	if !ok {
+		return nil, fmt.Errorf("%w: pod %q: must be namespace/name", ErrInvalid, name)
+	}
+	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, bare)
+	if !ok {
+		return nil, fmt.Errorf("%w: pod %s is not known here", ErrNotFound, name)
+	}
+	var ids []state.VolumeID
+	for _, v := range p.Volumes {
+		if v.ID != "" {
+			ids = append(ids, v.ID)
+		}
+	}
+	return ids, nil
+}
