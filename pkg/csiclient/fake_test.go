@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "make mounts private:", err)
 			os.Exit(1)
 		}
+		unix.Umask(0o022) // the mode of what is made is looked at
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -47,6 +48,9 @@ func TestMain(m *testing.M) {
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	if len(os.TempDir()) > 24 {
+		cmd.Env = append(cmd.Env, "TMPDIR=/tmp") // a socket's address holds 107 bytes, a test's name among them
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Run(); err != nil {
@@ -57,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // patience is how long a test waits for what must happen before it fails. No
 // test passes because of it.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 const driverName = "fake.example.com"
 

@@ -59,7 +59,7 @@ func (v *victim) ready(ctx context.Context) {
 // repeats the call until it succeeds, as a CO does.
 func (v *victim) survive(after time.Duration, what string, call func(ctx context.Context) error) {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(v.ctx, 2*time.Minute)
 	defer cancel()
 	v.ready(ctx)
 	first := make(chan error, 1)

@@ -55,12 +55,16 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "make mounts private:", err)
 		os.Exit(1)
 	}
+	unix.Umask(0o022)
 	goleak.VerifyTestMain(m)
 }
 
 func reexec() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), envChild+"=1")
+	if len(os.TempDir()) > 24 {
+		cmd.Env = append(cmd.Env, "TMPDIR=/tmp") // a socket's address holds 107 bytes, a test's name among them
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {

@@ -212,7 +212,7 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))
 	cfg.Socket = filepath.Join(dir, "api.sock")
 	start(t, cfg)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(cfg.Socket, 0o666), os.WriteFile(exe, self, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(cfg.Socket, 0o666), os.WriteFile(exe, self, 0o755), os.Chmod(exe, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for uid, want := range map[uint32]string{65534: "403 Forbidden", 0: "200 OK"} {

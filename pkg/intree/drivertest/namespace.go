@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// longTemp is the longest TMPDIR below which the sockets of a test, with its
+// name and that of a driver, fit into an address (107 bytes).
+const longTemp = 24
+
 // inside marks a test binary that runs in a mount namespace of its own.
 const inside = "CSI_VOLMGR_TEST_NAMESPACE"
 
@@ -25,12 +29,14 @@ func Main(m *testing.M) {
 // Enter returns in a process whose mount namespace is its own, so that no mount
 // of a test reaches the machine and none outlives it: the test binary runs
 // itself again, and the process that called first ends with it. That takes root;
-// without it Enter fails and says so.
+// without it Enter fails and says so. Neither a long TMPDIR nor the umask of
+// who runs the tests matters inside.
 func Enter() {
 	if os.Getenv(inside) != "" {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			fatal("make the mounts of the test's namespace private", err)
 		}
+		unix.Umask(0o022)
 		return
 	}
 	if os.Geteuid() != 0 {
@@ -39,6 +45,9 @@ func Enter() {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), inside+"=1")
+	if len(os.TempDir()) > longTemp {
+		cmd.Env = append(cmd.Env, "TMPDIR=/tmp")
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	// The child gets the terminal's signals too; it decides when to end.

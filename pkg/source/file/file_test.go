@@ -25,7 +25,7 @@ import (
 )
 
 // patience ends a test that would hang; nothing is asserted about time.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // rig is a provider at work on a directory.
 type rig struct {
