@@ -79,6 +79,11 @@ test-vm: ## run tests of nfs and its like on a stock Debian kernel, in QEMU (Deb
 test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
 	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
 
+UPDATES ?= 10000
+
+torture: ## hammer configMap, secret and projected volumes through UPDATES (10000) updates with readers that may miss nothing (root, 6 minutes)
+	$(GO) test -count=1 -timeout 60m -run '^(TestReaderSeesOneSetOrTheOther|TestReadersOfUpdatesMissNothing)$$' ./pkg/intree/payload ./pkg/intree/files -updates $(UPDATES)
+
 faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print how each stands (root)
 	$(GO) run ./hack/faults
 

@@ -47,10 +47,9 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	kinds[iscsi.Kind] = builtin{driver: iscsi.New(iscsi.Config{Stager: disks, Secret: n.catalog.Secret, Volumes: n.records, Log: n.log}), mounts: true, staged: true}
 	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}
 	for _, kind := range files.Kinds {
-		kinds[kind] = builtin{
-			driver: files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}}),
-			mounts: files.InMemory(kind),
-		}
+		d := files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}, Logger: n.log})
+		kinds[kind] = builtin{driver: d, mounts: files.InMemory(kind)}
+		n.sweeps = append(n.sweeps, d.Run)
 	}
 	return kinds
 }

@@ -91,7 +91,8 @@ type Node struct {
 	log    *slog.Logger
 	layout state.Layout
 
-	root       *os.File // holds the lock on Root
+	root       *os.File                      // holds the lock on Root
+	sweeps     []func(context.Context) error // of the builtins
 	journal    *state.Bolt
 	helpers    *isolate.Pool
 	kernel     *mount.Kernel
@@ -255,6 +256,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView)
 	}
+	parts = append(parts, n.sweeps...)
 	if n.cfg.LocalDriver {
 		parts = append(parts, n.runLocalDriver)
 	}

@@ -12,10 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
@@ -43,14 +45,17 @@ type Config struct {
 	Source Source
 	// Now names what is written by its moment; nil means time.Now.
 	Now func() time.Time
+	// Logger nil means none.
+	Logger *slog.Logger
 }
 
 // Driver makes volumes of one kind. It may be used by many goroutines.
 type Driver struct {
 	poddir.PublishOnly
 	poddir.Remover
-	c      Config
-	writer payload.Writer
+	c       Config
+	writer  payload.Writer
+	sweeper *sweeper
 }
 
 // New returns the driver of one of Kinds.
@@ -58,9 +63,12 @@ func New(kind state.DriverName, c Config) *Driver {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	return &Driver{
 		PublishOnly: poddir.PublishOnly{Kind: kind}, Remover: poddir.Remover{Layout: c.Layout, Kernel: c.Kernel},
-		c: c, writer: payload.Writer{Kernel: c.Kernel, Now: c.Now},
+		c: c, writer: payload.Writer{Kernel: c.Kernel, Now: c.Now}, sweeper: newSweeper(),
 	}
 }
 
@@ -79,15 +87,59 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		}
 		return err
 	}
+	own, err := d.c.Source.Pod(ctx, m.Pod.Namespace, m.Pod.Name)
+	if err != nil {
+		return fmt.Errorf("volume %s: get the pod: %w", v.Spec.Name, err)
+	}
+	set := payload.Set{Files: written(found), FSGroup: m.FSGroup}
+	if own != nil {
+		set.Dirs = nested(own, m.Names)
+	}
+	leave, err := d.sweeper.enter(ctx, dir.Path())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	f, err := d.open(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := d.writer.Write(ctx, f, written(found), m.FSGroup); err != nil {
+	changed, err := d.writer.Write(ctx, f, set)
+	if err != nil {
 		return fmt.Errorf("volume %s: write to %s: %w", v.Spec.Name, dir.Path(), err)
 	}
+	if changed {
+		d.sweeper.later(dir.Path())
+	}
 	return nil
+}
+
+// Unpublish ends what is mounted at the volume's directory and removes it.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return poddir.Refused("Unpublish", err)
+	}
+	leave, err := d.sweeper.enter(ctx, dir.Path())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := d.Remover.Unpublish(ctx, v, pod); err != nil {
+		return err
+	}
+	d.sweeper.forget(dir.Path())
+	return nil
+}
+
+// nested lists where in the volume, which has these names, others are mounted.
+func nested(pod *corev1.Pod, names []string) []string {
+	var dirs []string
+	for _, name := range names {
+		dirs = append(dirs, content.NestedMounts(pod, name)...)
+	}
+	return dirs
 }
 
 func written(found content.Files) payload.Files {

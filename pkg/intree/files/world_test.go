@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,6 +91,19 @@ func (s *source) label(value string) {
 	}
 }
 
+// mount gives the pod a container with mounts, by volume and path in turn.
+func (s *source) mount(name string, pairs ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod := s.pods[name].DeepCopy()
+	var c corev1.Container
+	for i := 0; i < len(pairs); i += 2 {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: pairs[i], MountPath: pairs[i+1]})
+	}
+	pod.Spec.Containers = []corev1.Container{c}
+	s.pods[name] = pod
+}
+
 func (s *source) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,6 +167,11 @@ func newNode(t *testing.T, kind state.DriverName, config string) *node {
 		config = strings.Replace(config, `"name"`, `"secretName"`, 1)
 	}
 	l, s := state.Layout{Root: t.TempDir()}, newSource()
+	// In memory, since a disk's syncs are not what is tested here.
+	if err := unix.Mount("node", l.Root, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(l.Root, unix.MNT_DETACH) })
 	n := &node{t, newDriver(kind, l, s), s, state.Volume{
 		Spec: state.Spec{Driver: kind, Name: "conf", Builtin: true, Config: json.RawMessage(config)},
 		Mounts: map[state.PodUID]state.Mount{pod: {MountSpec: state.MountSpec{

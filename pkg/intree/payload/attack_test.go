@@ -13,9 +13,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 )
 
-// C3: a pod that got to write to the volume swaps our entries with links to a
+// A pod that got to write to the volume swaps our entries with links to a
 // tree outside while versions are written: whatever comes of the volume, that
 // tree stays as it is.
+// Attacks: C3.
 func TestAttackSwapsWhileVersionsAreWritten(t *testing.T) {
 	canary := t.TempDir()
 	if err := errors.Join(os.WriteFile(canary+"/a", []byte("canary"), 0o600), os.Mkdir(canary+"/d", 0o700), os.WriteFile(canary+"/d/b", []byte("canary"), 0o600)); err != nil {

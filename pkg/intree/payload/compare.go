@@ -18,7 +18,7 @@ func (s *set) same(name string) bool {
 	}
 	defer in.Close()
 	dirs := map[string]bool{".": true}
-	for _, sub := range s.files.dirs() {
+	for _, sub := range s.dirs() {
 		dirs[sub] = true
 	}
 	for sub := range dirs {
@@ -65,7 +65,7 @@ func (s *set) sameFile(in *os.File, p string, file File) bool {
 		return false
 	}
 	defer f.Close()
-	if !s.sameStat(f, unix.S_IFREG|s.mode(file.Mode, false)) {
+	if !s.sameStat(f, unix.S_IFREG|s.mode(file.Mode, false)) || !sameOwner(f, file.Owner) {
 		return false
 	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(len(file.Data))+1))
@@ -79,4 +79,14 @@ func (s *set) sameStat(f *os.File, mode uint32) bool {
 		return false
 	}
 	return st.Mode == mode && (s.group == nil || int64(st.Gid) == s.group.GID)
+}
+
+// sameOwner reports whether f belongs to uid, or to us where there is none.
+func sameOwner(f *os.File, uid *int64) bool {
+	want := int64(os.Geteuid())
+	if uid != nil {
+		want = *uid
+	}
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && int64(st.Uid) == want
 }

@@ -13,9 +13,10 @@
 //
 // Invariants: files have content, mode and group before they can be seen, and
 // are durable before that; whatever fails, the last good set stays; a write of
-// what is there already makes nothing new. The set before the current one is
-// kept until the next write, because a reader may have followed ..data just
-// before it was switched. Whatever a pod puts into the directory, no symbolic
+// what is there already makes nothing new. A set that was replaced is kept for
+// KeepTime, because a reader may have followed ..data just before it was
+// switched: whoever opens a file of a set finds it, however often sets are
+// written meanwhile. Whatever a pod puts into the directory, no symbolic
 // link is followed and nothing outside the directory is touched (rule 8).
 //
 // Concurrency: one Write for one directory at a time; readers at any time.

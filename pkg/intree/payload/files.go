@@ -21,6 +21,8 @@ const maxPath = 4096
 type File struct {
 	Data []byte
 	Mode fs.FileMode
+	// Owner is the user whose it is; nil is root.
+	Owner *int64
 }
 
 // Files is a set of files by path. A path is as [content.Clean] returns it.

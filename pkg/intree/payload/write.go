@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +26,16 @@ const (
 	dirMode = 0o755
 )
 
+// Set is what a directory shall hold.
+type Set struct {
+	Files Files
+	// Dirs are directories that a container runtime mounts other volumes on: it
+	// cannot make them itself in what is read-only. Paths are relative and clean.
+	Dirs []string
+	// FSGroup is the group that may read the files, or nil.
+	FSGroup *int64
+}
+
 // Writer writes sets of files. Both fields must be set.
 type Writer struct {
 	Kernel *mount.Kernel
@@ -34,26 +43,32 @@ type Writer struct {
 	Now func() time.Time
 }
 
-// Write makes dir hold exactly files, readable for the group fsGroup if there is
-// one, and reports whether they had to be written. The descriptor's name is the
-// directory's absolute path. On an error the files are those from before, or the
-// new ones: never a part.
-func (w *Writer) Write(ctx context.Context, dir *os.File, files Files, fsGroup *int64) (changed bool, err error) {
-	if err := files.check(); err != nil {
+// Write makes dir hold exactly the set, and reports whether it had to be
+// written. The descriptor's name is the directory's absolute path. On an error
+// the files are those from before, or the new ones: never a part. A writer that
+// is faster than [KeepTime] allows waits.
+func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (changed bool, err error) {
+	if err := want.Files.check(); err != nil {
 		return false, err
 	}
-	s := set{Writer: w, dir: dir, fd: int(dir.Fd()), files: files}
-	if fsGroup != nil {
-		s.group = &ownership.Options{GID: *fsGroup, ReadOnly: true}
+	s := set{Writer: w, dir: dir, fd: int(dir.Fd()), files: want.Files}
+	s.split(want.Dirs)
+	if want.FSGroup != nil {
+		s.group = &ownership.Options{GID: *want.FSGroup, ReadOnly: true}
 	}
 	if old := target(s.fd, current); old == "" || !s.same(old) {
-		if err := s.replace(ctx, old); err != nil {
+		if err := s.replace(ctx); err != nil {
 			return false, err
 		}
 		changed = true
+	} else if _, err := s.sweep(ctx); err != nil {
+		return false, err
 	}
 	// Also where nothing changed: a crash may have come between the switch and these.
-	return changed, s.link(ctx)
+	if err := s.link(ctx); err != nil {
+		return changed, err
+	}
+	return changed, s.makeDirs()
 }
 
 // set is one Write: what dir shall hold.
@@ -62,7 +77,9 @@ type set struct {
 	dir   *os.File
 	fd    int // of dir
 	files Files
-	group *ownership.Options
+	// inner are directories to be made in the set, outer those beside it.
+	inner, outer []string
+	group        *ownership.Options
 }
 
 // target returns the name of the set that the link called name leads to, or "".
@@ -80,10 +97,28 @@ func isSet(name string) bool {
 	return ok && rest != "" && '0' <= rest[0] && rest[0] <= '9'
 }
 
-// replace writes the files beside the set called old, switches to them, and
-// removes all sets but these two.
-func (s *set) replace(ctx context.Context, old string) error {
-	name, err := makeSet(s.fd, s.Now())
+// replace writes the files beside the sets that there are and switches to them.
+func (s *set) replace(ctx context.Context) error {
+	if err := s.makeRoom(ctx); err != nil {
+		return err
+	}
+	err := s.write(ctx)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		// Better a reader that misses a file than one that never gets the new ones.
+		if gone, dropErr := s.dropReplaced(ctx); dropErr == nil && gone {
+			err = s.write(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.sweep(ctx)
+	return err
+}
+
+// write writes one set and switches to it.
+func (s *set) write(ctx context.Context) error {
+	name, err := s.makeSet()
 	if err != nil {
 		return fmt.Errorf("make a directory for the files: %w", err)
 	}
@@ -95,13 +130,25 @@ func (s *set) replace(ctx context.Context, old string) error {
 		// Not under ctx: its end may be the reason.
 		return errors.Join(err, s.discard(context.WithoutCancel(ctx), name))
 	}
-	return s.prune(ctx, name, old)
+	return nil
 }
 
-func makeSet(dir int, now time.Time) (string, error) {
+// makeSet makes the directory of a set. Its name comes after all that there
+// are, also where the clock was put back: names tell which set came when.
+func (s *set) makeSet() (string, error) {
+	sets, err := s.sets()
+	if err != nil {
+		return "", err
+	}
+	now := s.Now().UTC()
+	if len(sets) > 0 {
+		if last, err := time.Parse(stamp, sets[len(sets)-1]); err == nil && !now.After(last) {
+			now = last.Add(time.Nanosecond)
+		}
+	}
 	for {
-		name := now.UTC().Format(stamp)
-		err := unix.Mkdirat(dir, name, 0o700)
+		name := now.Format(stamp)
+		err := unix.Mkdirat(s.fd, name, 0o700)
 		if err == nil {
 			return name, nil
 		}
@@ -121,7 +168,7 @@ func (s *set) fill(ctx context.Context, name string) error {
 		return err
 	}
 	defer in.Close()
-	for _, sub := range s.files.dirs() {
+	for _, sub := range s.dirs() {
 		if err := mkdir(in, sub); err != nil {
 			return err
 		}
@@ -188,6 +235,11 @@ func writeFile(in *os.File, p string, file File) (err error) {
 	if _, err := f.Write(file.Data); err != nil {
 		return err
 	}
+	if file.Owner != nil {
+		if err := f.Chown(int(*file.Owner), -1); err != nil {
+			return err
+		}
+	}
 	if err := f.Chmod(file.Mode); err != nil {
 		return err
 	}
@@ -225,23 +277,6 @@ func (s *set) place(ctx context.Context, target, name, tmp string) error {
 	}
 	if err != nil {
 		return errors.Join(&os.LinkError{Op: "rename", Old: tmp, New: name, Err: err}, s.discard(ctx, tmp))
-	}
-	return nil
-}
-
-// prune removes what is left of sets other than these two.
-func (s *set) prune(ctx context.Context, keep ...string) error {
-	names, err := list(s.fd)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if !isSet(name) || slices.Contains(keep, name) {
-			continue
-		}
-		if err := s.discard(ctx, name); err != nil {
-			return fmt.Errorf("remove the files of an earlier version: %w", err)
-		}
 	}
 	return nil
 }

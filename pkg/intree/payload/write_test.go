@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,30 +29,53 @@ const firstSet = "..2026_01_02_15_04_05.123456789"
 type volume struct {
 	t    *testing.T
 	path string
+	now  func() time.Time
+	dirs []string
 }
 
-func newVolume(t *testing.T) volume {
+// hourly is a clock that an hour passes on with each look: no set that was
+// replaced before the last write is kept.
+func hourly() func() time.Time {
+	next := moment
+	return func() time.Time { now := next; next = next.Add(time.Hour); return now }
+}
+
+func newVolume(t *testing.T) *volume {
 	t.Helper()
-	v := volume{t, filepath.Join(t.TempDir(), "volume")}
+	v := &volume{t: t, path: filepath.Join(t.TempDir(), "volume"), now: hourly()}
 	if err := os.Mkdir(v.path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-func (v volume) write(ctx context.Context, files payload.Files, fsGroup *int64) (bool, error) {
+func (v *volume) write(ctx context.Context, files payload.Files, fsGroup *int64) (bool, error) {
 	v.t.Helper()
 	f, err := os.Open(v.path)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	defer f.Close()
-	w := payload.Writer{Kernel: mount.New(), Now: func() time.Time { return moment }}
-	return w.Write(ctx, f, files, fsGroup)
+	w := payload.Writer{Kernel: mount.New(), Now: v.now}
+	return w.Write(ctx, f, payload.Set{Files: files, Dirs: v.dirs, FSGroup: fsGroup})
+}
+
+func (v *volume) sweep() (left int) {
+	v.t.Helper()
+	f, err := os.Open(v.path)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer f.Close()
+	w := payload.Writer{Kernel: mount.New(), Now: v.now}
+	if left, err = w.Sweep(v.t.Context(), f); err != nil {
+		v.t.Fatal(err)
+	}
+	return left
 }
 
 // must writes and fails the test unless changed is as given.
-func (v volume) must(files payload.Files, changed bool) {
+func (v *volume) must(files payload.Files, changed bool) {
 	v.t.Helper()
 	got, err := v.write(v.t.Context(), files, nil)
 	if err != nil {
@@ -66,7 +87,7 @@ func (v volume) must(files payload.Files, changed bool) {
 }
 
 // want fails the test unless a reader finds exactly these files.
-func (v volume) want(files payload.Files) {
+func (v *volume) want(files payload.Files) {
 	v.t.Helper()
 	got := map[string]string{}
 	walk(v.t, v.path, "", got)
@@ -108,7 +129,7 @@ func walk(t *testing.T, dir, prefix string, found map[string]string) {
 	}
 }
 
-func (v volume) readlink(name string) string {
+func (v *volume) readlink(name string) string {
 	v.t.Helper()
 	to, err := os.Readlink(filepath.Join(v.path, name))
 	if err != nil {
@@ -117,7 +138,7 @@ func (v volume) readlink(name string) string {
 	return to
 }
 
-func (v volume) names() []string {
+func (v *volume) names() []string {
 	v.t.Helper()
 	entries, err := os.ReadDir(v.path)
 	if err != nil {
@@ -286,20 +307,120 @@ func TestWhatIsNotOursStays(t *testing.T) {
 	}
 }
 
-func TestOnlyTheSetBeforeIsKept(t *testing.T) {
+// Items: L04.
+func TestReplacedSetsAreKeptForTheirTime(t *testing.T) {
 	v := newVolume(t)
+	now := moment
+	v.now = func() time.Time { return now }
 	var sets []string
 	for i := range 5 {
+		now = now.Add(payload.KeepTime / 2)
 		v.must(payload.Files{"a": text(fmt.Sprint(i))}, true)
 		sets = append(sets, v.readlink("..data"))
 	}
-	want := []string{sets[3], sets[4], "..data", "a"}
-	if got := v.names(); !slices.Equal(got, want) {
+	// The one before was replaced now, that before half of the time ago.
+	if got, want := v.names(), append(slices.Clone(sets[2:]), "..data", "a"); !slices.Equal(got, want) {
+		t.Errorf("entries: got %q, want %q", got, want)
+	}
+	now = now.Add(payload.KeepTime / 2)
+	if left := v.sweep(); left != 1 {
+		t.Errorf("half of the time later: %d are left, want 1", left)
+	}
+	now = now.Add(payload.KeepTime / 2)
+	v.must(payload.Files{"a": text("4")}, false) // what is there already sweeps too
+	if got, want := v.names(), []string{sets[4], "..data", "a"}; !slices.Equal(got, want) {
 		t.Errorf("entries: got %q, want %q", got, want)
 	}
 }
 
-// C10: a name that an object brings stays within the volume.
+// TestAWriterThatIsTooFastWaits: replaced sets are bounded, and not by taking
+// them from their readers.
+// Items: L04.
+func TestAWriterThatIsTooFastWaits(t *testing.T) {
+	v := newVolume(t)
+	v.now = func() time.Time { return moment } // no set ever gets old
+	for i := range 65 {
+		v.must(payload.Files{"a": text(fmt.Sprint(i))}, true)
+	}
+	if got := len(v.names()); got != 67 { // ..data and a
+		t.Errorf("%d entries, want all 65 sets", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.write(ctx, payload.Files{"a": text("late")}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("told to end while it waits: %v", err)
+	}
+	v.must(payload.Files{"a": text("late")}, true) // waits for the time of one
+	if got := len(v.names()); got != 67 {
+		t.Errorf("%d entries, want one set less and one more", got)
+	}
+}
+
+// Items: L04.
+func TestTheClockMayBePutBack(t *testing.T) {
+	v := newVolume(t)
+	now := moment
+	v.now = func() time.Time { return now }
+	for i := range 3 {
+		v.must(payload.Files{"a": text(fmt.Sprint(i))}, true)
+		v.want(payload.Files{"a": text(fmt.Sprint(i))})
+		now = now.Add(-time.Hour)
+	}
+	v.must(payload.Files{"a": text("2")}, false)
+	v.want(payload.Files{"a": text("2")})
+}
+
+// Items: L13.
+func TestDirectoriesForNestedMounts(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	v := newVolume(t)
+	v.dirs = []string{"beside", "deep/er", "d/in", "d/b", "a/x", "..data/x"}
+	files := payload.Files{"a": text("1"), "d/b": text("2")}
+	v.must(files, true)
+	v.must(files, false)
+	for p, want := range map[string]string{"beside": "", "deep/er": "", "d/in": "", "d/b": "file", "a": "file"} {
+		st, err := os.Stat(filepath.Join(v.path, p))
+		if err != nil || st.IsDir() == (want == "file") || st.IsDir() && st.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", p, st, err)
+		}
+	}
+	if to := v.readlink("d"); to != "..data/d" {
+		t.Errorf("d leads to %q", to)
+	}
+	v.dirs = v.dirs[:1]
+	v.must(files, true) // d/in is no part of it any more
+	if _, err := os.Stat(filepath.Join(v.path, "d/in")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("d/in: %v", err)
+	}
+}
+
+// Items: L09.
+func TestOwnerIsSetBeforeTheFilesAreSeen(t *testing.T) {
+	v := newVolume(t)
+	uid, gid := int64(1234), int64(4711)
+	files := payload.Files{"token": {Data: []byte("t"), Mode: 0o600, Owner: &uid}, "other": text("1")}
+	for _, group := range []*int64{nil, &gid} {
+		for _, changed := range []bool{true, false} {
+			if got, err := v.write(t.Context(), files, group); err != nil || got != changed {
+				t.Errorf("changed: %v, %v, want %v", got, err, changed)
+			}
+		}
+		var token, other unix.Stat_t
+		if err := errors.Join(unix.Stat(v.path+"/token", &token), unix.Stat(v.path+"/other", &other)); err != nil {
+			t.Fatal(err)
+		}
+		want := uint32(0o600)
+		if group != nil {
+			want = 0o640
+		}
+		if token.Uid != 1234 || other.Uid != 0 || token.Mode&0o777 != want {
+			t.Errorf("token: mode %o of %d, other of %d", token.Mode, token.Uid, other.Uid)
+		}
+	}
+}
+
+// A name that an object brings stays within the volume.
+// Attacks: C10.
 func TestAttackPathsThatLeadElsewhereAreRefused(t *testing.T) {
 	v := newVolume(t)
 	good := payload.Files{"a": text("1")}
@@ -378,90 +499,9 @@ func TestFullDiskKeepsTheLastGood(t *testing.T) {
 	v.must(payload.Files{"a": text("3")}, true)
 }
 
-// TestReaderSeesOneSetOrTheOther runs readers against a writer, as a pod's
-// program reads while its ConfigMap changes.
-func TestReaderSeesOneSetOrTheOther(t *testing.T) {
-	v := newVolume(t)
-	gid := int64(4711)
-	set := func(i int) payload.Files {
-		content := text(strings.Repeat(fmt.Sprint(i%10), 100+i%7))
-		return payload.Files{"a": content, "b": content, "d/c": content, fmt.Sprintf("only-%d", i): content}
-	}
-	write := func(i int) {
-		if _, err := v.write(t.Context(), set(i), &gid); err != nil {
-			t.Error(err)
-		}
-	}
-	write(0)
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	for _, read := range []func(string) error{readByName, readBySet} {
-		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-					if err := read(v.path); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			}
-		})
-	}
-	for i := range 100 {
-		write(i)
-	}
-	close(done)
-	wg.Wait()
-}
-
-// readByName reads files by their names; each must be there and whole.
-func readByName(dir string) error {
-	for _, name := range []string{"a", "b", "d/c"} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		if len(data) < 100 || strings.Trim(string(data), string(data[:1])) != "" {
-			return fmt.Errorf("%s: got %q, want one whole file", name, data)
-		}
-	}
-	return nil
-}
-
-// readBySet holds on to one set by its directory; all its files must agree.
-func readBySet(dir string) error {
-	root, err := os.OpenRoot(filepath.Join(dir, "..data"))
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	var all []string
-	for _, name := range []string{"a", "b", "d/c"} {
-		f, err := root.Open(name)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // the writer is two sets ahead
-		}
-		if err != nil {
-			return err
-		}
-		data, err := io.ReadAll(f)
-		f.Close()
-		if err != nil {
-			return err
-		}
-		all = append(all, string(data))
-	}
-	if all[0] != all[1] || all[0] != all[2] {
-		return fmt.Errorf("one set has %q", all)
-	}
-	return nil
-}
-
-// C3: whatever a pod that can write to the volume puts in place of our entries, a
+// Whatever a pod that can write to the volume puts in place of our entries, a
 // tree outside is not touched.
+// Attacks: C3.
 func TestAttackLinksOfAPodLeadNowhere(t *testing.T) {
 	canary := t.TempDir()
 	if err := errors.Join(os.WriteFile(canary+"/a", []byte("canary"), 0o600), os.Mkdir(canary+"/d", 0o700)); err != nil {

@@ -1,0 +1,155 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// sweeper removes earlier versions from volumes when their time is over.
+type sweeper struct {
+	mu    sync.Mutex           // guards due, turns and their users
+	due   map[string]time.Time // by the volume's path: when to look next
+	turns map[string]*turn
+	poke  chan struct{} // capacity 1: due has changed
+}
+
+// turn is held by whoever works on one volume.
+type turn struct {
+	held  chan struct{} // capacity 1
+	users int           // who holds it or waits for it
+}
+
+func newSweeper() *sweeper {
+	return &sweeper{due: map[string]time.Time{}, turns: map[string]*turn{}, poke: make(chan struct{}, 1)}
+}
+
+// enter waits until nobody else works on the volume at path; leave ends that.
+func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err error) {
+	s.mu.Lock()
+	t, ok := s.turns[path]
+	if !ok {
+		t = &turn{held: make(chan struct{}, 1)}
+		s.turns[path] = t
+	}
+	t.users++
+	s.mu.Unlock()
+	done := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(s.turns, path)
+		}
+	}
+	select {
+	case t.held <- struct{}{}:
+		return func() { <-t.held; done() }, nil
+	case <-ctx.Done():
+		done()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// later notes that the volume at path has versions to be removed.
+func (s *sweeper) later(path string) {
+	s.mu.Lock()
+	s.due[path] = time.Now().Add(payload.KeepTime)
+	s.mu.Unlock()
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// forget is for a volume that has gone.
+func (s *sweeper) forget(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.due, path)
+}
+
+// next returns a volume that is due, or how long until one is.
+func (s *sweeper) next() (path string, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wait = time.Hour // of nothing to do
+	for p, at := range s.due {
+		if in := time.Until(at); in < wait {
+			path, wait = p, in
+		}
+	}
+	if wait > 0 {
+		return "", wait
+	}
+	delete(s.due, path)
+	return path, 0
+}
+
+// Run removes earlier versions of volumes' files, those that a crash left
+// first, until ctx ends. Without it they go at the next Publish. It returns ctx's
+// error.
+func (d *Driver) Run(ctx context.Context) error {
+	kind := filepath.Base(filepath.Dir(d.c.Layout.BuiltinTarget(d.Kind, "pod", "volume")))
+	pods, err := os.ReadDir(d.c.Layout.Pods())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.c.Logger.Warn("earlier versions of files are not known", "err", err)
+	}
+	for _, pod := range pods {
+		volumes, err := os.ReadDir(filepath.Join(d.c.Layout.Pods(), pod.Name(), "volumes", kind))
+		if err != nil {
+			continue // the pod has none of the kind
+		}
+		for _, v := range volumes {
+			d.sweep(ctx, d.c.Layout.BuiltinTarget(d.Kind, state.PodUID(pod.Name()), v.Name()))
+		}
+	}
+	for {
+		path, wait := d.sweeper.next()
+		if path != "" {
+			d.sweep(ctx, path)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-d.sweeper.poke:
+			timer.Stop()
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// sweep removes what is old of the volume at path, and has it looked at again
+// where that was not all. What fails is left to the next Publish.
+func (d *Driver) sweep(ctx context.Context, path string) {
+	leave, err := d.sweeper.enter(ctx, path)
+	if err != nil {
+		return
+	}
+	defer leave()
+	dir, err := poddir.At(d.c.Layout, path)
+	if err != nil {
+		return
+	}
+	f, err := dir.Open()
+	if err != nil {
+		return // gone
+	}
+	defer f.Close()
+	left, err := d.writer.Sweep(ctx, f)
+	if err != nil && ctx.Err() == nil {
+		d.c.Logger.Warn("earlier versions of files stay until the next change", "path", path, "err", err)
+	}
+	if left > 0 && err == nil {
+		d.sweeper.later(path)
+	}
+}

@@ -1,0 +1,70 @@
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// split divides directories to be mounted on into those below a name that leads
+// into the set, which are part of it, and the others. Where there is a file,
+// that is what is mounted on.
+func (s *set) split(dirs []string) {
+	tops := s.files.tops()
+	for _, d := range dirs {
+		if s.isFile(d) {
+			continue
+		}
+		if top, _, _ := strings.Cut(d, "/"); tops[top] {
+			s.inner = append(s.inner, d)
+		} else if !strings.HasPrefix(top, reserved) {
+			s.outer = append(s.outer, d)
+		}
+	}
+}
+
+// isFile reports whether d or a directory above it is a file of the set.
+func (s *set) isFile(d string) bool {
+	for ; d != "."; d = path.Dir(d) {
+		if _, ok := s.files[d]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// dirs returns all directories of the set, parents first.
+func (s *set) dirs() []string {
+	need := s.files.dirs()
+	for _, d := range s.inner {
+		for ; d != "."; d = path.Dir(d) {
+			need = append(need, d)
+		}
+	}
+	slices.Sort(need)
+	return slices.Compact(need)
+}
+
+// makeDirs makes the directories beside the set. What is there stays.
+func (s *set) makeDirs() error {
+	for _, d := range s.outer {
+		at := "."
+		for elem := range strings.SplitSeq(d, "/") {
+			at = path.Join(at, elem)
+			if err := mkdir(s.dir, at); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("make what another volume is mounted on: %w", err)
+			}
+		}
+		f, err := openDir(s.fd, d)
+		if err != nil {
+			return fmt.Errorf("what another volume is mounted on: %w", &os.PathError{Op: "open", Path: d, Err: err})
+		}
+		f.Close()
+	}
+	return nil
+}

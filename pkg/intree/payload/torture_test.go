@@ -1,0 +1,100 @@
+package payload_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
+)
+
+var updates = flag.Int("updates", 150, "how many updates readers are hammered with")
+
+// TestReaderSeesOneSetOrTheOther runs readers against a writer that never
+// rests, as a pod's programs read while its ConfigMap changes: by the names of
+// files, and all files of one version by its directory.
+// Items: L04, L16.
+func TestReaderSeesOneSetOrTheOther(t *testing.T) {
+	v := newVolume(t)
+	if err := unix.Mount("tmpfs", v.path, "tmpfs", 0, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(v.path, unix.MNT_DETACH) })
+	v.now = time.Now
+	gid := int64(4711)
+	set := func(i int) payload.Files {
+		content := text(strings.Repeat(fmt.Sprint(i%10), 100+i%7))
+		return payload.Files{"a": content, "b": content, "d/c": content, fmt.Sprintf("only-%d", i): content}
+	}
+	write := func(i int) {
+		if _, err := v.write(t.Context(), set(i), &gid); err != nil {
+			t.Error(err)
+		}
+	}
+	write(0)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, read := range []func(string) error{readByName, readBySet, readByName, readBySet} {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					if err := read(v.path); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range *updates {
+		write(i)
+	}
+	close(done)
+	wg.Wait()
+}
+
+// readByName reads files by their names; each must be there and whole.
+func readByName(dir string) error {
+	for _, name := range []string{"a", "b", "d/c"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if len(data) < 100 || strings.Trim(string(data), string(data[:1])) != "" {
+			return fmt.Errorf("%s: got %q, want one whole file", name, data)
+		}
+	}
+	return nil
+}
+
+// readBySet holds on to one set by its directory; all its files must be there
+// and agree.
+func readBySet(dir string) error {
+	root, err := os.OpenRoot(filepath.Join(dir, "..data"))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var all []string
+	for _, name := range []string{"a", "b", "d/c"} {
+		data, err := root.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		all = append(all, string(data))
+	}
+	if all[0] != all[1] || all[0] != all[2] {
+		return fmt.Errorf("one set has %q", all)
+	}
+	return nil
+}
