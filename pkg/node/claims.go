@@ -19,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // noProvisioner is the provisioner of classes whose volumes nobody makes.
@@ -61,7 +62,10 @@ func (n *Node) tellClaim(key source.Key) {
 		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
 		AccessModes: accessModes(claim.Spec.AccessModes), Source: dataSource(claim),
 	}
-	if class != nil {
+	if class, err := translated(class); err != nil {
+		n.log.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err", err)
+		c.Class = controller.Class{Name: class.Name, Provisioner: state.DriverName(class.Provisioner)}
+	} else if class != nil {
 		c.Class = controller.Class{
 			Name: class.Name, Provisioner: state.DriverName(class.Provisioner), Parameters: class.Parameters,
 			MountOptions: class.MountOptions, AllowExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
@@ -70,6 +74,19 @@ func (n *Node) tellClaim(key source.Key) {
 		c.Class.Name = *claim.Spec.StorageClassName
 	}
 	n.controller.SetClaim(c)
+}
+
+// translated is the class for the CSI driver that serves it now; with an error
+// the class itself.
+func translated(class *storagev1.StorageClass) (*storagev1.StorageClass, error) {
+	if class == nil {
+		return nil, nil
+	}
+	csi, err := translate.Class(class)
+	if err != nil {
+		return class, err
+	}
+	return csi, nil
 }
 
 // isOurs reports whether the claim's volume is to be made by the controller:

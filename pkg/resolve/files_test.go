@@ -127,9 +127,7 @@ func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 		"scaleIO":              {corev1.VolumeSource{ScaleIO: &corev1.ScaleIOVolumeSource{}}, "csi-vxflexos.dellemc.com"},
 		"storageos":            {corev1.VolumeSource{StorageOS: &corev1.StorageOSVolumeSource{}}, "1.25"},
 		"photonPersistentDisk": {corev1.VolumeSource{PhotonPersistentDisk: &corev1.PhotonPersistentDiskVolumeSource{}}, "1.16"},
-		"cephfs":               {corev1.VolumeSource{CephFS: &corev1.CephFSVolumeSource{}}, "cephfs.csi.ceph.com"},
 		"glusterfs":            {corev1.VolumeSource{Glusterfs: &corev1.GlusterfsVolumeSource{}}, "1.26"},
-		"rbd":                  {corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}, "rbd.csi.ceph.com"},
 	} {
 		w := withFiles(t)
 		source(w, tc.src)

@@ -103,7 +103,7 @@ var problems = []struct {
 	}, "volume pv-1: CSIDriver csi.example.com: spec.volumeLifecycleModes: found [Ephemeral], want Persistent among them"},
 	{"kind of volume that csi-volmgr has not", func(_ *testing.T, w *world) {
 		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
-	}, "volume pv-1: spec.nfs: a volume of kind nfs is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cinder, csi, gcePersistentDisk, portworxVolume, vsphereVolume"},
+	}, "volume pv-1: spec.nfs: a volume of kind nfs is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, csi, gcePersistentDisk, portworxVolume, rbd, vsphereVolume"},
 	{
 		"two sources", func(_ *testing.T, w *world) { w.volume().Spec.NFS = &corev1.NFSVolumeSource{} },
 		"volume pv-1: spec: found 2 sources (csi, nfs), want exactly one",
@@ -179,11 +179,11 @@ var problems = []struct {
 	}, "pod default/web: spec.volumes[1].name: found data, want a name that no other volume of the pod has"},
 	{"kind that csi-volmgr has not", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
-	}, "pod default/web: spec.volumes[0]: a volume of kind hostPath is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cinder, configMap, csi, emptyDir, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, vsphereVolume"},
+	}, "pod default/web: spec.volumes[0]: a volume of kind hostPath is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, configMap, csi, emptyDir, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, rbd, vsphereVolume"},
 	{"built-in kind that is not served", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 		w.config.Builtins = nil
-	}, "pod default/web: spec.volumes[0]: a volume of kind emptyDir is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cinder, csi, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, vsphereVolume"},
+	}, "pod default/web: spec.volumes[0]: a volume of kind emptyDir is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, csi, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, rbd, vsphereVolume"},
 	{"two kinds in one volume", func(_ *testing.T, w *world) {
 		w.pod().Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}, `pod default/web: spec.volumes[0]: found "emptyDir and persistentVolumeClaim", want exactly one kind of volume`},

@@ -9,14 +9,12 @@ import (
 // refused says of kinds that csi-volmgr does not have on purpose, or that
 // Kubernetes itself no longer has, why, and what to use.
 var refused = map[string]string{
-	"cephfs":               "Kubernetes 1.31 removed it; use the CSI driver cephfs.csi.ceph.com (ceph-csi)",
 	"flexVolume":           "it is deprecated since Kubernetes 1.23 and runs a program of the node for each step; use the vendor's CSI driver",
 	"flocker":              "Kubernetes 1.25 removed it, and there is no CSI driver for it; use another storage system's",
 	"gitRepo":              "it runs git as root on the node, and with it what a repository brings (CVE-2024-10220, CVE-2025-1767), so Kubernetes disabled it in 1.33; clone into an emptyDir in an init container",
 	"glusterfs":            "Kubernetes 1.26 removed it, and there is no maintained CSI driver for it; export the volume by NFS and use the CSI driver nfs.csi.k8s.io",
 	"photonPersistentDisk": "Kubernetes 1.16 was the first that it did not work in, and there is no CSI driver for it; on vSphere use csi.vsphere.vmware.com",
 	"quobyte":              "Kubernetes 1.25 removed it; use the CSI driver csi.quobyte.com",
-	"rbd":                  "Kubernetes 1.31 removed it; use the CSI driver rbd.csi.ceph.com (ceph-csi)",
 	"scaleIO":              "Kubernetes 1.22 removed it; use the CSI driver csi-vxflexos.dellemc.com (Dell PowerFlex)",
 	"storageos":            "Kubernetes 1.25 removed it; its CSI driver csi.storageos.com is not maintained, so use another storage system's",
 }

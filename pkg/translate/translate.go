@@ -1,6 +1,7 @@
 // Package translate turns the in-tree volume sources that left Kubernetes
 // (awsElasticBlockStore and its like) into the CSI sources that serve them now,
-// through k8s.io/csi-translation-lib.
+// through k8s.io/csi-translation-lib; rbd and cephfs, which that does not have,
+// by rules of its own. docs/reference/translation.md has both, field by field.
 //
 // It is pure and keeps no state. The library panics on some input that any
 // author of a pod can write (an inline vsphereVolume with a storagePolicyName),
@@ -25,9 +26,11 @@ var kinds = [...]string{
 	"awsElasticBlockStore",
 	"azureDisk",
 	"azureFile",
+	"cephfs",
 	"cinder",
 	"gcePersistentDisk",
 	"portworxVolume",
+	"rbd",
 	"vsphereVolume",
 }
 
@@ -48,6 +51,9 @@ func Has(kind string) bool {
 // Volume returns a copy of pv whose source is the CSI one. pv must have one of
 // Kinds as its only source: with several the library picks one at random.
 func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	if pv.Spec.RBD != nil || pv.Spec.CephFS != nil {
+		return cephVolume(pv)
+	}
 	csi, err := recovered(func() (*corev1.PersistentVolume, error) {
 		return csitranslation.New().TranslateInTreePVToCSI(klog.Logger{}, pv)
 	})
@@ -62,6 +68,9 @@ func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 // not always one that an object or a path may have. v must have one of Kinds as
 // its only source.
 func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error) {
+	if v.RBD != nil || v.CephFS != nil {
+		return cephInline(v, namespace)
+	}
 	csi, err := recovered(func() (*corev1.PersistentVolume, error) {
 		return csitranslation.New().TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v.DeepCopy(), namespace)
 	})

@@ -13,6 +13,9 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
+// mons is the MD5 of "a:6789,b:6789".
+const mons = "32a4b0bf4066824637da6a6ed73d913d"
+
 // sources has one source of each kind, for a pod and for a PersistentVolume.
 var sources = []struct {
 	kind   string
@@ -41,6 +44,12 @@ var sources = []struct {
 		"file.csi.azure.com", "#acc#share#name#default", "#acc#share#name#default",
 	},
 	{
+		"cephfs",
+		corev1.VolumeSource{CephFS: &corev1.CephFSVolumeSource{Monitors: []string{"a:6789", "b:6789"}, SecretRef: &corev1.LocalObjectReference{Name: "s"}, ReadOnly: true}},
+		corev1.PersistentVolumeSource{CephFS: &corev1.CephFSPersistentVolumeSource{Monitors: []string{"a:6789", "b:6789"}, Path: "/a/b", SecretRef: &corev1.SecretReference{Name: "s", Namespace: "n"}, ReadOnly: true}},
+		"cephfs.csi.ceph.com", "intree-" + mons + "-2f", "intree-" + mons + "-2f612f62",
+	},
+	{
 		"cinder",
 		corev1.VolumeSource{Cinder: &corev1.CinderVolumeSource{VolumeID: "c-1", ReadOnly: true}},
 		corev1.PersistentVolumeSource{Cinder: &corev1.CinderPersistentVolumeSource{VolumeID: "c-1", ReadOnly: true}},
@@ -59,6 +68,12 @@ var sources = []struct {
 		"pxd.portworx.com", "px-1", "px-1",
 	},
 	{
+		"rbd",
+		corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"a:6789", "b:6789"}, RBDImage: "disk", SecretRef: &corev1.LocalObjectReference{Name: "s"}, ReadOnly: true}},
+		corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{CephMonitors: []string{"a:6789", "b:6789"}, RBDPool: "kube", RBDImage: "kubernetes-dynamic-pvc-u-1", SecretRef: &corev1.SecretReference{Name: "s", Namespace: "n"}, ReadOnly: true}},
+		"rbd.csi.ceph.com", "disk", "mig_mons-" + mons + "_image-u-1_6b756265",
+	},
+	{
 		"vsphereVolume",
 		corev1.VolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] v.vmdk"}},
 		corev1.PersistentVolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] v.vmdk"}},
@@ -66,6 +81,7 @@ var sources = []struct {
 	},
 }
 
+// Items: P01.
 func TestEveryKindBecomesItsCSISource(t *testing.T) {
 	var kinds []string
 	for _, s := range sources {

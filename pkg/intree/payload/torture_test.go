@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 )
 
@@ -23,10 +21,6 @@ var updates = flag.Int("updates", 150, "how many updates readers are hammered wi
 // Items: L04, L16.
 func TestReaderSeesOneSetOrTheOther(t *testing.T) {
 	v := newVolume(t)
-	if err := unix.Mount("tmpfs", v.path, "tmpfs", 0, "mode=755"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Unmount(v.path, unix.MNT_DETACH) })
 	v.now = time.Now
 	gid := int64(4711)
 	set := func(i int) payload.Files {

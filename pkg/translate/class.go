@@ -1,0 +1,55 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
+)
+
+// MigratedAnnotation is the key of the annotation by which a CSINode says which
+// in-tree plugins its node leaves to CSI drivers; [MigratedPlugins] is its value.
+const MigratedAnnotation = "storage.alpha.kubernetes.io/migrated-plugins"
+
+// plugins are the in-tree plugins of the kinds that the library translates, by
+// their provisioners' names.
+var plugins = [...]string{
+	"kubernetes.io/aws-ebs",
+	"kubernetes.io/azure-disk",
+	"kubernetes.io/azure-file",
+	"kubernetes.io/cinder",
+	"kubernetes.io/gce-pd",
+	"kubernetes.io/portworx-volume",
+	"kubernetes.io/vsphere-volume",
+}
+
+// MigratedPlugins is the list of in-tree plugins whose volumes are translated,
+// always all of them, as the annotation of a CSINode has it.
+func MigratedPlugins() string { return strings.Join(plugins[:], ",") }
+
+// Class returns a copy of class with the CSI driver that serves it now as its
+// provisioner, and with that driver's parameters and topology, or class itself
+// where its provisioner is no in-tree plugin.
+func Class(class *storagev1.StorageClass) (out *storagev1.StorageClass, err error) {
+	if !slices.Contains(plugins[:], class.Provisioner) {
+		return class, nil
+	}
+	t := csitranslation.New()
+	driver, err := t.GetCSINameFromInTreeName(class.Provisioner)
+	if err != nil {
+		return nil, fmt.Errorf("provisioner: %w", err)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, fmt.Errorf("%w: %v", ErrPanic, p)
+		}
+	}()
+	if out, err = t.TranslateInTreeStorageClassToCSI(klog.Logger{}, class.Provisioner, class.DeepCopy()); err != nil {
+		return nil, fmt.Errorf("parameters: %w", err)
+	}
+	out.Provisioner = driver
+	return out, nil
+}
