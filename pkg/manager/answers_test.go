@@ -129,6 +129,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 		"publish made a directory":      {op: plan.Op{Kind: plan.Publish, Pod: "a"}, info: DriverInfo{MountsTarget: true}, kernel: seen{Seen: dir}, want: "nothing is mounted at /target"},
 		"a kind that makes a directory": {op: plan.Op{Kind: plan.Publish, Pod: "a"}, kernel: seen{Seen: dir}},
 		"publish made a device":         {op: plan.Op{Kind: plan.Publish, Pod: "a"}, info: DriverInfo{MountsTarget: true}, mode: state.Block, kernel: seen{Seen: block}},
+		"publish made a plain file":     {op: plan.Op{Kind: plan.Publish, Pod: "a"}, info: DriverInfo{MountsTarget: true}, mode: state.Block, kernel: seen{Seen: dir}, want: "there is no block device at /target"},
 		"renewal lost the mount":        {op: plan.Op{Kind: plan.Republish, Pod: "a"}, info: DriverInfo{MountsTarget: true}, kernel: seen{Seen: dir}, want: "nothing is mounted"},
 		"unpublish done":                {op: plan.Op{Kind: plan.Unpublish, Pod: "a"}},
 		"unpublish left a directory":    {op: plan.Op{Kind: plan.Unpublish, Pod: "a"}, kernel: seen{Seen: dir}},

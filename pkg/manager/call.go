@@ -192,6 +192,8 @@ func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.
 		return fmt.Errorf("%w: there is nothing at %s", ErrNoEffect, path)
 	case op.Kind != plan.Stage && c.info.MountsTarget && v.Spec.Mode != state.Block && !seen.Mounted:
 		return fmt.Errorf("%w: nothing is mounted at %s", ErrNoEffect, path)
+	case op.Kind != plan.Stage && c.info.MountsTarget && v.Spec.Mode == state.Block && !seen.BlockDevice:
+		return fmt.Errorf("%w: there is no block device at %s", ErrNoEffect, path)
 	}
 	return nil
 }

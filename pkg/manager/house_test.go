@@ -31,6 +31,7 @@ type house struct {
 	attached  map[state.VolumeID]bool
 	staged    map[string]string         // stage path -> request
 	published map[string]string         // target -> request
+	devices   map[string]bool           // targets that are block devices
 	inFlight  map[state.VolumeID]string // the call in flight
 	log       []string                  // every call that took effect or was answered
 	fault     func(call string) fault   // nil: none
@@ -50,7 +51,7 @@ type fault struct {
 func newHouse(t *testing.T) *house {
 	return &house{
 		t: t, attached: map[state.VolumeID]bool{}, staged: map[string]string{}, published: map[string]string{},
-		inFlight: map[state.VolumeID]string{}, revisions: map[string]string{}, took: map[string]int{},
+		inFlight: map[state.VolumeID]string{}, devices: map[string]bool{}, revisions: map[string]string{}, took: map[string]int{},
 	}
 }
 
@@ -117,6 +118,7 @@ func (h *house) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 			h.t.Errorf("rule 1: publish of %s before stage", v.ID)
 		}
 		h.published[v.Mounts[pod].Target] = string(v.ID)
+		h.devices[v.Mounts[pod].Target] = v.Spec.Mode == state.Block
 	})
 }
 
@@ -144,7 +146,7 @@ func (h *house) Look(_ context.Context, path string) (state.Seen, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.staged[path] != "" || h.published[path] != "" {
-		return state.Seen{Exists: true, Mounted: true, Dev: 7, Layers: 1}, nil
+		return state.Seen{Exists: true, Mounted: true, BlockDevice: h.devices[path], Dev: 7, Layers: 1}, nil
 	}
 	return state.Seen{}, nil
 }

@@ -330,6 +330,9 @@ func TestWhatWentWhileNoDaemonRan(t *testing.T) {
 		l.SetPod(podWant("b", "v"))
 		p := podWant("c", "inline", "built")
 		p.Volumes[0].Spec.Ephemeral, p.Volumes[1].Spec.Builtin = true, true
+		p.Volumes[1].ID, p.Volumes[1].Spec.Driver = state.SharedID("b", "built"), "b"
+		kind := DriverInfo{Name: "b", Builtin: true}
+		l.DriverUp(kind, h)
 		l.SetPod(p)
 		for _, pod := range []string{"a", "b", "c"} {
 			mounted(t, l, pod)
@@ -338,11 +341,12 @@ func TestWhatWentWhileNoDaemonRan(t *testing.T) {
 		before := len(h.calls())
 		l = live(t, h, d, sources("s"))
 		l.up(h)
+		l.DriverUp(kind, h)
 		l.SourceSynced("s")
 		rest()
 		calls := h.calls()[before:]
 		slices.Sort(calls)
-		equal(t, "calls", calls, []string{"Unpublish d^built c", "Unpublish d^inline c", "Unpublish d^v a", "Unpublish d^v b", "Unstage d^v"})
+		equal(t, "calls", calls, []string{"Unpublish b^built c", "Unpublish d^inline c", "Unpublish d^v a", "Unpublish d^v b", "Unstage d^v"})
 		if !h.clean() || len(d.records(t)) != 0 {
 			t.Errorf("left: %v", d.records(t))
 		}
@@ -465,6 +469,42 @@ func TestAPanicIsAnErrorOfItsCall(t *testing.T) {
 		rest()
 		if !h.clean() || len(d.records(t)) != 0 {
 			t.Errorf("left: %v", d.records(t))
+		}
+	})
+}
+
+// Items: A28.
+func TestAWaitThatEndsNamesWhatIsMissingInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		h.fails(func(call string) fault {
+			if strings.HasPrefix(call, "Publish d^3") {
+				return answer(state.Failed, "NodePublishVolume", "Internal")
+			}
+			return fault{}
+		})
+		l := live(t, h, d)
+		l.up(h)
+		p := podWant("a", "1-ready", "2-detached", "3-fails")
+		p.Volumes[1].Hold = "waiting for VolumeAttachment csi-2"
+		p.Volumes = append(p.Volumes, state.VolumeWant{Names: []string{"4-unknown"}, Problem: "claim n/c: not found"})
+		l.SetPod(p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := l.WaitForAttachAndMount(ctx, "a")
+		if err == nil {
+			t.Fatal("it is said to be mounted")
+		}
+		at := 0
+		for _, want := range []string{"2-detached", "csi-2", "3-fails", "NodePublishVolume Internal: told to", "4-unknown", "claim n/c: not found"} {
+			i := strings.Index(err.Error()[at:], want)
+			if i < 0 {
+				t.Fatalf("no %q after the first %d bytes of %v", want, at, err)
+			}
+			at += i
+		}
+		if strings.Contains(err.Error(), "1-ready") {
+			t.Errorf("what is mounted is named: %v", err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -127,6 +128,54 @@ func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 			if tc.fsType != "inline" {
 				n.deleteClaims("data")
 			}
+			n.verdict()
+		})
+	}
+}
+
+// Nothing is wanted: the driver is asked who it is and what it can do, and
+// nothing else, also after a restart.
+// Items: A01.
+func TestNothingWantedNothingDone(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.daemon.kill()
+	n.start()
+	n.driverUp()
+	n.verdict()
+	for _, e := range n.events("") {
+		switch e.Call {
+		case "", "GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo":
+		default:
+			t.Errorf("call of %s", e.Call)
+		}
+	}
+	for _, dir := range []string{"pods", filepath.Join("plugins", "kubernetes.io")} {
+		if left, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && len(left) > 0 {
+			t.Errorf("made for nobody: %v", left)
+		}
+	}
+}
+
+// A secret that is missing keeps its own call from being made, is named, and
+// ends the wait when it comes.
+// Items: C20, C21.
+func TestSecretThatComesLater(t *testing.T) {
+	t.Parallel()
+	for call, kind := range map[string]string{stage: "node-stage", publish: "node-publish"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, csistrict.Script{Secrets: map[string]map[string]string{call: {"key": "planted"}}})
+			prefix := "csi.storage.k8s.io/" + kind + "-secret-"
+			n.apply(n.class("secret", "", prefix+"name", "later", prefix+"namespace", "default"), want{name: "data", class: "secret"}.String(), pod("web", fromClaim("data")))
+			t.Log(n.explained("pod", "web", "default/later", call))
+			if got := n.begun(call); got != 0 {
+				t.Errorf("calls without the secret: %d", got)
+			}
+			n.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {key: planted}")
+			n.mounted("web")
+			n.deletePods("web")
+			n.deleteClaims("data")
 			n.verdict()
 		})
 	}
