@@ -26,7 +26,8 @@ type follower struct {
 	end  context.CancelFunc
 	poke chan struct{} // capacity 1: read it again
 
-	uid types.UID // of the object that was told
+	uid     types.UID // of the object that was told
+	version string    // of the object that was told
 }
 
 func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
@@ -187,14 +188,17 @@ func (f *follower) getOnce(b *backoff) time.Duration {
 // tell tells the catalog of the object. Another one of the name is told as such:
 // what holds for changes of one object does not hold between two.
 func (f *follower) tell(obj runtime.Object) {
-	u := source.Update{Put: []runtime.Object{stripped(obj)}}
-	if m, ok := obj.(metav1.Object); ok {
-		if f.uid != "" && f.uid != m.GetUID() {
-			u.Delete = []source.Key{f.key}
-		}
-		f.uid = m.GetUID()
+	m, ok := obj.(metav1.Object)
+	if !ok || f.uid == m.GetUID() && f.version == m.GetResourceVersion() {
+		return
 	}
+	u := source.Update{Put: []runtime.Object{stripped(obj)}}
+	if f.uid != "" && f.uid != m.GetUID() {
+		u.Delete = []source.Key{f.key}
+	}
+	f.uid, f.version = m.GetUID(), m.GetResourceVersion()
 	f.apply(u)
+	// Whoever makes a volume larger says so in its claim, after.
 	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.Spec.VolumeName != "" {
 		volume := source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}
 		f.p.again(func(k source.Key) bool { return k == volume })
@@ -202,7 +206,7 @@ func (f *follower) tell(obj runtime.Object) {
 }
 
 func (f *follower) absent() {
-	f.uid = ""
+	f.uid, f.version = "", ""
 	f.apply(source.Update{Delete: []source.Key{f.key}})
 }
 

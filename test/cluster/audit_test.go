@@ -1,0 +1,66 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"testing"
+)
+
+// request is one request of the audit log.
+type request struct {
+	Stage      string
+	Verb       string
+	RequestURI string
+	User       struct{ Username string }
+	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
+	Response   struct{ Code int } `json:"responseStatus"`
+}
+
+// resource is "pods", or "nodes/status".
+func (r request) resource() string {
+	if r.ObjectRef.Subresource != "" {
+		return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+	}
+	return r.ObjectRef.Resource
+}
+
+// selector is the field selector, "" for none.
+func (r request) selector() string {
+	u, err := url.Parse(r.RequestURI)
+	if err != nil {
+		return ""
+	}
+	return u.Query().Get("fieldSelector")
+}
+
+// requests returns what the user asked, in order: a watch when it began, anything
+// else when it was answered.
+func requests(t *testing.T, user string) (out []request) {
+	t.Helper()
+	f, err := os.Open(control.path("audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r request
+		if json.Unmarshal(lines.Bytes(), &r) != nil {
+			continue // being written
+		}
+		stage := "ResponseComplete"
+		if r.Verb == "watch" && r.Response.Code == http.StatusOK {
+			stage = "ResponseStarted"
+		}
+		if r.User.Username == user && r.Stage == stage {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,52 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+)
+
+var (
+	program string // csi-volmgr as it was built for these tests
+	control *plane // shared by all tests; each has nodes and claims of its own names
+)
+
+func TestMain(m *testing.M) {
+	drivertest.Enter()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "cluster-bin-")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "csi-volmgr")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/csi-volmgr/csi-volmgr/cmd/csi-volmgr").CombinedOutput(); err != nil {
+		return fail(fmt.Errorf("build csi-volmgr: %w\n%s", err, out))
+	}
+	binary := os.Getenv("KUBE_BINARY")
+	if binary == "" {
+		return fail(fmt.Errorf("KUBE_BINARY is not set: run make test-cluster, which builds it"))
+	}
+	if control, err = startPlane(context.Background(), binary); err != nil {
+		return fail(err)
+	}
+	defer control.stop()
+	go provision(control)
+	go attach(control)
+	return m.Run()
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
