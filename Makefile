@@ -110,6 +110,12 @@ ui-test: build ## drive the status page in a headless Chromium; screenshots go t
 	@hack/host-tools.sh --ui
 	cd test/ui && CSI_VOLMGR=$(CURDIR)/$(BIN) UI_SHOTS=$(CURDIR)/bin/ui $(GO) test -count=1 -v .
 
+metrics-test: ## test the metrics, and the alerts by promtool (package prometheus)
+	@hack/host-tools.sh --metrics
+	$(GO) test -count=1 ./pkg/metrics
+	promtool check rules deploy/prometheus/alerts.yaml
+	promtool test rules deploy/prometheus/alerts_test.yaml
+
 host-tools: ## say which programs the tests and the local driver lack, and how to get them
 	@hack/host-tools.sh
 

@@ -3,7 +3,7 @@
 # which Debian packages have them. --install installs them by apt-get; --race
 # asks for the C compiler that the race detector needs, too, --ui for the
 # browser in which the status page is tested, and --vm for what make test-vm
-# boots a Debian kernel with.
+# boots a Debian kernel with, and --metrics for what tests the alerts.
 set -eu
 
 missing=
@@ -27,6 +27,7 @@ case " $* " in *" --race "*)
 	;;
 esac
 case " $* " in *" --ui "*) need chromium chromium ;; esac
+case " $* " in *" --metrics "*) need promtool prometheus ;; esac
 case " $* " in *" --vm "*)
 	need qemu-system-x86_64 qemu-system-x86
 	need cpio cpio

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -159,5 +161,38 @@ func TestLint(t *testing.T) {
 	problems, err := testutil.GatherAndLint(r)
 	if err != nil || len(problems) != 0 {
 		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// Alerts name metrics that there are, and pages that there are.
+func TestAlertsAreOfThisProgram(t *testing.T) {
+	const tree = "../../"
+	b, err := os.ReadFile(tree + "deploy/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	descs := make(chan *prometheus.Desc, 100)
+	(&collector{}).Describe(descs)
+	close(descs)
+	for d := range descs {
+		_, name, _ := strings.Cut(d.String(), `fqName: "`)
+		name, _, _ = strings.Cut(name, `"`)
+		known[name] = true
+	}
+	for _, name := range regexp.MustCompile(`csi_volmgr_\w+`).FindAllString(string(b), -1) {
+		if !known[name] {
+			t.Errorf("an alert is on %s, which there is not", name)
+		}
+	}
+	pages := regexp.MustCompile(`runbook: (\S+)`).FindAllStringSubmatch(string(b), -1)
+	if len(pages) != strings.Count(string(b), "alert: ") {
+		t.Errorf("%d alerts name %d pages", strings.Count(string(b), "alert: "), len(pages))
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(tree + page[1])
+		if err != nil || !strings.Contains(string(text), "csi-volmgr explain") && !strings.Contains(string(text), "systemctl status") {
+			t.Errorf("%s: %v, or it does not begin with what to look at", page[1], err)
+		}
 	}
 }
