@@ -42,7 +42,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	want := runOptions{
 		rootDir: "/var/lib/kubelet", stateDir: "/var/lib/csi-volmgr", socket: "/run/csi-volmgr/csi-volmgr.sock",
 		httpAddress: "127.0.0.1:9811", page: true, nodeName: "n", registrationDir: "/var/lib/kubelet/plugins_registry",
-		log: logOptions{"info", "text"},
+		seLinuxMount: "auto", log: logOptions{"info", "text"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
@@ -66,7 +66,7 @@ log-format: json
 `)
 	want := runOptions{
 		rootDir: "/r", stateDir: "/s", socket: "/x.sock", manifests: "/m", nodeName: "n", localDriver: true,
-		registrationDir: "/reg", log: logOptions{"debug", "json"}, hostPaths: []string{"/srv", "/dev"},
+		registrationDir: "/reg", seLinuxMount: "auto", log: logOptions{"debug", "json"}, hostPaths: []string{"/srv", "/dev"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)

@@ -40,9 +40,18 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	inline, err := inlineRules(o.inlineAllow)
+	if err != nil {
+		return err
+	}
+	calls, err := deadlines(o.deadlines)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens, Cluster: cluster,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
+		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster,
 		Helper: helper, Metrics: metrics, Logger: logger,
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 )
@@ -25,6 +26,9 @@ type runOptions struct {
 	nodeName        string
 	hostPaths       []string
 	localDriver     bool
+	inlineAllow     []string
+	deadlines       []string
+	seLinuxMount    string
 	tokenKey        string // "" is none
 	tokenIssuer     string
 	registrationDir string
@@ -79,6 +83,10 @@ A flag wins over the file. An unknown field is an error.`,
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
+	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have inline volumes, * for any; repeatable (default all)")
+	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")
+	o.seLinuxMount = string(node.SELinuxAuto)
+	f.Var(oneOf{&o.seLinuxMount, []string{string(node.SELinuxAuto), string(node.SELinuxOn), string(node.SELinuxOff)}}, "selinux-mount", "mount volumes with their pod's SELinux label: those of one pod only (auto), all (on), none (off)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
 	f.StringVar(&o.tokenKey, "token-signing-key", "", "PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")
 	f.StringVar(&o.tokenIssuer, "token-issuer", "", "`URL` that those tokens name as their issuer (default https://NODE-NAME)")
@@ -117,6 +125,12 @@ func (o *runOptions) complete() error {
 		if !filepath.IsAbs(d.path) {
 			return usagef("--%s=%s: expected an absolute path", d.flag, d.path)
 		}
+	}
+	if _, err := inlineRules(o.inlineAllow); err != nil {
+		return err
+	}
+	if _, err := deadlines(o.deadlines); err != nil {
+		return err
 	}
 	for i, dir := range o.hostPaths {
 		if !filepath.IsAbs(dir) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -74,7 +75,9 @@ func unstageRequest(v state.Volume) (*csi.NodeUnstageVolumeRequest, error) {
 // tells the driver a file system from a device (CSI 1.13, NodeExpandVolume);
 // as the kubelet's, it carries no mount group.
 func expandRequest(i Info, v state.Volume, m state.MountSpec, bytes int64) (*csi.NodeExpandVolumeRequest, error) {
-	capability, err := volumeCapability(i, v.Spec, "")
+	spec := v.Spec
+	spec.SELinuxLabel = "" // it is of mounts
+	capability, err := volumeCapability(i, spec, "")
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +129,21 @@ func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	case state.Filesystem:
 		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{
-			FsType: s.FSType, MountFlags: s.MountFlags, VolumeMountGroup: group,
+			FsType: s.FSType, MountFlags: mountFlags(s), VolumeMountGroup: group,
 		}}
 	default:
 		return nil, fmt.Errorf("volume mode %q: not Filesystem or Block", s.Mode)
 	}
 	return c, nil
+}
+
+// mountFlags are the volume's own, in their order, and last its SELinux label,
+// whose commas need the quotes (mount(8), context=).
+func mountFlags(s state.Spec) []string {
+	if s.SELinuxLabel == "" {
+		return s.MountFlags
+	}
+	return append(slices.Clone(s.MountFlags), fmt.Sprintf("context=%q", s.SELinuxLabel))
 }
 
 // publishContext is what attaching returned: to csi-volmgr where it attaches,

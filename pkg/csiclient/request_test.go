@@ -70,6 +70,7 @@ func ephemeral(v *state.Volume, m *state.Mount) {
 
 func readOnly(_ *state.Volume, m *state.Mount)  { m.ReadOnly = true }
 func ownAttach(v *state.Volume, _ *state.Mount) { v.Needs.Attach = true }
+func labelled(v *state.Volume, _ *state.Mount)  { v.Spec.SELinuxLabel = "u:object_r:t:s0:c1,c2" }
 func noStage(v *state.Volume, _ *state.Mount)   { v.Needs.Stage = false }
 func onePodOnly(v *state.Volume, _ *state.Mount) {
 	v.Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
@@ -102,6 +103,9 @@ func TestRequestsAreAsTheGoldenFilesSay(t *testing.T) {
 		"expand_block":             func() (proto.Message, error) { return expandRequest(plainInfo, b, bm, 1<<30) },
 		"stats_filesystem":         func() (proto.Message, error) { return statsRequest(v, m) },
 		"stats_without_stage":      func() (proto.Message, error) { return statsRequest(sample(noStage), m) },
+		"stage_labelled":           func() (proto.Message, error) { return stageRequest(plainInfo, sample(labelled), nil) },
+		"publish_labelled":         func() (proto.Message, error) { return publishSample(plainInfo, labelled) },
+		"expand_labelled":          func() (proto.Message, error) { return expandRequest(plainInfo, sample(labelled), m, 1<<30) },
 		"publish_own_attach_block": func() (proto.Message, error) { return publishSample(plainInfo, block, ownAttach) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,8 @@ func (l *loop) start(ctx context.Context, s *start) {
 	}
 	go func() {
 		began := time.Now() // not the round's: the durable write between is not the driver's time
-		callCtx, cancel := context.WithTimeoutCause(ctx, callDeadline, fmt.Errorf("no answer within %v", callDeadline))
+		deadline := max(callDeadline, info.Deadline+callGrace)
+		callCtx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("no answer within %v", deadline))
 		r := c.do(callCtx, s.begun, s.op)
 		cancel()
 		took := time.Since(began)

@@ -65,6 +65,9 @@ type DriverInfo struct {
 	Attach bool `json:"attach,omitempty"`
 	// MountGroup: VOLUME_MOUNT_GROUP.
 	MountGroup bool `json:"mountGroup,omitempty"`
+	// Deadline is what the driver's own deadlines leave a call at most; 0 is 2
+	// minutes. It is for no answer that one waits for longer.
+	Deadline time.Duration `json:"deadline,omitempty"`
 	// MountsTarget: after Publish the target is the root of a mount. False for
 	// built-in kinds that make plain directories or nothing at all.
 	MountsTarget bool `json:"mountsTarget,omitempty"`

@@ -19,6 +19,8 @@ const (
 	// callDeadline bounds every call of a driver. It is beyond the deadline of a
 	// single RPC (2 minutes, as the kubelet's), which a driver's adapter sets.
 	callDeadline = 150 * time.Second
+	// callGrace is how much longer than its longest RPC a driver's call may take.
+	callGrace = 30 * time.Second
 	// lookDeadline bounds one look at the kernel, which takes microseconds unless something hangs.
 	lookDeadline = 5 * time.Second
 	// lookRetry is the pause after a look that failed: nothing tells when the next one will not.

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -29,7 +30,7 @@ func (n *Node) Up(ctx context.Context, p registration.Plugin) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, err := csiclient.Dial(ctx, csiclient.Config{
-		Name: p.Name, Endpoint: p.Endpoint, Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Metrics: n.metrics, Logger: n.log,
+		Name: p.Name, Endpoint: p.Endpoint, Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Deadlines: n.deadlines(p.Name), Metrics: n.metrics, Logger: n.log,
 		OnChange: func(i csiclient.Info, lost error) { n.driverChanged(c, i, lost) },
 	})
 	if errors.Is(err, csiclient.ErrName) {
@@ -45,6 +46,14 @@ func (n *Node) Up(ctx context.Context, p registration.Plugin) error {
 	n.mu.Unlock()
 	n.tellUp(d, d.Info())
 	return nil
+}
+
+// deadlines are those of the driver's calls.
+func (n *Node) deadlines(name state.DriverName) csiclient.Deadlines {
+	if d, ok := n.cfg.Deadlines[name]; ok {
+		return d
+	}
+	return n.cfg.Deadlines[resolve.Any]
 }
 
 // Down ends what Up began.
@@ -78,7 +87,7 @@ func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
 	n.manager.DriverUp(manager.DriverInfo{
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
-		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup, MountsTarget: true,
+		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup, MountsTarget: true, Deadline: n.deadlines(i.Name).Longest(),
 	}, owned{Driver: d, root: n.root, helpers: n.helpers, groups: i.MountGroup, log: n.log})
 	n.reportUp(i)
 	if i.ControllerService {

@@ -79,6 +79,12 @@ type Config struct {
 	// Nil means that calls on storage run in this process, which then cannot end
 	// while one of them hangs ([isolate.Config.Command]).
 	Helper isolate.Command
+	// SELinuxMount says which volumes are mounted with their pod's label; "" is SELinuxAuto.
+	SELinuxMount SELinuxMount
+	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
+	InlineAllow []resolve.InlineRule
+	// Deadlines are those of drivers' calls, by driver; resolve.Any is every other one.
+	Deadlines map[state.DriverName]csiclient.Deadlines
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Logger nil means slog.Default.
@@ -224,7 +230,12 @@ func (n *Node) wire() error {
 	if err != nil {
 		return err
 	}
+	labels, err := seLinux(n.cfg.SELinuxMount)
+	if err != nil {
+		return err
+	}
 	n.catalog = source.New(source.Config{
+		SELinux: labels, InlineAllow: n.cfg.InlineAllow,
 		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
 		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key,

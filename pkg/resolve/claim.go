@@ -18,6 +18,8 @@ const protection = "kubernetes.io/pvc-protection"
 // claimUse is a pod's volume that names a claim.
 type claimUse struct {
 	use
+	// volume is the pod's name for the volume; name is the claim's.
+	volume   string
 	name     string
 	readOnly bool
 	// owned: the claim is made for this pod (a generic ephemeral volume).

@@ -57,6 +57,9 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
 	w.Mount.ReadOnly, w.GID = u.readOnly, gid(pv)
 	w.Mount.Ownership = r.ownership(w, policy)
+	if w.Mount.SELinuxLabel, err = r.seLinuxLabel(u.volume, spec, policy); err != nil {
+		return state.VolumeWant{}, err
+	}
 	w.Spec.NoAttach = !policy.attach
 	if policy.attach {
 		w.Spec.PublishContext, w.Hold = r.attachment(spec)
@@ -174,6 +177,9 @@ func (r *resolver) inline(v *corev1.Volume, field string) (state.VolumeWant, err
 		return state.VolumeWant{}, r.fault(f)
 	}
 	driver := state.DriverName(src.Driver)
+	if err := r.checkInlineAllowed(driver, field); err != nil {
+		return state.VolumeWant{}, err
+	}
 	policy, err := r.policy(driver, storagev1.VolumeLifecycleEphemeral)
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
@@ -213,7 +219,7 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 		sum := sha256.Sum256([]byte(pv.Name))
 		pv.Name = "inline-" + hex.EncodeToString(sum[:])
 	}
-	w, err := r.persistent(pv, nil, claimUse{readOnly: pv.Spec.CSI.ReadOnly})
+	w, err := r.persistent(pv, nil, claimUse{volume: v.Name, readOnly: pv.Spec.CSI.ReadOnly})
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
 	}
@@ -225,6 +231,7 @@ type policy struct {
 	attach, podInfo bool
 	fsGroup         storagev1.FSGroupPolicy
 	renewal         state.Renewal
+	seLinuxMount    bool
 }
 
 // policy returns the driver's policy, or why it may not have volumes of this
@@ -253,10 +260,11 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 		fsGroup = *p
 	}
 	return policy{
-		renewal: renewal(object.Spec),
-		fsGroup: fsGroup,
-		attach:  object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
-		podInfo: object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
+		renewal:      renewal(object.Spec),
+		seLinuxMount: object.Spec.SELinuxMount != nil && *object.Spec.SELinuxMount,
+		fsGroup:      fsGroup,
+		attach:       object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
+		podInfo:      object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
 	}, nil
 }
 

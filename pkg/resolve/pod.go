@@ -39,6 +39,10 @@ type Config struct {
 	// Allocatable is what the node has for pods: what downwardAPI says of a
 	// container without limits.
 	Allocatable corev1.ResourceList
+	// SELinux says which volumes are labelled when they are mounted.
+	SELinux SELinux
+	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
+	InlineAllow []InlineRule
 	// RevisionKey hides in a Revision what a secret is. It should be kept where
 	// it does not outlive the boot: what a journal keeps then tells nobody anything.
 	RevisionKey []byte
@@ -184,9 +188,9 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 	switch kind {
 	case "persistentVolumeClaim":
 		src := v.PersistentVolumeClaim
-		return r.claimed(claimUse{name: src.ClaimName, readOnly: src.ReadOnly, use: u})
+		return r.claimed(claimUse{volume: v.Name, name: src.ClaimName, readOnly: src.ReadOnly, use: u})
 	case "ephemeral":
-		return r.claimed(claimUse{name: r.pod.Name + "-" + v.Name, owned: true, use: u})
+		return r.claimed(claimUse{volume: v.Name, name: r.pod.Name + "-" + v.Name, owned: true, use: u})
 	}
 	if u.device != "" {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: volume %q is of kind %s, which is no raw block volume; want it under volumeMounts",

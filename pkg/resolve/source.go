@@ -128,6 +128,9 @@ func differ(a, b state.VolumeWant) string {
 	if a.Mount.ReadOnly != b.Mount.ReadOnly {
 		return "persistentVolumeClaim.readOnly"
 	}
+	if a.Mount.SELinuxLabel != b.Mount.SELinuxLabel {
+		return "the SELinux labels of the containers that mount them"
+	}
 	// Two PersistentVolumes with one handle have two names, and what is made of them.
 	s := b.Spec
 	s.Name, s.Claim, s.StagePath = a.Spec.Name, a.Spec.Claim, a.Spec.StagePath

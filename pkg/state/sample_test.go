@@ -18,7 +18,7 @@ func sample(id VolumeID) Volume {
 	return Volume{
 		ID: id,
 		Spec: Spec{
-			Driver: "csi.example", Handle: "vol-1", Name: "pv-1", Claim: "ns/data", Ephemeral: true, Builtin: true, NoAttach: true, MountGroup: "2000",
+			Driver: "csi.example", Handle: "vol-1", Name: "pv-1", Claim: "ns/data", Ephemeral: true, Builtin: true, NoAttach: true, MountGroup: "2000", SELinuxLabel: "u:r:t:s0:c1",
 			Mode: Filesystem, FSType: "xfs", MountFlags: []string{"noatime"}, AccessModes: []AccessMode{ReadWriteOnce},
 			Context: map[string]string{"a": "b"}, Config: json.RawMessage(`{"medium":"<Memory>"}`),
 			PublishContext: map[string]string{"dev": "/dev/x"}, StagePath: "/r/globalmount",
@@ -33,7 +33,7 @@ func sample(id VolumeID) Volume {
 				Fact: Fact{Phase: Leaving, Retry: retry},
 				MountSpec: MountSpec{
 					Pod: Pod{UID: "p1", Namespace: "ns", Name: "web", ServiceAccount: "sa"}, Names: []string{"data", "more"},
-					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, Ownership: OwnAlways, FSGroup: &group, Context: map[string]string{"k": "v"},
+					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, Ownership: OwnAlways, SELinuxLabel: "u:r:t:s0:c1", FSGroup: &group, Context: map[string]string{"k": "v"},
 					Renewal: Renewal{Tokens: []TokenRequest{{Audience: "vault", Lifetime: time.Hour}}, InSecrets: true, Republish: true},
 				},
 				RenewAt: at, Revision: "r7", Seen: Seen{Exists: true, BlockDevice: true},

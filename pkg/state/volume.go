@@ -77,6 +77,9 @@ type MountSpec struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// FSGroup is the pod's securityContext.fsGroup, or nil.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
+	// SELinuxLabel is the label that the pod wants the volume to be mounted with;
+	// "" where labels are the runtime's.
+	SELinuxLabel string `json:"seLinuxLabel,omitempty"`
 	// Ownership says that the node gives the files of a CSI volume to FSGroup
 	// after it is published, unless the driver does that itself.
 	Ownership Ownership `json:"ownership,omitempty"`
@@ -170,8 +173,11 @@ type Spec struct {
 	// MountGroup is the group id that the driver itself gives the volume's files
 	// (VOLUME_MOUNT_GROUP), in stage and in every publish alike; "" for none.
 	// Wishes have none: pkg/manager/plan chooses it from those of the pods.
-	MountGroup  string       `json:"mountGroup,omitempty"`
-	AccessModes []AccessMode `json:"accessModes,omitempty"`
+	MountGroup string `json:"mountGroup,omitempty"`
+	// SELinuxLabel is the label with which the volume is mounted, in stage and in
+	// every publish alike; "" for none. Chosen as MountGroup is.
+	SELinuxLabel string       `json:"seLinuxLabel,omitempty"`
+	AccessModes  []AccessMode `json:"accessModes,omitempty"`
 	// Context is the CSI volume_context, passed on unchanged.
 	Context map[string]string `json:"context,omitempty"`
 	// Config is a built-in kind's own source as that kind defines it.
@@ -202,7 +208,7 @@ func (s Spec) Exclusive() bool {
 func (s Spec) Equal(o Spec) bool {
 	return s.Driver == o.Driver && s.Handle == o.Handle && s.Name == o.Name &&
 		s.Ephemeral == o.Ephemeral && s.Builtin == o.Builtin &&
-		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath && s.MountGroup == o.MountGroup &&
+		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath && s.MountGroup == o.MountGroup && s.SELinuxLabel == o.SELinuxLabel &&
 		s.AttachRef == o.AttachRef && s.StageRef == o.StageRef &&
 		s.PublishRef == o.PublishRef && s.ExpandRef == o.ExpandRef &&
 		slices.Equal(s.MountFlags, o.MountFlags) && slices.Equal(s.AccessModes, o.AccessModes) &&
@@ -214,7 +220,7 @@ func (s Spec) Equal(o Spec) bool {
 // Names are for people and are not said; what Renewal brings differs each time.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
-		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) && m.Ownership == o.Ownership
+		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) && m.Ownership == o.Ownership && m.SELinuxLabel == o.SELinuxLabel
 }
 
 func equalPtr(a, b *int64) bool {

@@ -44,7 +44,7 @@ const (
 // Removal comes first, then what builds up; a step that has to wait does not
 // keep another that is independent of it from being made.
 func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
-	w = grouped(w, v, f)
+	w = labelled(grouped(w, v, f), v)
 	v = renew(v, w, f)
 	c := chooser{driver: f.Driver, now: now}
 	c.unmount(w, v, f)
@@ -232,6 +232,10 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 	if again := used(v, v.Mounts[pod]); !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was
 		return "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group
+	}
+	if again := used(v, v.Mounts[pod]); !again && w.Pods[pod].SELinuxLabel != v.Spec.SELinuxLabel {
+		return "conflicting SELinux labels of the volume: it is mounted with " + cmp.Or(v.Spec.SELinuxLabel, "none") +
+			" for those that have it; this pod's is " + cmp.Or(w.Pods[pod].SELinuxLabel, "none")
 	}
 	return w.Pods[pod].Hold
 }

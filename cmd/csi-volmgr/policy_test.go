@@ -1,0 +1,43 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDeadlinesAreByDriverAndCall(t *testing.T) {
+	got, err := deadlines([]string{"slow/NodeStageVolume=1h", "*/NodeStageVolume=5m", "*/Info=1m", "slow/NodeExpandVolume=2h"})
+	want := map[state.DriverName]csiclient.Deadlines{
+		resolve.Any: {Stage: 5 * time.Minute, Info: time.Minute},
+		"slow":      {Stage: time.Hour, Expand: 2 * time.Hour, Info: time.Minute},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"slow", "slow/NodeStageVolume", "slow/NodeStageVolume=x", "/NodeStageVolume=1s", "slow/Stage=1s", "slow/NodeStageVolume=-1s", "*/NodeStageVolume=0"} {
+		if got, err := deadlines([]string{bad}); err == nil {
+			t.Errorf("%s: %v", bad, got)
+		}
+	}
+}
+
+func TestInlineRulesAreNamespaceAndDriver(t *testing.T) {
+	if got, err := inlineRules(nil); got != nil || err != nil {
+		t.Errorf("none: %v, %v", got, err)
+	}
+	got, err := inlineRules([]string{"shop/secrets.example.com", "*/cache.example.com"})
+	want := []resolve.InlineRule{{Namespace: "shop", Driver: "secrets.example.com"}, {Namespace: "*", Driver: "cache.example.com"}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"shop", "shop/", "/d"} {
+		if got, err := inlineRules([]string{bad}); err == nil {
+			t.Errorf("%s: %v", bad, got)
+		}
+	}
+}

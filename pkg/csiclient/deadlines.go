@@ -1,0 +1,33 @@
+package csiclient
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Set sets the deadline of the call named rpc ("NodeStageVolume"); Info stands
+// for all calls together that ask a driver what it is.
+func (d *Deadlines) Set(rpc string, t time.Duration) error {
+	if t <= 0 {
+		return fmt.Errorf("%s: found %v, want more than 0", rpc, t)
+	}
+	calls := map[string]*time.Duration{
+		nodeStage: &d.Stage, nodePublish: &d.Publish, nodeUnpublish: &d.Unpublish, nodeUnstage: &d.Unstage,
+		nodeExpand: &d.Expand, nodeStats: &d.Stats, "Info": &d.Info,
+	}
+	of, ok := calls[rpc]
+	if !ok {
+		return fmt.Errorf("%q: not one of %s", rpc, strings.Join(slices.Sorted(maps.Keys(calls)), ", "))
+	}
+	*of = t
+	return nil
+}
+
+// Longest is the longest deadline of a call that changes something.
+func (d Deadlines) Longest() time.Duration {
+	d = d.withDefaults()
+	return max(d.Stage, d.Publish, d.Unpublish, d.Unstage, d.Expand)
+}

@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// labelWish is a wish of pods with these labels, by uid.
+func labelWish(labels map[state.PodUID]string) state.Want {
+	w := variant{stage: true}.wants()[1]
+	w.Pods = map[state.PodUID]state.WantMount{}
+	for uid, label := range labels {
+		m := mountSpec(uid, false)
+		m.SELinuxLabel = label
+		w.Pods[uid] = state.WantMount{MountSpec: m}
+	}
+	return w
+}
+
+func kinds(ops []Op) string {
+	var all []string
+	for _, op := range ops {
+		all = append(all, op.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestAVolumeHasOneLabelForAllItsPods: pods with the same one share the stage;
+// another is told of the conflict at once, and the first is left alone; once
+// nobody has the first label the volume is staged anew.
+//
+// Items: H07, H08, H09, H10.
+func TestAVolumeHasOneLabelForAllItsPods(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	v, ops, _ := settle(t, labelWish(map[state.PodUID]string{"b": "L1"}), state.Volume{ID: "d^h"}, f)
+	if v.Spec.SELinuxLabel != "L1" || len(ops) != 2 {
+		t.Fatalf("label %q after %v", v.Spec.SELinuxLabel, ops)
+	}
+	v, ops, held := settle(t, labelWish(map[state.PodUID]string{"b": "L1", "c": "L1"}), v, f)
+	if kinds(ops) != "Publish for pod c" || held != (Held{}) {
+		t.Errorf("the same label: %v, %+v", ops, held)
+	}
+	for _, other := range []string{"L2", ""} {
+		got, ops, held := settle(t, labelWish(map[state.PodUID]string{"a": other, "b": "L1", "c": "L1"}), v, f)
+		if len(ops) != 0 || held.Pod != "a" || !strings.HasPrefix(held.Reason, "conflicting SELinux labels of the volume: it is mounted with L1") || got.Mounts["b"].Phase != state.Present {
+			t.Errorf("label %q: %v, %+v", other, ops, held)
+		}
+		got, ops, held = settle(t, labelWish(map[state.PodUID]string{"a": other}), v, f)
+		if kinds(ops) != "Unpublish for pod b, Unpublish for pod c, Unstage, Stage, Publish for pod a" || got.Spec.SELinuxLabel != other || held != (Held{}) {
+			t.Errorf("label %q, alone: %v, %+v", other, ops, held)
+		}
+	}
+}
+
+// TestAPodThatHasEndedIsInNobodysWay: its label counts no more once its mount
+// is gone.
+//
+// Items: H13.
+func TestAPodThatHasEndedIsInNobodysWay(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	v, _, _ := settle(t, labelWish(map[state.PodUID]string{"a": "L1"}), state.Volume{ID: "d^h"}, f)
+	w := labelWish(map[state.PodUID]string{"b": "L2"})
+	f.Keep = map[state.PodUID]string{"a": "its containers run"}
+	if _, ops, held := settle(t, w, v, f); len(ops) != 0 || held.Reason == "" {
+		t.Errorf("while it runs: %v, %+v", ops, held)
+	}
+	f.Keep = nil
+	if v, _, held := settle(t, w, v, f); v.Mounts["b"].Phase != state.Present || held != (Held{}) {
+		t.Errorf("once it has ended: %+v, %+v", v, held)
+	}
+}

@@ -1,0 +1,32 @@
+package resolve
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Any stands for every namespace, or every driver, in an InlineRule.
+const Any = "*"
+
+// InlineRule lets the pods of a namespace have volumes of a driver that are
+// written into the pod. Such a volume is made with what the pod's author chose,
+// and no claim or class stands between.
+type InlineRule struct {
+	// Namespace and Driver are names, or Any.
+	Namespace string
+	Driver    state.DriverName
+}
+
+// checkInlineAllowed says whether the pod may have an inline volume of driver.
+func (r *resolver) checkInlineAllowed(driver state.DriverName, field string) error {
+	rules := r.config.InlineAllow
+	if rules == nil || slices.ContainsFunc(rules, func(rule InlineRule) bool {
+		return (rule.Namespace == Any || rule.Namespace == r.pod.Namespace) && (rule.Driver == Any || rule.Driver == driver)
+	}) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s.driver: found %s, which namespace %s may not use inline on this node; want a claim, or --inline-allow=%s/%s",
+		r.name(), field, driver, r.pod.Namespace, r.pod.Namespace, driver)
+}

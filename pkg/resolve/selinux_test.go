@@ -1,0 +1,102 @@
+package resolve_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+const hostLabel = "system_u:object_r:container_file_t:s0"
+
+func level(l string) *corev1.SecurityContext {
+	return &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: l}}
+}
+
+// labelWorld is a volume of one pod whose driver mounts with labels.
+func labelWorld(t *testing.T, modes ...corev1.PersistentVolumeAccessMode) *world {
+	t.Helper()
+	w := read(t, "testdata/base.yaml")
+	w.config.SELinux = resolve.SELinux{FileLabel: hostLabel}
+	w.driver(storagev1.CSIDriverSpec{SELinuxMount: ptr(true)})
+	w.volume().Spec.AccessModes = modes
+	w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"}}
+	return w
+}
+
+// TestWhichVolumesAreLabelledWhenTheyAreMounted: nothing without SELinux on the
+// host, the driver's word, options of the pod, and a mode that is allowed.
+//
+// Items: H01, H03, H04, H05, H06, H12, H14, H17.
+func TestWhichVolumesAreLabelledWhenTheyAreMounted(t *testing.T) {
+	const want = "system_u:object_r:container_file_t:s0:c1,c2"
+	one, many := corev1.ReadWriteOncePod, corev1.ReadWriteMany
+	policy := func(p corev1.PodSELinuxChangePolicy) func(*world) {
+		return func(w *world) { w.pod().Spec.SecurityContext.SELinuxChangePolicy = &p }
+	}
+	all := func(w *world) { w.config.SELinux.AllModes = true }
+	for name, tc := range map[string]struct {
+		mode   corev1.PersistentVolumeAccessMode
+		change []func(*world)
+		want   string
+	}{
+		"one pod only":              {mode: one, want: want},
+		"another mode":              {mode: many},
+		"another mode, all allowed": {mode: many, change: []func(*world){all}, want: want},
+		"all, policy MountOption":   {mode: many, change: []func(*world){all, policy(corev1.SELinuxChangePolicyMountOption)}, want: want},
+		"all, policy Recursive":     {mode: many, change: []func(*world){all, policy(corev1.SELinuxChangePolicyRecursive)}},
+		"policy Recursive":          {mode: one, change: []func(*world){policy(corev1.SELinuxChangePolicyRecursive)}},
+		"no SELinux on the host":    {mode: one, change: []func(*world){func(w *world) { w.config.SELinux.FileLabel = "" }}},
+		"a pod without options":     {mode: one, change: []func(*world){func(w *world) { w.pod().Spec.SecurityContext.SELinuxOptions = nil }}},
+		"options without a level":   {mode: one, change: []func(*world){func(w *world) { w.pod().Spec.SecurityContext.SELinuxOptions.Level = "" }}},
+		"a driver that cannot":      {mode: one, change: []func(*world){func(w *world) { w.driver(storagev1.CSIDriverSpec{SELinuxMount: ptr(false)}) }}},
+		"no CSIDriver":              {mode: one, change: []func(*world){func(w *world) { w.drop("CSIDriver", "", "csi.example.com") }}},
+		"the container's own":       {mode: one, change: []func(*world){func(w *world) { w.pod().Spec.Containers[0].SecurityContext = level("s0:c7") }}, want: "system_u:object_r:container_file_t:s0:c7"},
+		"privileged, with its own": {mode: one, change: []func(*world){func(w *world) {
+			c := level("s0:c8")
+			c.Privileged = ptr(true)
+			w.pod().Spec.Containers[0].SecurityContext = c
+		}}, want: "system_u:object_r:container_file_t:s0:c8"},
+		"a user, and a type of processes": {mode: one, change: []func(*world){func(w *world) { o := w.pod().Spec.SecurityContext.SELinuxOptions; o.User, o.Type = "u", "spc_t" }}, want: "u:object_r:container_file_t:s0:c1,c2"},
+	} {
+		w := labelWorld(t, tc.mode)
+		for _, c := range tc.change {
+			c(w)
+		}
+		got := w.only(t)
+		if got.Problem != "" || got.Mount.SELinuxLabel != tc.want || got.Spec.SELinuxLabel != "" {
+			t.Errorf("%s: label %q, problem %q; want %q", name, got.Mount.SELinuxLabel, got.Problem, tc.want)
+		}
+	}
+}
+
+// TestContainersOfOnePodThatDifferAreRefused: before anything is mounted.
+//
+// Items: H15.
+func TestContainersOfOnePodThatDifferAreRefused(t *testing.T) {
+	w := labelWorld(t, corev1.ReadWriteOncePod)
+	second := w.pod().Spec.Containers[0]
+	second.Name, second.SecurityContext = "second", level("s0:c9")
+	w.pod().Spec.Containers = append(w.pod().Spec.Containers, second)
+	got := w.only(t).Problem
+	for _, part := range []string{"pod default/web: multiple SELinux labels of volume data", "s0:c1,c2 and system_u:object_r:container_file_t:s0:c9", "seLinuxChangePolicy: Recursive"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("got %q, want %q in it", got, part)
+		}
+	}
+	w.pod().Spec.SecurityContext.SELinuxChangePolicy = ptr(corev1.SELinuxChangePolicyRecursive)
+	if got := w.only(t); got.Problem != "" || got.Mount.SELinuxLabel != "" {
+		t.Errorf("Recursive: %+v", got)
+	}
+}
+
+func TestALabelThatIsNoneIsRefused(t *testing.T) {
+	w := labelWorld(t, corev1.ReadWriteOncePod)
+	w.pod().Spec.SecurityContext.SELinuxOptions.Level = `s0",suid,x="`
+	if got := w.only(t).Problem; !strings.Contains(got, "securityContext.seLinuxOptions: found ") {
+		t.Errorf("got %q", got)
+	}
+}
