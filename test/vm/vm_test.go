@@ -46,6 +46,10 @@ func payloads() []payload {
 		{name: "nfs", tests: []tests{{"./test/vm/guest", []string{
 			"TestNFSOfEveryVersion", "TestDeadNFSServerHoldsUpNothingElse",
 		}}}},
+		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession"}}}},
+		{name: "fc", tests: []tests{{"./test/vm/guest", []string{"TestFibreChannel"}}}},
+		{name: "selinux", args: "security=selinux", tests: []tests{{"./test/vm/guest", []string{"TestContextMountsAndTheirConflicts"}}}},
+		{name: "multipath", tests: []tests{{"./test/vm/guest", []string{"TestISCSIMultipath"}}}},
 	}
 }
 

@@ -26,16 +26,15 @@ func databases() []string { return []string{"/etc/iscsi", "/var/lib/iscsi"} }
 // was told to make.
 var ErrNoRecord = errors.New("no such record in open-iscsi's database")
 
-// nodeRecords are the files of the record of a target at a portal. The number
-// of the portal group is in the path and is the target's to choose.
+// nodeRecords are the files of the record of a target at a portal. That of a
+// target that was discovered has the number of the portal group in its path,
+// which is the target's to choose, and a file for each interface; that which
+// iscsiadm is told to make without it is one file (open-iscsi 2.1.8).
 func nodeRecords(dbs []string, t target, p portal) (files []string) {
 	for _, db := range dbs {
-		dirs, _ := filepath.Glob(filepath.Join(db, "nodes", t.iqn, p.host+","+p.port+",*")) // the pattern is well-formed
-		for _, dir := range dirs {
-			file := filepath.Join(dir, t.iface)
-			if st, err := os.Lstat(dir); err == nil && st.Mode().IsRegular() {
-				file = dir // a record that is of the default interface only
-			}
+		portal := filepath.Join(db, "nodes", t.iqn, p.host+","+p.port)
+		discovered, _ := filepath.Glob(filepath.Join(portal+",*", t.iface)) // the pattern is well-formed
+		for _, file := range append(discovered, portal) {
 			if st, err := os.Lstat(file); err == nil && st.Mode().IsRegular() {
 				files = append(files, file)
 			}

@@ -76,7 +76,7 @@ func (n *node) iscsiadm(args []string) error {
 	if i >= 0 {
 		dir = strings.Trim(portal[:i], "[]") + "," + portal[i+1:]
 	}
-	record := filepath.Join(n.db, "nodes", iqn, dir+",1", iface)
+	record := filepath.Join(n.db, "nodes", iqn, dir)
 	switch mode, op := after(args, "-m"), after(args, "-o"); {
 	case mode == "discoverydb" && op == "new":
 		return n.write(filepath.Join(n.db, "send_targets", dir, "st_config"), "discovery.startup = manual\n")
@@ -89,7 +89,7 @@ func (n *node) iscsiadm(args []string) error {
 	case slices.Contains(args, "--logout"):
 		return n.logout(portal)
 	case mode == "node" && op == "delete":
-		return os.RemoveAll(filepath.Dir(record))
+		return os.RemoveAll(record)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func TestCallsOfOneVolume(t *testing.T) {
 	if got := n.Told("class", "scsi_host", "host1", "scan"); got != "0 0 0" {
 		t.Errorf("scan: told %q", got)
 	}
-	record, err := os.ReadFile(filepath.Join(n.db, "nodes", iqn, "192.0.2.1,3260,1", "default"))
+	record, err := os.ReadFile(filepath.Join(n.db, "nodes", iqn, "192.0.2.1,3260"))
 	want := "# BEGIN RECORD 2.1.8\nnode.name = " + iqn + "\nnode.session.scan = manual\nnode.startup = manual\n# END RECORD\n"
 	if err != nil || string(record) != want {
 		t.Errorf("record: %v\n%s\nwant\n%s", err, record, want)
@@ -380,7 +380,7 @@ func TestSecretsOfCHAPAreOnNoCommandLine(t *testing.T) {
 		t.Errorf("run\n%s", calls)
 	}
 	for file, prefix := range map[string]string{
-		filepath.Join("nodes", iqn, "192.0.2.1,3260,1", "default"):   "node.session.auth.",
+		filepath.Join("nodes", iqn, "192.0.2.1,3260"):                "node.session.auth.",
 		filepath.Join("send_targets", "192.0.2.1,3260", "st_config"): "discovery.sendtargets.auth.",
 	} {
 		b, err := os.ReadFile(filepath.Join(n.db, file))
@@ -431,6 +431,23 @@ func TestInterfaceOfItsOwnForANameOfTheInitiator(t *testing.T) {
 	calls = n.Calls()
 	if want := "iscsiadm -m iface -I " + iface + " -o delete"; len(calls) == 0 || calls[len(calls)-1] != want {
 		t.Errorf("run %q, want %q last", calls, want)
+	}
+}
+
+// A record that a discovery of the operator's made is used, not made anew.
+func TestRecordOfADiscoveryIsUsed(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	record := filepath.Join(n.db, "nodes", iqn, "192.0.2.1,3260,7", "default")
+	if err := n.write(record, "node.startup = automatic\n"); err != nil {
+		t.Fatal(err)
+	}
+	n.stage(n.volume("data", plain))
+	calls := loginCalls("192.0.2.1:3260")
+	n.want("stage", calls[0], calls[1], calls[3], mkfs)
+	if b, err := os.ReadFile(record); err != nil || string(b) != "node.session.scan = manual\nnode.startup = manual\n" {
+		t.Errorf("record: %q, %v", b, err)
 	}
 }
 

@@ -117,8 +117,10 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 	if err := d.iscsiadm(ctx, t, append(discovery, "--discover", "-o", "nonpersistent")...); err != nil {
 		return err
 	}
-	if err := d.iscsiadm(ctx, t, node(t, p, "-o", "new")...); err != nil {
-		return err
+	if len(nodeRecords(d.c.Databases, t, p)) == 0 {
+		if err := d.iscsiadm(ctx, t, node(t, p, "-o", "new")...); err != nil {
+			return err
+		}
 	}
 	// manual: no logical unit of another volume comes with the session, and none
 	// comes back with a reboot before somebody asks for it.

@@ -1,0 +1,248 @@
+//go:build vm
+
+package guest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	configFS  = "/sys/kernel/config/target"
+	initiator = "iqn.2024-01.test.csi-volmgr:initiator" // as build.sh has it
+	password  = "twelve-or-more-characters"
+)
+
+// backstore makes a disk of the kernel's target (LIO) and returns its directory
+// in configfs. It is on a loop device, so that it can grow.
+func backstore(t *testing.T, name string, megabytes int) string {
+	t.Helper()
+	for _, module := range []string{"loop", "target_core_mod", "target_core_file", "sd_mod"} {
+		sh(t, "modprobe", module)
+	}
+	image := "/" + name + ".img"
+	sh(t, "truncate", "-s", fmt.Sprintf("%dM", megabytes), image)
+	loop := strings.TrimSpace(sh(t, "/sbin/losetup", "--find", "--show", image))
+	dir := mkdir(t, filepath.Join(configFS, "core", "fileio_0", name))
+	write(t, dir+"/control", fmt.Sprintf("fd_dev_name=%s,fd_dev_size=%d", loop, megabytes<<20))
+	write(t, dir+"/wwn/vpd_unit_serial", name) // makes the WWID
+	write(t, dir+"/enable", "1")
+	return dir
+}
+
+// grow makes a disk of backstore larger.
+func grow(t *testing.T, name string, megabytes int) {
+	t.Helper()
+	sh(t, "truncate", "-s", fmt.Sprintf("%dM", megabytes), "/"+name+".img")
+	loop, _, _ := strings.Cut(sh(t, "/sbin/losetup", "-j", "/"+name+".img"), ":")
+	sh(t, "/sbin/losetup", "-c", loop)
+}
+
+func link(t *testing.T, to, from string) {
+	t.Helper()
+	if err := os.Symlink(to, from); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveISCSI makes a target with the disks as its units, at two portals. Only
+// with CHAP does it let anybody in.
+func serveISCSI(t *testing.T, iqn string, chap bool, disks ...string) {
+	t.Helper()
+	for _, module := range []string{"iscsi_target_mod", "iscsi_tcp"} {
+		sh(t, "modprobe", module)
+	}
+	group := mkdir(t, filepath.Join(configFS, "iscsi", iqn, "tpgt_1"))
+	acl := mkdir(t, filepath.Join(group, "acls", initiator))
+	for i, dir := range disks {
+		lun := mkdir(t, fmt.Sprintf("%s/lun/lun_%d", group, i))
+		link(t, dir, lun+"/disk")
+		link(t, lun, mkdir(t, fmt.Sprintf("%s/lun_%d", acl, i))+"/unit")
+	}
+	authentication := "0"
+	if chap {
+		authentication = "1"
+		write(t, acl+"/auth/userid", "user")
+		write(t, acl+"/auth/password", password)
+	}
+	write(t, group+"/attrib/authentication", authentication)
+	mkdir(t, group+"/np/127.0.0.1:3260")
+	mkdir(t, group+"/np/127.0.0.1:3261")
+	write(t, group+"/enable", "1")
+	if _, err := os.Stat("/run/iscsid.pid"); err != nil {
+		sh(t, "iscsid")
+	}
+}
+
+// iscsiNode is a node with the driver under test.
+type iscsiNode struct {
+	*testing.T
+	layout  state.Layout
+	driver  *iscsi.Driver
+	volumes []state.Volume // the journal
+	secret  map[string]string
+}
+
+func newISCSI(t *testing.T) *iscsiNode {
+	n := &iscsiNode{T: t, layout: layout(t)}
+	n.driver = iscsi.New(iscsi.Config{
+		Stager:     disk.Stager{Layout: n.layout, Kernel: mount.New(n.layout.Root), Host: disk.NewHost(new(program.Runner).Run)},
+		Secret:     func(context.Context, state.SecretRef) (map[string]string, error) { return n.secret, nil },
+		Volumes:    func() []state.Volume { return n.volumes },
+		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
+		DeviceTime: patience,
+	})
+	return n
+}
+
+// volume is a record of the journal.
+func (n *iscsiNode) volume(name string, src corev1.ISCSIVolumeSource) state.Volume {
+	v := staged(n.T, n.layout, iscsi.Kind, name, src)
+	n.volumes = append(n.volumes, v)
+	return v
+}
+
+func staged(t *testing.T, l state.Layout, kind state.DriverName, name string, src any) state.Volume {
+	t.Helper()
+	id := state.SharedID(kind, name)
+	v := volume(t, l, state.Spec{Driver: kind, Name: name, Mode: state.Filesystem, StagePath: l.BuiltinStagePath(kind, id)}, src, pod)
+	v.Stage.Phase = state.Entering
+	return v
+}
+
+// up stages and publishes v and returns the pod's directory.
+func (n *iscsiNode) up(v state.Volume) string {
+	n.Helper()
+	if err := n.driver.Stage(n.Context(), v); err != nil {
+		n.Fatal(err)
+	}
+	if err := n.driver.Publish(n.Context(), v, pod); err != nil {
+		n.Fatal(err)
+	}
+	return v.Mounts[pod].Target
+}
+
+// down unpublishes and unstages v, which leaves the journal.
+func (n *iscsiNode) down(v state.Volume) {
+	n.Helper()
+	if err := n.driver.Unpublish(n.Context(), v, pod); err != nil {
+		n.Fatal(err)
+	}
+	if err := n.driver.Unstage(n.Context(), v); err != nil {
+		n.Fatal(err)
+	}
+	n.volumes = slices.DeleteFunc(n.volumes, func(o state.Volume) bool { return o.ID == v.ID })
+}
+
+func entries(t *testing.T, pattern string) int {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+func bytesOf(t *testing.T, dir string) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Blocks) * st.Bsize
+}
+
+// Two units of one target with CHAP share a session; the wrong password gets
+// none; one grows while it is mounted; the session ends with the last, and what
+// was written is there at the next time.
+func TestISCSIWithCHAPAndTwoUnitsOfOneSession(t *testing.T) {
+	const iqn = "iqn.2024-01.test.csi-volmgr:chap"
+	serveISCSI(t, iqn, true, backstore(t, "one", 64), backstore(t, "two", 64))
+	n := newISCSI(t)
+	src := corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", IQN: iqn, Lun: 0, SessionCHAPAuth: true}
+	one := n.volume("one", src)
+	src.Lun = 1
+	two := n.volume("two", src)
+	n.secret = map[string]string{"node.session.auth.username": "user", "node.session.auth.password": "not-the-password"}
+	if err := n.driver.Stage(t.Context(), one); err == nil || strings.Contains(err.Error(), "not-the-password") {
+		t.Fatalf("with the wrong password: %v", err)
+	}
+	n.secret["node.session.auth.password"] = password
+	a, b := n.up(one), n.up(two)
+	if got := entries(t, "/sys/class/iscsi_session/session*"); got != 1 {
+		t.Errorf("%d sessions, want 1", got)
+	}
+	write(t, a+"/file", "on one")
+	write(t, b+"/file", "on two")
+	t.Logf("two units mounted: %s; %s", mountOf(t, a), mountOf(t, b))
+
+	before := bytesOf(t, a)
+	grow(t, "one", 128)
+	size, err := n.driver.Expand(t.Context(), one, pod, 128<<20)
+	if after := bytesOf(t, a); err != nil || size != 128<<20 || after < before*3/2 {
+		t.Errorf("grown online: %d bytes, %v; the file system had %d and has %d", size, err, before, after)
+	}
+
+	n.down(one)
+	if got := entries(t, "/sys/class/iscsi_session/session*"); got != 1 || read(t, b+"/file") != "on two" {
+		t.Errorf("the first went: %d sessions, want 1", got)
+	}
+	n.down(two)
+	wantNoISCSI(t, iqn)
+	n.volumes = append(n.volumes, one)
+	if got := read(t, n.up(one)+"/file"); got != "on one" {
+		t.Errorf("the second time: %q", got)
+	}
+	n.down(one)
+	wantNoISCSI(t, iqn)
+}
+
+func wantNoISCSI(t *testing.T, iqn string) {
+	t.Helper()
+	for what, pattern := range map[string]string{
+		"sessions": "/sys/class/iscsi_session/session*", "disks": "/sys/block/sd*", "records": "/etc/iscsi/nodes/" + iqn, "discoveries": "/etc/iscsi/send_targets/*",
+	} {
+		if got := entries(t, pattern); got != 0 {
+			t.Errorf("%d %s left", got, what)
+		}
+	}
+}
+
+// Two portals make one multipath device, which survives the loss of one of them
+// and goes with its volume.
+func TestISCSIMultipath(t *testing.T) {
+	const iqn = "iqn.2024-01.test.csi-volmgr:multipath"
+	write(t, "/etc/multipath.conf", "defaults {\n find_multipaths no\n user_friendly_names yes\n no_path_retry 5\n}\n")
+	sh(t, "modprobe", "dm_multipath")
+	sh(t, "multipathd")
+	serveISCSI(t, iqn, false, backstore(t, "many", 64))
+	n := newISCSI(t)
+	v := n.volume("many", corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", Portals: []string{"127.0.0.1:3261"}, IQN: iqn})
+	dir := n.up(v)
+	if got := entries(t, "/sys/block/dm-*/slaves/sd*"); got != 2 || !strings.Contains(mountOf(t, dir), "/dm-") {
+		t.Errorf("%d paths below the map, want 2; mounted: %s", got, mountOf(t, dir))
+	}
+	write(t, dir+"/file", "x")
+	sh(t, "rmdir", filepath.Join(configFS, "iscsi", iqn, "tpgt_1", "np", "127.0.0.1:3261"))
+	write(t, dir+"/file", "y")
+	sh(t, "sync", "-f", dir)
+	n.down(v)
+	if got := entries(t, "/sys/block/dm-*"); got != 0 {
+		t.Errorf("%d maps left", got)
+	}
+}
