@@ -27,6 +27,7 @@ func dialUnix(t *testing.T, path string) *grpc.ClientConn {
 
 // The verb serves the driver and its registration at the paths that drivers
 // have below the root, until it is told to stop.
+// Items: N-03.
 func TestLocalDriverServesAndRegisters(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	root := t.TempDir()

@@ -106,6 +106,7 @@ func wantError(t *testing.T, err error, want ...string) {
 }
 
 // L08: labels and annotations as sorted lines, one of them by its key.
+// Items: L08.
 func TestDownwardAPIFields(t *testing.T) {
 	files, err := newWorld(t).reader().DownwardAPI(decode[corev1.DownwardAPIVolumeSource](t, `
 defaultMode: 288
@@ -129,6 +130,7 @@ items:
 
 // L08: rounded up to the divisor; without a limit it is what the node has, and
 // without a request it is the limit.
+// Items: L08.
 func TestDownwardAPIResources(t *testing.T) {
 	for _, tc := range []struct{ container, resource, divisor, want string }{
 		{"main", "limits.cpu", "", "2"},

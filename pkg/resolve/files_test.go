@@ -115,6 +115,8 @@ func TestFilesThatCannotBeAreAProblem(t *testing.T) {
 }
 
 // C5, C6, M14: no program is started for any of them, and the reason says what to use.
+// Items: M14.
+// Attacks: C5, C6.
 func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		src  corev1.VolumeSource

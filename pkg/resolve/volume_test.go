@@ -30,6 +30,7 @@ func nfsAt(server, path string) corev1.PersistentVolumeSource {
 }
 
 // M16: what claim and volume say reaches the kind.
+// Items: M16.
 func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 	for kind, tc := range map[state.DriverName]struct {
 		src      corev1.PersistentVolumeSource

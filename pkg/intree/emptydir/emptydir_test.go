@@ -92,6 +92,7 @@ func (n *node) wantMode(path string, mode, gid uint32) {
 	}
 }
 
+// Items: M01.
 func TestDiskIsADirectoryForEveryUser(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	n := newNode(t, `{"sizeLimit": "1Gi"}`)
@@ -195,6 +196,7 @@ func TestFSGroupIsSetOnce(t *testing.T) {
 }
 
 // A crash may come between any two steps of Publish: what it left is finished.
+// Items: M04.
 func TestPublishThatWasCutShortIsFinished(t *testing.T) {
 	for name, undo := range map[string]func(n *node) error{
 		"before the mark":     func(n *node) error { return os.RemoveAll(n.scratch()) },
@@ -245,6 +247,7 @@ func (n *node) scratch() string {
 	return filepath.Join(n.layout.Pods(), string(pod), "plugins/kubernetes.io~empty-dir/scratch")
 }
 
+// Items: M01.
 func TestMarkIsWhereTheKubeletHasIt(t *testing.T) {
 	n := newNode(t, `{}`)
 	n.publish()

@@ -16,6 +16,7 @@ import (
 
 const canary = "canary-1f0c77d2" // the value of a secret
 
+// Items: L05.
 func TestSecretIsNeverOnADisk(t *testing.T) {
 	for kind, config := range map[state.DriverName]string{
 		files.Secret:    `{"secretName": "settings"}`,

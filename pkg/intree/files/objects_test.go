@@ -27,12 +27,14 @@ func word(kind state.DriverName) string {
 	return "configMap"
 }
 
+// Items: L01.
 func TestAllKeysAreFiles(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		newNode(t, kind, `{"name": "settings"}`).want(map[string]string{"a": "0644 1", "b": "0644 1", "binary": "0644 \x00\x01\x02"})
 	})
 }
 
+// Items: L01.
 func TestItemsSelectKeysPathsAndModes(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		newNode(t, kind, `{"name": "settings", "defaultMode": 256, "items": [
@@ -41,6 +43,7 @@ func TestItemsSelectKeysPathsAndModes(t *testing.T) {
 	})
 }
 
+// Items: L02.
 func TestMissingKeyIsNamed(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		n := newNode(t, kind, `{"name": "settings", "items": [{"key": "a", "path": "a"}, {"key": "nope", "path": "b"}]}`)
@@ -52,6 +55,7 @@ func TestMissingKeyIsNamed(t *testing.T) {
 	})
 }
 
+// Items: L03.
 func TestMissingConfigMapIsNamed(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		n := newNode(t, kind, `{"name": "later"}`)
@@ -61,6 +65,7 @@ func TestMissingConfigMapIsNamed(t *testing.T) {
 	})
 }
 
+// Items: L03.
 func TestOptionalConfigMapMayComeAndGo(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		n := newNode(t, kind, `{"name": "later", "optional": true}`)
@@ -94,6 +99,8 @@ func TestConfigMapOfAnotherNamespaceIsNotSeen(t *testing.T) {
 }
 
 // C10: a key that leads out of the volume.
+// Items: L06.
+// Attacks: C10.
 func TestAttackKeyThatBecomesBadKeepsTheLastGood(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		n := newNode(t, kind, `{"name": "settings"}`)

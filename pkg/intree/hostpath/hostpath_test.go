@@ -108,6 +108,7 @@ func (n *node) put(path, what string) {
 }
 
 // M06: every type with whatever there is; modes of what is made.
+// Items: M06.
 func TestTypes(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	good := map[string]string{

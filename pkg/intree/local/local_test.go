@@ -114,6 +114,7 @@ func (n *node) wantRefused(what string, err, reason error) {
 }
 
 // M08: a directory is bound, for each pod that has it, and its data stay.
+// Items: M08.
 func TestDirectoryIsSharedByItsPods(t *testing.T) {
 	n := newNode(t)
 	v := n.volume(n.disks+"/a", podA, podB)
@@ -153,6 +154,7 @@ func TestReadOnlyAndOptionsHold(t *testing.T) {
 }
 
 // M08: the first pod's group gets the volume; another pod's group changes nothing.
+// Items: M08.
 func TestGroupOfTheFirstPodHolds(t *testing.T) {
 	n := newNode(t)
 	v := n.volume(n.disks+"/a", podA)
@@ -184,6 +186,7 @@ func TestGroupOfTheFirstPodHolds(t *testing.T) {
 }
 
 // M08: what is on a device is mounted; a device with nothing on it is not formatted (R17).
+// Items: M08.
 func TestFileSystemOfADevice(t *testing.T) {
 	n := newNode(t, "/dev")
 	device := drivertest.Device(t, "ext4")
@@ -233,6 +236,7 @@ func TestBlankDeviceIsNotFormatted(t *testing.T) {
 }
 
 // M08: a raw block volume is the device itself; nothing is mounted.
+// Items: M08.
 func TestRawBlockVolumeIsADevice(t *testing.T) {
 	n := newNode(t, "/dev")
 	v := n.volume(drivertest.Device(t, ""), podA)

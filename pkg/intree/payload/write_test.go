@@ -191,6 +191,7 @@ func TestModesAreIndependentOfTheUmask(t *testing.T) {
 	}
 }
 
+// Items: L04.
 func TestUpdateReplacesAllAndRemovesWhatIsGone(t *testing.T) {
 	v := newVolume(t)
 	v.must(payload.Files{"keep": text("1"), "gone": text("1"), "d/x": text("1")}, true)
@@ -210,6 +211,7 @@ func TestFileMayBecomeDirectoryAndBack(t *testing.T) {
 	}
 }
 
+// Items: L04.
 func TestUnchangedContentMakesNothingNew(t *testing.T) {
 	v := newVolume(t)
 	files := payload.Files{"a": text("1"), "d/b": text("2")}
@@ -242,6 +244,7 @@ func TestAnyDifferenceIsWritten(t *testing.T) {
 	}
 }
 
+// Items: L15.
 func TestDamageIsMended(t *testing.T) {
 	files := payload.Files{"a": text("1"), "d/b": text("2")}
 	for name, damage := range map[string]func(v string) error{

@@ -1,0 +1,30 @@
+package arch
+
+import (
+	"go/ast"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The CSI specification keeps environment variables that begin with CSI_ for
+// itself: what is shipped invents none.
+// Items: N-10.
+func TestNoEnvironmentVariableOfCSIIsInvented(t *testing.T) {
+	for _, p := range packages(t) {
+		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
+		if shipped := strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "cmd/"); !shipped || dir == "pkg/intree/drivertest" {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			s := parse(t, dir, name, filepath.Join(p.Dir, name), nil)
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && strings.HasPrefix(lit.Value[1:], "CSI_") && lit.Value != `"CSI_ENDPOINT"` {
+					t.Errorf("%s: %s: names that begin with CSI_ are the specification's", s.at(lit.Pos()), lit.Value)
+				}
+				return true
+			})
+		}
+	}
+}
