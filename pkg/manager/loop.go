@@ -31,6 +31,7 @@ type loop struct {
 	unsynced set[string]
 	looking  int                 // records still to be compared with the kernel at start-up
 	suspects set[state.VolumeID] // to be compared with the kernel again
+	unseen   map[state.VolumeID]set[state.PodUID]
 
 	drivers map[state.DriverName]*driver
 	busy    map[state.VolumeID]call
@@ -96,6 +97,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		ahead:       queue{in: set[state.VolumeID]{}},
 		isBlocked:   map[state.VolumeID]blockedKey{},
 		suspects:    set[state.VolumeID]{},
+		unseen:      map[state.VolumeID]set[state.PodUID]{},
 		held:        map[state.VolumeID]heldSince{},
 		changed:     set[state.VolumeID]{},
 		changedPods: set[state.PodUID]{},
@@ -312,10 +314,13 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	keep := func(uid state.PodUID, names []string) {
-		if _, wants := w.Pods[uid]; wants {
-			return
+		why := ""
+		if _, wants := w.Pods[uid]; !wants {
+			why = plan.Keep(l.podFacts(uid, names))
+		} else if l.unseen[v.ID].has(uid) {
+			why = reasonUnseen
 		}
-		if why := plan.Keep(l.podFacts(uid, names)); why != "" {
+		if why != "" {
 			if f.Keep == nil {
 				f.Keep = map[state.PodUID]string{}
 			}

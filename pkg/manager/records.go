@@ -67,6 +67,7 @@ func (l *loop) tellGone() {
 // forget removes the last traces of a volume that is neither known nor wanted.
 func (l *loop) forget(id state.VolumeID) {
 	delete(l.held, id)
+	delete(l.unseen, id)
 	delete(l.isBlocked, id)
 	for name, d := range l.drivers {
 		delete(d.keys, id)

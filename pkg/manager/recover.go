@@ -108,6 +108,7 @@ func (l *loop) lookAtSuspects(ctx context.Context) {
 
 func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 	delete(l.busy, id)
+	delete(l.unseen, id)
 	l.dirty.push(id)
 	v, changes := plan.Adopt(l.mem[id], true, seen)
 	for _, c := range changes {
@@ -119,9 +120,19 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 		l.mem[id] = v // with what was seen of its mounts, which the next start sees anew
 	}
 	if len(seen) < len(paths(v)) { // what could not be looked at is kept, and may be gone
+		l.unseen[id] = set[state.PodUID]{}
+		for uid, m := range v.Mounts {
+			if _, ok := seen[m.Target]; !ok && m.Phase == state.Entering && l.sameBoot {
+				l.unseen[id][uid] = struct{}{}
+			}
+		}
 		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })
 	}
 }
+
+// reasonUnseen is why a mount that may have been made, and of which its pod may
+// have been told before the journal was, is not made in another form.
+const reasonUnseen = "kept, since what is mounted cannot be looked at, and the pod may use it"
 
 // storeBootID says durably that the records are of this boot, and tries until it
 // is so: a restart that takes this boot for another would make every call again.

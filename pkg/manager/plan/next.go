@@ -16,7 +16,9 @@ type Facts struct {
 	// Synced: every source of wishes has spoken since the daemon started.
 	Synced bool
 	// Keep says, for pods that the record names and that do not want the volume,
-	// why what they have must stay; see [Keep]. No entry: proven unwanted.
+	// why what they have must stay; see [Keep]. No entry: proven unwanted. For
+	// pods that want it otherwise than it was begun, it says why it is not known
+	// that they do not use it.
 	Keep map[state.PodUID]string
 }
 
@@ -104,6 +106,10 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
 		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):
+			if why := f.Keep[pod]; why != "" {
+				c.hold(op, why, time.Time{})
+				continue
+			}
 			c.offer(op, state.Retry{})
 		}
 	}
