@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -66,6 +67,7 @@ type Server struct {
 	history  []event
 	watches  map[*watcher]bool
 	requests []Request
+	endless  bool
 }
 
 type object = map[string]any
@@ -78,6 +80,7 @@ type event struct {
 
 type watcher struct {
 	match func(event) bool
+	life  time.Duration // 0 is for ever
 	queue chan event
 	end   chan struct{}
 	once  sync.Once
@@ -164,6 +167,14 @@ func (s *Server) EndWatches() {
 	for w := range s.watches {
 		w.close()
 	}
+}
+
+// Endless has watches not end when the client asked for it, as with a connection
+// of which one side is gone.
+func (s *Server) Endless() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endless = true
 }
 
 // Compact forgets all versions: a watch that goes on from one is told 410.
@@ -403,6 +414,9 @@ func (s *Server) watch(r *http.Request, q Request) *http.Response {
 		return status(http.StatusGone, "too old resource version")
 	}
 	w := &watcher{queue: make(chan event, 10000), end: make(chan struct{})}
+	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil && !s.endless {
+		w.life = time.Duration(seconds) * time.Second
+	}
 	w.match = func(e event) bool { return e.resource == q.Resource && q.matches(e.object) }
 	for _, e := range s.history {
 		if e.version > from && w.match(e) {
@@ -423,8 +437,16 @@ func (s *Server) serve(r *http.Request, w *watcher, to *io.PipeWriter) {
 		s.mu.Unlock()
 		_ = to.Close()
 	}()
+	var over <-chan time.Time
+	if w.life > 0 {
+		timer := time.NewTimer(w.life)
+		defer timer.Stop()
+		over = timer.C
+	}
 	for {
 		select {
+		case <-over:
+			return
 		case e := <-w.queue:
 			s.mu.Lock()
 			line, _ := json.Marshal(object{"type": e.kind, "object": e.object})

@@ -190,10 +190,10 @@ func TestWhatIsNotReadIsNotAbsent(t *testing.T) {
 		})
 		w.expect("p", "claim default/a: not found", "")
 		claim(w.server, "a")
-		advance(time.Minute)
+		advance(10 * time.Minute)
 		w.expect("p", "CSIDriver d.test: not read: the API server failed (500", "")
 		w.server.Fail(nil)
-		advance(time.Minute)
+		advance(10 * time.Minute)
 		w.expect("p", "", "")
 		if len(w.provider.Problems()) > 0 {
 			t.Errorf("problems: %v", w.provider.Problems())
@@ -233,7 +233,7 @@ func TestFailuresRemoveNothing(t *testing.T) {
 					t.Errorf("problems: %s", problems)
 				}
 				w.server.Fail(nil)
-				advance(2 * time.Minute)
+				advance(10 * time.Minute)
 				if !slices.Equal(w.gone, []state.PodUID{"q"}) || len(w.provider.Problems()) > 0 {
 					t.Errorf("after it was back: gone %q, problems %v", w.gone, w.provider.Problems())
 				}
@@ -257,7 +257,7 @@ func TestAbsentServerIsNoEmptyList(t *testing.T) {
 			t.Fatal("the source has spoken")
 		}
 		w.server.Fail(nil)
-		advance(2 * time.Minute)
+		advance(10 * time.Minute)
 		if !w.synced {
 			t.Fatal("the source has not spoken")
 		}
@@ -284,7 +284,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 // A watch that dies without an end is taken for dead, and what happened meanwhile is heard of.
 func TestStaleWatchIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *fakeapi.Server) { claim(s, "a"); s.Put(claimPod("p", "a")) })
+		w := start(t, func(s *fakeapi.Server) { s.Endless(); claim(s, "a"); s.Put(claimPod("p", "a")) })
 		w.server.Took()
 		advance(12 * time.Minute)
 		n := 0
@@ -316,7 +316,7 @@ func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 		}
 		va.Name = strings.TrimSuffix(va.Name, ":")
 		w.server.Put(va)
-		advance(time.Minute)
+		advance(10 * time.Minute)
 		w.expect("p", "", "status.attached: found false")
 		va.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "/dev/x"}}
 		w.server.Put(va)

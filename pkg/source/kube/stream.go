@@ -89,7 +89,8 @@ func isGone(err error) bool { return apierrors.IsResourceExpired(err) || apierro
 // once lists where that is needed, and watches until the watch ends. An end in
 // good order is no error.
 func (s *stream) once(ctx context.Context) (done bool, err error) {
-	if s.version == "" {
+	relisted := s.version == ""
+	if relisted {
 		if err := s.relist(ctx); err != nil {
 			return false, err
 		}
@@ -107,6 +108,10 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 	w, err := s.watch(ctx, metav1.ListOptions{
 		FieldSelector: s.selector, ResourceVersion: s.version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 	})
+	if isGone(err) && !relisted {
+		s.version = ""
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("watch: %w", err)
 	}
@@ -116,6 +121,10 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 	}
 	s.report(nil, 0)
 	done, err = s.follow(ctx, w)
+	if isGone(err) && !relisted {
+		s.version = "" // as after every outage: what it asks for is a list, not a pause
+		return false, nil
+	}
 	if lasted := time.Since(began); lasted >= steady {
 		s.backoff.reset()
 	} else if !done && err == nil {
