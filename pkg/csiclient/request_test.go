@@ -81,7 +81,7 @@ func publishSample(i Info, change ...func(*state.Volume, *state.Mount)) (proto.M
 	return publishRequest(i, v, v.Mounts["pod-1"].MountSpec, secret)
 }
 
-// Items: A08, F05, F15, F16, F17, F23, N-39, N-40, N-44, N-50, N-66, N-79, N-80, N-99, N-100.
+// Items: A08, F05, F15, F16, F17, F23, N-39, N-40, N-44, N-50, N-66, N-79, N-80, N-99, N-100, I07.
 func TestRequestsAreAsTheGoldenFilesSay(t *testing.T) {
 	v, b := sample(), sample(block)
 	m, bm := v.Mounts["pod-1"].MountSpec, b.Mounts["pod-1"].MountSpec

@@ -27,7 +27,7 @@ func (r renews) PublishUntil(ctx context.Context, v state.Volume, pod state.PodU
 // same target each time what it was given ends, also after a restart, which
 // itself makes no call; a failure is repeated and takes nothing away.
 //
-// Items: F07, F10, C28.
+// Items: F07, F10, C28, N-72.
 func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

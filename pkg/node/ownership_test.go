@@ -130,6 +130,7 @@ func TestNothingElseIsGivenAway(t *testing.T) {
 
 // G10: what ends the walk leaves the volume in doubt, so that it is repeated or
 // undone; a file system that cannot have it so is no reason to keep the pod waiting.
+// Items: G10.
 func TestWalkThatEndsIsRepeated(t *testing.T) {
 	root, v := target(t)
 	d := owned{Driver: publishes{}, root: root, log: slog.New(slog.DiscardHandler)}

@@ -75,6 +75,9 @@ func getInfo(ctx context.Context, path string, timeout time.Duration) (*register
 	}
 	defer conn.Close()
 	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return nil, fmt.Errorf("GetInfo: %w: this is no registration socket but, most likely, a driver's own; it belongs outside of this directory, and its registrar's socket into it", plain(err))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("GetInfo: %w", plain(err))
 	}

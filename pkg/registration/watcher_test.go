@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -194,6 +196,22 @@ func TestRefusalsAreReportedAndToldOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A driver's own socket in the registration directory is named as that mistake.
+// Faults: A072.
+func TestADriversOwnSocketIsNamedAsTheMistake(t *testing.T) {
+	dir := t.TempDir()
+	s := grpc.NewServer()
+	csipb.RegisterIdentityServer(s, csipb.UnimplementedIdentityServer{})
+	l := listen(t, filepath.Join(dir, "csi.sock"))
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-served })
+	x := start(t, dir)
+	x.until("csi.sock", func(s SocketStatus) bool {
+		return s.State != Up && strings.Contains(s.Problem, "no registration socket") && strings.Contains(s.Problem, "a driver's own")
+	})
 }
 
 // Items: J02.

@@ -158,7 +158,7 @@ func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
 	})
 }
 
-// Items: B15.
+// Items: B15, I03, I04.
 func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.t

@@ -146,7 +146,7 @@ func TestExpansion(t *testing.T) {
 }
 
 // N-34, N-35: each call has the secret that is for it, no other, and it is in no log.
-// Items: F11, N-34, N-35.
+// Items: F11, N-34, N-35, I05.
 func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 	t.Parallel()
 	calls := map[string]string{

@@ -331,7 +331,7 @@ func TestAbilitiesChangeWithARestart(t *testing.T) {
 
 // N-102: an expansion that the driver refuses for good is not repeated, is
 // explained, and harms no mount.
-// Items: N-102.
+// Items: N-102, I08.
 func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{

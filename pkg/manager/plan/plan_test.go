@@ -240,6 +240,7 @@ func TestAnExpansionThatIsRefusedForGoodDoesNotHoldTheVolumeUp(t *testing.T) {
 	}
 }
 
+// Items: I15.
 func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
 	va := variant{}
 	w, f := va.wants()[5], Facts{Driver: DriverFacts{Up: true, Expand: true}, Synced: true}
