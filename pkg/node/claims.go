@@ -30,9 +30,14 @@ func (n *Node) objectChanged(key source.Key) {
 	switch key.Kind {
 	case resolve.KindClaim:
 		n.tellClaim(key)
+		n.reportSize(key)
 	case resolve.KindClass:
 		for _, claim := range n.catalog.Claims() {
 			n.tellClaim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+		}
+	case resolve.KindVolume:
+		if pv, ok := n.catalog.Get(key).(*corev1.PersistentVolume); ok && pv.Spec.ClaimRef != nil {
+			n.reportSize(source.Key{Kind: resolve.KindClaim, Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name})
 		}
 	case resolve.KindCSIDriver:
 		if n.report != nil {

@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
@@ -98,4 +100,37 @@ func (n *Node) reportProblems() []source.Problem {
 		out = append(out, source.Problem{Provider: kube.Name, Where: p.What, Text: p.Text})
 	}
 	return out
+}
+
+// expanded hears of every volume that a driver made larger.
+func (n *Node) expanded(v state.Volume) {
+	n.controller.NodeSize(v.ID, v.SizeBytes)
+	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
+	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
+	if ok && n.report != nil && n.catalog.Provider(key) == kube.Name {
+		n.report.Expanded(report.Claim{Namespace: namespace, Name: name}, v.SizeBytes)
+	}
+}
+
+// reportSize has a claim of the cluster show a size that the node serves already,
+// as when the daemon ended before that was written.
+func (n *Node) reportSize(key source.Key) {
+	if n.report == nil || n.catalog.Provider(key) != kube.Name {
+		return
+	}
+	claim, ok := n.catalog.Get(key).(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return
+	}
+	if _, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; !resizing {
+		return
+	}
+	pv, ok := n.catalog.Get(source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}).(*corev1.PersistentVolume)
+	if !ok || pv.Spec.CSI == nil {
+		return
+	}
+	v, ok := n.manager.Volume(state.SharedID(state.DriverName(pv.Spec.CSI.Driver), pv.Spec.CSI.VolumeHandle))
+	if ok && v.Volume.InUse() && v.Volume.SizeBytes > 0 && v.Volume.SizeBytes >= pv.Spec.Capacity.Storage().Value() {
+		n.report.Expanded(report.Claim{Namespace: key.Namespace, Name: key.Name}, v.Volume.SizeBytes)
+	}
 }

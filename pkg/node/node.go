@@ -224,7 +224,7 @@ func (n *Node) wire() error {
 	n.manager, err = manager.New(manager.Config{
 		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: strings.TrimSpace(string(boot)),
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
-		OnExpanded: func(v state.Volume) { n.controller.NodeSize(v.ID, v.SizeBytes) },
+		OnExpanded: n.expanded,
 		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths, OnCall: n.callEnded,
 	})
 	if err != nil {

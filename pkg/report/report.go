@@ -3,7 +3,8 @@
 //
 // Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach
 // and csi.volume.kubernetes.io/nodeid, the labels of drivers' topology and
-// status.volumesInUse; the CSINode of the node's name; the pauses between attempts.
+// status.volumesInUse; the CSINode of the node's name; the status of a claim whose
+// volume was made larger here; the pauses between attempts.
 //
 // Does not: decide what is in use (package manager does), nor make a Node: whoever
 // runs the pods registers it.
@@ -73,6 +74,7 @@ type Reporter struct {
 	drivers map[state.DriverName]Driver
 	// gone are drivers that went away since the daemon started.
 	gone     map[state.DriverName]bool
+	sizes    map[Claim]int64 // that were not written yet
 	problems map[string]string
 	changed  chan struct{}
 }
@@ -84,7 +86,7 @@ func New(c Config) *Reporter {
 	}
 	return &Reporter{
 		config: c, logger: c.Logger, changed: make(chan struct{}),
-		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{},
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{}, sizes: map[Claim]int64{},
 	}
 }
 
@@ -145,6 +147,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { r.runInUse(ctx) })
 	all.Go(func() { r.runDrivers(ctx) })
+	all.Go(func() { r.runClaims(ctx) })
 	all.Wait()
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
@@ -331,4 +332,62 @@ func TestCSINodeOfAnEarlierNodeIsMadeAnew(t *testing.T) {
 			t.Errorf("CSINode: got %s, want %s", got, want)
 		}
 	})
+}
+
+// grown is a claim that an external-resizer has made 2 GiB large.
+func grown(status corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}}
+	c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+	c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+		{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}, {Type: "Other", Status: corev1.ConditionTrue},
+	}
+	if status != "" {
+		c.Status.AllocatedResources = corev1.ResourceList{"storage": resource.MustParse("2Gi")}
+		c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": status}
+	}
+	return c
+}
+
+// With allocatedResources and, of an old external-resizer, without; and as often as it takes.
+//
+// Items: I16.
+func TestExpansionEndsInTheClaimsStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status corev1.ClaimResourceStatus
+		bytes  int64
+		want   string
+	}{
+		"pending":          {corev1.PersistentVolumeClaimNodeResizePending, 2 << 30, "2Gi"},
+		"in progress":      {corev1.PersistentVolumeClaimNodeResizeInProgress, 2 << 30, "2Gi"},
+		"old resizer":      {"", 2 << 30, "2Gi"},
+		"grows further":    {corev1.PersistentVolumeClaimNodeResizePending, 3 << 29, "1Gi"},
+		"controller's":     {corev1.PersistentVolumeClaimControllerResizeInProgress, 2 << 30, "1Gi"},
+		"nothing happened": {"", 1 << 30, "1Gi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t)
+				w.server.Put(grown(tc.status))
+				w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusInternalServerError} })
+				w.reporter.Expanded(report.Claim{Namespace: "default", Name: "c"}, tc.bytes)
+				time.Sleep(10 * time.Minute)
+				w.server.Fail(nil)
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				var c corev1.PersistentVolumeClaim
+				w.server.Get("persistentvolumeclaims", "default/c", &c)
+				if got := c.Status.Capacity.Storage().String(); got != tc.want {
+					t.Errorf("capacity: got %s, want %s", got, tc.want)
+				}
+				_, left := c.Status.AllocatedResourceStatuses["storage"]
+				ended := len(c.Status.Conditions) == 1 && c.Status.Conditions[0].Type == "Other" && !left
+				if ended != (tc.want == "2Gi") {
+					t.Errorf("conditions %v, resource status left: %v", c.Status.Conditions, left)
+				}
+				if p := w.reporter.Problems(); len(p) > 0 {
+					t.Errorf("problems: %v", p)
+				}
+			})
+		})
+	}
 }

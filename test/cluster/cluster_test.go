@@ -176,6 +176,7 @@ func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 // tests show what they are for.
 var rare = []string{
 	"get secrets", "list secrets", "watch secrets", "list configmaps", "watch configmaps", "create serviceaccounts/token", "delete csinodes", "update csinodes",
+	"get persistentvolumeclaims", "patch persistentvolumeclaims/status",
 }
 
 // The ClusterRole of deploy/ is enough, and no rule of it is without a use.
