@@ -197,12 +197,13 @@ func (f *follower) tell(obj runtime.Object) {
 		u.Delete = []source.Key{f.key}
 	}
 	f.uid, f.version = m.GetUID(), m.GetResourceVersion()
-	f.apply(u)
-	// Whoever makes a volume larger says so in its claim, after.
+	// Whoever makes a volume larger says so in its claim, after. One that is
+	// followed from now on, because of the claim, is read by itself.
 	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.Spec.VolumeName != "" {
 		volume := source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}
 		f.p.again(func(k source.Key) bool { return k == volume })
 	}
+	f.apply(u)
 }
 
 func (f *follower) absent() {
