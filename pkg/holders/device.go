@@ -1,0 +1,54 @@
+package holders
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxDepth bounds how many layers of devices on devices are followed.
+const maxDepth = 8
+
+// devices takes into the report what is made of the files and devices asked about.
+func (s *search) devices() {
+	backing, _ := filepath.Glob(s.f.sys("block", "loop*", "loop", "backing_file")) // the pattern is good
+	for _, file := range backing {
+		data, err := os.ReadFile(file)
+		path := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), " (deleted)")
+		if err == nil && s.here.hit(path, 0) {
+			s.found.Devices = append(s.found.Devices, Device{filepath.Base(filepath.Dir(filepath.Dir(file))), "loop", path})
+		}
+	}
+	for _, dev := range s.blocks {
+		link, err := os.Readlink(s.f.sys("dev", "block", numbers(dev)))
+		if err == nil {
+			s.above(filepath.Base(link), 0)
+		}
+	}
+}
+
+// above takes in the devices that hold the block device of a name.
+func (s *search) above(name string, depth int) {
+	holders, err := os.ReadDir(s.f.sys("class", "block", name, "holders"))
+	if err != nil || depth > maxDepth {
+		return
+	}
+	for _, h := range holders {
+		d := Device{h.Name(), "holder", name}
+		if dm, err := os.ReadFile(s.f.sys("class", "block", h.Name(), "dm", "name")); err == nil {
+			d.Kind, d.Of = "device-mapper", strings.TrimSpace(string(dm))+" on "+name
+		}
+		if slices.Contains(s.found.Devices, d) {
+			continue
+		}
+		s.found.Devices = append(s.found.Devices, d)
+		s.above(h.Name(), depth+1)
+	}
+}
+
+// numbers is a device as sysfs names it.
+func numbers(dev uint64) string {
+	return fmt.Sprintf("%d:%d", dev>>32, dev&(1<<32-1))
+}

@@ -1,0 +1,107 @@
+package holders
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestContainersAreReadFromCgroupPaths(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	const uid = "11111111-2222-3333-4444-555555555555"
+	for _, tt := range []struct {
+		name, text string
+		want       Container
+	}{
+		{"kubelet and containerd under systemd", "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod11111111_2222_3333_4444_555555555555.slice/cri-containerd-" + id + ".scope\n", Container{ID: id, Runtime: "containerd", Pod: uid}},
+		{"kubelet with cgroupfs", "0::/kubepods/besteffort/pod" + uid + "/" + id + "\n", Container{ID: id, Pod: uid}},
+		{"crio", "0::/kubepods.slice/kubepods-pod11111111_2222_3333_4444_555555555555.slice/crio-" + id + ".scope/container\n", Container{ID: id, Runtime: "crio", Pod: uid}},
+		{"docker under systemd", "0::/system.slice/docker-" + id + ".scope\n", Container{ID: id, Runtime: "docker"}},
+		{"docker with cgroupfs", "0::/docker/" + id + "\n", Container{ID: id, Runtime: "docker"}},
+		{"podman", "0::/machine.slice/libpod-" + id + ".scope/container\n", Container{ID: id, Runtime: "podman"}},
+		{"podman in a service", "0::/system.slice/web.service/libpod-" + id + "\n", Container{ID: id, Runtime: "podman"}},
+		{"static pod", "0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/" + id + "\n", Container{ID: id, Pod: "0123456789abcdef0123456789abcdef"}},
+		{"version 1", "12:memory:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", Container{ID: id, Runtime: "docker"}},
+		{"service", "0::/system.slice/rsync.service\n", Container{Unit: "rsync.service"}},
+		{"session", "0::/user.slice/user-0.slice/session-1.scope\n", Container{}},
+		{"nothing", "garbage\n", Container{}},
+	} {
+		if got := containerIn(tt.text); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What a machine with device-mapper and loop devices shows in /proc and /sys.
+func TestDevicesAboveAreFollowed(t *testing.T) {
+	proc, sys := t.TempDir(), t.TempDir()
+	write := func(dir, path, text string) {
+		path = filepath.Join(dir, path)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	link := func(dir, path, to string) {
+		path = filepath.Join(dir, path)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.Symlink(to, path))
+	}
+	write(proc, "self/mountinfo", "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /vol rw - xfs /dev/sdb rw\n")
+	link(proc, "self/ns/mnt", "mnt:[1]")
+	link(sys, "dev/block/8:16", "../../devices/x/sdb")
+	link(sys, "dev/block/8:1", "../../devices/x/sda/sda1")
+	write(sys, "class/block/sdb/holders/dm-0/x", "")
+	write(sys, "class/block/dm-0/dm/name", "crypt\n")
+	write(sys, "class/block/dm-0/holders/md127/x", "")
+	write(sys, "class/block/md127/size", "1")
+	write(sys, "class/block/sda1/holders/dm-9/x", "")
+	write(sys, "block/loop3/loop/backing_file", "/vol/images/a.img (deleted)\n")
+	write(sys, "block/loop4/loop/backing_file", "/volume/b.img\n")
+	r, err := (&Finder{Proc: proc, Sys: sys}).Find(t.Context(), Query{Paths: []string{"/vol"}})
+	must(t, err)
+	want := []Device{{"dm-0", "device-mapper", "crypt on sdb"}, {"loop3", "loop", "/vol/images/a.img"}, {"md127", "holder", "dm-0"}}
+	if !slices.Equal(r.Devices, want) {
+		t.Errorf("got %+v, want %+v", r.Devices, want)
+	}
+}
+
+func TestWhoHasABlockDeviceOpenIsFound(t *testing.T) {
+	dir := t.TempDir()
+	must(t, unix.Mount("dev", dir, "tmpfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	node := filepath.Join(dir, "disk") // as a container has one, by another name
+	must(t, unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))))
+	pid := holder(t, "path:"+node, false)
+	r := find(t, Query{Devices: []uint64{7<<32 | 250}})
+	if got := usesOf(r, pid); !slices.Equal(got, []string{"device " + node}) {
+		t.Errorf("uses %q", got)
+	}
+	if r := find(t, Query{Devices: []uint64{7<<32 | 251}}); usesOf(r, pid) != nil {
+		t.Error("another device is said to be open")
+	}
+}
+
+// Somebody who waits for the storage holds the lock of a process's memory.
+func TestALockedMemoryMapIsToldAndNotWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "5"), 0o755))
+	fifo := filepath.Join(dir, "5", "maps")
+	must(t, unix.Mkfifo(fifo, 0o600)) // opening it waits for a writer
+	f := &Finder{Proc: dir}
+	for range 2 {
+		if _, err := f.maps(t.Context(), 5); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	f.mu.Lock()
+	waiting := len(f.hung)
+	f.mu.Unlock()
+	if waiting != 1 {
+		t.Errorf("%d wait for one process, want 1", waiting)
+	}
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	must(t, err)
+	must(t, w.Close())
+}

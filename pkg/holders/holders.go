@@ -1,0 +1,243 @@
+// Package holders finds who holds a mount or a device: processes with files
+// open, a working or root directory, a program or mapped memory on it; the
+// containers that they are in; mount namespaces that have a copy of the mount;
+// loop devices and device-mapper devices on top of it.
+//
+// Owns: nothing. It reads /proc and /sys.
+//
+// Does not: touch the file system that it asks about, not even by stat: it
+// compares what the kernel says of links and mount tables, so a mount whose
+// storage hangs cannot hang it. What a process that hangs itself keeps locked
+// (its memory map, while a page fault waits for storage) is read by a goroutine
+// that is left behind after [mapsPatience] and told as not read.
+//
+// Concurrency: a [Finder] may be used by many goroutines.
+package holders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// mapsPatience is how long the list of a process's mapped files may take; it
+	// takes microseconds unless somebody waits for the process's memory lock.
+	mapsPatience = 250 * time.Millisecond
+	// workers bounds how many processes are looked at at once.
+	workers = 8
+	// maxProcesses and maxUses bound what a report lists.
+	maxProcesses = 1000
+	maxUses      = 8
+)
+
+// Query says what is asked about.
+type Query struct {
+	// Paths are mount points, or anything else, by absolute path in this
+	// process's mount namespace. What is mounted there, or lies there, with all
+	// below it on the same file system, is what may be held.
+	Paths []string
+	// Devices are block devices as major<<32|minor.
+	Devices []uint64
+}
+
+// Report is who holds it.
+type Report struct {
+	// Mounts are where this process's namespace has it mounted, sorted.
+	Mounts []string `json:"mounts"`
+	// Processes are those that use it, by process id, [maxProcesses] at most.
+	Processes []Process `json:"processes"`
+	// Namespaces are the other mount namespaces that have a copy of the mount: it
+	// stays in use there when it is unmounted here.
+	Namespaces []Namespace `json:"namespaces"`
+	// Devices are made of it: loop devices backed by a file on it, and
+	// device-mapper or md devices on top of the block device.
+	Devices []Device `json:"devices"`
+	// Unread are processes that could not be looked at wholly.
+	Unread []Unread `json:"unread,omitempty"`
+}
+
+// Process is one that uses it.
+type Process struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// Container is what its cgroup says; zero where it is in none.
+	Container Container `json:"container,omitzero"`
+	// Uses are up to [maxUses] of the ways in which it does; More counts the rest.
+	Uses []Use `json:"uses"`
+	More int   `json:"more,omitempty"`
+}
+
+// Use is one way in which a process uses it.
+type Use struct {
+	// Kind is cwd, root, exe, fd, map or device.
+	Kind string `json:"kind"`
+	// Path is the file as the process sees it.
+	Path string `json:"path"`
+}
+
+// Namespace is another mount namespace.
+type Namespace struct {
+	// ID is the kernel's number of it, as /proc/PID/ns/mnt shows it.
+	ID string `json:"id"`
+	// PID and Name are of one process in it.
+	PID       int       `json:"pid"`
+	Name      string    `json:"name"`
+	Container Container `json:"container,omitzero"`
+	// Mounts are its mount points of the same, sorted.
+	Mounts []string `json:"mounts"`
+}
+
+// Device is a block device made of what is asked about.
+type Device struct {
+	Name string `json:"name"` // "loop3", "dm-1"
+	// Kind is loop, device-mapper, or holder for any other.
+	Kind string `json:"kind"`
+	// Of is the file or device below it, or a device-mapper device's own name.
+	Of string `json:"of"`
+}
+
+// Unread is a process of which something could not be read.
+type Unread struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Held reports whether anybody holds it.
+func (r Report) Held() bool {
+	return len(r.Processes)+len(r.Namespaces)+len(r.Devices) > 0
+}
+
+// Finder finds holders. The zero value reads /proc and /sys.
+type Finder struct {
+	// Proc and Sys are read instead of /proc and /sys where they are set.
+	Proc, Sys string
+
+	mu sync.Mutex // guards hung
+	// hung are processes whose maps somebody still waits for.
+	hung map[int]bool
+}
+
+func (f *Finder) proc(elem ...string) string {
+	return filepath.Join(append([]string{orElse(f.Proc, "/proc")}, elem...)...)
+}
+
+func (f *Finder) sys(elem ...string) string {
+	return filepath.Join(append([]string{orElse(f.Sys, "/sys")}, elem...)...)
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// Find looks at every process once. It returns an error where the mount table or
+// the list of processes cannot be read, or when ctx ends before all were seen.
+func (f *Finder) Find(ctx context.Context, q Query) (Report, error) {
+	s, err := f.newSearch(q)
+	if err != nil {
+		return Report{}, fmt.Errorf("find who holds %s: %w", strings.Join(q.Paths, ", "), err)
+	}
+	entries, err := os.ReadDir(f.proc())
+	if err != nil {
+		return Report{}, fmt.Errorf("list processes: %w", err)
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for pid := range next {
+				s.look(ctx, pid)
+			}
+		})
+	}
+feed:
+	for _, pid := range pids {
+		select {
+		case next <- pid:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(next)
+	wg.Wait()
+	if ctx.Err() != nil {
+		return Report{}, fmt.Errorf("find who holds %s: %w", strings.Join(q.Paths, ", "), context.Cause(ctx))
+	}
+	s.devices()
+	return s.report(), nil
+}
+
+// search is one question under way.
+type search struct {
+	f      *Finder
+	q      Query
+	own    string // this process's mount namespace
+	here   table  // its table
+	trees  []tree
+	blocks []uint64
+
+	mu     sync.Mutex // guards what follows
+	tables map[string]table
+	spaces map[string]Namespace
+	found  Report
+}
+
+func (f *Finder) newSearch(q Query) (*search, error) {
+	s := &search{f: f, q: q, blocks: slices.Clone(q.Devices), tables: map[string]table{}, spaces: map[string]Namespace{}}
+	var err error
+	if s.own, err = os.Readlink(f.proc("self", "ns", "mnt")); err != nil {
+		return nil, err
+	}
+	rows, err := f.readTable("self")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range q.Paths {
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("%q is not an absolute path", path)
+		}
+		s.trees = append(s.trees, treesAt(rows, filepath.Clean(path))...)
+	}
+	for _, t := range s.trees {
+		if _, err := os.Lstat(f.sys("dev", "block", numbers(t.dev))); err == nil && !slices.Contains(s.blocks, t.dev) && t.mounted {
+			s.blocks = append(s.blocks, t.dev)
+		}
+	}
+	s.here = newTable(rows, "", s.trees, s.q.Devices)
+	s.found.Mounts = s.here.mounts()
+	return s, nil
+}
+
+func (s *search) report() Report {
+	r := s.found
+	for _, n := range s.spaces {
+		r.Namespaces = append(r.Namespaces, n)
+	}
+	slices.SortFunc(r.Namespaces, func(a, b Namespace) int { return a.PID - b.PID })
+	slices.SortFunc(r.Processes, func(a, b Process) int { return a.PID - b.PID })
+	slices.SortFunc(r.Unread, func(a, b Unread) int { return a.PID - b.PID })
+	slices.SortFunc(r.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
+	return r
+}
+
+// ended reports whether err says that a process has ended meanwhile.
+func ended(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errGone)
+}

@@ -1,0 +1,253 @@
+package holders
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errGone says that a process ended while it was looked at.
+var errGone = errors.New("the process has ended")
+
+// look takes one process into the report.
+func (s *search) look(ctx context.Context, pid int) {
+	if ctx.Err() != nil {
+		return
+	}
+	id := strconv.Itoa(pid)
+	t, own, err := s.tableOf(id)
+	if err != nil {
+		if !ended(err) && !kernelThread(err) {
+			s.unread(pid, err.Error())
+		}
+		return
+	}
+	if !own {
+		s.namespace(id, pid, t)
+	}
+	if len(t.of) == 0 && len(s.blocks) == 0 {
+		return
+	}
+	var uses []Use
+	for _, kind := range []string{"cwd", "root", "exe"} {
+		if path, ok := readLink(s.f.proc(id, kind)); ok && t.hit(path, 0) && (kind != "root" || path != "/") {
+			uses = append(uses, Use{kind, path})
+		}
+	}
+	uses = append(uses, s.files(id, t)...)
+	mapped, err := s.mapped(ctx, pid, t)
+	if err != nil && !ended(err) {
+		s.unread(pid, err.Error())
+	}
+	uses = append(uses, mapped...)
+	if len(uses) > 0 {
+		s.process(pid, uses)
+	}
+}
+
+// tableOf returns the mount table that a process sees; those who share namespace
+// and root directory share it.
+func (s *search) tableOf(id string) (t table, own bool, err error) {
+	ns, err := os.Readlink(s.f.proc(id, "ns", "mnt"))
+	if err != nil {
+		return table{}, false, err
+	}
+	if ns == s.own { // a table read through a process that is chrooted lacks what lies outside
+		return s.here, true, nil
+	}
+	root, _ := readLink(s.f.proc(id, "root"))
+	key := ns + " " + root
+	s.mu.Lock()
+	t, known := s.tables[key]
+	s.mu.Unlock()
+	if known {
+		return t, false, nil
+	}
+	rows, err := s.f.readTable(id)
+	if err != nil {
+		return table{}, false, err
+	}
+	t = newTable(rows, root, s.trees, s.q.Devices)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tables[key] = t
+	return t, false, nil
+}
+
+// kernelThread reports whether err is that of a thread of the kernel, or of a
+// process that is ending: neither has mounts.
+func kernelThread(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) }
+
+// namespace notes that another mount namespace has a copy.
+func (s *search) namespace(id string, pid int, t table) {
+	mounts := t.mounts()
+	if len(mounts) == 0 {
+		return
+	}
+	ns, err := os.Readlink(s.f.proc(id, "ns", "mnt"))
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if had, known := s.spaces[ns]; known && had.PID <= pid {
+		return
+	}
+	s.spaces[ns] = Namespace{ID: ns, PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Mounts: mounts}
+}
+
+// files returns the open files of a process that are of interest.
+func (s *search) files(id string, t table) []Use {
+	fds, err := os.ReadDir(s.f.proc(id, "fd"))
+	if err != nil {
+		return nil // it has ended
+	}
+	var uses []Use
+	for _, fd := range fds {
+		path, ok := readLink(s.f.proc(id, "fd", fd.Name()))
+		switch {
+		case !ok:
+		case t.near(path) && t.hit(path, s.mountOf(id, fd.Name())):
+			uses = append(uses, Use{"fd", path})
+		case len(s.blocks) > 0 && s.isDevice(id, fd.Name(), t, path):
+			uses = append(uses, Use{"device", path})
+		}
+	}
+	return uses
+}
+
+// mountOf is the small id of the mount that an open file is on, 0 where unknown.
+func (s *search) mountOf(id, fd string) uint64 {
+	info, err := os.ReadFile(s.f.proc(id, "fdinfo", fd))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(info)) {
+		if value, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 where it is none
+			return n
+		}
+	}
+	return 0
+}
+
+// isDevice reports whether an open file is one of the block devices asked about.
+// It is asked only on file systems in memory, which cannot hang.
+func (s *search) isDevice(id, fd string, t table, path string) bool {
+	switch t.on(t.inside(path)).FSType {
+	case "devtmpfs", "tmpfs", "ramfs":
+	default:
+		return false
+	}
+	var st unix.Stat_t
+	if unix.Stat(s.f.proc(id, "fd", fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return false
+	}
+	return slices.Contains(s.blocks, uint64(unix.Major(st.Rdev))<<32|uint64(unix.Minor(st.Rdev)))
+}
+
+// mapped returns the files of interest that a process has mapped into its memory.
+func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
+	if len(t.of) == 0 {
+		return nil, nil
+	}
+	text, err := s.f.maps(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	var uses []Use
+	for line := range strings.Lines(text) {
+		at := strings.IndexByte(line, '/')
+		if at < 0 {
+			continue
+		}
+		path := strings.TrimSuffix(strings.TrimSuffix(line[at:], "\n"), " (deleted)")
+		if use := (Use{"map", path}); t.hit(path, 0) && !slices.Contains(uses, use) {
+			uses = append(uses, use)
+		}
+	}
+	return uses, nil
+}
+
+// errLocked says that a process's memory map is locked by who waits for storage.
+var errLocked = errors.New("its memory map is locked, as it is while the process waits for storage that does not answer")
+
+// maps reads /proc/PID/maps, which waits for the process's memory lock. Who waits
+// too long is left behind, one for a process.
+func (f *Finder) maps(ctx context.Context, pid int) (string, error) {
+	f.mu.Lock()
+	if f.hung[pid] {
+		f.mu.Unlock()
+		return "", errLocked
+	}
+	if f.hung == nil {
+		f.hung = map[int]bool{}
+	}
+	f.hung[pid] = true
+	f.mu.Unlock()
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		text, err := os.ReadFile(f.proc(strconv.Itoa(pid), "maps"))
+		f.mu.Lock()
+		delete(f.hung, pid)
+		f.mu.Unlock()
+		answers <- answer{text, err}
+	}()
+	patience := time.NewTimer(mapsPatience)
+	defer patience.Stop()
+	select {
+	case a := <-answers:
+		if errors.Is(a.err, unix.ESRCH) {
+			return "", errGone
+		}
+		return string(a.text), a.err
+	case <-patience.C:
+		return "", errLocked
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+func (s *search) process(pid int, uses []Use) {
+	p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: uses}
+	if len(uses) > maxUses {
+		p.Uses, p.More = uses[:maxUses], len(uses)-maxUses
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.found.Processes) < maxProcesses {
+		s.found.Processes = append(s.found.Processes, p)
+	}
+}
+
+func (s *search) unread(pid int, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found.Unread = append(s.found.Unread, Unread{PID: pid, Name: s.f.name(pid), Why: why})
+}
+
+// name is what a process calls itself; unlike its command line it is not in the
+// process's own memory, which may be locked.
+func (f *Finder) name(pid int) string {
+	comm, _ := os.ReadFile(f.proc(strconv.Itoa(pid), "comm")) // "" where it has ended
+	return strings.TrimSpace(string(comm))
+}
+
+// readLink returns what a link of /proc says, if that is a path.
+func readLink(path string) (string, bool) {
+	text, err := os.Readlink(path)
+	if err != nil || !strings.HasPrefix(text, "/") {
+		return "", false
+	}
+	return strings.TrimSuffix(text, " (deleted)"), true
+}

@@ -1,0 +1,151 @@
+package holders
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+)
+
+// tree is a file system from one of its directories (or files) on: what may be held.
+type tree struct {
+	dev  uint64
+	root string // within the file system
+	// mounted: it is the whole of a mount, and not a directory on one.
+	mounted bool
+}
+
+// treesAt returns what lies at p: of every mount stacked there its tree, or where
+// nothing is mounted the part of the file system that p is on.
+func treesAt(rows []mount.Row, p string) []tree {
+	var trees []tree
+	var on *mount.Row
+	for i, r := range rows {
+		switch {
+		case r.Path == p:
+			trees = append(trees, tree{r.Dev, r.Root, true})
+		case within(p, r.Path) && (on == nil || len(r.Path) >= len(on.Path)):
+			on = &rows[i]
+		}
+	}
+	if trees == nil && on != nil {
+		trees = append(trees, tree{on.Dev, path.Join(on.Root, below(p, on.Path)), false})
+	}
+	return trees
+}
+
+// table is a mount table with what of it is of interest.
+type table struct {
+	rows []mount.Row
+	root string // the root directory of those who see it, as this process sees it
+	// of are the rows that show a part of what is asked about.
+	of    []mount.Row
+	byID  map[uint64]mount.Row
+	trees []tree
+}
+
+func newTable(rows []mount.Row, root string, trees []tree, devices []uint64) table {
+	t := table{rows: rows, root: strings.TrimSuffix(root, "/"), byID: make(map[uint64]mount.Row, len(rows)), trees: trees}
+	for _, r := range rows {
+		t.byID[r.ID] = r
+		if overlaps(r, trees) || slices.Contains(devices, r.Dev) {
+			t.of = append(t.of, r)
+		}
+	}
+	return t
+}
+
+// overlaps reports whether files of a tree can be reached through r.
+func overlaps(r mount.Row, trees []tree) bool {
+	return slices.ContainsFunc(trees, func(t tree) bool {
+		return r.Dev == t.dev && (within(r.Root, t.root) || within(t.root, r.Root))
+	})
+}
+
+// mounts are the mount points that show nothing but what is asked about, sorted.
+func (t table) mounts() []string {
+	var paths []string
+	for _, r := range t.of {
+		if !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && !within(r.Root, tr.root) }) {
+			paths = append(paths, r.Path)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// hit reports whether the file of that path, as the link of a process tells it,
+// is part of what is asked about. mountID is its mount's, 0 where it is not known.
+func (t table) hit(p string, mountID uint64) bool {
+	p = t.inside(p)
+	if r, known := t.byID[mountID]; known {
+		return within(p, r.Path) && t.covers(r, p)
+	}
+	if !slices.ContainsFunc(t.of, func(r mount.Row) bool { return within(p, r.Path) }) {
+		return false
+	}
+	on := t.on(p)
+	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return r.Path == on.Path && t.covers(r, p) })
+}
+
+// near reports whether a link's path lies on a mount of interest, so that its
+// mount is worth asking for.
+func (t table) near(p string) bool {
+	p = t.inside(p)
+	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return within(p, r.Path) })
+}
+
+// inside is a path as this process reads it, as those who see the table do.
+func (t table) inside(p string) string {
+	if t.root != "" && within(p, t.root) {
+		return "/" + below(p, t.root)
+	}
+	return p
+}
+
+// on is the mount that a path is on: the topmost with the longest path.
+func (t table) on(p string) mount.Row {
+	var on mount.Row
+	for _, r := range t.rows {
+		if within(p, r.Path) && len(r.Path) >= len(on.Path) {
+			on = r
+		}
+	}
+	return on
+}
+
+// covers reports whether p, which is on r, is in one of the trees, or on a device asked about.
+func (t table) covers(r mount.Row, p string) bool {
+	file := path.Join(r.Root, below(p, r.Path))
+	if slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && within(file, tr.root) }) {
+		return true
+	}
+	return !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev }) &&
+		slices.ContainsFunc(t.of, func(o mount.Row) bool { return o.ID == r.ID })
+}
+
+// readTable reads the mount table of a process.
+func (f *Finder) readTable(pid string) ([]mount.Row, error) {
+	text, err := os.ReadFile(f.proc(pid, "mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	rows, err := mount.ParseTable(text)
+	if err != nil {
+		return nil, fmt.Errorf("mount table of process %s: %w", pid, err)
+	}
+	return rows, nil
+}
+
+// within reports whether a clean path is dir or lies below it.
+func within(p, dir string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
+}
+
+// below is p relative to dir, which it lies within; "" for dir itself.
+func below(p, dir string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(p, dir), "/")
+}
