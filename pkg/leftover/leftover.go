@@ -1,0 +1,269 @@
+// Package leftover finds below a node's root directory what nobody answers for:
+// directories of pods that are gone, staging directories and mounts that no
+// record has. It removes of them only what is certainly of no use to anybody.
+//
+// Owns: the judgement what may go, and its removal.
+//
+// Does not: unmount, ever; remove a file with content; look into a mount or
+// follow a link (rules 4 and 8). Directories go by rmdir, from the deepest up,
+// on descriptors that cross no mount; the one file that goes is the empty
+// marker that a volume of a built-in kind leaves (layout of the kubelet).
+//
+// Concurrency: a [Scanner] is a value and may be used by many goroutines.
+package leftover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"golang.org/x/sys/unix"
+)
+
+// Limits of one scan.
+const (
+	// maxEntries is how many entries of one leftover are looked at; a pod's own
+	// directories are a few dozen.
+	maxEntries = 4096
+	// maxDepth is how deep a leftover may be: pods/UID/volumes/KIND/NAME/mount is six.
+	maxDepth = 12
+)
+
+// Kinds of leftovers.
+const (
+	Pod     = "pod directory"
+	Staging = "staging directory"
+	Block   = "block device directory"
+	Mount   = "mount"
+)
+
+// Item is one leftover.
+type Item struct {
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	// Safe: it can be removed and nobody will miss it. Why says why, or why not.
+	Safe bool   `json:"safe"`
+	Why  string `json:"why"`
+	// Removed: it was. Error says why that failed.
+	Removed bool   `json:"removed,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// Known is what somebody answers for.
+type Known struct {
+	// Pods are listed by a source, or named by a record.
+	Pods map[state.PodUID]bool
+	// Paths are those of the records: where volumes are staged and mounted.
+	Paths map[string]bool
+	// Unsure says why it is not known what is wanted; "" where it is. Nothing is
+	// safe to remove then (rule 5).
+	Unsure string
+}
+
+// Scanner looks below one root directory.
+type Scanner struct {
+	// Root is the node's root directory, absolute and clean.
+	Root string
+	// Mounts lists the mounts at and below a directory.
+	Mounts func(ctx context.Context, under string) ([]mount.Entry, error)
+}
+
+// Scan lists the leftovers, by path.
+func (s Scanner) Scan(ctx context.Context, known Known) ([]Item, error) {
+	w, err := s.walk(ctx, known)
+	if err != nil {
+		return nil, fmt.Errorf("look for leftovers below %s: %w", s.Root, err)
+	}
+	defer w.root.Close()
+	for _, part := range []func() error{w.pods, w.staged, w.blocks} {
+		if err := part(); err != nil {
+			return nil, fmt.Errorf("look for leftovers below %s: %w", s.Root, err)
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	w.mounts()
+	slices.SortFunc(w.items, func(a, b Item) int { return cmp.Compare(a.Path, b.Path) })
+	return w.items, nil
+}
+
+// Remove removes every item of a new scan that is safe, and returns all of them.
+// known is asked again before each, since a pod may have come meanwhile.
+func (s Scanner) Remove(ctx context.Context, known func() Known) ([]Item, error) {
+	items, err := s.Scan(ctx, known())
+	if err != nil {
+		return nil, err
+	}
+	for i, item := range items {
+		if !item.Safe || ctx.Err() != nil {
+			continue
+		}
+		w, err := s.walk(ctx, known())
+		if err != nil {
+			return items, err
+		}
+		if w.knows(item.Path) {
+			items[i].Safe, items[i].Why = false, "somebody wants it by now"
+		} else if err := w.remove(item.Path); err != nil {
+			items[i].Error = err.Error()
+		} else {
+			items[i].Removed = true
+		}
+		_ = w.root.Close()
+	}
+	return items, ctx.Err()
+}
+
+// walk is one look at a root directory.
+type walk struct {
+	s       Scanner
+	ctx     context.Context
+	known   Known
+	root    *os.File
+	mounted map[string]mount.Entry // by path relative to the root
+	items   []Item
+}
+
+func (s Scanner) walk(ctx context.Context, known Known) (*walk, error) {
+	real, err := filepath.EvalSymlinks(s.Root)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Mounts(ctx, real)
+	if err != nil {
+		return nil, err
+	}
+	w := &walk{s: s, ctx: ctx, known: known, mounted: map[string]mount.Entry{}}
+	for _, e := range entries {
+		if rel, ok := strings.CutPrefix(e.Path, real+"/"); ok {
+			w.mounted[rel] = e
+		}
+	}
+	w.root, err = os.Open(real)
+	return w, err
+}
+
+// knows reports whether somebody answers for what is at, above or below path.
+func (w *walk) knows(path string) bool {
+	rel := w.rel(path)
+	if uid, ok := strings.CutPrefix(rel, "pods/"); ok {
+		uid, _, _ = strings.Cut(uid, "/")
+		if w.known.Pods[state.PodUID(uid)] {
+			return true
+		}
+	}
+	for known := range w.known.Paths {
+		if within(known, path) || within(path, known) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) rel(path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, w.s.Root), "/")
+}
+
+func (w *walk) abs(rel string) string { return filepath.Join(w.s.Root, rel) }
+
+// pods finds the directories of pods that nobody knows.
+func (w *walk) pods() error {
+	return w.each("pods", func(name string) error { w.judge(Pod, "pods/"+name); return nil })
+}
+
+const csiDir = "plugins/kubernetes.io/csi"
+
+// staged finds staging directories that no record has.
+func (w *walk) staged() error {
+	return w.each(csiDir, func(driver string) error {
+		if driver == "volumeDevices" {
+			return nil
+		}
+		return w.each(csiDir+"/"+driver, func(hash string) error {
+			w.judge(Staging, csiDir+"/"+driver+"/"+hash)
+			return nil
+		})
+	})
+}
+
+// blocks finds the directories of raw block volumes that no record has.
+func (w *walk) blocks() error {
+	top := csiDir + "/volumeDevices"
+	return w.each(top, func(name string) error {
+		if name != "staging" && name != "publish" {
+			if !w.knows(w.abs(top+"/staging/"+name)) && !w.knows(w.abs(top+"/publish/"+name)) {
+				w.judge(Block, top+"/"+name)
+			}
+			return nil
+		}
+		return w.each(top+"/"+name, func(pv string) error { w.judge(Block, top+"/"+name+"/"+pv); return nil })
+	})
+}
+
+// mounts lists what is mounted where volumes are and is in no record nor in
+// anything listed above. A driver's own mounts, elsewhere, are its own affair.
+func (w *walk) mounts() {
+	for rel, e := range w.mounted {
+		path := w.abs(rel)
+		listed := slices.ContainsFunc(w.items, func(i Item) bool { return within(path, i.Path) })
+		if listed || w.knows(path) || !within(rel, "pods") && !within(rel, "plugins/kubernetes.io") {
+			continue
+		}
+		w.items = append(w.items, Item{Kind: Mount, Path: path, Why: mountedWhy(path, e)})
+	}
+}
+
+func mountedWhy(path string, e mount.Entry) string {
+	return fmt.Sprintf("%s is mounted at %s: its files would be gone; see who uses it, adopt it or unmount it", e.FSType, path)
+}
+
+// each calls do for the directories in a directory of the root, which need not exist.
+func (w *walk) each(rel string, do func(name string) error) error {
+	if _, mounted := w.mounted[rel]; mounted {
+		return nil // told by mounts
+	}
+	dir, err := w.open(rel)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", w.abs(rel), err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := do(e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// open opens a directory below the root; no element of rel may be a link or a mount.
+func (w *walk) open(rel string) (*os.File, error) {
+	fd, err := unix.Openat2(int(w.root.Fd()), rel, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: w.abs(rel), Err: err}
+	}
+	return os.NewFile(uintptr(fd), rel), nil
+}
+
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, dir+"/")
+}
