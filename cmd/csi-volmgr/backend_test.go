@@ -243,6 +243,7 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 	s, err := server.New(context.Background(), server.Config{
 		Socket: socket, Volumes: b, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
+		Operator: b, Drainer: b,
 	})
 	if err != nil {
 		return nil, err

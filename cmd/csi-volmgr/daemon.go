@@ -63,6 +63,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Socket: o.socket, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
 		Metrics: metrics, Version: version, Logger: logger,
+		Operator: n, Drainer: n,
 	})
 	if err != nil {
 		return errors.Join(err, n.Close())

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// bucket is the journal's bucket of records, by [Key.String].
-const bucket = "claims"
+// Bucket is the journal's bucket of records, by [Key.String].
+const Bucket = "claims"
 
 // Defaults of [Config].
 const (

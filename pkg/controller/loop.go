@@ -88,7 +88,7 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 
 // load reads the journal.
 func (c *Controller) load(ctx context.Context) error {
-	records, err := c.cfg.KV.LoadBucket(ctx, bucket)
+	records, err := c.cfg.KV.LoadBucket(ctx, Bucket)
 	if err != nil {
 		return fmt.Errorf("load the records of claims: %w", err)
 	}
@@ -307,7 +307,7 @@ func (c *Controller) commit(ctx context.Context, changes map[Key]record) error {
 		}
 		values[key.String()] = value
 	}
-	if err := c.cfg.KV.CommitBucket(ctx, bucket, values); err != nil {
+	if err := c.cfg.KV.CommitBucket(ctx, Bucket, values); err != nil {
 		c.log.Error("records of claims cannot be written", "err", err)
 		return fmt.Errorf("write the records of claims: %w", err)
 	}

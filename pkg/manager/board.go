@@ -110,7 +110,7 @@ func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 		return VolumeStatus{}, false
 	}
 	if !known {
-		v = state.Volume{ID: id, Spec: l.want(id).Spec}
+		v = state.Volume{ID: id, Spec: l.wished(id).Spec}
 	}
 	held := l.held[id]
 	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id]}

@@ -32,6 +32,7 @@ type loop struct {
 	looking  int                 // records still to be compared with the kernel at start-up
 	suspects set[state.VolumeID] // to be compared with the kernel again
 	unseen   map[state.VolumeID]set[state.PodUID]
+	drain    Drain
 
 	drivers map[state.DriverName]*driver
 	busy    map[state.VolumeID]call
@@ -233,6 +234,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	if !known {
 		if len(w.Pods) == 0 {
 			l.forget(id)
+			l.holdEmptied(id, now)
 			return nil, false
 		}
 		v = state.Volume{ID: id, Spec: w.Spec}
@@ -245,6 +247,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		l.wakes.set(id, held.Until)
 		if known && v.Clear() {
 			l.drop(id)
+			l.holdEmptied(id, now)
 		}
 		return nil, false
 	}
@@ -286,9 +289,9 @@ func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
 	l.held[id] = heldSince{h, since}
 }
 
-// want is what all pods together want of a volume. Where they differ about the
+// wished is what all pods together want of a volume. Where they differ about the
 // volume itself, the latest word holds.
-func (l *loop) want(id state.VolumeID) state.Want {
+func (l *loop) wished(id state.VolumeID) state.Want {
 	var w state.Want
 	var latest uint64
 	for uid, vw := range l.wants[id] {
@@ -309,7 +312,7 @@ func (l *loop) want(id state.VolumeID) state.Want {
 
 // facts gathers what the plan has to know besides wish and record.
 func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
-	f := plan.Facts{Synced: len(l.unsynced) == 0, Driver: plan.DriverFacts{
+	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
 		Up: d.status.Up, Why: d.status.Problem,
 		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
@@ -338,7 +341,7 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 
 func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
 	p, listed := l.pods[uid]
-	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped}
+	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.drain == DrainEmpty}
 	for _, vw := range p.Volumes {
 		shares := names == nil || slices.ContainsFunc(vw.Names, func(n string) bool { return slices.Contains(names, n) })
 		if vw.Problem != "" && shares {

@@ -22,8 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -33,6 +35,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
@@ -117,14 +120,19 @@ type Node struct {
 	subpaths   *subpath.Binder
 	builtins   map[state.DriverName]builtin
 	stats      *stats.Collector
+	audit      *audit.Log
+	holders    holders.Finder
+	bootID     string
 
-	changed signal        // claims, volumes, problems
-	telling sync.Mutex    // held while the controller is told how a claim stands
-	loaded  chan struct{} // closed when what was applied before is known
+	changed  signal        // claims, volumes, problems
+	telling  sync.Mutex    // held while the controller is told how a claim stands
+	draining sync.Mutex    // held while it is changed how far the node is emptied
+	loaded   chan struct{} // closed when what was applied before is known
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
 	drivers map[state.DriverName]*connection
+	drain   server.Drain
 }
 
 // New opens the journal and wires everything; nothing runs until Run. It fails
@@ -201,6 +209,8 @@ func (n *Node) wire() error {
 	n.helpers = n.newHelpers()
 	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
 	n.subpaths = subpath.New(n.layout, n.kernel)
+	n.bootID = strings.TrimSpace(string(boot))
+	n.audit = audit.Open(n.cfg.StateDir, nil)
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
@@ -222,7 +232,7 @@ func (n *Node) wire() error {
 		n.silent[s] = true
 	}
 	n.manager, err = manager.New(manager.Config{
-		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: strings.TrimSpace(string(boot)),
+		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
 		OnExpanded: n.expanded,
 		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths, OnCall: n.callEnded,
@@ -261,6 +271,9 @@ func (n *Node) Manager() *manager.Manager { return n.manager }
 // fails. What is mounted stays mounted. It is to be called once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
+	if err := n.loadDrain(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runDrift, n.registry.Run, n.stats.Run}

@@ -47,6 +47,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
 	mux.HandleFunc("GET /v1/trace/{kind}/{name...}", s.trace)
 	mux.Handle("GET /ui/", s.page())
+	s.operate(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: no %s %s in this API", ErrNotFound, r.Method, r.URL.Path))
 	})

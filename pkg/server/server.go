@@ -52,6 +52,9 @@ type Config struct {
 	Containers Containers
 	// Stats may be nil; then nothing is known of how full volumes are.
 	Stats Stats
+	// Operator and Drainer serve the verbs of an operator; nil serves none.
+	Operator Operator
+	Drainer  Drainer
 
 	// Metrics is served at /metrics; nil serves none.
 	Metrics prometheus.Gatherer

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/spf13/cobra"
+)
+
+// drainOptions is what drain was asked for.
+type drainOptions struct {
+	stopped bool
+	reason  string
+	wait    string // "", unpublished or unstaged
+	timeout time.Duration
+}
+
+func (p *program) drainCommand() *cobra.Command {
+	var o drainOptions
+	cmd := &cobra.Command{
+		Use:   "drain [--wait=unpublished|unstaged]",
+		Short: "Mount nothing new on this node, and wait until what is mounted is gone",
+		Long: `Mount nothing new on this node until undrain, over restarts and reboots. What is
+mounted goes when its pod does.
+
+With --consumers-stopped you say that no container of any pod runs on this node
+any more: every volume is unpublished and unstaged, although its pod is still
+listed. This holds until undrain or the next boot.
+
+With --wait the verb returns when no volume is published, or staged either, which
+is when drivers may be stopped. Exit code 124 means that the time was over; what
+is left, and why, is then on standard error.`,
+		Example: `  csi-volmgr drain --wait=unstaged --timeout=10m --reason="new disks"
+  csi-volmgr drain --consumers-stopped --wait=unstaged`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.timeout < 0 {
+				return usagef("--timeout=%s is less than nothing", o.timeout)
+			}
+			return p.drain(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.stopped, "consumers-stopped", false, "no container of any pod runs here: take everything away")
+	f.StringVar(&o.reason, "reason", "", "why, in `words`, for people and the audit log")
+	f.Var(oneOf{&o.wait, []string{"unpublished", "unstaged"}}, "wait", "wait until all is so")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait at most")
+	return cmd
+}
+
+func (p *program) undrainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "undrain",
+		Short: "Mount volumes on this node again",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := p.client()
+			defer c.Close()
+			if err := c.Undrain(cmd.Context()); err != nil {
+				return err
+			}
+			return writeAll(p.stdout, "node mounts volumes again\n")
+		},
+	}
+}
+
+func (p *program) drain(ctx context.Context, o drainOptions) error {
+	c := p.client()
+	defer c.Close()
+	mode := server.DrainHold
+	if o.stopped {
+		mode = server.DrainEmpty
+	}
+	if _, err := c.Drain(ctx, mode, o.reason); err != nil {
+		return err
+	}
+	if o.wait == "" {
+		return writeAll(p.stdout, "node mounts nothing new\n")
+	}
+	left, err := p.emptied(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	if len(left) == 0 {
+		return writeAll(p.stdout, "no volume is "+strings.TrimPrefix(o.wait, "un")+"\n")
+	}
+	for _, v := range left {
+		if err := writeAll(p.stderr, leftLine(v)); err != nil {
+			return err
+		}
+	}
+	return codeError(exitTimeout)
+}
+
+var errEmptied = errors.New("emptied")
+
+// emptied waits until no volume is there in the way that o says, and returns
+// those that are when the time is over, sorted.
+func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions) ([]manager.VolumeStatus, error) {
+	bounded, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	left := map[state.VolumeID]bool{}
+	listed := false
+	err := c.WatchVolumes(bounded, func(e server.Event[manager.VolumeStatus]) error {
+		v := e.Item
+		if e.Type == "gone" || e.Type == "set" && !remains(v, o.wait) {
+			delete(left, v.Volume.ID)
+		} else if e.Type == "set" {
+			left[v.Volume.ID] = true
+		}
+		if listed = listed || e.Type == "listed"; listed && len(left) == 0 {
+			return errEmptied
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEmptied):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	all, err := c.Volumes(ctx) // as they stand when the time is over
+	return slices.DeleteFunc(all, func(v manager.VolumeStatus) bool { return !remains(v, o.wait) }), err
+}
+
+// remains reports whether a volume is still there in the way that is waited for.
+func remains(v manager.VolumeStatus, wait string) bool {
+	switch {
+	case v.Quarantined != "":
+		return true // nobody knows
+	case wait == "unpublished":
+		return !v.Volume.Unmounted()
+	default:
+		return v.Volume.InUse()
+	}
+}
+
+// leftLine says of a volume why it is still there.
+func leftLine(v manager.VolumeStatus) string {
+	why := v.Held.Reason
+	switch {
+	case v.Quarantined != "":
+		why = "its record cannot be read: " + v.Quarantined
+	case v.Call.Kind != 0:
+		why = v.Call.String() + " is in flight"
+	}
+	if r := failureOf(v.Volume); r.Attempts > 0 {
+		why += fmt.Sprintf("; %d failed attempts, last %s: %s", r.Attempts, r.Call, r.Error)
+	}
+	if why == "" {
+		why = "its pod is still listed"
+	}
+	return fmt.Sprintf("%s: %s\n", plain(server.ShortID(v.Volume.ID)), plain(why))
+}
+
+// failureOf is the failure of a volume's removal that was tried most often.
+func failureOf(v state.Volume) state.Retry {
+	r := v.Stage.Retry
+	for _, m := range v.Mounts {
+		if m.Retry.Attempts > r.Attempts {
+			r = m.Retry
+		}
+	}
+	return r
+}

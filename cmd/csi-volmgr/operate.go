@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/spf13/cobra"
+)
+
+// whoTimeout bounds the search for holders, which reads /proc once.
+const whoTimeout = 30 * time.Second
+
+// operatorCommands are the verbs of who runs the node.
+func (p *program) operatorCommands() []*cobra.Command {
+	return []*cobra.Command{
+		p.whoCommand(), p.retryCommand(), p.drainCommand(), p.undrainCommand(), p.gcCommand(), p.forgetCommand(), p.uninstallCommand(),
+	}
+}
+
+func (p *program) whoCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "who (VOLUME|PATH)",
+		Short: "Say who holds a volume or a mount, so that it cannot be unmounted",
+		Long: `Say who holds a volume, or what is mounted at a path: the processes with open
+files, a working or root directory, a program or mapped memory on it, and the
+containers that they are in; other mount namespaces that have a copy of the
+mount; loop devices and device-mapper devices on top of it.
+
+The volume's own file system is not asked, so one that hangs does not hang this.
+For a path no daemon is needed.`,
+		Example: `  csi-volmgr who data
+  csi-volmgr who /var/lib/kubelet/pods/1b4e28ba/volumes/kubernetes.io~csi/pv-1/mount`,
+		Args: oneArg("VOLUME or PATH"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), whoTimeout)
+			defer cancel()
+			r, err := p.who(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if output != "text" {
+				return p.document(r, output)
+			}
+			return writeAll(p.stdout, whoText(r))
+		},
+	}
+	output = "text"
+	cmd.Flags().VarP(oneOf{&output, []string{"text", "json", "yaml"}}, "output", "o", "form of the answer")
+	return cmd
+}
+
+func (p *program) who(ctx context.Context, what string) (holders.Report, error) {
+	c := p.client()
+	defer c.Close()
+	if !filepath.IsAbs(what) {
+		if before, after, ok := strings.Cut(what, "/"); ok && kindOf(before) == "volumes" {
+			what = after
+		}
+		return c.Who(ctx, what, "")
+	}
+	r, err := c.Who(ctx, "", what)
+	if errors.Is(err, client.ErrNoDaemon) {
+		return new(holders.Finder).Find(ctx, holders.Query{Paths: []string{what}})
+	}
+	return r, err
+}
+
+// whoText is a report for people.
+func whoText(r holders.Report) string {
+	var b strings.Builder
+	for _, path := range r.Mounts {
+		fmt.Fprintf(&b, "mounted at   %s\n", plain(path))
+	}
+	for _, pr := range r.Processes {
+		var uses []string
+		for _, u := range pr.Uses {
+			uses = append(uses, u.Kind+" "+u.Path)
+		}
+		if pr.More > 0 {
+			uses = append(uses, fmt.Sprintf("and %d more", pr.More))
+		}
+		fmt.Fprintf(&b, "process      %d %s%s: %s\n", pr.PID, plain(pr.Name), inContainer(pr.Container), plain(strings.Join(uses, ", ")))
+	}
+	for _, n := range r.Namespaces {
+		fmt.Fprintf(&b, "namespace    %s of process %d %s%s has a copy at %s\n", n.ID, n.PID, plain(n.Name), inContainer(n.Container), plain(strings.Join(n.Mounts, ", ")))
+	}
+	for _, d := range r.Devices {
+		fmt.Fprintf(&b, "device       %s (%s) is made of %s\n", d.Name, d.Kind, plain(d.Of))
+	}
+	for _, u := range r.Unread {
+		fmt.Fprintf(&b, "not looked at wholly: process %d %s: %s\n", u.PID, plain(u.Name), plain(u.Why))
+	}
+	if !r.Held() {
+		b.WriteString("nobody holds it\n")
+	}
+	return b.String()
+}
+
+// inContainer says where a process runs, "" where that is nothing to speak of.
+func inContainer(c holders.Container) string {
+	var words []string
+	if c.ID != "" {
+		words = append(words, strings.TrimSpace(c.Runtime+" container "+c.ID[:min(12, len(c.ID))]))
+	}
+	if c.Pod != "" {
+		words = append(words, "pod "+c.Pod)
+	}
+	if c.Unit != "" {
+		words = append(words, c.Unit)
+	}
+	if words == nil {
+		return ""
+	}
+	return " (" + strings.Join(words, ", ") + ")"
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return usagef("expected one %s", what)
+		}
+		return nil
+	}
+}
+
+// dryOrYes adds the two flags of verbs that tell before they act, of which one must be given.
+func dryOrYes(cmd *cobra.Command, dry, yes *bool) {
+	cmd.Flags().BoolVar(dry, "dry-run", false, "only say what would be done, and why not")
+	cmd.Flags().BoolVar(yes, "yes", false, "do it")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *dry == *yes {
+			return usagef("expected either --dry-run or --yes")
+		}
+		return nil
+	}
+}
+
+func (p *program) gcCommand() *cobra.Command {
+	var dry, yes bool
+	cmd := &cobra.Command{
+		Use:   "gc (--dry-run|--yes)",
+		Short: "Find what nobody answers for, and remove what is empty",
+		Long: `List below the root directory what no pod wants and no record has: directories
+of pods that are gone, staging directories, mounts. Of each it says whether it
+is safe to remove, and why.
+
+With --yes what is safe is removed: directories that hold nothing but empty
+directories, by rmdir. Nothing is unmounted, no file with content is removed,
+and nothing is safe while a source of pods is silent.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := p.client()
+			defer c.Close()
+			do := c.Leftovers
+			if yes {
+				do = c.GC
+			}
+			items, err := do(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := writeAll(p.stdout, leftoverText(items, yes)); err != nil {
+				return err
+			}
+			for _, i := range items {
+				if i.Error != "" {
+					return codeError(exitFailed)
+				}
+			}
+			return nil
+		},
+	}
+	dryOrYes(cmd, &dry, &yes)
+	return cmd
+}
+
+func leftoverText(items []leftover.Item, acted bool) string {
+	var b strings.Builder
+	done, safe := 0, 0
+	for _, i := range items {
+		word := "keep"
+		switch {
+		case i.Removed:
+			word, done = "removed", done+1
+		case i.Error != "":
+			word, i.Why = "failed", i.Error
+		case i.Safe:
+			word, safe = "would remove", safe+1
+		}
+		fmt.Fprintf(&b, "%-12s  %s %s: %s\n", word, i.Kind, plain(i.Path), plain(i.Why))
+	}
+	if acted {
+		fmt.Fprintf(&b, "%d leftovers, %d removed\n", len(items), done)
+	} else {
+		fmt.Fprintf(&b, "%d leftovers, %d safe to remove\n", len(items), safe)
+	}
+	return b.String()
+}
+
+func (p *program) forgetCommand() *cobra.Command {
+	var reason string
+	var mounted bool
+	cmd := &cobra.Command{
+		Use:   "forget VOLUME --reason=TEXT",
+		Short: "Drop the record of a volume that can never be unmounted properly",
+		Long: `Drop the record of a volume without calling its driver: for a driver or a
+storage that will not come back. What of the volume is on this node stays, and
+the volume is not reported as in use any more: be sure that nothing on this node
+writes to it.
+
+It is refused while a pod wants the volume, a call for it is in flight, or the
+kernel shows that it is mounted. The reason goes to the audit log.`,
+		Example: `  csi-volmgr forget pvc-17 --reason="array 3 was scrapped"`,
+		Args:    oneArg("VOLUME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.TrimSpace(reason) == "" {
+				return usagef("say why with --reason")
+			}
+			c := p.client()
+			defer c.Close()
+			done, err := c.Forget(cmd.Context(), args[0], reason, mounted)
+			if err != nil {
+				return err
+			}
+			return writeAll(p.stdout, appliedLine(done))
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
+	cmd.Flags().BoolVar(&mounted, "even-mounted", false, "also where it is mounted; the mounts stay and are nobody's")
+	return cmd
+}
+
+func (p *program) retryCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retry VOLUME...",
+		Short: "Try again now what waits after a failure",
+		Long: `End the pause that follows a failure, for the volumes named: what failed is
+tried again at once. What waits for something else goes on waiting.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("expected a VOLUME")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := p.client()
+			defer c.Close()
+			for _, name := range args {
+				done, err := c.Retry(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				if err := writeAll(p.stdout, appliedLine(done)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func (b *backend) Who(_ context.Context, q server.WhoQuery) (holders.Report, error) {
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	return holders.Report{
+		Mounts: []string{"/root/globalmount"},
+		Processes: []holders.Process{
+			{PID: 41277, Name: "rsync", Container: holders.Container{ID: id, Runtime: "containerd", Pod: string(webUID)}, Uses: []holders.Use{{Kind: "cwd", Path: "/data"}}, More: 3},
+			{PID: 7, Name: "bash", Uses: []holders.Use{{Kind: "cwd", Path: "/x"}}},
+		},
+		Namespaces: []holders.Namespace{{ID: "mnt:[5]", PID: 9, Name: "fused", Container: holders.Container{Unit: "fused.service"}, Mounts: []string{"/host/globalmount"}}},
+		Devices:    []holders.Device{{Name: "loop3", Kind: "loop", Of: "/root/globalmount/x.img"}},
+		Unread:     []holders.Unread{{PID: 8, Name: "stuck", Why: "its memory map is locked"}},
+	}, b.ask(fmt.Sprintf("who %+v", q))
+}
+
+func (b *backend) Leftovers(_ context.Context, by audit.By, remove bool) ([]leftover.Item, error) {
+	items := []leftover.Item{
+		{Kind: leftover.Pod, Path: "/root/pods/a", Safe: true, Why: "only empty directories", Removed: remove},
+		{Kind: leftover.Mount, Path: "/root/pods/b/x", Why: "nfs4 is mounted"},
+	}
+	if remove {
+		items = append(items, leftover.Item{Kind: leftover.Staging, Path: "/root/s", Safe: true, Error: "disk is gone"})
+	}
+	return items, b.ask(fmt.Sprintf("leftovers remove=%v by %d", remove, by.UID))
+}
+
+func (b *backend) Forget(_ context.Context, by audit.By, f server.Forget) error {
+	return b.ask(fmt.Sprintf("forget %+v by %d", f, by.UID))
+}
+
+func (b *backend) Retry(_ context.Context, _ audit.By, id state.VolumeID) error {
+	return b.ask("retry " + string(id))
+}
+
+func (b *backend) SetDrain(_ context.Context, _ audit.By, d server.Drain) error {
+	return b.ask(fmt.Sprintf("drain %q %q", d.Mode, d.Reason))
+}
+
+func (b *backend) Draining() server.Drain { return server.Drain{} }

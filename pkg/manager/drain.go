@@ -1,0 +1,119 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Drain is how far a node is being emptied of volumes; the zero value is not at all.
+type Drain uint8
+
+const (
+	// DrainHold: nothing new is attached, staged or published. What is there goes
+	// when its pod does.
+	DrainHold Drain = iota + 1
+	// DrainEmpty is the operator's word that no container of any pod runs on this
+	// node: every volume goes, as if every pod had stopped, although pods are
+	// listed and sources may be silent (rule 5).
+	DrainEmpty
+)
+
+// Why volumes wait while the node is drained.
+const (
+	reasonDrained = "the node is being drained, so nothing new is mounted (csi-volmgr undrain ends that)"
+	reasonEmptied = "the node is being emptied, since its containers were said to have stopped (csi-volmgr undrain ends that)"
+)
+
+// Errors of Forget, to be matched with errors.Is.
+var (
+	// ErrUnknownVolume: there is no record of the volume.
+	ErrUnknownVolume = errors.New("no record of the volume")
+	// ErrInUse: a pod wants the volume, or a call for it is in flight.
+	ErrInUse = errors.New("the volume is in use")
+)
+
+// SetDrain replaces how far the node is emptied.
+func (m *Manager) SetDrain(d Drain) { m.post(func(l *loop) { l.setDrain(d) }) }
+
+func (l *loop) setDrain(d Drain) {
+	if l.drain == d {
+		return
+	}
+	l.drain = d
+	for id := range l.mem {
+		l.dirty.push(id)
+	}
+	for id := range l.wants {
+		l.dirty.push(id)
+	}
+}
+
+// want is what is wanted of a volume as long as the node is not drained, and
+// less while it is.
+func (l *loop) want(id state.VolumeID) state.Want {
+	w := l.wished(id)
+	switch l.drain {
+	case DrainEmpty:
+		return state.Want{}
+	case DrainHold:
+		w.Hold = cmp.Or(w.Hold, reasonDrained)
+	}
+	return w
+}
+
+// holdEmptied notes why a volume that is wanted has nothing here.
+func (l *loop) holdEmptied(id state.VolumeID, now time.Time) {
+	if l.drain == DrainEmpty && len(l.wants[id]) > 0 {
+		l.hold(id, plan.Held{Step: plan.Publish, Reason: reasonEmptied}, now)
+	}
+}
+
+// Forget drops the record of a volume, durably, and makes no call: what of the
+// volume is on the host stays there, and nobody knows of it any more. It also
+// ends the quarantine of a record that cannot be read. It is refused with
+// ErrInUse while a pod wants the volume or a call for it is in flight, and with
+// ErrUnknownVolume where there is no record.
+func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
+	answer := make(chan error, 1)
+	m.post(func(l *loop) { answer <- l.giveUp(context.WithoutCancel(ctx), id) })
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("forget volume %s: it is not known yet whether it was: %w", id, context.Cause(ctx))
+	case <-m.ended:
+		return ErrEnded
+	}
+}
+
+func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
+	_, known := l.mem[id]
+	c, busy := l.busy[id]
+	switch {
+	case !known && l.quarantined[id] == "":
+		return fmt.Errorf("forget volume %s: %w", id, ErrUnknownVolume)
+	case busy && c.op.Kind == plan.None:
+		return fmt.Errorf("forget volume %s: %w: it is being compared with what is mounted; try again", id, ErrInUse)
+	case busy:
+		return fmt.Errorf("forget volume %s: %w: %s is in flight since %s and has to end first", id, ErrInUse, c.op, c.since.Format("15:04:05"))
+	case len(l.wants[id]) > 0:
+		return fmt.Errorf("forget volume %s: %w: %d pods want it and would have it made again", id, ErrInUse, len(l.wants[id]))
+	}
+	if err := l.write(ctx, map[state.VolumeID]*state.Volume{id: nil}); err != nil {
+		return fmt.Errorf("forget volume %s: %w", id, err)
+	}
+	delete(l.quarantined, id)
+	delete(l.suspects, id)
+	if known {
+		l.drop(id)
+	}
+	l.changed[id] = struct{}{}
+	l.log.Warn("record is dropped as asked for; what it said was on the host is not looked after any more", "volume", id)
+	return nil
+}

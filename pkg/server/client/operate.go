@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// Who finds who holds the volume that a person calls so, or with a path what is there.
+func (c *Client) Who(ctx context.Context, volume, path string) (holders.Report, error) {
+	var out holders.Report
+	q := url.Values{}
+	if volume != "" {
+		q.Set("volume", volume)
+	}
+	if path != "" {
+		q.Set("path", path)
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/who", query: q}, &out)
+	return out, err
+}
+
+// Leftovers lists what nobody answers for; GC also removes what is safe to remove.
+func (c *Client) Leftovers(ctx context.Context) ([]leftover.Item, error) {
+	return list[leftover.Item](ctx, c, "/v1/leftovers")
+}
+
+// GC removes the leftovers that are safe to remove and returns all.
+func (c *Client) GC(ctx context.Context) ([]leftover.Item, error) {
+	var out server.List[leftover.Item]
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/gc"}, &out)
+	return out.Items, err
+}
+
+// Forget drops the record of the volume that a person calls name.
+func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) (server.Applied, error) {
+	var out server.Applied
+	q := url.Values{"reason": {reason}, "mounted": {strconv.FormatBool(mounted)}}
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/forget/" + url.PathEscape(name), query: q}, &out)
+	return out, err
+}
+
+// Retry ends the pauses of the volume that a person calls name.
+func (c *Client) Retry(ctx context.Context, name string) (server.Applied, error) {
+	var out server.Applied
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/retry/" + url.PathEscape(name)}, &out)
+	return out, err
+}
+
+// Draining returns how far the node is emptied.
+func (c *Client) Draining(ctx context.Context) (server.Drain, error) {
+	return get[server.Drain](ctx, c, "/v1/drain")
+}
+
+// Drain begins to empty the node of volumes; see the modes.
+func (c *Client) Drain(ctx context.Context, mode server.DrainMode, reason string) (server.Drain, error) {
+	var out server.Drain
+	q := url.Values{"mode": {string(mode)}, "reason": {reason}}
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drain", query: q}, &out)
+	return out, err
+}
+
+// Undrain ends what Drain began.
+func (c *Client) Undrain(ctx context.Context) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/drain"}, nil)
+}

@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Operator does what the verbs of an operator ask for
+// (docs/adr/0014-what-an-operator-may-do.md). What changes something is in the
+// audit log before it is done.
+type Operator interface {
+	// Who finds who holds what is asked about.
+	Who(ctx context.Context, q WhoQuery) (holders.Report, error)
+	// Leftovers lists what nobody answers for, and with remove set removes what
+	// is safe to remove.
+	Leftovers(ctx context.Context, by audit.By, remove bool) ([]leftover.Item, error)
+	// Forget drops a record.
+	Forget(ctx context.Context, by audit.By, f Forget) error
+	// Retry ends the pauses of a volume.
+	Retry(ctx context.Context, by audit.By, id state.VolumeID) error
+}
+
+// Drainer empties the node of volumes.
+type Drainer interface {
+	SetDrain(ctx context.Context, by audit.By, d Drain) error
+	// Draining returns what was set last; the zero value is none.
+	Draining() Drain
+}
+
+// WhoQuery names a volume or, with an empty id, a path.
+type WhoQuery struct {
+	Volume state.VolumeID
+	Path   string
+}
+
+// Forget says which record is to be dropped and why.
+type Forget struct {
+	Volume state.VolumeID
+	// Reason is the operator's own words, for the audit log.
+	Reason string
+	// Mounted: the record is dropped although the kernel shows mounts of it, or
+	// it is not known whether it does.
+	Mounted bool
+}
+
+// DrainMode is how far a node is emptied.
+type DrainMode string
+
+// The modes; "" is none.
+const (
+	// DrainHold keeps anything new from being mounted.
+	DrainHold DrainMode = "hold"
+	// DrainEmpty takes all away: the operator's word that no container runs here.
+	DrainEmpty DrainMode = "empty"
+)
+
+// Drain is how far the node is emptied of volumes, since when and why.
+type Drain struct {
+	Mode   DrainMode `json:"mode,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+}
+
+// operate adds the paths of the operator's verbs.
+func (s *Server) operate(mux *http.ServeMux) {
+	if s.cfg.Operator != nil {
+		mux.HandleFunc("GET /v1/who", s.who)
+		mux.HandleFunc("GET /v1/leftovers", s.leftovers(false))
+		mux.HandleFunc("POST /v1/gc", s.leftovers(true))
+		mux.HandleFunc("POST /v1/forget/{id...}", s.forget)
+		mux.HandleFunc("POST /v1/retry/{id...}", s.retry)
+	}
+	if s.cfg.Drainer != nil {
+		mux.HandleFunc("GET /v1/drain", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Drainer.Draining()) })
+		mux.HandleFunc("POST /v1/drain", s.drain)
+		mux.HandleFunc("DELETE /v1/drain", s.drain)
+	}
+}
+
+// by is who asks, completed from /proc.
+func by(r *http.Request) audit.By {
+	p, _ := r.Context().Value(peerKey{}).(peer)
+	return audit.Peer(p.uid, p.pid)
+}
+
+func (s *Server) who(w http.ResponseWriter, r *http.Request) {
+	q := WhoQuery{Path: r.URL.Query().Get("path")}
+	name := r.URL.Query().Get("volume")
+	if (name == "") == (q.Path == "") {
+		s.fail(w, fmt.Errorf("%w: expected either volume or path", ErrInvalid))
+		return
+	}
+	if name != "" {
+		v, err := FindVolume(s.cfg.Volumes.Volumes(), name)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		q.Volume = v.Volume.ID
+	}
+	report, err := s.cfg.Operator.Who(r.Context(), q)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	report.Mounts, report.Processes = nonNil(report.Mounts), nonNil(report.Processes)
+	report.Namespaces, report.Devices = nonNil(report.Namespaces), nonNil(report.Devices)
+	s.answer(w, report)
+}
+
+func (s *Server) leftovers(remove bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		items, err := s.cfg.Operator.Leftovers(r.Context(), by(r), remove)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		s.answer(w, List[leftover.Item]{Items: nonNil(items)})
+	}
+}
+
+func (s *Server) forget(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	f := Forget{Reason: strings.TrimSpace(q.Get("reason")), Mounted: q.Get("mounted") == "true"}
+	if f.Reason == "" {
+		s.fail(w, fmt.Errorf("%w: reason: found none, want why the record may be dropped", ErrInvalid))
+		return
+	}
+	v, err := FindVolume(s.cfg.Volumes.Volumes(), r.PathValue("id"))
+	if err == nil {
+		f.Volume = v.Volume.ID
+		err = s.cfg.Operator.Forget(r.Context(), by(r), f)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, Applied{Kind: "volume", Name: string(f.Volume), Result: "forgotten"})
+}
+
+func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
+	v, err := FindVolume(s.cfg.Volumes.Volumes(), r.PathValue("id"))
+	if err == nil {
+		err = s.cfg.Operator.Retry(r.Context(), by(r), v.Volume.ID)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, Applied{Kind: "volume", Name: string(v.Volume.ID), Result: "retried"})
+}
+
+// drain sets or, by DELETE, ends it.
+func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
+	d := Drain{Mode: DrainMode(r.URL.Query().Get("mode")), Reason: strings.TrimSpace(r.URL.Query().Get("reason")), Since: s.cfg.Now()}
+	switch {
+	case r.Method == http.MethodDelete:
+		d.Mode = ""
+	case d.Mode != DrainHold && d.Mode != DrainEmpty:
+		s.fail(w, fmt.Errorf("%w: mode: found %q, want hold or empty", ErrInvalid, d.Mode))
+		return
+	}
+	if err := s.cfg.Drainer.SetDrain(r.Context(), by(r), d); err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, s.cfg.Drainer.Draining())
+}

@@ -1,0 +1,265 @@
+// Package uninstall takes csi-volmgr off a node: its state, its socket, and the
+// directories that it made. It refuses while anything is mounted, a record is
+// left, or volumes that it made are.
+//
+// Owns: the list of what is csi-volmgr's own, and the order in which it goes.
+//
+// Does not: unmount, stop anything, or remove a directory that is not empty.
+//
+// It works without the daemon, whose lock it takes.
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ErrRefused: something is left that must not be.
+var ErrRefused = errors.New("not uninstalled")
+
+// Config says where the node has its things; see node.Config. ClaimsBucket is
+// the journal's bucket of volumes that csi-volmgr had made.
+type Config struct {
+	Root, StateDir, Socket string
+	ClaimsBucket           string
+}
+
+// Plan is what would be removed, and what stands against it.
+type Plan struct {
+	// Refusals say what must be dealt with first; with any, nothing is removed.
+	Refusals []string
+	// Files and Dirs go, in this order; a directory only if it is empty by then.
+	Files, Dirs []string
+	// Kept is in the directories and not csi-volmgr's.
+	Kept []string
+}
+
+// Err joins what stands against it.
+func (p Plan) Err() error {
+	if len(p.Refusals) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(p.Refusals, "; "))
+}
+
+// Uninstall is the right to uninstall: no daemon has the journal while it is held.
+type Uninstall struct {
+	cfg     Config
+	journal *state.Bolt // nil where there is none
+}
+
+// New takes the journal's lock, so that no daemon runs meanwhile. Close gives it back.
+func New(cfg Config) (*Uninstall, error) {
+	u := &Uninstall{cfg: cfg}
+	path := u.state("state.db")
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path + ".spare"); errors.Is(err, fs.ErrNotExist) {
+			return u, nil
+		}
+	}
+	var err error
+	if u.journal, err = state.OpenBolt(path); errors.Is(err, state.ErrLocked) {
+		return nil, fmt.Errorf("%w: the daemon runs; stop it first: %w", ErrRefused, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: what is mounted is not known: %w", ErrRefused, err)
+	}
+	return u, nil
+}
+
+// Close gives the lock back.
+func (u *Uninstall) Close() error {
+	if u.journal == nil {
+		return nil
+	}
+	err := u.journal.Close()
+	u.journal = nil
+	return err
+}
+
+func (u *Uninstall) state(name string) string { return filepath.Join(u.cfg.StateDir, name) }
+
+// Plan says what would be removed.
+func (u *Uninstall) Plan(ctx context.Context) (Plan, error) {
+	var p Plan
+	for _, part := range []func(context.Context, *Plan) error{u.records, u.leftovers, u.localDriver, u.files} {
+		if err := part(ctx, &p); err != nil {
+			return Plan{}, fmt.Errorf("look what is to be uninstalled: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// records refuses while the journal knows of a volume.
+func (u *Uninstall) records(ctx context.Context, p *Plan) error {
+	if u.journal == nil {
+		return nil
+	}
+	loaded, err := u.journal.Load(ctx)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for id := range loaded.Volumes {
+		ids = append(ids, string(id))
+	}
+	for id := range loaded.Quarantined {
+		ids = append(ids, string(id)+" (which cannot be read)")
+	}
+	slices.Sort(ids)
+	if len(ids) > 0 {
+		p.Refusals = append(p.Refusals, fmt.Sprintf("%d volumes have records: %s (start the daemon and use csi-volmgr drain --consumers-stopped --wait=unstaged)", len(ids), strings.Join(ids, ", ")))
+	}
+	claims, err := u.journal.LoadBucket(ctx, u.cfg.ClaimsBucket)
+	if err != nil {
+		return err
+	}
+	if len(claims) > 0 {
+		p.Refusals = append(p.Refusals, fmt.Sprintf("%d claims have volumes that csi-volmgr made and nobody else knows of (start the daemon and delete them, or move them away)", len(claims)))
+	}
+	return nil
+}
+
+// leftovers refuses while something is mounted or lies where volumes were.
+func (u *Uninstall) leftovers(ctx context.Context, p *Plan) error {
+	if _, err := os.Lstat(u.cfg.Root); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	items, err := u.scanner().Scan(ctx, leftover.Known{})
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if !i.Safe {
+			p.Refusals = append(p.Refusals, i.Kind+" "+i.Path+": "+i.Why)
+		}
+	}
+	return nil
+}
+
+func (u *Uninstall) scanner() leftover.Scanner {
+	return leftover.Scanner{Root: u.cfg.Root, Mounts: mount.New(u.cfg.Root).List}
+}
+
+// localDriver refuses while the embedded driver has volumes.
+func (u *Uninstall) localDriver(_ context.Context, p *Plan) error {
+	top := u.state("local-driver")
+	var dirs []string
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir():
+			dirs = append(dirs, path)
+		case filepath.Dir(path) == top:
+			p.Files = append(p.Files, path) // its lock
+		default:
+			p.Refusals = append(p.Refusals, "the local driver has data: "+path+" (delete its claims first)")
+			return fs.SkipAll
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	p.Dirs = append(p.Dirs, dirs...)
+	return err
+}
+
+// files lists what is csi-volmgr's in the state directory and beside the socket.
+func (u *Uninstall) files(_ context.Context, p *Plan) error {
+	own := []string{"state.db", "state.db.*"}
+	for _, pattern := range own {
+		found, err := filepath.Glob(u.state(pattern))
+		if err != nil {
+			return err
+		}
+		p.Files = append(p.Files, found...)
+	}
+	secrets, err := os.ReadDir(u.state("secrets"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, s := range secrets {
+		if s.Type().IsRegular() {
+			p.Files = append(p.Files, filepath.Join(u.state("secrets"), s.Name()))
+		}
+	}
+	for _, path := range []string{u.cfg.Socket, u.cfg.Socket + ".lock", filepath.Join(filepath.Dir(u.cfg.Socket), "revision.key")} {
+		if _, err := os.Lstat(path); err == nil {
+			p.Files = append(p.Files, path)
+		}
+	}
+	csi := filepath.Join(u.cfg.Root, "plugins", "kubernetes.io", "csi")
+	drivers, _ := filepath.Glob(filepath.Join(csi, "*")) // the pattern is good
+	p.Dirs = append(p.Dirs, u.state("secrets"))
+	for _, d := range drivers {
+		p.Dirs = append(p.Dirs, filepath.Join(d, "staging"), filepath.Join(d, "publish"), d)
+	}
+	p.Dirs = append(p.Dirs, csi, filepath.Dir(csi), filepath.Join(u.cfg.Root, "pods"), filepath.Join(u.cfg.Root, "plugins"),
+		filepath.Join(u.cfg.Root, "plugins_registry"), u.cfg.Root, filepath.Dir(u.cfg.Socket), u.cfg.StateDir)
+	logs, _ := filepath.Glob(u.state(audit.Name + "*"))
+	p.Kept = append(p.Kept, logs...)
+	return nil
+}
+
+// Do removes what a new plan says, with the act in the audit log first, which
+// stays. It returns the plan; what could not be removed is among Kept.
+func (u *Uninstall) Do(ctx context.Context, by audit.By) (p Plan, err error) {
+	if p, err = u.Plan(ctx); err != nil {
+		return p, err
+	}
+	if err := p.Err(); err != nil {
+		return p, err
+	}
+	if err := u.Close(); err != nil { // it writes its spare copy once more
+		return p, err
+	}
+	if err := os.MkdirAll(u.cfg.StateDir, 0o700); err != nil {
+		return p, err
+	}
+	err = audit.Open(u.cfg.StateDir, nil).Do(audit.Act{By: by, Verb: "uninstall"}, func() (string, error) {
+		return "", u.remove(ctx, &p)
+	})
+	p.Kept = append(p.Kept, u.state(audit.Name))
+	slices.Sort(p.Kept)
+	p.Kept = slices.Compact(p.Kept)
+	return p, err
+}
+
+func (u *Uninstall) remove(ctx context.Context, p *Plan) error {
+	if _, err := os.Lstat(u.cfg.Root); err == nil {
+		items, err := u.scanner().Remove(ctx, func() leftover.Known { return leftover.Known{} })
+		if err != nil {
+			return err
+		}
+		for _, i := range items {
+			if !i.Removed {
+				return fmt.Errorf("%s: %s%s", i.Path, i.Why, i.Error)
+			}
+		}
+	}
+	for _, f := range p.Files {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	p.Kept = nil
+	for _, d := range p.Dirs {
+		// rmdir, and no error where somebody else has something in it
+		if err := removeDir(d); err != nil {
+			p.Kept = append(p.Kept, d)
+		}
+	}
+	return nil
+}
