@@ -58,6 +58,20 @@ func (h Host) Found(names []string) (Disk, error) {
 	return d, err
 }
 
+// Settled reports whether all that is asked of the devices with the given names
+// is there. While a device comes, its directory below that of its SCSI device is
+// there before its entry in /sys/block is, and its node.
+func (h Host) Settled(names []string) bool {
+	for _, name := range names {
+		for _, path := range []string{h.sys("block", name, "dev"), h.sys("block", name, "device", "wwid"), filepath.Join(h.Dev, name)} {
+			if _, err := os.Lstat(path); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // wwid is what the SCSI device says it is: page 0x83 of its vital product data,
 // as the kernel reads it anew whenever the device comes.
 func (h Host) wwid(name string) (string, error) {

@@ -67,11 +67,13 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, u unit) error {
 		if err := d.scan(u); err != nil {
 			return err
 		}
+	}
+	if len(names) == 0 || !d.c.Stager.Host.Settled(names) {
 		short, cancel := context.WithTimeoutCause(ctx, d.c.DeviceTime, fmt.Errorf("no device within %v: no port of the volume is there, or none shows this node the disk", d.c.DeviceTime))
 		defer cancel()
 		err := disk.Await(short, func() (bool, error) {
 			names, err = d.find(u)
-			return len(names) > 0, err
+			return len(names) > 0 && d.c.Stager.Host.Settled(names), err
 		})
 		if err != nil {
 			return err

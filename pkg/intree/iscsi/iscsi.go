@@ -155,9 +155,9 @@ func (d *Driver) await(ctx context.Context, t target, sessions []session) (names
 			}
 			names = append(names, found...)
 		}
-		return without == 0, nil
+		return without == 0 && d.c.Stager.Host.Settled(names), nil
 	})
-	if len(names) > 0 && ctx.Err() == nil {
+	if len(names) > 0 && d.c.Stager.Host.Settled(names) && ctx.Err() == nil {
 		return names, nil
 	}
 	return nil, err

@@ -451,6 +451,26 @@ func TestRecordOfADiscoveryIsUsed(t *testing.T) {
 	}
 }
 
+// While a device comes, its directory at the session is there before what it
+// says of itself: that is waited for.
+func TestDeviceThatIsComingIsWaitedFor(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	file := filepath.Join(n.Sys, "block", "sda", "device", "wwid")
+	if err := os.Rename(file, file+".later"); err != nil {
+		t.Fatal(err)
+	}
+	v := n.volume("data", plain)
+	if err := n.driver.Stage(t.Context(), v); err == nil || !strings.Contains(err.Error(), "no device within") {
+		t.Errorf("got %v, want that it was waited for", err)
+	}
+	if err := os.Rename(file+".later", file); err != nil {
+		t.Fatal(err)
+	}
+	n.stage(v)
+}
+
 func TestWithoutADeviceTheErrorSaysSo(t *testing.T) {
 	n := newNode(t)
 	v := n.volume("data", plain)
