@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,9 @@ const (
 	maxErrors = 8
 	// namesPerRead bounds the memory that one directory takes.
 	namesPerRead = 1024
+	// walkers is how many directories one walk is in at once. Each file costs two
+	// or three system calls, most of them a wait for the disk or a server.
+	walkers = 8
 )
 
 const (
@@ -41,6 +45,9 @@ type Options struct {
 	// the tree shares its file system with files that are not the pod's, since
 	// a link to one of those would give that file away.
 	SkipLinked bool
+	// Each, if set, is called after each file and directory that was looked at,
+	// by many goroutines.
+	Each func()
 }
 
 // Mode returns the permission bits, setuid, setgid and sticky included, that a
@@ -73,7 +80,8 @@ func (o Options) matches(st *unix.Stat_t) bool {
 
 // Apply gives dir and all below it to the group. It goes on after a failure,
 // and returns the first few failures with the count of all, or the cause of
-// ctx. Calling it again is safe; it changes only what is not right yet.
+// ctx. Calling it again is safe; it changes only what is not right yet, and as
+// dir itself is changed last, one that was cut off is not taken for done.
 func Apply(ctx context.Context, dir *os.File, o Options) error {
 	if o.GID < 0 || o.GID >= 1<<32-1 {
 		return fmt.Errorf("set group of %s: %d is not a group id", dir.Name(), o.GID)
@@ -83,7 +91,7 @@ func Apply(ctx context.Context, dir *os.File, o Options) error {
 			return err
 		}
 	}
-	w := walk{o: o}
+	w := walk{o: o, slots: make(chan struct{}, walkers-1)}
 	if err := w.dir(ctx, dir, ".", 0); err != nil {
 		return fmt.Errorf("set group of %s: %w", dir.Name(), err)
 	}
@@ -95,12 +103,17 @@ func Apply(ctx context.Context, dir *os.File, o Options) error {
 
 // walk is the state of one Apply.
 type walk struct {
-	o      Options
+	o     Options
+	slots chan struct{} // one for each directory that another goroutine is in
+
+	mu     sync.Mutex // guards what follows
 	errs   []error
 	failed int
 }
 
 func (w *walk) fail(name, op string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.failed++; len(w.errs) < maxErrors {
 		w.errs = append(w.errs, &os.PathError{Op: op, Path: name, Err: err})
 	}
@@ -109,6 +122,54 @@ func (w *walk) fail(name, op string, err error) {
 // dir changes what is in f, then f. name is for messages. Only an error that
 // ends the whole walk is returned.
 func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) error {
+	below := &group{}
+	err := w.entries(ctx, place{f, name, depth, below})
+	// Also where the walk ends early: nobody is in the tree when it has ended.
+	if other := below.wait(); err == nil {
+		err = other
+	}
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	w.change(int(f.Fd()), name)
+	return nil
+}
+
+// place is a directory that is walked, with what is walked below it by others.
+type place struct {
+	dir   *os.File
+	name  string
+	depth int
+	below *group
+}
+
+// group waits for goroutines and keeps an error of theirs.
+type group struct {
+	wg  sync.WaitGroup
+	mu  sync.Mutex
+	err error
+}
+
+func (g *group) run(f func() error) {
+	g.wg.Go(func() {
+		if err := f(); err != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.err = err
+		}
+	})
+}
+
+func (g *group) wait() error {
+	g.wg.Wait()
+	return g.err
+}
+
+func (w *walk) entries(ctx context.Context, p place) error {
+	f, name, depth := p.dir, p.name, p.depth
 	if depth > maxDepth {
 		w.fail(name, "enter", unix.ELOOP)
 		return nil
@@ -116,27 +177,25 @@ func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) erro
 	for {
 		names, err := f.Readdirnames(namesPerRead)
 		for _, n := range names {
-			if err := w.entry(ctx, f, path.Join(name, n), depth); err != nil {
+			if err := w.entry(ctx, p, path.Join(name, n)); err != nil {
 				return err
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
 			w.fail(name, "read", err)
-			break
+			return nil
 		}
 	}
-	w.change(int(f.Fd()), name)
-	return nil
 }
 
-func (w *walk) entry(ctx context.Context, parent *os.File, name string, depth int) error {
+func (w *walk) entry(ctx context.Context, p place, name string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	fd, err := openEntry(int(parent.Fd()), path.Base(name), unix.O_PATH)
+	fd, err := openEntry(int(p.dir.Fd()), path.Base(name), unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
 		return nil // gone meanwhile, or another mount's
 	}
@@ -162,8 +221,18 @@ func (w *walk) entry(ctx context.Context, parent *os.File, name string, depth in
 		return nil
 	}
 	sub := os.NewFile(uintptr(in), name)
-	defer sub.Close()
-	return w.dir(ctx, sub, name, depth+1)
+	select {
+	case w.slots <- struct{}{}:
+		p.below.run(func() error {
+			defer func() { <-w.slots }()
+			defer sub.Close()
+			return w.dir(ctx, sub, name, p.depth+1)
+		})
+		return nil
+	default: // all walkers are at work; one that waited for another could wait for itself
+		defer sub.Close()
+		return w.dir(ctx, sub, name, p.depth+1)
+	}
 }
 
 // openEntry opens what parent has under name, be it a symbolic link, and fails
@@ -177,6 +246,9 @@ func openEntry(parent int, name string, flags uint64) (int, error) {
 
 // change sets group and mode of the file behind fd, which may be an O_PATH one.
 func (w *walk) change(fd int, name string) {
+	if w.o.Each != nil {
+		defer w.o.Each()
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		w.fail(name, "stat", err)
