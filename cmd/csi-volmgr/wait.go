@@ -27,17 +27,22 @@ func (p *program) waitCommand() *cobra.Command {
 any more, and show meanwhile what each is at: live on a terminal, else a line
 for each change. A pod that is not known yet is waited for.
 
+Verified is more than mounted: the kernel is asked now whether each mount is as it
+was made, and the storage behind it whether it answers. Ask for it before a
+container starts: what was mounted a moment ago need not be.
+
 Exit code 124 means that the time was over; what each volume is at, and why, is
 then on standard error.`,
 		Example: `  csi-volmgr wait pod web --for=mounted --timeout=2m
+  csi-volmgr wait pod web --for=verified && start-the-container
   csi-volmgr delete pod web && csi-volmgr wait pod web --for=unmounted`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := oneTarget(args, "pods")
 			if err != nil {
 				return err
 			}
-			if w.For = client.Goal(goal); w.For != client.Mounted && w.For != client.Unmounted {
-				return usagef("unknown goal --for=%s: expected mounted or unmounted", goal)
+			if w.For = client.Goal(goal); w.For != client.Mounted && w.For != client.Verified && w.For != client.Unmounted {
+				return usagef("unknown goal --for=%s: expected mounted, verified or unmounted", goal)
 			}
 			if w.Timeout < 0 {
 				return usagef("--timeout=%s is less than nothing", w.Timeout)
@@ -48,7 +53,7 @@ then on standard error.`,
 	}
 	namespaceFlag(cmd, &w.Namespace)
 	p.completes(cmd, "pod")
-	cmd.Flags().StringVar(&goal, "for", string(client.Mounted), "mounted or unmounted")
+	cmd.Flags().StringVar(&goal, "for", string(client.Mounted), "mounted, verified or unmounted")
 	cmd.Flags().DurationVar(&w.Timeout, "timeout", 2*time.Minute, "how long to wait at most, up to 24h")
 	return cmd
 }
@@ -227,8 +232,11 @@ func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
 		return b.String()
 	}
 	b.WriteString(":\n")
+	if pr.Unverified != "" {
+		b.WriteString("  " + plain(pr.Unverified) + "\n")
+	}
 	for _, v := range pr.Pod.Volumes {
-		if w.For == client.Mounted && v.Mounted || w.For == client.Unmounted && v.Phase == state.Absent {
+		if w.For != client.Unmounted && v.Mounted || w.For == client.Unmounted && v.Phase == state.Absent {
 			continue
 		}
 		b.WriteString("  " + plain(v.Line(now)) + "\n")

@@ -40,6 +40,10 @@ func (l *loop) start(ctx context.Context, s *start) {
 func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duration) {
 	l.inFlight--
 	cured := l.busy[s.id].cured
+	if r.Err != nil && errors.Is(r.Err, errStageGone) {
+		cured = true // by being staged again, which comes first
+		l.suspects[s.id] = struct{}{}
+	}
 	delete(l.busy, s.id)
 	l.count(s.driver, s.op, -1)
 	v := plan.Complete(l.mem[s.id], s.op, r, time.Now())
@@ -111,7 +115,10 @@ func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) (r plan.Resu
 			r = plan.Result{Err: &state.CallError{Outcome: state.Uncertain, Call: rpc(op.Kind), Err: fmt.Errorf("%w: %v", ErrPanic, p)}}
 		}
 	}()
-	err := c.call(ctx, v, op, &r)
+	err := c.stageThere(ctx, v, op)
+	if err == nil {
+		err = c.call(ctx, v, op, &r)
+	}
 	if err == nil {
 		err = c.verify(ctx, v, op, &r)
 	}
@@ -156,6 +163,25 @@ func publish(ctx context.Context, d Driver, v state.Volume, pod state.PodUID) (t
 		return r.PublishUntil(ctx, v, pod)
 	}
 	return time.Time{}, d.Publish(ctx, v, pod)
+}
+
+// errStageGone is wrapped by the failure of a call that was not made.
+var errStageGone = errors.New("what was staged is not there any more")
+
+// stageThere looks before a Publish whether the volume is still staged: a driver
+// binds what it finds at the staging path, and that may be an empty directory of
+// the node's own disk, which the pod would write to. A look that fails is no
+// reason: the driver knows its storage.
+func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) error {
+	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the kernel within %v", lookDeadline))
+	defer cancel()
+	if seen, err := c.kernel.Look(ctx, v.Spec.StagePath); err == nil && !seen.Mounted {
+		return fmt.Errorf("%w: nothing is mounted at %s", errStageGone, v.Spec.StagePath)
+	}
+	return nil
 }
 
 // ErrNoEffect is wrapped by the failure of a call that was answered OK while

@@ -33,6 +33,10 @@ type loop struct {
 	suspects set[state.VolumeID] // to be compared with the kernel again
 	unseen   map[state.VolumeID]set[state.PodUID]
 	drain    Drain
+	// verifying are who asked for a volume to be looked at; drift is what looks
+	// found of mounts that no call would mend, by path.
+	verifying map[state.VolumeID][]func(problem string)
+	drift     map[state.VolumeID]map[string]string
 
 	drivers map[state.DriverName]*driver
 	busy    map[state.VolumeID]call
@@ -99,6 +103,8 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		isBlocked:   map[state.VolumeID]blockedKey{},
 		suspects:    set[state.VolumeID]{},
 		unseen:      map[state.VolumeID]set[state.PodUID]{},
+		verifying:   map[state.VolumeID][]func(string){},
+		drift:       map[state.VolumeID]map[string]string{},
 		held:        map[state.VolumeID]heldSince{},
 		changed:     set[state.VolumeID]{},
 		changedPods: set[state.PodUID]{},

@@ -25,6 +25,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeSt
 	if m.Phase == state.Present {
 		s.HostPath, s.ReadOnly = hostPath(m), m.ReadOnly
 		s.Mounted = v.mounted(m)
+		s.Drift = cmp.Or(v.Drift[m.Target], v.Drift[v.Volume.Spec.StagePath])
 	}
 	if m.Phase != state.Absent {
 		s.Retry = m.Retry

@@ -47,6 +47,7 @@ func (l *loop) later(id state.VolumeID) {
 func (l *loop) drop(id state.VolumeID) {
 	l.unname(id)
 	delete(l.mem, id)
+	delete(l.drift, id)
 	l.later(id)
 	if len(l.wants[id]) == 0 {
 		l.forget(id)

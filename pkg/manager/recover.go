@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -54,19 +55,29 @@ func (l *loop) look(ctx context.Context) {
 // lookAt compares records with the kernel, off the loop, and calls done after
 // each; until then the volume is not planned.
 func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop)) {
-	next := make(chan state.Volume, len(ids))
+	type task struct {
+		v     state.Volume
+		asked []func(problem string)
+	}
+	next := make(chan task, len(ids))
 	for _, id := range ids {
 		l.busy[id] = call{}
-		next <- l.mem[id]
+		next <- task{l.mem[id], l.verifying[id]}
+		delete(l.verifying, id)
 	}
 	close(next)
 	for range min(lookers, len(ids)) {
 		l.inFlight++
 		go func() {
-			for v := range next {
-				seen := look(ctx, l.cfg.Kernel, paths(v))
+			for t := range next {
+				seen := look(ctx, l.cfg.Kernel, paths(t.v))
+				problem := ""
+				if len(t.asked) > 0 {
+					problem = probe(ctx, l.cfg.Kernel, t.v)
+				}
 				l.m.post(func(l *loop) {
-					l.looked(v.ID, seen)
+					found := l.looked(t.v.ID, seen)
+					tellAll(t.asked, cmp.Or(found, problem))
 					done(l)
 				})
 			}
@@ -96,6 +107,8 @@ func (l *loop) lookAtSuspects(ctx context.Context) {
 	for id := range l.suspects {
 		if _, known := l.mem[id]; !known {
 			delete(l.suspects, id) // it went meanwhile
+			tellAll(l.verifying[id], "it is not mounted any more")
+			delete(l.verifying, id)
 			continue
 		}
 		if _, busy := l.busy[id]; !busy {
@@ -106,7 +119,9 @@ func (l *loop) lookAtSuspects(ctx context.Context) {
 	l.lookAt(ctx, ids, func(*loop) {})
 }
 
-func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
+// looked takes what was seen of a volume into its record, and returns what is
+// wrong with it, "" for nothing.
+func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem string) {
 	delete(l.busy, id)
 	delete(l.unseen, id)
 	l.dirty.push(id)
@@ -119,7 +134,9 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 	} else {
 		l.mem[id] = v // with what was seen of its mounts, which the next start sees anew
 	}
-	if len(seen) < len(paths(v)) { // what could not be looked at is kept, and may be gone
+	l.setDrift(id, plan.Drift(v, seen))
+	unlooked := len(seen) < len(paths(v))
+	if unlooked { // what could not be looked at is kept, and may be gone
 		l.unseen[id] = set[state.PodUID]{}
 		for uid, m := range v.Mounts {
 			if _, ok := seen[m.Target]; !ok && m.Phase == state.Entering && l.sameBoot {
@@ -128,6 +145,7 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) {
 		}
 		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })
 	}
+	return problemOf(changes, unlooked, l.drift[id])
 }
 
 // reasonUnseen is why a mount that may have been made, and of which its pod may

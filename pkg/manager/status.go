@@ -22,6 +22,8 @@ type VolumeStatus struct {
 	// Quarantined: the record could not be read; the text says why. Such a
 	// volume counts as in use and is not touched.
 	Quarantined string `json:"quarantined,omitempty"`
+	// Drift says, by path, of mounts that are there, how they are not as they were made.
+	Drift map[string]string `json:"drift,omitempty"`
 }
 
 // PodStatus is one pod's volumes as they stand.
@@ -59,6 +61,8 @@ type PodVolumeStatus struct {
 	Retry state.Retry `json:"retry,omitzero"`
 	// SizeBytes is the size that the node serves; 0 where unknown.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Drift says how the pod's mount, or the stage below it, is not as it was made.
+	Drift string `json:"drift,omitempty"`
 }
 
 // DriverStatus is one driver as it stands.

@@ -49,6 +49,9 @@ func (s PodVolumeStatus) Line(now time.Time) string {
 	fmt.Fprintf(&b, "volume %s: ", strings.Join(s.Names, ","))
 	if s.Mounted && s.Step == "" {
 		b.WriteString("mounted at " + s.HostPath)
+		if s.Drift != "" {
+			b.WriteString(", but " + s.Drift)
+		}
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%s", s.Phase)

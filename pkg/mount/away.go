@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type Away interface {
 const (
 	callUnmount = "unmount"
 	callRemove  = "remove"
+	callProbe   = "probe"
 )
 
 // request is what a call is to be made with.
@@ -68,6 +70,7 @@ func Service() isolate.Service {
 	return isolate.Service{
 		Handlers: map[string]isolate.Handler{
 			callUnmount: on(func(_ context.Context, k *Kernel, r request) error { return k.unmountLayers(r.Path, r.Flags) }),
+			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
 		},
 		Errors: []error{ErrMounted, context.Canceled, context.DeadlineExceeded},
@@ -92,6 +95,28 @@ func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func()
 	}
 	_, err = k.away.Do(ctx, key, call, data)
 	return err
+}
+
+// Probe returns nil if the storage behind the mount at path answers (statfs). It
+// asks, as nothing else of a Kernel does, so it may take as long as ctx lets it.
+func (k *Kernel) Probe(ctx context.Context, path string) error {
+	err := k.elsewhere(ctx, callProbe, request{Path: path}, func() error { return k.probe(path) })
+	return wrap(err, "statfs %s", path)
+}
+
+func (k *Kernel) probe(path string) error {
+	p, err := k.place(path)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	fd, err := k.openTarget(p)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Statfs_t
+	return os.NewSyscallError("statfs", unix.Fstatfs(fd, &st))
 }
 
 // plain reports whether there is nothing at path, or something on which nothing

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // driftPause is the least time between two looks at the mount table. Our own
@@ -29,11 +31,14 @@ func (n *Node) runDrift(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		mounted := make(map[string]bool, len(entries))
-		for _, e := range entries {
-			mounted[n.cfg.Root+strings.TrimPrefix(e.Path, real)] = true
+		mounts := make(map[string]state.Seen, len(entries))
+		for _, e := range entries { // the topmost of a path comes last
+			path := n.cfg.Root + strings.TrimPrefix(e.Path, real)
+			mounts[path] = state.Seen{
+				Exists: true, Mounted: true, MountID: e.ID, Dev: e.Dev, ReadOnly: e.ReadOnly, Layers: mounts[path].Layers + 1,
+			}
 		}
-		n.manager.MountsChanged(mounted)
+		n.manager.MountsSeen(mounts)
 		return nil
 	})
 	return nil

@@ -356,6 +356,9 @@ func (l looker) Look(ctx context.Context, path string) (state.Seen, error) {
 	return state.Seen(i), err
 }
 
+// Probe implements manager.Prober.
+func (l looker) Probe(ctx context.Context, path string) error { return l.k.Probe(ctx, path) }
+
 // secrets reads secrets from the catalog, which is made after those who read.
 type secrets struct{ n *Node }
 

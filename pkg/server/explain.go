@@ -151,6 +151,10 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	}
 	if v.Mounted {
 		e.add("done", "mounted at %s%s", v.HostPath, readOnly(v.ReadOnly))
+		if v.Drift != "" {
+			e.worsen(Stuck)
+			e.add("but", "%s", v.Drift)
+		}
 	}
 	f.explainHealth(e, string(v.ID))
 	s := stepOfPod(f, pod.UID, v)

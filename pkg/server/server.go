@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const (
@@ -44,6 +46,9 @@ type Config struct {
 	Page bool
 
 	Volumes Volumes
+	// Verify returns nil if the pod's volumes are mounted as they were made and
+	// their storage answers, now; nil where that cannot be asked.
+	Verify  func(ctx context.Context, uid state.PodUID) error
 	Objects Objects
 	Claims  Claims
 	Health  Health

@@ -152,8 +152,8 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	goal := q.Get("for")
-	if goal != "mounted" && goal != "unmounted" {
-		s.fail(w, fmt.Errorf("%w: for=%q: must be mounted or unmounted", ErrInvalid, goal))
+	if goal != "mounted" && goal != "unmounted" && (goal != goalVerified || s.cfg.Verify == nil) {
+		s.fail(w, fmt.Errorf("%w: for=%q: must be mounted, verified or unmounted", ErrInvalid, goal))
 		return
 	}
 	timeout, err := time.ParseDuration(q.Get("timeout"))
@@ -166,7 +166,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
-	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal}, timeout); err != nil {
+	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal, verify: s.verifier(r.Context(), st)}, timeout); err != nil {
 		s.cfg.Logger.Debug("wait ended", "pod", ns+"/"+name, "err", err)
 	}
 }
@@ -180,6 +180,10 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 		pods, next := s.pods.named(wt.ns, wt.name)
 		p := wt.look(pods)
 		p.NotReady = s.cfg.Health.NotReady()
+		if wt.goal == goalVerified && p.Done {
+			p.Unverified = wt.verify(p.Pod.Pod.UID)
+			p.Done = p.Unverified == ""
+		}
 		p.TimedOut = over && !p.Done
 		b, err := json.Marshal(p)
 		if err != nil {
@@ -198,6 +202,9 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 		case <-end.C:
 			over = true
 		case <-next:
+			if p.Unverified != "" && !st.sleep(nil, time.After(verifyPause)) {
+				return nil
+			}
 			pause := time.NewTimer(s.pods.pause())
 			if !st.sleep(nil, pause.C) {
 				pause.Stop()
@@ -214,13 +221,14 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 // waiter judges whether the pod of a name is as waited for.
 type waiter struct {
 	ns, name, goal string
+	verify         func(state.PodUID) string
 	// uids are the pods of that name there were at the first look: a wait for
 	// unmounted is over when these are gone, whoever took their name since.
 	uids map[state.PodUID]bool
 }
 
 func (wt *waiter) look(pods []manager.PodStatus) Progress {
-	if wt.goal == "mounted" {
+	if wt.goal != "unmounted" {
 		p, ok := FindPod(pods, wt.ns, wt.name)
 		return Progress{Pod: wt.named(p, ok), Known: ok, Done: ok && p.Listed && p.Ready}
 	}

@@ -226,6 +226,9 @@ type Progress struct {
 	Known bool `json:"known"`
 	// NotReady says what the daemon has not heard of yet.
 	NotReady []string `json:"notReady,omitempty"`
+	// Unverified says why a pod whose volumes are mounted cannot rely on them now;
+	// only in a wait for verified.
+	Unverified string `json:"unverified,omitempty"`
 	// Done: what was waited for is so.
 	Done bool `json:"done,omitempty"`
 	// TimedOut: it is not, and the time is over.

@@ -52,9 +52,10 @@ func watch[T any](ctx context.Context, c *Client, path string, each func(server.
 // Goal is what a wait waits for.
 type Goal string
 
-// The two goals.
+// The goals. Verified is Mounted, as the kernel shows it now, on storage that answers.
 const (
 	Mounted   Goal = "mounted"
+	Verified  Goal = "verified"
 	Unmounted Goal = "unmounted"
 )
 

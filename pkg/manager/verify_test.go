@@ -1,0 +1,180 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// lose takes a mount away behind the manager's back.
+func (h *house) lose(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.staged, path)
+	delete(h.published, path)
+}
+
+// A pod is not given what its driver would find in the empty directory where the
+// volume was staged: that is seen before the call, and the volume staged first.
+//
+// Faults: A017.
+func TestAPublishLooksWhetherTheVolumeIsStagedStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		before := len(h.calls())
+		h.lose("/stage/v")
+		l.SetPod(podWant("b", "v"))
+		began := time.Now()
+		mounted(t, l, "b")
+		equal(t, "calls", h.calls()[before:], []string{"Stage d^v", "Publish d^v b"})
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it took %v: no pause is due, for what failed is cured", took)
+		}
+	})
+}
+
+// Verify asks the kernel now: it says what is gone, which is made again, and
+// nothing of what is as it should be.
+//
+// Faults: A016.
+func TestVerifySaysWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		if err := l.Verify(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "no source lists") {
+			t.Errorf("a pod that nobody knows: %v", err)
+		}
+		l.SetPod(podWant("a", "v", "w"))
+		mounted(t, l, "a")
+		calls := len(h.calls())
+		for range 3 {
+			if err := l.Verify(t.Context(), "a"); err != nil {
+				t.Errorf("nothing is wrong: %v", err)
+			}
+		}
+		equal(t, "calls", h.calls()[calls:], nil)
+		h.lose("/pods/a/v")
+		err := l.Verify(t.Context(), "a")
+		e, ok := errors.AsType[*VerifyError](err)
+		if !ok || len(e.Problems) != 1 || !strings.Contains(e.Problems["d^v"], "no longer mounted") {
+			t.Errorf("a mount is gone: %v", err)
+		}
+		mounted(t, l, "a")
+		if err := l.Verify(t.Context(), "a"); err != nil {
+			t.Errorf("it is made again: %v", err)
+		}
+		equal(t, "calls", h.calls()[calls:], []string{"Publish d^v a"})
+		h.fails(func(string) fault { return fault{hangs: true} })
+		l.RemovePod("a")
+		synctest.Wait()
+		if err := l.Verify(t.Context(), "a"); err == nil {
+			t.Error("a pod that was removed is verified")
+		}
+		over, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("enough"))
+		if err := l.Verify(over, "a"); err == nil {
+			t.Error("without time it is verified")
+		}
+		h.fails(nil)
+	})
+}
+
+// What is there and not as it was made is told, called for by nobody, and over
+// when it is as it was.
+//
+// Faults: A101.
+func TestMountsThatDifferAreToldAndLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		k := covers{h, map[string]state.Seen{}}
+		l := live(t, h, d, func(c *Config) { c.Kernel = k })
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		calls := len(h.calls())
+		fine := map[string]state.Seen{"/stage/v": {Mounted: true, Layers: 1}, "/pods/a/v": {Mounted: true, Layers: 1}}
+		for name, seen := range map[string]state.Seen{
+			"mounted over": {Exists: true, Mounted: true, Dev: 8, Layers: 2},
+			"read-only":    {Exists: true, Mounted: true, Dev: 7, Layers: 1, ReadOnly: true},
+		} {
+			k.set("/pods/a/v", seen)
+			l.MountsSeen(map[string]state.Seen{"/stage/v": {Mounted: true, Layers: 1}, "/pods/a/v": seen})
+			synctest.Wait()
+			if s, _ := l.Pod("a"); !s.Ready || !strings.Contains(s.Volumes[0].Drift, name) {
+				t.Errorf("%s: %+v", name, s.Volumes)
+			}
+			if err := l.Verify(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: verify: %v", name, err)
+			}
+			k.set("/pods/a/v", state.Seen{})
+			l.MountsSeen(fine)
+			synctest.Wait()
+			if s, _ := l.Pod("a"); s.Volumes[0].Drift != "" {
+				t.Errorf("%s: it is over, but %+v", name, s.Volumes)
+			}
+			if err := l.Verify(t.Context(), "a"); err != nil {
+				t.Errorf("%s: it is over, but verify: %v", name, err)
+			}
+		}
+		equal(t, "calls", h.calls()[calls:], nil)
+	})
+}
+
+// covers is a house in which other things are seen.
+type covers struct {
+	*house
+	seen map[string]state.Seen
+}
+
+func (c covers) set(path string, s state.Seen) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen[path] = s; s == (state.Seen{}) {
+		delete(c.seen, path)
+	}
+}
+
+func (c covers) Look(ctx context.Context, path string) (state.Seen, error) {
+	c.mu.Lock()
+	s, ok := c.seen[path]
+	c.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	return c.house.Look(ctx, path)
+}
+
+// Probe answers always.
+func (c covers) Probe(context.Context, string) error { return nil }
+
+// Storage that does not answer is a reason not to rely on a volume.
+func TestVerifyAsksTheStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d, func(c *Config) { c.Kernel = frozen{h} })
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		if err := l.Verify(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "no answer from the storage within 5s") {
+			t.Errorf("frozen: %v", err)
+		}
+	})
+}
+
+// frozen is a house whose storage never answers.
+type frozen struct{ *house }
+
+func (frozen) Probe(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,125 @@
+package faults
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// verified waits until the pod may rely on its volumes.
+func (n *node) verified(pod string) {
+	n.t.Helper()
+	if r := n.cli("", "wait", "pod", pod, "--for=verified", "--timeout", patience.String()); r.code != 0 {
+		n.t.Fatalf("pod %s is not verified: %s%s\n%s", pod, r.stdout, r.stderr, n.cli("", "explain", "pod", pod).stdout)
+	}
+}
+
+// refused asks at once whether the pod may rely on its volumes, until the answer
+// is no for a reason with these words.
+func (n *node) refused(pod string, words ...string) {
+	n.t.Helper()
+	var said string
+	n.eventually("pod "+pod+" to be refused", func() bool {
+		r := n.cli("", "wait", "pod", pod, "--for=verified", "--timeout", "0s")
+		said = r.stderr
+		if r.code == 0 {
+			return false
+		}
+		for _, w := range words {
+			if !strings.Contains(said, w) {
+				return false
+			}
+		}
+		return true
+	})
+	n.t.Log(said)
+}
+
+// What was unmounted behind the daemon's back is noticed and made again, also
+// when nothing but a container's start asks; nothing is written to the directory
+// below.
+//
+// Faults: A016, A017.
+func TestUnmountedByHandIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
+	n.mounted("web")
+	n.verified("web")
+	target := n.hostPath("web", "data")
+	n.write(filepath.Join(target, "f"), "kept")
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+		t.Fatal(err)
+	}
+	n.verified("web") // it asks the kernel, whether the daemon has noticed or not
+	n.wantFile(filepath.Join(target, "f"), "kept")
+	if layers := n.layers(target); layers != 1 {
+		t.Errorf("mounts at the target: got %d, want 1", layers)
+	}
+	// The staging mount, with no pod on it and with one that comes.
+	stage := ""
+	for _, m := range n.mounts() {
+		if strings.HasSuffix(m, "globalmount") {
+			stage = m
+		}
+	}
+	if stage == "" {
+		t.Fatalf("no staging mount: %q", n.mounts())
+	}
+	if err := unix.Unmount(stage, unix.UMOUNT_NOFOLLOW); err != nil {
+		t.Fatal(err)
+	}
+	n.apply(pod("next", fromClaim("data")))
+	n.verified("next")
+	n.wantFile(filepath.Join(n.hostPath("next", "data"), "f"), "kept")
+	n.verified("web")
+	n.deletePods("web", "next")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// A mount that is there and not as it was made is told at once, and no container
+// is to start on it; nothing is called, and when it is mended all is well.
+//
+// Faults: A101.
+func TestMountThatIsNotAsItWasIsTold(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(pod("web", inline()), pod("other", inline()))
+	n.mounted("web", "other")
+	target := n.hostPath("web", "data")
+	n.write(filepath.Join(target, "f"), "kept")
+	calls := len(n.nodeCalls())
+	remount := func(flags uintptr) {
+		t.Helper()
+		if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remount(unix.MS_RDONLY)
+	n.explained("pod", "web", "read-only")
+	n.refused("web", "read-only")
+	remount(0)
+	n.verified("web")
+
+	die := n.freeze(target)
+	n.explained("pod", "web", "mounted over it")
+	n.refused("web", "mounted over it")
+	n.verified("other")
+	die() // and a FUSE daemon that is dead
+	n.refused("web", "mounted over it")
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+		t.Fatal(err)
+	}
+	n.verified("web")
+	n.wantFile(filepath.Join(target, "f"), "kept")
+	if got := n.nodeCalls()[calls:]; len(got) > 0 {
+		t.Errorf("calls made: %q", got)
+	}
+	n.deletePods("web", "other")
+	n.verdict()
+}
