@@ -91,7 +91,7 @@ func life(t *testing.T, n *node, pod string) {
 // bound and attached, and the node has it until the pod goes: all under the node's
 // own identity. The requests are counted; docs/scale.md has them.
 //
-// Items: E10, J01.
+// Items: J01.
 func TestPodOfANodeIdentity(t *testing.T) {
 	storage(t)
 	id, err := control.identity("system:node:alpha", "system:nodes")

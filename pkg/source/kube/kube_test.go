@@ -300,9 +300,6 @@ func TestStaleWatchIsReplaced(t *testing.T) {
 }
 
 // An attachment is not polled once it is there: the node's volumesAttached tells.
-//
-// Faults: A037.
-// Items: E10.
 func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) {
