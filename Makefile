@@ -78,6 +78,7 @@ test-vm: ## run tests of nfs and its like on a stock Debian kernel, in QEMU (Deb
 
 test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
 	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
+	$(GO) test -count=1 -run '^TestAttackExchangeRace$$' ./pkg/intree/subpath -race-binds 5000 -race-time 20s
 
 UPDATES ?= 10000
 

@@ -180,6 +180,7 @@ items:
 }
 
 // L09: sources merged, the later has a path that two have, modes of items.
+// Items: L09.
 func TestProjectedMergesItsSources(t *testing.T) {
 	files, err := newWorld(t).reader().Projected(decode[corev1.ProjectedVolumeSource](t, `
 defaultMode: 256
@@ -195,6 +196,7 @@ sources:
 	})
 }
 
+// Items: L09.
 func TestProjectedErrorsNameEverySource(t *testing.T) {
 	_, err := newWorld(t).reader().Projected(decode[corev1.ProjectedVolumeSource](t, `
 sources:
@@ -208,7 +210,7 @@ sources:
 - {configMap: {name: conf}, secret: {name: cert}}
 `))
 	wantError(t, err, "sources[0].configMap: configMap shop/nope: not found", `sources[1].secret: secret shop/cert: items[0].key "nope": no such key`,
-		"sources[2].downwardAPI: items[0].", "sources[3].serviceAccountToken: needs a Kubernetes cluster", "sources[4].clusterTrustBundle: needs",
+		"sources[2].downwardAPI: items[0].", "sources[3].serviceAccountToken: nobody issues service account tokens here", "sources[4].clusterTrustBundle: needs",
 		"sources[5].podCertificate: needs", "sources[6]: want exactly one", "sources[7]: want exactly one")
 	for _, e := range []error{content.ErrNotFound, content.ErrNoKey, content.ErrNeedsCluster} {
 		if !errors.Is(err, e) {

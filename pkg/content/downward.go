@@ -62,7 +62,7 @@ func (r Reader) downwardItem(files Files, pod *corev1.Pod, item corev1.DownwardA
 			return fmt.Errorf("resourceFieldRef: %w", err)
 		}
 	}
-	if err := files.put(item.Path, File{[]byte(value), mode}); err != nil {
+	if err := files.put(item.Path, File{Data: []byte(value), Mode: mode}); err != nil {
 		return fmt.Errorf("path: %w", err)
 	}
 	return nil

@@ -25,6 +25,8 @@ var ErrNoKey = errors.New("no such key")
 type File struct {
 	Data []byte
 	Mode uint32
+	// Owner is the user whose it is; nil is root.
+	Owner *int64
 }
 
 // Files is a set of files by path. Its paths are as Clean returns them.
@@ -91,7 +93,7 @@ func (s selection) of(data map[string][]byte) (Files, error) {
 	files := Files{}
 	if len(s.items) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(data)) {
-			if err := files.put(key, File{data[key], s.mode}); err != nil {
+			if err := files.put(key, File{Data: data[key], Mode: s.mode}); err != nil {
 				return nil, fmt.Errorf("key: %w", err)
 			}
 		}
@@ -109,7 +111,7 @@ func (s selection) of(data map[string][]byte) (Files, error) {
 		if err != nil {
 			return nil, fmt.Errorf("items[%d].mode: %w", i, err)
 		}
-		if err := files.put(item.Path, File{value, mode}); err != nil {
+		if err := files.put(item.Path, File{Data: value, Mode: mode}); err != nil {
 			return nil, fmt.Errorf("items[%d].path: %w", i, err)
 		}
 	}

@@ -54,7 +54,7 @@ func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string,
 			return r.secret(corev1.SecretVolumeSource{SecretName: p.Name, Items: p.Items, Optional: p.Optional, DefaultMode: mode})
 		}},
 		{".downwardAPI", s.DownwardAPI != nil, func() (Files, error) { return r.downward(s.DownwardAPI.Items, uint32(*mode)) }},
-		{".serviceAccountToken", s.ServiceAccountToken != nil, clusterOnly("its API server signs tokens")},
+		{".serviceAccountToken", s.ServiceAccountToken != nil, func() (Files, error) { return r.token(*s.ServiceAccountToken, uint32(*mode)) }},
 		{".clusterTrustBundle", s.ClusterTrustBundle != nil, clusterOnly("ClusterTrustBundle objects are its own")},
 		{".podCertificate", s.PodCertificate != nil, clusterOnly("its signers issue the certificate")},
 	} {

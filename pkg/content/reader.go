@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -29,6 +30,9 @@ type Reader struct {
 	// Allocatable is what the node has for pods: the limit of a container that
 	// has none.
 	Allocatable corev1.ResourceList
+	// Token returns a token of the pod's service account, or what stands for it;
+	// nil where nobody issues tokens.
+	Token func(audience string, lifetime time.Duration) ([]byte, error)
 }
 
 // ConfigMap returns the files of a volume of kind configMap.

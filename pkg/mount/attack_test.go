@@ -10,6 +10,7 @@ import (
 
 // C21: names that the mount table escapes, or that look like its own notes. An
 // unmount of one of them must not take another one's mount.
+// Attacks: C21.
 func TestAttackNamesThatTheMountTableEscapes(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		names := []string{
@@ -35,6 +36,7 @@ func TestAttackNamesThatTheMountTableEscapes(t *testing.T) {
 
 // C2: the source of a bind is swapped with a link while it is bound; what is
 // mounted is never from where the link leads.
+// Attacks: C2.
 func TestAttackBindOfASwappedSource(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		outside, volume, target := mkdir(t, dir, "outside"), mkdir(t, dir, "volume"), mkdir(t, dir, "target")

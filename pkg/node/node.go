@@ -248,7 +248,7 @@ func (n *Node) wire() error {
 		SELinux: labels, InlineAllow: n.cfg.InlineAllow,
 		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key,
+		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
 	})
 	n.catalog.Subscribe(n.objectChanged)
 	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})

@@ -3,6 +3,7 @@ package resolve
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,6 +14,9 @@ import (
 // files resolves a volume of a kind that shows objects as files.
 func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant, error) {
 	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.config.Allocatable}
+	if r.config.Tokens {
+		read.Token = tokenAsked
+	}
 	var found content.Files
 	var source any
 	var key []byte
@@ -69,3 +73,9 @@ func (o objects) unread(key Key) error {
 }
 
 func (o objects) Pod() (*corev1.Pod, error) { return o.r.pod, nil }
+
+// tokenAsked stands for a token: what is asked for, not what there is, makes a
+// volume one of other content. Tokens are renewed without that.
+func tokenAsked(audience string, lifetime time.Duration) ([]byte, error) {
+	return fmt.Appendf(nil, "%q for %v", audience, lifetime), nil
+}

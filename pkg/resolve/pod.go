@@ -43,6 +43,8 @@ type Config struct {
 	SELinux SELinux
 	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
 	InlineAllow []InlineRule
+	// Tokens: there is somebody who issues service account tokens.
+	Tokens bool
 	// RevisionKey hides in a Revision what a secret is. It should be kept where
 	// it does not outlive the boot: what a journal keeps then tells nobody anything.
 	RevisionKey []byte

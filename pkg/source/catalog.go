@@ -41,8 +41,9 @@ type Config struct {
 	// Allocatable and RevisionKey are as in [resolve.Config]; without a key one is drawn.
 	Allocatable corev1.ResourceList
 	RevisionKey []byte
-	// SELinux and InlineAllow are as in [resolve.Config].
+	// SELinux, InlineAllow and Tokens are as in [resolve.Config].
 	SELinux     resolve.SELinux
+	Tokens      bool
 	InlineAllow []resolve.InlineRule
 	Sink        Sink
 	// Remote is the provider that knows of an object only once it was asked for
@@ -122,7 +123,7 @@ func New(c Config) *Catalog {
 		config: resolve.Config{
 			Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
-			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow,
+			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Tokens: c.Tokens,
 		},
 		sink:    c.Sink,
 		logger:  c.Logger,

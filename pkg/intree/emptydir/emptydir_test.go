@@ -103,6 +103,7 @@ func TestDiskIsADirectoryForEveryUser(t *testing.T) {
 	}
 }
 
+// Items: M02.
 func TestMemoryIsATmpfsOfItsSize(t *testing.T) {
 	n := newNode(t, `{"medium": "Memory", "sizeLimit": "8Mi"}`)
 	n.publish()
@@ -128,6 +129,7 @@ func TestMemoryIsATmpfsOfItsSize(t *testing.T) {
 	n.wantMode(n.target(), 0o700, 0)
 }
 
+// Items: M03.
 func TestHugePagesAreAHugetlbfs(t *testing.T) {
 	for config, size := range map[string]int64{`{"medium": "HugePages"}`: 2 << 20, `{"medium": "HugePages-2Mi"}`: 2 << 20} {
 		n := newNode(t, config)
@@ -143,6 +145,7 @@ func TestHugePagesAreAHugetlbfs(t *testing.T) {
 	}
 }
 
+// Items: M03.
 func TestMountOfAnotherMediumIsAnErrorAndStays(t *testing.T) {
 	n := newNode(t, `{"medium": "Memory"}`)
 	n.publish()
@@ -157,6 +160,7 @@ func TestMountOfAnotherMediumIsAnErrorAndStays(t *testing.T) {
 	}
 }
 
+// Items: M03.
 func TestHugePagesOfAnotherSizeAreAnError(t *testing.T) {
 	n := newNode(t, `{"medium": "HugePages-2Mi"}`)
 	n.publish()

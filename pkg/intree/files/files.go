@@ -43,6 +43,9 @@ type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
 	Source Source
+	// Token returns a token of the pod's service account and when it is to be
+	// renewed; nil where nobody issues tokens.
+	Token func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (value string, renewAt time.Time, err error)
 	// Now names what is written by its moment; nil means time.Now.
 	Now func() time.Time
 	// Logger nil means none.
@@ -72,21 +75,36 @@ func New(kind state.DriverName, c Config) *Driver {
 	}
 }
 
-// Publish writes what the volume selects of its objects as they are now. Where
-// that is there already, nothing changes.
+// Publish is PublishUntil for those who do not renew.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	_, err := d.PublishUntil(ctx, v, pod)
+	return err
+}
+
+// PublishUntil writes what the volume selects of its objects as they are now, and
+// returns when that is to be done again because a token ends; zero is never.
+// Where it is there already, nothing changes.
+func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error) {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
-	found, err := collect(d.Kind, v.Spec, d.reader(ctx, m.Pod))
+	found, err := collect(d.Kind, v.Spec, d.reader(ctx, m.Pod, &renewAt))
 	if err != nil {
 		err = fmt.Errorf("volume %s: %w", v.Spec.Name, err)
 		if errors.Is(err, ErrConfig) {
-			return poddir.Refused("Publish", err)
+			return time.Time{}, poddir.Refused("Publish", err)
 		}
-		return err
+		return time.Time{}, err
 	}
+	if err := d.publish(ctx, v, m, dir, found); err != nil {
+		return time.Time{}, err
+	}
+	return renewAt, nil
+}
+
+// publish writes the files that were found to the volume's directory.
+func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir poddir.Dir, found content.Files) error {
 	own, err := d.c.Source.Pod(ctx, m.Pod.Namespace, m.Pod.Name)
 	if err != nil {
 		return fmt.Errorf("volume %s: get the pod: %w", v.Spec.Name, err)
@@ -145,7 +163,7 @@ func nested(pod *corev1.Pod, names []string) []string {
 func written(found content.Files) payload.Files {
 	files := make(payload.Files, len(found))
 	for path, file := range found {
-		files[path] = payload.File{Data: file.Data, Mode: fs.FileMode(file.Mode)}
+		files[path] = payload.File{Data: file.Data, Mode: fs.FileMode(file.Mode), Owner: file.Owner}
 	}
 	return files
 }

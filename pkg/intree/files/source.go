@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,9 +22,24 @@ type Source interface {
 	Allocatable() corev1.ResourceList
 }
 
-// reader reads the objects of one pod for one call.
-func (d *Driver) reader(ctx context.Context, pod state.Pod) content.Reader {
-	return content.Reader{Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod}, Allocatable: d.c.Source.Allocatable()}
+// reader reads the objects of one pod for one call. renewAt becomes the moment
+// at which the first of the tokens that it reads is to be renewed.
+func (d *Driver) reader(ctx context.Context, pod state.Pod, renewAt *time.Time) content.Reader {
+	r := content.Reader{Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod}, Allocatable: d.c.Source.Allocatable()}
+	if d.c.Token == nil {
+		return r
+	}
+	r.Token = func(audience string, lifetime time.Duration) ([]byte, error) {
+		value, at, err := d.c.Token(ctx, pod, audience, lifetime)
+		if err != nil {
+			return nil, err
+		}
+		if renewAt.IsZero() || at.Before(*renewAt) {
+			*renewAt = at
+		}
+		return []byte(value), nil
+	}
+	return r
 }
 
 type objects struct {

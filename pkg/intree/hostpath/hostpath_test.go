@@ -218,6 +218,7 @@ func TestRecordThatHandsOutAnotherPathIsDenied(t *testing.T) {
 }
 
 // C23: an allowed directory that is gone, as on a disk that is not mounted, is not made.
+// Attacks: C23.
 func TestAttackAllowedDirectoryThatIsGoneIsNotMade(t *testing.T) {
 	n := newNode(t)
 	if err := os.Remove(n.dir); err != nil {
@@ -234,6 +235,7 @@ func TestAttackAllowedDirectoryThatIsGoneIsNotMade(t *testing.T) {
 }
 
 // C23: no link below an allowed directory is followed, whatever it leads to.
+// Attacks: C23.
 func TestAttackLinkIsNotFollowed(t *testing.T) {
 	n := newNode(t)
 	outside := t.TempDir()
@@ -259,6 +261,7 @@ func TestAttackLinkIsNotFollowed(t *testing.T) {
 
 // C23: who swaps a directory and a link while the path is made gets nothing
 // made where the link leads.
+// Attacks: C23.
 func TestAttackSwappedDirectoryIsNotLeft(t *testing.T) {
 	n := newNode(t)
 	outside := t.TempDir()

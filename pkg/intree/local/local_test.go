@@ -134,6 +134,7 @@ func TestDirectoryIsSharedByItsPods(t *testing.T) {
 }
 
 // M08, M16: a read-only claim and mount options.
+// Items: M08, M16.
 func TestReadOnlyAndOptionsHold(t *testing.T) {
 	n := newNode(t)
 	v := n.volume(n.disks+"/a", podA)
@@ -263,6 +264,7 @@ func TestWhatIsNoVolumeIsRefused(t *testing.T) {
 }
 
 // C23: what counts is where a path leads.
+// Attacks: C23.
 func TestAttackLinkOutOfTheAllowedIsDenied(t *testing.T) {
 	n := newNode(t)
 	outside := t.TempDir()
@@ -284,6 +286,7 @@ func TestAttackLinkOutOfTheAllowedIsDenied(t *testing.T) {
 
 // C2, C23: who swaps the volume's directory for a link while it is mounted gets
 // nothing mounted from where the link leads.
+// Attacks: C2, C23.
 func TestAttackSwappedDirectoryIsNotMounted(t *testing.T) {
 	n := newNode(t)
 	outside := t.TempDir()

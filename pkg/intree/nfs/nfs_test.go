@@ -154,6 +154,7 @@ func TestAttackStringsOfASourceAreRefused(t *testing.T) {
 	}
 }
 
+// Items: M10.
 func TestFailedMountLeavesNothingMountedAndCanBeRepeated(t *testing.T) {
 	n := newNode(t)
 	v := n.volume("filer", "/export")

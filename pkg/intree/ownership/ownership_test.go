@@ -129,6 +129,7 @@ func TestOnRootMismatchWalksOnlyWhereRootDiffers(t *testing.T) {
 }
 
 // C20: a file system that is mounted in the volume.
+// Attacks: C20.
 func TestAttackNoMountIsCrossed(t *testing.T) {
 	dir, other := tree(t, "m/", "f"), tree(t, "f")
 	if err := unix.Mount(other, filepath.Join(dir, "m"), "", unix.MS_BIND, ""); err != nil {
@@ -145,6 +146,7 @@ func TestAttackNoMountIsCrossed(t *testing.T) {
 }
 
 // C20: a hard link to a file that is not the pod's.
+// Attacks: C20.
 func TestAttackLinkedFilesAreLeftAloneIfAsked(t *testing.T) {
 	dir := tree(t, "f", "g")
 	canary := filepath.Join(t.TempDir(), "canary")
@@ -232,6 +234,7 @@ func TestTreeThatIsTooDeepIsReported(t *testing.T) {
 // C20: while the walk runs, a writer in the volume swaps a directory
 // and a file with symbolic links that lead out of it.
 // Items: G08.
+// Attacks: C20.
 func TestAttackSwappedLinksLeadNowhere(t *testing.T) {
 	canary := tree(t, "f", "d/", "d/f")
 	dir := tree(t, "d/", "d/f", "evil -> "+canary, "f", "evilf -> "+filepath.Join(canary, "f"))

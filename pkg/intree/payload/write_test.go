@@ -429,6 +429,7 @@ func TestOwnerIsSetBeforeTheFilesAreSeen(t *testing.T) {
 
 // A name that an object brings stays within the volume.
 // Attacks: C10.
+// Items: L06.
 func TestAttackPathsThatLeadElsewhereAreRefused(t *testing.T) {
 	v := newVolume(t)
 	good := payload.Files{"a": text("1")}
@@ -451,6 +452,7 @@ func TestAttackPathsThatLeadElsewhereAreRefused(t *testing.T) {
 	v.want(good)
 }
 
+// Items: L16.
 func TestGroupIsSetBeforeTheFilesAreSeen(t *testing.T) {
 	v := newVolume(t)
 	gid := int64(4711)

@@ -39,6 +39,7 @@ func TestAttackArgumentsReachNoShell(t *testing.T) {
 }
 
 // C22: nothing that is open here is open there; C9: nor is the environment.
+// Attacks: C22.
 func TestAttackProgramInheritsNothing(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_DAEMON", "canary")
 	f, err := os.Open(t.TempDir())

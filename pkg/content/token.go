@@ -1,0 +1,89 @@
+package content
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ErrNoIssuer means that nobody issues service account tokens on this node.
+var ErrNoIssuer = errors.New("nobody issues service account tokens here: a Kubernetes cluster does, or the key of --token-signing-key")
+
+// Lifetimes of tokens, as an API server has them (TokenRequest, expirationSeconds).
+const (
+	minToken     = 600
+	maxToken     = 1<<32 - 1
+	defaultToken = 3600
+	// tokenMode is the mode of a token's file where the pod says whose it is.
+	tokenMode = 0o600
+)
+
+// token returns the file of a source serviceAccountToken. Where the pod says who
+// runs in it, by one user of all containers or by fsGroup, nobody else gets to read it.
+func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Files, error) {
+	if r.Token == nil {
+		return nil, ErrNoIssuer
+	}
+	seconds := int64(defaultToken)
+	if s := src.ExpirationSeconds; s != nil {
+		seconds = *s
+	}
+	if seconds < minToken || seconds > maxToken {
+		return nil, fmt.Errorf("expirationSeconds: found %d, want %d to %d", seconds, minToken, int64(maxToken))
+	}
+	pod, err := r.Objects.Pod()
+	if err != nil {
+		return nil, fmt.Errorf("get the pod: %w", err)
+	}
+	if pod == nil {
+		return nil, fmt.Errorf("the pod: %w", ErrNotFound)
+	}
+	file := File{Mode: mode, Owner: onlyUser(pod)}
+	if sc := pod.Spec.SecurityContext; file.Owner != nil || sc != nil && sc.FSGroup != nil {
+		file.Mode = tokenMode
+	}
+	if file.Data, err = r.Token(src.Audience, time.Duration(seconds)*time.Second); err != nil {
+		return nil, err
+	}
+	files := Files{}
+	if err := files.put(src.Path, file); err != nil {
+		return nil, fmt.Errorf("path: %w", err)
+	}
+	return files, nil
+}
+
+// onlyUser returns the user that all containers of the pod run as by its spec,
+// or nil where they differ or one does not say.
+func onlyUser(pod *corev1.Pod) *int64 {
+	var all *int64
+	same := true
+	each := func(c *corev1.Container) {
+		var uid *int64
+		if sc := pod.Spec.SecurityContext; sc != nil {
+			uid = sc.RunAsUser
+		}
+		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
+			uid = sc.RunAsUser
+		}
+		if uid == nil || all != nil && *all != *uid {
+			same = false
+		}
+		all = uid
+	}
+	for i := range pod.Spec.InitContainers {
+		each(&pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		each(&pod.Spec.Containers[i])
+	}
+	for _, e := range pod.Spec.EphemeralContainers {
+		c := corev1.Container(e.EphemeralContainerCommon)
+		each(&c)
+	}
+	if !same {
+		return nil
+	}
+	return all
+}
