@@ -120,6 +120,8 @@ func (r Report) Held() bool {
 type Finder struct {
 	// Proc and Sys are read instead of /proc and /sys where they are set.
 	Proc, Sys string
+	// Patience is how long one process's memory map is waited for; 0 means [mapsPatience].
+	Patience time.Duration
 
 	mu sync.Mutex // guards hung
 	// hung are processes whose maps somebody still waits for.

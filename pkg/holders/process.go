@@ -1,6 +1,7 @@
 package holders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -203,7 +204,7 @@ func (f *Finder) maps(ctx context.Context, pid int) (string, error) {
 		f.mu.Unlock()
 		answers <- answer{text, err}
 	}()
-	patience := time.NewTimer(mapsPatience)
+	patience := time.NewTimer(cmp.Or(f.Patience, mapsPatience))
 	defer patience.Stop()
 	select {
 	case a := <-answers:
