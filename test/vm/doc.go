@@ -9,5 +9,6 @@
 //
 // A payload is a list of tests, each of a package of this project, whose test
 // binary the machine runs; package guest has those that are for it alone. The
-// tests are behind the build tag vm: make test-vm runs them, make test does not.
+// tests are behind the build tag vm: make test-vm and .ci/run run them, make test
+// does not.
 package vm
