@@ -10,5 +10,6 @@
 //	// Attacks: C1.
 //
 // A claim is for a reader to check: the test must fail when the behaviour is
-// taken out. hack/parity and hack/faults print what is claimed and what is not.
+// taken out. hack/parity and hack/faults (make parity, make faults) print what is
+// claimed and what is not.
 package items
