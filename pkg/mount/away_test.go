@@ -68,3 +68,47 @@ func (n nobody) Do(_ context.Context, key, call string, _ []byte) ([]byte, error
 	n.t.Errorf("%s of %s was called", call, key)
 	return nil, nil
 }
+
+// A probe asks the storage: it is not answered by a server that hangs, nor by one
+// that is dead, which says so; and it holds nobody up.
+func TestProbeAsksTheStorage(t *testing.T) {
+	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
+	t.Cleanup(func() { must(t, pool.Close()) })
+	for name, k := range map[string]*Kernel{"in a lane": New(), "in a helper": New().MakeAway(pool)} {
+		t.Run(name, func(t *testing.T) {
+			dir := scratch(t)
+			fine, target := mkdir(t, dir, "fine"), mkdir(t, dir, "hung")
+			must(t, k.Tmpfs(fine, TmpfsOptions{}))
+			must(t, k.Probe(t.Context(), fine))
+			server := mountFuse(t, target)
+			serveInit(t, server)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			reason := errors.New("time is over")
+			asked := make(chan error, 1)
+			go func() {
+				_, err := unix.Read(int(server.Fd()), make([]byte, 1<<17)) // the question, which nobody answers
+				asked <- err
+				cancel(reason)
+			}()
+			if err := k.Probe(ctx, target); !errors.Is(err, reason) {
+				t.Errorf("of a server that hangs: %v", err)
+			}
+			must(t, <-asked)
+			must(t, k.Probe(t.Context(), fine))
+			must(t, server.Close())
+			// The question of before has its answer now: there is nobody.
+			for {
+				err := k.Probe(t.Context(), target)
+				if errors.Is(err, isolate.ErrHangs) {
+					continue
+				}
+				if !errors.Is(err, unix.ENOTCONN) {
+					t.Errorf("of a server that is dead: %v", err)
+				}
+				break
+			}
+			must(t, k.Unmount(t.Context(), target))
+			must(t, k.Unmount(t.Context(), fine))
+		})
+	}
+}

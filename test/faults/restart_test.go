@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
@@ -86,7 +87,10 @@ func TestRestartsTouchNothing(t *testing.T) {
 			n.daemon.ask()
 		}
 		n.restart()
-		n.mounted(pods...)
+		n.eventually("all pods to be there", func() bool {
+			all, err := n.api.Pods(t.Context())
+			return err == nil && len(all) == len(pods) && !slices.ContainsFunc(all, func(p manager.PodStatus) bool { return !p.Ready })
+		})
 	}
 	if after := n.table(); !slices.Equal(before, after) {
 		t.Errorf("the mount table changed:\n%s\nbecame\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
