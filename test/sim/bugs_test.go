@@ -28,7 +28,7 @@ var bugs = []bug{
 	},
 	{
 		"nobody waits for a source that is silent", "pkg/manager/loop.go",
-		"Synced: len(l.unsynced) == 0,", "Synced: true,",
+		"Synced: len(l.unsynced) == 0", "Synced: true",
 	},
 	{
 		"an error proves a mount absent", "pkg/manager/plan/apply.go",

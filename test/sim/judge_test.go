@@ -152,8 +152,11 @@ func (j *judge) durable(o op) {
 	case "Stage", "Unstage":
 		phase = r.Stage.Phase
 	}
+	// A pod may leave while the look before its Publish takes its time: what is
+	// made then is known to be leaving, and goes next.
+	left := phase == state.Leaving && o.verb == "Publish" && j.of(o.v.ID).lane(o).left
 	switch {
-	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving:
+	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving && !left:
 		j.w.breach("intent: %v, and the journal says that it is %v", o, phase)
 	case !r.Spec.Equal(o.v.Spec):
 		j.w.breach("intent: %v, and the journal has another spec for it", o)
