@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,22 +17,38 @@ import (
 
 // asked is a subject that counts how often it is asked.
 type asked struct {
+	mu     sync.Mutex // guards what follows
 	calls  int
 	answer func(ctx context.Context) (Report, error)
 }
 
+func (a *asked) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.calls
+}
+
+func (a *asked) say(answer func(ctx context.Context) (Report, error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answer = answer
+}
+
 func (a *asked) subject(key string) Subject {
 	return Subject{Key: key, Driver: "d", Claim: "default/" + key, Source: "d", Ask: func(ctx context.Context) (Report, error) {
+		a.mu.Lock()
 		a.calls++
-		return a.answer(ctx)
+		answer := a.answer
+		a.mu.Unlock()
+		return answer(ctx)
 	}}
 }
 
 // run runs a collector over subjects, which may change, until the test ends.
-func run(t *testing.T, subjects *[]Subject) (*Collector, *[]Status) {
+func run(t *testing.T, subjects func() []Subject) (*Collector, *[]Status) {
 	t.Helper()
 	var told []Status
-	c := New(Config{Subjects: func() []Subject { return *subjects }, OnHealth: func(s Status) { told = append(told, s) }})
+	c := New(Config{Subjects: subjects, OnHealth: func(s Status) { told = append(told, s) }})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = c.Run(ctx) }()
@@ -72,11 +90,16 @@ func full(n int64) func(context.Context) (Report, error) {
 func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}
-		subjects := []Subject{a.subject("data")}
-		c, _ := run(t, &subjects)
+		var gone atomic.Bool
+		c, _ := run(t, func() []Subject {
+			if gone.Load() {
+				return nil
+			}
+			return []Subject{a.subject("data")}
+		})
 		synctest.Wait()
-		if a.calls != 1 {
-			t.Fatalf("asked %d times at first", a.calls)
+		if a.count() != 1 {
+			t.Fatalf("asked %d times at first", a.count())
 		}
 		for range 100 {
 			c.Stats()
@@ -84,8 +107,8 @@ func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 		began := time.Now()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if a.calls < 28 || a.calls > 61 {
-			t.Errorf("asked %d times in an hour", a.calls)
+		if n := a.count(); n < 28 || n > 61 {
+			t.Errorf("asked %d times in an hour", n)
 		}
 		s := c.Stats()
 		if len(s) != 1 || s[0].Bytes.Used != 40 || !s[0].At.After(began) || time.Since(s[0].At) > 2*time.Minute+lookEvery {
@@ -95,7 +118,7 @@ func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 		if got := series(t, c); !maps.Equal(got, want) {
 			t.Errorf("series %v, want %v", got, want)
 		}
-		subjects = nil
+		gone.Store(true)
 		time.Sleep(lookEvery)
 		synctest.Wait()
 		if s := c.Stats(); len(s) != 0 {
@@ -111,7 +134,7 @@ func TestADriverThatCannotSayIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: func(context.Context) (Report, error) { return Report{}, fmt.Errorf("call: %w", ErrNone) }}
 		subjects := []Subject{a.subject("data"), {Key: "mute", Driver: "d"}}
-		c, told := run(t, &subjects)
+		c, told := run(t, func() []Subject { return subjects })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if s := c.Stats(); len(s) != 0 || len(*told) != 0 {
@@ -128,13 +151,15 @@ func TestADriverThatCannotSayIsNoNews(t *testing.T) {
 // Items: O03, O04, N-84.
 func TestHealthIsToldWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var wrong []Condition
-		a := &asked{answer: func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }}
+		judged := func(wrong ...Condition) func(context.Context) (Report, error) {
+			return func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }
+		}
+		a := &asked{answer: judged()}
 		subjects := []Subject{a.subject("data")}
-		c, told := run(t, &subjects)
+		c, told := run(t, func() []Subject { return subjects })
 		step := func(conditions ...Condition) Status {
 			t.Helper()
-			wrong = conditions
+			a.say(judged(conditions...))
 			time.Sleep(3 * time.Minute)
 			synctest.Wait()
 			return c.Stats()[0]
@@ -182,23 +207,23 @@ func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 		other := fine.subject("fine")
 		other.Driver = "e"
 		subjects = append(subjects, other)
-		c, _ := run(t, &subjects)
+		c, _ := run(t, func() []Subject { return subjects })
 		began := time.Now()
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
-		if hung.calls != perDriver {
-			t.Errorf("a driver that hangs was asked %d times, want %d", hung.calls, perDriver)
+		if hung.count() != perDriver {
+			t.Errorf("a driver that hangs was asked %d times, want %d", hung.count(), perDriver)
 		}
-		if fine.calls < 14 {
-			t.Errorf("another was asked %d times", fine.calls)
+		if fine.count() < 14 {
+			t.Errorf("another was asked %d times", fine.count())
 		}
 		for _, s := range c.Stats() {
 			if s.Driver == "d" && !s.Asking.Equal(began) {
 				t.Errorf("%+v", s)
 			}
 		}
+		hung.say(full(2))
 		close(free)
-		hung.answer = full(2)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		for _, s := range c.Stats() {
@@ -213,10 +238,10 @@ func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}
 		subjects := []Subject{a.subject("data")}
-		c, _ := run(t, &subjects)
+		c, _ := run(t, func() []Subject { return subjects })
 		synctest.Wait()
 		at := c.Stats()[0].At
-		a.answer = func(context.Context) (Report, error) { return Report{}, errors.New("boom") }
+		a.say(func(context.Context) (Report, error) { return Report{}, errors.New("boom") })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if s := c.Stats()[0]; s.Bytes.Used != 40 || !s.At.Equal(at) || s.Error != "boom" {
