@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -30,6 +31,10 @@ func tokenIssuer(o runOptions) (token.Issuer, error) {
 // runNode runs the daemon until ctx ends. Journal, root directory and socket
 // are taken before anything is done, so that a second daemon ends here.
 func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
+	notifier, err := systemd.New(os.Getenv, os.Getpid())
+	if err != nil {
+		return err
+	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	tokens, err := tokenIssuer(o)
@@ -69,7 +74,9 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		return errors.Join(err, n.Close())
 	}
 	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket, "http", s.HTTPAddress())
+	end := tellSystemd(ctx, notifier, n, logger)
 	err = both(ctx, n.Run, s.Run)
+	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
 }

@@ -44,6 +44,7 @@ var rooms = []room{
 	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},
 	{dir: "pkg/localdriver", may: []string{"pkg/mount"}},
 	{dir: "pkg/metrics", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
+	{dir: "pkg/systemd"},
 	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager"}},
 	{dir: "pkg/audit"},
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},

@@ -120,6 +120,19 @@ func (m *Manager) post(e func(*loop)) {
 	}
 }
 
+// Alive returns nil when the loop has come round once more. It is for a
+// watchdog: a loop that is stuck does not let it return before ctx ends.
+func (m *Manager) Alive(ctx context.Context) error {
+	round := make(chan struct{})
+	m.post(func(*loop) { close(round) })
+	select {
+	case <-round:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the manager's loop has not come round: %w", context.Cause(ctx))
+	}
+}
+
 func (m *Manager) take() []func(*loop) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

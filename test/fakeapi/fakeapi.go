@@ -307,18 +307,18 @@ func parse(r *http.Request) Request {
 	return q
 }
 
-func (q Request) key() string { return strings.TrimPrefix(q.Namespace+"/"+q.Name, "/") }
+func (r Request) key() string { return strings.TrimPrefix(r.Namespace+"/"+r.Name, "/") }
 
 // matches reports whether the object is what the request's selector means.
-func (q Request) matches(o object) bool {
+func (r Request) matches(o object) bool {
 	m := o["metadata"].(object)
-	if q.Namespace != "" && m["namespace"] != q.Namespace {
+	if r.Namespace != "" && m["namespace"] != r.Namespace {
 		return false
 	}
-	if q.FieldSelector == "" {
+	if r.FieldSelector == "" {
 		return true
 	}
-	field, value, _ := strings.Cut(q.FieldSelector, "=")
+	field, value, _ := strings.Cut(r.FieldSelector, "=")
 	var at any = o
 	for _, part := range strings.Split(field, ".") {
 		in, ok := at.(object)

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
+)
+
+// tellSystemd says that the daemon is ready when its loop runs (its records are
+// known then, and the API is served), what it has not heard of yet, and when it
+// stops. A source that is away for long is no reason not to be ready: what is
+// mounted is kept, and shown. The function that it returns ends this.
+func tellSystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *slog.Logger) (end func()) {
+	if !s.Wanted() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var parts sync.WaitGroup
+	parts.Go(func() {
+		if n.Manager().Alive(ctx) != nil {
+			return
+		}
+		told := ""
+		for {
+			changed := n.Views().Changed()
+			status := "STATUS=ready"
+			if missing := n.Views().NotReady(); len(missing) > 0 {
+				status = "STATUS=" + strings.Join(missing, "; ")
+			}
+			if status != told {
+				told = status
+				note(s, log, "READY=1", status)
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				note(s, log, "STOPPING=1", "STATUS=stopping; what is mounted stays mounted")
+				return
+			}
+		}
+	})
+	parts.Go(func() { s.Watch(ctx, n.Manager().Alive, log) })
+	return func() {
+		cancel()
+		parts.Wait()
+	}
+}
+
+func note(s systemd.Notifier, log *slog.Logger, states ...string) {
+	if err := s.Notify(states...); err != nil {
+		log.Warn("systemd is not told how the daemon fares", "err", err)
+	}
+}
