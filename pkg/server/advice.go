@@ -79,7 +79,7 @@ func (s step) adviceOnFailure() string {
 		return fmt.Sprintf("see in the driver's own log whether it reaches its storage: driver %s", s.driver)
 	}
 	if s.removes() && s.target != "" {
-		return "find who uses it: fuser -vm " + s.target
+		return "find who uses it: csi-volmgr who " + s.target
 	}
 	return fmt.Sprintf("look for the time of the failure in the log of driver %s", s.driver)
 }

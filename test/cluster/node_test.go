@@ -31,7 +31,6 @@ type node struct {
 	kubeconfig string
 	api        *client.Client
 	daemon     *exec.Cmd
-	log        *os.File
 	ended      chan struct{}
 }
 
