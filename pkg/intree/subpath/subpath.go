@@ -92,12 +92,14 @@ func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 	if r.Index < 0 {
 		return "", fmt.Errorf("index %d is negative", r.Index)
 	}
-	path = filepath.Join(dir.Path(), strconv.Itoa(r.Index))
-	err = b.work(ctx, key{r.Pod, r.Volume}, func() error { return b.bind(ctx, r, dir, path) })
+	target := filepath.Join(dir.Path(), strconv.Itoa(r.Index))
+	// A call that is left behind goes on after the return: it may have nothing
+	// of this frame that the return writes.
+	err = b.work(ctx, key{r.Pod, r.Volume}, func() error { return b.bind(ctx, r, dir, target) })
 	if err != nil {
 		return "", fmt.Errorf("subPath %q of volume %s: %w", r.Path, r.Volume, err)
 	}
-	return path, nil
+	return target, nil
 }
 
 func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path string) error {
