@@ -206,6 +206,25 @@ func TestWhatTheOperatorDoesNotListIsDenied(t *testing.T) {
 	}
 }
 
+// TestAPathWithDotsIsRefused: also one that stays below what is allowed, and
+// nothing is made of it.
+// Items: M07.
+func TestAPathWithDotsIsRefused(t *testing.T) {
+	n := newNode(t)
+	for _, path := range []string{"/x/../a", "/a/..", "/..", "/../" + filepath.Base(n.dir) + "/a", "/a/../../" + filepath.Base(n.dir)} {
+		for _, kind := range []string{"", "DirectoryOrCreate", "FileOrCreate", "Directory"} {
+			err := n.publish(n.dir+path, kind)
+			e, ok := errors.AsType[*state.CallError](err)
+			if !ok || e.Outcome != state.Refused || !errors.Is(err, hostpath.ErrDenied) || !strings.Contains(err.Error(), `".."`) {
+				t.Errorf("%q of type %q: got %v, want a refusal that says why", path, kind, err)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 0 {
+		t.Errorf("got %v, %v, want nothing made", entries, err)
+	}
+}
+
 func TestRecordThatHandsOutAnotherPathIsDenied(t *testing.T) {
 	n := newNode(t)
 	v := n.volume(n.dir, "")

@@ -1,0 +1,160 @@
+package resolve
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// emptyDir resolves a directory of the pod's own. Its sizeLimit becomes the
+// smaller of its own and what all of the pod may use, and its medium names the
+// pages that the pod's containers ask for.
+func (r *resolver) emptyDir(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	src := v.EmptyDir
+	if src == nil {
+		src = &corev1.EmptyDirVolumeSource{}
+	}
+	if !knownMedium(src.Medium) {
+		return state.VolumeWant{}, r.fault(Fault{field + ".medium", string(src.Medium), `"", Memory, HugePages or HugePages-<size>`})
+	}
+	if src.SizeLimit != nil && src.SizeLimit.Sign() < 0 {
+		return state.VolumeWant{}, r.fault(Fault{field + ".sizeLimit", src.SizeLimit.String(), "zero or more"})
+	}
+	src = src.DeepCopy()
+	switch src.Medium {
+	case corev1.StorageMediumDefault:
+		src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceEphemeralStorage, declaredOnly))
+	case corev1.StorageMediumMemory:
+		src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceMemory, allOrNone))
+		if all, ok := r.config.Allocatable[corev1.ResourceMemory]; ok && src.SizeLimit != nil {
+			src.SizeLimit = smaller(src.SizeLimit, &all)
+		}
+	default:
+		medium, err := r.hugePages(src.Medium, field+".medium")
+		if err != nil {
+			return state.VolumeWant{}, err
+		}
+		src.Medium = medium
+	}
+	return r.builtin(EmptyDir, v.Name, src)
+}
+
+func knownMedium(m corev1.StorageMedium) bool {
+	switch m {
+	case corev1.StorageMediumDefault, corev1.StorageMediumMemory, corev1.StorageMediumHugePages:
+		return true
+	}
+	size, ok := strings.CutPrefix(string(m), string(corev1.StorageMediumHugePagesPrefix))
+	if !ok {
+		return false
+	}
+	q, err := resource.ParseQuantity(size)
+	return err == nil && q.Sign() > 0
+}
+
+// hugePages returns the medium with the size of its pages. They have to be of a
+// size that the pod asks for, since nothing else gives its cgroup any.
+func (r *resolver) hugePages(medium corev1.StorageMedium, field string) (corev1.StorageMedium, error) {
+	var asked []resource.Quantity
+	ask := func(in corev1.ResourceList) {
+		for name, q := range in {
+			text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+			size, err := resource.ParseQuantity(text)
+			same := func(a resource.Quantity) bool { return a.Cmp(size) == 0 }
+			if ok && err == nil && q.Sign() > 0 && !slices.ContainsFunc(asked, same) {
+				asked = append(asked, size)
+			}
+		}
+	}
+	if own := r.pod.Spec.Resources; own != nil {
+		ask(own.Requests)
+		ask(own.Limits)
+	}
+	for _, c := range slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers) {
+		ask(c.Resources.Requests)
+		ask(c.Resources.Limits) // a request that is left out is the limit
+	}
+	slices.SortFunc(asked, func(a, b resource.Quantity) int { return a.Cmp(b) })
+	if text, sized := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)); sized {
+		size, err := resource.ParseQuantity(text)
+		if err == nil && slices.ContainsFunc(asked, func(a resource.Quantity) bool { return a.Cmp(size) == 0 }) {
+			return medium, nil
+		}
+		return "", r.fault(Fault{field, string(medium), "pages of a size that a container asks for, of which there " + listSizes(asked)})
+	}
+	if len(asked) != 1 {
+		return "", r.fault(Fault{field, string(medium), "containers that ask for pages of one size, of which there " + listSizes(asked) + "; or HugePages-<size>"})
+	}
+	return corev1.StorageMedium(string(corev1.StorageMediumHugePagesPrefix) + asked[0].String()), nil
+}
+
+func listSizes(sizes []resource.Quantity) string {
+	if len(sizes) == 0 {
+		return "is none (resources.limits hugepages-<size>)"
+	}
+	var names []string
+	for _, s := range sizes {
+		names = append(names, s.String())
+	}
+	return "are " + strings.Join(names, " and ")
+}
+
+// smaller returns the smaller of two limits; one that is nil or zero is none.
+func smaller(a, b *resource.Quantity) *resource.Quantity {
+	switch {
+	case b == nil || b.Sign() <= 0:
+		return a
+	case a == nil || a.Sign() <= 0 || b.Cmp(*a) < 0:
+		return b
+	}
+	return a
+}
+
+// What a container without a limit means for the pod: nothing limits the pod,
+// as its cgroup has none (memory), or it counts as nothing, as where a pod is
+// evicted by the sum of what is declared (ephemeral-storage). Both are the kubelet's.
+const (
+	allOrNone    = true
+	declaredOnly = false
+)
+
+// podLimit returns what all of the pod may use of a resource, or nil: its own
+// limit, else those of its containers together. Init containers run one after
+// the other, each beside the ones before it that go on running.
+func podLimit(pod *corev1.Pod, name corev1.ResourceName, needAll bool) *resource.Quantity {
+	if own := pod.Spec.Resources; own != nil {
+		if q, ok := own.Limits[name]; ok && name == corev1.ResourceMemory {
+			return &q
+		}
+	}
+	missing := func(c corev1.Container) bool { q := c.Resources.Limits[name]; return q.Sign() <= 0 }
+	if needAll && (slices.ContainsFunc(pod.Spec.Containers, missing) || slices.ContainsFunc(pod.Spec.InitContainers, missing)) {
+		return nil
+	}
+	var together, most resource.Quantity
+	for _, c := range pod.Spec.InitContainers {
+		limit := c.Resources.Limits[name]
+		limit.Add(together)
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			together = limit
+		}
+		if limit.Cmp(most) > 0 {
+			most = limit
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		together.Add(c.Resources.Limits[name])
+	}
+	if together.Cmp(most) > 0 {
+		most = together
+	}
+	if most.Sign() <= 0 {
+		return nil
+	}
+	most.Add(pod.Spec.Overhead[name])
+	return &most
+}
