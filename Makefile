@@ -31,7 +31,7 @@ staticcheck:
 	$(TOOL) staticcheck ./...
 
 gofumpt:
-	@out="$$($(TOOL) gofumpt -l cmd hack/arch hack/items hack/parity hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
 arch: ## check imports, sizes, banned calls and documents
 	$(GO) test -count=1 ./hack/arch

@@ -53,6 +53,7 @@ var rooms = []room{
 	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan", "pkg/audit", "pkg/holders", "pkg/leftover"}},
 	{dir: "pkg/node", may: []string{"*"}},
 	{dir: "cmd/csi-volmgr", may: []string{"*"}},
+	{dir: "examples", may: []string{"pkg/node", "pkg/source"}},
 	{dir: "test", may: []string{"*"}},
 	{dir: "hack", may: []string{"*"}},
 }
@@ -65,7 +66,7 @@ var impure = []string{
 
 // forkers are the rooms whose code may start other programs: mkfs and its like.
 // Everything else asks the kernel itself.
-var forkers = []string{"pkg/isolate", "pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "test", "hack"}
+var forkers = []string{"pkg/isolate", "pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "examples", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
 func roomOf(dir string) (room, bool) {

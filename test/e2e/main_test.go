@@ -42,11 +42,15 @@ func TestMain(m *testing.M) {
 }
 
 func build(dir, name string, flags ...string) (string, error) {
-	path := filepath.Join(dir, name)
+	return buildMain(filepath.Join(dir, name), "cmd/csi-volmgr", flags...)
+}
+
+// buildMain builds the program in the directory main of this module.
+func buildMain(path, main string, flags ...string) (string, error) {
 	args := append([]string{"build", "-o", path}, flags...)
-	cmd := exec.Command("go", append(args, "github.com/csi-volmgr/csi-volmgr/cmd/csi-volmgr")...)
+	cmd := exec.Command("go", append(args, "github.com/csi-volmgr/csi-volmgr/"+main)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build csi-volmgr: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", main, err, out)
 	}
 	return path, nil
 }
