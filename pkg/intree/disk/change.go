@@ -16,17 +16,19 @@ var ErrInUse = errors.New("the disk is in use: mounted in some mount namespace, 
 // go. One that is in use stays.
 func (h Host) Free(ctx context.Context, d Disk) error {
 	alone, err := h.alone(d)
-	if err != nil {
-		return err
-	}
-	if !alone {
+	if err == nil && !alone {
 		return fmt.Errorf("%s (%s): %w", d.Name, d.WWID, ErrInUse)
 	}
-	if err := h.flush(ctx, d); err != nil {
+	if err == nil {
+		err = h.flush(ctx, d)
+	}
+	// A device that is going, or offline, takes nothing more: the kernel says so
+	// only where nobody has it for himself.
+	if err != nil && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("flush %s (%s): %w", d.Name, d.WWID, err)
 	}
 	if d.Map != "" {
-		if err := h.tool(ctx, d, "multipath", multipathPackages, "-f", d.Map); err != nil {
+		if err := h.ungather(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -36,6 +38,19 @@ func (h Host) Free(ctx context.Context, d Disk) error {
 		}
 	}
 	return nil
+}
+
+// ungather ends the multipath map. Whoever looks at it just then, as udev does
+// after each change, keeps it from going.
+func (h Host) ungather(ctx context.Context, d Disk) error {
+	failed := h.tool(ctx, d, "multipath", multipathPackages, "-f", d.Map)
+	if failed == nil || !Exited(failed, 1) {
+		return failed
+	}
+	if _, err := os.Lstat(h.sys("block", d.Name)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("%w (%w)", failed, errMoving)
 }
 
 // flush writes back what is cached of the disk. A disk that does not answer
@@ -99,8 +114,8 @@ func (h Host) Gather(ctx context.Context, d Disk) (Disk, error) {
 	if len(d.Paths) < 2 || d.Map != "" {
 		return d, nil
 	}
-	if h.tool(ctx, d, "multipath", multipathPackages, h.Path(d)) != nil {
-		return d, nil // not installed, or the disk is none of its
-	}
+	// An error means that it is not installed, that the disk is none of its, or
+	// that multipathd makes the map at this moment.
+	_ = h.tool(ctx, d, "multipath", multipathPackages, h.Path(d))
 	return h.Found(d.Paths)
 }

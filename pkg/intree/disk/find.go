@@ -55,27 +55,19 @@ func (h Host) Found(names []string) (Disk, error) {
 	}
 	var err error
 	d.Dev, err = h.read("block", d.Name, "dev")
-	return d, err
-}
-
-// Settled reports whether all that is asked of the devices with the given names
-// is there. While a device comes, its directory below that of its SCSI device is
-// there before its entry in /sys/block is, and its node.
-func (h Host) Settled(names []string) bool {
-	for _, name := range names {
-		for _, path := range []string{h.sys("block", name, "dev"), h.sys("block", name, "device", "wwid"), filepath.Join(h.Dev, name)} {
-			if _, err := os.Lstat(path); err != nil {
-				return false
-			}
-		}
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w (%w)", err, errMoving)
 	}
-	return true
+	return d, err
 }
 
 // wwid is what the SCSI device says it is: page 0x83 of its vital product data,
 // as the kernel reads it anew whenever the device comes.
 func (h Host) wwid(name string) (string, error) {
 	wwid, err := h.read("block", name, "device", "wwid")
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%s: %w (%w): %w", name, err, errMoving, ErrIdentity)
+	}
 	if err != nil || wwid == "" {
 		return "", fmt.Errorf("%s does not say which disk it is (%v): %w", name, err, ErrIdentity)
 	}
@@ -99,11 +91,23 @@ func (h Host) multipath(d *Disk) error {
 			}
 			d.Name = holder.Name()
 			if d.Map, err = h.read("block", d.Name, "dm", "name"); err != nil {
-				return err
+				return fmt.Errorf("%w (%w)", err, errMoving)
 			}
 		}
 	}
-	return nil
+	if d.Map == "" {
+		return nil
+	}
+	// A map has its paths before it has its size, and no input and output while
+	// it is suspended.
+	size, err := h.Size(*d)
+	if errors.Is(err, os.ErrNotExist) || err == nil && size == 0 {
+		return fmt.Errorf("multipath map %s has no size yet: %w", d.Map, errMoving)
+	}
+	if suspended, _ := h.read("block", d.Name, "dm", "suspended"); suspended == "1" {
+		return fmt.Errorf("multipath map %s is suspended: %w", d.Map, errMoving)
+	}
+	return err
 }
 
 // Path is the disk's device node.
@@ -112,7 +116,7 @@ func (h Host) Path(d Disk) string { return filepath.Join(h.Dev, d.Name) }
 // open opens the disk's device node and proves that it stands for the disk.
 // While it is open the kernel gives the disk's name to no other device.
 func (h Host) open(d Disk, flags int) (*os.File, error) {
-	f, err := os.OpenFile(h.Path(d), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := h.openNode(d.Name, flags)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,11 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 	if w.ReadOnly {
 		flags = append(append([]string{}, flags...), "ro")
 	}
-	return s.Kernel.Filesystem(s.Host.Path(d), v.Spec.StagePath, w.FSType, flags)
+	err = s.Kernel.Filesystem(s.Host.Path(d), v.Spec.StagePath, w.FSType, flags)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("%w (%w)", err, errMoving)
+	}
+	return err
 }
 
 // alone reports whether nobody has the disk for himself: no mount in any

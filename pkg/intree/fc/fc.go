@@ -68,25 +68,21 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, u unit) error {
 			return err
 		}
 	}
-	if len(names) == 0 || !d.c.Stager.Host.Settled(names) {
-		short, cancel := context.WithTimeoutCause(ctx, d.c.DeviceTime, fmt.Errorf("no device within %v: no port of the volume is there, or none shows this node the disk", d.c.DeviceTime))
-		defer cancel()
-		err := disk.Await(short, func() (bool, error) {
-			names, err = d.find(u)
-			return len(names) > 0 && d.c.Stager.Host.Settled(names), err
-		})
-		if err != nil {
-			return err
-		}
+	return d.c.Stager.Stage(ctx, v, d.search(u), u.want)
+}
+
+// search finds the unit's devices. How many there are to be nobody says, so that
+// one is enough.
+func (d *Driver) search(u unit) disk.Search {
+	return disk.Search{
+		Find: func() ([]string, bool, error) {
+			names, err := d.find(u)
+			return names, true, err
+		},
+		Scan: func() error { return d.scan(u) },
+		Time: d.c.DeviceTime,
+		None: "no port of the volume is there, or none shows this node the disk",
 	}
-	found, err := d.c.Stager.Host.Found(names)
-	if err == nil {
-		found, err = d.c.Stager.Host.Gather(ctx, found)
-	}
-	if err != nil {
-		return err
-	}
-	return d.c.Stager.Mount(ctx, v, found, u.want)
 }
 
 // remote is a port of a target as an adapter of this node sees it.
@@ -227,18 +223,15 @@ func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) 
 			return nil
 		}
 	}
-	names, err := d.find(u)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
-		return nil // it went by itself
+	search := d.search(u)
+	search.Find = func() ([]string, bool, error) {
+		names, err := d.find(u)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, true, nil // the adapter is no longer there, nor is the disk
+		}
+		return names, true, err
 	}
-	if err != nil {
-		return err
-	}
-	found, err := d.c.Stager.Host.Found(names)
-	if err != nil || found.WWID != wwid {
-		return err
-	}
-	return d.c.Stager.Host.Free(ctx, found)
+	return d.c.Stager.Release(ctx, search, wwid)
 }
 
 // Expand lets the kernel see the disk's size and grows its file system.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -105,18 +106,7 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 	if failed != nil {
 		d.c.Log.Warn("not every portal can be reached", "volume", string(v.ID), "driver", string(Kind), "err", failed.Error())
 	}
-	names, err := d.await(ctx, t, sessions)
-	if err != nil {
-		return err
-	}
-	found, err := d.c.Stager.Host.Found(names)
-	if err == nil {
-		found, err = d.c.Stager.Host.Gather(ctx, found)
-	}
-	if err != nil {
-		return err
-	}
-	return d.c.Stager.Mount(ctx, v, found, t.want)
+	return d.c.Stager.Stage(ctx, v, d.search(t, sessions), t.want)
 }
 
 // reach returns the session at a portal, which it begins where there is none,
@@ -137,30 +127,32 @@ func (d *Driver) reach(ctx context.Context, t target, p portal, secret map[strin
 	return s, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, t.lun)
 }
 
-// await returns the names of the devices of the logical unit once each session
-// has one, or when time is up and at least one has.
-func (d *Driver) await(ctx context.Context, t target, sessions []session) (names []string, err error) {
-	short, cancel := context.WithTimeoutCause(ctx, d.c.DeviceTime, fmt.Errorf("no device within %v: the target shows this initiator no lun %d", d.c.DeviceTime, t.lun))
-	defer cancel()
-	err = disk.Await(short, func() (bool, error) {
-		names = nil
-		without := 0
-		for _, s := range sessions {
-			found, err := s.blocks(strconv.Itoa(int(t.lun)))
-			if err != nil {
-				return false, err
+// search finds the devices of the logical unit, one of each session.
+func (d *Driver) search(t target, sessions []session) disk.Search {
+	return disk.Search{
+		Find: func() (names []string, all bool, err error) {
+			all = true
+			for _, s := range sessions {
+				found, err := s.blocks(strconv.Itoa(int(t.lun)))
+				if err != nil {
+					return nil, false, err
+				}
+				if len(found) == 0 {
+					all = false
+				}
+				names = append(names, found...)
 			}
-			if len(found) == 0 {
-				without++
+			return names, all, nil
+		},
+		Scan: func() (err error) {
+			for _, s := range sessions {
+				err = errors.Join(err, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, t.lun))
 			}
-			names = append(names, found...)
-		}
-		return without == 0 && d.c.Stager.Host.Settled(names), nil
-	})
-	if len(names) > 0 && d.c.Stager.Host.Settled(names) && ctx.Err() == nil {
-		return names, nil
+			return err
+		},
+		Time: d.c.DeviceTime,
+		None: fmt.Sprintf("the target shows this initiator no lun %d", t.lun),
 	}
-	return nil, err
 }
 
 // makeIface makes the interface with the volume's own name of the initiator.
@@ -213,25 +205,18 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 // leave lets go of the disk and the sessions.
 func (d *Driver) leave(ctx context.Context, t target, others []target, wwid string) error {
 	sessions := map[portal]session{}
-	var names []string
 	for _, p := range t.portals {
 		s, ok, err := d.session(t, p)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			continue
+		if ok {
+			sessions[p] = s
 		}
-		sessions[p] = s
-		found, err := s.blocks(strconv.Itoa(int(t.lun)))
-		if err != nil {
-			return err
-		}
-		names = append(names, found...)
 	}
 	shared := slices.ContainsFunc(others, func(o target) bool { return o.iqn == t.iqn && o.lun == t.lun })
-	if len(names) > 0 && !shared {
-		if err := d.free(ctx, names, wwid); err != nil {
+	if !shared {
+		if err := d.c.Stager.Release(ctx, d.search(t, slices.Collect(maps.Values(sessions))), wwid); err != nil {
 			return err
 		}
 	}
@@ -251,18 +236,6 @@ func (d *Driver) leave(ctx context.Context, t target, others []target, wwid stri
 		return nil
 	}
 	return err
-}
-
-// free lets the disk's devices go. A disk that is another one by now is not ours.
-func (d *Driver) free(ctx context.Context, names []string, wwid string) error {
-	found, err := d.c.Stager.Host.Found(names)
-	if err != nil {
-		return err
-	}
-	if wwid != "" && wwid != found.WWID {
-		return nil
-	}
-	return d.c.Stager.Host.Free(ctx, found)
 }
 
 // end ends a session that was begun here and has no device any more.

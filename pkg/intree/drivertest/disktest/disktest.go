@@ -76,6 +76,11 @@ func (n *Node) run(ctx context.Context, c program.Command) error {
 	return new(program.Runner).Run(ctx, c)
 }
 
+// Run runs a program, without a note of it.
+func (n *Node) Run(name string, args ...string) error {
+	return new(program.Runner).Run(n.Context(), program.Command{Name: name, Args: args})
+}
+
 // Calls returns what was run since it was last asked, one line each.
 func (n *Node) Calls() []string {
 	n.mu.Lock()
