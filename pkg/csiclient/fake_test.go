@@ -78,6 +78,7 @@ type fakeDriver struct {
 	nodeID     string                                     // "": no NodeGetInfo
 
 	emptyNodeID bool
+	topology    *csi.Topology
 	health      []*csi.VolumeHealth_VolumeHealthEntry // guarded by mu
 	maxVolumes  int64
 	ready       *wrapperspb.BoolValue
@@ -98,7 +99,7 @@ type fakeDriver struct {
 func newFake() *fakeDriver {
 	return &fakeDriver{
 		name:   driverName,
-		nodeID: "node-1", maxVolumes: 16,
+		nodeID: "node-1", maxVolumes: 16, topology: &csi.Topology{Segments: map[string]string{"zone": "z1"}},
 		caps: []csi.NodeServiceCapability_RPC_Type{
 			csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 			csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -258,7 +259,7 @@ func (f *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi
 	if f.emptyNodeID {
 		return &csi.NodeGetInfoResponse{}, nil
 	}
-	return &csi.NodeGetInfoResponse{NodeId: f.nodeID, MaxVolumesPerNode: f.maxVolumes, AccessibleTopology: &csi.Topology{Segments: map[string]string{"zone": "z1"}}}, nil
+	return &csi.NodeGetInfoResponse{NodeId: f.nodeID, MaxVolumesPerNode: f.maxVolumes, AccessibleTopology: f.topology}, nil
 }
 
 func (f *fakeDriver) has(c csi.NodeServiceCapability_RPC_Type) bool {

@@ -195,8 +195,23 @@ func (d *Driver) readNode(ctx context.Context, i *Info) error {
 	if r.GetNodeId() == "" && i.Attach {
 		return errors.New("NodeGetInfo: node_id: empty, but the driver has PUBLISH_UNPUBLISH_VOLUME")
 	}
+	if err := checkTopology(r.GetAccessibleTopology().GetSegments()); err != nil {
+		return fmt.Errorf("NodeGetInfo: accessible_topology: %w", err)
+	}
 	i.NodeID = r.GetNodeId()
 	i.Topology = r.GetAccessibleTopology().GetSegments()
 	i.MaxVolumes = max(0, r.GetMaxVolumesPerNode()) // a negative number is invalid and says nothing
 	return nil
+}
+
+// MaxVolumes asks the driver anew how many volumes it serves on this node
+// (NodeGetInfo), 0 where it knows no limit. Info stays as it was read.
+func (d *Driver) MaxVolumes(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Info)
+	defer cancel()
+	r, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err != nil {
+		return 0, CallError("NodeGetInfo", err)
+	}
+	return max(0, r.GetMaxVolumesPerNode()), nil
 }

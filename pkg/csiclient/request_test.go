@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,6 +150,31 @@ func golden(t *testing.T, path string, m proto.Message) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The volume's own mount options stay, in their order, and the label comes last:
+// in stage and in publish alike, and not in expand.
+//
+// Items: H02.
+func TestOptionsStayBeforeTheLabel(t *testing.T) {
+	v := sample(labelled)
+	v.Spec.MountFlags = []string{"noatime", "context-of-mine", "discard"}
+	want := []string{"noatime", "context-of-mine", "discard", `context="u:object_r:t:s0:c1,c2"`}
+	stage, err := stageRequest(plainInfo, v, nil)
+	if got := stage.GetVolumeCapability().GetMount().GetMountFlags(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("stage: got %q, %v, want %q", got, err, want)
+	}
+	publish, err := publishRequest(plainInfo, v, v.Mounts["pod-1"].MountSpec, nil)
+	if got := publish.GetVolumeCapability().GetMount().GetMountFlags(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("publish: got %q, %v, want %q", got, err, want)
+	}
+	expand, err := expandRequest(plainInfo, v, v.Mounts["pod-1"].MountSpec, 1)
+	if got := expand.GetVolumeCapability().GetMount().GetMountFlags(); err != nil || !slices.Equal(got, want[:3]) {
+		t.Errorf("expand: got %q, %v, want %q", got, err, want[:3])
+	}
+	if len(v.Spec.MountFlags) != 3 {
+		t.Errorf("the record has %q by now", v.Spec.MountFlags)
 	}
 }
 

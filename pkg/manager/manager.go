@@ -163,6 +163,12 @@ func (m *Manager) DriverDown(name state.DriverName, why string) {
 	m.post(func(l *loop) { l.driverDown(name, why) })
 }
 
+// DriverLimit says how many volumes a driver serves on the node by now, 0 for no
+// limit known.
+func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
+	m.post(func(l *loop) { l.driver(name).status.MaxVolumes = volumes })
+}
+
 // RetryNow ends every pause of a volume: something may have cured its failures.
 func (m *Manager) RetryNow(id state.VolumeID) {
 	m.post(func(l *loop) { l.reset(id) })

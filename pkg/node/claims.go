@@ -41,8 +41,10 @@ func (n *Node) objectChanged(key source.Key) {
 		}
 	case resolve.KindCSIDriver:
 		if n.report != nil {
-			n.report.Wake() // it says whether volumes are attached
+			n.report.Wake() // it says whether volumes are attached, and how often limits are asked for
 		}
+	case resolve.KindVolumeAttachment:
+		n.attachmentChanged(key)
 	}
 	n.changed.send()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // Requests a second that a node may send, and at once: the kubelet's defaults. A
@@ -56,6 +57,8 @@ func (n *Node) wireCluster() error {
 	}
 	n.report = report.New(report.Config{
 		Core: core, Storage: storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
+		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins()},
+		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
 	n.kube = kube.New(kube.Config{
 		Core: core, Storage: storage, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, Logger: n.log,

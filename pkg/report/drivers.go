@@ -174,21 +174,36 @@ func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 	if old == nil {
 		made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: v.node.Name, OwnerReferences: []metav1.OwnerReference{ownerOf(v.node)}}}
 		made.Spec.Drivers = entries(nil, v)
+		r.annotate(made)
 		if _, err := client.Create(ctx, made, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("make CSINode %s: %w", v.node.Name, err)
 		}
 		return nil
 	}
-	now := entries(old.Spec.Drivers, v)
-	if equality.Semantic.DeepEqual(now, old.Spec.Drivers) {
+	changed := old.DeepCopy()
+	changed.Spec.Drivers = entries(old.Spec.Drivers, v)
+	r.annotate(changed)
+	if equality.Semantic.DeepEqual(changed, old) {
 		return nil
 	}
-	changed := old.DeepCopy()
-	changed.Spec.Drivers = now
 	if _, err := client.Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("write CSINode %s: %w", v.node.Name, err)
 	}
 	return nil
+}
+
+// annotate gives the CSINode the annotations of Config, and leaves others alone.
+func (r *Reporter) annotate(c *storagev1.CSINode) {
+	for key, value := range r.config.Annotations {
+		switch {
+		case value == "":
+			delete(c.Annotations, key)
+		case c.Annotations == nil:
+			c.Annotations = map[string]string{key: value}
+		default:
+			c.Annotations[key] = value
+		}
+	}
 }
 
 func ownerOf(n *corev1.Node) metav1.OwnerReference {

@@ -3,8 +3,9 @@
 //
 // Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach
 // and csi.volume.kubernetes.io/nodeid, the labels of drivers' topology and
-// status.volumesInUse; the CSINode of the node's name; the status of a claim whose
-// volume was made larger here; the pauses between attempts.
+// status.volumesInUse; the CSINode of the node's name, and when drivers are asked
+// for their limits in it; the status of a claim whose volume was made larger here;
+// the pauses between attempts.
 //
 // Does not: decide what is in use (package manager does), nor make a Node: whoever
 // runs the pods registers it.
@@ -59,6 +60,16 @@ type Config struct {
 	// Attachable reports whether a controller attaches the driver's volumes; only
 	// such are in status.volumesInUse.
 	Attachable func(state.DriverName) bool
+	// Annotations are those that the CSINode is to have; an empty value is none.
+	// Others of it are left as they are.
+	Annotations map[string]string
+	// Limit asks a registered driver how many volumes it serves here by now
+	// (NodeGetInfo); it is called by many goroutines, for a driver by one at a
+	// time. Nil where nobody is to be asked.
+	Limit func(context.Context, state.DriverName) (int64, error)
+	// Period is how often that is to be asked, as the driver's CSIDriver says
+	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 is never.
+	Period func(state.DriverName) time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -74,7 +85,8 @@ type Reporter struct {
 	drivers map[state.DriverName]Driver
 	// gone are drivers that went away since the daemon started.
 	gone     map[state.DriverName]bool
-	sizes    map[Claim]int64 // that were not written yet
+	full     map[state.DriverName]bool // whose limits are to be asked for now
+	sizes    map[Claim]int64           // that were not written yet
 	problems map[string]string
 	changed  chan struct{}
 }
@@ -86,7 +98,7 @@ func New(c Config) *Reporter {
 	}
 	return &Reporter{
 		config: c, logger: c.Logger, changed: make(chan struct{}),
-		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{}, sizes: map[Claim]int64{},
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{}, sizes: map[Claim]int64{}, full: map[state.DriverName]bool{},
 	}
 }
 
@@ -148,6 +160,9 @@ func (r *Reporter) Run(ctx context.Context) error {
 	all.Go(func() { r.runInUse(ctx) })
 	all.Go(func() { r.runDrivers(ctx) })
 	all.Go(func() { r.runClaims(ctx) })
+	if r.config.Limit != nil {
+		all.Go(func() { r.runLimits(ctx) })
+	}
 	all.Wait()
 	return nil
 }

@@ -33,6 +33,7 @@ type world struct {
 	marked     []state.VolumeID
 	attachable bool
 	changed    chan struct{}
+	ask        ask
 	// settling is called while what was marked is taken over.
 	settling func()
 }
@@ -74,14 +75,19 @@ func (w *world) use(ids ...state.VolumeID) {
 
 func (w *world) marks() []state.VolumeID { w.mu.Lock(); defer w.mu.Unlock(); return w.marked }
 
-func start(t *testing.T) *world {
+func start(t *testing.T, opts ...func(*report.Config)) *world {
 	t.Helper()
 	w := &world{t: t, server: fakeapi.New(), changed: make(chan struct{}), attachable: true}
 	core, storage := w.server.Clients(nil)
-	w.reporter = report.New(report.Config{
-		Core: core, Storage: storage, NodeName: "n1", Volumes: w,
+	c := report.Config{
+		Core: core, Storage: storage, NodeName: "n1", Volumes: w, Limit: w.limit,
 		Attachable: func(state.DriverName) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.attachable },
-	})
+		Period:     func(state.DriverName) time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.ask.period },
+	}
+	for _, o := range opts {
+		o(&c)
+	}
+	w.reporter = report.New(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.reporter.Run(ctx) }()

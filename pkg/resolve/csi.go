@@ -255,14 +255,16 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 	if !slices.Contains(modes, mode) {
 		return policy{}, fmt.Errorf("%s: spec.volumeLifecycleModes: found %v, want %s among them", key, modes, mode)
 	}
-	fsGroup := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy // the API's default
-	if p := object.Spec.FSGroupPolicy; p != nil && *p != "" {
-		fsGroup = *p
+	// Sources and API servers fill it in. An object of before there was such a
+	// field says nothing about whose the files are to be.
+	fsGroup := object.Spec.FSGroupPolicy
+	if fsGroup == nil || *fsGroup == "" {
+		return policy{}, fmt.Errorf("%s: spec.fsGroupPolicy: found none, want ReadWriteOnceWithFSType, File or None", key)
 	}
 	return policy{
 		renewal:      renewal(object.Spec),
 		seLinuxMount: object.Spec.SELinuxMount != nil && *object.Spec.SELinuxMount,
-		fsGroup:      fsGroup,
+		fsGroup:      *fsGroup,
 		attach:       object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
 		podInfo:      object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
 	}, nil
@@ -304,10 +306,22 @@ func (r *resolver) attachment(s state.Spec) (context map[string]string, hold str
 		return nil, fmt.Sprintf("waiting for %s: %s", key, why)
 	case va.DeletionTimestamp != nil:
 		return nil, fmt.Sprintf("waiting for %s: the one there is being deleted", key)
+	case NoRoom(va):
+		return nil, fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
 	case va.Status.AttachError != nil:
 		return nil, fmt.Sprintf("waiting for %s: status.attachError: %s", key, va.Status.AttachError.Message)
 	}
 	return nil, fmt.Sprintf("waiting for %s: status.attached: found false, want true", key)
+}
+
+// resourceExhausted is gRPC's code (its status codes document).
+const resourceExhausted = 8
+
+// NoRoom reports whether the volume cannot be attached because the driver serves
+// as many volumes on the node as it can.
+func NoRoom(va *storagev1.VolumeAttachment) bool {
+	e := va.Status.AttachError
+	return !va.Status.Attached && e != nil && e.ErrorCode != nil && *e.ErrorCode == resourceExhausted
 }
 
 func secretRef(ref *corev1.SecretReference) state.SecretRef {

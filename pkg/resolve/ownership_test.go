@@ -1,11 +1,13 @@
 package resolve_test
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -54,6 +56,46 @@ func TestOwnershipFollowsFSGroupPolicy(t *testing.T) {
 			w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = test.readOnly
 			if got := w.only(t); got.Problem != "" || got.Mount.Ownership != want {
 				t.Errorf("%s, %s: got %q (%s), want %q", name, change, got.Mount.Ownership, got.Problem, want)
+			}
+		}
+	}
+}
+
+// An object of before there was such a field says nothing about whose the files
+// are: the pod waits for one that does.
+//
+// Items: G11.
+func TestCSIDriverWithoutAPolicyIsWaitedFor(t *testing.T) {
+	for name, policy := range map[string]*storagev1.FSGroupPolicy{"none": nil, "empty": ptr(storagev1.FSGroupPolicy(""))} {
+		w := read(t, "testdata/base.yaml")
+		w.driver(storagev1.CSIDriverSpec{})
+		object := w.objects[resolve.Key{Kind: "CSIDriver", Name: "csi.example.com"}].(*storagev1.CSIDriver)
+		object.Spec.FSGroupPolicy = policy
+		if got := w.only(t).Problem; !strings.Contains(got, "CSIDriver csi.example.com: spec.fsGroupPolicy: found none, want ") {
+			t.Errorf("%s: problem %q", name, got)
+		}
+		object.Spec.FSGroupPolicy = ptr(storagev1.NoneFSGroupPolicy)
+		if got := w.only(t).Problem; got != "" {
+			t.Errorf("%s, once there is one: problem %q", name, got)
+		}
+	}
+}
+
+// The next pod's files are given as the object says by then, whatever it said
+// before: nothing of that is kept.
+//
+// Items: G06.
+func TestAChangedPolicyHoldsForTheNextPod(t *testing.T) {
+	const none, file, byType = storagev1.NoneFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	// Of a volume without a type of file system, the default gives nothing.
+	owned := map[storagev1.FSGroupPolicy]state.Ownership{none: "", file: state.OwnAlways, byType: ""}
+	for _, change := range [][2]storagev1.FSGroupPolicy{{none, file}, {none, byType}, {file, none}, {file, byType}, {byType, none}, {byType, file}} {
+		w := read(t, "testdata/base.yaml")
+		w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
+		for _, policy := range change {
+			w.driver(storagev1.CSIDriverSpec{FSGroupPolicy: &policy})
+			if got := w.only(t); got.Problem != "" || got.Mount.Ownership != owned[policy] {
+				t.Errorf("%s to %s: at %s got %q (%s), want %q", change[0], change[1], policy, got.Mount.Ownership, got.Problem, owned[policy])
 			}
 		}
 	}

@@ -113,8 +113,12 @@ func (w *world) drop(kind, namespace, name string) {
 	delete(w.objects, resolve.Key{Kind: kind, Namespace: namespace, Name: name})
 }
 
-// driver adds a CSIDriver object for the driver of testdata/base.yaml.
+// driver adds a CSIDriver object for the driver of testdata/base.yaml, as an
+// API server gives it out: with the default fsGroupPolicy where it has none.
 func (w *world) driver(spec storagev1.CSIDriverSpec) {
+	if spec.FSGroupPolicy == nil {
+		spec.FSGroupPolicy = ptr(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	}
 	d := &storagev1.CSIDriver{Spec: spec}
 	d.Name = "csi.example.com"
 	w.objects[resolve.Key{Kind: "CSIDriver", Name: d.Name}] = d

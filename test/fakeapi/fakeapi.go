@@ -122,7 +122,7 @@ func (s *Server) Put(objects ...runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, obj := range objects {
-		b, err := json.Marshal(obj)
+		b, err := json.Marshal(filled(obj))
 		if err != nil {
 			panic(err) // the test's own object
 		}

@@ -61,6 +61,28 @@ func publishAfterRestartKeepsData(n *node) {
 	n.wantSame("publish after restart", before, tree(n.T, n.layout.Root))
 }
 
+// removalNeedsTheRecordAlone: as after a restart of the node's daemon, when no
+// object says any more what the volume was made of.
+func removalNeedsTheRecordAlone(n *node) {
+	v := n.volume(pod, name)
+	n.publish(v, pod)
+	n.leave(v.Mounts[pod].Target)
+	written, err := state.EncodeRecord(v)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.restart()
+	known, err := state.DecodeRecord(written)
+	if err != nil || known.ID != v.ID || known.Spec.Driver != n.Kind || !known.Mounts[pod].MountSpec.Equal(v.Mounts[pod].MountSpec) {
+		n.Fatalf("record: got %s, %+v, %v, want %s, %+v", known.ID, known.Mounts, err, v.ID, v.Mounts)
+	}
+	if n.Fail != nil {
+		n.Fail(true) // what it was made of cannot be had
+	}
+	n.unpublish(known, pod)
+	n.wantNothing()
+}
+
 func unpublishRemovesAll(n *node) {
 	v := n.volume(pod, name)
 	for range 2 {

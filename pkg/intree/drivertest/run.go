@@ -43,6 +43,7 @@ func Run(t *testing.T, factory Factory) {
 		"PublishMakesTheTarget":           publishMakesTheTarget,
 		"PublishTwiceIsPublishOnce":       publishTwiceIsPublishOnce,
 		"PublishAfterRestartKeepsData":    publishAfterRestartKeepsData,
+		"RemovalNeedsTheRecordAlone":      removalNeedsTheRecordAlone,
 		"UnpublishRemovesAll":             unpublishRemovesAll,
 		"UnpublishOfNothingIsDone":        unpublishOfNothingIsDone,
 		"UnpublishLeavesOthersAlone":      unpublishLeavesOthersAlone,

@@ -23,6 +23,9 @@ func newDriver(l state.Layout) *emptydir.Driver {
 	return emptydir.New(emptydir.Config{Layout: l, Kernel: mount.New(l.Root)})
 }
 
+// What a restart knows of a volume is its record, and that is enough to remove it.
+//
+// Items: M15.
 func TestContractOnDisk(t *testing.T)   { contract(t, `{}`) }
 func TestContractInMemory(t *testing.T) { contract(t, `{"medium": "Memory", "sizeLimit": "4Mi"}`) }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
@@ -187,6 +189,48 @@ func TestDiskThatIsNotThisVolumesAloneStays(t *testing.T) {
 		if got := n.Told("block", "sda", "device", "delete"); got != "" {
 			t.Errorf("%s: told %q", name, got)
 		}
+	}
+}
+
+// A disk that somebody holds after the unmount, as by a mount that another
+// namespace kept: an error, and neither the disk goes nor what is known of it.
+// It goes once nobody has it, from the record alone.
+//
+// Items: C33, M15.
+func TestDiskThatIsHeldIsNotUnstaged(t *testing.T) {
+	n := newNode(t)
+	device := n.Disk(wwid, "sda")
+	n.path("sda", 3, 2)
+	v := n.Volume(fc.Kind, "data", byUnit, pod)
+	if err := n.driver.Stage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	if err := unix.Mount(v.Spec.StagePath, elsewhere, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.driver.Unstage(t.Context(), v); !errors.Is(err, disk.ErrInUse) {
+			t.Errorf("%s is held: got %v", device, err)
+		}
+		if got := n.Told("block", "sda", "device", "delete"); got != "" {
+			t.Errorf("told %q", got)
+		}
+	}
+	if err := unix.Unmount(elsewhere, 0); err != nil {
+		t.Fatal(err)
+	}
+	written, err := state.EncodeRecord(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := state.DecodeRecord(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.driver = fc.New(fc.Config{Stager: n.Stager(), Volumes: func() []state.Volume { return nil }})
+	if err := n.driver.Unstage(t.Context(), known); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+		t.Errorf("held no more: %v", err)
 	}
 }
 

@@ -132,6 +132,9 @@ var configs = map[state.DriverName]string{
 	files.Projected:   `{"sources": [{"configMap": {"name": "settings"}}, {"secret": {"name": "settings"}}]}`,
 }
 
+// What a restart knows of a volume is its record, and that is enough to remove it.
+//
+// Items: M15.
 func TestContract(t *testing.T) {
 	for _, kind := range files.Kinds {
 		t.Run(string(kind), func(t *testing.T) {

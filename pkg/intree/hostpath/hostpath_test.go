@@ -23,6 +23,9 @@ func newDriver(l state.Layout, allow ...string) *hostpath.Driver {
 	return hostpath.New(hostpath.Config{Layout: l, Kernel: mount.New(l.Root), Allow: allow})
 }
 
+// What a restart knows of a volume is its record, and that is enough to remove it.
+//
+// Items: M15.
 func TestContract(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
 		dir := filepath.Join(l.Root+"-host", "data") // the same one after a restart

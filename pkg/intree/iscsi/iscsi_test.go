@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
@@ -223,6 +226,45 @@ func TestCallsOfOneVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.gone("sda")
+}
+
+// After a restart, and with nothing but the record, a disk that somebody holds is
+// not taken away; once nobody does, the volume's disk goes, and no other.
+//
+// Items: C33, M15.
+func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.Disk(wwid+"b", "sdb")
+	n.luns["192.0.2.1:3260 0"], n.luns["192.0.2.1:3260 1"] = []string{"sda"}, []string{"sdb"}
+	v := n.volume("data", plain)
+	n.stage(v)
+	written, err := state.EncodeRecord(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	known, err := state.DecodeRecord(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	if err := unix.Mount(v.Spec.StagePath, elsewhere, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Unstage(t.Context(), known); !errors.Is(err, disk.ErrInUse) || n.Told("block", "sda", "device", "delete") != "" {
+		t.Errorf("unstage of a disk that is held: %v", err)
+	}
+	if err := unix.Unmount(elsewhere, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Unstage(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	n.gone("sda")
+	if got := n.Told("block", "sdb", "device", "delete"); got != "" {
+		t.Error("the other unit's device is deleted")
+	}
 }
 
 // Unstage removes the device, and the session once no device is on it.

@@ -32,6 +32,9 @@ func config(t *testing.T, path, fsType string) json.RawMessage {
 	return b
 }
 
+// What a restart knows of a volume is its record, and that is enough to remove it.
+//
+// Items: M15.
 func TestContract(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
 		dir := l.Root + "-disk" // the same one after a restart

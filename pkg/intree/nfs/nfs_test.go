@@ -45,6 +45,9 @@ func newDriver(l state.Layout, h *host) *nfs.Driver {
 	return nfs.New(nfs.Config{Layout: l, Kernel: mount.New(l.Root), Run: h.run})
 }
 
+// What a restart knows of a volume is its record, and that is enough to remove it.
+//
+// Items: M15.
 func TestContract(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
 		h := &host{export: l.Root + "-export"} // the same one after a restart

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -243,6 +244,11 @@ func fill(obj object, k kind, key resolve.Key) {
 			o.Data[name] = []byte(value)
 		}
 		o.StringData = nil
+	case *storagev1.CSIDriver:
+		if p := o.Spec.FSGroupPolicy; p == nil || *p == "" {
+			byDefault := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+			o.Spec.FSGroupPolicy = &byDefault
+		}
 	}
 }
 

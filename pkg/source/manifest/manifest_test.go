@@ -92,7 +92,7 @@ spec:
 	if class := objects[3].(*storagev1.StorageClass); class.Provisioner != "d" || !*class.AllowVolumeExpansion {
 		t.Errorf("class: got %+v", class)
 	}
-	if d := objects[4].(*storagev1.CSIDriver); *d.Spec.AttachRequired || len(d.Spec.VolumeLifecycleModes) != 1 {
+	if d := objects[4].(*storagev1.CSIDriver); *d.Spec.AttachRequired || len(d.Spec.VolumeLifecycleModes) != 1 || *d.Spec.FSGroupPolicy != "ReadWriteOnceWithFSType" {
 		t.Errorf("driver: got %+v", d)
 	}
 	if diff := cmp.Diff(map[string][]byte{"a": []byte("A"), "b": []byte("text")}, objects[5].(*corev1.Secret).Data); diff != "" || objects[5].(*corev1.Secret).StringData != nil {

@@ -1,0 +1,151 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// labelledPod is a pod that wants volume v mounted with a label.
+func labelledPod(pod, label string) state.PodWant {
+	p := podWant(pod, "v")
+	p.Volumes[0].Mount.SELinuxLabel = label
+	return p
+}
+
+// After a restart the label is known that a volume is mounted with: a pod with
+// the same has it without another stage, one with another is told of both at
+// once, and neither costs the first pod a call.
+//
+// Items: E13.
+func TestTheLabelOfAMountedVolumeSurvivesARestart(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h, d := newHouse(t), newDisk()
+			l := live(t, h, d)
+			l.up(h)
+			l.SetPod(labelledPod("a", "u:object_r:t:s0:c1"))
+			mounted(t, l, "a")
+			rest()
+			if !crash {
+				_ = l.stop()
+			}
+			before := len(h.calls())
+			l = live(t, h, d, sources("s"))
+			l.up(h)
+			l.SetPod(labelledPod("a", "u:object_r:t:s0:c1"))
+			l.SetPod(labelledPod("same", "u:object_r:t:s0:c1"))
+			l.SetPod(labelledPod("other", "u:object_r:t:s0:c2"))
+			l.SourceSynced("s")
+			mounted(t, l, "same")
+			rest()
+			if v, _ := l.Volume("d^v"); v.Volume.Spec.SELinuxLabel != "u:object_r:t:s0:c1" || !strings.Contains(v.Held.Reason, "conflicting SELinux labels") ||
+				!strings.Contains(v.Held.Reason, "s0:c1") || !strings.Contains(v.Held.Reason, "s0:c2") || v.Held.Pod != "other" {
+				t.Errorf("label %q, held %+v", v.Volume.Spec.SELinuxLabel, v.Held)
+			}
+			equal(t, "calls after the restart", h.calls()[before:], []string{"Publish d^v same"})
+		})
+	}
+}
+
+// What the cluster says of a volume's attachment is taken from the cluster after
+// a restart: a volume that is there keeps the context that it was made with, one
+// that is made then has the cluster's word of then, and whether it has to be
+// attached at all is asked of it too.
+//
+// Items: E10.
+func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
+	attached := func(pod, vol, device string) state.PodWant {
+		p := podWant(pod, vol)
+		p.Volumes[0].Spec.PublishContext = map[string]string{"devicePath": device}
+		return p
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(attached("a", "v", "/dev/one"))
+		mounted(t, l, "a")
+		h.fails(func(call string) fault { return answer(state.Failed, "NodeStageVolume", "Internal") })
+		l.SetPod(attached("b", "w", "/dev/one"))
+		rest()
+		_ = l.stop()
+		h.fails(nil)
+		before := len(h.calls())
+		l = live(t, h, d, sources("s"), func(c *Config) { c.InUseHandshake = true })
+		l.up(h)
+		l.SourceSynced("s")
+		held := attached("b", "w", "")
+		held.Volumes[0].Hold = "waiting for VolumeAttachment csi-w"
+		free := podWant("c", "x") // of a driver whose CSIDriver asks for no attachment by now
+		free.Volumes[0].Spec.NoAttach = true
+		l.SetPod(attached("a", "v", "/dev/one"))
+		l.SetPod(held)
+		l.SetPod(free)
+		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^v", "d^w", "d^x"})
+		mounted(t, l, "c")
+		rest()
+		of := func(vol string) (calls []string) {
+			for _, c := range h.calls()[before:] {
+				if strings.Contains(c, vol) {
+					calls = append(calls, c)
+				}
+			}
+			return calls
+		}
+		equal(t, "calls for what needs no attachment", of("d^x"), []string{"Stage d^x", "Publish d^x c"})
+		// What was begun with another word of the cluster's is undone.
+		equal(t, "calls for what is not attached", of("d^w"), []string{"Unstage d^w"})
+		l.SetPod(attached("b", "w", "/dev/two"))
+		mounted(t, l, "b")
+		for vol, want := range map[state.VolumeID]string{"d^v": "/dev/one", "d^w": "/dev/two"} {
+			if v, _ := l.Volume(vol); v.Volume.Spec.PublishContext["devicePath"] != want {
+				t.Errorf("%s: publish context %v, want %s", vol, v.Volume.Spec.PublishContext, want)
+			}
+		}
+		equal(t, "calls for what was there", of("d^v"), nil)
+		equal(t, "calls once it is attached", of("d^w"), []string{"Unstage d^w", "Stage d^w", "Publish d^w b"})
+	})
+}
+
+// A policy that changed is for pods that come: one that has the volume is left as
+// it is, also by a restart, and says so.
+//
+// Items: G06.
+func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		owned := func(pod string, o state.Ownership) state.PodWant {
+			p := podWant(pod, "v")
+			group := int64(2000)
+			p.Volumes[0].Mount.FSGroup, p.Volumes[0].Mount.Ownership = &group, o
+			return p
+		}
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(owned("a", ""))
+		mounted(t, l, "a")
+		before := len(h.calls())
+		l.SetPod(owned("a", state.OwnAlways))
+		l.SetPod(owned("b", state.OwnAlways))
+		mounted(t, l, "b")
+		rest()
+		_ = l.stop()
+		l = live(t, h, d, sources("s"))
+		l.up(h)
+		l.SetPod(owned("a", state.OwnAlways))
+		l.SetPod(owned("b", state.OwnAlways))
+		l.SourceSynced("s")
+		rest()
+		equal(t, "calls", h.calls()[before:], []string{"Publish d^v b"})
+		v := d.records(t)["d^v"]
+		if v.Mounts["a"].Ownership != "" || v.Mounts["b"].Ownership != state.OwnAlways {
+			t.Errorf("records: a %q, b %q", v.Mounts["a"].Ownership, v.Mounts["b"].Ownership)
+		}
+		if v, _ := l.Volume("d^v"); !strings.Contains(v.Held.Reason, "it is mounted otherwise than the pod says by now") {
+			t.Errorf("held: %+v", v.Held)
+		}
+	})
+}

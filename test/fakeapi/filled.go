@@ -1,0 +1,18 @@
+package fakeapi
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// filled is the object with the defaults that an API server sets and that a node relies on.
+func filled(obj runtime.Object) runtime.Object {
+	d, ok := obj.(*storagev1.CSIDriver)
+	if !ok || d.Spec.FSGroupPolicy != nil {
+		return obj
+	}
+	d = d.DeepCopy()
+	byDefault := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	d.Spec.FSGroupPolicy = &byDefault
+	return d
+}
