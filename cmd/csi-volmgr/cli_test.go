@@ -125,6 +125,7 @@ func TestWhatTheVerbsShow(t *testing.T) {
 		{"mounted", "get mounts -A -o wide"},
 		{"mounted", "get mounts web -o json"},
 		{"mounted", "get pvc data -o yaml"},
+		{"mounted", "get mounts web -o jsonpath={range.items[*]}{.name}={.hostPath};{end}"},
 		{"stuck", "get volume data -o yaml"},
 		{"mounted", "describe pod web"},
 		{"stuck", "describe pod/web"},
@@ -140,7 +141,7 @@ func TestWhatTheVerbsShow(t *testing.T) {
 			if code := r.do(t, strings.Fields(tt.args)...); code != 0 {
 				t.Fatalf("exit code %d: %s", code, r.stderr.String())
 			}
-			name := strings.NewReplacer(" ", "_", "/", "+").Replace(tt.scene + " " + tt.args)
+			name := strings.NewReplacer(" ", "_", "/", "+", "{", "", "}", "", "[", "", "]", "", "*", "", ";", "", "=", "_").Replace(tt.scene + " " + tt.args)
 			golden(t, filepath.Join("testdata", "show", name+".txt"), r.stdout.String())
 		})
 	}

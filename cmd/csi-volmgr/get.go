@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 )
 
 // getOptions is what `get` was asked for.
@@ -50,6 +48,7 @@ Problems are what could not be read of the manifests, with file, line and field.
   csi-volmgr get pvc data -o yaml
   csi-volmgr get pods --watch
   csi-volmgr get mounts --pod web -o json
+  csi-volmgr get mounts --pod web -o jsonpath='{range .items[*]}{.name} {.hostPath}{"\n"}{end}'
   csi-volmgr get mounts --pod web --container app -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, err := o.parse(args)
@@ -62,7 +61,7 @@ Problems are what could not be read of the manifests, with file, line and field.
 	namespaceFlag(cmd, &o.namespace)
 	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json or yaml")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json, yaml or jsonpath=`TEMPLATE`")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
 	cmd.Flags().StringVar(&o.container, "container", "", "what the pod's container of this `name` is to be given; makes its subPaths")
@@ -84,9 +83,10 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 			o.names = append(o.names, t.name)
 		}
 	}
+	if err := checkForm(o.output, "table", "wide"); err != nil {
+		return "", err
+	}
 	switch {
-	case !slices.Contains([]string{"table", "wide", "json", "yaml"}, o.output):
-		return "", usagef("unknown output %q: expected table, wide, json or yaml", o.output)
 	case o.all && len(o.names) > 0:
 		return "", usagef("a name needs one namespace: leave out -A")
 	case o.pod != "" && kind != "mounts":
@@ -202,7 +202,7 @@ func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) e
 		return err
 	}
 	switch {
-	case o.output == "json" || o.output == "yaml":
+	case structured(o.output):
 		if len(o.names) == 1 {
 			return p.document(items[0], o.output)
 		}
@@ -293,7 +293,7 @@ func (p *program) getMounts(ctx context.Context, c *client.Client, o getOptions)
 		}
 	}
 	switch {
-	case o.output == "json" || o.output == "yaml":
+	case structured(o.output):
 		return p.document(server.List[server.Mount]{Items: items}, o.output)
 	case len(items) == 0:
 		return writeAll(p.stderr, "Nothing is mounted.\n")
@@ -304,7 +304,7 @@ func (p *program) getMounts(ctx context.Context, c *client.Client, o getOptions)
 
 // socketProblems adds the registration sockets behind which no driver came up.
 func (p *program) socketProblems(ctx context.Context, c *client.Client, o getOptions) error {
-	if o.watch || o.output == "json" || o.output == "yaml" || len(o.names) > 0 {
+	if o.watch || structured(o.output) || len(o.names) > 0 {
 		return nil
 	}
 	sockets, err := c.Sockets(ctx)
@@ -319,19 +319,4 @@ func (p *program) socketProblems(ctx context.Context, c *client.Client, o getOpt
 		return err
 	}
 	return writeTable(p.stdout, socketColumns, bad, p.view(o))
-}
-
-// document writes v as JSON or YAML.
-func (p *program) document(v any, format string) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	b = append(b, '\n')
-	if format == "yaml" {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return err
-		}
-	}
-	return writeAll(p.stdout, string(b))
 }

@@ -31,7 +31,7 @@ func (p *program) getContainerMounts(ctx context.Context, c *client.Client, o ge
 	switch {
 	case err != nil:
 		return err
-	case o.output == "json" || o.output == "yaml":
+	case structured(o.output):
 		return p.document(server.List[server.ContainerMount]{Items: items}, o.output)
 	case len(items) == 0:
 		return writeAll(p.stderr, "The container has no volumes.\n")

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"sigs.k8s.io/yaml"
 )
 
 // watchTable shows a resource and then each change of it, until ctx ends. A
@@ -57,7 +56,7 @@ type watchLines[T any] struct {
 }
 
 func (l *watchLines[T]) write(events []server.Event[T]) error {
-	if l.o.output == "json" || l.o.output == "yaml" {
+	if structured(l.o.output) {
 		return l.documents(events)
 	}
 	v := l.p.view(l.o)
@@ -85,21 +84,27 @@ func (l *watchLines[T]) write(events []server.Event[T]) error {
 	return writeAll(l.p.stdout, b.String())
 }
 
-// documents writes events as JSON lines, or as YAML documents.
+// documents writes events as JSON lines, as YAML documents, or as a template has them.
 func (l *watchLines[T]) documents(events []server.Event[T]) error {
 	for _, e := range events {
-		b, err := json.Marshal(e)
+		var b []byte
+		var err error
+		switch l.o.output {
+		case "json": // a line each
+			if b, err = json.Marshal(e); err == nil {
+				b = append(b, '\n')
+			}
+		case "yaml":
+			if b, err = render(e, "yaml"); err == nil {
+				b = append([]byte("---\n"), b...)
+			}
+		default:
+			b, err = render(e, l.o.output)
+		}
 		if err != nil {
 			return err
 		}
-		text := string(b) + "\n"
-		if l.o.output == "yaml" {
-			if b, err = yaml.JSONToYAML(b); err != nil {
-				return err
-			}
-			text = "---\n" + string(b)
-		}
-		if err := writeAll(l.p.stdout, text); err != nil {
+		if err := writeAll(l.p.stdout, string(b)); err != nil {
 			return err
 		}
 	}
