@@ -104,7 +104,8 @@ demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, i
 docs: build ## write docs/reference/cli.md anew
 	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
 
-docs-check: host-tools build ## run the commands of README.md, in a namespace of their own (root)
+docs-check: build ## run the commands of README.md and of the pages in docs/, in namespaces of their own (root)
+	@hack/host-tools.sh --docs
 	hack/docs-check.sh $(BIN)
 
 ui-test: build ## drive the status page in a headless Chromium; screenshots go to bin/ui (root)

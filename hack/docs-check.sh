@@ -1,42 +1,49 @@
 #!/bin/bash
-# Runs the commands of README.md, as they stand there, and compares
-# docs/reference/cli.md with what the program prints. The commands use the
-# default paths, so they run in a mount namespace where /run and the paths below
-# /var/lib are empty and forgotten afterwards.
+# Runs the commands of README.md and of the pages below, as they stand there, and
+# compares docs/reference/cli.md with what the program prints. The commands use
+# the default paths, so each page's run in a mount namespace where /run and the
+# paths below /var/lib are empty and forgotten afterwards.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bin=$1
+bin=$1 page=${2-}
+pages=(README.md docs/operate.md docs/containers.md docs/write-a-driver.md)
 
-if ! diff -u docs/reference/cli.md <(hack/cli-docs.sh "$bin"); then
-	echo "docs-check: docs/reference/cli.md is not what the program prints: run 'make docs'" >&2
-	exit 1
-fi
-
-if [ "$(id -u)" != 0 ]; then
-	echo "docs-check: the commands mount file systems: run this as root" >&2
-	exit 1
-fi
-if [ -z "${DOCS_CHECK_INSIDE-}" ]; then
-	DOCS_CHECK_INSIDE=1 exec unshare --mount --propagation private "$0" "$@"
+if [ -z "$page" ]; then
+	if ! diff -u docs/reference/cli.md <(hack/cli-docs.sh "$bin"); then
+		echo "docs-check: docs/reference/cli.md is not what the program prints: run 'make docs'" >&2
+		exit 1
+	fi
+	if [ "$(id -u)" != 0 ]; then
+		echo "docs-check: the commands mount file systems: run this as root" >&2
+		exit 1
+	fi
+	for page in "${pages[@]}"; do
+		grep -q '^```sh' "$page" || { echo "docs-check: $page has no commands" >&2; exit 1; }
+		unshare --mount --propagation private "$0" "$bin" "$page"
+	done
+	exit
 fi
 
 # Volumes of the local driver are sparse files, which a tmpfs can hold.
 for dir in /run /var/lib/kubelet /var/lib/csi-volmgr; do
 	[ -d "$dir" ] || { mkdir -p "$dir"; made+=("$dir"); }
 	mount -t tmpfs -o mode=755 docs-check "$dir"
+	mount --make-shared "$dir"
 done
 
 blocks=$(mktemp -d)
-daemon=
+running=()
 finish() {
 	code=$?
 	trap - EXIT
-	if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
-		wait "$daemon" || true
-	fi
-	[ "$code" = 0 ] || { echo "--- the daemon said:"; tail -n 40 "$blocks/daemon.log"; } >&2
+	for pid in ${running[@]+"${running[@]}"}; do
+		if kill -TERM "$pid" 2>/dev/null; then wait "$pid" || true; fi
+	done
+	[ "$code" = 0 ] || { echo "--- what ran beside it said:"; tail -n 40 "$blocks"/*.log; } >&2
+	# Devices are found by the paths of their files, which go with the mounts.
+	loops=$(losetup --list --noheadings --output NAME,BACK-FILE | awk '$2 ~ "^/var/lib/csi-volmgr/" {print $1}')
 	grep -oE ' (/var/lib/(kubelet|csi-volmgr)|/run)(/[^ ]*)? ' /proc/self/mountinfo | tac | xargs -r umount --lazy 2>/dev/null || true
-	losetup --list --noheadings --output NAME,BACK-FILE | awk '$2 ~ "^/var/lib/csi-volmgr/" {print $1}' | xargs -r -n1 losetup --detach || true
+	[ -z "$loops" ] || losetup --detach $loops || true
 	rm -rf "$blocks"
 	for dir in ${made[@]+"${made[@]}"}; do rmdir "$dir" 2>/dev/null || true; done
 	exit "$code"
@@ -49,24 +56,24 @@ awk -v dir="$blocks" '
 	/^```sh/ { n++; file = sprintf("%s/%02d%s.sh", dir, n, ($2 == "background" ? ".background" : "")); next }
 	/^```/ { file = ""; next }
 	file != "" { print > file }
-' README.md
+' "$page"
 
-sudo() { "$@"; }
+sudo() { env "$@"; } # which takes NAME=value, too
 export -f sudo
 for block in "$blocks"/*.sh; do
 	sed 's/^/$ /' "$block"
 	case "$block" in
 	*.background.sh)
 		# shellcheck source=/dev/null
-		(eval "exec $(sed 's/^sudo //' "$block")") >"$blocks/daemon.log" 2>&1 &
-		daemon=$!
-		for _ in $(seq 100); do
+		(eval "exec $(sed 's/^sudo //' "$block")") >"$block.log" 2>&1 &
+		running=("$!" ${running[@]+"${running[@]}"}) # the last one ends first
+		for _ in $(seq 300); do
 			"$bin" version | grep -q '^daemon: .*none answers' || break
-			kill -0 "$daemon" || exit 1
+			kill -0 "$!" || exit 1
 			sleep 0.1
 		done
 		;;
 	*) bash -euo pipefail "$block" ;;
 	esac
 done
-echo "docs-check: every command of README.md did what it should"
+echo "docs-check: every command of $page did what it should"

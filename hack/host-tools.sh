@@ -3,7 +3,8 @@
 # which Debian packages have them. --install installs them by apt-get; --race
 # asks for the C compiler that the race detector needs, too, --ui for the
 # browser in which the status page is tested, and --vm for what make test-vm
-# boots a Debian kernel with, and --metrics for what tests the alerts.
+# boots a Debian kernel with, --metrics for what tests the alerts, and --docs for
+# the container runtime that docs/containers.md uses.
 set -eu
 
 missing=
@@ -28,6 +29,12 @@ case " $* " in *" --race "*)
 esac
 case " $* " in *" --ui "*) need chromium chromium ;; esac
 case " $* " in *" --metrics "*) need promtool prometheus ;; esac
+case " $* " in *" --docs "*)
+	need podman podman
+	need runc runc
+	[ -e /bin/busybox ] || need busybox busybox-static
+	;;
+esac
 case " $* " in *" --vm "*)
 	need qemu-system-x86_64 qemu-system-x86
 	need cpio cpio
