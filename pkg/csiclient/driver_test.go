@@ -624,6 +624,7 @@ func TestOneLineACall(t *testing.T) {
 	}
 }
 
+// Items: O06.
 func TestCallsAreMeasuredByDriverMethodAndCode(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m, err := NewMetrics(r)
@@ -633,6 +634,9 @@ func TestCallsAreMeasuredByDriverMethodAndCode(t *testing.T) {
 	}
 	n := connect(t, newFake(), func(c *Config) { c.Metrics = m })
 	must(t, n.d.Stage(t.Context(), n.volume(state.Filesystem)))
+	migrated := n.volume(state.Filesystem)
+	migrated.Spec.Migrated = true
+	must(t, n.d.Stage(t.Context(), migrated))
 	n.f.inject(nodeStage, status.Error(codes.Aborted, "pending"))
 	if err := n.d.Stage(t.Context(), n.volume(state.Filesystem)); err == nil {
 		t.Error("no error")
@@ -652,8 +656,13 @@ func TestCallsAreMeasuredByDriverMethodAndCode(t *testing.T) {
 			}
 		}
 	}
-	for _, code := range []string{"OK", "Aborted"} {
-		key := "csi_operations_seconds driver_name=" + driverName + " grpc_status_code=" + code + " method_name=/csi.v1.Node/NodeStageVolume"
+	for _, want := range []string{
+		"OK method_name=/csi.v1.Node/NodeStageVolume migrated=false", "Aborted method_name=/csi.v1.Node/NodeStageVolume migrated=false",
+		"OK method_name=/csi.v1.Node/NodeStageVolume migrated=true", // of an in-tree source
+		// What a driver is asked when it is connected, that it lacks a service included.
+		"OK method_name=/csi.v1.Identity/GetPluginInfo migrated=false", "OK method_name=/csi.v1.Node/NodeGetCapabilities migrated=false",
+	} {
+		key := "csi_operations_seconds driver_name=" + driverName + " grpc_status_code=" + want
 		if got[key] != 1 {
 			t.Errorf("%s: %d, want 1; all: %v", key, got[key], got)
 		}

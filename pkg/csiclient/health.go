@@ -36,7 +36,7 @@ func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.Pod
 	if err != nil {
 		return nil, refused(nodeVolumeHealth, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Stats)
+	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Stats)
 	defer cancel()
 	r, err := d.node.NodeGetVolumeHealth(ctx, req)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -21,14 +22,14 @@ import (
 type Metrics struct{ seconds *prometheus.HistogramVec }
 
 // NewMetrics registers csi_operations_seconds{driver_name, method_name,
-// grpc_status_code} with r: names and labels of the kubelet's, but buckets from
+// grpc_status_code, migrated} with r: names and labels of the kubelet's, but buckets from
 // 100 µs, which is what a call over a socket takes. It fails if r has the name already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "csi_operations_seconds",
 		Help:    "Duration of CSI calls, in seconds, with their gRPC status.",
 		Buckets: []float64{1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 120},
-	}, []string{"driver_name", "method_name", "grpc_status_code"})
+	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})
 	if err := r.Register(seconds); err != nil {
 		return nil, err
 	}
@@ -60,12 +61,25 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 			err = &rpcError{s: status.New(s.Code(), cleanMessage(s.Message(), msg)), answered: seen.Load()}
 		}
 		if d.metrics != nil {
-			d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String()).Observe(took.Seconds())
+			d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String(), strconv.FormatBool(isMigrated(ctx))).Observe(took.Seconds())
 		}
 		d.logCall(ctx, ended{call: path.Base(method), req: msg, took: took, err: err})
 		return err
 	}
 }
+
+// migratedKey is the context key of whether a call is for a migrated volume.
+type migratedKey struct{}
+
+// about returns ctx for the calls of v, which are measured as such.
+func about(ctx context.Context, v state.Volume) context.Context {
+	if !v.Spec.Migrated {
+		return ctx
+	}
+	return context.WithValue(ctx, migratedKey{}, true)
+}
+
+func isMigrated(ctx context.Context) bool { return ctx.Value(migratedKey{}) != nil }
 
 // ended is a call that ended.
 type ended struct {

@@ -41,7 +41,7 @@ func (d *Driver) Stats(ctx context.Context, v state.Volume, pod state.PodUID) (S
 	if err != nil {
 		return Stats{}, refused(nodeStats, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Stats)
+	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Stats)
 	defer cancel()
 	r, err := d.node.NodeGetVolumeStats(ctx, req)
 	if err != nil {

@@ -42,7 +42,7 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	if err := d.dirs.makeDir(v.Spec.StagePath); err != nil {
 		return failed(nodeStage, fmt.Errorf("staging directory: %w", err))
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Stage)
+	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Stage)
 	defer cancel()
 	_, err = d.node.NodeStageVolume(ctx, req)
 	return CallError(nodeStage, err)
@@ -93,7 +93,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req
 	if err := d.dirs.makeParent(m.Target); err != nil {
 		return failed(nodePublish, fmt.Errorf("parent of target: %w", err))
 	}
-	call, cancel := context.WithTimeout(ctx, d.deadlines.Publish)
+	call, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Publish)
 	defer cancel()
 	if _, err := d.node.NodePublishVolume(call, req); err != nil {
 		err = CallError(nodePublish, err)
@@ -129,7 +129,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 		}
 	}
 	before := d.dirs.exists(m.Target)
-	call, cancel := context.WithTimeout(ctx, d.deadlines.Unpublish)
+	call, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Unpublish)
 	defer cancel()
 	_, err = d.node.NodeUnpublishVolume(call, req)
 	switch {
@@ -168,7 +168,7 @@ func (d *Driver) unstage(ctx context.Context, v state.Volume) error {
 	if err != nil {
 		return refused(nodeUnstage, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Unstage)
+	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Unstage)
 	defer cancel()
 	if _, err := d.node.NodeUnstageVolume(ctx, req); err != nil && status.Code(err) != codes.NotFound {
 		return CallError(nodeUnstage, err)
@@ -197,7 +197,7 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 		return 0, refused(nodeExpand, err)
 	}
 	req.Secrets = secrets
-	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Expand)
+	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Expand)
 	defer cancel()
 	r, err := d.node.NodeExpandVolume(ctx, req)
 	return max(0, r.GetCapacityBytes()), CallError(nodeExpand, err)

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -102,6 +103,24 @@ func (s Scanner) Remove(ctx context.Context, known func() Known) ([]Item, error)
 	if err != nil {
 		return nil, err
 	}
+	return s.removeSafe(ctx, items, known)
+}
+
+// Pods is Remove for pods' directories alone, of them those in which nothing was
+// made since idle: whoever runs containers makes a pod's directory too, perhaps
+// before it is heard of the pod here. The others are not listed.
+func (s Scanner) Pods(ctx context.Context, known func() Known, idle time.Time) ([]Item, error) {
+	items, err := s.Scan(ctx, known())
+	if err != nil {
+		return nil, err
+	}
+	return s.removeSafe(ctx, slices.DeleteFunc(items, func(i Item) bool {
+		info, err := os.Lstat(i.Path)
+		return i.Kind != Pod || err != nil || info.ModTime().After(idle)
+	}), known)
+}
+
+func (s Scanner) removeSafe(ctx context.Context, items []Item, known func() Known) ([]Item, error) {
 	for i, item := range items {
 		if !item.Safe || ctx.Err() != nil {
 			continue

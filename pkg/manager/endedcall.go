@@ -12,7 +12,9 @@ import (
 type EndedCall struct {
 	Volume state.VolumeID   `json:"volume"`
 	Driver state.DriverName `json:"driver"`
-	Op     plan.Kind        `json:"op"`
+	// Migrated: the volume's source is an in-tree plugin's, which the driver serves.
+	Migrated bool      `json:"migrated,omitempty"`
+	Op       plan.Kind `json:"op"`
 	// Pod is set where the call was for one pod.
 	Pod   state.PodUID `json:"pod,omitempty"`
 	Began time.Time    `json:"began"`
@@ -31,7 +33,7 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if l.cfg.OnCall == nil {
 		return
 	}
-	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Op: s.op.Kind, Pod: s.op.Pod, Began: began, TookNanos: took}
+	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, Began: began, TookNanos: took}
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 	}

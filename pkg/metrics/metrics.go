@@ -12,6 +12,8 @@
 package metrics
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,17 +32,29 @@ type Source interface {
 
 // Metrics measures calls as they end, and everything else when it is scraped.
 type Metrics struct {
-	operations *prometheus.HistogramVec
+	operations    *prometheus.HistogramVec
+	cleaned, left prometheus.Gauge
 }
 
-// New registers the histogram of ended calls.
+// New registers the histogram of ended calls, and the gauges of pods' directories.
 func New(r prometheus.Registerer) (*Metrics, error) {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
 	m := &Metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "storage_operation_duration_seconds",
 		Help:    "How long an operation on a volume took, the look at its effect included.",
 		Buckets: []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
-	return m, r.Register(m.operations)
+	m.cleaned = gauge("kubelet_orphan_pod_cleaned_volumes", "Number of directories of pods that are gone that the last look removed.")
+	m.left = gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Number of directories of pods that are gone that hold something, and so stay.")
+	return m, errors.Join(r.Register(m.operations), r.Register(m.cleaned), r.Register(m.left))
+}
+
+// Leftovers takes in a look at the directories of pods that are gone.
+func (m *Metrics) Leftovers(removed, left int) {
+	m.cleaned.Set(float64(removed))
+	m.left.Set(float64(left))
 }
 
 // Call measures a call that ended.
@@ -49,7 +63,7 @@ func (m *Metrics) Call(c manager.EndedCall) {
 	if c.Error != "" {
 		status = "fail-unknown"
 	}
-	m.operations.WithLabelValues(plugin(c.Driver), operation(c.Op), status, "false").Observe(c.TookNanos.Seconds())
+	m.operations.WithLabelValues(plugin(c.Driver), operation(c.Op), status, strconv.FormatBool(c.Migrated)).Observe(c.TookNanos.Seconds())
 }
 
 // plugin is a driver's name as the kubelet labels it.

@@ -59,6 +59,7 @@ func (shown) Drivers() []manager.DriverStatus {
 	}
 }
 
+// Items: O07.
 func TestWhatIsCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	if err := Register(r, shown{}, func() time.Time { return now }); err != nil {
@@ -112,6 +113,7 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="desired_s
 	}
 }
 
+// Items: O05.
 func TestEndedCallsAreMeasuredUnderTheKubeletsNames(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m, err := New(r)
@@ -122,12 +124,13 @@ func TestEndedCallsAreMeasuredUnderTheKubeletsNames(t *testing.T) {
 		m.Call(manager.EndedCall{Driver: "d.example", Op: op, TookNanos: time.Second})
 	}
 	m.Call(manager.EndedCall{Driver: "kubernetes.io/secret", Op: plan.Publish, Error: "no"})
+	m.Call(manager.EndedCall{Driver: "d.example", Op: plan.Publish, Migrated: true})
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	for _, metric := range families[0].GetMetric() {
+	for _, metric := range families[len(families)-1].GetMetric() { // by name, after the gauges
 		var labels []string
 		for _, l := range metric.GetLabel() {
 			labels = append(labels, l.GetValue())
@@ -139,7 +142,7 @@ func TestEndedCallsAreMeasuredUnderTheKubeletsNames(t *testing.T) {
 		"false volume_mount success kubernetes.io/csi:d.example", "false volume_remount success kubernetes.io/csi:d.example",
 		"false volume_fs_resize success kubernetes.io/csi:d.example", "false volume_unmount success kubernetes.io/csi:d.example",
 		"false unmount_device success kubernetes.io/csi:d.example", "false volume_detach success kubernetes.io/csi:d.example",
-		"false volume_mount fail-unknown kubernetes.io/secret",
+		"false volume_mount fail-unknown kubernetes.io/secret", "true volume_mount success kubernetes.io/csi:d.example",
 	} {
 		if !got[want] {
 			t.Errorf("no series %q among %v", want, got)

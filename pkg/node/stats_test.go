@@ -1,8 +1,14 @@
 package node
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
 // TestBuiltinKindsThatMountAreAskedByStatfs: and those that do not mount have
@@ -33,4 +39,67 @@ func TestBuiltinKindsThatMountAreAskedByStatfs(t *testing.T) {
 	if asked == 0 {
 		t.Error("nobody is asked")
 	}
+}
+
+const ephemeralPod = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: directory}
+provisioner: local.csi-volmgr.dev
+parameters: {type: directory}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: web-uid}
+spec:
+  containers: [{name: web, volumeMounts: [{name: own, mountPath: /own}]}]
+  volumes: [{name: own, ephemeral: {volumeClaimTemplate: {spec: {}}}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: web-own
+  ownerReferences: [{apiVersion: v1, kind: Pod, name: web, uid: web-uid, controller: true}]
+spec: {storageClassName: directory, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
+`
+
+// A claim that is made for a pod is named as any other is.
+//
+// Items: O10.
+func TestAnEphemeralClaimIsNamed(t *testing.T) {
+	c := dirs(t)
+	c.LocalDriver = true
+	n, _ := start(t, c)
+	apply(t, n, ephemeralPod)
+	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
+		t.Fatal(err)
+	}
+	told := stats.New(stats.Config{Subjects: n.subjects})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go told.Run(ctx)
+	ask := time.NewTicker(time.Millisecond)
+	defer ask.Stop()
+	for s := told.Stats(); len(s) == 0 || s[0].At.IsZero(); s = told.Stats() {
+		select {
+		case <-ask.C:
+		case <-within(t).Done():
+			t.Fatalf("nobody says: %+v", s)
+		}
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(told)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubelet_volume_stats_capacity_bytes" {
+			if got := f.GetMetric()[0].String(); len(f.GetMetric()) != 1 || !strings.Contains(got, "web-own") || !strings.Contains(got, "default") {
+				t.Errorf("got %s", got)
+			}
+			return
+		}
+	}
+	t.Errorf("no series among %d", len(families))
 }

@@ -40,10 +40,13 @@ func (r *resolver) claimed(u claimUse) (state.VolumeWant, error) {
 	if r.ours(pv) {
 		return r.builtinVolume(pv, claim, u)
 	}
-	if pv, err = r.asCSI(pv); err != nil {
+	csi, err := r.asCSI(pv)
+	if err != nil {
 		return state.VolumeWant{}, err
 	}
-	return r.persistent(pv, claim, u)
+	w, err := r.persistent(csi, claim, u)
+	w.Spec.Migrated = csi != pv
+	return w, err
 }
 
 // claim returns the claim where this pod may use it.

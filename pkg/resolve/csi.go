@@ -223,6 +223,7 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
 	}
+	w.Spec.Migrated = true
 	return w, nil
 }
 

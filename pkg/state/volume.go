@@ -166,7 +166,9 @@ type Spec struct {
 	// NoAttach: the driver's CSIDriver object says attachRequired: false, so
 	// ControllerPublishVolume is not called even if the driver has it. It counts
 	// when a volume is begun; calls do not say it.
-	NoAttach   bool     `json:"noAttach,omitempty"`
+	NoAttach bool `json:"noAttach,omitempty"`
+	// Migrated: an in-tree source that a CSI driver serves; for measurements.
+	Migrated   bool     `json:"migrated,omitempty"`
 	Mode       Mode     `json:"mode"`
 	FSType     string   `json:"fsType,omitempty"`
 	MountFlags []string `json:"mountFlags,omitempty"`

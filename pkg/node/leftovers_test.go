@@ -1,0 +1,91 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.Write(b) }
+
+func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
+
+// gauges are the values of the registry's series without labels.
+func gauges(t *testing.T, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil {
+			all[f.GetName()] = m[0].GetGauge().GetValue()
+		}
+	}
+	return all
+}
+
+// Of the directories of pods that are gone those go that are empty and in which
+// nobody works. The others stay, are told of once, and are counted.
+//
+// Items: O08.
+func TestDirectoriesOfPodsThatAreGone(t *testing.T) {
+	c, log, r := dirs(t), &lines{}, prometheus.NewRegistry()
+	c.Logger, c.Metrics = slog.New(slog.NewTextHandler(log, nil)), r
+	pod := func(uid, inside, file string) string {
+		path := filepath.Join(c.Root, "pods", uid)
+		if err := os.MkdirAll(filepath.Join(path, inside), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if file != "" {
+			if err := os.WriteFile(filepath.Join(path, inside, file), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	empty, data, young := pod("empty", "volumes/kubernetes.io~csi/pv", ""), pod("data", "volumes/kubernetes.io~empty-dir/x", "f"), pod("young", "volumes", "")
+	for _, path := range []string{empty, data} {
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-2*leftoverIdle)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stop := start(t, c)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for over := within(t); ; {
+		got := gauges(t, r)
+		if _, err := os.Stat(empty); err != nil && got["kubelet_orphan_pod_cleaned_volumes_errors"] == 1 {
+			break
+		}
+		select {
+		case <-look.C:
+		case <-over.Done():
+			t.Fatalf("never counted: %v", got)
+		}
+	}
+	stop()
+	for path, stays := range map[string]bool{empty: false, data: true, young: true} {
+		if _, err := os.Stat(path); (err == nil) != stays {
+			t.Errorf("%s: %v, want it there: %v", path, err, stays)
+		}
+	}
+	if told := strings.Count(log.String(), fmt.Sprintf("path=%s ", data)); told != 1 {
+		t.Errorf("told %d times of %s:\n%s", told, data, log)
+	}
+}
