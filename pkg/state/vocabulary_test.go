@@ -109,10 +109,10 @@ func TestCallErrorNamesCallAndCode(t *testing.T) {
 	}
 }
 
-// Every field decides, but for Claim, which is for people, and NoAttach, which
+// Every field decides, but for Claim and Migrated, which are for people, and NoAttach, which
 // decides only whether a volume that is begun is attached.
 func TestSpecEqualLooksAtEveryField(t *testing.T) {
-	differs(t, sample("v").Spec, Spec.Equal, "Claim", "NoAttach")
+	differs(t, sample("v").Spec, Spec.Equal, "Claim", "NoAttach", "Migrated")
 }
 
 // Every field decides, but for Names, which are for people, and Renewal,
