@@ -56,7 +56,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	n, err := node.New(node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
 		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
-		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster,
+		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
 		Helper: helper, Metrics: metrics, Logger: logger,
 	})
 	if err != nil {

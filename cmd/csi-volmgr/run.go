@@ -33,6 +33,7 @@ type runOptions struct {
 	tokenIssuer     string
 	registrationDir string
 	kubeconfig      string // "" is no cluster
+	runtime         string // "" is none
 	config          string
 	log             logOptions
 }
@@ -92,6 +93,7 @@ A flag wins over the file. An unknown field is an error.`,
 	f.StringVar(&o.tokenIssuer, "token-issuer", "", "`URL` that those tokens name as their issuer (default https://NODE-NAME)")
 	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this node, or in-cluster for the pod's service account (default no cluster)")
+	f.StringVar(&o.runtime, "container-runtime-endpoint", "", "`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
 	logFlags(cmd, &o.log)
 	return cmd
@@ -140,6 +142,9 @@ func (o *runOptions) complete() error {
 	}
 	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
 		return usagef("--manifests=%s: expected an absolute path", o.manifests)
+	}
+	if path, ok := strings.CutPrefix(o.runtime, "unix://"); o.runtime != "" && !(ok && filepath.IsAbs(path)) {
+		return usagef("--container-runtime-endpoint=%s: expected unix:// and an absolute path", o.runtime)
 	}
 	return o.completeTokens()
 }

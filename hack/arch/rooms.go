@@ -45,6 +45,7 @@ var rooms = []room{
 	{dir: "pkg/localdriver", may: []string{"pkg/mount"}},
 	{dir: "pkg/metrics", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/systemd"},
+	{dir: "pkg/cri", may: []string{"pkg/state"}},
 	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager"}},
 	{dir: "pkg/audit"},
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},

@@ -14,6 +14,9 @@ func (l *loop) setPod(p state.PodWant) {
 	uid := p.Pod.UID
 	old := l.pods[uid]
 	l.pods[uid] = p
+	if !p.Stopped {
+		l.unask(uid)
+	}
 	l.arrivals++
 	now := map[state.VolumeID]bool{}
 	if p.Stopped {
@@ -53,7 +56,7 @@ func (l *loop) removePod(uid state.PodUID) {
 // leave ends a pod's life: what it has goes, although a pod of the same UID may
 // be listed again before that was begun.
 func (l *loop) leave(uid state.PodUID) {
-	if len(l.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
+	if len(l.has[uid]) == 0 || len(l.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
 		return
 	}
 	for _, id := range slices.Collect(maps.Keys(l.has[uid])) {

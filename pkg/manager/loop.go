@@ -27,6 +27,7 @@ type loop struct {
 	wants    map[state.VolumeID]map[state.PodUID]wanted
 	arrivals uint64
 	has      map[state.PodUID]set[state.VolumeID] // pods named by records
+	asked    map[state.PodUID]*asked              // pods that left, and whose containers may live
 	reported set[state.VolumeID]
 	unsynced set[string]
 	looking  int                 // records still to be compared with the kernel at start-up
@@ -94,6 +95,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		pods:        map[state.PodUID]state.PodWant{},
 		wants:       map[state.VolumeID]map[state.PodUID]wanted{},
 		has:         map[state.PodUID]set[state.VolumeID]{},
+		asked:       map[state.PodUID]*asked{},
 		reported:    set[state.VolumeID]{},
 		unsynced:    set[string]{},
 		drivers:     map[state.DriverName]*driver{},
@@ -348,6 +350,9 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
 	p, listed := l.pods[uid]
 	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.drain == DrainEmpty}
+	if l.drain != DrainEmpty && (!listed || p.Stopped) {
+		facts.Living = l.living(uid)
+	}
 	for _, vw := range p.Volumes {
 		shares := names == nil || slices.ContainsFunc(vw.Names, func(n string) bool { return slices.Contains(names, n) })
 		if vw.Problem != "" && shares {

@@ -48,6 +48,9 @@ type Config struct {
 	BootID string
 	// Attacher serves drivers whose DriverInfo.Attach is set; nil where there is none.
 	Attacher Attacher
+	// Containers is asked whether containers of a pod that left live; nil means that
+	// the word of the pod's source is enough.
+	Containers Containers
 	// BeforeUnpublish ends what was made of a pod's mount for its containers
 	// (subPaths), which the driver knows nothing of; the driver is called only
 	// where it succeeds. nil where there is nothing such.

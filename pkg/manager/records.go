@@ -10,6 +10,7 @@ import (
 
 // setRecord replaces what is known of a volume; the journal learns it lazily.
 func (l *loop) setRecord(v state.Volume) {
+	before := named(l.mem[v.ID])
 	l.unname(v.ID)
 	l.mem[v.ID] = v
 	for _, uid := range named(v) {
@@ -18,6 +19,7 @@ func (l *loop) setRecord(v state.Volume) {
 		}
 		l.has[uid][v.ID] = struct{}{}
 	}
+	l.unask(l.unnamed(before)...)
 	l.later(v.ID)
 }
 
@@ -45,7 +47,9 @@ func (l *loop) later(id state.VolumeID) {
 
 // drop forgets a volume of which nothing is left on the host.
 func (l *loop) drop(id state.VolumeID) {
+	before := named(l.mem[id])
 	l.unname(id)
+	l.unask(l.unnamed(before)...)
 	delete(l.mem, id)
 	delete(l.drift, id)
 	l.later(id)

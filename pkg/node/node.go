@@ -24,6 +24,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
@@ -73,6 +74,10 @@ type Config struct {
 	// name and attaches its volumes; nil means none. Its limits of requests and
 	// its content type are set where they are not.
 	Cluster *rest.Config
+	// ContainerRuntime is the endpoint of the container runtime that has to say of a
+	// pod that left that no container of it lives, as unix:///run/containerd/containerd.sock;
+	// "" means that the word of the pod's source is enough.
+	ContainerRuntime string
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
 	// Tokens makes service account tokens for drivers that want them; nil where
@@ -113,6 +118,7 @@ type Node struct {
 	registry   *registration.Watcher
 	kube       *kube.Provider     // nil without Cluster
 	report     *report.Reporter   // nil without Cluster
+	runtime    *cri.Runtime       // nil without ContainerRuntime
 	metrics    *csiclient.Metrics // nil without Metrics, as is measured
 	measured   *metrics.Metrics
 	calls      recorder.Recorder
@@ -231,8 +237,13 @@ func (n *Node) wire() error {
 	for _, s := range sources {
 		n.silent[s] = true
 	}
+	containers, err := n.containers()
+	if err != nil {
+		return err
+	}
 	n.manager, err = manager.New(manager.Config{
-		Store: n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
+		Containers: containers,
+		Store:      n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
 		OnExpanded: n.expanded,
 		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths, OnCall: n.callEnded,
@@ -281,6 +292,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView)
 	}
 	parts = append(parts, n.sweeps...)
+	if n.runtime != nil {
+		parts = append(parts, n.runtime.Run, n.runRuntimeView)
+	}
 	if n.cfg.LocalDriver {
 		parts = append(parts, n.runLocalDriver)
 	}
@@ -327,6 +341,9 @@ func (n *Node) Close() error {
 		if err := n.helpers.Close(); err != nil {
 			n.log.Warn("helpers are left behind with calls that hang", "err", err)
 		}
+	}
+	if n.runtime != nil {
+		_ = n.runtime.Close() // fails only where Run has closed it
 	}
 	if n.journal != nil {
 		errs = append(errs, n.journal.Close())

@@ -121,6 +121,9 @@ func (v Views) Problems() []server.Problem {
 	for _, p := range slices.Concat(lists...) {
 		out = append(out, v.n.problem(p))
 	}
+	if v.n.runtime != nil && v.n.runtime.Problem() != "" {
+		out = append(out, server.Problem{Source: "container runtime", Object: v.n.runtime.Endpoint(), Message: v.n.runtime.Problem()})
+	}
 	return out
 }
 

@@ -124,6 +124,9 @@ type PodFacts struct {
 	Stopped bool
 	// Unresolved: a volume of the pod could not be resolved, and it may be this one; says which and why.
 	Unresolved string
+	// Living says why containers of it may live, where a container runtime is
+	// asked; "" where none does, or nobody is.
+	Living string
 }
 
 // Keep is the one function that decides whether it is proven that nothing of
@@ -133,9 +136,12 @@ type PodFacts struct {
 // A pod that no source lists is gone: whoever owns the source says by removing
 // it that its containers have ended. A pod that is listed needs the source's
 // word that they have; not naming the volume any more is not enough. What could
-// not be looked up is kept.
+// not be looked up is kept. A container runtime, where there is one to ask, has to
+// agree with the source.
 func Keep(p PodFacts) string {
 	switch {
+	case (!p.Listed || p.Stopped) && p.Living != "":
+		return "kept, since " + p.Living
 	case !p.Listed:
 		return ""
 	case p.Stopped:

@@ -151,10 +151,12 @@ func TestProofThatContainersAreGone(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		for _, stopped := range []bool{false, true} {
 			for _, unresolved := range []string{"", "claim n/c: lookup failed"} {
-				p := PodFacts{Listed: listed, Stopped: stopped, Unresolved: unresolved}
-				proven := !listed || stopped
-				if got := Keep(p); (got == "") != proven {
-					t.Errorf("Keep(%+v) = %q, want proven: %v", p, got, proven)
+				for _, living := range []string{"", "container c runs"} {
+					p := PodFacts{Listed: listed, Stopped: stopped, Unresolved: unresolved, Living: living}
+					proven := (!listed || stopped) && living == ""
+					if got := Keep(p); (got == "") != proven {
+						t.Errorf("Keep(%+v) = %q, want proven: %v", p, got, proven)
+					}
 				}
 			}
 		}

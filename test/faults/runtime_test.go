@@ -1,0 +1,71 @@
+package faults
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/fakecri"
+)
+
+// A pod leaves, its container still runs, and the daemon is killed in between:
+// nothing is unpublished before the runtime has said that it has ended, also while
+// the runtime is silent, and explain says so.
+//
+// Faults: A008.
+func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	runtime := fakecri.New(t, filepath.Join(n.dir, "cri.sock"))
+	n.flags = []string{"--container-runtime-endpoint", runtime.Endpoint()}
+	n.begin(csistrict.Script{})
+	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")), pod("idle", inline()))
+	n.mounted("web", "idle")
+	uid := n.uid("web")
+	runtime.Sandbox(uid, runtimev1.PodSandboxState_SANDBOX_READY)
+	runtime.Container(uid, "nginx", runtimev1.ContainerState_CONTAINER_RUNNING)
+	path := filepath.Join(n.hostPath("web", "data"), "f")
+	n.write(path, "kept")
+	n.remove("web")
+	n.explained("pod", "web", "container nginx", "still runs")
+	n.deletePods("idle") // which has no container, so that nothing holds it
+	before := n.table()
+	n.restart()
+	n.explained("pod", "web", "container nginx", "still runs")
+	runtime.Stop()
+	n.explained("pod", "web", "it is not known whether containers of the pod live")
+	if problems := n.do("", "get", "problems"); !strings.Contains(problems, runtime.Endpoint()) {
+		t.Errorf("problems: %s", problems)
+	}
+	n.restart()
+	n.explained("pod", "web", "it is not known whether containers of the pod live")
+	n.wantFile(path, "kept")
+	if after := n.table(); !slices.Equal(before, after) {
+		t.Errorf("mounts: %q became %q", before, after)
+	}
+	for _, e := range n.events("NodeUnpublishVolume") {
+		if strings.HasPrefix(e.Volume, "pvc-") {
+			t.Errorf("unpublished while its container may live: %+v", e)
+		}
+	}
+	runtime.Container(uid, "nginx", runtimev1.ContainerState_CONTAINER_EXITED)
+	runtime.Sandbox(uid, runtimev1.PodSandboxState_SANDBOX_NOTREADY)
+	runtime.Start()
+	n.unmounted("web")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// uid returns the pod's uid, by which the runtime knows it.
+func (n *node) uid(pod string) string {
+	n.t.Helper()
+	p, err := n.api.Pod(n.t.Context(), "default", pod)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(p.Pod.UID)
+}
