@@ -21,6 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -34,11 +35,14 @@ type builtin struct {
 	mounts bool
 	// staged: it is mounted on the node before it is shown to pods, and can grow.
 	staged bool
+	// usage says how full a volume is, where the kind does not mount; it may be nil.
+	usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 }
 
 func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
+	scratch := emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel, Quotas: quota.New(), Logger: n.log})
 	kinds := map[state.DriverName]builtin{
-		emptydir.Kind: {driver: emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel})},
+		emptydir.Kind: {driver: scratch, usage: scratch.Usage},
 		hostpath.Kind: {driver: n.away(hostpath.Kind)},
 		local.Kind:    {driver: n.away(local.Kind), mounts: true},
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -52,6 +54,11 @@ func (n *Node) volumeSubject(s manager.VolumeStatus, drivers map[state.DriverNam
 		subject := stats.Subject{Key: string(v.ID), Driver: v.Spec.Driver, Claim: v.Spec.Claim, Source: string(v.Spec.Driver)}
 		if c, up := drivers[v.Spec.Driver]; up {
 			subject.Ask = func(ctx context.Context) (stats.Report, error) { return askDriver(ctx, c.driver, v, pod) }
+		} else if n.builtins[v.Spec.Driver].usage != nil {
+			subject.Source, subject.Deadline = "fs", measureDeadline
+			subject.Ask = func(ctx context.Context) (stats.Report, error) {
+				return measured(n.builtins[v.Spec.Driver].usage(ctx, v, pod))
+			}
 		} else if n.builtins[v.Spec.Driver].mounts && v.Spec.Mode == state.Filesystem {
 			subject.Source = "statfs"
 			subject.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
@@ -62,6 +69,27 @@ func (n *Node) volumeSubject(s manager.VolumeStatus, drivers map[state.DriverNam
 		return subject, true
 	}
 	return stats.Subject{}, false
+}
+
+// measureDeadline bounds a walk over all files of a volume.
+const measureDeadline = 10 * time.Minute
+
+// measured is what a built-in kind says of a volume that may have a limit.
+func measured(u emptydir.Usage, err error) (stats.Report, error) {
+	r := stats.Report{
+		Bytes:  stats.Usage{Total: u.Total, Used: u.Used, Available: u.Available},
+		Inodes: stats.Usage{Total: u.Inodes, Used: u.InodesUsed, Available: u.InodesFree},
+		Judged: u.Limit > 0,
+	}
+	if u.Over() {
+		r.Conditions = append(r.Conditions, stats.Condition{
+			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: whoever owns the pod is to evict it", u.Used, u.Limit),
+		})
+	}
+	if u.Partial && u.Limit > 0 {
+		r.Conditions = append(r.Conditions, stats.Condition{Reason: "PartlyMeasured", Message: "it holds more than could be counted"})
+	}
+	return r, err
 }
 
 // askDriver asks all that the driver can say of a volume.

@@ -11,9 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// TestBuiltinKindsThatMountAreAskedByStatfs: and those that do not mount have
-// nothing of their own to say.
-func TestBuiltinKindsThatMountAreAskedByStatfs(t *testing.T) {
+// TestBuiltinKindsAreAsked: those that mount by statfs, an emptyDir by what it
+// holds; the others that do not mount have nothing of their own to say.
+func TestBuiltinKindsAreAsked(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	apply(t, n, filesPod+filesObjects)
 	apply(t, n, strings.Replace(scratchPod, "name: web}\n", "name: scratch}\n", 1))
@@ -24,15 +24,19 @@ func TestBuiltinKindsThatMountAreAskedByStatfs(t *testing.T) {
 	}
 	asked := 0
 	for _, s := range n.subjects() {
-		if plain := strings.Contains(s.Key, "empty-dir") || strings.Contains(s.Key, "configmap"); plain != (s.Ask == nil) {
+		if plain := strings.Contains(s.Key, "configmap"); plain != (s.Ask == nil) {
 			t.Errorf("%s: asked %v", s.Key, s.Ask != nil)
 		}
 		if s.Ask == nil {
 			continue
 		}
 		asked++
+		source := "statfs"
+		if strings.Contains(s.Key, "empty-dir") {
+			source = "fs"
+		}
 		r, err := s.Ask(t.Context())
-		if err != nil || r.Bytes.Total <= 0 || r.Inodes.Total <= 0 || s.Source != "statfs" || r.Judged {
+		if err != nil || r.Bytes.Total <= 0 || r.Inodes.Total <= 0 || s.Source != source || r.Judged {
 			t.Errorf("%s: %+v, %v", s.Key, r, err)
 		}
 	}

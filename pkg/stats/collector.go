@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -23,6 +24,10 @@ const (
 	askJitter = time.Minute
 	// lookEvery is how often it is looked which subjects there are and are due.
 	lookEvery = 10 * time.Second
+	// restFactor times as long as a question with a deadline of its own took, it
+	// is not asked again, but for maxRest: the disk is there for the pods.
+	restFactor = 20
+	maxRest    = time.Hour
 	// askDeadline bounds a question. An answer that takes longer helps nobody.
 	askDeadline = 15 * time.Second
 	// perDriver bounds the questions that are open at one driver.
@@ -111,7 +116,7 @@ func (c *Collector) look(ctx context.Context, now time.Time) {
 }
 
 func (c *Collector) ask(ctx context.Context, s Subject) {
-	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Deadline, askDeadline))
 	defer cancel()
 	start := time.Now()
 	r, err := s.Ask(ctx)
@@ -120,7 +125,7 @@ func (c *Collector) ask(ctx context.Context, s Subject) {
 	defer c.mu.Unlock()
 	c.open[s.Driver]--
 	e := c.entries[s.Key]
-	e.Asking, e.next = time.Time{}, now.Add(askEvery+jitter(s.Key))
+	e.Asking, e.next = time.Time{}, now.Add(max(askEvery+jitter(s.Key), rest(s, now.Sub(start))))
 	switch {
 	case errors.Is(err, ErrNone):
 		e.Status = Status{Key: s.Key, Driver: s.Driver, Claim: s.Claim}
@@ -136,6 +141,14 @@ func (c *Collector) ask(ctx context.Context, s Subject) {
 		e.Status = e.with(r, now)
 		c.tell(ctx, was, e.Status)
 	}
+}
+
+// rest is how long a subject that took that long is left in peace.
+func rest(s Subject, took time.Duration) time.Duration {
+	if s.Deadline == 0 {
+		return 0
+	}
+	return min(maxRest, restFactor*took)
 }
 
 // tell says once that health changed. What is healthy from the start is no news.

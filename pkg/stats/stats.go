@@ -63,6 +63,9 @@ type Subject struct {
 	Claim string
 	// Source says who answers, for metrics: a driver's name, or "statfs".
 	Source string
+	// Deadline bounds a question that is work, and is asked the more seldom the
+	// longer it takes; 0 is 15 seconds, in which a driver answers or is not well.
+	Deadline time.Duration
 	// Ask asks. It should honour ctx; while one call of a subject has not
 	// returned, no other is made.
 	Ask func(ctx context.Context) (Report, error)

@@ -249,3 +249,29 @@ func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoTakesLongIsAskedSeldom: a question that is work has the time that it
+// needs, and takes no more than a twentieth of all time.
+func TestWhoTakesLongIsAskedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: func(ctx context.Context) (Report, error) {
+			select {
+			case <-time.After(time.Minute):
+				return full(40)(ctx)
+			case <-ctx.Done():
+				return Report{}, context.Cause(ctx)
+			}
+		}}
+		s := a.subject("data")
+		s.Deadline = 10 * time.Minute
+		c, _ := run(t, func() []Subject { return []Subject{s} })
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n := a.count(); n < 5 || n > 6 {
+			t.Errorf("asked %d times in two hours", n)
+		}
+		if got := c.Stats()[0]; got.Bytes.Used != 40 || got.Error != "" {
+			t.Errorf("%+v", got)
+		}
+	})
+}

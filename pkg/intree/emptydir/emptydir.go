@@ -10,12 +10,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -36,10 +38,14 @@ const (
 	mark = "ready"
 )
 
-// Config of a Driver. All fields are required.
+// Config of a Driver. Layout and Kernel are required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
+	// Quotas hold volumes on the node's disk to their limits; nil is none.
+	Quotas *quota.Projects
+	// Logger nil means slog.Default.
+	Logger *slog.Logger
 }
 
 // Driver makes emptyDir volumes. It may be used by many goroutines.
@@ -49,7 +55,12 @@ type Driver struct {
 }
 
 // New returns a Driver.
-func New(c Config) *Driver { return &Driver{poddir.PublishOnly{Kind: Kind}, c} }
+func New(c Config) *Driver {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Driver{poddir.PublishOnly{Kind: Kind}, c}
+}
 
 // Publish makes the directory. A volume of medium Memory or HugePages that was
 // lost with a reboot is made anew, empty.
@@ -72,6 +83,10 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	}
 	if !fresh && marked(scratch) {
 		return nil
+	}
+	if err := d.limit(dir, scratch, medium); err != nil {
+		// What is not enforced is still measured, and whoever owns the pod evicts it.
+		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
 	return handOver(ctx, dir, scratch, m.FSGroup)
 }
@@ -148,6 +163,9 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	// The mark goes last: without it, what is left of the data would be taken for
 	// a volume that was never handed over.
 	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
+		return err
+	}
+	if err := d.unlimit(scratch); err != nil {
 		return err
 	}
 	return scratch.Remove(ctx, d.c.Kernel)

@@ -1,0 +1,44 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+)
+
+// TestAnEmptyDirOverItsLimitIsAbnormal: and says what it holds and may hold.
+// Items: M05.
+func TestAnEmptyDirOverItsLimitIsAbnormal(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	apply(t, n, strings.Replace(scratchPod, "emptyDir: {}", "emptyDir: {sizeLimit: 64Ki}", 1))
+	pod := uidOf(t, n, "web")
+	if err := n.Manager().WaitForAttachAndMount(within(t), pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 4 << 20} {
+		path := filepath.Join(n.layout.BuiltinTarget(emptydir.Kind, pod, "scratch"), "f")
+		f, err := os.Create(path)
+		if err == nil {
+			_, err = f.Write(make([]byte, size))
+			err = errors.Join(err, f.Sync(), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		subjects := n.subjects()
+		if len(subjects) != 1 || subjects[0].Deadline == 0 {
+			t.Fatalf("%+v", subjects)
+		}
+		r, err := subjects[0].Ask(t.Context())
+		if err != nil || !r.Judged || r.Bytes.Total != 64<<10 || (size > 0) != (len(r.Conditions) == 1) {
+			t.Fatalf("with %d bytes: %+v, %v", size, r, err)
+		}
+		if size > 0 && (r.Conditions[0].Reason != "OverLimit" || !strings.Contains(r.Conditions[0].Message, "its limit is 65536")) {
+			t.Errorf("%+v", r.Conditions)
+		}
+	}
+}
