@@ -37,28 +37,12 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	tokens, err := tokenIssuer(o)
+	cfg, err := nodeConfig(o, logger)
 	if err != nil {
 		return err
 	}
-	cluster, err := clusterConfig(o.kubeconfig)
-	if err != nil {
-		return err
-	}
-	inline, err := inlineRules(o.inlineAllow)
-	if err != nil {
-		return err
-	}
-	calls, err := deadlines(o.deadlines)
-	if err != nil {
-		return err
-	}
-	n, err := node.New(node.Config{
-		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
-		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
-		Helper: helper, Metrics: metrics, Logger: logger,
-	})
+	cfg.Metrics = metrics
+	n, err := node.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -79,6 +63,32 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
+}
+
+// nodeConfig is what the options say of the node.
+func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
+	tokens, err := tokenIssuer(o)
+	if err != nil {
+		return node.Config{}, err
+	}
+	cluster, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return node.Config{}, err
+	}
+	inline, err := inlineRules(o.inlineAllow)
+	if err != nil {
+		return node.Config{}, err
+	}
+	calls, err := deadlines(o.deadlines)
+	if err != nil {
+		return node.Config{}, err
+	}
+	return node.Config{
+		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, LocalDriver: o.localDriver, Tokens: tokens,
+		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
+		Helper: helper, Logger: logger,
+	}, nil
 }
 
 // helper is this program as a helper: the file that runs now, whatever has been

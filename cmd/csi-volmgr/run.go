@@ -76,6 +76,13 @@ A flag wins over the file. An unknown field is an error.`,
 			return p.node(cmd.Context(), o, logger)
 		},
 	}
+	daemonFlags(cmd, &o)
+	logFlags(cmd, &o.log)
+	return cmd
+}
+
+// daemonFlags are what a daemon is told of its node.
+func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f := cmd.Flags()
 	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
@@ -95,8 +102,6 @@ A flag wins over the file. An unknown field is an error.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this node, or in-cluster for the pod's service account (default no cluster)")
 	f.StringVar(&o.runtime, "container-runtime-endpoint", "", "`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
-	logFlags(cmd, &o.log)
-	return cmd
 }
 
 func logFlags(cmd *cobra.Command, o *logOptions) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
@@ -117,15 +119,30 @@ func (n *Node) relabel(v manager.MountedVolume) bool {
 	return has
 }
 
-// removeSubpaths ends what containers of the pod were given of a volume, before
-// the volume itself goes.
-func (n *Node) removeSubpaths(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	for _, name := range v.Mounts[pod].Names {
+// beforeUnpublish ends what containers of the pod were given of a volume, and
+// what a kubelet kept of it that it was taken over from, before the volume itself goes.
+func (n *Node) beforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	for _, name := range subpathNames(v, v.Mounts[pod]) {
 		if err := n.subpaths.Remove(ctx, pod, name); err != nil {
 			return err
 		}
 	}
+	if err := n.remover().BeforeUnpublish(ctx, v, pod); err != nil {
+		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
+	}
 	return nil
+}
+
+// remover removes what a kubelet kept of a volume that was taken over from it.
+func (n *Node) remover() disk.Remover { return disk.Remover{Layout: n.layout, Kernel: n.kernel} }
+
+// subpathNames are the names by which parts of the volume are mounted: the pod's
+// own, and that of the PersistentVolume, which a kubelet takes.
+func subpathNames(v state.Volume, m state.Mount) []string {
+	if slices.Contains(m.Names, v.Spec.Name) {
+		return m.Names
+	}
+	return append(slices.Clone(m.Names), v.Spec.Name)
 }
 
 // runSubpaths removes, once, what a crash left of subpaths whose volume has no
@@ -140,7 +157,7 @@ func (n *Node) runSubpaths(ctx context.Context) error {
 			return nil
 		}
 		for uid, m := range v.Volume.Mounts {
-			for _, name := range m.Names {
+			for _, name := range subpathNames(v.Volume, m) {
 				known[subpath.Place{Pod: uid, Volume: name}] = true
 			}
 		}

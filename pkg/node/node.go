@@ -246,7 +246,7 @@ func (n *Node) wire() error {
 		Store:      n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
 		OnExpanded: n.expanded,
-		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.removeSubpaths, OnCall: n.callEnded,
+		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, OnCall: n.callEnded,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -26,7 +27,17 @@ type owned struct {
 	helpers *isolate.Pool
 	// groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
 	groups bool
-	log    *slog.Logger
+	// remover removes what a kubelet kept of a volume that was taken over.
+	remover disk.Remover
+	log     *slog.Logger
+}
+
+// Unstage implements manager.Driver.
+func (d owned) Unstage(ctx context.Context, v state.Volume) error {
+	if err := d.remover.BeforeUnstage(ctx, v); err != nil {
+		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
+	}
+	return d.Driver.Unstage(ctx, v)
 }
 
 // Publish implements manager.Driver.

@@ -158,3 +158,25 @@ func (c *Catalog) Problems() []Problem {
 	}
 	return problems
 }
+
+// Wants returns what each pod wants, as it was told last.
+func (c *Catalog) Wants() map[state.PodUID]state.PodWant {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.told)
+}
+
+// Asking reports whether something that a pod names is still to be read by the
+// remote provider for the first time.
+func (c *Catalog) Asking() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, keys := range c.remote.asked {
+		for _, key := range keys {
+			if c.holder(key) == nil && c.remote.unread(key) == notAsked {
+				return true
+			}
+		}
+	}
+	return false
+}

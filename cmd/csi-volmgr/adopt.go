@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+)
+
+// handoverOptions is what adopt was asked for.
+type handoverOptions struct {
+	run      runOptions
+	from     string
+	reason   string
+	dry, yes bool
+}
+
+func (p *program) adoptCommand() *cobra.Command {
+	var o handoverOptions
+	cmd := &cobra.Command{
+		Use:   "adopt (--dry-run|--yes) [--from=DIRECTORY]",
+		Short: "Take over the volumes that a kubelet left mounted on this node",
+		Long: `Take over the volumes that a kubelet left mounted on this node, from its files
+and the mount table. Nothing is unmounted, mounted, or asked of a driver but
+what it can do. The kubelet must be stopped, and the daemon, and the drivers be
+left running; start the daemon afterwards.
+
+It takes the daemon's flags and configuration file, since it learns from the same
+sources which pods there are: what nobody lists would be unmounted when the
+daemon starts, and is refused unless --reason says why that is right.
+
+All is taken over or nothing. Once more, it finds nothing to do.`,
+		Example: `  csi-volmgr adopt --dry-run --kubeconfig=/etc/kubernetes/kubelet.conf
+  csi-volmgr adopt --yes --config=/etc/csi-volmgr/config.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("from") {
+				if cmd.Flags().Changed("root-dir") && o.from != o.run.rootDir {
+					return usagef("--from=%s and --root-dir=%s: expected one directory, since what is mounted cannot move", o.from, o.run.rootDir)
+				}
+				if err := cmd.Flags().Set("root-dir", o.from); err != nil {
+					return err
+				}
+			}
+			n, err := p.stoppedNode(cmd, &o.run)
+			if err != nil {
+				return err
+			}
+			t, err := n.Adopt(cmd.Context(), p.handover(o))
+			err = errors.Join(err, n.Close())
+			return errors.Join(writeAll(p.stdout, adoptText(t, o)), err)
+		},
+	}
+	handoverFlags(cmd, &o)
+	cmd.Flags().StringVar(&o.from, "from", defaultRoot, "the kubelet's root `directory`, and so the daemon's")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why what is told as not wanted may go; it is kept in the audit log")
+	return cmd
+}
+
+// handoverFlags are those of adopt and release.
+func handoverFlags(cmd *cobra.Command, o *handoverOptions) {
+	daemonFlags(cmd, &o.run)
+	logFlags(cmd, &o.run.log)
+	o.run.log.level = "warn"
+	for _, name := range []string{"http-address", "page", "local-driver", "deadline"} {
+		cmd.Flag(name).Hidden = true // of no use here, but they may be in the file
+	}
+	dryOrYes(cmd, &o.dry, &o.yes)
+}
+
+// stoppedNode returns the node of the daemon's options, which is not to run.
+func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*node.Node, error) {
+	if o.config != "" {
+		if err := readConfig(cmd, o.config); err != nil {
+			return nil, err
+		}
+	}
+	o.socket = p.socket
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if err := p.needRoot(cmd); err != nil {
+		return nil, err
+	}
+	logger := p.logger(o.log)
+	klog.SetSlogLogger(logger)
+	cfg, err := nodeConfig(*o, logger)
+	if err != nil {
+		return nil, err
+	}
+	return node.New(cfg)
+}
+
+func (p *program) handover(o handoverOptions) node.Handover {
+	return node.Handover{Yes: o.yes, Reason: o.reason, By: audit.Peer(uint32(p.euid()), int32(os.Getpid()))}
+}
+
+// adoptText says what was taken over, or would be.
+func adoptText(t handover.Takeover, o handoverOptions) string {
+	var b strings.Builder
+	for _, i := range t.Items {
+		fmt.Fprintf(&b, "%s: %s\n", plain(i.Path), i.What)
+	}
+	for _, r := range t.Refusals {
+		if r.Overrulable && o.reason != "" {
+			fmt.Fprintf(&b, "%s: overruled by the reason: %s\n", plain(r.Path), r.Why)
+		}
+	}
+	switch {
+	case handover.Against(t.Refusals, o.reason) != "":
+		return ""
+	case o.yes:
+		fmt.Fprintf(&b, "%d volumes taken over\n", len(t.Records))
+	default:
+		fmt.Fprintf(&b, "%d volumes would be taken over\n", len(t.Records))
+	}
+	return b.String()
+}

@@ -1,0 +1,97 @@
+package handover
+
+import (
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// block takes over a raw block volume: of each pod that it was published to, and
+// where none has it, what is staged.
+func (a *adoption) block(b Block) {
+	where := path.Join(blockDir(a.Layout), b.Name)
+	staging := a.Layout.StagePath(state.Block, "", "", b.Name)
+	pods := a.podsOf(b)
+	if len(pods) == 0 && (!b.Stage.Exists || a.claimed[staging]) {
+		if !a.claimed[staging] {
+			a.tell(Item{Path: where, What: leftNothing})
+		}
+		return
+	}
+	for _, pod := range pods {
+		a.published(b, pod, where)
+	}
+	if len(pods) > 0 {
+		return
+	}
+	spec, problem := identify(b.Name, b.Notes, state.Spec{})
+	if problem != "" {
+		a.refuse(where, "%s", problem)
+		return
+	}
+	id := state.SharedID(spec.Driver, spec.Handle)
+	if want := a.by[id]; want.ID != "" {
+		spec = want.Spec
+	}
+	v, fresh := a.record(id)
+	if !fresh {
+		a.refuse(staging, "the volume has a record, by which it is not staged there: unmount it first")
+		return
+	}
+	v.Spec, v.Spec.Mode, v.Spec.StagePath = spec, state.Block, staging
+	a.setStage(&v, Staged{Path: staging, Seen: b.Stage})
+	a.out.Records[id] = v
+}
+
+// podsOf are the pods that have the volume, or may.
+func (a *adoption) podsOf(b Block) []state.PodUID {
+	pods := slices.Collect(maps.Keys(b.Published))
+	for _, d := range a.Disk.Devices {
+		if kindOf(d.Plugin) == csiKind && d.Name == b.Name {
+			pods = append(pods, d.Pod)
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
+}
+
+// published takes over what one pod has of it.
+func (a *adoption) published(b Block, pod state.PodUID, where string) {
+	target := a.Layout.Target(state.Block, pod, b.Name)
+	if a.claimed[target] {
+		return
+	}
+	want := a.at[target]
+	spec, problem := identify(b.Name, b.Notes, want.Spec)
+	if problem != "" {
+		a.refuse(where, "%s", problem)
+		return
+	}
+	spec.Mode = state.Block
+	m := a.mountOf(pod, b.Name, target, want)
+	m.DevicePath = a.Layout.DevicePath(pod, b.Name)
+	phase(b.Published[pod].BlockDevice, &m, b.Published[pod])
+	f := found{id: state.SharedID(spec.Driver, spec.Handle), spec: spec, mount: m, want: want, path: target}
+	a.add(f, func(v *state.Volume) bool {
+		v.Spec.StagePath = a.Layout.StagePath(state.Block, spec.Driver, spec.Handle, b.Name)
+		// A kubelet makes the directory where the driver stages, and asks for it to
+		// be unstaged where the directory is.
+		if b.Stage.Exists {
+			a.setStage(v, Staged{Path: v.Spec.StagePath, Seen: b.Stage})
+		}
+		return true
+	})
+}
+
+// device refuses links to devices of which nothing else is known.
+func (a *adoption) device(d Device) {
+	if kindOf(d.Plugin) != csiKind {
+		a.refuse(d.Path, "raw block volumes of kind %s are kept otherwise here: end the pod under the kubelet first", kindOf(d.Plugin))
+		return
+	}
+	if !slices.ContainsFunc(a.Disk.Blocks, func(b Block) bool { return b.Name == d.Name }) && !a.claimed[a.Layout.Target(state.Block, d.Pod, d.Name)] {
+		a.refuse(d.Path, "nothing below %s says of which volume the device is: end the pod under the kubelet first", path.Join(blockDir(a.Layout), d.Name))
+	}
+}

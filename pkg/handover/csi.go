@@ -1,0 +1,197 @@
+package handover
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const csiKind = state.DriverName("kubernetes.io/csi")
+
+// volume takes over a pod's volume that is a directory.
+func (a *adoption) volume(v Volume) {
+	kind := kindOf(v.Plugin)
+	if kind != csiKind {
+		a.builtin(kind, v)
+		return
+	}
+	target := a.Layout.Target(state.Filesystem, v.Pod, v.Name)
+	if a.claimed[target] {
+		return
+	}
+	want := a.at[target]
+	spec, problem := identify(v.Name, v.Notes, want.Spec)
+	if problem != "" && !v.Seen.Mounted && !v.Notes.Found {
+		a.tell(Item{Path: v.Path, Pod: v.Pod, What: leftNothing})
+		return
+	}
+	if problem != "" {
+		a.refuse(v.Path, "%s", problem)
+		return
+	}
+	spec.Mode = state.Filesystem
+	m := a.mountOf(v.Pod, v.Name, target, want)
+	phase(v.Seen.Mounted, &m, v.Seen)
+	id := state.SharedID(spec.Driver, spec.Handle)
+	if spec.Ephemeral {
+		id = state.PodVolumeID(spec.Driver, v.Pod, spec.Name)
+	}
+	spec.MountGroup = groupOf(m, a.Drivers[spec.Driver])
+	spec.SELinuxLabel = v.Notes.Values[keyLabel]
+	a.add(found{id: id, spec: spec, mount: m, want: want, path: v.Path}, func(r *state.Volume) bool { return a.stage(r, v.Path) })
+}
+
+// identify returns what calls say of a volume: what the pod wants of it, where
+// the kubelet's notes agree, and what these say where nobody wants it. Notes that
+// cannot be read, as after a crash of a kubelet that was writing them, are made
+// up for by the wish, which names the same PersistentVolume.
+func identify(name string, n Notes, want state.Spec) (s state.Spec, problem string) {
+	wanted := want.Driver != ""
+	if n.Values == nil {
+		switch {
+		case wanted:
+			return want, ""
+		case n.Found:
+			return s, fmt.Sprintf("%s cannot be read (%s), and no pod that is listed wants the volume: unmount it under the kubelet, or list the pod", NotesName, n.Problem)
+		default:
+			return s, NotesName + " is missing, and no pod that is listed wants the volume: unmount it under the kubelet, or list the pod"
+		}
+	}
+	s = state.Spec{
+		Driver: state.DriverName(n.Values[keyDriver]), Handle: n.Values[keyHandle], Name: name,
+		Ephemeral: n.Values[keyLifecycle] == ephemeral,
+	}
+	switch mode := n.Values[keyLifecycle]; {
+	case s.Driver == "" || s.Handle == "":
+		return s, fmt.Sprintf("%s: %s and %s: found %q and %q, want both", NotesName, keyDriver, keyHandle, s.Driver, s.Handle)
+	case len(s.Handle) > state.MaxHandle:
+		return s, fmt.Sprintf("%s: %s: has %d bytes, want at most %d", NotesName, keyHandle, len(s.Handle), state.MaxHandle)
+	case n.Values[keyName] != "" && n.Values[keyName] != name:
+		return s, fmt.Sprintf("%s: %s: found %q, want %q as the directory is called", NotesName, keyName, n.Values[keyName], name)
+	case mode != "" && mode != persistent && mode != ephemeral:
+		return s, fmt.Sprintf("%s: %s: found %q, want %s or %s", NotesName, keyLifecycle, mode, persistent, ephemeral)
+	case !wanted:
+		return s, ""
+	case want.Driver != s.Driver || want.Handle != s.Handle || want.Ephemeral != s.Ephemeral:
+		return s, fmt.Sprintf("volume %s of driver %s is there, and the pod that is listed wants %s of %s under this name: end the pod under the kubelet first", s.Handle, s.Driver, want.Handle, want.Driver)
+	}
+	return want, ""
+}
+
+// stage finds where a CSI volume with a file system is staged, and completes its
+// record by it; false where that was refused. where is for people.
+func (a *adoption) stage(v *state.Volume, where string) bool {
+	if v.Spec.Ephemeral {
+		v.Spec.StagePath = ""
+		return true
+	}
+	s, ok := a.staged(v.Spec)
+	can, answers := a.Drivers[v.Spec.Driver]
+	if v.Spec.StagePath = s.Path; !ok {
+		v.Spec.StagePath = a.Layout.StagePath(state.Filesystem, v.Spec.Driver, v.Spec.Handle, v.Spec.Name)
+	}
+	switch {
+	case ok && s.Notes.Values != nil && (s.Notes.Values[keyDriver] != string(v.Spec.Driver) || s.Notes.Values[keyHandle] != v.Spec.Handle):
+		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, and its path that it is %s", NotesName, s.Notes.Values[keyHandle], s.Notes.Values[keyDriver], v.Spec.Handle)
+	case s.Seen.Mounted:
+		a.setStage(v, s)
+		return true
+	case !answers:
+		a.refuse(where, "driver %s does not answer, so it is not known whether it has staged the volume, of which nothing is mounted at %s: start the driver first", v.Spec.Driver, v.Spec.StagePath)
+	case !can.Stage:
+		if ok {
+			a.empty(s)
+		}
+		return true
+	case !ok:
+		a.refuse(where, "there is no staging directory %s, and driver %s stages its volumes: end the pod under the kubelet first", v.Spec.StagePath, v.Spec.Driver)
+	default:
+		a.setStage(v, s)
+		return true
+	}
+	return false
+}
+
+func (a *adoption) setStage(v *state.Volume, s Staged) {
+	v.Needs.Stage = true
+	v.Stage.Phase = state.Entering
+	if s.Seen.Mounted {
+		v.Stage.Phase, v.Staged = state.Present, s.Seen
+	}
+	a.claimed[s.Path] = true
+	a.tell(Item{Path: s.Path, Volume: v.ID, What: takenStage(s.Seen)})
+}
+
+func takenStage(s state.Seen) string {
+	if s.Mounted {
+		return takenMounted
+	}
+	return takenDir + ": nothing is mounted there, which drivers may do; what pods have of the volume says whether it is staged"
+}
+
+func (a *adoption) empty(s Staged) {
+	a.claimed[s.Path] = true
+	a.out.Empty = append(a.out.Empty, s.Path)
+	a.tell(Item{Path: s.Path, What: leftNoStage})
+}
+
+// staged finds the staging directory of a volume: where kubelets have it since
+// 1.24, by the hash of its handle, or where they had it before, by the name of
+// its PersistentVolume. Of two, the one that is mounted.
+func (a *adoption) staged(s state.Spec) (found Staged, ok bool) {
+	now := a.Layout.StagePath(state.Filesystem, s.Driver, s.Handle, s.Name)
+	before := path.Join(a.Layout.Plugins(), "kubernetes.io/csi/pv", s.Name, "globalmount")
+	for _, at := range []string{now, before} {
+		for _, one := range a.Disk.Staged {
+			if one.Path == at && (!ok || one.Seen.Mounted && !found.Seen.Mounted) {
+				found, ok = one, true
+			}
+		}
+	}
+	return found, ok
+}
+
+// stageAlone takes over what is staged and what no pod has.
+func (a *adoption) stageAlone(s Staged) {
+	if a.claimed[s.Path] {
+		return
+	}
+	if !s.Seen.Mounted && s.Notes.Values == nil {
+		a.tell(Item{Path: s.Path, What: leftNothing})
+		return
+	}
+	name := path.Base(path.Dir(s.Path))
+	spec, problem := identify(name, s.Notes, state.Spec{})
+	if problem != "" {
+		a.refuse(s.Path, "%s", problem)
+		return
+	}
+	id := state.SharedID(spec.Driver, spec.Handle)
+	want := a.by[id]
+	if want.ID != "" {
+		spec = want.Spec
+	}
+	if at, ok := a.staged(spec); !ok || at.Path != s.Path {
+		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, which is not staged there by its path", NotesName, spec.Handle, spec.Driver)
+		return
+	}
+	v, fresh := a.record(id)
+	if !fresh {
+		a.refuse(s.Path, "the volume has a record, by which it is not staged there: unmount it first")
+		return
+	}
+	can, answers := a.Drivers[spec.Driver]
+	switch {
+	case !s.Seen.Mounted && answers && !can.Stage:
+		a.empty(s)
+		return
+	case !s.Seen.Mounted && !answers && want.ID != "":
+		a.refuse(s.Path, "driver %s does not answer, so it is not known whether it has staged the volume: start the driver first", spec.Driver)
+		return
+	}
+	v.Spec, v.Spec.Mode, v.Spec.StagePath = spec, state.Filesystem, s.Path
+	v.Spec.SELinuxLabel = s.Notes.Values[keyLabel]
+	a.setStage(&v, s)
+	a.out.Records[id] = v
+}

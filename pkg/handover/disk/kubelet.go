@@ -1,0 +1,104 @@
+package disk
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// defaultRoot and defaultHealthz are a kubelet's own, where it is told no others
+// (--root-dir, healthzPort).
+const (
+	defaultRoot    = "/var/lib/kubelet"
+	defaultHealthz = "127.0.0.1:10248"
+)
+
+// Host is where a kubelet is looked for; the zero value is this machine.
+type Host struct {
+	// Proc is where proc(5) is; "" means /proc.
+	Proc string
+	// Healthz is where a kubelet with the default root directory answers for its
+	// health; "" means 127.0.0.1:10248.
+	Healthz string
+}
+
+// Kubelet says what shows that a kubelet runs on the root directory, "" for
+// nothing: it answers at a socket below it, which kubelets serve while they run;
+// a process of the name has it as its root directory; or, for the default
+// root directory, somebody answers where kubelets do for their health.
+func (h Host) Kubelet(root string) (string, error) {
+	for _, s := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
+		path := filepath.Join(root, s)
+		if answers("unix", path) {
+			return "it answers at " + path, nil
+		}
+	}
+	proc := h.Proc
+	if proc == "" {
+		proc = "/proc"
+	}
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return "", fmt.Errorf("look for a kubelet: %w", err)
+	}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		comm, err := os.ReadFile(filepath.Join(proc, e.Name(), "comm"))
+		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
+			continue // gone, or another
+		}
+		line, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
+		if err == nil && same(rootOf(line), root) {
+			return "process " + e.Name() + " is one", nil
+		}
+	}
+	address := h.Healthz
+	if address == "" {
+		address = defaultHealthz
+	}
+	if same(root, defaultRoot) && answers("tcp", address) {
+		return "something answers at " + address + ", where kubelets do for their health", nil
+	}
+	return "", nil
+}
+
+func answers(network, address string) bool {
+	c, err := net.Dial(network, address)
+	if err != nil {
+		return false
+	}
+	_ = c.Close() // nothing was said
+	return true
+}
+
+// rootOf is the root directory that a kubelet's command line names.
+func rootOf(cmdline []byte) string {
+	args := bytes.Split(cmdline, []byte{0})
+	for i, a := range args {
+		name, value, ok := strings.Cut(strings.TrimLeft(string(a), "-"), "=")
+		switch {
+		case name != "root-dir":
+		case ok:
+			return value
+		case i+1 < len(args):
+			return string(args[i+1])
+		}
+	}
+	return defaultRoot
+}
+
+// same reports whether two paths are of one directory.
+func same(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}

@@ -1,0 +1,295 @@
+// Package disk is the host's side of package handover: it reads what a kubelet
+// left below a node's root directory, writes what one looks for, and tells
+// whether one runs.
+//
+// Owns: the way there, on descriptors and following no link (rule 8), and the
+// form of the files.
+//
+// Does not: decide what any of it means, mount, unmount, or open anything that
+// storage is behind: of a volume only its place is looked at.
+//
+// Concurrency: functions; any goroutine.
+package disk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	// maxNotes bounds a file of a kubelet's notes, in bytes; one has some hundred.
+	maxNotes = 64 << 10
+	// lookTime is how long the kernel may take to tell what is at a path.
+	lookTime = 10 * time.Second
+)
+
+const (
+	csiDir    = "plugins/kubernetes.io/csi"
+	deviceDir = csiDir + "/volumeDevices"
+)
+
+// Read returns what is below the root directory. What cannot be read or looked
+// at is an error: nothing is taken over of which not all is known.
+func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, error) {
+	r, err := open(ctx, root, k)
+	if err != nil {
+		return handover.Disk{}, fmt.Errorf("read what is below %s: %w", root, err)
+	}
+	defer r.top.Close()
+	for _, part := range []func() error{r.mounts, r.pods, r.staged, r.blocks} {
+		if err := part(); err != nil {
+			return handover.Disk{}, fmt.Errorf("read what is below %s: %w", root, err)
+		}
+		if ctx.Err() != nil {
+			return handover.Disk{}, context.Cause(ctx)
+		}
+	}
+	return r.disk, nil
+}
+
+// reader is one Read.
+type reader struct {
+	ctx    context.Context
+	root   string
+	top    *os.File
+	kernel *mount.Kernel
+	disk   handover.Disk
+}
+
+func open(ctx context.Context, root string, k *mount.Kernel) (*reader, error) {
+	top, err := os.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	return &reader{ctx: ctx, root: root, top: top, kernel: k}, nil
+}
+
+func (r *reader) mounts() error {
+	real, err := filepath.EvalSymlinks(r.root)
+	if err != nil {
+		return err
+	}
+	entries, err := r.kernel.List(r.ctx, real)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if rel, ok := strings.CutPrefix(e.Path, real+"/"); ok {
+			r.disk.Mounts = append(r.disk.Mounts, filepath.Join(r.root, rel))
+		}
+	}
+	slices.Sort(r.disk.Mounts)
+	r.disk.Mounts = slices.Compact(r.disk.Mounts)
+	return nil
+}
+
+// pods reads pods/UID/volumes/PLUGIN/NAME and pods/UID/volumeDevices/PLUGIN/NAME.
+func (r *reader) pods() error {
+	return r.each("pods", func(uid string) error {
+		err := r.each("pods/"+uid+"/volumes", func(plugin string) error {
+			dir := "pods/" + uid + "/volumes/" + plugin
+			return r.each(dir, func(name string) error { return r.volume(uid, plugin, name, dir+"/"+name) })
+		})
+		if err != nil {
+			return err
+		}
+		return r.each("pods/"+uid+"/volumeDevices", func(plugin string) error {
+			dir := "pods/" + uid + "/volumeDevices/" + plugin
+			return r.names(dir, func(e os.DirEntry) error {
+				r.disk.Devices = append(r.disk.Devices, handover.Device{Pod: state.PodUID(uid), Plugin: plugin, Name: e.Name(), Path: r.abs(dir + "/" + e.Name())})
+				return nil
+			})
+		})
+	})
+}
+
+func (r *reader) volume(uid, plugin, name, rel string) (err error) {
+	v := handover.Volume{Pod: state.PodUID(uid), Plugin: plugin, Name: name, Path: r.abs(rel)}
+	at := rel
+	if plugin == "kubernetes.io~csi" {
+		at += "/mount"
+		if v.Notes, err = r.notes(rel); err != nil {
+			return err
+		}
+	}
+	if v.Seen, err = r.look(at); err != nil {
+		return err
+	}
+	if plugin == "kubernetes.io~empty-dir" {
+		if v.Files = v.Seen.Mounted; !v.Files { // nothing behind a mount is opened
+			err = r.names(rel, func(os.DirEntry) error { v.Files = true; return nil })
+		}
+	}
+	r.disk.Volumes = append(r.disk.Volumes, v)
+	return err
+}
+
+// staged reads plugins/kubernetes.io/csi/DRIVER/HASH, and csi/pv/NAME, where
+// kubelets had it before 1.24.
+func (r *reader) staged() error {
+	return r.each(csiDir, func(driver string) error {
+		if driver == "volumeDevices" {
+			return nil
+		}
+		return r.each(csiDir+"/"+driver, func(name string) (err error) {
+			dir := csiDir + "/" + driver + "/" + name
+			s := handover.Staged{Path: r.abs(dir + "/globalmount")}
+			if s.Notes, err = r.notes(dir); err != nil {
+				return err
+			}
+			if s.Seen, err = r.look(dir + "/globalmount"); err != nil {
+				return err
+			}
+			if s.Notes.Found || s.Seen.Exists {
+				r.disk.Staged = append(r.disk.Staged, s)
+			}
+			return nil
+		})
+	})
+}
+
+// blocks reads plugins/kubernetes.io/csi/volumeDevices.
+func (r *reader) blocks() error {
+	found := map[string]bool{}
+	note := func(name string) error { found[name] = true; return nil }
+	for _, dir := range []string{deviceDir + "/staging", deviceDir + "/publish", deviceDir} {
+		if err := r.each(dir, note); err != nil {
+			return err
+		}
+	}
+	delete(found, "staging")
+	delete(found, "publish")
+	for _, name := range sorted(found) {
+		b := handover.Block{Name: name, Published: map[state.PodUID]state.Seen{}}
+		var err error
+		if b.Notes, err = r.notes(deviceDir + "/" + name + "/data"); err != nil {
+			return err
+		}
+		if b.Stage, err = r.look(deviceDir + "/staging/" + name); err != nil {
+			return err
+		}
+		publish := deviceDir + "/publish/" + name
+		err = r.names(publish, func(e os.DirEntry) (err error) {
+			b.Published[state.PodUID(e.Name())], err = r.look(publish + "/" + e.Name())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		r.disk.Blocks = append(r.disk.Blocks, b)
+	}
+	return nil
+}
+
+func sorted(set map[string]bool) (all []string) {
+	for name := range set {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (r *reader) abs(rel string) string { return filepath.Join(r.root, rel) }
+
+func (r *reader) look(rel string) (state.Seen, error) {
+	ctx, cancel := context.WithTimeoutCause(r.ctx, lookTime, fmt.Errorf("no answer from the kernel within %v", lookTime))
+	defer cancel()
+	i, err := r.kernel.Look(ctx, r.abs(rel))
+	return state.Seen(i), err
+}
+
+// notes reads the kubelet's file in a directory. That it cannot be understood is
+// no error, nor that there is none.
+func (r *reader) notes(dir string) (handover.Notes, error) {
+	f, err := r.openAt(dir+"/"+handover.NotesName, unix.O_RDONLY|unix.O_NONBLOCK)
+	if missing(err) {
+		return handover.Notes{}, nil
+	}
+	if err != nil {
+		return handover.Notes{}, err
+	}
+	defer f.Close()
+	n := handover.Notes{Found: true}
+	info, err := f.Stat()
+	if err != nil {
+		return n, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxNotes {
+		n.Problem = fmt.Sprintf("it is no regular file of at most %d bytes", maxNotes)
+		return n, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxNotes))
+	if err != nil {
+		return n, err
+	}
+	if err := json.Unmarshal(b, &n.Values); err != nil {
+		n.Values, n.Problem = nil, err.Error()
+	} else if n.Values == nil {
+		n.Problem = "it is empty"
+	}
+	return n, nil
+}
+
+// each calls do for the directories in a directory, which need not exist.
+func (r *reader) each(rel string, do func(name string) error) error {
+	return r.names(rel, func(e os.DirEntry) error {
+		if !e.IsDir() {
+			return nil
+		}
+		return do(e.Name())
+	})
+}
+
+// names calls do for all that is in a directory, by name, asking nothing of any
+// of it: one may be a mount whose storage hangs.
+func (r *reader) names(rel string, do func(os.DirEntry) error) error {
+	dir, err := r.openAt(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", r.abs(rel), err)
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		if err := do(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func missing(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}
+
+// openAt opens what is below the root; no element of rel may be a link or a mount.
+func (r *reader) openAt(rel string, flags int) (*os.File, error) {
+	fd, err := unix.Openat2(int(r.top.Fd()), rel, &unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: r.abs(rel), Err: err}
+	}
+	return os.NewFile(uintptr(fd), rel), nil
+}

@@ -1,0 +1,172 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Remover removes what a kubelet keeps of a volume besides the volume itself,
+// and what nobody would remove once csi-volmgr has the volume.
+type Remover struct {
+	Layout state.Layout
+	Kernel *mount.Kernel
+}
+
+// BeforeUnpublish removes what there is of one pod's use of a volume: the notes,
+// the mark of the directory that a kubelet wraps files in, and for a raw block
+// volume the loop device that keeps it open, with the mount that this is of.
+// That there is none is no error.
+func (r Remover) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	below, err := open(ctx, r.Layout.Root, r.Kernel)
+	if err != nil {
+		return err
+	}
+	defer below.top.Close()
+	switch m := v.Mounts[pod]; {
+	case v.Spec.Builtin:
+		mark := path.Join("pods", string(pod), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name, "ready")
+		return below.remove(mark, "pods/"+string(pod))
+	case v.Spec.Mode != state.Block:
+		dir, err := below.rel(filepath.Dir(m.Target))
+		if err != nil {
+			return err
+		}
+		return below.remove(path.Join(dir, handover.NotesName), dir) // the directory is the volume's, and goes with it
+	}
+	if err := r.unmap(ctx, handover.MapPath(r.Layout, v.Spec.Name, pod)); err != nil {
+		return err
+	}
+	kept := path.Join(deviceDir, v.Spec.Name)
+	if err := below.remove(path.Join(kept, "dev", string(pod)), deviceDir); err != nil || len(v.Mounts) > 1 {
+		return err
+	}
+	return below.remove(path.Join(kept, "data", handover.NotesName), deviceDir)
+}
+
+// BeforeUnstage removes the notes of what is staged.
+func (r Remover) BeforeUnstage(ctx context.Context, v state.Volume) error {
+	below, err := open(ctx, r.Layout.Root, r.Kernel)
+	if err != nil {
+		return err
+	}
+	defer below.top.Close()
+	if v.Spec.Mode == state.Block {
+		return below.remove(path.Join(deviceDir, v.Spec.Name, "data", handover.NotesName), deviceDir)
+	}
+	dir, err := below.rel(filepath.Dir(v.Spec.StagePath))
+	if err != nil {
+		return err
+	}
+	return below.remove(path.Join(dir, handover.NotesName), dir)
+}
+
+// Empty removes a staging directory in which nothing is, and the notes beside it.
+func (r Remover) Empty(ctx context.Context, stage string) error {
+	below, err := open(ctx, r.Layout.Root, r.Kernel)
+	if err != nil {
+		return err
+	}
+	defer below.top.Close()
+	rel, err := below.rel(stage)
+	if err != nil {
+		return err
+	}
+	if err := below.unlink(rel, unix.AT_REMOVEDIR); err != nil && !missing(err) {
+		return err
+	}
+	return below.remove(path.Join(path.Dir(rel), handover.NotesName), csiDir)
+}
+
+// unmap ends what keeps a device open at a path, and the mount there.
+func (r Remover) unmap(ctx context.Context, at string) error {
+	seen, err := r.Kernel.Look(ctx, at)
+	if err != nil || !seen.Mounted {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(filepath.Dir(at)) // as the kernel has it
+	if err != nil {
+		return err
+	}
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return err
+	}
+	for _, file := range backing {
+		text, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(string(text)) != filepath.Join(real, filepath.Base(at)) {
+			continue // detached meanwhile, or another's
+		}
+		if err := detach("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))); err != nil {
+			return err
+		}
+	}
+	return r.Kernel.Unmount(ctx, at)
+}
+
+// detach takes from a loop device what it is of; where somebody has it open,
+// with the last of them.
+func detach(device string) error {
+	f, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("detach %s: %w", device, err)
+	}
+	return nil
+}
+
+// rel is a path relative to the root, which it must be below.
+func (r *reader) rel(at string) (string, error) {
+	rel, err := filepath.Rel(r.root, at)
+	if err != nil || !filepath.IsLocal(rel) || rel == "." {
+		return "", fmt.Errorf("path %q: not below %s", at, r.root)
+	}
+	return rel, nil
+}
+
+// remove removes a file of the kubelet's, and the directories above it that are
+// empty then, up to but not including top. A directory of that name, or a mount,
+// is none of the kubelet's, and an error.
+func (r *reader) remove(rel, top string) error {
+	err := r.unlink(rel, 0)
+	if err != nil && !missing(err) {
+		return err
+	}
+	for dir := path.Dir(rel); within(dir, top) && dir != top; dir = path.Dir(dir) {
+		if err := r.unlink(dir, unix.AT_REMOVEDIR); err != nil && !missing(err) {
+			if slices.Contains([]error{unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY}, errors.Unwrap(err)) {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func within(dir, top string) bool { return strings.HasPrefix(dir, top+"/") || dir == top }
+
+func (r *reader) unlink(rel string, flags int) error {
+	parent, err := r.openAt(path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if err := unix.Unlinkat(int(parent.Fd()), path.Base(rel), flags); err != nil {
+		return &os.PathError{Op: "remove", Path: r.abs(rel), Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+)
+
+// podUID is that of the pod whose volumes a kubelet made.
+const podUID = "6b1f6c1e-31a1-4f6a-9a53-2b7f0f7a9c01"
+
+// called are the calls that taking over must not make.
+func called() []string {
+	return []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerPublishVolume", "CreateVolume"}
+}
+
+// adopted is a node with a kubelet's volumes, of which it makes the manifests.
+type adopted struct {
+	*node
+	kubelet *kubelet
+	handles []string
+	file    string // the pod's manifest
+}
+
+func persistent(driver, pv, handle, mode string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[2]s}
+spec:
+  accessModes: [ReadWriteOnce]
+  volumeMode: %[4]s
+  capacity: {storage: 32Mi}
+  csi: {driver: %[1]s, volumeHandle: %[3]s}
+  claimRef: {namespace: default, name: claim-%[2]s}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: claim-%[2]s}
+spec:
+  accessModes: [ReadWriteOnce]
+  volumeMode: %[4]s
+  volumeName: %[2]s
+  resources: {requests: {storage: 32Mi}}`, driver, pv, handle, mode)
+}
+
+// newAdopted is a node that a kubelet has left, with a pod that has one volume
+// of each kind that can be taken over.
+func newAdopted(t *testing.T) *adopted {
+	t.Helper()
+	n := newPlace(t)
+	n.driver = newDriver(n, kind{label: "local", name: "local.e2e.dev", binary: daemon, sizes: true, local: true})
+	k := newKubelet(n)
+	a := &adopted{node: n, kubelet: k, file: filepath.Join(n.manifests(), "pod.yaml")}
+	docs := []string{n.driver.class(), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}", "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {key: s3cret}"}
+	for _, v := range []struct {
+		pv, mode string
+		can      *csi.VolumeCapability
+	}{{"pv-now", fileSystem, mountable()}, {"pv-before", fileSystem, mountable()}, {"pv-disk", block, device()}} {
+		made := k.makes(v.pv, v.can)
+		a.handles = append(a.handles, made.GetVolumeId())
+		docs = append(docs, persistent(n.driver.name, v.pv, made.GetVolumeId(), v.mode))
+		switch v.pv {
+		case "pv-now": // as kubelets do it since 1.24
+			target := k.fileSystem(made, v.pv, podUID, "plugins/kubernetes.io/csi/"+n.driver.name+"/"+hash(made.GetVolumeId()))
+			write(t, filepath.Join(target, "f"), "of "+v.pv)
+			k.part(podUID, v.pv, target)
+		case "pv-before":
+			write(t, filepath.Join(k.fileSystem(made, v.pv, podUID, "plugins/kubernetes.io/csi/pv/"+v.pv), "f"), "of "+v.pv)
+		default:
+			k.block(made, v.pv, podUID)
+		}
+	}
+	write(t, filepath.Join(k.inline("inline", podUID), "f"), "of inline")
+	write(t, filepath.Join(k.dir("pods/"+podUID+"/volumes/kubernetes.io~empty-dir/scratch"), "f"), "of scratch")
+	k.ready(podUID, "scratch")
+	write(t, filepath.Join(k.memory(podUID, "kubernetes.io~empty-dir", "memory"), "f"), "of memory")
+	k.ready(podUID, "memory")
+	k.payload(k.memory(podUID, "kubernetes.io~secret", "keys"), "key", "s3cret")
+	k.ready(podUID, "wrapped_keys")
+	k.payload(k.dir("pods/"+podUID+"/volumes/kubernetes.io~configmap/settings"), "level", "low")
+	k.ready(podUID, "wrapped_settings")
+	disk := fromClaim("disk", "claim-pv-disk")
+	disk.block = true
+	web := pod("web", fromClaim("now", "claim-pv-now"), fromClaim("before", "claim-pv-before"), disk,
+		volume{name: "inline", source: "csi: {driver: " + n.driver.name + ", volumeAttributes: {size: 8Mi}}"},
+		volume{name: "scratch", source: "emptyDir: {}"}, volume{name: "memory", source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
+		volume{name: "keys", source: "secret: {secretName: keys}"}, volume{name: "settings", source: "configMap: {name: settings}"})
+	moveIn(t, filepath.Join(n.manifests(), "objects.yaml"), manifest(docs...))
+	moveIn(t, a.file, strings.Replace(web, "metadata: {name: web}", "metadata: {name: web, uid: "+podUID+"}", 1))
+	return a
+}
+
+// verb runs adopt or release with the daemon's flags.
+func (a *adopted) verb(args ...string) result {
+	a.t.Helper()
+	return a.cli("", append(args, "--root-dir", a.root, "--state-dir", a.path("state"), "--manifests", a.manifests(), "--node-name", nodeName)...)
+}
+
+func (a *adopted) want(r result, code int, words ...string) {
+	a.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(r.stdout+r.stderr, w) {
+			a.t.Errorf("it does not say %q", w)
+		}
+	}
+	if r.code != code || a.t.Failed() {
+		a.t.Fatalf("exit code %d, want %d\n%s%s", r.code, code, r.stdout, r.stderr)
+	}
+}
+
+// intact fails the test unless everything is as the kubelet left it.
+func (a *adopted) intact(when string, ids map[string]uint64) {
+	a.t.Helper()
+	a.wantMounts(when, ids)
+	if got := a.driver.proxy.count(called()...); got != 0 {
+		a.t.Errorf("calls %s: got %d, want 0", when, got)
+	}
+	for _, f := range []string{"csi/pv-now/mount", "csi/pv-before/mount", "csi/inline/mount", "empty-dir/scratch", "empty-dir/memory"} {
+		name := strings.TrimSuffix(f, "/mount")
+		wantFile(a.t, filepath.Join(a.root, "pods", podUID, "volumes/kubernetes.io~"+f, "f"), "of "+filepath.Base(name))
+	}
+}
+
+// nothingLeftAtAll takes the pod away and with it all of its volumes, by what
+// is in the records alone.
+func (a *adopted) nothingLeftAtAll() {
+	a.t.Helper()
+	must(a.t, os.Remove(a.file))
+	must(a.t, os.Remove(filepath.Join(a.manifests(), "objects.yaml")))
+	a.noVolumes()
+	for _, id := range a.handles {
+		_, err := csi.NewControllerClient(a.driver.proxy.conn).DeleteVolume(a.t.Context(), &csi.DeleteVolumeRequest{VolumeId: id})
+		must(a.t, err)
+	}
+	a.nothingLeft()
+}
+
+// Faults: A062.
+func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
+	t.Parallel()
+	a := newAdopted(t)
+	ids, tree := a.mountIDs(), a.tree()
+	a.want(a.verb("adopt", "--dry-run"), 0, "8 volumes would be taken over", "pv-before/globalmount: taken over as it is mounted")
+	if got := a.records(); len(got) != 0 {
+		t.Fatalf("records after a dry run: %v", got)
+	}
+	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
+	a.want(a.verb("adopt", "--yes"), 0, "0 volumes taken over")
+	a.intact("after adopt", ids)
+	if got := a.tree(); strings.Join(got, "\n") != strings.Join(tree, "\n") {
+		t.Errorf("adopt changed what is on the disk: got %q, want %q", got, tree)
+	}
+	lines, err := audit.Open(a.path("state"), nil).Lines()
+	if err != nil || len(lines) != 2 || lines[0].Begins.Verb != "adopt" || !lines[1].Done {
+		t.Errorf("audit log %+v, %v", lines, err)
+	}
+
+	a.start()
+	a.driverUp(a.driver.name)
+	a.asWanted("web")
+	a.intact("with the daemon", ids)
+	a.daemon.kill()
+	a.start()
+	a.asWanted("web")
+	a.intact("with the daemon, restarted", ids)
+	a.nothingLeftAtAll()
+}

@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+)
+
+// kubelet makes volumes as a kubelet does: the same calls, directories, files,
+// mounts and links. It is written after the kubelet's layout, not after that of
+// csi-volmgr.
+type kubelet struct {
+	*node
+	csi csi.NodeClient
+}
+
+func newKubelet(n *node) *kubelet {
+	return &kubelet{node: n, csi: csi.NewNodeClient(n.driver.proxy.conn)}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (k *kubelet) dir(rel string) string {
+	k.t.Helper()
+	path := filepath.Join(k.root, rel)
+	must(k.t, os.MkdirAll(path, 0o750))
+	return path
+}
+
+func (k *kubelet) file(rel, content string) string {
+	k.t.Helper()
+	path := filepath.Join(k.dir(filepath.Dir(rel)), filepath.Base(rel))
+	must(k.t, os.WriteFile(path, []byte(content), 0o644))
+	return path
+}
+
+// notes writes a vol_data.json of keys and values.
+func (k *kubelet) notes(dir string, pairs ...string) {
+	k.t.Helper()
+	values := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		values[pairs[i]] = pairs[i+1]
+	}
+	b, err := json.Marshal(values)
+	must(k.t, err)
+	k.file(dir+"/vol_data.json", string(b)+"\n")
+}
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// makes has the driver make a volume of 32 MiB and returns its handle.
+func (k *kubelet) makes(name string, c *csi.VolumeCapability) *csi.Volume {
+	k.t.Helper()
+	r, err := csi.NewControllerClient(k.driver.proxy.conn).CreateVolume(k.t.Context(), &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 32 << 20}, VolumeCapabilities: []*csi.VolumeCapability{c},
+	})
+	must(k.t, err)
+	return r.GetVolume()
+}
+
+func writer() *csi.VolumeCapability_AccessMode {
+	return &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
+}
+
+func mountable() *csi.VolumeCapability {
+	return &csi.VolumeCapability{AccessMode: writer(), AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}
+}
+
+func device() *csi.VolumeCapability {
+	return &csi.VolumeCapability{AccessMode: writer(), AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
+}
+
+// attachment is the name of the volume's VolumeAttachment.
+func (k *kubelet) attachment(handle string) string {
+	return "csi-" + hash(handle+k.driver.name+nodeName)
+}
+
+// fileSystem stages a volume at a directory of the kubelet's, and publishes it.
+func (k *kubelet) fileSystem(v *csi.Volume, pv, uid, staged string) string {
+	k.t.Helper()
+	stage := k.dir(staged + "/globalmount")
+	k.notes(staged, "driverName", k.driver.name, "volumeHandle", v.GetVolumeId())
+	_, err := k.csi.NodeStageVolume(k.t.Context(), &csi.NodeStageVolumeRequest{
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: mountable(),
+	})
+	must(k.t, err)
+	dir := "pods/" + uid + "/volumes/kubernetes.io~csi/" + pv
+	k.notes(dir, "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", nodeName,
+		"specVolID", pv, "volumeHandle", v.GetVolumeId(), "volumeLifecycleMode", "Persistent")
+	target := filepath.Join(k.root, dir, "mount")
+	_, err = k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: mountable(),
+	})
+	must(k.t, err)
+	return target
+}
+
+// inline publishes an inline volume.
+func (k *kubelet) inline(name, uid string) string {
+	k.t.Helper()
+	handle := "csi-" + hash(uid+name)
+	dir := "pods/" + uid + "/volumes/kubernetes.io~csi/" + name
+	k.notes(dir, "attachmentID", k.attachment(handle), "driverName", k.driver.name, "nodeName", nodeName,
+		"specVolID", name, "volumeHandle", handle, "volumeLifecycleMode", "Ephemeral")
+	target := filepath.Join(k.root, dir, "mount")
+	_, err := k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
+		VolumeId: handle, TargetPath: target, VolumeCapability: mountable(),
+		VolumeContext: map[string]string{"csi.storage.k8s.io/ephemeral": "true", "csi.storage.k8s.io/pod.uid": uid, "size": "8Mi"},
+	})
+	must(k.t, err)
+	return target
+}
+
+// block stages and publishes a raw block volume, mounts the device once more and
+// keeps it open by a loop device.
+func (k *kubelet) block(v *csi.Volume, pv, uid string) string {
+	k.t.Helper()
+	const top = "plugins/kubernetes.io/csi/volumeDevices"
+	stage := k.dir(top + "/staging/" + pv)
+	k.notes(top+"/"+pv+"/data", "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", nodeName,
+		"specVolID", pv, "volumeHandle", v.GetVolumeId())
+	_, err := k.csi.NodeStageVolume(k.t.Context(), &csi.NodeStageVolumeRequest{
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: device(),
+	})
+	must(k.t, err)
+	target := filepath.Join(k.dir(top+"/publish/"+pv), uid)
+	_, err = k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: device(),
+	})
+	must(k.t, err)
+	kept := k.file(top+"/"+pv+"/dev/"+uid, "")
+	must(k.t, unix.Mount(target, kept, "", unix.MS_BIND, ""))
+	loop(k.t, kept)
+	link := filepath.Join(k.dir("pods/"+uid+"/volumeDevices/kubernetes.io~csi"), pv)
+	must(k.t, os.Symlink(target, link))
+	return target
+}
+
+// loop puts a loop device on what is at path, as losetup does.
+func loop(t *testing.T, path string) {
+	t.Helper()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	must(t, err)
+	defer control.Close()
+	backing, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer backing.Close()
+	for {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		must(t, err)
+		f, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
+		must(t, err)
+		err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_FD, int(backing.Fd()))
+		f.Close()
+		if err != unix.EBUSY { // somebody else was quicker
+			must(t, err)
+			return
+		}
+	}
+}
+
+// memory mounts a tmpfs as the directory of a volume of a kind.
+func (k *kubelet) memory(uid, plugin, name string) string {
+	k.t.Helper()
+	dir := k.dir("pods/" + uid + "/volumes/" + plugin + "/" + name)
+	must(k.t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
+	return dir
+}
+
+// ready leaves the mark of an emptyDir, or of what wraps files.
+func (k *kubelet) ready(uid, name string) {
+	k.file("pods/"+uid+"/plugins/kubernetes.io~empty-dir/"+name+"/ready", "")
+}
+
+// payload writes a file into a volume as the kubelet's atomic writer does.
+func (k *kubelet) payload(dir, name, content string) {
+	k.t.Helper()
+	const version = "..2026_01_02_15_04_05.123456789"
+	must(k.t, os.Mkdir(filepath.Join(dir, version), 0o755))
+	must(k.t, os.WriteFile(filepath.Join(dir, version, name), []byte(content), 0o644))
+	must(k.t, os.Symlink(version, filepath.Join(dir, "..data")))
+	must(k.t, os.Symlink("..data/"+name, filepath.Join(dir, name)))
+}
+
+// part binds a directory of a volume for a container, which is its subPath.
+func (k *kubelet) part(uid, volume, target string) {
+	k.t.Helper()
+	sub := filepath.Join(target, "sub")
+	must(k.t, os.Mkdir(sub, 0o755))
+	at := k.dir("pods/" + uid + "/volume-subpaths/" + volume + "/main/0")
+	must(k.t, unix.Mount(sub, at, "", unix.MS_BIND, ""))
+}
