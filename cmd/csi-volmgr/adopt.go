@@ -67,7 +67,7 @@ All is taken over or nothing. Once more, it finds nothing to do.`,
 func handoverFlags(cmd *cobra.Command, o *handoverOptions) {
 	daemonFlags(cmd, &o.run)
 	logFlags(cmd, &o.run.log)
-	o.run.log.level = "warn"
+	o.run.log.level, cmd.Flag("log-level").DefValue = "warn", "warn" // what it says itself is the answer
 	for _, name := range []string{"http-address", "page", "local-driver", "deadline"} {
 		cmd.Flag(name).Hidden = true // of no use here, but they may be in the file
 	}
