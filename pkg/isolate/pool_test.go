@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -60,6 +61,12 @@ func service() Service {
 			<-ctx.Done()
 			return nil, os.Remove(path)
 		},
+		"count": func(ctx context.Context, request []byte) ([]byte, error) {
+			for i := range int64(3) {
+				Report(ctx, i+1)
+			}
+			return request, nil
+		},
 		"die": func(context.Context, []byte) ([]byte, error) { os.Exit(7); return nil, nil },
 	}}
 }
@@ -114,6 +121,35 @@ func TestRepliesAndErrorsComeBack(t *testing.T) {
 			t.Errorf("with a context that ended: got %v", err)
 		}
 	})
+}
+
+// How far a call is comes before its answer, in order, and to nobody else's call.
+func TestProgressComesBeforeTheAnswer(t *testing.T) {
+	eachKind(t, func(t *testing.T, cfg Config) {
+		p := newPool(t, cfg)
+		for range 3 {
+			var told []int64
+			reply, err := p.Do(WithProgress(t.Context(), func(done int64) { told = append(told, done) }), "a", "count", []byte("1"))
+			if err != nil || string(reply) != "1" || len(told) != 3 || told[0] != 1 || told[2] != 3 {
+				t.Fatalf("got %s, %v, told %v", reply, err, told)
+			}
+			if got := p.mustDo(t, "a", "count", "2"); got != "2" || len(told) != 3 {
+				t.Fatalf("nobody asks: got %s, told %v", got, told)
+			}
+		}
+	})
+}
+
+// What is reported after the answer is not taken for that of the next call.
+func TestProgressAfterTheAnswerIsNotSent(t *testing.T) {
+	var out strings.Builder
+	r := &reply{out: json.NewEncoder(&out)}
+	r.progress(1)
+	r.send(answer{Reply: []byte("7")})
+	r.progress(2)
+	if got := out.String(); got != "{\"progress\":1}\n{\"reply\":7}\n" {
+		t.Errorf("sent %q", got)
+	}
 }
 
 // A helper is a process of its own, and serves again and again.

@@ -18,10 +18,12 @@ type message struct {
 	Request json.RawMessage `json:"request,omitempty"`
 }
 
-// answer is what comes back, one for each call.
+// answer is what comes back: one for each call, and before that any number of
+// those that only say how far it is.
 type answer struct {
-	Reply   json.RawMessage `json:"reply,omitempty"`
-	Failure *failure        `json:"failure,omitempty"`
+	Reply    json.RawMessage `json:"reply,omitempty"`
+	Failure  *failure        `json:"failure,omitempty"`
+	Progress *int64          `json:"progress,omitempty"`
 }
 
 // process is a helper that is a process. It starts with its first call.
@@ -44,8 +46,7 @@ func (h *process) do(ctx context.Context, name string, request []byte) (reply []
 		defer close(told)
 		_ = h.out.Encode(message{}) // fails where the helper ended, which the answer tells
 	})
-	var a answer
-	err = h.in.Decode(&a)
+	a, err := h.receive(ctx)
 	if !stop() {
 		<-told // so that it is not told during its next call
 	}
@@ -56,6 +57,17 @@ func (h *process) do(ctx context.Context, name string, request []byte) (reply []
 		return nil, false, a.Failure.error(h.known)
 	}
 	return a.Reply, false, nil
+}
+
+// receive waits for the answer to a call, and passes on how far it is.
+func (h *process) receive(ctx context.Context) (answer, error) {
+	for {
+		var a answer
+		if err := h.in.Decode(&a); err != nil || a.Progress == nil {
+			return a, err
+		}
+		Report(ctx, *a.Progress)
+	}
 }
 
 // send begins a call in the process, or in a new one where there is none any more.

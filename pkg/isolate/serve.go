@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,11 +47,29 @@ func serve(life context.Context, conn io.ReadWriter, s Service) error {
 		}
 		var ctx context.Context
 		ctx, cancel = context.WithCancel(life)
-		go func() {
-			// Where the daemon is gone, reading ends the process.
-			_ = out.Encode(s.answer(ctx, m))
-		}()
+		r := &reply{out: out}
+		go func() { r.send(s.answer(WithProgress(ctx, r.progress), m)) }()
 	}
+}
+
+// reply writes what there is to say of one call; nothing after its answer.
+type reply struct {
+	mu   sync.Mutex // guards what follows
+	out  *json.Encoder
+	over bool
+}
+
+func (r *reply) progress(done int64) { r.send(answer{Progress: &done}) }
+
+func (r *reply) send(a answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.over = a.Progress == nil
+	// Where the daemon is gone, reading ends the process.
+	_ = r.out.Encode(a)
 }
 
 func (s Service) answer(ctx context.Context, m message) answer {

@@ -20,6 +20,7 @@ type board struct {
 	drivers map[state.DriverName]DriverStatus
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
 	synced, looked bool
+	found          Found
 	// shown counts the events whose effect on what is wanted is on the board.
 	shown      uint64
 	changed    chan struct{} // nil while nobody has asked for it
@@ -65,7 +66,7 @@ func (l *loop) publish() {
 		s.Calls, s.Volumes = d.running.Calls, len(d.keys)
 		b.drivers[name] = s
 	}
-	b.synced, b.looked, b.shown = len(l.unsynced) == 0, l.looking == 0, l.taken
+	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found
 	// Not clear: that, and every later range, costs what the maps once held.
 	l.changed, l.changedPods = set[state.VolumeID]{}, set[state.PodUID]{}
 	if b.changed != nil {
@@ -119,7 +120,7 @@ func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 	}
 	slices.Sort(s.Wanted)
 	if c, busy := l.busy[id]; busy {
-		s.Call, s.Since, s.Held = c.op, c.since, plan.Held{}
+		s.Call, s.Since, s.Progress, s.Held = c.op, c.since, c.progress, plan.Held{}
 		if c.op.Kind == plan.None {
 			s.Held.Reason = reasonLook
 		}

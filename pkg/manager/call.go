@@ -25,12 +25,14 @@ func (l *loop) start(ctx context.Context, s *start) {
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
+	callCtx := withLimit(ctx, max(callDeadline, info.Deadline+callGrace))
+	inFlight := l.busy[s.id]
+	inFlight.ctx = callCtx
+	l.busy[s.id] = inFlight
 	go func() {
 		began := time.Now() // not the round's: the durable write between is not the driver's time
-		deadline := max(callDeadline, info.Deadline+callGrace)
-		callCtx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("no answer within %v", deadline))
 		r := c.do(callCtx, s.begun, s.op)
-		cancel()
+		callCtx.end()
 		took := time.Since(began)
 		l.m.post(func(l *loop) { l.ended(s, r, began, took) })
 	}()

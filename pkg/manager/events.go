@@ -89,6 +89,7 @@ func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
 	if len(l.wants[id]) == 0 {
 		delete(l.wants, id)
 	}
+	l.stopUnwanted(id)
 	l.dirty.push(id)
 }
 

@@ -56,6 +56,7 @@ type loop struct {
 	changedPods set[state.PodUID]
 	gone        []state.VolumeID // OnGone is to be told of, once it shows
 	sameBoot    bool             // the journal was written in this boot of the node
+	found       Found
 }
 
 type set[K comparable] map[K]struct{}
@@ -83,6 +84,9 @@ type call struct {
 	op    plan.Op
 	since time.Time
 	cured bool // something happened meanwhile that may cure its failure
+	// progress says how far it is, for people; "" where nobody says so.
+	progress string
+	ctx      *limited // its own; nil for a look
 }
 
 func newLoop(m *Manager, loaded state.Loaded) *loop {

@@ -12,6 +12,7 @@ import (
 // recover takes over the journal's records. There is nothing to reconstruct:
 // they say what was present, and what was under way.
 func (l *loop) recover(loaded state.Loaded) {
+	l.found = Found{Volumes: len(loaded.Volumes) + len(loaded.Quarantined), Unreadable: len(loaded.Quarantined)}
 	for id, v := range loaded.Volumes {
 		l.durable[id] = v
 		l.setRecord(plan.Reset(v))
@@ -26,6 +27,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	}
 	for _, v := range l.mem { // no mount of an earlier boot is there
 		if v, changes := plan.Adopt(v, false, nil); len(changes) > 0 {
+			l.found.Changed++
 			l.setRecord(v)
 		}
 	}
@@ -130,6 +132,9 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem st
 		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
 	}
 	if len(changes) > 0 {
+		if l.looking > 0 { // this is the look at the start
+			l.found.Changed++
+		}
 		l.setRecord(v)
 	} else {
 		l.mem[id] = v // with what was seen of its mounts, which the next start sees anew

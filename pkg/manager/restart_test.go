@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -148,4 +149,65 @@ func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
 			t.Errorf("held: %+v", v.Held)
 		}
 	})
+}
+
+// What was found at the start is counted: what there was, what of it could not be
+// read, and what was not as it was left.
+//
+// Items: E15.
+func TestWhatWasFoundAtTheStartIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		synctest.Wait()
+		if got := l.Found(); got != (Found{}) {
+			t.Errorf("of nothing: %+v", got)
+		}
+		l.up(h)
+		l.SetPod(podWant("a", "v", "w", "x"))
+		mounted(t, l, "a")
+		rest()
+		_ = l.stop()
+		h.mu.Lock()
+		delete(h.published, "/pods/a/w")
+		h.mu.Unlock()
+		unreadable := &torn{disk: d, ids: map[state.VolumeID]string{"d^y": "checksum"}}
+		for boots, want := range map[string]Found{"boot-1": {4, 1, 1}, "boot-2": {4, 1, 3}} {
+			l = live(t, h, d, boot(boots), sources("s"), func(c *Config) { c.Store = unreadable })
+			synctest.Wait()
+			if got := l.Found(); got != want {
+				t.Errorf("%s: %+v, want %+v", boots, got, want)
+			}
+			l.up(h)
+			l.SetPod(podWant("a", "v", "w", "x"))
+			mounted(t, l, "a") // which makes again what was not there
+			if got := l.Found(); got != want {
+				t.Errorf("%s, later: %+v, want %+v", boots, got, want)
+			}
+			_ = l.stop()
+			h.mu.Lock()
+			delete(h.published, "/pods/a/w")
+			h.mu.Unlock()
+			must(t, d.SetBootID(t.Context(), "boot-1"))
+		}
+	})
+}
+
+// torn is a disk some of whose records cannot be read.
+type torn struct {
+	*disk
+	ids map[state.VolumeID]string
+}
+
+func (d *torn) Load(ctx context.Context) (state.Loaded, error) {
+	loaded, err := d.disk.Load(ctx)
+	loaded.Quarantined = d.ids
+	return loaded, err
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

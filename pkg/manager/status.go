@@ -17,6 +17,9 @@ type VolumeStatus struct {
 	Call plan.Op `json:"call,omitzero"`
 	// Since is when Call began, or when Held began.
 	Since time.Time `json:"since,omitzero"`
+	// Progress says how far Call is, where that is known: how many files are
+	// given to a pod's group, in a sentence.
+	Progress string `json:"progress,omitempty"`
 	// Held says why no call is made although the volume is not as wanted.
 	Held plan.Held `json:"held,omitzero"`
 	// Quarantined: the record could not be read; the text says why. Such a

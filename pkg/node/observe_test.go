@@ -24,7 +24,7 @@ func TestCallsAreRecordedAndMeasured(t *testing.T) {
 	if len(calls) != 1 || calls[0].Op != plan.Publish || calls[0].Pod != uid || calls[0].Error != "" || calls[0].TookNanos <= 0 || calls[0].Began.IsZero() {
 		t.Errorf("one Publish was made; recorded is %+v", calls)
 	}
-	for _, name := range []string{"storage_operation_duration_seconds", "volume_manager_total_volumes", "csi_volmgr_driver_up", "csi_volmgr_pods"} {
+	for _, name := range []string{"storage_operation_duration_seconds", "volume_manager_total_volumes", "csi_volmgr_driver_up", "reconstruct_volume_operations_total", "csi_volmgr_pods"} {
 		if n, err := testutil.GatherAndCount(r, name); err != nil || n == 0 {
 			t.Errorf("%s: %d series, %v", name, n, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,10 @@ type owned struct {
 	groups bool
 	// remover removes what a kubelet kept of a volume that was taken over.
 	remover disk.Remover
-	log     *slog.Logger
+	// progress is told of a volume whose files are being given to a group, how
+	// far that is; nil: nobody is.
+	progress func(id state.VolumeID, text string)
+	log      *slog.Logger
 }
 
 // Unstage implements manager.Driver.
@@ -87,7 +91,25 @@ func (d owned) own(ctx context.Context, v state.Volume, pod state.PodUID) error 
 	return &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: err}
 }
 
+// When a walk that takes long is in the log: after 30 seconds and then every
+// minute, as the kubelet's events of it are.
+const (
+	longWalk      = 30 * time.Second
+	longWalkAgain = time.Minute
+)
+
 func (d owned) walk(ctx context.Context, v state.Volume, m state.Mount) error {
+	next := time.Now().Add(longWalk)
+	ctx = isolate.WithProgress(ctx, func(files int64) {
+		text := fmt.Sprintf("%d files and directories are looked at for the pod's fsGroup %d so far", files, *m.FSGroup)
+		if d.progress != nil {
+			d.progress(v.ID, text)
+		}
+		if now := time.Now(); now.After(next) {
+			next = now.Add(longWalkAgain)
+			d.log.Info("files are still being given to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID), "files", files)
+		}
+	})
 	if d.helpers == nil {
 		return own(ctx, d.root, m)
 	}
@@ -119,5 +141,33 @@ func own(ctx context.Context, root *os.File, m state.Mount) error {
 	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return nil
 	}
-	return ownership.Apply(ctx, dir, ownership.Options{GID: *m.FSGroup, OnRootMismatch: m.Ownership == state.OwnOnRootMismatch})
+	var files atomic.Int64
+	defer reportEvery(ctx, &files)()
+	return ownership.Apply(ctx, dir, ownership.Options{
+		GID: *m.FSGroup, OnRootMismatch: m.Ownership == state.OwnOnRootMismatch, Each: func() { files.Add(1) },
+	})
+}
+
+// progressPause is how often it is told how far a walk is.
+const progressPause = time.Second
+
+// reportEvery tells how far a walk is from time to time, and when it ends; what
+// it returns ends that.
+func reportEvery(ctx context.Context, files *atomic.Int64) (end func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(progressPause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				isolate.Report(ctx, files.Load())
+			case <-stop:
+				isolate.Report(ctx, files.Load())
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
 }

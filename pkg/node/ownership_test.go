@@ -6,10 +6,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -145,5 +151,57 @@ func TestWalkThatEndsIsRepeated(t *testing.T) {
 	}
 	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
 		t.Errorf("read-only: %v, group %d", err, gidOf(t, root))
+	}
+}
+
+// How far a walk is is told every second, and when it ends.
+//
+// Items: G09.
+func TestHowFarAWalkIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []int64
+		var files atomic.Int64
+		end := reportEvery(isolate.WithProgress(t.Context(), func(n int64) { told = append(told, n) }), &files)
+		for range 3 {
+			files.Add(1000)
+			time.Sleep(progressPause)
+			synctest.Wait()
+		}
+		files.Add(7)
+		end()
+		if !slices.Equal(told, []int64{1000, 2000, 3000, 3007}) {
+			t.Errorf("told %v", told)
+		}
+	})
+}
+
+// The walk itself says how many files and directories it has looked at, also
+// where it walks in a helper, and who asks for the volume is told that.
+//
+// Items: G09.
+func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
+	for name, helpers := range map[string]*isolate.Pool{"here": nil, "in a helper": isolate.New(isolate.Config{Service: helperService()})} {
+		root, v := target(t)
+		for i := range 20 {
+			if err := os.WriteFile(filepath.Join(root.Name(), "data", strconv.Itoa(i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var told []string
+		d := owned{Driver: publishes{}, root: root, helpers: helpers, log: slog.New(slog.DiscardHandler), progress: func(id state.VolumeID, text string) {
+			told = append(told, string(id)+": "+text)
+		}}
+		if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 2000 {
+			t.Fatalf("%s: %v, group %d", name, err, gidOf(t, root))
+		}
+		// 21 files and the root directory.
+		if len(told) == 0 || told[len(told)-1] != "d^h: 22 files and directories are looked at for the pod's fsGroup 2000 so far" {
+			t.Errorf("%s: told %q", name, told)
+		}
+		if helpers != nil {
+			if err := helpers.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -153,6 +153,26 @@ func stageInFlight() Facts {
 	return one(v, p, true)
 }
 
+// walking is a publish whose files are given to a group.
+func walking() Facts {
+	f := stageInFlight()
+	v, p := &f.Volumes[0], &f.Pods[0].Volumes[0]
+	v.Volume.Stage.Phase = state.Present
+	v.Call, v.Since = plan.Op{Kind: plan.Publish, Pod: webUID}, before(3*time.Minute)
+	v.Progress = "120000 files and directories are looked at for the pod's fsGroup 2000 so far"
+	p.Step, p.Since = "Publish", v.Since
+	return f
+}
+
+// aborted is a driver that is at an earlier call still.
+func aborted() Facts {
+	f := stageUnavailable()
+	r := failed("NodeStageVolume", "Aborted", "an operation with the given Volume ID already exists", 12)
+	r.Since, r.First = before(14*time.Minute), "DeadlineExceeded: no answer within 2m0s"
+	f.Volumes[0].Volume.Stage.Retry, f.Pods[0].Volumes[0].Retry = r, r
+	return f
+}
+
 func refusedInvalid() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "InvalidArgument", "share \"/x\" is not exported\x1b[31m", 1)
@@ -252,6 +272,8 @@ func nothingKnown() Facts {
 
 // Each situation that can keep a volume from its pod is told in full: what is
 // wanted, the step, what blocks it, the last error, what is next, what to do.
+//
+// Items: G09.
 func TestExplainTellsEverySituation(t *testing.T) {
 	for _, tt := range []struct {
 		file, kind, name, verdict string
@@ -269,6 +291,9 @@ func TestExplainTellsEverySituation(t *testing.T) {
 		{"stage-unavailable", "volume", "pv-data", Stuck, stageUnavailable()},
 		{"stage-unavailable-of-pod", "pod", "default/web", Stuck, stageUnavailable()},
 		{"stage-unavailable-of-driver", "driver", "nfs.example.com", Stuck, stageUnavailable()},
+		{"walking", "volume", "data", Working, walking()},
+		{"walking-of-pod", "pod", "default/web", Working, walking()},
+		{"aborted", "pod", "default/web", Stuck, aborted()},
 		{"refused-invalid-argument", "pod", "default/web", Stuck, refusedInvalid()},
 		{"permission-denied", "pod", "default/web", Stuck, permissionDenied()},
 		{"exclusive-elsewhere", "pod", "default/web", Waiting, exclusiveElsewhere()},

@@ -21,6 +21,7 @@ type step struct {
 	name     string // "Stage"; "" where nothing is to be done
 	inFlight bool
 	since    time.Time // when the call, or the wait for it, began
+	progress string    // how far the call is
 	reason   string    // why it is not made, in one sentence
 	retry    state.Retry
 
@@ -49,6 +50,7 @@ func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
 		s.about(vs, uid)
 		c := vs.Call
 		s.inFlight = c.Kind != plan.None && c.Kind.String() == v.Step && (c.Pod == "" || c.Pod == uid)
+		s.progress = vs.Progress
 	}
 	return s
 }
@@ -57,7 +59,7 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 	s := step{since: v.Since, driver: v.Volume.Spec.Driver}
 	op := plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}
 	if v.Call.Kind != plan.None {
-		op, s.inFlight = v.Call, true
+		op, s.inFlight, s.progress = v.Call, true, v.Progress
 	} else {
 		s.reason = v.Held.Reason
 	}
@@ -108,6 +110,9 @@ func (s step) explain(f Facts, e *Explanation) {
 	e.add("step", "%s", s.line(f.Now))
 	switch {
 	case s.inFlight:
+		if s.progress != "" {
+			e.add("progress", "%s", s.progress)
+		}
 		if s.retry.Attempts > 0 {
 			e.add("last error", "%s", Failure(s.retry))
 		}
@@ -119,6 +124,9 @@ func (s step) explain(f Facts, e *Explanation) {
 	default:
 		if s.retry.Attempts > 0 {
 			e.add("because", "%s", Failure(s.retry))
+		}
+		if s.retry.Code == "Aborted" {
+			e.add("because", "by that the driver says that an earlier call for the volume goes on still, %s after the first failure", f.ago(s.retry.Since))
 		}
 		if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
 			e.add("because", "%s", s.reason)

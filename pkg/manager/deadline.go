@@ -1,0 +1,86 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// limited is the context of a call: it ends after a time without an answer, and
+// that time begins anew when the call is told to get on.
+type limited struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	after  time.Duration
+	timer  *time.Timer
+}
+
+// errUnwanted is why a call is ended that works for a pod that has left.
+var errUnwanted = errors.New("the pod does not want the volume any more")
+
+// withLimit returns a context that ends after a time, and [limited.end] has to be called.
+func withLimit(ctx context.Context, after time.Duration) *limited {
+	base, cancel := context.WithCancelCause(ctx)
+	return &limited{base, cancel, after, time.AfterFunc(after, func() {
+		cancel(fmt.Errorf("no answer within %v%w", after, silent{}))
+	})}
+}
+
+// silent marks the cause of an end by time; it adds nothing to the text.
+type silent struct{}
+
+func (silent) Error() string { return "" }
+func (silent) Unwrap() error { return context.DeadlineExceeded }
+
+// Err implements context.Context.
+func (l *limited) Err() error {
+	err := l.Context.Err()
+	if err != nil && errors.Is(context.Cause(l.Context), context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// getsOn lets the time begin anew.
+func (l *limited) getsOn() {
+	if l.timer.Stop() {
+		l.timer.Reset(l.after)
+	}
+}
+
+func (l *limited) end() {
+	l.timer.Stop()
+	l.cancel(context.Canceled)
+}
+
+// Progress says how far the call in flight for a volume is, in a sentence for
+// people. It is for calls that may take long: one that gets on is not ended for
+// the time it takes, but at once when its pod does not want the volume any more.
+// It never blocks.
+func (m *Manager) Progress(id state.VolumeID, text string) {
+	m.post(func(l *loop) {
+		c, busy := l.busy[id]
+		if !busy || c.ctx == nil {
+			return
+		}
+		c.progress = text
+		l.busy[id] = c
+		l.changed[id] = struct{}{}
+		c.ctx.getsOn()
+		l.stopUnwanted(id)
+	})
+}
+
+// stopUnwanted ends a call that says how far it is, where nobody wants any more
+// what it works for. One that says nothing may be a driver's, whose work goes on
+// whoever waits for it.
+func (l *loop) stopUnwanted(id state.VolumeID) {
+	c := l.busy[id]
+	if _, wants := l.wants[id][c.op.Pod]; c.op.Kind == plan.Publish && c.progress != "" && !wants {
+		c.ctx.cancel(errUnwanted)
+	}
+}

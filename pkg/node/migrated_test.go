@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// told is a manager's driver and kernel in memory, which note every call with
+// what it says of the volume.
+type told struct {
+	mu    sync.Mutex
+	calls []string
+	there map[string]bool
+}
+
+func (d *told) note(verb string, v state.Volume, path string, there bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, verb+" "+string(v.Spec.Driver)+" "+v.Spec.Handle)
+	d.there[path] = there
+	return nil
+}
+
+func (d *told) Stage(_ context.Context, v state.Volume) error {
+	return d.note("Stage", v, v.Spec.StagePath, true)
+}
+
+func (d *told) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
+	return d.note("Publish", v, v.Mounts[pod].Target, true)
+}
+
+func (d *told) Unpublish(_ context.Context, v state.Volume, pod state.PodUID) error {
+	return d.note("Unpublish", v, v.Mounts[pod].Target, false)
+}
+
+func (d *told) Unstage(_ context.Context, v state.Volume) error {
+	return d.note("Unstage", v, v.Spec.StagePath, false)
+}
+
+func (d *told) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
+	return 0, nil
+}
+
+func (d *told) Look(_ context.Context, path string) (state.Seen, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return state.Seen{Exists: d.there[path], Mounted: d.there[path]}, nil
+}
+
+// A volume of an in-tree kind is its CSI driver's from the first record on: after
+// a restart, with neither pod, claim nor PersistentVolume, it is unmounted by that
+// driver, by the handle that it was mounted by. One written into a pod and one
+// behind a claim that name the same disk are one volume.
+//
+// Items: P04.
+func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
+	const driver, handle = "ebs.csi.aws.com", "vol-1"
+	objects, err := manifest.Decode("test.yaml", []byte(`
+{apiVersion: v1, kind: Pod, metadata: {name: claimed, uid: claimed}, spec: {containers: [{name: a, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, uid: c}, spec: {volumeName: pv}}
+---
+{apiVersion: v1, kind: PersistentVolume, metadata: {name: pv}, spec: {accessModes: [ReadWriteOnce], claimRef: {namespace: default, name: c, uid: c}, awsElasticBlockStore: {volumeID: "aws://eu-1a/vol-1"}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: inline, uid: inline}, spec: {containers: [{name: a, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, awsElasticBlockStore: {volumeID: "aws://eu-1a/vol-1"}}]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range []state.PodUID{"claimed", "inline"} {
+		synctest.Test(t, func(t *testing.T) {
+			d, store := &told{there: map[string]bool{}}, state.NewMemory()
+			run := func() (*manager.Manager, func()) {
+				m, err := manager.New(manager.Config{Store: store, Kernel: d, BootID: "boot", Sources: []string{"file"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- m.Run(ctx) }()
+				m.DriverUp(manager.DriverInfo{Name: driver, Stage: true, MountsTarget: true}, d)
+				return m, func() {
+					cancel()
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			m, end := run()
+			catalog := source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n", Sink: only{m, pod}})
+			if err := catalog.Apply("file", source.Update{Put: objects}); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.WaitForAttachAndMount(within(t), pod); err != nil {
+				t.Fatal(err)
+			}
+			end()
+			loaded, err := store.Load(t.Context())
+			if err != nil || len(loaded.Volumes) != 1 {
+				t.Fatalf("records: %+v, %v", loaded, err)
+			}
+			m, end = run() // without a word of any object
+			m.SourceSynced("file")
+			if err := m.WaitForUnmount(within(t), pod); err != nil {
+				t.Fatal(err)
+			}
+			end()
+			var want []string
+			for _, verb := range []string{"Stage", "Publish", "Unpublish", "Unstage"} {
+				want = append(want, verb+" "+driver+" "+handle)
+			}
+			if !slices.Equal(d.calls, want) {
+				t.Errorf("pod %s: calls\n%s\nwant\n%s", pod, strings.Join(d.calls, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// only passes on to the manager what one pod wants.
+type only struct {
+	*manager.Manager
+	pod state.PodUID
+}
+
+func (o only) SetPod(p state.PodWant) {
+	if p.Pod.UID == o.pod {
+		o.Manager.SetPod(p)
+	}
+}
