@@ -126,7 +126,7 @@ func (s step) explain(f Facts, e *Explanation) {
 			e.add("because", "%s", Failure(s.retry))
 		}
 		if s.retry.Code == "Aborted" {
-			e.add("because", "by that the driver says that an earlier call for the volume goes on still, %s after the first failure", f.ago(s.retry.Since))
+			e.add("because", "by that the driver says that an earlier call for the volume goes on still, at least since %s ago", f.ago(s.retry.Since))
 		}
 		if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
 			e.add("because", "%s", s.reason)
