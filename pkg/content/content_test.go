@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
@@ -21,8 +22,11 @@ type world struct {
 	pod     *corev1.Pod
 	maps    map[string]*corev1.ConfigMap
 	secrets map[string]*corev1.Secret
+	bundles []*certificatesv1.ClusterTrustBundle
 	err     error
 }
+
+func (w *world) TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error) { return w.bundles, w.err }
 
 func (w *world) ConfigMap(_, name string) (*corev1.ConfigMap, error) { return w.maps[name], w.err }
 func (w *world) Secret(_, name string) (*corev1.Secret, error)       { return w.secrets[name], w.err }
@@ -210,7 +214,7 @@ sources:
 - {configMap: {name: conf}, secret: {name: cert}}
 `))
 	wantError(t, err, "sources[0].configMap: configMap shop/nope: not found", `sources[1].secret: secret shop/cert: items[0].key "nope": no such key`,
-		"sources[2].downwardAPI: items[0].", "sources[3].serviceAccountToken: nobody issues service account tokens here", "sources[4].clusterTrustBundle: needs",
+		"sources[2].downwardAPI: items[0].", "sources[3].serviceAccountToken: nobody issues service account tokens here", "sources[4].clusterTrustBundle: ClusterTrustBundle \"x\": not found",
 		"sources[5].podCertificate: needs", "sources[6]: want exactly one", "sources[7]: want exactly one")
 	for _, e := range []error{content.ErrNotFound, content.ErrNoKey, content.ErrNeedsCluster} {
 		if !errors.Is(err, e) {

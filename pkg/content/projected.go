@@ -55,7 +55,7 @@ func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string,
 		}},
 		{".downwardAPI", s.DownwardAPI != nil, func() (Files, error) { return r.downward(s.DownwardAPI.Items, uint32(*mode)) }},
 		{".serviceAccountToken", s.ServiceAccountToken != nil, func() (Files, error) { return r.token(*s.ServiceAccountToken, uint32(*mode)) }},
-		{".clusterTrustBundle", s.ClusterTrustBundle != nil, clusterOnly("ClusterTrustBundle objects are its own")},
+		{".clusterTrustBundle", s.ClusterTrustBundle != nil, func() (Files, error) { return r.trust(*s.ClusterTrustBundle, uint32(*mode)) }},
 		{".podCertificate", s.PodCertificate != nil, clusterOnly("its signers issue the certificate")},
 	} {
 		if !c.set {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -18,6 +19,8 @@ var ErrNotFound = errors.New("not found")
 type Objects interface {
 	ConfigMap(namespace, name string) (*corev1.ConfigMap, error)
 	Secret(namespace, name string) (*corev1.Secret, error)
+	// TrustBundles returns all that there are.
+	TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error)
 	// Pod returns the pod whose volume it is.
 	Pod() (*corev1.Pod, error)
 }

@@ -20,8 +20,7 @@ const (
 	tokenMode = 0o600
 )
 
-// token returns the file of a source serviceAccountToken. Where the pod says who
-// runs in it, by one user of all containers or by fsGroup, nobody else gets to read it.
+// token returns the file of a source serviceAccountToken.
 func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Files, error) {
 	if r.Token == nil {
 		return nil, ErrNoIssuer
@@ -33,16 +32,9 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Fi
 	if seconds < minToken || seconds > maxToken {
 		return nil, fmt.Errorf("expirationSeconds: found %d, want %d to %d", seconds, minToken, int64(maxToken))
 	}
-	pod, err := r.Objects.Pod()
+	file, err := r.owned(mode)
 	if err != nil {
-		return nil, fmt.Errorf("get the pod: %w", err)
-	}
-	if pod == nil {
-		return nil, fmt.Errorf("the pod: %w", ErrNotFound)
-	}
-	file := File{Mode: mode, Owner: onlyUser(pod)}
-	if sc := pod.Spec.SecurityContext; file.Owner != nil || sc != nil && sc.FSGroup != nil {
-		file.Mode = tokenMode
+		return nil, err
 	}
 	if file.Data, err = r.Token(src.Audience, time.Duration(seconds)*time.Second); err != nil {
 		return nil, err
@@ -52,6 +44,23 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Fi
 		return nil, fmt.Errorf("path: %w", err)
 	}
 	return files, nil
+}
+
+// owned returns an empty file that is the pod's: where the pod says who runs in
+// it, by one user of all containers or by fsGroup, nobody else gets to read it.
+func (r Reader) owned(mode uint32) (File, error) {
+	pod, err := r.Objects.Pod()
+	if err != nil {
+		return File{}, fmt.Errorf("get the pod: %w", err)
+	}
+	if pod == nil {
+		return File{}, fmt.Errorf("the pod: %w", ErrNotFound)
+	}
+	file := File{Mode: mode, Owner: onlyUser(pod)}
+	if sc := pod.Spec.SecurityContext; file.Owner != nil || sc != nil && sc.FSGroup != nil {
+		file.Mode = tokenMode
+	}
+	return file, nil
 }
 
 // onlyUser returns the user that all containers of the pod run as by its spec,

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -108,6 +109,13 @@ func (o objects) Secret(_ context.Context, namespace, name string) (*corev1.Secr
 	return object[*corev1.Secret](o.n, source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name})
 }
 
+func (o objects) TrustBundles(context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
+	if err := o.n.allSpoken(source.Key{Kind: resolve.KindTrustBundles}); err != nil {
+		return nil, err
+	}
+	return o.n.catalog.TrustBundles(), nil
+}
+
 func (o objects) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	return object[*corev1.Pod](o.n, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
 }
@@ -119,11 +127,16 @@ func object[T any](n *Node, key source.Key) (found T, err error) {
 	if ok {
 		return found, nil
 	}
+	return found, n.allSpoken(key)
+}
+
+// allSpoken returns an error where a source has not spoken yet.
+func (n *Node) allSpoken(key source.Key) error {
 	n.mu.Lock()
 	silent := slices.Sorted(maps.Keys(n.silent))
 	n.mu.Unlock()
 	if len(silent) > 0 {
-		return found, fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))
+		return fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))
 	}
-	return found, nil
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +74,8 @@ func Check(obj runtime.Object) []Fault {
 	case *storagev1.VolumeAttachment:
 		faults := append(checkMeta(o, false), checkPlain("spec.attacher", o.Spec.Attacher, true)...)
 		return append(faults, checkPlain("spec.nodeName", o.Spec.NodeName, true)...)
+	case *certificatesv1.ClusterTrustBundle:
+		return checkTrustBundle(o)
 	}
 	return []Fault{{"kind", fmt.Sprintf("%T", obj), "a kind that csi-volmgr reads"}}
 }

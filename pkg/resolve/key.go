@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,10 @@ const (
 	KindSecret           = "Secret"
 	KindConfigMap        = "ConfigMap"
 	KindVolumeAttachment = "VolumeAttachment"
+	KindTrustBundle      = "ClusterTrustBundle"
+	// KindTrustBundles is of one key without a name, under which Objects have a
+	// list of all of that kind.
+	KindTrustBundles = "ClusterTrustBundleList"
 )
 
 // Key names one object. Namespace is "" for kinds without one.
@@ -41,6 +46,9 @@ var words = map[string]string{
 
 // String is the key for people: "claim default/data", "CSIDriver csi.example.com".
 func (k Key) String() string {
+	if k.Kind == KindTrustBundles {
+		return "ClusterTrustBundles"
+	}
 	word := k.Kind
 	if w, ok := words[k.Kind]; ok {
 		word = w
@@ -104,6 +112,8 @@ func kindOf(obj runtime.Object) string {
 		return KindConfigMap
 	case *storagev1.VolumeAttachment:
 		return KindVolumeAttachment
+	case *certificatesv1.ClusterTrustBundle:
+		return KindTrustBundle
 	}
 	return ""
 }

@@ -16,7 +16,8 @@ import (
 // Objects is where the objects that a pod names are looked up. What it returns
 // is read only.
 type Objects interface {
-	// Get returns the object of the key, or nil where there is none.
+	// Get returns the object of the key, or nil where there is none; for the key
+	// of KindTrustBundles, a list of them.
 	Get(Key) runtime.Object
 	// VolumesOf lists, by name, the volumes whose spec.claimRef names the claim.
 	VolumesOf(namespace, claim string) []*corev1.PersistentVolume

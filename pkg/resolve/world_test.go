@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,6 +63,15 @@ func (w *world) add(t testing.TB, text string) {
 func (w *world) Get(k resolve.Key) runtime.Object {
 	if o, ok := w.objects[k]; ok {
 		return o
+	}
+	if k.Kind == resolve.KindTrustBundles {
+		list := &certificatesv1.ClusterTrustBundleList{}
+		for _, o := range w.objects {
+			if b, ok := o.(*certificatesv1.ClusterTrustBundle); ok {
+				list.Items = append(list.Items, *b)
+			}
+		}
+		return list
 	}
 	return nil
 }

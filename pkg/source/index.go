@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -41,6 +42,8 @@ func list(obj runtime.Object) (Key, bool) {
 		if o.Spec.VolumeName != "" {
 			return Key{Kind: claimsOf, Name: o.Spec.VolumeName}, true
 		}
+	case *certificatesv1.ClusterTrustBundle:
+		return Key{Kind: resolve.KindTrustBundles}, true
 	}
 	return Key{}, false
 }
@@ -78,6 +81,13 @@ type view struct {
 var _ resolve.Objects = (*view)(nil)
 
 func (v *view) Get(key Key) runtime.Object {
+	if key.Kind == resolve.KindTrustBundles {
+		list := &certificatesv1.ClusterTrustBundleList{}
+		for _, b := range members[*certificatesv1.ClusterTrustBundle](v, key) {
+			list.Items = append(list.Items, *b)
+		}
+		return list
+	}
 	v.seen[key] = true
 	return v.catalog.holder(key)
 }

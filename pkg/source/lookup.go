@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -97,6 +98,11 @@ func (c *Catalog) Classes() []*storagev1.StorageClass { return all[*storagev1.St
 
 // Pods lists the pods by namespace and name.
 func (c *Catalog) Pods() []*corev1.Pod { return all[*corev1.Pod](c) }
+
+// TrustBundles lists the ClusterTrustBundles by name.
+func (c *Catalog) TrustBundles() []*certificatesv1.ClusterTrustBundle {
+	return all[*certificatesv1.ClusterTrustBundle](c)
+}
 
 // all lists the objects of one kind, sorted.
 func all[T interface {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
@@ -94,8 +95,17 @@ func New() *Server {
 // Clients returns clients of the server, without limits of their own. wrap, unless
 // nil, is between them and the server.
 func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (corev1client.CoreV1Interface, storagev1client.StorageV1Interface) {
-	c := &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, WrapTransport: wrap}
+	c := s.config(wrap)
 	return corev1client.NewForConfigOrDie(c), storagev1client.NewForConfigOrDie(c)
+}
+
+// Certificates returns another client, as Clients does.
+func (s *Server) Certificates(wrap func(http.RoundTripper) http.RoundTripper) certificatesv1client.CertificatesV1Interface {
+	return certificatesv1client.NewForConfigOrDie(s.config(wrap))
+}
+
+func (s *Server) config(wrap func(http.RoundTripper) http.RoundTripper) *rest.Config {
+	return &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, WrapTransport: wrap}
 }
 
 // Fail has f decide about every request; nil answers, and a nil f, mean that the server answers.
@@ -131,8 +141,8 @@ func (s *Server) Put(objects ...runtime.Object) {
 			panic(err)
 		}
 		o["kind"], o["apiVersion"] = kindOf(obj), "v1"
-		if reflect.TypeOf(obj).Elem().PkgPath() == "k8s.io/api/storage/v1" {
-			o["apiVersion"] = "storage.k8s.io/v1"
+		if group := strings.Split(reflect.TypeOf(obj).Elem().PkgPath(), "/")[2]; group != "core" {
+			o["apiVersion"] = group + ".k8s.io/v1"
 		}
 		s.store(resourceOf(obj), o)
 	}

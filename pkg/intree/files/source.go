@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
@@ -17,6 +18,8 @@ import (
 type Source interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// TrustBundles returns all that there are.
+	TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error)
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	// Allocatable is what the node has for pods.
 	Allocatable() corev1.ResourceList
@@ -54,6 +57,10 @@ func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 
 func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 	return o.source.Secret(o.ctx, namespace, name)
+}
+
+func (o objects) TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error) {
+	return o.source.TrustBundles(o.ctx)
 }
 
 func (o objects) Pod() (*corev1.Pod, error) {

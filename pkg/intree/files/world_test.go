@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +31,14 @@ type source struct {
 	maps    map[string]*corev1.ConfigMap
 	secrets map[string]*corev1.Secret
 	pods    map[string]*corev1.Pod
+	bundles []*certificatesv1.ClusterTrustBundle
 	err     error
+}
+
+func (s *source) TrustBundles(context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bundles, s.err
 }
 
 func (s *source) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {

@@ -11,8 +11,8 @@
 // by name: secrets, configMaps, CSIDrivers and, where the identity may, claims by
 // a list and a watch of the single object; volumes and attachments by a get, when
 // the pod comes, when its claim changes, and when the node's volumesAttached
-// does. No request lists more than a node's pods or one named object, so a node's
-// own identity (system:node:NAME) is enough. That identity may not watch claims:
+// does. No request lists more than a node's pods, one named object, or the
+// ClusterTrustBundles, which everybody may read, so a node's own identity (system:node:NAME) is enough. That identity may not watch claims:
 // they are got again every Config.Refresh then.
 //
 // Invariants: a pod, or any object, goes only when the server has said so in a

@@ -49,6 +49,8 @@ func (f *follower) run() {
 	switch f.key.Kind {
 	case resolve.KindSecret, resolve.KindConfigMap, resolve.KindCSIDriver:
 		f.stream(f.ctx).run(f.ctx)
+	case resolve.KindTrustBundles:
+		f.bundles().run(f.ctx)
 	case resolve.KindClaim:
 		f.runClaim()
 	default:

@@ -6,8 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -59,8 +57,9 @@ func everywhere[C any](client func() C) func(string) C {
 	return func(string) C { return client() }
 }
 
-func kinds(core corev1client.CoreV1Interface, storage storagev1client.StorageV1Interface) map[string]kind {
-	return map[string]kind{
+func kinds(c Config) map[string]kind {
+	core, storage := c.Core, c.Storage
+	all := map[string]kind{
 		resolve.KindPod:              kindOf(core.Pods),
 		resolve.KindClaim:            kindOf(core.PersistentVolumeClaims),
 		resolve.KindSecret:           kindOf(core.Secrets),
@@ -70,6 +69,10 @@ func kinds(core corev1client.CoreV1Interface, storage storagev1client.StorageV1I
 		resolve.KindVolumeAttachment: kindOf(everywhere(storage.VolumeAttachments)),
 		kindNode:                     kindOf(everywhere(core.Nodes)),
 	}
+	if c.Certificates != nil {
+		all[resolve.KindTrustBundles] = kindOf(everywhere(c.Certificates.ClusterTrustBundles))
+	}
+	return all
 }
 
 // stripped takes from an object what nobody here reads and which is most of it.

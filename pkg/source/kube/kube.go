@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 
@@ -34,10 +35,13 @@ type Catalog interface {
 
 // Config is what a Provider needs.
 type Config struct {
-	Core     corev1client.CoreV1Interface
-	Storage  storagev1client.StorageV1Interface
-	NodeName string
-	Catalog  Catalog
+	Core    corev1client.CoreV1Interface
+	Storage storagev1client.StorageV1Interface
+	// Certificates has ClusterTrustBundles and PodCertificateRequests; it may be
+	// nil for neither.
+	Certificates certificatesv1client.CertificatesV1Interface
+	NodeName     string
+	Catalog      Catalog
 	// Refresh is how often claims are read again where they may not be watched; 0
 	// means DefaultRefresh. Each pause is up to a fifth longer, by chance.
 	Refresh time.Duration
@@ -62,6 +66,8 @@ type Provider struct {
 	// problems are told by what could not be read.
 	problems map[string]string
 	changed  chan struct{}
+	// bundles are the ClusterTrustBundles that were told.
+	bundles map[source.Key]bool
 	// getClaims: claims may not be watched.
 	getClaims bool
 }
@@ -73,9 +79,9 @@ func New(c Config) *Provider {
 	}
 	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
 	return &Provider{
-		config: c, logger: c.Logger, kinds: kinds(c.Core, c.Storage), poke: make(chan struct{}, 1),
+		config: c, logger: c.Logger, kinds: kinds(c), poke: make(chan struct{}, 1),
 		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
-		problems: map[string]string{}, changed: make(chan struct{}),
+		problems: map[string]string{}, changed: make(chan struct{}), bundles: map[source.Key]bool{},
 	}
 }
 
@@ -130,6 +136,9 @@ func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 			f.end()
 			delete(p.followers, key)
 			forget = append(forget, key)
+			if key.Kind == resolve.KindTrustBundles {
+				forget = append(forget, p.forgetBundles()...)
+			}
 		}
 	}
 	for key := range needed {

@@ -54,10 +54,10 @@ func start(t *testing.T, objects func(*fakeapi.Server)) *world {
 	core, storage := w.server.Clients(kube.Transport)
 	w.catalog = source.New(source.Config{
 		Layout: state.Layout{Root: "/r"}, NodeName: "n1", ClusterAttach: true, Sink: w, Remote: kube.Name,
-		Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret"},
+		Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected"},
 		Demand:   func(pod source.Key, keys []source.Key) { w.provider.Demand(pod, keys) },
 	})
-	w.provider = kube.New(kube.Config{Core: core, Storage: storage, NodeName: "n1", Catalog: w.catalog})
+	w.provider = kube.New(kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), NodeName: "n1", Catalog: w.catalog})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.provider.Run(ctx) }()

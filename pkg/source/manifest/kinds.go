@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,7 @@ type kind struct {
 const (
 	coreV1    = "v1"
 	storageV1 = "storage.k8s.io/v1"
+	certsV1   = "certificates.k8s.io/v1"
 	listKind  = "List"
 )
 
@@ -40,6 +42,7 @@ var kinds = []kind{
 	{resolve.KindSecret, coreV1, func() object { return new(corev1.Secret) }},
 	{resolve.KindConfigMap, coreV1, func() object { return new(corev1.ConfigMap) }},
 	{resolve.KindVolumeAttachment, storageV1, func() object { return new(storagev1.VolumeAttachment) }},
+	{resolve.KindTrustBundle, certsV1, func() object { return new(certificatesv1.ClusterTrustBundle) }},
 }
 
 func kindNamed(name string) (kind, bool) {
