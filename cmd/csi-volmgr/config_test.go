@@ -131,6 +131,7 @@ func TestWrongFlagsAreWrongUse(t *testing.T) {
 		{"--state-dir="},
 		{"--manifests=relative"},
 		{"--host-path-allow=relative"},
+		{"--image-layouts=relative"},
 		{"--http-address=9811"},
 		{"--log-level=loud"},
 		{"--log-format=xml"},

@@ -25,6 +25,7 @@ type runOptions struct {
 	manifests       string // "" is none
 	nodeName        string
 	hostPaths       []string
+	imageLayouts    []string
 	localDriver     bool
 	inlineAllow     []string
 	deadlines       []string
@@ -91,6 +92,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
+	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil, "`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
 	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have inline volumes, * for any; repeatable (default all)")
 	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")
 	o.seLinuxMount = string(node.SELinuxAuto)
@@ -139,11 +141,13 @@ func (o *runOptions) complete() error {
 	if _, err := deadlines(o.deadlines); err != nil {
 		return err
 	}
-	for i, dir := range o.hostPaths {
-		if !filepath.IsAbs(dir) {
-			return usagef("--host-path-allow=%s: expected an absolute path", dir)
+	for flag, dirs := range map[string][]string{"host-path-allow": o.hostPaths, "image-layouts": o.imageLayouts} {
+		for i, dir := range dirs {
+			if !filepath.IsAbs(dir) {
+				return usagef("--%s=%s: expected an absolute path", flag, dir)
+			}
+			dirs[i] = filepath.Clean(dir)
 		}
-		o.hostPaths[i] = filepath.Clean(dir)
 	}
 	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
 		return usagef("--manifests=%s: expected an absolute path", o.manifests)

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
@@ -51,6 +52,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(new(program.Runner).Run)}
 	kinds[iscsi.Kind] = builtin{driver: iscsi.New(iscsi.Config{Stager: disks, Secret: secrets{n}.Secret, Volumes: n.records, Log: n.log}), mounts: true, staged: true}
 	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}
+	kinds[image.Kind] = builtin{driver: image.New(image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images}), mounts: true}
 	for _, kind := range files.Kinds {
 		d := files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}, Token: n.fileToken(), Logger: n.log})
 		kinds[kind] = builtin{driver: d, mounts: files.InMemory(kind)}

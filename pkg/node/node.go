@@ -70,6 +70,9 @@ type Config struct {
 	// HostPaths lists directories of the node at or below which hostPath and local
 	// volumes may be, as clean absolute paths; none means that there are none.
 	HostPaths []string
+	// Images lists directories at or below which layouts of OCI images are, for
+	// image volumes, as clean absolute paths.
+	Images []string
 	// Cluster is how to reach the API server that binds pods to the node of this
 	// name and attaches its volumes; nil means none. Its limits of requests and
 	// its content type are set where they are not.

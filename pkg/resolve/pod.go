@@ -218,6 +218,8 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return r.iscsi(v.Name, v.ISCSI)
 	case kind == "fc" && r.has(FC):
 		return r.fc(v.Name, v.FC)
+	case kind == "image" && r.has(Image):
+		return r.image(v.Name, v.Image)
 	case known && r.has(driver):
 		return r.files(v, kind, field+"."+kind)
 	case translate.Has(kind):

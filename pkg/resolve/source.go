@@ -19,6 +19,7 @@ const (
 	NFS         state.DriverName = "kubernetes.io/nfs"
 	ISCSI       state.DriverName = "kubernetes.io/iscsi"
 	FC          state.DriverName = "kubernetes.io/fc"
+	Image       state.DriverName = "kubernetes.io/image"
 	Secret      state.DriverName = "kubernetes.io/secret"
 	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
 	Projected   state.DriverName = "kubernetes.io/projected"
@@ -31,6 +32,7 @@ var builtins = map[string]state.DriverName{
 	"emptyDir":    EmptyDir,
 	"fc":          FC,
 	"hostPath":    HostPath,
+	"image":       Image,
 	"iscsi":       ISCSI,
 	"nfs":         NFS,
 	"projected":   Projected,

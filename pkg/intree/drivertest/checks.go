@@ -20,6 +20,9 @@ const pod, name = state.PodUID("7f3c2a10-0000-4000-8000-000000000001"), "data"
 // leave does what a pod does: it leaves a file in its volume.
 func (n *node) leave(target string) {
 	n.Helper()
+	if n.Fixed {
+		return
+	}
 	if err := os.WriteFile(filepath.Join(target, "left-by-pod"), []byte("precious"), 0o600); err != nil {
 		n.Fatal(err)
 	}
@@ -127,7 +130,13 @@ func unpublishCrossesNoMount(n *node) {
 	v, canary := n.volume(pod, name), n.canary()
 	n.publish(v, pod)
 	nested := filepath.Join(v.Mounts[pod].Target, "nested")
-	if err := errors.Join(os.Mkdir(nested, 0o755), unix.Mount(canary, nested, "", unix.MS_BIND, "")); err != nil {
+	var made error
+	if n.Fixed {
+		nested = filepath.Join(v.Mounts[pod].Target, "dir")
+	} else {
+		made = os.Mkdir(nested, 0o755)
+	}
+	if err := errors.Join(made, unix.Mount(canary, nested, "", unix.MS_BIND, "")); err != nil {
 		n.Fatal(err)
 	}
 	if err := n.Driver.Unpublish(n.Context(), v, pod); err == nil {
@@ -141,6 +150,9 @@ func unpublishCrossesNoMount(n *node) {
 }
 
 func unpublishFollowsNoLink(n *node) {
+	if n.Fixed {
+		return // nobody can leave a link
+	}
 	v, canary := n.volume(pod, name), n.canary()
 	n.publish(v, pod)
 	target := v.Mounts[pod].Target

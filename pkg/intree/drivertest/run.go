@@ -25,6 +25,9 @@ type Subject struct {
 	Config json.RawMessage
 	// HostPath is what the volumes hand out, where that is not their target.
 	HostPath string
+	// Fixed: nothing can be written into the volumes, which have a directory
+	// named dir.
+	Fixed bool
 	// Change makes the next Publish bring other content. nil for a kind that
 	// brings none.
 	Change func()

@@ -1,0 +1,126 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Kind is the name of this kind.
+const Kind state.DriverName = "kubernetes.io/image"
+
+// coveredMode is the mode of a directory that is mounted on.
+const coveredMode = 0o700
+
+// ErrPolicy means that a volume's pull policy is none.
+var ErrPolicy = errors.New("want Always, IfNotPresent or Never")
+
+// Config of a Driver. Layout and Kernel are required.
+type Config struct {
+	Layout state.Layout
+	Kernel *mount.Kernel
+	// Dirs are where layouts are; see oci.Find.
+	Dirs []string
+}
+
+// Driver makes image volumes. It may be used by many goroutines.
+type Driver struct {
+	poddir.PublishOnly
+	c Config
+
+	mu   sync.Mutex
+	busy map[string]chan struct{} // by tree: who makes or removes it; guarded by mu
+}
+
+// New returns a Driver.
+func New(c Config) *Driver {
+	return &Driver{PublishOnly: poddir.PublishOnly{Kind: Kind}, c: c, busy: map[string]chan struct{}{}}
+}
+
+// Publish shows the image at the pod's directory; where it is shown already
+// nothing changes, whatever its reference stands for by now.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	_, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	if err != nil {
+		return err
+	}
+	ref, err := parse(v.Spec)
+	if err != nil {
+		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	seen, err := d.c.Kernel.Look(ctx, dir.Path())
+	if err != nil || seen.Mounted {
+		return err
+	}
+	if err := d.publish(ctx, ref, dir, mark(pod, v.Spec.Name)); err != nil {
+		err = fmt.Errorf("volume %s: image %s: %w", v.Spec.Name, ref, err)
+		if errors.Is(err, unpack.ErrLayer) {
+			return poddir.Refused("Publish", err)
+		}
+		return err
+	}
+	return nil
+}
+
+// parse reads the reference in a volume's spec.
+func parse(spec state.Spec) (oci.Reference, error) {
+	var src corev1.ImageVolumeSource
+	if err := json.Unmarshal(spec.Config, &src); err != nil {
+		return oci.Reference{}, fmt.Errorf("image: %w", err)
+	}
+	ref, err := oci.ParseReference(src.Reference)
+	if err != nil {
+		return ref, fmt.Errorf("image.reference: %w", err)
+	}
+	switch src.PullPolicy {
+	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+		return ref, nil
+	}
+	return ref, fmt.Errorf("image.pullPolicy: found %.40q: %w", src.PullPolicy, ErrPolicy)
+}
+
+func (d *Driver) publish(ctx context.Context, ref oci.Reference, dir poddir.Dir, mark string) error {
+	found, err := oci.Find(ctx, d.c.Dirs, ref)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	content, err := d.have(ctx, found, mark)
+	if err != nil {
+		return err
+	}
+	f, err := dir.Make(coveredMode)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return d.c.Kernel.Bind(content, dir.Path(), mount.BindOptions{ReadOnly: true, NoSuid: true, NoDev: true, NoExec: true})
+}
+
+// Unpublish ends the pod's mount, and removes the image's tree where no other
+// volume has it.
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return poddir.Refused("Unpublish", err)
+	}
+	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
+		return err
+	}
+	return d.leave(ctx, mark(pod, v.Spec.Name))
+}

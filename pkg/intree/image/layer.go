@@ -1,0 +1,90 @@
+package image
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
+)
+
+// maxWindow bounds the memory that a zstd layer may ask for (bytes): what zstd
+// itself takes unless it is told otherwise.
+const maxWindow = 128 << 20
+
+// apply unpacks a layer and proves it: what was read is what its descriptor says,
+// and what was unpacked is what the image's configuration says.
+func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer) error {
+	blob, err := image.Open(l)
+	if err != nil {
+		return err
+	}
+	defer blob.Close()
+	plain, done, err := decompress(l.MediaType, until{ctx, blob})
+	if err != nil {
+		return err
+	}
+	defer done()
+	var proof oci.Hasher
+	if l.DiffID != "" {
+		if proof, err = oci.NewHasher(l.DiffID); err != nil {
+			return err
+		}
+		plain = io.TeeReader(plain, proof)
+	}
+	if err := tree.Apply(ctx, plain); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, plain); err != nil { // what follows the archive
+		return err
+	}
+	if l.DiffID != "" {
+		if err := proof.Verify(); err != nil {
+			return fmt.Errorf("what is unpacked: %w", err)
+		}
+	}
+	return blob.Verify()
+}
+
+// until is a reader that ends with a context.
+type until struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u until) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(p)
+}
+
+// decompress returns the archive in a blob.
+func decompress(mediaType string, blob io.Reader) (plain io.Reader, done func(), err error) {
+	form, ok := strings.CutPrefix(mediaType, "application/vnd.oci.image.layer.v1.tar")
+	if !ok {
+		form, ok = strings.CutPrefix(mediaType, "application/vnd.oci.image.layer.nondistributable.v1.tar")
+	}
+	switch {
+	case ok && form == "", mediaType == "application/vnd.docker.image.rootfs.diff.tar":
+		return blob, func() {}, nil
+	case ok && form == "+gzip", mediaType == "application/vnd.docker.image.rootfs.diff.tar.gzip":
+		z, err := gzip.NewReader(blob)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, func() { z.Close() }, nil
+	case ok && form == "+zstd", mediaType == "application/vnd.docker.image.rootfs.diff.tar.zstd":
+		z, err := zstd.NewReader(blob, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return nil, nil, fmt.Errorf("media type %.100q is no file system: %w", mediaType, unpack.ErrLayer)
+}

@@ -1,0 +1,105 @@
+package oci
+
+import (
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// ErrDigest means that a blob is not what its descriptor says.
+var ErrDigest = errors.New("the content is not what its digest says")
+
+// Digest is that of a blob, as sha256:<64 hexadecimal digits>.
+type Digest string
+
+var digestForm = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+
+func (d Digest) check() error {
+	if !digestForm.MatchString(string(d)) {
+		return fmt.Errorf("digest %.140q is neither a sha256 nor a sha512", string(d))
+	}
+	return nil
+}
+
+// hash returns the digest's function. d was checked.
+func (d Digest) hash() hash.Hash {
+	if strings.HasPrefix(string(d), "sha512:") {
+		return sha512.New()
+	}
+	return sha256.New()
+}
+
+// path is where a layout has the blob.
+func (d Digest) path() string { return "blobs/" + strings.Replace(string(d), ":", "/", 1) }
+
+// Hex is the digest without the name of its function, which has 64 digits for
+// sha256 and 128 for sha512.
+func (d Digest) Hex() string {
+	_, digits, _ := strings.Cut(string(d), ":")
+	return digits
+}
+
+// Hasher computes a digest of what is written to it.
+type Hasher struct {
+	hash.Hash
+	want Digest
+}
+
+// NewHasher returns one for the function of the digest want.
+func NewHasher(want Digest) (Hasher, error) {
+	if err := want.check(); err != nil {
+		return Hasher{}, err
+	}
+	return Hasher{want.hash(), want}, nil
+}
+
+// Verify returns ErrDigest unless what was written has the wanted digest.
+func (h Hasher) Verify() error {
+	if got := hex.EncodeToString(h.Sum(nil)); got != h.want.Hex() {
+		return fmt.Errorf("found %.16s..., want %s: %w", got, h.want, ErrDigest)
+	}
+	return nil
+}
+
+// Blob is an open blob. What is read from it counts only after Verify.
+type Blob struct {
+	content io.ReadCloser
+	hasher  Hasher
+	left    int64
+}
+
+// Read reads on, at most to the size of the blob's descriptor.
+func (b *Blob) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.content.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	b.hasher.Write(p[:n])
+	if err == io.EOF && b.left > 0 {
+		err = fmt.Errorf("%d bytes are missing at the end: %w", b.left, ErrDigest)
+	}
+	return n, err
+}
+
+// Verify reads what is left and returns ErrDigest unless all of it was what the
+// descriptor says.
+func (b *Blob) Verify() error {
+	if _, err := io.Copy(io.Discard, b); err != nil {
+		return err
+	}
+	var more [1]byte
+	if n, _ := io.ReadFull(b.content, more[:]); n != 0 {
+		return fmt.Errorf("it is longer than its descriptor says: %w", ErrDigest)
+	}
+	return b.hasher.Verify()
+}
+
+// Close ends the reading.
+func (b *Blob) Close() error { return b.content.Close() }

@@ -1,0 +1,160 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNotFound means that no layout has an image.
+var ErrNotFound = errors.New("no layout has the image")
+
+// maxLayouts bounds how many entries of a directory are looked at.
+const maxLayouts = 10_000
+
+// Find returns the image with the reference from the layouts at or below the
+// directories: directories that are layouts, and archives, which end in .tar. A
+// layout's entry has its name in an annotation; where that is a tag only, the
+// layout's place below its directory is the name before it.
+//
+// What is broken is no reason not to use another one, but to say so where none
+// has the image. Two layouts that have different images of one name are an error.
+func Find(ctx context.Context, dirs []string, ref Reference) (*Image, error) {
+	s := search{ref: ref}
+	for _, dir := range dirs {
+		if err := s.walk(ctx, dir); err != nil {
+			return nil, errors.Join(err, s.drop())
+		}
+	}
+	if s.found == nil {
+		if s.broken != nil {
+			return nil, fmt.Errorf("%s: %w below %q; what cannot be used: %w", ref, ErrNotFound, dirs, s.broken)
+		}
+		return nil, fmt.Errorf("%s: %w below %q", ref, ErrNotFound, dirs)
+	}
+	return s.found, nil
+}
+
+type search struct {
+	ref    Reference
+	found  *Image
+	entry  Digest // of the descriptor that found was found by
+	broken error
+	seen   int
+}
+
+func (s *search) drop() error {
+	if s.found == nil {
+		return nil
+	}
+	return s.found.Close()
+}
+
+func (s *search) walk(ctx context.Context, dir string) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			s.broken = errors.Join(s.broken, err)
+			return nil
+		}
+		if s.seen++; s.seen > maxLayouts {
+			return fmt.Errorf("there are more than %d files below the directories of images", maxLayouts)
+		}
+		if !e.IsDir() && (!e.Type().IsRegular() || filepath.Ext(path) != ".tar") {
+			return nil
+		}
+		l, ok, err := openLayout(path, e.IsDir())
+		if err != nil {
+			s.broken = errors.Join(s.broken, err)
+		}
+		if !ok {
+			return nil
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return errors.Join(err, l.store.Close())
+		}
+		if err := s.look(l, strings.TrimSuffix(filepath.ToSlash(rel), ".tar")); err != nil {
+			return err
+		}
+		if e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+// look looks for the image in one layout, which it closes unless it is found there.
+func (s *search) look(l layout, place string) error {
+	var all index
+	if err := l.document(indexFile, &all); err != nil {
+		s.broken = errors.Join(s.broken, err)
+		return l.store.Close()
+	}
+	for _, d := range s.candidates(l, all) {
+		if !s.names(d, place) {
+			continue
+		}
+		if s.found != nil {
+			if s.entry == d.Digest {
+				continue
+			}
+			return errors.Join(fmt.Errorf("%s: it is %s in %s and %s in %s, want one of them removed", s.ref, s.entry, s.found.Layout, d.Digest, l.path), l.store.Close())
+		}
+		image, err := l.image(d, 0)
+		if err != nil {
+			s.broken = errors.Join(s.broken, err)
+			continue
+		}
+		s.found, s.entry = image, d.Digest
+	}
+	if s.found != nil && s.found.layout == l {
+		return nil
+	}
+	return l.store.Close()
+}
+
+// candidates are the entries of a layout's index, and where a digest is looked
+// for those of the indices in it, too: it may be that of one platform's image.
+func (s *search) candidates(l layout, all index) []Descriptor {
+	list := all.Manifests
+	if s.ref.Digest == "" {
+		return list
+	}
+	for _, d := range all.Manifests {
+		if d.MediaType != typeIndex && d.MediaType != typeList {
+			continue
+		}
+		var inner index
+		if err := l.read(d, &inner); err != nil {
+			s.broken = errors.Join(s.broken, err)
+			continue
+		}
+		list = append(list, inner.Manifests...)
+	}
+	return list
+}
+
+// names reports whether an entry of an index is the image that is looked for.
+func (s *search) names(d Descriptor, place string) bool {
+	if s.ref.Digest != "" {
+		return d.Digest == s.ref.Digest
+	}
+	for _, name := range []string{d.Annotations[nameByContainerd], d.Annotations[nameByOCI]} {
+		if name == "" {
+			continue
+		}
+		if !strings.ContainsAny(name, "/:@") {
+			name = place + ":" + name
+		}
+		if r, err := ParseReference(name); err == nil && r.Name == s.ref.Name && r.Tag == s.ref.Tag {
+			return true
+		}
+	}
+	return false
+}

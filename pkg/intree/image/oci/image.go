@@ -1,0 +1,164 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+)
+
+// The media types that are read (OCI Image Specification 1.1, and Docker's for
+// the same documents).
+const (
+	typeIndex, typeList             = "application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"
+	typeManifest, typeDocker        = "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"
+	typeConfig, typeConfigDocker    = "application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"
+	maxIndexDepth, maxLayers        = 3, 256
+	nameByContainerd, nameByOCI     = "io.containerd.image.name", "org.opencontainers.image.ref.name"
+	typeAttestation, annotationType = "attestation-manifest", "vnd.docker.reference.type"
+)
+
+// Descriptor says what a blob is.
+type Descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      Digest            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations"`
+	Platform    *platform         `json:"platform"`
+}
+
+type platform struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+	Variant      string `json:"variant"`
+}
+
+type index struct {
+	MediaType string       `json:"mediaType"`
+	Manifests []Descriptor `json:"manifests"`
+}
+
+type manifest struct {
+	MediaType string       `json:"mediaType"`
+	Config    Descriptor   `json:"config"`
+	Layers    []Descriptor `json:"layers"`
+}
+
+type config struct {
+	RootFS struct {
+		DiffIDs []Digest `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+// Layer is one of an image.
+type Layer struct {
+	Descriptor
+	// DiffID is the digest of the layer when it is not compressed; "" where the
+	// image does not say.
+	DiffID Digest
+}
+
+// Image is one of this platform, found in a layout, which is open until Close.
+type Image struct {
+	// Digest is that of its manifest.
+	Digest Digest
+	// Layers are those of its file system, the lowest first.
+	Layers []Layer
+	// Layout is the directory or archive that it is in.
+	Layout string
+
+	layout layout
+}
+
+// Open opens a layer as it is in the layout.
+func (i *Image) Open(l Layer) (*Blob, error) { return i.layout.blob(l.Descriptor) }
+
+// Close closes the layout.
+func (i *Image) Close() error { return i.layout.store.Close() }
+
+// image reads the image that a descriptor leads to.
+func (l layout) image(d Descriptor, depth int) (*Image, error) {
+	switch d.MediaType {
+	case typeIndex, typeList:
+		if depth == maxIndexDepth {
+			return nil, fmt.Errorf("%s: index %s is the last of %d in one another", l.path, d.Digest, depth)
+		}
+		var all index
+		if err := l.read(d, &all); err != nil {
+			return nil, err
+		}
+		one, err := choose(all.Manifests)
+		if err != nil {
+			return nil, fmt.Errorf("%s: index %s: %w", l.path, d.Digest, err)
+		}
+		return l.image(one, depth+1)
+	case typeManifest, typeDocker:
+		return l.manifest(d)
+	}
+	return nil, fmt.Errorf("%s: %s is of media type %.100q, which is neither an index nor an image", l.path, d.Digest, d.MediaType)
+}
+
+func (l layout) manifest(d Descriptor) (*Image, error) {
+	var m manifest
+	if err := l.read(d, &m); err != nil {
+		return nil, err
+	}
+	if m.MediaType != "" && m.MediaType != d.MediaType {
+		return nil, fmt.Errorf("%s: manifest %s says that it is of media type %.100q", l.path, d.Digest, m.MediaType)
+	}
+	if len(m.Layers) == 0 || len(m.Layers) > maxLayers {
+		return nil, fmt.Errorf("%s: manifest %s has %d layers, want 1 to %d", l.path, d.Digest, len(m.Layers), maxLayers)
+	}
+	i := &Image{Digest: d.Digest, Layout: l.path, layout: l}
+	var c config
+	if m.Config.MediaType == typeConfig || m.Config.MediaType == typeConfigDocker {
+		if err := l.read(m.Config, &c); err != nil {
+			return nil, err
+		}
+		if len(c.RootFS.DiffIDs) != len(m.Layers) {
+			return nil, fmt.Errorf("%s: manifest %s has %d layers, and its configuration %d diff_ids", l.path, d.Digest, len(m.Layers), len(c.RootFS.DiffIDs))
+		}
+	}
+	for n, layer := range m.Layers {
+		one := Layer{Descriptor: layer}
+		if c.RootFS.DiffIDs != nil {
+			one.DiffID = c.RootFS.DiffIDs[n]
+		}
+		i.Layers = append(i.Layers, one)
+	}
+	return i, nil
+}
+
+// choose returns the one for this platform; one that says no platform fits any.
+func choose(manifests []Descriptor) (Descriptor, error) {
+	var found []Descriptor
+	var platforms []string
+	for _, d := range manifests {
+		if d.Annotations[annotationType] == typeAttestation {
+			continue
+		}
+		if p := d.Platform; p != nil {
+			platforms = append(platforms, p.OS+"/"+p.Architecture)
+			if p.OS != "linux" || p.Architecture != runtime.GOARCH {
+				continue
+			}
+		}
+		found = append(found, d)
+	}
+	// The plain variant of an architecture before those that not every machine runs.
+	slices.SortStableFunc(found, func(a, b Descriptor) int { return rank(a) - rank(b) })
+	if len(found) == 0 {
+		return Descriptor{}, fmt.Errorf("it has nothing for linux/%s, only for %q: %w", runtime.GOARCH, platforms, errors.ErrUnsupported)
+	}
+	return found[0], nil
+}
+
+func rank(d Descriptor) int {
+	switch {
+	case d.Platform == nil:
+		return 2
+	case d.Platform.Variant == "" || d.Platform.Variant == "v8" && d.Platform.Architecture == "arm64":
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,200 @@
+package oci
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	layoutFile, indexFile = "oci-layout", "index.json"
+	// layoutVersion is the only one that there is.
+	layoutVersion = "1.0.0"
+	// maxDocument bounds an index, a manifest and a configuration (bytes); what a
+	// registry takes is at most 4 MiB.
+	maxDocument = 8 << 20
+	maxEntries  = 100_000
+)
+
+// layout is one that is open.
+type layout struct {
+	// path is the directory or archive.
+	path  string
+	store opener
+}
+
+// opener opens the regular files of a layout by their names there. The error
+// for one that is not there wraps [os.ErrNotExist].
+type opener interface {
+	open(name string) (io.ReadCloser, int64, error)
+	Close() error
+}
+
+// openLayout opens the layout at a path; ok is false where there is none.
+func openLayout(at string, dir bool) (l layout, ok bool, err error) {
+	l.path = at
+	if dir {
+		root, err := os.OpenRoot(at)
+		if err != nil {
+			return l, false, err
+		}
+		l.store = directory{root}
+	} else if l.store, err = openArchive(at); err != nil {
+		return l, false, err
+	}
+	var version struct {
+		Version string `json:"imageLayoutVersion"`
+	}
+	err = l.document(layoutFile, &version)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return l, false, l.store.Close()
+	case err == nil && version.Version != layoutVersion:
+		err = fmt.Errorf("%s: imageLayoutVersion: found %.40q, want %s", at, version.Version, layoutVersion)
+	}
+	if err != nil {
+		return l, false, errors.Join(err, l.store.Close())
+	}
+	return l, true, nil
+}
+
+// document reads a file of the layout that has no digest.
+func (l layout) document(name string, into any) error {
+	f, size, err := l.store.open(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.path, err)
+	}
+	defer f.Close()
+	if size > maxDocument {
+		return fmt.Errorf("%s: %s has %d bytes, more than %d", l.path, name, size, maxDocument)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxDocument))
+	if err == nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", l.path, name, err)
+	}
+	return nil
+}
+
+// blob opens a blob.
+func (l layout) blob(d Descriptor) (*Blob, error) {
+	h, err := NewHasher(d.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.path, err)
+	}
+	f, size, err := l.store.open(d.Digest.path())
+	if err != nil {
+		return nil, fmt.Errorf("%s: blob %s: %w", l.path, d.Digest, err)
+	}
+	if size != d.Size {
+		return nil, errors.Join(fmt.Errorf("%s: blob %s has %d bytes, and its descriptor says %d: %w", l.path, d.Digest, size, d.Size, ErrDigest), f.Close())
+	}
+	return &Blob{f, h, d.Size}, nil
+}
+
+// read reads a small blob, verified, into what it describes.
+func (l layout) read(d Descriptor, into any) error {
+	if d.Size > maxDocument {
+		return fmt.Errorf("%s: blob %s has %d bytes, more than %d", l.path, d.Digest, d.Size, maxDocument)
+	}
+	b, err := l.blob(d)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	text, err := io.ReadAll(b)
+	if err == nil {
+		err = b.Verify()
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: blob %s: %w", l.path, d.Digest, err)
+	}
+	return nil
+}
+
+// directory is a layout as a directory.
+type directory struct{ *os.Root }
+
+func (d directory) open(name string) (io.ReadCloser, int64, error) {
+	f, err := d.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe opens, too, and is none
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, st.Size(), nil
+}
+
+// archive is a layout as a tar archive: where its files are in it.
+type archive struct {
+	*os.File
+	files map[string]part
+}
+
+type part struct{ at, size int64 }
+
+func openArchive(name string) (*archive, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	a := &archive{f, map[string]part{}}
+	if err := a.list(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
+	}
+	return a, nil
+}
+
+// list reads the headers. The reader of archive/tar takes no more of the file
+// than the header, so that the file is at the content then.
+func (a *archive) list() error {
+	if st, err := a.Stat(); err != nil || !st.Mode().IsRegular() {
+		return errors.Join(err, errors.New("not a regular file"))
+	}
+	r := tar.NewReader(a.File)
+	for n := 0; ; n++ {
+		h, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read as a tar archive: %w", err)
+		}
+		if n == maxEntries {
+			return fmt.Errorf("more than %d files", maxEntries)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		at, err := a.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return err
+		}
+		a.files[path.Clean("/" + filepath.ToSlash(h.Name))[1:]] = part{at, h.Size}
+	}
+}
+
+func (a *archive) open(name string) (io.ReadCloser, int64, error) {
+	p, ok := a.files[name]
+	if !ok {
+		return nil, 0, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+	}
+	return io.NopCloser(io.NewSectionReader(a.File, p.at, p.size)), p.size, nil
+}

@@ -1,0 +1,250 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// The store is the kind's directory below the plugins':
+//
+//	trees/<digest>/content          an image's file system
+//	trees/<digest>/volumes/<mark>   a volume that has it
+//	unfinished/<digest>             what is being made or removed
+//
+// What is in unfinished counts for nothing and is made anew, or removed by the
+// next call that ends a volume.
+const (
+	trees, unfinished = "trees", "unfinished"
+	content, volumes  = "content", "volumes"
+	// storeMode is the mode of what is above a tree: only root gets there.
+	storeMode = 0o700
+)
+
+// mark is what a volume leaves in the tree that it has.
+func mark(pod state.PodUID, name string) string {
+	sum := sha256.Sum256([]byte(string(pod) + "/" + name))
+	return hex.EncodeToString(sum[:])
+}
+
+func (d *Driver) store(elems ...string) string {
+	return filepath.Join(append([]string{d.c.Layout.Plugins(), string(Kind)}, elems...)...)
+}
+
+// have returns the path of the image's file system, which it makes where it is
+// missing, and marks it as the volume's.
+func (d *Driver) have(ctx context.Context, image *oci.Image, mark string) (string, error) {
+	tree := image.Digest.Hex()
+	unlock, err := d.lock(ctx, tree)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	_, err = os.Lstat(d.store(trees, tree))
+	if errors.Is(err, os.ErrNotExist) {
+		err = d.make(ctx, image, tree)
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(d.store(trees, tree, volumes, mark), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return "", err
+	}
+	return d.store(trees, tree, content), f.Close()
+}
+
+// make makes the image's tree: aside, and in its place when it is whole.
+func (d *Driver) make(ctx context.Context, image *oci.Image, tree string) error {
+	if err := d.discard(ctx, tree); err != nil {
+		return err
+	}
+	aside, err := poddir.At(d.c.Layout, d.store(unfinished, tree))
+	if err != nil {
+		return err
+	}
+	top, err := aside.Make(storeMode)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	err = d.fill(ctx, image, top)
+	if err == nil {
+		// Else a power failure could leave a tree in its place without its content.
+		err = os.NewSyscallError("syncfs", unix.Syncfs(int(top.Fd())))
+	}
+	if err == nil {
+		err = d.move(unfinished, trees, tree)
+	}
+	if err != nil {
+		return errors.Join(err, d.discard(context.WithoutCancel(ctx), tree))
+	}
+	return nil
+}
+
+// fill unpacks the image below the directory top.
+func (d *Driver) fill(ctx context.Context, image *oci.Image, top *os.File) error {
+	for _, name := range []string{volumes, content} {
+		if err := unix.Mkdirat(int(top.Fd()), name, storeMode); err != nil {
+			return os.NewSyscallError("mkdirat", err)
+		}
+	}
+	fd, err := unix.Openat(int(top.Fd()), content, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	root := os.NewFile(uintptr(fd), content)
+	defer root.Close()
+	if err := root.Chmod(0o755); err != nil { // the image may say otherwise
+		return err
+	}
+	tree, err := unpack.New(root)
+	if err != nil {
+		return err
+	}
+	for _, l := range image.Layers {
+		if err := apply(ctx, tree, image, l); err != nil {
+			return fmt.Errorf("layer %s: %w", l.Digest, err)
+		}
+	}
+	return nil
+}
+
+// leave takes the volume's mark away, and every tree that has none left. It may
+// be repeated.
+func (d *Driver) leave(ctx context.Context, mark string) error {
+	all, err := names(d.store(trees))
+	if err != nil {
+		return err
+	}
+	for _, tree := range all {
+		if err := d.unmark(ctx, tree, mark); err != nil {
+			return err
+		}
+	}
+	// What a call that was cut off left.
+	if all, err = names(d.store(unfinished)); err != nil {
+		return err
+	}
+	for _, tree := range all {
+		if err := d.sweep(ctx, tree); err != nil {
+			return err
+		}
+	}
+	return d.prune()
+}
+
+func (d *Driver) unmark(ctx context.Context, tree, mark string) error {
+	unlock, err := d.lock(ctx, tree)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.Remove(d.store(trees, tree, volumes, mark)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	left, err := names(d.store(trees, tree, volumes))
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	if err := d.discard(ctx, tree); err != nil {
+		return err
+	}
+	// In one step, so that no half of it is ever taken for the image.
+	if err := d.move(trees, unfinished, tree); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return d.discard(ctx, tree)
+}
+
+// move moves a tree from one of the store's directories to the other.
+func (d *Driver) move(from, to, tree string) error {
+	d.mu.Lock() // prune removes empty directories
+	defer d.mu.Unlock()
+	if err := os.Mkdir(d.store(to), storeMode); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Rename(d.store(from, tree), d.store(to, tree))
+}
+
+// prune removes the store's directories that are empty.
+func (d *Driver) prune() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, dir := range []string{trees, unfinished} {
+		if err := os.Remove(d.store(dir)); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep removes what nobody works on.
+func (d *Driver) sweep(ctx context.Context, tree string) error {
+	d.mu.Lock()
+	_, busy := d.busy[tree]
+	d.mu.Unlock()
+	if busy {
+		return nil
+	}
+	unlock, err := d.lock(ctx, tree)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.discard(ctx, tree)
+}
+
+// discard removes what is unfinished of a tree. The tree's lock is held.
+func (d *Driver) discard(ctx context.Context, tree string) error {
+	return d.c.Kernel.RemoveTree(ctx, d.store(unfinished), tree)
+}
+
+func names(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// lock waits until nobody else makes or removes the tree.
+func (d *Driver) lock(ctx context.Context, tree string) (unlock func(), err error) {
+	mine := make(chan struct{})
+	for {
+		d.mu.Lock()
+		other, busy := d.busy[tree]
+		if !busy {
+			d.busy[tree] = mine
+		}
+		d.mu.Unlock()
+		if !busy {
+			return func() {
+				d.mu.Lock()
+				delete(d.busy, tree)
+				d.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package unpack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hide does what a whiteout says: what lower layers have of that name, or in
+// that directory, goes; what this layer made stays.
+func (t *Tree) hide(ctx context.Context, at *os.File, dir, base string) error {
+	if base == opaque {
+		return t.empty(ctx, at, path.Clean("./"+dir))
+	}
+	if strings.HasPrefix(base, reserved) {
+		return nil // notes of a storage driver
+	}
+	name := strings.TrimPrefix(base, whiteout)
+	if name == "" || name == "." || name == ".." {
+		return fmt.Errorf("it is a whiteout of no name: %w", ErrLayer)
+	}
+	if here := path.Join(dir, name); t.made[here] {
+		return t.emptyIn(ctx, at, name, here)
+	}
+	return t.clear(ctx, at, name)
+}
+
+// empty removes what lower layers have in a directory.
+func (t *Tree) empty(ctx context.Context, at *os.File, dir string) error {
+	names, err := namesIn(at)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		here := path.Join(dir, name)
+		if !t.made[here] {
+			err = t.clear(ctx, at, name)
+		} else {
+			err = t.emptyIn(ctx, at, name, here)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyIn does so in what this layer made, or only dressed, or made something
+// in, if that is a directory.
+func (t *Tree) emptyIn(ctx context.Context, at *os.File, name, here string) error {
+	fd, err := openDir(at, name)
+	if err == unix.ENOTDIR || err == unix.ELOOP || err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return os.NewSyscallError("openat "+here, err)
+	}
+	below := os.NewFile(uintptr(fd), here)
+	defer below.Close()
+	return t.empty(ctx, below, here)
+}
+
+// namesIn lists a directory anew.
+func namesIn(at *os.File) ([]string, error) {
+	fd, err := openDir(at, ".")
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	f := os.NewFile(uintptr(fd), at.Name())
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// clear removes name in the directory at, with all that is below it. That
+// nothing is there is no error.
+func (t *Tree) clear(ctx context.Context, at *os.File, name string) error {
+	return clearAt(ctx, at, name, 0)
+}
+
+func clearAt(ctx context.Context, at *os.File, name string, depth int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	err := unix.Unlinkat(int(at.Fd()), name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR && err != unix.EPERM {
+		return os.NewSyscallError("unlinkat "+name, err)
+	}
+	if depth > maxDepth*2 {
+		return fmt.Errorf("directories in one another deeper than %d: %w", maxDepth*2, ErrLayer)
+	}
+	fd, err := openDir(at, name)
+	if err != nil {
+		return os.NewSyscallError("openat "+name, err)
+	}
+	below := os.NewFile(uintptr(fd), name)
+	defer below.Close()
+	names, err := below.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := clearAt(ctx, below, n, depth+1); err != nil {
+			return err
+		}
+	}
+	return os.NewSyscallError("unlinkat "+name, unix.Unlinkat(int(at.Fd()), name, unix.AT_REMOVEDIR))
+}
