@@ -50,8 +50,12 @@ var outcomes = map[codes.Code]state.Outcome{
 
 // exceptions are the calls for which a code means something else.
 var exceptions = map[string]map[codes.Code]state.Outcome{
-	// NodeExpandVolume errors, "Volume in use": the caller must not retry.
-	nodeExpand: {codes.FailedPrecondition: state.Final},
+	// NodeExpandVolume errors, "Volume in use": the caller must not retry. The
+	// others are those by which the kubelet takes an expansion for infeasible
+	// (KEP-1790): another size has to be asked for.
+	nodeExpand: {
+		codes.FailedPrecondition: state.Final, codes.InvalidArgument: state.Final, codes.OutOfRange: state.Final, codes.NotFound: state.Final,
+	},
 }
 
 // outcomeOf looks a code up. One that the gRPC library did not know when this

@@ -3,6 +3,7 @@ package csiclient
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -46,8 +47,9 @@ func TestEveryCodeHasAnOutcomeForEveryCall(t *testing.T) {
 	}
 	for _, call := range calls {
 		for code, outcome := range want {
-			if call == nodeExpand && code == codes.FailedPrecondition {
-				outcome = state.Final // "Volume in use": the caller must not retry
+			infeasible := []codes.Code{codes.FailedPrecondition, codes.InvalidArgument, codes.OutOfRange, codes.NotFound}
+			if call == nodeExpand && slices.Contains(infeasible, code) {
+				outcome = state.Final // not before it is used no more, or another size is asked for
 			}
 			err := fmt.Errorf("wrapped: %w", &rpcError{s: status.New(code, "boom"), answered: true})
 			e, ok := errors.AsType[*state.CallError](CallError(call, err))

@@ -142,7 +142,7 @@ func (s *VolumeStatus) forPod(uid state.PodUID) forPod {
 
 // mounted reports whether a pod can use its mount of the volume.
 func (s *VolumeStatus) mounted(m state.Mount) bool {
-	return m.Phase == state.Present && s.Quarantined == "" && (!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
+	return m.Phase == state.Present && !m.Waits && s.Quarantined == "" && (!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
 }
 
 // concerns reports whether a pod wants the volume or has it, or may.

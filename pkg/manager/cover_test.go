@@ -33,6 +33,8 @@ func TestEveryChangeOfTheWishEndsThePause(t *testing.T) {
 		"hold":     func(w *state.VolumeWant) { w.Hold = "" },
 		"size":     func(w *state.VolumeWant) { w.SizeBytes = 9 },
 		"have":     func(w *state.VolumeWant) { w.HaveBytes = 9 },
+		"grown":    func(w *state.VolumeWant) { w.Grown = true },
+		"no grow":  func(w *state.VolumeWant) { w.NoGrow = "no" },
 		"mount":    func(w *state.VolumeWant) { w.Mount.ReadOnly = true },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -253,6 +253,9 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	}
 	d := l.driverOf(v, w)
 	f := l.facts(v, w, d)
+	if known {
+		v = l.resize(v, w, f)
+	}
 	op, held := plan.Next(w, v, f, now)
 	if op.Kind == plan.None {
 		l.hold(id, held, now)
@@ -282,6 +285,19 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	return s, true
 }
 
+// resize takes over what is known of the volume's size without a call.
+func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
+	now, changed := plan.Resize(v, w, f)
+	if !changed {
+		return v
+	}
+	l.setRecord(now)
+	if now.SizeBytes != v.SizeBytes && l.cfg.OnExpanded != nil {
+		l.cfg.OnExpanded(now)
+	}
+	return now
+}
+
 // heldSince is why a volume waits and since when it does for this reason.
 type heldSince struct {
 	plan.Held
@@ -305,7 +321,7 @@ func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
 // volume itself, the latest word holds.
 func (l *loop) wished(id state.VolumeID) state.Want {
 	var w state.Want
-	var latest uint64
+	var latest, sized uint64
 	for uid, vw := range l.wants[id] {
 		if w.Pods == nil {
 			w.Pods = make(map[state.PodUID]state.WantMount, len(l.wants[id]))
@@ -313,7 +329,11 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 		w.Pods[uid] = state.WantMount{MountSpec: vw.Mount, Revision: vw.Revision}
 		if vw.arrival >= latest {
 			latest = vw.arrival
-			w.Spec, w.Hold, w.SizeBytes, w.HaveBytes = vw.Spec, vw.Hold, vw.SizeBytes, vw.HaveBytes
+			w.Spec, w.Hold = vw.Spec, vw.Hold
+		}
+		if vw.SizeBytes != 0 && vw.arrival >= sized { // who only reads has no opinion
+			sized = vw.arrival
+			w.SizeBytes, w.HaveBytes, w.Grown, w.NoGrow = vw.SizeBytes, vw.HaveBytes, vw.Grown, vw.NoGrow
 		}
 	}
 	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !l.reported.has(id) {

@@ -67,27 +67,14 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	if claim != nil {
 		w.Spec.Claim = claim.Namespace + "/" + claim.Name
 		if !u.readOnly {
-			w.SizeBytes = pv.Spec.Capacity.Storage().Value()
-			w.HaveBytes = haveBytes(pv, claim)
+			setSize(&w, pv, claim)
 		}
 	}
 	return w, nil
 }
 
-// NodeSizeAnnotation is, on a PersistentVolume that csi-volmgr itself made, the
-// size in bytes that the node made of it last. Where a cluster keeps the claim,
-// the claim's status says it.
-const NodeSizeAnnotation = "csi-volmgr.dev/node-size-bytes"
-
 // gidAnnotation is the group that a volume asks its pods to have.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
-
-func haveBytes(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) int64 {
-	if n, err := strconv.ParseInt(pv.Annotations[NodeSizeAnnotation], 10, 64); err == nil {
-		return n
-	}
-	return claim.Status.Capacity.Storage().Value()
-}
 
 // gid returns the group of the volume's annotation; one that is no number is
 // ignored, as the kubelet does.

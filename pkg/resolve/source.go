@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -109,6 +110,8 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 		first.Names, first.Mount.Names = names, names
 		first.SizeBytes = max(first.SizeBytes, w.SizeBytes)
 		first.HaveBytes = max(first.HaveBytes, w.HaveBytes)
+		first.Grown = first.Grown && w.Grown
+		first.NoGrow = cmp.Or(first.NoGrow, w.NoGrow)
 		merged[i] = first
 	}
 	for i := range merged {

@@ -67,7 +67,7 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	if w.Spec.StagePath != "" {
 		w.Spec.StagePath = r.config.Layout.BuiltinStagePath(w.Spec.Driver, w.ID)
 		if !u.readOnly {
-			w.SizeBytes, w.HaveBytes = pv.Spec.Capacity.Storage().Value(), haveBytes(pv, claim)
+			setSize(&w, pv, claim)
 		}
 	}
 	w.Spec.Claim, w.Spec.Mode = claim.Namespace+"/"+claim.Name, mode

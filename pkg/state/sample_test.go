@@ -36,7 +36,7 @@ func sample(id VolumeID) Volume {
 					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, Ownership: OwnAlways, SELinuxLabel: "u:r:t:s0:c1", FSGroup: &group, Context: map[string]string{"k": "v"},
 					Renewal: Renewal{Tokens: []TokenRequest{{Audience: "vault", Lifetime: time.Hour}}, InSecrets: true, Republish: true},
 				},
-				RenewAt: at, Revision: "r7", Seen: Seen{Exists: true, BlockDevice: true},
+				RenewAt: at, Waits: true, Revision: "r7", Seen: Seen{Exists: true, BlockDevice: true},
 			},
 			"p2": {Fact: Fact{Phase: Present}, MountSpec: MountSpec{Pod: Pod{UID: "p2"}, Names: []string{"data"}, Target: "/r/pods/p2/x"}},
 		},

@@ -54,6 +54,9 @@ type Mount struct {
 	Revision string `json:"revision,omitempty"`
 	// Seen is what the kernel showed at Target when Publish succeeded.
 	Seen Seen `json:"seen,omitzero"`
+	// Waits: the volume was to grow when it was published, and the pod is not to
+	// have it before that is done or turns out to be impossible.
+	Waits bool `json:"waits,omitempty"`
 	// RenewAt is when it is to be published again, with what Renewal says; zero
 	// is never.
 	RenewAt time.Time `json:"renewAt,omitzero"`

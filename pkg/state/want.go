@@ -36,6 +36,10 @@ type VolumeWant struct {
 	// HaveBytes is the size that a node made of it last, which a new record
 	// starts from; 0 means SizeBytes.
 	HaveBytes int64 `json:"haveBytes,omitempty"`
+	// Grown: whoever keeps the claim says that the volume has SizeBytes, here too.
+	Grown bool `json:"grown,omitempty"`
+	// NoGrow says why the node is not to make it larger; "" where nothing is against it.
+	NoGrow string `json:"noGrow,omitempty"`
 	// GID is the group that the PersistentVolume asks its pods to have
 	// (annotation pv.beta.kubernetes.io/gid), or nil.
 	GID *int64 `json:"gid,omitempty"`
@@ -47,6 +51,8 @@ type Want struct {
 	Hold      string
 	SizeBytes int64
 	HaveBytes int64
+	Grown     bool
+	NoGrow    string
 	Pods      map[PodUID]WantMount
 }
 

@@ -145,6 +145,45 @@ func TestExpansion(t *testing.T) {
 	}
 }
 
+// Grown while no pod had it: the next pod has it expanded before it may use it,
+// after the publish, by one call with both paths.
+// Items: I02.
+func TestGrownWhileNoPodHadIt(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(want{name: "data"}.String(), pod("first", fromClaim("data")))
+	n.mounted("first")
+	n.deletePods("first")
+	n.apply(want{name: "data", size: "2Mi"}.String())
+	n.await("ControllerExpandVolume", 1)
+	n.apply(pod("next", fromClaim("data")))
+	n.mounted("next")
+	if got := n.begun("NodeExpandVolume"); got != 1 {
+		t.Errorf("expansions when the pod has it: got %d, want 1", got)
+	}
+	n.deletePods("next")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// A driver that cannot make volumes larger: nothing happens on the node, and what
+// is mounted stays.
+// Items: I06.
+func TestSwitchedOffForResizing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{Without: []string{"EXPAND_VOLUME"}})
+	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
+	n.mounted("web")
+	n.apply(want{name: "data", size: "2Mi"}.String(), pod("other", fromClaim("data")))
+	n.mounted("other")
+	if got := n.begun("NodeExpandVolume") + n.begun("ControllerExpandVolume"); got != 0 {
+		t.Errorf("expansions: got %d, want none", got)
+	}
+	n.deletePods("web", "other")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
 // N-34, N-35: each call has the secret that is for it, no other, and it is in no log.
 // Items: F11, N-34, N-35, I05.
 func TestSecretsGoWhereTheyAreFor(t *testing.T) {

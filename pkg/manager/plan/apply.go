@@ -39,6 +39,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 		m := v.Mounts[op.Pod]
 		if !used(v, m) {
 			m.MountSpec = w.Pods[op.Pod].MountSpec
+			m.Waits = f.Driver.Expand && waits(v, w, m)
 		}
 		m = refresh(m, w.Pods[op.Pod])
 		m.Fact = turn(m.Fact, state.Entering)

@@ -128,6 +128,7 @@ type mountKey struct {
 	readOnly     bool
 	used         bool
 	revision     string
+	waits        bool
 }
 
 // worldKey names a state; worlds with one key behave alike.
@@ -159,7 +160,7 @@ func keyOf(v state.Volume) volumeKey {
 	}
 	for i, p := range pods {
 		if m, ok := v.Mounts[p]; ok {
-			k.mounts[i] = mountKey{uint8(m.Phase), retry(m.Retry), m.ReadOnly, used(v, m), m.Revision}
+			k.mounts[i] = mountKey{uint8(m.Phase), retry(m.Retry), m.ReadOnly, used(v, m), m.Revision, m.Waits}
 		}
 	}
 	return k

@@ -48,6 +48,7 @@ const (
 func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	w = labelled(grouped(w, v, f), v)
 	v = renew(v, w, f)
+	v, _ = Resize(v, w, f)
 	c := chooser{driver: f.Driver, now: now}
 	c.unmount(w, v, f)
 	switch {
@@ -244,28 +245,6 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 			" for those that have it; this pod's is " + cmp.Or(w.Pods[pod].SELinuxLabel, "none")
 	}
 	return w.Pods[pod].Hold
-}
-
-// expand offers NodeExpandVolume through a pod that has the volume mounted (CSI 1.13: after Publish).
-func (c *chooser) expand(w state.Want, v state.Volume) {
-	if !c.driver.Expand || v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes {
-		return
-	}
-	readOnly := false
-	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
-		m := v.Mounts[pod]
-		if m.Phase != state.Present {
-			continue
-		}
-		if !m.ReadOnly {
-			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.Expand)
-			return
-		}
-		readOnly = true
-	}
-	if readOnly {
-		c.hold(Op{Kind: Expand}, reasonROSize, time.Time{})
-	}
 }
 
 // renew lets the record follow the wish where nothing holds it to what was

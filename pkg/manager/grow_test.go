@@ -1,0 +1,132 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// larger is a pod whose volume was of 1 byte when the pod came, and is to have 5.
+func larger(pod string) state.PodWant {
+	p := podWant(pod, "v")
+	p.Volumes[0].HaveBytes, p.Volumes[0].SizeBytes = 1, 5
+	return p
+}
+
+// expandFails has every Expand fail with the outcome.
+func (h *house) expandFails(o state.Outcome) {
+	h.fails(func(call string) fault {
+		if strings.HasPrefix(call, "Expand") {
+			return fault{err: &state.CallError{Outcome: o, Call: "NodeExpandVolume", Code: "Internal", Err: errors.New("no")}}
+		}
+		return fault{}
+	})
+}
+
+// What is mounted and has not grown yet is not the pod's: it waits, with the
+// failure to read, while the call is repeated with pauses; it goes as any other;
+// and a pod that comes later has it when it has grown.
+//
+// Items: I02, I10, I17.
+func TestAPodWaitsUntilItsVolumeHasGrown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		h.expandFails(state.Failed)
+		l.SetPod(larger("a"))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		s, _ := l.Pod("a")
+		v := s.Volumes[0]
+		if s.Ready || v.Mounted || v.Phase != state.Present || v.Step != plan.Expand.String() || v.Retry.Call != "NodeExpandVolume" || len(l.GetMountedVolumesForPod("a")) > 0 {
+			t.Errorf("while it fails: %+v", v)
+		}
+		if n := h.took["Expand"]; n < 8 || n > 20 {
+			t.Errorf("%d calls in ten minutes, want them with pauses", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := l.WaitForAttachAndMount(ctx, "a"); err == nil || !strings.Contains(err.Error(), "NodeExpandVolume") {
+			t.Errorf("a wait for it: %v", err)
+		}
+		l.RemovePod("a")
+		gone(t, l, "a")
+		rest()
+		if h.took["Unpublish"] != 1 || h.took["Unstage"] != 1 {
+			t.Errorf("removed with %v", h.took)
+		}
+		h.fails(nil)
+		before := h.took["Expand"]
+		l.SetPod(larger("b"))
+		mounted(t, l, "b")
+		rest()
+		if n := h.took["Expand"] - before; n != 1 || d.records(t)["d^v"].SizeBytes != 5 {
+			t.Errorf("%d calls, record %+v", n, d.records(t)["d^v"])
+		}
+	})
+}
+
+// A driver's word that it cannot be done keeps no pod waiting, and is not asked
+// for again until another size is wanted.
+//
+// Items: I08, I09.
+func TestAPodDoesNotWaitForWhatCannotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		h.expandFails(state.Final)
+		l.SetPod(larger("a"))
+		mounted(t, l, "a")
+		rest()
+		if h.took["Expand"] != 1 {
+			t.Errorf("%d calls", h.took["Expand"])
+		}
+		p := larger("a")
+		p.Volumes[0].SizeBytes = 4
+		l.SetPod(p)
+		rest()
+		if h.took["Expand"] != 2 {
+			t.Errorf("%d calls after another size was asked for", h.took["Expand"])
+		}
+		if s, _ := l.Pod("a"); !s.Ready {
+			t.Errorf("the pod has it no more: %+v", s)
+		}
+	})
+}
+
+// Where a node has nothing to do for it, a volume has the size that is wanted,
+// and whoever wants to know is told; and one that only reads says nothing of it.
+//
+// Items: I01.
+func TestAVolumeThatGrowsWithoutTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		var told []int64
+		l := live(t, h, d, func(c *Config) { c.OnExpanded = func(v state.Volume) { told = append(told, v.SizeBytes) } })
+		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)
+		l.SetPod(larger("a"))
+		mounted(t, l, "a")
+		reader := podWant("b", "v")
+		reader.Volumes[0].SizeBytes, reader.Volumes[0].Mount.ReadOnly = 0, true
+		l.SetPod(reader)
+		mounted(t, l, "b")
+		rest()
+		if h.took["Expand"] != 0 || d.records(t)["d^v"].SizeBytes != 5 {
+			t.Errorf("%d calls, record %+v", h.took["Expand"], d.records(t)["d^v"])
+		}
+		equal(t, "told of sizes", told, []int64{5})
+		p := larger("a")
+		p.Volumes[0].SizeBytes = 9
+		l.SetPod(p)
+		rest()
+		equal(t, "told of sizes", told, []int64{5, 9})
+	})
+}

@@ -1,0 +1,64 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// grows reports whether the volume is to be made larger on this node.
+func grows(v state.Volume, w state.Want) bool {
+	return v.SizeBytes != 0 && v.SizeBytes < w.SizeBytes && w.NoGrow == ""
+}
+
+// waits reports whether a pod that is given a mount now has to wait until the
+// volume has grown. One that has it already never has to.
+func waits(v state.Volume, w state.Want, m state.Mount) bool {
+	return grows(v, w) && !m.ReadOnly && !v.Expand.Final
+}
+
+// Resize returns v with what follows for its size without a call, and whether
+// that is news. A volume has the size that is wanted where whoever keeps its
+// claim says so, or where there is nothing for a node to do: then its driver has
+// no NodeExpandVolume. And no pod waits any longer for it to grow where it does
+// not, or cannot.
+func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
+	changed := false
+	if v.SizeBytes != 0 && v.SizeBytes < w.SizeBytes && (w.Grown || f.Driver.Up && !f.Driver.Expand) {
+		v.SizeBytes, v.Expand, changed = w.SizeBytes, state.Retry{}, true
+	}
+	for pod, m := range v.Mounts {
+		if m.Waits && !waits(v, w, m) {
+			m.Waits, changed = false, true
+			v.Mounts = with(v.Mounts, pod, m)
+		}
+	}
+	return v, changed
+}
+
+// expand offers NodeExpandVolume through a pod that has the volume mounted (CSI 1.13: after Publish).
+func (c *chooser) expand(w state.Want, v state.Volume) {
+	if !c.driver.Expand || v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes {
+		return
+	}
+	readOnly := false
+	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+		m := v.Mounts[pod]
+		switch {
+		case m.Phase != state.Present:
+		case w.NoGrow != "":
+			c.hold(Op{Kind: Expand}, w.NoGrow, time.Time{})
+			return
+		case !m.ReadOnly:
+			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.Expand)
+			return
+		default:
+			readOnly = true
+		}
+	}
+	if readOnly {
+		c.hold(Op{Kind: Expand}, reasonROSize, time.Time{})
+	}
+}

@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// grown is a volume that was of 1 byte when a and b were given it and is to have 9.
+func grown(change func(*state.Want, *Facts)) (state.Want, state.Volume, Facts) {
+	w, f := variant{}.wants()[2], Facts{Driver: DriverFacts{Up: true, Expand: true}, Synced: true}
+	w.SizeBytes = 9
+	if change != nil {
+		change(&w, &f)
+	}
+	v := state.Volume{ID: "d^h"}
+	for _, pod := range pods {
+		op := Op{Kind: Publish, Pod: pod, Revision: "1"}
+		v = Complete(Begin(v, op, w, f), op, Result{}, start)
+	}
+	return w, v, f
+}
+
+// Items: I01, I11, I13, I14.
+func TestWhoExpandsNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*state.Want, *Facts)
+		size   int64  // that the volume is taken to have then
+		held   string // why it waits
+	}{
+		"nobody against it":           {size: 1},
+		"a driver without the call":   {func(_ *state.Want, f *Facts) { f.Driver.Expand = false }, 9, ""},
+		"the claim says it is so":     {func(w *state.Want, _ *Facts) { w.Grown = true }, 9, ""},
+		"the claim says it cannot be": {func(w *state.Want, _ *Facts) { w.NoGrow = "infeasible" }, 1, "infeasible"},
+	} {
+		w, v, f := grown(tc.change)
+		v, changed := Resize(v, w, f)
+		if v.SizeBytes != tc.size || changed != (tc.size == 9) {
+			t.Errorf("%s: size %d, news: %v", name, v.SizeBytes, changed)
+		}
+		op, held := Next(w, v, f, start)
+		if calls := op.Kind == Expand; calls != (name == "nobody against it") || held.Reason != tc.held {
+			t.Errorf("%s: next is %v, held %+v", name, op, held)
+		}
+		if again, changed := Resize(v, w, f); changed || again.SizeBytes != v.SizeBytes {
+			t.Errorf("%s: news a second time", name)
+		}
+	}
+	// While the driver is away it is not known whether it has the call.
+	w, v, f := grown(nil)
+	f.Driver = DriverFacts{}
+	if now, changed := Resize(v, w, f); changed || now.SizeBytes != 1 {
+		t.Errorf("while the driver is away: size %d", now.SizeBytes)
+	}
+}
+
+// A pod that is given a volume that is to grow waits for it, until that is done
+// or turns out to be impossible; one that has it does not wait when it is to grow
+// later; and whoever waits is taken the volume from as any other.
+//
+// Items: I02, I08, I17.
+func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
+	expand := Op{Kind: Expand, Pod: "a", SizeBytes: 9}
+	waiting := func(v state.Volume) int {
+		n := 0
+		for _, m := range v.Mounts {
+			if m.Waits {
+				n++
+			}
+		}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		change func(*state.Want, *Facts)
+		ends   func(w *state.Want, v state.Volume) state.Volume
+		before int
+		after  int
+	}{
+		"grown": {before: 2, ends: func(_ *state.Want, v state.Volume) state.Volume { return Complete(v, expand, Result{}, start) }},
+		"fails": {before: 2, after: 2, ends: func(_ *state.Want, v state.Volume) state.Volume {
+			return Complete(v, expand, Result{Err: callError(state.Failed)}, start)
+		}},
+		"cannot": {before: 2, ends: func(_ *state.Want, v state.Volume) state.Volume {
+			return Complete(v, expand, Result{Err: callError(state.Final)}, start)
+		}},
+		"infeasible by the claim": {before: 2, ends: func(w *state.Want, v state.Volume) state.Volume {
+			w.NoGrow = "infeasible"
+			return v
+		}},
+		"lowered again": {before: 2, ends: func(w *state.Want, v state.Volume) state.Volume {
+			w.SizeBytes = 1
+			return v
+		}},
+		"reads only": {before: 1, after: 1, change: func(w *state.Want, _ *Facts) {
+			b := w.Pods["b"]
+			b.ReadOnly = true
+			w.Pods["b"] = b
+		}},
+		"grows later": {change: func(w *state.Want, _ *Facts) { w.SizeBytes = 1 }, ends: func(w *state.Want, v state.Volume) state.Volume {
+			w.SizeBytes = 9
+			return v
+		}},
+	} {
+		w, v, f := grown(tc.change)
+		if got := waiting(v); got != tc.before {
+			t.Errorf("%s: %d pods wait, want %d", name, got, tc.before)
+		}
+		if tc.ends != nil {
+			v = tc.ends(&w, v)
+		}
+		if v, _ = Resize(v, w, f); waiting(v) != tc.after {
+			t.Errorf("%s: %d pods wait then, want %d", name, waiting(v), tc.after)
+		}
+		if op, _ := Next(state.Want{}, v, f, start.Add(time.Hour)); op.Kind != Unpublish {
+			t.Errorf("%s: unwanted, next is %v", name, op)
+		}
+	}
+	// A mount that is made again for a pod that has it is no reason to wait.
+	w, v, f := grown(func(w *state.Want, _ *Facts) { w.SizeBytes = 1 })
+	m := v.Mounts["a"]
+	m.Fact, m.Seen = state.Fact{Phase: state.Entering}, state.Seen{Mounted: true}
+	v.Mounts = with(v.Mounts, "a", m)
+	w.SizeBytes = 9
+	if v = Begin(v, Op{Kind: Publish, Pod: "a", Revision: "1"}, w, f); v.Mounts["a"].Waits {
+		t.Error("a pod that had it waits for it to grow")
+	}
+}
