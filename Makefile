@@ -16,6 +16,26 @@ help: ## list the targets
 build: ## build bin/csi-volmgr
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.release=$(VERSION)' -o $(BIN) ./cmd/csi-volmgr
 
+PREFIX ?= /usr/local
+
+install: build ## install the program, its units, manual pages and completion below DESTDIR; PREFIX is /usr/local
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/csi-volmgr
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for u in $(notdir $(wildcard deploy/systemd/*.service deploy/systemd/*.socket)); do \
+		sed 's#/usr/bin/csi-volmgr#$(PREFIX)/bin/csi-volmgr#' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
+	[ -e $(DESTDIR)/etc/csi-volmgr/config.yaml ] || install -D -m 644 hack/deb/config.yaml $(DESTDIR)/etc/csi-volmgr/config.yaml
+	hack/man.sh $(BIN) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BIN) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/csi-volmgr
+	$(BIN) completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_csi-volmgr
+	$(BIN) completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/csi-volmgr.fish
+
+deb: build ## build a Debian package in bin/, with its checksum; the same commit gives the same bytes
+	hack/deb/build.sh $(BIN) $(VERSION) $(CURDIR)/bin
+
+deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a copy of this system that is thrown away (root)
+	hack/deb/test.sh
+
 test: host-tools ## run every test (root, under 10 minutes on 2 cores)
 	$(GO) test -shuffle=on -timeout 20m ./...
 
