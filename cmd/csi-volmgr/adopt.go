@@ -122,3 +122,51 @@ func adoptText(t handover.Takeover, o handoverOptions) string {
 	}
 	return b.String()
 }
+
+func (p *program) releaseCommand() *cobra.Command {
+	var o handoverOptions
+	cmd := &cobra.Command{
+		Use:   "release (--dry-run|--yes)",
+		Short: "Hand the volumes of this node back to a kubelet, mounted as they are",
+		Long: `Hand the volumes of this node back to a kubelet: write the files by which one
+finds them, leave what is mounted, and forget them here. The daemon must be
+stopped, and not be started again on this root directory; start the kubelet
+afterwards.
+
+All is handed back or nothing. What a kubelet could not go on with is refused.`,
+		Example: `  csi-volmgr release --dry-run
+  csi-volmgr release --yes --config=/etc/csi-volmgr/config.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := p.stoppedNode(cmd, &o.run)
+			if err != nil {
+				return err
+			}
+			back, err := n.Release(cmd.Context(), p.handover(o))
+			err = errors.Join(err, n.Close())
+			return errors.Join(writeAll(p.stdout, releaseText(back, o)), err)
+		},
+	}
+	handoverFlags(cmd, &o)
+	for _, name := range []string{"manifests", "kubeconfig", "host-path-allow", "inline-allow", "selinux-mount", "registration-dir", "token-signing-key", "token-issuer"} {
+		cmd.Flag(name).Hidden = true
+	}
+	return cmd
+}
+
+// releaseText says what was handed back, or would be.
+func releaseText(back handover.Handback, o handoverOptions) string {
+	if len(back.Refusals) > 0 {
+		return ""
+	}
+	var b strings.Builder
+	for _, i := range back.Items {
+		fmt.Fprintf(&b, "%s: %s\n", plain(i.Path), i.What)
+	}
+	word := "would be handed back"
+	if o.yes {
+		word = "handed back"
+	}
+	fmt.Fprintf(&b, "%d volumes %s\n", len(back.Records), word)
+	return b.String()
+}

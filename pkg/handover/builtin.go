@@ -18,7 +18,7 @@ const (
 // keeps says of such a kind whether its volumes are mounts; ok is false for others.
 func keeps(kind state.DriverName) (mounts, ok bool) {
 	switch kind {
-	case emptyDir, "kubernetes.io/host-path", "kubernetes.io/configmap":
+	case emptyDir, hostPath, "kubernetes.io/configmap":
 		return false, true
 	case local, "kubernetes.io/nfs", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api":
 		return true, true

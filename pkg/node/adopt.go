@@ -106,7 +106,7 @@ func (n *Node) adopt(ctx context.Context, h Handover, loaded state.Loaded, t han
 		return err
 	}
 	for _, dir := range t.Empty {
-		if err := n.remover().Empty(ctx, dir); err != nil {
+		if err := n.keeper().Empty(ctx, dir); err != nil {
 			n.log.Warn("an empty staging directory stays", "path", dir, "err", err)
 		}
 	}

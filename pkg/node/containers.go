@@ -127,14 +127,14 @@ func (n *Node) beforeUnpublish(ctx context.Context, v state.Volume, pod state.Po
 			return err
 		}
 	}
-	if err := n.remover().BeforeUnpublish(ctx, v, pod); err != nil {
+	if err := n.keeper().BeforeUnpublish(ctx, v, pod); err != nil {
 		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
 	}
 	return nil
 }
 
-// remover removes what a kubelet kept of a volume that was taken over from it.
-func (n *Node) remover() disk.Remover { return disk.Remover{Layout: n.layout, Kernel: n.kernel} }
+// keeper removes what a kubelet kept of a volume that was taken over from it.
+func (n *Node) keeper() disk.Keeper { return disk.Keeper{Layout: n.layout, Kernel: n.kernel} }
 
 // subpathNames are the names by which parts of the volume are mounted: the pod's
 // own, and that of the PersistentVolume, which a kubelet takes.

@@ -88,7 +88,7 @@ func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
 		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup, MountsTarget: true, Deadline: n.deadlines(i.Name).Longest(),
-	}, owned{Driver: d, root: n.root, remover: n.remover(), helpers: n.helpers, groups: i.MountGroup, progress: n.manager.Progress, log: n.log})
+	}, owned{Driver: d, root: n.root, keeper: n.keeper(), helpers: n.helpers, groups: i.MountGroup, progress: n.manager.Progress, log: n.log})
 	n.reportUp(i)
 	if i.ControllerService {
 		n.controller.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})

@@ -28,8 +28,8 @@ type owned struct {
 	helpers *isolate.Pool
 	// groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
 	groups bool
-	// remover removes what a kubelet kept of a volume that was taken over.
-	remover disk.Remover
+	// keeper removes what a kubelet kept of a volume that was taken over.
+	keeper disk.Keeper
 	// progress is told of a volume whose files are being given to a group, how
 	// far that is; nil: nobody is.
 	progress func(id state.VolumeID, text string)
@@ -38,7 +38,7 @@ type owned struct {
 
 // Unstage implements manager.Driver.
 func (d owned) Unstage(ctx context.Context, v state.Volume) error {
-	if err := d.remover.BeforeUnstage(ctx, v); err != nil {
+	if err := d.keeper.BeforeUnstage(ctx, v); err != nil {
 		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
 	}
 	return d.Driver.Unstage(ctx, v)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -170,4 +171,104 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	a.asWanted("web")
 	a.intact("with the daemon, restarted", ids)
 	a.nothingLeftAtAll()
+}
+
+// madeHere is a pod whose volumes csi-volmgr makes, on a node with a daemon.
+func (a *adopted) madeHere() {
+	a.t.Helper()
+	disk := fromClaim("disk", "claim-pv-raw")
+	disk.block = true
+	fs, raw := a.kubelet.makes("pv-db", mountable()), a.kubelet.makes("pv-raw", device())
+	a.handles = append(a.handles, fs.GetVolumeId(), raw.GetVolumeId())
+	a.apply(persistent(a.driver.name, "pv-db", fs.GetVolumeId(), fileSystem), persistent(a.driver.name, "pv-raw", raw.GetVolumeId(), block),
+		pod("db", fromClaim("data", "claim-pv-db"), disk, volume{name: "here", source: "hostPath: {path: " + a.path("shared") + "}"},
+			volume{name: "cache", source: "csi: {driver: " + a.driver.name + ", volumeAttributes: {size: 8Mi}}"},
+			volume{name: "keys", source: "secret: {secretName: keys}"}, volume{name: "tmp", source: "emptyDir: {}"}))
+	a.asWanted("db")
+	write(a.t, filepath.Join(a.hostPath("db", "data"), "f"), "of db")
+}
+
+// What a kubelet made and what csi-volmgr made: handed back, taken over once
+// more, handed back and taken down by what a kubelet knows.
+func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
+	t.Parallel()
+	a := newAdopted(t)
+	must(t, os.Mkdir(a.path("shared"), 0o755))
+	a.flags = []string{"--host-path-allow", a.path("shared")}
+	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
+	a.start()
+	a.driverUp(a.driver.name)
+	a.asWanted("web")
+	a.madeHere()
+	a.daemon.stop()
+	ids, calls := a.mountIDs(), a.driver.proxy.count(called()...)
+	before := a.records()
+
+	a.want(a.verb("release", "--dry-run"), 0, "14 volumes would be handed back")
+	if got := a.records(); len(got) != len(before) {
+		t.Fatalf("%d records after a dry run, want %d", len(got), len(before))
+	}
+	a.want(a.verb("release", "--yes"), 0, "14 volumes handed back")
+	a.want(a.verb("release", "--yes"), 0, "0 volumes handed back")
+	if got := a.records(); len(got) != 0 {
+		t.Errorf("records after release: %v", got)
+	}
+	a.wantMounts("after release", ids)
+	a.want(a.verb("adopt", "--yes", "--host-path-allow", a.path("shared")), 0, "13 volumes taken over") // of hostPath there is nothing to take
+	for id, v := range a.records() {
+		if was := before[id]; v.Stage.Phase != was.Stage.Phase || v.Needs != was.Needs || !v.Spec.Equal(was.Spec) || len(v.Mounts) != len(was.Mounts) {
+			t.Errorf("%s: record %+v, was %+v", id, v, was)
+		}
+	}
+	a.start()
+	a.driverUp(a.driver.name)
+	a.asWanted("web")
+	a.asWanted("db")
+	a.wantMounts("with the daemon", ids)
+	if got := a.driver.proxy.count(called()...) - calls; got != 0 {
+		t.Errorf("calls: got %d, want 0", got)
+	}
+	wantFile(t, filepath.Join(a.hostPath("db", "data"), "f"), "of db")
+	a.daemon.stop()
+
+	a.want(a.verb("release", "--yes"), 0, "14 volumes handed back")
+	if unpublished, unstaged := a.kubelet.takeDown(); unpublished != 7 || unstaged != 5 {
+		t.Errorf("a kubelet finds %d published and %d staged volumes, want 7 and 5", unpublished, unstaged)
+	}
+	for _, at := range mountsBelow(t, a.dir) {
+		if !strings.Contains(at, "/kubernetes.io~secret/") && !strings.Contains(at, "/kubernetes.io~empty-dir/") && !strings.Contains(at, "/volume-subpaths/") && !strings.Contains(at, "/dev/"+podUID) {
+			t.Errorf("still mounted: %s", at)
+		}
+	}
+}
+
+// What stands against it is told, with nothing changed.
+func TestHandingOverIsRefused(t *testing.T) {
+	t.Parallel()
+	a := newAdopted(t)
+	tree := a.tree()
+	must(t, os.Rename(a.file, a.path("aside.yaml")))
+	a.want(a.verb("adopt", "--yes"), 1, "nothing was changed", "no source lists a pod with the uid "+podUID, "the files of emptyDir memory, scratch be deleted")
+	k := serveKubelet(t, a.root)
+	a.want(a.verb("adopt", "--yes", "--reason", "its containers have ended"), 1, "a kubelet runs on this root directory")
+	must(t, k.Close())
+	must(t, os.RemoveAll(filepath.Join(a.root, "pod-resources")))
+	if got := a.records(); len(got) != 0 || strings.Join(a.tree(), " ") != strings.Join(tree, " ") {
+		t.Errorf("records %v, tree %q, want %q", got, a.tree(), tree)
+	}
+	must(t, os.Rename(a.path("aside.yaml"), a.file))
+	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
+	a.start()
+	a.want(a.verb("release", "--yes"), 1, "another csi-volmgr has it")
+	a.nothingLeftAtAll()
+}
+
+// serveKubelet listens where a kubelet does.
+func serveKubelet(t *testing.T, root string) net.Listener {
+	t.Helper()
+	dir := filepath.Join(root, "pod-resources")
+	must(t, os.Mkdir(dir, 0o755))
+	l, err := net.Listen("unix", filepath.Join(dir, "kubelet.sock"))
+	must(t, err)
+	return l
 }

@@ -205,3 +205,55 @@ func (k *kubelet) part(uid, volume, target string) {
 	at := k.dir("pods/" + uid + "/volume-subpaths/" + volume + "/main/0")
 	must(k.t, unix.Mount(sub, at, "", unix.MS_BIND, ""))
 }
+
+// takeDown takes down all CSI volumes as a kubelet does that has restarted and
+// has no pods: by its files, of which it needs all.
+func (k *kubelet) takeDown() (unpublished, unstaged int) {
+	k.t.Helper()
+	read := func(path string) map[string]string {
+		var values map[string]string
+		b, err := os.ReadFile(path)
+		must(k.t, err)
+		must(k.t, json.Unmarshal(b, &values))
+		must(k.t, os.Remove(path))
+		return values
+	}
+	find := func(pattern string) []string {
+		paths, err := filepath.Glob(filepath.Join(k.root, pattern))
+		must(k.t, err)
+		return paths
+	}
+	unpublish := func(handle, target string) {
+		_, err := k.csi.NodeUnpublishVolume(k.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: target})
+		must(k.t, err)
+		unpublished++
+	}
+	unstage := func(handle, stage string) {
+		_, err := k.csi.NodeUnstageVolume(k.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: stage})
+		must(k.t, err)
+		unstaged++
+	}
+	for _, path := range find("pods/*/volumes/kubernetes.io~csi/*/vol_data.json") {
+		v := read(path)
+		if v["specVolID"] != filepath.Base(filepath.Dir(path)) || v["nodeName"] != nodeName || v["attachmentID"] != k.attachment(v["volumeHandle"]) || v["volumeLifecycleMode"] == "" {
+			k.t.Errorf("%s: %v", path, v)
+		}
+		unpublish(v["volumeHandle"], filepath.Join(filepath.Dir(path), "mount"))
+	}
+	const top = "plugins/kubernetes.io/csi"
+	for _, path := range find(top + "/volumeDevices/*/data/vol_data.json") {
+		v := read(path)
+		for _, target := range find(top + "/volumeDevices/publish/" + v["specVolID"] + "/*") {
+			unpublish(v["volumeHandle"], target)
+		}
+		unstage(v["volumeHandle"], filepath.Join(k.root, top, "volumeDevices/staging", v["specVolID"]))
+	}
+	for _, path := range find(top + "/*/*/vol_data.json") {
+		v := read(path)
+		if v["driverName"] != k.driver.name {
+			k.t.Errorf("%s: %v", path, v)
+		}
+		unstage(v["volumeHandle"], filepath.Join(filepath.Dir(path), "globalmount"))
+	}
+	return unpublished, unstaged
+}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -59,8 +60,8 @@ func (p *place) mount(rel string) {
 	p.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 }
 
-func (p *place) remover() Remover {
-	return Remover{Layout: state.Layout{Root: p.root}, Kernel: p.kernel}
+func (p *place) keeper() Keeper {
+	return Keeper{Layout: state.Layout{Root: p.root}, Kernel: p.kernel}
 }
 
 // tree lists the files and directories below the root.
@@ -168,7 +169,7 @@ func TestWhatAKubeletKeepsGoesWithTheVolume(t *testing.T) {
 	p.file("plugins/kubernetes.io/csi/volumeDevices/pv-2/data/vol_data.json", "{}")
 	p.file("plugins/kubernetes.io/csi/volumeDevices/pv-2/dev/u", "")
 	for range 2 { // a second time there is nothing to do
-		r := p.remover()
+		r := p.keeper()
 		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: mounts(layout.Target(state.Filesystem, "u", "pv-1"))}, "u"))
 		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: state.Spec{Name: "keys", Builtin: true}, Mounts: mounts("")}, "u"))
 		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: state.Spec{Name: "pv-2", Mode: state.Block}, Mounts: mounts("")}, "u"))
@@ -188,12 +189,56 @@ func TestAStageThatIsNoneOfTheKubeletsEmptyOnesStays(t *testing.T) {
 	p.mount("plugins/kubernetes.io/csi/d/used/globalmount")
 	before := p.tree()
 	for _, name := range []string{"full", "used"} {
-		if err := p.remover().Empty(t.Context(), p.root+"/plugins/kubernetes.io/csi/d/"+name+"/globalmount"); err == nil {
+		if err := p.keeper().Empty(t.Context(), p.root+"/plugins/kubernetes.io/csi/d/"+name+"/globalmount"); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	if got := p.tree(); got != before {
 		t.Errorf("left %s, want %s", got, before)
+	}
+}
+
+func TestFilesAreWrittenAsAKubeletDoes(t *testing.T) {
+	p := newPlace(t)
+	at := p.root + "/plugins/kubernetes.io/csi/d/hash/vol_data.json"
+	p.file(".vol_data.json.new", "left by a crash")
+	p.file("pods/u/volumes/kubernetes.io~csi/pv-1/vol_data.json", "cut off")
+	files := []handover.File{
+		{Path: at, Values: map[string]string{"volumeHandle": "h", "driverName": "d"}, Dir: p.root + "/plugins/kubernetes.io/csi/d/hash/globalmount"},
+		{Path: p.root + "/pods/u/volumes/kubernetes.io~csi/pv-1/vol_data.json", Values: map[string]string{"specVolID": "pv-1"}},
+		{Path: p.root + "/pods/u/plugins/kubernetes.io~empty-dir/wrapped_keys/ready"},
+	}
+	must(t, p.keeper().Write(t.Context(), files))
+	info, err := os.Stat(at)
+	must(t, err)
+	must(t, p.keeper().Write(t.Context(), files))
+	if again, err := os.Stat(at); err != nil || !os.SameFile(info, again) || again.Mode() != 0o644 {
+		t.Errorf("a second time: %v, %v; it was written anew, or has another mode than 0644", again, err)
+	}
+	for path, want := range map[string]string{at: `{"driverName":"d","volumeHandle":"h"}` + "\n", files[1].Path: `{"specVolID":"pv-1"}` + "\n", files[2].Path: ""} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+		}
+	}
+	if tree := p.tree(); !strings.Contains(tree, "hash/globalmount") || strings.Contains(tree, ".new") {
+		t.Errorf("tree %s", tree)
+	}
+	for _, path := range []string{"/etc/vol_data.json", p.root + "/../x"} {
+		if err := p.keeper().Write(t.Context(), []handover.File{{Path: path}}); err == nil {
+			t.Errorf("%s was written", path)
+		}
+	}
+}
+
+func TestDirectoriesThatStandForVolumesGoIfEmpty(t *testing.T) {
+	p := newPlace(t)
+	none, full := p.dir("pods/u/none"), p.dir("pods/u/full")
+	p.file("pods/u/full/f", "x")
+	if err := p.keeper().RemoveDirs(t.Context(), []string{none, full, none}); err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("got %v", err)
+	}
+	if got := p.tree(); got != "pods pods/u pods/u/full pods/u/full/f" {
+		t.Errorf("left %s", got)
 	}
 }
 
@@ -203,7 +248,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 	p.dir("pods/u/volumes")
 	must(t, os.Symlink(p.root+"/elsewhere", p.root+"/pods/u/volumes/kubernetes.io~csi"))
 	v := state.Volume{Spec: state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Target: p.root + "/pods/u/volumes/kubernetes.io~csi/pv-1/mount"}}}}
-	if err := p.remover().BeforeUnpublish(t.Context(), v, "u"); err == nil {
+	if err := p.keeper().BeforeUnpublish(t.Context(), v, "u"); err == nil {
 		t.Error("no error")
 	}
 	if _, err := os.Lstat(outside); err != nil {

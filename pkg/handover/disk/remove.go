@@ -17,9 +17,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Remover removes what a kubelet keeps of a volume besides the volume itself,
-// and what nobody would remove once csi-volmgr has the volume.
-type Remover struct {
+// Keeper writes and removes what a kubelet keeps of a volume besides the volume itself.
+type Keeper struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
 }
@@ -28,7 +27,7 @@ type Remover struct {
 // the mark of the directory that a kubelet wraps files in, and for a raw block
 // volume the loop device that keeps it open, with the mount that this is of.
 // That there is none is no error.
-func (r Remover) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
 		return err
@@ -56,7 +55,7 @@ func (r Remover) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.
 }
 
 // BeforeUnstage removes the notes of what is staged.
-func (r Remover) BeforeUnstage(ctx context.Context, v state.Volume) error {
+func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
 		return err
@@ -73,7 +72,7 @@ func (r Remover) BeforeUnstage(ctx context.Context, v state.Volume) error {
 }
 
 // Empty removes a staging directory in which nothing is, and the notes beside it.
-func (r Remover) Empty(ctx context.Context, stage string) error {
+func (r Keeper) Empty(ctx context.Context, stage string) error {
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
 		return err
@@ -90,7 +89,7 @@ func (r Remover) Empty(ctx context.Context, stage string) error {
 }
 
 // unmap ends what keeps a device open at a path, and the mount there.
-func (r Remover) unmap(ctx context.Context, at string) error {
+func (r Keeper) unmap(ctx context.Context, at string) error {
 	seen, err := r.Kernel.Look(ctx, at)
 	if err != nil || !seen.Mounted {
 		return err

@@ -1,0 +1,181 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+)
+
+// scratchName is where a file is written before it is moved into its place. It
+// is in the root directory, where it keeps no volume's directory from going.
+const scratchName = ".vol_data.json.new"
+
+// Modes as a kubelet's.
+const (
+	fileMode = 0o644
+	dirMode  = 0o750
+)
+
+// Write has the files on the disk, durably, before it returns; one that is there
+// and says the same is left alone.
+func (r Keeper) Write(ctx context.Context, files []handover.File) error {
+	below, err := open(ctx, r.Layout.Root, r.Kernel)
+	if err != nil {
+		return err
+	}
+	defer below.top.Close()
+	for _, f := range files {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := below.write(f); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+func (r *reader) write(f handover.File) error {
+	rel, err := r.rel(f.Path)
+	if err != nil {
+		return err
+	}
+	text, err := textOf(f.Values)
+	if err != nil {
+		return err
+	}
+	if f.Dir != "" {
+		dir, err := r.rel(f.Dir)
+		if err != nil {
+			return err
+		}
+		// Of what is mounted there only the place is of interest.
+		made, err := r.makeDirs(path.Dir(dir))
+		if err != nil {
+			return err
+		}
+		err = unix.Mkdirat(int(made.Fd()), path.Base(dir), dirMode)
+		made.Close()
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return os.NewSyscallError("mkdirat", err)
+		}
+	}
+	dir, err := r.makeDirs(path.Dir(rel))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if r.holds(rel, text) {
+		return nil
+	}
+	return r.place(dir, path.Base(rel), text)
+}
+
+// textOf is an object as a kubelet writes it.
+func textOf(values map[string]string) ([]byte, error) {
+	if values == nil {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	err := json.NewEncoder(&b).Encode(values)
+	return b.Bytes(), err
+}
+
+// holds reports whether a regular file has the content.
+func (r *reader) holds(rel string, text []byte) bool {
+	f, err := r.openAt(rel, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	have, err := io.ReadAll(io.LimitReader(f, maxNotes))
+	return err == nil && bytes.Equal(have, text)
+}
+
+// place writes the file and moves it into a directory, where it replaces what
+// was there at once.
+func (r *reader) place(dir *os.File, name string, text []byte) error {
+	top := int(r.top.Fd())
+	if err := unix.Unlinkat(top, scratchName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return os.NewSyscallError("unlinkat", err)
+	}
+	fd, err := unix.Openat(top, scratchName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	f := os.NewFile(uintptr(fd), scratchName)
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.NewSyscallError("renameat", unix.Renameat(top, scratchName, int(dir.Fd()), name))
+	}
+	if err != nil {
+		return errors.Join(err, ignoreMissing(unix.Unlinkat(top, scratchName, 0)))
+	}
+	return dir.Sync()
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// makeDirs opens a directory and makes it, and those above it, where they are missing.
+func (r *reader) makeDirs(rel string) (*os.File, error) {
+	at := "."
+	for elem := range strings.SplitSeq(rel, "/") {
+		parent, err := r.openAt(at, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Mkdirat(int(parent.Fd()), elem, dirMode)
+		parent.Close()
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return nil, os.NewSyscallError("mkdirat", err)
+		}
+		at = path.Join(at, elem)
+	}
+	return r.openAt(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// RemoveDirs removes directories if they are empty, and on no mount; others stay.
+func (r Keeper) RemoveDirs(ctx context.Context, dirs []string) error {
+	below, err := open(ctx, r.Layout.Root, r.Kernel)
+	if err != nil {
+		return err
+	}
+	defer below.top.Close()
+	var errs []error
+	for _, dir := range dirs {
+		rel, err := below.rel(dir)
+		if err == nil {
+			err = below.unlink(rel, unix.AT_REMOVEDIR)
+		}
+		if err != nil && !missing(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// IsDevice reports whether a path, followed, is a block device.
+func IsDevice(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK
+}
