@@ -1,97 +1,106 @@
 package e2e
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	decoder "github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-const (
-	exampleDriver = "memory.example.com"
-	examplePod    = "../../examples/driver/pod.yaml" // a volume of 64Mi
-)
+const examples = "../../examples/kinds"
 
-// The driver of examples/driver does for a daemon what its pod.yaml asks.
-func TestTheExampleOfADriver(t *testing.T) {
-	t.Parallel()
-	n := newPlace(t)
-	startExampleDriver(n)
-	n.start()
-	n.driverUp(exampleDriver)
-	n.do("", "apply", "-f", examplePod)
-	n.mounted("memory")
-	if err := memoryOf(n.hostPath("memory", "cache"), 64<<20); err != nil {
-		t.Error(err)
+// foreign are the examples of which the storage is not on every machine.
+var foreign = []string{"fc", "iscsi", "nfs", "translated"}
+
+// exampleFiles lists the examples by name.
+func exampleFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(examples + "/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
 	}
-	n.deletePod("memory")
+	return files
+}
+
+// TestTheExampleOfEachKindIsMounted: every one that needs nothing which is not on
+// this machine, and nothing of them is left.
+func TestTheExampleOfEachKindIsMounted(t *testing.T) {
+	n := newPlace(t)
+	n.flags = []string{"--local-driver", "--host-path-allow=/usr/share"}
+	n.start()
+	n.driverUp("local.csi-volmgr.dev")
+	var pods, files []string
+	for _, file := range exampleFiles(t) {
+		if kind := strings.TrimSuffix(filepath.Base(file), ".yaml"); slices.Contains(foreign, kind) {
+			continue
+		} else if kind == "persistentvolumeclaim" {
+			pods = append(pods, "example-claim")
+		} else {
+			pods = append(pods, "example-"+kind)
+		}
+		n.do("", "apply", "-f", file)
+		files = append(files, file)
+	}
+	for _, pod := range pods {
+		n.mounted(pod)
+		if st, err := os.Stat(n.hostPath(pod, "data")); err != nil || !st.IsDir() {
+			t.Errorf("%s: %v, %v", pod, st, err)
+		}
+	}
+	for pod, file := range map[string]string{"example-configmap": "look/colour", "example-secret": "password", "example-downwardapi": "memory", "example-projected": "ca.pem"} {
+		if b, err := os.ReadFile(filepath.Join(n.hostPath(pod, "data"), file)); err != nil || len(b) == 0 {
+			t.Errorf("%s: %s: %q, %v", pod, file, b, err)
+		}
+	}
+	n.deletePod(pods...)
+	n.deleteClaim("example-claim", "example-ephemeral-data")
+	for _, file := range files {
+		n.do("", "delete", "-f", file)
+	}
 	n.nothingLeft()
 }
 
-// The agent of examples/embed makes a pod's volumes without a daemon, and takes
-// them back at SIGTERM.
-func TestTheExampleOfEmbedding(t *testing.T) {
-	t.Parallel()
-	n := newPlace(t)
-	startExampleDriver(n)
-	agent, err := buildMain(n.path("embed"), "examples/embed")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), agent, "-manifest", examplePod, "-root", n.root, "-state", n.path("state"))
-	var said strings.Builder
-	cmd.Stderr = &said
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err == nil {
-		name, path, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name != "cache" {
-			t.Errorf("it says %q; want the path of cache", line)
+// none is no other objects than those of one example.
+type none map[resolve.Key]runtime.Object
+
+func (o none) Get(k resolve.Key) runtime.Object { return o[k] }
+
+func (none) VolumesOf(string, string) []*corev1.PersistentVolume { return nil }
+func (none) ClaimsOf(string) []*corev1.PersistentVolumeClaim     { return nil }
+func (none) Note(resolve.Key) string                             { return "" }
+func (none) Unread(resolve.Key) string                           { return "" }
+
+// TestTheOtherExamplesAreVolumes: what needs storage of others is at least what
+// csi-volmgr takes for a volume.
+func TestTheOtherExamplesAreVolumes(t *testing.T) {
+	for _, kind := range foreign {
+		file := filepath.Join(examples, kind+".yaml")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		err = memoryOf(path, 64<<20)
+		objects, err := decoder.Decode(file, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, obj := range objects {
+			pod, ok := obj.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			pod.UID = "example"
+			want := resolve.Pod(pod, none{}, resolve.Config{Builtins: []state.DriverName{resolve.FC, resolve.ISCSI, resolve.NFS}, NodeName: nodeName})
+			if len(want.Volumes) != 1 || want.Volumes[0].Problem != "" || want.Volumes[0].ID == "" {
+				t.Errorf("%s: %+v", kind, want.Volumes)
+			}
+		}
 	}
-	if err = errors.Join(err, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil {
-		t.Fatalf("%v; it said:\n%s", err, said.String())
-	}
-	if left := mountsBelow(t, n.dir); len(left) != 0 {
-		t.Errorf("mounts left: %q", left)
-	}
-	for _, path := range n.tree() {
-		t.Errorf("left: %s", path)
-	}
-}
-
-// startExampleDriver builds and starts the driver of examples/driver.
-func startExampleDriver(n *node) {
-	n.t.Helper()
-	binary, err := buildMain(n.path("example-driver"), "examples/driver")
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	start(n.t, n.dir, binary, "-root", n.root, "-node", nodeName)
-}
-
-// memoryOf fails unless path is a writable tmpfs of size bytes.
-func memoryOf(path string, size uint64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return fmt.Errorf("statfs %s: %w", path, err)
-	}
-	if have := st.Blocks * uint64(st.Bsize); st.Type != unix.TMPFS_MAGIC || have != size {
-		return fmt.Errorf("%s: file system %#x of %d bytes; want a tmpfs of %d", path, st.Type, have, size)
-	}
-	return os.WriteFile(filepath.Join(path, "file"), []byte("data"), 0o600)
 }
