@@ -119,6 +119,9 @@ func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) (r plan.Resu
 	}()
 	err := c.stageThere(ctx, v, op)
 	if err == nil {
+		err = c.stageAlone(ctx, v, op)
+	}
+	if err == nil {
 		err = c.call(ctx, v, op, &r)
 	}
 	if err == nil {

@@ -81,6 +81,13 @@ type Kernel interface {
 	Look(ctx context.Context, path string) (state.Seen, error)
 }
 
+// Finder is a Kernel that also knows where else a mount is.
+type Finder interface {
+	// Elsewhere returns the places outside of the node's root where what is
+	// mounted at path is mounted too.
+	Elsewhere(ctx context.Context, path string) ([]string, error)
+}
+
 // Store keeps records. Both journals of pkg/state are one.
 type Store interface {
 	// Load returns every record, and the boot id under which they were written ("" if none was).

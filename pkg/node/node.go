@@ -376,6 +376,11 @@ func (l looker) Look(ctx context.Context, path string) (state.Seen, error) {
 	return state.Seen(i), err
 }
 
+// Elsewhere implements manager.Finder.
+func (l looker) Elsewhere(ctx context.Context, path string) ([]string, error) {
+	return l.k.Elsewhere(ctx, path)
+}
+
 // Probe implements manager.Prober.
 func (l looker) Probe(ctx context.Context, path string) error { return l.k.Probe(ctx, path) }
 
