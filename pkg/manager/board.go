@@ -63,7 +63,10 @@ func (l *loop) publish() {
 	clear(b.drivers)
 	for name, d := range l.drivers {
 		s := d.status
-		s.Calls, s.Volumes = d.running.Calls, len(d.keys)
+		s.Calls, s.Volumes, s.Limit = d.running.Calls, len(d.keys), 0
+		if d.running.More != 0 {
+			s.Limit = l.cfg.Limits.Driver + d.running.More
+		}
 		b.drivers[name] = s
 	}
 	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found

@@ -27,12 +27,14 @@ func (l *loop) start(ctx context.Context, s *start) {
 	}
 	callCtx := withLimit(ctx, max(callDeadline, info.Deadline+callGrace))
 	inFlight := l.busy[s.id]
-	inFlight.ctx = callCtx
+	inFlight.ctx, inFlight.of = callCtx, s
 	l.busy[s.id] = inFlight
+	unwatch := l.watchSlot(s)
 	go func() {
 		began := time.Now() // not the round's: the durable write between is not the driver's time
 		r := c.do(callCtx, s.begun, s.op)
 		callCtx.end()
+		unwatch()
 		took := time.Since(began)
 		l.m.post(func(l *loop) { l.ended(s, r, began, took) })
 	}()
@@ -46,6 +48,9 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		cured = true // by being staged again, which comes first
 		l.suspects[s.id] = struct{}{}
 	}
+	if l.busy[s.id].slow {
+		countSlow(s, -1)
+	}
 	delete(l.busy, s.id)
 	l.count(s.driver, s.op, -1)
 	v := plan.Complete(l.mem[s.id], s.op, r, time.Now())
@@ -57,6 +62,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	l.logEnd(s, r.Err, took)
 	l.tell(s, r.Err, began, took)
 	if r.Err != nil {
+		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)
 		return
 	}
 	waiting := len(s.driver.blocked[0])+len(s.driver.blocked[1]) > 0

@@ -87,6 +87,8 @@ type call struct {
 	// progress says how far it is, for people; "" where nobody says so.
 	progress string
 	ctx      *limited // its own; nil for a look
+	of       *start   // nil for a look
+	slow     bool     // it counts among plan.Running.Slow
 }
 
 func newLoop(m *Manager, loaded state.Loaded) *loop {

@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"time"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -64,7 +66,8 @@ func (l *loop) unblock() {
 // when each driver has what more says in flight besides what it has.
 func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (of *driver, first *blockedQueue) {
 	for _, d := range l.drivers {
-		r := plan.Running{Calls: d.running.Calls + more[d].Calls, Making: d.running.Making + more[d].Making, More: d.running.More}
+		r := d.running
+		r.Calls, r.Making = r.Calls+more[d].Calls, r.Making+more[d].Making
 		for i := range d.blocked {
 			q := &d.blocked[i]
 			for len(*q) > 0 && l.isBlocked[(*q)[0].id] != (*q)[0] {
@@ -87,4 +90,25 @@ func add(r plan.Running, k plan.Kind, n int) plan.Running {
 		r.Making += n
 	}
 	return r
+}
+
+// watchSlot notes when a call has taken long; what it returns ends that.
+func (l *loop) watchSlot(s *start) (end func() bool) {
+	return time.AfterFunc(plan.SlowSlot, func() {
+		l.m.post(func(l *loop) {
+			if c, busy := l.busy[s.id]; busy && c.of == s && !c.slow {
+				c.slow = true
+				l.busy[s.id] = c
+				countSlow(s, +1)
+			}
+		})
+	}).Stop
+}
+
+func countSlow(s *start, n int) {
+	r := &s.driver.running
+	r.Slow += n
+	if !s.op.Kind.Removes() {
+		r.SlowMaking += n
+	}
 }

@@ -78,8 +78,11 @@ type DriverStatus struct {
 	Generation int `json:"generation"`
 	// Volumes counts the records it has on this node.
 	Volumes int `json:"volumes"`
-	// Calls counts its calls in flight.
+	// Calls counts its calls in flight. Limit is how many it may have by now, where
+	// that is another number than what the daemon begins with: fewer after it had
+	// too much to do, more where many take no longer than one.
 	Calls int       `json:"calls"`
+	Limit int       `json:"limit,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 

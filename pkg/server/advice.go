@@ -143,6 +143,9 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.worsen(Working)
 			e.add("but", "%s", d.Problem)
 		}
+		if d.Limit > 0 {
+			e.add("limit", "%s at once by now, %d in flight: fewer after it had too much to do, more where many take no longer than one", count(d.Limit, "call"), d.Calls)
+		}
 	} else {
 		e.worsen(Waiting)
 		e.add("because", "%s", f.driverWhy(name))

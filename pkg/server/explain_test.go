@@ -173,6 +173,13 @@ func aborted() Facts {
 	return f
 }
 
+// overloaded is a driver that gets fewer calls than others.
+func overloaded() Facts {
+	f := stageUnavailable()
+	f.Drivers[0].Limit, f.Drivers[0].Calls = 4, 3
+	return f
+}
+
 func refusedInvalid() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "InvalidArgument", "share \"/x\" is not exported\x1b[31m", 1)
@@ -293,6 +300,7 @@ func TestExplainTellsEverySituation(t *testing.T) {
 		{"stage-unavailable-of-driver", "driver", "nfs.example.com", Stuck, stageUnavailable()},
 		{"walking", "volume", "data", Working, walking()},
 		{"walking-of-pod", "pod", "default/web", Working, walking()},
+		{"overloaded", "driver", "nfs.example.com", Stuck, overloaded()},
 		{"aborted", "pod", "default/web", Stuck, aborted()},
 		{"refused-invalid-argument", "pod", "default/web", Stuck, refusedInvalid()},
 		{"permission-denied", "pod", "default/web", Stuck, permissionDenied()},

@@ -1,5 +1,7 @@
 package plan
 
+import "time"
+
 // Limits bounds how many calls are in flight at once.
 type Limits struct {
 	// Node bounds all calls, Driver those of one driver.
@@ -17,14 +19,29 @@ type Limits struct {
 func DefaultLimits() Limits { return Limits{Node: 1024, Driver: 64, Most: 1000, Reserved: 8} }
 
 // Running counts calls in flight; Making those of them that do not remove. More
-// is how many a driver may have beyond Limits.Driver.
-type Running struct{ Calls, Making, More int }
+// is how many a driver may have beyond Limits.Driver, and below zero how many
+// fewer ([Pace]). Slow and SlowMaking are those of Calls and Making that have
+// taken long (SlowSlot): they hold nobody up where there are to be fewer.
+type Running struct{ Calls, Making, More, Slow, SlowMaking int }
+
+// SlowSlot is when a call has taken long enough to give its slot away where a
+// driver may have fewer calls than the limit says: one that hangs must hold up no
+// other volume (rule 9).
+const SlowSlot = 10 * time.Second
 
 // Admit reports whether a call of kind k may begin, given the counts of the
 // node and of the call's driver.
 func (l Limits) Admit(node, driver Running, k Kind) bool {
-	if node.Calls >= l.Node || driver.Calls >= l.Driver+driver.More {
+	if node.Calls >= l.Node || driver.Calls >= l.Driver+max(0, driver.More) {
 		return false
 	}
-	return k.Removes() || node.Making < l.Node-l.Reserved && driver.Making < l.Driver+driver.More-l.Reserved
+	calls, making, limit := driver.Calls, driver.Making, l.Driver+driver.More
+	if driver.More < 0 {
+		calls, making = calls-driver.Slow, making-driver.SlowMaking
+	}
+	if k.Removes() { // one always may, whatever is being made
+		return calls < limit || calls == making
+	}
+	room := making < max(1, limit-l.Reserved) && driver.Making < max(1, l.Driver+max(0, driver.More)-l.Reserved)
+	return node.Making < l.Node-l.Reserved && calls < limit && room
 }
