@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
@@ -174,15 +175,7 @@ func TestAlertsAreOfThisProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
-	descs := make(chan *prometheus.Desc, 100)
-	(&collector{}).Describe(descs)
-	close(descs)
-	for d := range descs {
-		_, name, _ := strings.Cut(d.String(), `fqName: "`)
-		name, _, _ = strings.Cut(name, `"`)
-		known[name] = true
-	}
+	known := names()
 	for _, name := range regexp.MustCompile(`csi_volmgr_\w+`).FindAllString(string(b), -1) {
 		if !known[name] {
 			t.Errorf("an alert is on %s, which there is not", name)
@@ -196,6 +189,61 @@ func TestAlertsAreOfThisProgram(t *testing.T) {
 		text, err := os.ReadFile(tree + page[1])
 		if err != nil || !strings.Contains(string(text), "csi-volmgr explain") && !strings.Contains(string(text), "systemctl status") {
 			t.Errorf("%s: %v, or it does not begin with what to look at", page[1], err)
+		}
+	}
+}
+
+// names are those of this room's metrics.
+func names() map[string]bool {
+	known := map[string]bool{"storage_operation_duration_seconds": true}
+	descs := make(chan *prometheus.Desc, 100)
+	(&collector{}).Describe(descs)
+	close(descs)
+	for d := range descs {
+		_, name, _ := strings.Cut(d.String(), `fqName: "`)
+		name, _, _ = strings.Cut(name, `"`)
+		known[name] = true
+	}
+	return known
+}
+
+// Each panel of the dashboard asks for metrics that there are.
+func TestDashboardIsOfThisProgram(t *testing.T) {
+	b, err := os.ReadFile("../../deploy/grafana/csi-volmgr.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(b, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	known := names()
+	// Those of other rooms: pkg/stats, pkg/csiclient, and Prometheus's own.
+	for _, name := range []string{"kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes", "csi_operations_seconds", "up"} {
+		known[name] = true
+	}
+	metric := regexp.MustCompile(`(\w+)\{`)
+	for _, p := range dashboard.Panels {
+		if p.Type == "row" {
+			continue
+		}
+		asked := 0
+		for _, target := range p.Targets {
+			for _, m := range metric.FindAllStringSubmatch(target.Expr, -1) {
+				asked++
+				name := strings.TrimSuffix(strings.TrimSuffix(m[1], "_bucket"), "_count")
+				if !known[name] {
+					t.Errorf("panel %q asks for %s, which there is not", p.Title, m[1])
+				}
+			}
+		}
+		if asked == 0 {
+			t.Errorf("panel %q asks for nothing", p.Title)
 		}
 	}
 }
