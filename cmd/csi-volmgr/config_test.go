@@ -200,3 +200,16 @@ func FuzzConfigFields(f *testing.F) {
 		}
 	})
 }
+
+func TestReadersAreAGroup(t *testing.T) {
+	for group, want := range map[string]uint32{"": 0, "daemon": 1, "4711": 4711} {
+		if got, err := readers(group); err != nil || got != want {
+			t.Errorf("%q: got %d, %v; want %d", group, got, err, want)
+		}
+	}
+	for _, group := range []string{"no-such-group", "0", "root", "-1", "4294967296"} {
+		if _, code, stderr := started(t, "", "--api-readers="+group); code != 2 || !strings.Contains(stderr, "--api-readers="+group) {
+			t.Errorf("%q: exit code %d: %s", group, code, stderr)
+		}
+	}
+}

@@ -42,6 +42,10 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		return err
 	}
 	cfg.Metrics = metrics
+	group, err := readers(o.readers)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(cfg)
 	if err != nil {
 		return err
@@ -49,7 +53,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	version := thisVersion()
 	version.Node = o.nodeName
 	s, err := server.New(ctx, server.Config{
-		Socket: o.socket, HTTPAddress: o.httpAddress, Page: o.page,
+		Socket: o.socket, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n,

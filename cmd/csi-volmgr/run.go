@@ -22,6 +22,8 @@ type runOptions struct {
 	socket          string
 	httpAddress     string // "" is off
 	page            bool
+	profiles        bool
+	readers         string // "" is none
 	manifests       string // "" is none
 	nodeName        string
 	hostPaths       []string
@@ -89,6 +91,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
 	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811", "`address` of /metrics, /healthz, /readyz and the status page; \"\" or off for none")
 	f.BoolVar(&o.page, "page", true, "serve the status page at the http address; it shows the names of pods and volumes to every user of this machine")
+	f.BoolVar(&o.profiles, "profiles", false, "serve net/http/pprof on the socket, to root")
+	f.StringVar(&o.readers, "api-readers", "", "`group` whose members may read on the socket, and change nothing (default none)")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
@@ -139,6 +143,9 @@ func (o *runOptions) complete() error {
 		return err
 	}
 	if _, err := deadlines(o.deadlines); err != nil {
+		return err
+	}
+	if _, err := readers(o.readers); err != nil {
 		return err
 	}
 	for flag, dirs := range map[string][]string{"host-path-allow": o.hostPaths, "image-layouts": o.imageLayouts} {

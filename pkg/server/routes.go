@@ -48,12 +48,15 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/trace/{kind}/{name...}", s.trace)
 	mux.Handle("GET /ui/", s.page())
 	s.operate(mux)
+	if s.cfg.Profiles {
+		mux.Handle("/debug/pprof/", profiles(s))
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: no %s %s in this API", ErrNotFound, r.Method, r.URL.Path))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := r.Context().Value(peerKey{}).(peer)
-		if err := p.allowed(); err != nil {
+		if err := p.allowed(r.Method, s.cfg.Readers); err != nil {
 			s.cfg.Logger.Warn("api call refused", "uid", p.uid, "pid", p.pid, "err", err)
 			s.fail(w, err)
 			return

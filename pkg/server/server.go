@@ -40,6 +40,11 @@ type Config struct {
 	// Socket is the path of the unix socket, at most 107 bytes. Its directory
 	// is made, 0700, where it is missing.
 	Socket string
+	// Readers is the id of a group whose members may read on the socket, and
+	// change nothing; 0 is none.
+	Readers uint32
+	// Profiles serves net/http/pprof on the socket, to root and the daemon's user.
+	Profiles bool
 	// HTTPAddress is where metrics and health are served; "" means nowhere.
 	HTTPAddress string
 	// Page serves the status page there, too. On the socket it always is.
@@ -92,6 +97,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.api = api
+	if cfg.Readers != 0 {
+		if err := openTo(cfg.Socket, cfg.Readers); err != nil {
+			return nil, errors.Join(fmt.Errorf("let group %d read on %s: %w", cfg.Readers, cfg.Socket, err), api.Close())
+		}
+	}
 	if cfg.HTTPAddress == "" {
 		return s, nil
 	}

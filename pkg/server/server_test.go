@@ -174,7 +174,10 @@ func TestTakenHTTPAddressGivesTheSocketBack(t *testing.T) {
 	}
 }
 
-const strangerSocket = "SERVER_TEST_STRANGER_SOCKET"
+const (
+	strangerSocket = "SERVER_TEST_STRANGER_SOCKET"
+	strangerAsks   = "SERVER_TEST_STRANGER_ASKS" // method and path
+)
 
 // askedAsStranger makes this process, where the test started it as another
 // user, ask at the socket and print the answer.
@@ -188,7 +191,7 @@ func askedAsStranger() bool {
 		fmt.Println(err)
 		return true
 	}
-	_, err = io.WriteString(conn, "GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	_, err = io.WriteString(conn, os.Getenv(strangerAsks)+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	b, err2 := io.ReadAll(conn)
 	fmt.Println(string(b), errors.Join(err, err2))
 	return true
@@ -211,24 +214,43 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 	}
 	cfg := config(t, newBackend(Facts{}))
 	cfg.Socket = filepath.Join(dir, "api.sock")
+	const readers = 4711
+	cfg.Readers, cfg.Profiles = readers, true
 	start(t, cfg)
+	if st, err := os.Stat(cfg.Socket); err != nil || st.Mode().Perm() != 0o660 || st.Sys().(*syscall.Stat_t).Gid != readers {
+		t.Errorf("the socket: %v, %v; want 0660 and the readers' group", st.Mode(), err)
+	}
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(cfg.Socket, 0o666), os.WriteFile(exe, self, 0o755), os.Chmod(exe, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	for uid, want := range map[uint32]string{65534: "403 Forbidden", 0: "200 OK"} {
+	for _, tt := range []struct {
+		uid, gid     uint32
+		groups       []uint32
+		method, path string
+		want         string
+	}{
+		{65534, 65534, nil, "GET", "/v1/version", "403 Forbidden"},
+		{65534, readers, nil, "GET", "/v1/version", "200 OK"},
+		{65534, 65534, []uint32{7, readers}, "GET", "/v1/volumes", "200 OK"},
+		{65534, readers, nil, "DELETE", "/v1/claims/default/data", "403 Forbidden"},
+		{65534, readers, nil, "POST", "/v1/apply", "403 Forbidden"},
+		{65534, readers, nil, "GET", "/debug/pprof/cmdline", "403 Forbidden"},
+		{0, 0, nil, "GET", "/v1/version", "200 OK"},
+		{0, 0, nil, "GET", "/debug/pprof/goroutine?debug=1", "200 OK"},
+	} {
 		cmd := exec.CommandContext(t.Context(), exe)
-		cmd.Env = []string{strangerSocket + "=" + cfg.Socket}
+		cmd.Env = []string{strangerSocket + "=" + cfg.Socket, strangerAsks + "=" + tt.method + " " + tt.path}
 		cmd.Dir = "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.gid, Groups: tt.groups}}
 		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("user %d: %v, want %s:\n%s", uid, err, want, out)
+		if err != nil || !strings.Contains(string(out), tt.want) {
+			t.Errorf("%+v: %v:\n%s", tt, err, out)
 		}
 	}
 }
 
 func TestRequestsWithoutCredentialsAreRefused(t *testing.T) {
-	if err := credentials(nil).allowed(); !errors.Is(err, ErrForbidden) {
+	if err := credentials(nil).allowed("GET", 1); !errors.Is(err, ErrForbidden) {
 		t.Errorf("got %v, want ErrForbidden", err)
 	}
 }

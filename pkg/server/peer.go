@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPeerGroups bounds what is asked of the kernel about a caller; NGROUPS_MAX
+// is 65,536, and nobody is in that many.
+const maxPeerGroups = 1024
+
+// peer is who is at the other end of a connection.
+type peer struct {
+	uid    uint32
+	pid    int32
+	groups []uint32 // the first is the primary one
+	err    error
+}
+
+type peerKey struct{}
+
+// withPeer puts the credentials of a connection's other end, as the kernel
+// vouches for them, into the context of its requests.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, credentials(c))
+}
+
+func credentials(c net.Conn) peer {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return peer{err: fmt.Errorf("connection of type %T has no credentials", c)}
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return peer{err: err}
+	}
+	var cred *unix.Ucred
+	var groups []uint32
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		if cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); credErr == nil {
+			groups = peerGroups(fd)
+		}
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return peer{err: err}
+	}
+	return peer{uid: cred.Uid, pid: cred.Pid, groups: append([]uint32{cred.Gid}, groups...)}
+}
+
+// peerGroups returns the further groups of the other end (SO_PEERGROUPS, Linux
+// 4.13), and none where the kernel does not tell.
+func peerGroups(fd uintptr) []uint32 {
+	buf := make([]byte, 4*maxPeerGroups)
+	size := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return nil
+	}
+	var groups []uint32
+	for b := buf[:size]; len(b) >= 4; b = b[4:] {
+		groups = append(groups, binary.NativeEndian.Uint32(b))
+	}
+	return groups
+}
+
+// owner reports whether p may do everything: root and the daemon's own user may.
+func (p peer) owner() bool { return p.err == nil && (p.uid == 0 || int(p.uid) == os.Geteuid()) }
+
+// allowed returns nil where p may make a request of this method. A member of the
+// group readers may read, where there is one (not 0).
+func (p peer) allowed(method string, readers uint32) error {
+	reads := method == http.MethodGet || method == http.MethodHead
+	member := readers != 0 && slices.Contains(p.groups, readers)
+	switch {
+	case p.err != nil:
+		return fmt.Errorf("%w: cannot tell who is calling: %w", ErrForbidden, p.err)
+	case p.owner() || reads && member:
+		return nil
+	case member:
+		return fmt.Errorf("%w: user %d may read here and change nothing; root may", ErrForbidden, p.uid)
+	default:
+		return fmt.Errorf("%w: user %d may not use this socket, only root and user %d may", ErrForbidden, p.uid, os.Geteuid())
+	}
+}
+
+// openTo lets the group connect to the socket at path, and reach it where its
+// directory is nobody else's than the daemon's (mode 0700).
+func openTo(path string, group uint32) error {
+	dir := filepath.Dir(path)
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if st.Mode().Perm() == 0o700 {
+		if err := errors.Join(os.Chown(dir, -1, int(group)), os.Chmod(dir, 0o710)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Chown(path, -1, int(group)), os.Chmod(path, 0o660))
+}

@@ -1,0 +1,24 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+)
+
+// profiles serves what the runtime tells of this process. A profile shows parts
+// of its memory, so readers are refused.
+func profiles(s *Server) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p, _ := r.Context().Value(peerKey{}).(peer); !p.owner() {
+			s.fail(w, fmt.Errorf("%w: profiles are for root", ErrForbidden))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
