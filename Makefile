@@ -114,9 +114,10 @@ parity: ## print what a host of CSI drivers must do, each with the test that sho
 parity-docs: ## write the table of docs/parity.md anew
 	$(GO) run ./hack/parity -write >/dev/null
 
-test-cluster: host-tools ## run against a real Kubernetes control plane, which is built first (root; 3 to 4 minutes for that, once)
+test-cluster: ## run against a real Kubernetes control plane, which is built first (root; 3 to 4 minutes for that, once)
+	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
-	KUBE_BINARY=$(CURDIR)/bin/kube $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 20m ./test/cluster
+	KUBE_BINARY=$(CURDIR)/bin/kube $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 10m ./test/cluster
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

@@ -4,7 +4,8 @@
 # asks for the C compiler that the race detector needs, too, --ui for the
 # browser in which the status page is tested, and --vm for what make test-vm
 # boots a Debian kernel with, --metrics for what tests the alerts, and --docs for
-# the container runtime that docs/containers.md uses.
+# the container runtime that docs/containers.md uses, --cluster for the one that
+# test/cluster runs a container with.
 set -eu
 
 missing=
@@ -31,6 +32,11 @@ case " $* " in *" --ui "*) need chromium chromium ;; esac
 case " $* " in *" --metrics "*) need promtool prometheus ;; esac
 case " $* " in *" --docs "*)
 	need podman podman
+	need runc runc
+	[ -e /bin/busybox ] || need busybox busybox-static
+	;;
+esac
+case " $* " in *" --cluster "*)
 	need runc runc
 	[ -e /bin/busybox ] || need busybox busybox-static
 	;;

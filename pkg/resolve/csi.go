@@ -274,11 +274,17 @@ func renewal(spec storagev1.CSIDriverSpec) state.Renewal {
 	return w
 }
 
+// AttachmentKey is the VolumeAttachment of a volume on a node, under the name that
+// Kubernetes' attach-detach controller gives it.
+func AttachmentKey(driver state.DriverName, handle, node string) Key {
+	sum := sha256.Sum256([]byte(handle + string(driver) + node))
+	return Key{Kind: KindVolumeAttachment, Name: "csi-" + hex.EncodeToString(sum[:])}
+}
+
 // attachment returns what the volume's VolumeAttachment gives to the node's
 // calls, and where a cluster attaches, what is missing before they may be made.
 func (r *resolver) attachment(s state.Spec) (context map[string]string, hold string) {
-	sum := sha256.Sum256([]byte(s.Handle + string(s.Driver) + r.config.NodeName))
-	key := Key{Kind: KindVolumeAttachment, Name: "csi-" + hex.EncodeToString(sum[:])}
+	key := AttachmentKey(s.Driver, s.Handle, r.config.NodeName)
 	va, ok := r.objects.Get(key).(*storagev1.VolumeAttachment)
 	if ok && va.Status.Attached && va.DeletionTimestamp == nil {
 		return maps.Clone(va.Status.AttachmentMetadata), ""

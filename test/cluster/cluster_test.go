@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -205,42 +204,4 @@ func TestClusterRole(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The API server goes away, the daemon is killed and started, and a pod keeps its
-// volume; when the server is back, a pod that was deleted goes.
-//
-// Faults: A006.
-func TestServerAwayWhileTheDaemonRestarts(t *testing.T) {
-	storage(t)
-	id, err := control.identity("system:node:gamma", "system:nodes")
-	must(t, err)
-	n := newNode(t, "gamma", id)
-	create(t, n.name, "kept")
-	at := n.mounted("kept")
-	before := fmt.Sprint(n.mounts())
-	control.kill("kube-apiserver")
-	n.kill()
-	n.start()
-	// It has seen its records and mounts by the time it says that the API server is away.
-	n.eventually("the problem is shown", func() bool {
-		problems, err := n.api.Problems(t.Context())
-		return err == nil && strings.Contains(fmt.Sprint(problems), "pods of node gamma")
-	})
-	if now := fmt.Sprint(n.mounts()); now != before {
-		t.Errorf("mounted before %s, now %s", before, now)
-	}
-	if err := os.WriteFile(filepath.Join(at, "hello"), []byte("world"), 0o600); err != nil {
-		t.Error(err)
-	}
-	if err := control.startAPI(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n.mounted("kept") != at {
-		t.Error("it is mounted elsewhere now")
-	}
-	if now := fmt.Sprint(n.mounts()); now != before {
-		t.Errorf("mounted before %s, after the server was back %s", before, now)
-	}
-	n.gone("kept")
 }

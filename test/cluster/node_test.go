@@ -46,6 +46,7 @@ func newNode(t *testing.T, name string, identity *rest.Config) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.clean)
+	n.share()
 	n.kubeconfig = filepath.Join(n.dir, "kubeconfig")
 	if err := writeKubeconfig(n.kubeconfig, identity, control.path("ca.crt")); err != nil {
 		t.Fatal(err)
@@ -53,6 +54,22 @@ func newNode(t *testing.T, name string, identity *rest.Config) *node {
 	n.register()
 	n.start()
 	return n
+}
+
+// share makes the root directory a mount of its own that hands on what is mounted
+// below it, as a node's installation does: here / may be a private mount.
+func (n *node) share() {
+	n.t.Helper()
+	root := filepath.Join(n.dir, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := unix.Mount("", root, "", unix.MS_SHARED, ""); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 func (n *node) register() {
@@ -114,7 +131,7 @@ func (n *node) clean() {
 		lines := strings.Split(string(b), "\n")
 		n.t.Logf("end of the log of %s:\n%s", n.name, strings.Join(lines[max(0, len(lines)-60):], "\n"))
 	}
-	for _, m := range n.mounts() {
+	for _, m := range append(n.mounts(), filepath.Join(n.dir, "root")) {
 		_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	}
 	out, _ := exec.Command("losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE").Output()
@@ -133,14 +150,14 @@ func (n *node) clean() {
 	}
 }
 
-// mounts lists what is mounted below the node's directory, innermost first.
+// mounts lists what is mounted below the node's root directory, innermost first.
 func (n *node) mounts() (out []string) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	for _, line := range strings.Split(string(b), "\n") {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], n.dir+"/") {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], n.dir+"/root/") {
 			out = append(out, f[4])
 		}
 	}

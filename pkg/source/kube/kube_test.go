@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -333,6 +334,51 @@ func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 		w.server.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 		synctest.Wait()
 		w.expect("p", "", "not found")
+	})
+}
+
+// What else is attached is not read again for it: the cost of a pod does not grow
+// with those that are there. After a list, which may have missed something, all are.
+func TestOnlyTheAttachmentThatChangedIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := func(volumes ...string) *corev1.Node {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+			for _, v := range volumes {
+				n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName("kubernetes.io/csi/d.test^h-" + v)})
+			}
+			return n
+		}
+		attachment := func(volume string) *storagev1.VolumeAttachment {
+			return &storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: resolve.AttachmentKey("d.test", "h-"+volume, "n1").Name},
+				Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d.test", NodeName: "n1"},
+				Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+			}
+		}
+		w := start(t, func(s *fakeapi.Server) {
+			for _, v := range []string{"a", "b", "c"} {
+				claim(s, v)
+				s.Put(claimPod("p-"+v, v), attachment(v))
+			}
+			s.Put(driver(true), node("a", "b"))
+		})
+		w.server.Took()
+		w.server.Put(node("a", "b", "c"))
+		synctest.Wait()
+		if asked, want := w.asked(), []string{"get volumeattachments " + attachment("c").Name}; !slices.Equal(asked, want) {
+			t.Errorf("c came: asked %q, want %q", asked, want)
+		}
+		w.server.Put(node("b", "c"))
+		synctest.Wait()
+		if asked, want := w.asked(), []string{"get volumeattachments " + attachment("a").Name}; !slices.Equal(asked, want) {
+			t.Errorf("a left: asked %q, want %q", asked, want)
+		}
+		w.server.Compact()
+		w.server.EndWatches()
+		advance(time.Minute)
+		if got := strings.Count(strings.Join(w.asked(), "\n"), "get volumeattachments"); got != 3 {
+			t.Errorf("after a list: %d attachments were read, want all 3", got)
+		}
 	})
 }
 

@@ -1,7 +1,7 @@
 package kube
 
 import (
-	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,13 +10,15 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// node returns the stream of this node's own object. When the volumes that it
-// lists as attached change, attachments are read again.
+// node returns the stream of this node's own object. When a volume comes to those
+// that it lists as attached, or leaves them, its attachment is read again; all are
+// after a list, before which nobody knows what changed and changed back.
 func (p *Provider) node() *stream {
 	var attached map[corev1.UniqueVolumeName]string
-	tell := func(n *corev1.Node) {
+	tell := func(n *corev1.Node, listed bool) {
 		now := map[corev1.UniqueVolumeName]string{}
 		if n != nil {
 			for _, v := range n.Status.VolumesAttached {
@@ -27,8 +29,9 @@ func (p *Provider) node() *stream {
 		if p.config.OnNode != nil {
 			p.config.OnNode(n)
 		}
-		if attached != nil && !maps.Equal(attached, now) {
-			p.again(func(k source.Key) bool { return k.Kind == resolve.KindVolumeAttachment })
+		changed := p.attachments(attached, now)
+		if attached != nil && (listed || len(changed) > 0) {
+			p.again(func(k source.Key) bool { return k.Kind == resolve.KindVolumeAttachment && (listed || changed[k]) })
 		}
 		attached = now
 	}
@@ -39,22 +42,42 @@ func (p *Provider) node() *stream {
 		replace: func(objects []runtime.Object) {
 			for _, o := range objects {
 				if n, ok := o.(*corev1.Node); ok && n.Name == p.config.NodeName {
-					tell(n)
+					tell(n, true)
 					return
 				}
 			}
-			tell(nil)
+			tell(nil, true)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
 			n, ok := obj.(*corev1.Node)
 			switch {
 			case !ok:
 			case t == watch.Deleted:
-				tell(nil)
+				tell(nil, true)
 			default:
-				tell(n)
+				tell(n, false)
 			}
 			return false
 		},
 	}
+}
+
+// attachments returns those of the volumes that only one of the lists has, or that
+// the two have differently.
+func (p *Provider) attachments(was, is map[corev1.UniqueVolumeName]string) map[source.Key]bool {
+	changed := map[source.Key]bool{}
+	note := func(a, b map[corev1.UniqueVolumeName]string) {
+		for name, device := range a {
+			if other, both := b[name]; both && other == device {
+				continue
+			}
+			if id, ok := strings.CutPrefix(string(name), "kubernetes.io/csi/"); ok {
+				driver, handle, _ := strings.Cut(id, "^")
+				changed[resolve.AttachmentKey(state.DriverName(driver), handle, p.config.NodeName)] = true
+			}
+		}
+	}
+	note(was, is)
+	note(is, was)
+	return changed
 }

@@ -1,0 +1,320 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// array is storage that nodes share, and its driver, as strict as can be: it is
+// attached to one node at a time, by an attacher that works as external-attacher
+// does, and notes whatever must not happen. Its volumes are directories.
+type array struct {
+	t    *testing.T
+	name string
+	dir  string
+
+	mu        sync.Mutex
+	attached  map[string]string // volume -> node
+	staged    map[string]string // volume -> node
+	published map[string]*csi.NodePublishVolumeRequest
+	sizes     map[string]int64 // by NodeExpandVolume
+	stages    int
+	breaches  []string
+}
+
+// finalizer keeps an attachment until the array has detached.
+const finalizer = "external-attacher/array"
+
+// newArray makes the storage, its CSIDriver object and its class, and starts its
+// attacher; without an object there is neither. The test fails of every breach.
+func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array {
+	t.Helper()
+	a := &array{
+		t: t, name: name, dir: control.path("array-" + name),
+		attached: map[string]string{}, staged: map[string]string{}, published: map[string]*csi.NodePublishVolumeRequest{}, sizes: map[string]int64{},
+	}
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	grows := true
+	_, err := control.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: name, AllowVolumeExpansion: &grows,
+	}, metav1.CreateOptions{})
+	must(t, err)
+	if object != nil {
+		a.tell(*object)
+		go each(func(ctx context.Context) (watch.Interface, error) {
+			return control.client.StorageV1().VolumeAttachments().Watch(ctx, metav1.ListOptions{})
+		}, a.attach)
+	}
+	t.Cleanup(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, b := range a.breaches {
+			t.Error(b)
+		}
+		if len(a.staged) > 0 {
+			t.Errorf("left staged: %v", a.staged)
+		}
+	})
+	return a
+}
+
+// tell makes or replaces what the driver's CSIDriver object says.
+func (a *array) tell(spec storagev1.CSIDriverSpec) {
+	a.t.Helper()
+	ctx, drivers := a.t.Context(), control.client.StorageV1().CSIDrivers()
+	old, err := drivers.Get(ctx, a.name, metav1.GetOptions{})
+	if err != nil {
+		_, err = drivers.Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: a.name}, Spec: spec}, metav1.CreateOptions{})
+	} else {
+		old.Spec = spec
+		_, err = drivers.Update(ctx, old, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *array) breach(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	a.breaches = append(a.breaches, text)
+	return status.Error(codes.FailedPrecondition, text)
+}
+
+// attach makes what the attachment asks for true, and what is true known.
+func (a *array) attach(obj runtime.Object) {
+	va, ok := obj.(*storagev1.VolumeAttachment)
+	if !ok || va.Spec.Attacher != a.name || va.Spec.Source.PersistentVolumeName == nil {
+		return
+	}
+	ctx, all := context.Background(), control.client.StorageV1().VolumeAttachments()
+	volume, va := *va.Spec.Source.PersistentVolumeName, va.DeepCopy()
+	switch has := slices.Contains(va.Finalizers, finalizer); {
+	case va.DeletionTimestamp != nil && has:
+		a.detach(volume, va.Spec.NodeName)
+		va.Finalizers = slices.DeleteFunc(va.Finalizers, func(f string) bool { return f == finalizer })
+		_, _ = all.Update(ctx, va, metav1.UpdateOptions{}) // else the watch brings it again
+	case va.DeletionTimestamp != nil || va.Status.Attached:
+	case !has:
+		va.Finalizers = append(va.Finalizers, finalizer)
+		_, _ = all.Update(ctx, va, metav1.UpdateOptions{})
+	default:
+		a.mu.Lock()
+		if at := a.attached[volume]; at != "" && at != va.Spec.NodeName {
+			_ = a.breach("%s is to be attached to %s while it is to %s", volume, va.Spec.NodeName, at)
+		}
+		a.attached[volume] = va.Spec.NodeName
+		a.mu.Unlock()
+		va.Status.Attached, va.Status.AttachmentMetadata = true, map[string]string{"port": va.Spec.NodeName}
+		_, _ = all.UpdateStatus(ctx, va, metav1.UpdateOptions{})
+	}
+}
+
+func (a *array) detach(volume, node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.staged[volume] == node {
+		_ = a.breach("%s is detached from %s while it is staged there", volume, node)
+	}
+	if a.attached[volume] == node {
+		delete(a.attached, volume)
+	}
+}
+
+// lose is a node's power being cut: nothing is staged there any more.
+func (a *array) lose(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.staged, func(_, at string) bool { return at == node })
+	maps.DeleteFunc(a.published, func(target string, _ *csi.NodePublishVolumeRequest) bool {
+		return strings.HasPrefix(target, place(node)+"/")
+	})
+}
+
+// publish returns the last request to publish the volume for a pod; nil for none.
+func (a *array) publish(pod string) *csi.NodePublishVolumeRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.published[pod]
+}
+
+// stagedOn is where the volume is staged, "" for nowhere.
+func (a *array) stagedOn(volume string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.staged[volume]
+}
+
+// port is the array's driver on one node.
+type port struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
+	registerapi.UnimplementedRegistrationServer
+	a        *array
+	node     string
+	endpoint string
+}
+
+// serve runs the driver on the node until the test ends, and waits until the node has it.
+func (a *array) serve(n *node) {
+	n.t.Helper()
+	p := &port{a: a, node: n.name, endpoint: filepath.Join(n.dir, "root", "plugins", a.name, "csi.sock")}
+	if err := os.MkdirAll(filepath.Dir(p.endpoint), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	for path, register := range map[string]func(*grpc.Server){
+		p.endpoint: func(s *grpc.Server) { csi.RegisterIdentityServer(s, p); csi.RegisterNodeServer(s, p) },
+		filepath.Join(n.dir, "root", "plugins_registry", a.name+"-reg.sock"): func(s *grpc.Server) { registerapi.RegisterRegistrationServer(s, p) },
+	} {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		register(s)
+		go func() { _ = s.Serve(l) }()
+		n.t.Cleanup(s.Stop)
+	}
+	n.eventually("driver "+a.name+" is in the CSINode", func() bool {
+		o, err := control.client.StorageV1().CSINodes().Get(n.t.Context(), n.name, metav1.GetOptions{})
+		return err == nil && slices.ContainsFunc(o.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == a.name })
+	})
+}
+
+func (p *port) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: p.a.name, Endpoint: p.endpoint, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+func (p *port) NotifyRegistrationStatus(context.Context, *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+func (p *port) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: p.a.name, VendorVersion: "1"}, nil
+}
+
+func (p *port) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{}, nil
+}
+
+func (p *port) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+func (p *port) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: p.node}, nil
+}
+
+func (p *port) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	out := &csi.NodeGetCapabilitiesResponse{}
+	for _, c := range []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME} {
+		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}}})
+	}
+	return out, nil
+}
+
+func (p *port) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	volume, attached := r.GetVolumeId(), r.GetPublishContext()["port"]
+	if at := p.a.staged[volume]; at != "" && at != p.node {
+		return nil, p.a.breach("%s is to be staged on %s while it is on %s", volume, p.node, at)
+	}
+	if at := p.a.attached[volume]; attached != "" && (at != p.node || attached != p.node) {
+		return nil, p.a.breach("%s is to be staged on %s, attached to %q by its request and to %q in truth", volume, p.node, attached, at)
+	}
+	if p.a.staged[volume] == "" {
+		if err := bind(filepath.Join(p.a.dir, volume), r.GetStagingTargetPath()); err != nil {
+			return nil, err
+		}
+	}
+	p.a.staged[volume] = p.node
+	p.a.stages++
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+func (p *port) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	if err := unbind(r.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	if p.a.staged[r.GetVolumeId()] == p.node {
+		delete(p.a.staged, r.GetVolumeId())
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+func (p *port) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	if p.a.staged[r.GetVolumeId()] != p.node {
+		return nil, p.a.breach("%s is to be published on %s, where it is not staged", r.GetVolumeId(), p.node)
+	}
+	// Whoever asks for it again, as for new tokens, has it mounted already.
+	if _, told := p.a.published[r.GetTargetPath()]; !told {
+		if err := bind(r.GetStagingTargetPath(), r.GetTargetPath()); err != nil {
+			return nil, err
+		}
+	}
+	p.a.published[r.GetTargetPath()] = r
+	p.a.published[r.GetVolumeContext()["csi.storage.k8s.io/pod.name"]] = r
+	p.a.published[r.GetVolumeId()] = r
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+func (p *port) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	delete(p.a.published, r.GetTargetPath())
+	if err := unbind(r.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, os.RemoveAll(r.GetTargetPath())
+}
+
+func (p *port) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.sizes[r.GetVolumeId()] = r.GetCapacityRange().GetRequiredBytes()
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
+}
+
+func bind(source, target string) error {
+	for _, dir := range []string{source, target} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	return unix.Mount(source, target, "", unix.MS_BIND, "")
+}
+
+// unbind takes away what is mounted there, if anything.
+func unbind(target string) error {
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What churn may cost (docs/scale.md): objects read and writes a pod, of which every
+// fourth has a claim of its own, and all name one secret and one configMap.
+const (
+	churnPods    = 200
+	churnAtOnce  = 40
+	churnRequest = 6 // a pod, without watches
+)
+
+// 200 pods come and go on one node, 40 at a time, while another node is idle: each
+// gets its volumes, nothing is left, the requests stay within what docs/scale.md
+// says, and the idle node asks for nothing.
+//
+// Items: A10.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	ctx, core, yes := t.Context(), control.client.CoreV1(), true
+	a := newArray(t, "churn.test", &storagev1.CSIDriverSpec{AttachRequired: &yes})
+	_, err := core.Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "churn"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = core.ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "churn"}, Data: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+	must(t, err)
+	idle := asNode(t, "churn-idle")
+	a.serve(idle)
+	a.volume("idle")
+	createPod(t, podWith(idle.name, "idle", fromClaim("idle")))
+	idle.mounted("idle")
+	quiet := len(requests(t, "system:node:churn-idle"))
+	n := asNode(t, "churn")
+	a.serve(n)
+	for i := range churnPods + churnAtOnce {
+		if i < churnPods {
+			a.churn(n, i)
+		}
+		if done := i - churnAtOnce; done >= 0 {
+			n.mounted(fmt.Sprintf("churn-%d", done))
+			deletePod(t, fmt.Sprintf("churn-%d", done))
+		}
+	}
+	n.eventually("nothing is left", func() bool {
+		v, err := n.api.Volumes(ctx)
+		return err == nil && len(v) == 0 && len(n.mounts()) == 0 && len(n.inUse()) == 0
+	})
+	count, sum := map[string]int{}, 0
+	for _, r := range requests(t, "system:node:churn") {
+		count[r.Verb+" "+r.resource()]++
+		if r.Verb != "watch" {
+			sum++
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(count)) {
+		t.Logf("%d pods, %d of them with a claim: %d %s", churnPods, churnPods/4, count[what], what)
+	}
+	if sum > churnPods*churnRequest {
+		t.Errorf("%d requests, want at most %d", sum, churnPods*churnRequest)
+	}
+	all, asked := requests(t, "system:node:churn-idle"), 0
+	for _, r := range all[quiet:] {
+		// A claim that may not be watched is read again every 90 seconds, and its volume
+		// with it; the attachment when the Node says, late, that it is made.
+		if r.Verb != "watch" && !slices.Contains([]string{"persistentvolumeclaims", "persistentvolumes"}, r.resource()) {
+			if asked++; asked > 1 || r.resource() != "volumeattachments" {
+				t.Errorf("the idle node asked: %s %s", r.Verb, r.RequestURI)
+			}
+		}
+	}
+	budget(t, append(all, requests(t, "system:node:churn")...), nil)
+	idle.gone("idle")
+}
+
+// churn makes one of the pods.
+func (a *array) churn(n *node, i int) {
+	a.t.Helper()
+	volumes := []corev1.Volume{
+		{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "churn"}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "churn"}}}},
+	}
+	name := fmt.Sprintf("churn-%d", i)
+	if i%4 == 0 {
+		a.volume(name)
+		volumes = append(volumes, fromClaim(name))
+	}
+	p := podWith("", name, volumes...)
+	p.Spec.NodeName = n.name // the scheduler's own pace is not what is measured
+	createPod(a.t, p)
+}

@@ -1,0 +1,156 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"golang.org/x/sys/unix"
+)
+
+var outage = flag.Duration("outage", time.Minute, "how long the API server is away in TestServerAwayWhileTheDaemonRestarts")
+
+// showsProblem waits until the daemon says that it cannot reach the API server: it
+// has seen its records and mounts by then.
+func (n *node) showsProblem() {
+	n.t.Helper()
+	n.eventually("the problem is shown", func() bool {
+		problems, err := n.api.Problems(n.t.Context())
+		return err == nil && strings.Contains(fmt.Sprint(problems), "pods of node "+n.name)
+	})
+}
+
+// The API server is away for a minute, the daemon is killed and started meanwhile,
+// and pods keep their volumes; when the server is back, the one that was deleted
+// goes, and the other stays as it is.
+//
+// Faults: A006.
+func TestServerAwayWhileTheDaemonRestarts(t *testing.T) {
+	storage(t)
+	n := asNode(t, "gamma")
+	create(t, n.name, "kept")
+	at := n.mounted("kept")
+	before := fmt.Sprint(n.mounts())
+	control.kill("kube-apiserver")
+	over := time.After(*outage)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	n.kill()
+	n.start()
+	n.showsProblem()
+	for again := true; again; {
+		if now := fmt.Sprint(n.mounts()); now != before {
+			t.Fatalf("mounted before %s, now %s", before, now)
+		}
+		select {
+		case <-over:
+			again = false
+		case <-tick.C:
+		}
+	}
+	if err := os.WriteFile(filepath.Join(at, "hello"), []byte("world"), 0o600); err != nil {
+		t.Error(err)
+	}
+	n.kill()
+	n.start()
+	if err := control.startAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the problem is over", func() bool {
+		problems, err := n.api.Problems(t.Context())
+		return err == nil && len(problems) == 0
+	})
+	if n.mounted("kept") != at {
+		t.Error("it is mounted elsewhere now")
+	}
+	if now := fmt.Sprint(n.mounts()); now != before {
+		t.Errorf("mounted before %s, after the server was back %s", before, now)
+	}
+	n.gone("kept")
+	// Kubernetes' own controllers look for the server again after a minute or so.
+	control.kill("kube-controller-manager")
+	control.kill("kube-scheduler")
+	must(t, control.startControllers(t.Context()))
+}
+
+// A node is cut off and loses its power. Its volume is given to another node, as
+// Kubernetes does for a node that is out of service, and then another pod of the
+// first one wants it, too. When the first node runs again, cut off and then not, it
+// stages and publishes nothing before the volume is attached to it, says so, and
+// goes on when the other node is through.
+//
+// Faults: A037.
+func TestANodeThatWasCutOffWaitsForItsAttachment(t *testing.T) {
+	t.Parallel()
+	yes := true
+	a := newArray(t, "fence.test", &storagev1.CSIDriverSpec{AttachRequired: &yes})
+	a.volume("fenced")
+	id, err := control.identity("system:node:fence-a", "system:nodes")
+	must(t, err)
+	id, line := wired(t, id)
+	cut, other := newNode(t, "fence-a", id), asNode(t, "fence-b")
+	a.serve(cut)
+	a.serve(other)
+	createPod(t, podWith(cut.name, "fenced-1", fromClaim("fenced")))
+	cut.mounted("fenced-1")
+	line.set(true)
+	cut.kill()
+	for _, m := range cut.mounts() {
+		must(t, unix.Unmount(m, unix.MNT_DETACH))
+	}
+	a.lose(cut.name)
+	outOfService(t, cut.name, true)
+	deletePod(t, "fenced-1")
+	createPod(t, podWith(other.name, "fenced-3", fromClaim("fenced")))
+	other.mounted("fenced-3")
+	createPod(t, podWith(cut.name, "fenced-2", fromClaim("fenced"))) // it tolerates the node, and waits
+	stages := a.count()
+	cut.start()
+	cut.showsProblem()
+	outOfService(t, cut.name, false)
+	line.set(false)
+	cut.eventually("the new pod waits for its attachment", func() bool {
+		p, err := cut.api.Pod(t.Context(), "default", "fenced-2")
+		return err == nil && len(p.Volumes) == 1 && strings.Contains(p.Volumes[0].BlockedBy, "VolumeAttachment")
+	})
+	if now := a.count(); now != stages || a.stagedOn("fenced") != other.name {
+		t.Errorf("staged %d times more, now on %s", now-stages, a.stagedOn("fenced"))
+	}
+	other.gone("fenced-3")
+	cut.mounted("fenced-2")
+	cut.gone("fenced-2")
+}
+
+// count is how often anything was staged.
+func (a *array) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stages
+}
+
+// outOfService says that the node's power is off, which lets Kubernetes detach its
+// volumes although it does not answer; or takes that back.
+func outOfService(t *testing.T, node string, is bool) {
+	t.Helper()
+	taints := "null"
+	if is {
+		taints = fmt.Sprintf(`[{"key":%q,"value":"nodeshutdown","effect":"NoExecute"}]`, corev1.TaintNodeOutOfService)
+	}
+	ready := map[bool]corev1.ConditionStatus{true: corev1.ConditionUnknown, false: corev1.ConditionTrue}[is]
+	nodes := control.client.CoreV1().Nodes()
+	_, err := nodes.Patch(t.Context(), node, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`), metav1.PatchOptions{})
+	must(t, err)
+	_, err = nodes.Patch(t.Context(), node, types.StrategicMergePatchType, fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready), metav1.PatchOptions{}, "status")
+	must(t, err)
+}
