@@ -36,6 +36,7 @@ var rooms = []room{
 	{dir: "pkg/report", may: []string{"pkg/state"}},
 	{dir: "pkg/registration", may: []string{"pkg/state"}},
 	{dir: "pkg/stats", may: []string{"pkg/state"}},
+	{dir: "pkg/podcert", may: []string{"pkg/state"}},
 	{dir: "pkg/token", may: []string{"pkg/state"}},
 	{dir: "pkg/csiclient", may: []string{"pkg/state", "pkg/token"}},
 	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/token", "pkg/intree/program"}},

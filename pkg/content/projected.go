@@ -56,7 +56,7 @@ func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string,
 		{".downwardAPI", s.DownwardAPI != nil, func() (Files, error) { return r.downward(s.DownwardAPI.Items, uint32(*mode)) }},
 		{".serviceAccountToken", s.ServiceAccountToken != nil, func() (Files, error) { return r.token(*s.ServiceAccountToken, uint32(*mode)) }},
 		{".clusterTrustBundle", s.ClusterTrustBundle != nil, func() (Files, error) { return r.trust(*s.ClusterTrustBundle, uint32(*mode)) }},
-		{".podCertificate", s.PodCertificate != nil, clusterOnly("its signers issue the certificate")},
+		{".podCertificate", s.PodCertificate != nil, func() (Files, error) { return r.certificate(*s.PodCertificate, uint32(*mode)) }},
 	} {
 		if !c.set {
 			continue
@@ -69,10 +69,6 @@ func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string,
 		return "", nil, errors.New("want exactly one of configMap, secret, downwardAPI, serviceAccountToken, clusterTrustBundle, podCertificate")
 	}
 	return kind, files, err
-}
-
-func clusterOnly(why string) func() (Files, error) {
-	return func() (Files, error) { return nil, fmt.Errorf("%w: %s", ErrNeedsCluster, why) }
 }
 
 // HasSecret reports whether any of the sources may bring what is secret.

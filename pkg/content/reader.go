@@ -36,6 +36,9 @@ type Reader struct {
 	// Token returns a token of the pod's service account, or what stands for it;
 	// nil where nobody issues tokens.
 	Token func(audience string, lifetime time.Duration) ([]byte, error)
+	// Certificate returns a private key and the certificates that a signer issued
+	// for it, in PEM, or what stands for them; nil where there is no cluster.
+	Certificate func(corev1.PodCertificateProjection) (key, chain []byte, err error)
 }
 
 // ConfigMap returns the files of a volume of kind configMap.

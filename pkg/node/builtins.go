@@ -54,7 +54,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}
 	kinds[image.Kind] = builtin{driver: image.New(image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images}), mounts: true}
 	for _, kind := range files.Kinds {
-		d := files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}, Token: n.fileToken(), Logger: n.log})
+		d := files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}, Token: n.fileToken(), Certificate: n.fileCertificate(), Logger: n.log})
 		kinds[kind] = builtin{driver: d, mounts: files.InMemory(kind)}
 		n.sweeps = append(n.sweeps, d.Run)
 	}

@@ -12,6 +12,7 @@ import (
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -60,6 +61,7 @@ func (n *Node) wireCluster() error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
+	n.certificates = podcert.New(podcert.Config{Certificates: certificates, Core: core, NodeName: n.cfg.Name, Logger: n.log})
 	n.report = report.New(report.Config{
 		Core: core, Storage: storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins()},

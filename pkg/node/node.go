@@ -32,6 +32,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/recorder"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
@@ -108,30 +109,31 @@ type Node struct {
 	log    *slog.Logger
 	layout state.Layout
 
-	root       *os.File                      // holds the lock on Root
-	sweeps     []func(context.Context) error // of the builtins
-	journal    *state.Bolt
-	helpers    *isolate.Pool
-	kernel     *mount.Kernel
-	manager    *manager.Manager
-	controller *controller.Controller
-	catalog    *source.Catalog
-	api        *api.Provider
-	file       *file.Provider // nil without Manifests
-	registry   *registration.Watcher
-	kube       *kube.Provider     // nil without Cluster
-	report     *report.Reporter   // nil without Cluster
-	runtime    *cri.Runtime       // nil without ContainerRuntime
-	metrics    *csiclient.Metrics // nil without Metrics, as is measured
-	measured   *metrics.Metrics
-	calls      recorder.Recorder
-	tokens     csiclient.TokenSource // nil without Tokens
-	subpaths   *subpath.Binder
-	builtins   map[state.DriverName]builtin
-	stats      *stats.Collector
-	audit      *audit.Log
-	holders    holders.Finder
-	bootID     string
+	root         *os.File                      // holds the lock on Root
+	sweeps       []func(context.Context) error // of the builtins
+	journal      *state.Bolt
+	helpers      *isolate.Pool
+	kernel       *mount.Kernel
+	manager      *manager.Manager
+	controller   *controller.Controller
+	catalog      *source.Catalog
+	api          *api.Provider
+	file         *file.Provider // nil without Manifests
+	registry     *registration.Watcher
+	kube         *kube.Provider     // nil without Cluster
+	report       *report.Reporter   // nil without Cluster
+	runtime      *cri.Runtime       // nil without ContainerRuntime
+	metrics      *csiclient.Metrics // nil without Metrics, as is measured
+	measured     *metrics.Metrics
+	calls        recorder.Recorder
+	tokens       csiclient.TokenSource // nil without Tokens
+	certificates *podcert.Requester    // nil without Cluster
+	subpaths     *subpath.Binder
+	builtins     map[state.DriverName]builtin
+	stats        *stats.Collector
+	audit        *audit.Log
+	holders      holders.Finder
+	bootID       string
 
 	changed  signal        // claims, volumes, problems
 	telling  sync.Mutex    // held while the controller is told how a claim stands
@@ -262,7 +264,7 @@ func (n *Node) wire() error {
 		SELinux: labels, InlineAllow: n.cfg.InlineAllow,
 		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
+		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(), Certificates: n.cfg.Cluster != nil,
 	})
 	n.catalog.Subscribe(n.objectChanged)
 	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})

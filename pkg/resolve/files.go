@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -16,6 +17,9 @@ func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant
 	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.config.Allocatable}
 	if r.config.Tokens {
 		read.Token = tokenAsked
+	}
+	if r.config.Certificates {
+		read.Certificate = certificateAsked
 	}
 	var found content.Files
 	var source any
@@ -78,4 +82,10 @@ func (o objects) Pod() (*corev1.Pod, error) { return o.r.pod, nil }
 // volume one of other content. Tokens are renewed without that.
 func tokenAsked(audience string, lifetime time.Duration) ([]byte, error) {
 	return fmt.Appendf(nil, "%q for %v", audience, lifetime), nil
+}
+
+// certificateAsked stands for a certificate, as tokenAsked does for a token.
+func certificateAsked(src corev1.PodCertificateProjection) (key, chain []byte, err error) {
+	asked, err := json.Marshal(src)
+	return asked, asked, err
 }

@@ -46,6 +46,8 @@ type Config struct {
 	InlineAllow []InlineRule
 	// Tokens: there is somebody who issues service account tokens.
 	Tokens bool
+	// Certificates: there is a cluster, whose signers issue certificates for pods.
+	Certificates bool
 	// RevisionKey hides in a Revision what a secret is. It should be kept where
 	// it does not outlive the boot: what a journal keeps then tells nobody anything.
 	RevisionKey []byte

@@ -328,16 +328,21 @@ func (r Request) matches(o object) bool {
 	if r.FieldSelector == "" {
 		return true
 	}
-	field, value, _ := strings.Cut(r.FieldSelector, "=")
-	var at any = o
-	for _, part := range strings.Split(field, ".") {
-		in, ok := at.(object)
-		if !ok {
+	for term := range strings.SplitSeq(r.FieldSelector, ",") {
+		field, value, _ := strings.Cut(term, "=")
+		var at any = o
+		for part := range strings.SplitSeq(field, ".") {
+			in, ok := at.(object)
+			if !ok {
+				return false
+			}
+			at = in[part]
+		}
+		if at != value {
 			return false
 		}
-		at = in[part]
 	}
-	return at == value
+	return true
 }
 
 func (s *Server) answer(r *http.Request, q Request) *http.Response {

@@ -46,10 +46,20 @@ type Config struct {
 	// Token returns a token of the pod's service account and when it is to be
 	// renewed; nil where nobody issues tokens.
 	Token func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (value string, renewAt time.Time, err error)
+	// Certificate returns a certificate for the pod with its key; nil where there
+	// is no cluster.
+	Certificate func(ctx context.Context, pod state.Pod, src corev1.PodCertificateProjection) (Credential, error)
 	// Now names what is written by its moment; nil means time.Now.
 	Now func() time.Time
 	// Logger nil means none.
 	Logger *slog.Logger
+}
+
+// Credential is a private key and the certificates that were issued for it, in
+// PEM, and when others are to be had.
+type Credential struct {
+	Key, Chain []byte
+	RenewAt    time.Time
 }
 
 // Driver makes volumes of one kind. It may be used by many goroutines.
@@ -82,7 +92,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 }
 
 // PublishUntil writes what the volume selects of its objects as they are now, and
-// returns when that is to be done again because a token ends; zero is never.
+// returns when that is to be done again because a token or certificate ends; zero is never.
 // Where it is there already, nothing changes.
 func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error) {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)

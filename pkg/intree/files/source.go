@@ -26,9 +26,24 @@ type Source interface {
 }
 
 // reader reads the objects of one pod for one call. renewAt becomes the moment
-// at which the first of the tokens that it reads is to be renewed.
+// at which the first of the tokens and certificates that it reads is to be renewed.
 func (d *Driver) reader(ctx context.Context, pod state.Pod, renewAt *time.Time) content.Reader {
 	r := content.Reader{Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod}, Allocatable: d.c.Source.Allocatable()}
+	until := func(at time.Time) {
+		if renewAt.IsZero() || at.Before(*renewAt) {
+			*renewAt = at
+		}
+	}
+	if d.c.Certificate != nil {
+		r.Certificate = func(src corev1.PodCertificateProjection) (key, chain []byte, err error) {
+			c, err := d.c.Certificate(ctx, pod, src)
+			if err != nil {
+				return nil, nil, err
+			}
+			until(c.RenewAt)
+			return c.Key, c.Chain, nil
+		}
+	}
 	if d.c.Token == nil {
 		return r
 	}
@@ -37,9 +52,7 @@ func (d *Driver) reader(ctx context.Context, pod state.Pod, renewAt *time.Time) 
 		if err != nil {
 			return nil, err
 		}
-		if renewAt.IsZero() || at.Before(*renewAt) {
-			*renewAt = at
-		}
+		until(at)
 		return []byte(value), nil
 	}
 	return r

@@ -61,6 +61,9 @@ func explain(err error) string {
 	s := status.Status()
 	switch s.Code {
 	case http.StatusNotFound:
+		if s.Details == nil || s.Details.Name == "" {
+			return "the API server does not have this kind of objects: " + s.Message
+		}
 		return "not found"
 	case http.StatusForbidden:
 		return "the API server refuses (403): " + s.Message

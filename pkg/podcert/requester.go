@@ -1,0 +1,211 @@
+package podcert
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+const (
+	// patience is how long one call waits for a signer; the next goes on from there.
+	patience = 20 * time.Second
+	// abandonAfter is how old a request without an answer gets before another is
+	// made: nobody may be looking at it any more.
+	abandonAfter = 10 * time.Minute
+	// retryAfter is when a certificate that is to be renewed and could not be is
+	// tried again at the earliest.
+	retryAfter = time.Minute
+	// forgetAfter is how long what nobody asks for is remembered: the requests of
+	// pods that are gone.
+	forgetAfter = time.Hour
+	// answerTime bounds one answer of the API server; watches are no answers.
+	answerTime = 30 * time.Second
+)
+
+// Config is what a Requester needs; all but Logger is required.
+type Config struct {
+	Certificates certificatesv1client.CertificatesV1Interface
+	Core         corev1client.CoreV1Interface
+	NodeName     string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Requester gets certificates and keeps them until they are to be renewed. It may
+// be used by any goroutine.
+type Requester struct {
+	c Config
+
+	mu      sync.Mutex // guards what follows; never held while the server is asked
+	entries map[string]*entry
+}
+
+// entry is what there is for one request.
+type entry struct {
+	turn chan struct{} // capacity 1: held by who looks at what follows
+
+	have    Credential // zero while there is none
+	pending *pending
+	refused error
+
+	// used and expires are guarded by Requester.mu.
+	used, expires time.Time
+}
+
+// pending is a request that the signer has not answered.
+type pending struct {
+	name string
+	key  crypto.Signer
+	made time.Time
+}
+
+// New returns a Requester that has nothing yet.
+func New(c Config) *Requester {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Requester{c: c, entries: map[string]*entry{}}
+}
+
+// Get returns a certificate for the pod and its key, the one there is until it
+// is to be renewed. A signer that takes its time is an error, and the next call
+// waits on. One that cannot be renewed is returned while it is good, unless the
+// signer has refused (ErrRefused): that is said, and stays so.
+func (q *Requester) Get(ctx context.Context, r Request) (Credential, error) {
+	e := q.entry(r)
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		return Credential{}, fmt.Errorf("certificate of signer %s: %w", r.Source.SignerName, context.Cause(ctx))
+	}
+	defer func() { <-e.turn }()
+	now := time.Now()
+	good := now.Before(e.have.Expires)
+	if good && now.Before(e.have.RenewAt) {
+		return e.have, nil
+	}
+	err := e.refused
+	if err == nil {
+		err = q.renew(ctx, r, e)
+	}
+	switch {
+	case err == nil:
+		q.keep(e)
+		return e.have, nil
+	case good && !errors.Is(err, ErrRefused):
+		q.c.Logger.Warn("certificate of a pod cannot be renewed; the one there is is used until it expires",
+			"pod", string(r.Pod.UID), "signer", r.Source.SignerName, "expires", e.have.Expires, "err", err)
+		e.have.RenewAt = now.Add(retryAfter)
+		return e.have, nil
+	}
+	return Credential{}, fmt.Errorf("certificate of signer %s for pod %s/%s: %w", r.Source.SignerName, r.Pod.Namespace, r.Pod.Name, err)
+}
+
+// entry returns the entry of r, a new one where there is none, and forgets those
+// that nobody asks for.
+func (q *Requester) entry(r Request) *entry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	for key, e := range q.entries {
+		if now.Sub(e.used) > forgetAfter && now.After(e.expires) {
+			delete(q.entries, key)
+		}
+	}
+	e := q.entries[r.key()]
+	if e == nil {
+		e = &entry{turn: make(chan struct{}, 1)}
+		q.entries[r.key()] = e
+	}
+	e.used = now
+	return e
+}
+
+func (q *Requester) keep(e *entry) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.expires = e.have.Expires
+}
+
+// renew makes a request, where none is open, and waits for the answer.
+func (q *Requester) renew(ctx context.Context, r Request, e *entry) error {
+	if e.pending != nil && time.Since(e.pending.made) > abandonAfter {
+		e.pending = nil
+	}
+	if e.pending == nil {
+		p, err := q.ask(ctx, r)
+		if err != nil {
+			return err
+		}
+		e.pending = p
+	}
+	answer, err := q.wait(ctx, r.Pod.Namespace, e.pending.name)
+	if errors.Is(err, errDeleted) {
+		e.pending = nil
+	}
+	if err != nil {
+		return err
+	}
+	p := e.pending
+	e.pending = nil
+	if e.refused = refusal(answer); e.refused != nil {
+		return e.refused
+	}
+	have, err := issued(answer, p.key, r.key())
+	if err != nil {
+		return fmt.Errorf("PodCertificateRequest %s: %w", p.name, err)
+	}
+	e.have = have
+	return nil
+}
+
+// ask makes a key and a request for it.
+func (q *Requester) ask(ctx context.Context, r Request) (*pending, error) {
+	key, err := newKey(r.Source.KeyType)
+	if err != nil {
+		return nil, err
+	}
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, fmt.Errorf("make a request for the key: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	account, err := q.c.Core.ServiceAccounts(r.Pod.Namespace).Get(ctx, r.Pod.ServiceAccount, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount, err)
+	}
+	node, err := q.c.Core.Nodes().Get(ctx, q.c.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get node %s: %w", q.c.NodeName, err)
+	}
+	ask := &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Pod.Namespace, Name: "csi-volmgr-" + strings.ToLower(rand.Text()),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: r.Pod.Name, UID: types.UID(r.Pod.UID)}},
+		},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: r.Source.SignerName, PodName: r.Pod.Name, PodUID: types.UID(r.Pod.UID),
+			ServiceAccountName: r.Pod.ServiceAccount, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(q.c.NodeName), NodeUID: node.UID,
+			MaxExpirationSeconds: r.Source.MaxExpirationSeconds, StubPKCS10Request: stub, UnverifiedUserAnnotations: r.Source.UserAnnotations,
+		},
+	}
+	if _, err := q.c.Certificates.PodCertificateRequests(r.Pod.Namespace).Create(ctx, ask, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("make a PodCertificateRequest: %w", err)
+	}
+	return &pending{name: ask.Name, key: key, made: time.Now()}, nil
+}
