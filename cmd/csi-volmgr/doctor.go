@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/spf13/cobra"
+)
+
+// programPath is where helpers and the built-in kinds find programs.
+const programPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+// errUnsound is doctor's where a check failed: the table has said which.
+var errUnsound = errors.New("at least one check failed")
+
+func (p *program) doctorCommand() *cobra.Command {
+	var o runOptions
+	var drivers []string
+	var quiet bool
+	form := "table"
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what this host has for csi-volmgr and for drivers",
+		Long: `Check what this host has for csi-volmgr and for drivers: features of the kernel,
+the daemon's directories, propagation of mounts, sockets, the clock, limits, and
+programs that kinds of volumes need. Nothing is changed, and no daemon is needed.
+
+A warning is of what works less well, or of a kind of volume or a driver that does
+not work; the exit code is 1 if a check failed. Drivers that have a directory
+below the root directory are checked as those of --driver are.`,
+		Example: `  csi-volmgr doctor
+  csi-volmgr doctor --driver driver.longhorn.io --quiet
+  csi-volmgr doctor -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkForm(form, "table"); err != nil {
+				return err
+			}
+			o.socket = p.socket
+			if err := o.complete(); err != nil {
+				return err
+			}
+			report := doctor.Examine(p.doctorConfig(o, drivers))
+			if quiet {
+				report.Findings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool { return f.Status == doctor.OK })
+			}
+			return p.showReport(report, form)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "the daemon's `directory` for volumes")
+	f.StringVar(&o.stateDir, "state-dir", defaultState, "the daemon's `directory` of the journal")
+	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
+	f.StringArrayVar(&drivers, "driver", nil, "`name` of a driver whose needs are checked too; repeatable")
+	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
+	f.StringVarP(&form, "output", "o", form, "table, json, yaml or jsonpath=`TEMPLATE`")
+	return cmd
+}
+
+// doctorConfig is what to look at on this host.
+func (p *program) doctorConfig(o runOptions, drivers []string) doctor.Config {
+	root := filepath.Clean(o.rootDir)
+	kernel := mount.New("/")
+	c := doctor.Config{
+		Root: root, StateDir: filepath.Clean(o.stateDir), RegistrationDir: filepath.Clean(o.registrationDir), Socket: o.socket,
+		Features: kernel.Features(), Shared: kernel.IsShared, Kubelet: disk.Host{}.Kubelet, UID: p.euid(), Path: strings.Split(programPath, ":"),
+	}
+	found, _ := filepath.Glob(filepath.Join(root, "plugins", "*", "csi.sock")) // the pattern is good
+	for _, path := range found {
+		drivers = append(drivers, filepath.Base(filepath.Dir(path)))
+	}
+	slices.Sort(drivers)
+	for _, name := range slices.Compact(drivers) {
+		c.Drivers = append(c.Drivers, state.DriverName(name))
+	}
+	return c
+}
+
+func (p *program) showReport(r doctor.Report, form string) error {
+	var err error
+	if form == "table" {
+		err = writeTable(p.stdout, findingColumns, r.Findings, view{wide: true})
+	} else {
+		err = p.document(r, form)
+	}
+	if err == nil && r.Status == doctor.Fail {
+		return errUnsound
+	}
+	return err
+}
+
+var findingColumns = []column[doctor.Finding]{
+	{head: "STATUS", value: func(f doctor.Finding, _ view) string { return string(f.Status) }},
+	{head: "CHECK", value: func(f doctor.Finding, _ view) string { return plain(f.Check) }},
+	{head: "FOUND", value: func(f doctor.Finding, _ view) string { return plain(f.Found) }},
+	{head: "WHAT TO DO", value: func(f doctor.Finding, _ view) string { return plain(f.Advice) }},
+}

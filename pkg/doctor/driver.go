@@ -1,0 +1,93 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// program is one that a kind of volume cannot do without.
+type program struct{ name, use, packages string }
+
+const (
+	nfsPackages   = "nfs-common (Debian, Ubuntu) or nfs-utils (Fedora, SUSE, Arch)"
+	iscsiPackages = "open-iscsi (Debian, Ubuntu, SUSE) or iscsi-initiator-utils (Fedora)"
+)
+
+// programs looks for those of the built-in kinds.
+func (e *examination) programs() {
+	for _, p := range []program{
+		{"mount.nfs", "nfs volumes", nfsPackages},
+		{"iscsiadm", "iscsi volumes", iscsiPackages},
+		{"multipath", "iscsi and fc volumes over several paths", "multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)"},
+		{"mkfs.ext4", "iscsi and fc volumes, and the local driver's, as ext4", "e2fsprogs"},
+		{"resize2fs", "growth of ext4", "e2fsprogs"},
+		{"mkfs.xfs", "iscsi and fc volumes, and the local driver's, as xfs", "xfsprogs"},
+		{"xfs_growfs", "growth of xfs", "xfsprogs"},
+	} {
+		e.program("program."+p.name, p)
+	}
+}
+
+func (e *examination) program(check string, p program) {
+	for _, dir := range e.Path {
+		path := filepath.Join(dir, p.name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			e.ok(check, path)
+			return
+		}
+	}
+	e.warn(check, "not found in "+strings.Join(e.Path, ":"), "for "+p.use+" install "+p.packages)
+}
+
+// need looks for what a driver cannot do without; has is whether it is there.
+func (e *examination) need(check string, has bool, what, advice string) {
+	if has {
+		e.ok(check, what)
+	} else {
+		e.fail(check, what+" is missing", advice)
+	}
+}
+
+// driver looks for what is known that a driver needs of the host.
+func (e *examination) driver(name state.DriverName) {
+	at := "driver." + string(name) + "."
+	switch name {
+	case localdriver.DefaultName:
+		e.need(at+"loop", e.there("dev/loop-control"), "/dev/loop-control", "modprobe loop")
+	case "driver.longhorn.io":
+		e.program(at+"iscsiadm", program{"iscsiadm", "attaching its volumes", iscsiPackages})
+		e.need(at+"iscsid", e.running("iscsid"), "process iscsid", "systemctl enable --now iscsid")
+		e.need(at+"iscsi_tcp", e.hasModule("iscsi_tcp"), "module iscsi_tcp", "use a kernel that has it")
+		e.program(at+"mount.nfs", program{"mount.nfs", "its volumes of several nodes", nfsPackages})
+		e.multipath(at + "multipathd")
+	case "nfs.csi.k8s.io", "efs.csi.aws.com":
+		e.need(at+"nfs", e.hasFileSystem("nfs4") || e.hasFileSystem("nfsv4"), "file system nfs4", "modprobe nfsv4, or use a kernel that has it")
+	case "smb.csi.k8s.io", "file.csi.azure.com":
+		e.need(at+"cifs", e.hasFileSystem("cifs"), "file system cifs", "modprobe cifs, or use a kernel that has it")
+	case "rbd.csi.ceph.com":
+		e.need(at+"rbd", e.hasModule("rbd") || e.hasModule("nbd"), "module rbd or nbd", "modprobe rbd, or use a kernel that has it")
+	case "cephfs.csi.ceph.com":
+		e.need(at+"ceph", e.hasFileSystem("ceph") || e.there("dev/fuse"), "file system ceph, or /dev/fuse", "modprobe ceph or fuse, or use a kernel that has one")
+	case "topolvm.io":
+		e.need(at+"dm", e.hasModule("dm_mod") || e.there("dev/mapper/control"), "the device mapper", "modprobe dm_mod, or use a kernel that has it")
+	default:
+		e.ok(at+"needs", "nothing is known here of what it needs of the host: see its own documentation")
+	}
+}
+
+// multipath warns where multipathd takes devices that are not its own.
+func (e *examination) multipath(check string) {
+	conf, err := e.file("etc/multipath.conf")
+	switch {
+	case !e.running("multipathd"):
+		e.ok(check, "it does not run")
+	case err == nil && strings.Contains(string(conf), "blacklist"):
+		e.ok(check, "it runs, with a blacklist in /etc/multipath.conf")
+	default:
+		e.fail(check, "it runs, and no blacklist in /etc/multipath.conf keeps it from the driver's disks", `add to it: blacklist { devnode "^sd[a-z0-9]+" }, unless disks of the node itself are among these`)
+	}
+}
