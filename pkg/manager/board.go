@@ -117,7 +117,7 @@ func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 		v = state.Volume{ID: id, Spec: l.wished(id).Spec}
 	}
 	held := l.held[id]
-	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], Drift: l.drift[id]}
+	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drift[id]}
 	for uid := range l.wants[id] {
 		s.Wanted = append(s.Wanted, uid)
 	}

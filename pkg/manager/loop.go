@@ -57,6 +57,7 @@ type loop struct {
 	gone        []state.VolumeID // OnGone is to be told of, once it shows
 	sameBoot    bool             // the journal was written in this boot of the node
 	found       Found
+	served      map[state.DriverName]int // volumes of which something is here
 }
 
 type set[K comparable] map[K]struct{}
@@ -76,7 +77,10 @@ type driver struct {
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
 	pace    plan.Pace
-	blocked [2]blockedQueue // that wait to be made, and to be removed
+	// entering counts the volumes that are begun in this round, which served does
+	// not know yet.
+	entering int
+	blocked  [2]blockedQueue // that wait to be made, and to be removed
 }
 
 // call is a call in flight.
@@ -116,6 +120,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		held:        map[state.VolumeID]heldSince{},
 		changed:     set[state.VolumeID]{},
 		changedPods: set[state.PodUID]{},
+		served:      map[state.DriverName]int{},
 		taken:       1,
 	}
 	for _, s := range m.cfg.Sources {
@@ -214,6 +219,9 @@ type start struct {
 // first for volumes that go on, so that one begun is soon done, then for those
 // that wait for a slot, then for the rest. So no arrival overtakes who waits.
 func (l *loop) plan(now time.Time) []*start {
+	for _, d := range l.drivers {
+		d.entering = 0
+	}
 	rest := l.dirty
 	l.dirty, l.ahead = l.ahead, queue{in: set[state.VolumeID]{}}
 	starts := l.planDirty(nil, now)
@@ -274,6 +282,9 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		return nil, false
 	}
 	delete(l.held, id)
+	if v.Clear() {
+		d.entering++
+	}
 	s := &start{id: id, op: op, begun: plan.Begin(v, op, w, f), driver: d}
 	if !plan.Covers(l.durable[id], s.begun, op) {
 		intent := plan.Intent(v, op, w, f)
@@ -347,7 +358,7 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 // facts gathers what the plan has to know besides wish and record.
 func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
-		Up: d.status.Up, Why: d.status.Problem,
+		Up: d.status.Up, Why: d.status.Problem, Full: l.full(d),
 		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	keep := func(uid state.PodUID, names []string) {

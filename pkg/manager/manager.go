@@ -57,6 +57,10 @@ type Config struct {
 	BeforeUnpublish func(ctx context.Context, v state.Volume, pod state.PodUID) error
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
+	// HoldAtLimit keeps volumes waiting of a driver of which as many are here as it
+	// serves on a node (DriverInfo.MaxVolumes). It is for nodes without a cluster,
+	// whose scheduler counts otherwise.
+	HoldAtLimit bool
 	// Limits bounds calls in flight; zero means plan.DefaultLimits.
 	Limits plan.Limits
 	// OnExpanded is told of every volume that a driver made larger, and OnGone
@@ -169,7 +173,10 @@ func (m *Manager) DriverDown(name state.DriverName, why string) {
 // DriverLimit says how many volumes a driver serves on the node by now, 0 for no
 // limit known.
 func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
-	m.post(func(l *loop) { l.driver(name).status.MaxVolumes = volumes })
+	m.post(func(l *loop) {
+		l.driver(name).status.MaxVolumes = volumes
+		l.retryFull(name)
+	})
 }
 
 // RetryNow ends every pause of a volume: something may have cured its failures.

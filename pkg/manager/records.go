@@ -12,7 +12,9 @@ import (
 func (l *loop) setRecord(v state.Volume) {
 	before := named(l.mem[v.ID])
 	l.unname(v.ID)
+	l.serves(l.mem[v.ID], -1)
 	l.mem[v.ID] = v
+	l.serves(v, +1)
 	for _, uid := range named(v) {
 		if l.has[uid] == nil {
 			l.has[uid] = set[state.VolumeID]{}
@@ -50,7 +52,10 @@ func (l *loop) drop(id state.VolumeID) {
 	before := named(l.mem[id])
 	l.unname(id)
 	l.unask(l.unnamed(before)...)
+	name := l.mem[id].Spec.Driver
+	l.serves(l.mem[id], -1) // where it is given up
 	delete(l.mem, id)
+	l.retryFull(name)
 	delete(l.drift, id)
 	l.later(id)
 	if len(l.wants[id]) == 0 {

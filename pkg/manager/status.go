@@ -25,8 +25,21 @@ type VolumeStatus struct {
 	// Quarantined: the record could not be read; the text says why. Such a
 	// volume counts as in use and is not touched.
 	Quarantined string `json:"quarantined,omitempty"`
+	// SELinux says how the labels stand that pods ask for; nil where there is none to say.
+	SELinux *SELinuxStatus `json:"seLinux,omitempty"`
 	// Drift says, by path, of mounts that are there, how they are not as they were made.
 	Drift map[string]string `json:"drift,omitempty"`
+}
+
+// SELinuxStatus is how the labels stand that the pods of a volume ask for.
+type SELinuxStatus struct {
+	// Label is what the volume is mounted with, or would be; "" for none.
+	Label string `json:"label,omitempty"`
+	// Applied: it is mounted so. Otherwise the runtime labels its files.
+	Applied bool `json:"applied,omitempty"`
+	// Conflicts lists the pods that ask for another label, sorted: where Applied
+	// they wait, else they and the others take the files from each other.
+	Conflicts []state.PodUID `json:"conflicts,omitempty"`
 }
 
 // PodStatus is one pod's volumes as they stand.

@@ -249,7 +249,7 @@ func (n *Node) wire() error {
 	n.manager, err = manager.New(manager.Config{
 		Containers: containers,
 		Store:      n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
-		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil,
+		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: n.expanded,
 		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, OnCall: n.callEnded,
 	})

@@ -31,7 +31,7 @@ func (n *Node) count() error {
 	if n.cfg.Metrics == nil {
 		return nil
 	}
-	if err := errors.Join(metrics.Register(n.cfg.Metrics, n.manager, time.Now), metrics.RegisterFound(n.cfg.Metrics, n.manager.Found), n.cfg.Metrics.Register(n.stats)); err != nil {
+	if err := errors.Join(metrics.Register(n.cfg.Metrics, n.manager, time.Now), metrics.RegisterSELinux(n.cfg.Metrics, n.manager), metrics.RegisterFound(n.cfg.Metrics, n.manager.Found), n.cfg.Metrics.Register(n.stats)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil

@@ -57,8 +57,11 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
 	w.Mount.ReadOnly, w.GID = u.readOnly, gid(pv)
 	w.Mount.Ownership = r.ownership(w, policy)
-	if w.Mount.SELinuxLabel, err = r.seLinuxLabel(u.volume, spec, policy); err != nil {
+	if w.SELinux, err = r.seLinuxWish(u.volume, spec, policy); err != nil {
 		return state.VolumeWant{}, err
+	}
+	if w.SELinux != nil && w.SELinux.Applied {
+		w.Mount.SELinuxLabel = w.SELinux.Label
 	}
 	w.Spec.NoAttach = !policy.attach
 	if policy.attach {

@@ -28,36 +28,36 @@ type SELinux struct {
 // mount option in quotes.
 var labelPart = regexp.MustCompile(`^[A-Za-z0-9_.:,-]*$`)
 
-// seLinuxLabel returns the label with which the volume called name is to be
-// mounted for the pod; "" leaves labels to the runtime.
-func (r *resolver) seLinuxLabel(name string, s state.Spec, p policy) (string, error) {
+// seLinuxWish returns with which label the volume called name is to be mounted
+// for the pod, nil where that is nobody's question. Where the volume's access
+// modes leave labels to the runtime it is what the label would be.
+func (r *resolver) seLinuxWish(name string, s state.Spec, p policy) (*state.SELinuxWish, error) {
 	modes := s.AccessModes
-	switch {
-	case r.config.SELinux.FileLabel == "" || !p.seLinuxMount || s.Mode == state.Block || s.Ephemeral:
-		return "", nil
-	case !r.config.SELinux.AllModes && (len(modes) != 1 || modes[0] != state.ReadWriteOncePod):
-		return "", nil
-	case recursive(r.pod):
-		return "", nil
+	if r.config.SELinux.FileLabel == "" || !p.seLinuxMount || s.Mode == state.Block || s.Ephemeral {
+		return nil, nil
+	}
+	w := &state.SELinuxWish{Applied: r.config.SELinux.AllModes || len(modes) == 1 && modes[0] == state.ReadWriteOncePod}
+	if recursive(r.pod) {
+		return w, nil
 	}
 	var labels []string
 	for _, o := range r.seLinuxOptions(name) {
 		if !labelPart.MatchString(o.User) || !labelPart.MatchString(o.Level) {
-			return "", r.fault(Fault{"securityContext.seLinuxOptions", o.User + ":" + o.Level, "user and level of letters, digits and _ . : , -"})
+			if !w.Applied {
+				return nil, nil // the runtime's to refuse
+			}
+			return nil, r.fault(Fault{"securityContext.seLinuxOptions", o.User + ":" + o.Level, "user and level of letters, digits and _ . : , -"})
 		}
 		if l := fileLabel(r.config.SELinux.FileLabel, o); !slices.Contains(labels, l) {
 			labels = append(labels, l)
 		}
 	}
-	switch len(labels) {
-	case 0:
-		return "", nil
-	case 1:
-		return labels[0], nil
-	}
 	slices.Sort(labels)
-	return "", errors.New(r.name() + ": multiple SELinux labels of volume " + show(name) + ": its containers have " + strings.Join(labels, " and ") +
-		"; want one, or securityContext.seLinuxChangePolicy: Recursive")
+	if w.Label = strings.Join(labels, " and "); w.Applied && len(labels) > 1 {
+		return nil, errors.New(r.name() + ": multiple SELinux labels of volume " + show(name) + ": its containers have " + w.Label +
+			"; want one, or securityContext.seLinuxChangePolicy: Recursive")
+	}
+	return w, nil
 }
 
 func recursive(pod *corev1.Pod) bool {

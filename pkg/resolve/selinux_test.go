@@ -1,6 +1,7 @@
 package resolve_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const hostLabel = "system_u:object_r:container_file_t:s0"
@@ -98,5 +100,40 @@ func TestALabelThatIsNoneIsRefused(t *testing.T) {
 	w.pod().Spec.SecurityContext.SELinuxOptions.Level = `s0",suid,x="`
 	if got := w.only(t).Problem; !strings.Contains(got, "securityContext.seLinuxOptions: found ") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Where labels are the runtime's for the volume's access modes, the pod has it all
+// the same, and what it would be is told, so that others can be warned of it.
+//
+// Items: H11.
+func TestALabelThatIsNotAppliedIsTold(t *testing.T) {
+	const base = "system_u:object_r:container_file_t:"
+	for name, tc := range map[string]struct {
+		change func(*world)
+		want   *state.SELinuxWish
+	}{
+		"not applied": {func(*world) {}, &state.SELinuxWish{Label: base + "s0:c1,c2"}},
+		"recursive": {func(w *world) {
+			w.pod().Spec.SecurityContext.SELinuxChangePolicy = ptr(corev1.SELinuxChangePolicyRecursive)
+		}, &state.SELinuxWish{}},
+		"applied":              {func(w *world) { w.config.SELinux.AllModes = true }, &state.SELinuxWish{Label: base + "s0:c1,c2", Applied: true}},
+		"a driver that cannot": {func(w *world) { w.driver(storagev1.CSIDriverSpec{}) }, nil},
+		"no SELinux":           {func(w *world) { w.config.SELinux = resolve.SELinux{} }, nil},
+		"no label": {func(w *world) {
+			w.pod().Spec.SecurityContext.SELinuxOptions.Level = `s0"`
+		}, nil},
+		"two in one pod": {func(w *world) {
+			second := w.pod().Spec.Containers[0]
+			second.Name, second.SecurityContext = "second", level("s0:c9")
+			w.pod().Spec.Containers = append(w.pod().Spec.Containers, second)
+		}, &state.SELinuxWish{Label: base + "s0:c1,c2 and " + base + "s0:c9"}},
+	} {
+		w := labelWorld(t, corev1.ReadWriteOnce)
+		tc.change(w)
+		got := w.only(t)
+		if got.Problem != "" || !reflect.DeepEqual(got.SELinux, tc.want) || (got.Mount.SELinuxLabel != "") != (tc.want != nil && tc.want.Applied) {
+			t.Errorf("%s: got %+v, label %q, problem %q; want %+v", name, got.SELinux, got.Mount.SELinuxLabel, got.Problem, tc.want)
+		}
 	}
 }

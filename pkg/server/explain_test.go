@@ -180,6 +180,15 @@ func overloaded() Facts {
 	return f
 }
 
+// labelsDiffer is a volume of two pods that have different labels.
+func labelsDiffer() Facts {
+	v, p := nfsVolume(), podVolume()
+	present(&v, &p)
+	v.Volume.Mounts[dbUID] = state.Mount{Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: db}}
+	v.SELinux = &manager.SELinuxStatus{Label: "system_u:object_r:container_file_t:s0:c1", Conflicts: []state.PodUID{dbUID}}
+	return one(v, p, true)
+}
+
 func refusedInvalid() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "InvalidArgument", "share \"/x\" is not exported\x1b[31m", 1)
@@ -301,6 +310,8 @@ func TestExplainTellsEverySituation(t *testing.T) {
 		{"walking", "volume", "data", Working, walking()},
 		{"walking-of-pod", "pod", "default/web", Working, walking()},
 		{"overloaded", "driver", "nfs.example.com", Stuck, overloaded()},
+		{"labels-differ", "pod", "default/web", Fine, labelsDiffer()},
+		{"labels-differ-of-volume", "volume", "data", Fine, labelsDiffer()},
 		{"aborted", "pod", "default/web", Stuck, aborted()},
 		{"refused-invalid-argument", "pod", "default/web", Stuck, refusedInvalid()},
 		{"permission-denied", "pod", "default/web", Stuck, permissionDenied()},

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
@@ -12,6 +14,7 @@ const askedLong = 30 * time.Second
 // explainHealth adds what the driver says is wrong with a volume or with its
 // storage, and since when it has not answered.
 func (f Facts) explainHealth(e *Explanation, key string) {
+	f.explainLabels(e, key)
 	for _, s := range f.Stats {
 		if s.Key != key {
 			continue
@@ -26,4 +29,23 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 			e.add("health", "not known: driver %s was asked %s ago and has not answered", s.Driver, f.ago(s.Asking))
 		}
 	}
+}
+
+// explainLabels warns of pods that have a volume with different SELinux labels:
+// the runtime gives its files to whichever began last.
+func (f Facts) explainLabels(e *Explanation, key string) {
+	v, ok := f.volume(state.VolumeID(key))
+	if !ok || v.SELinux == nil || v.SELinux.Applied || len(v.SELinux.Conflicts) == 0 {
+		return
+	}
+	var names []string
+	for _, uid := range v.SELinux.Conflicts {
+		names = append(names, f.podName(v.Volume, uid))
+	}
+	label := v.SELinux.Label
+	if label == "" {
+		label = "none"
+	}
+	e.add("warning", "conflicting SELinux labels of the volume: %s, and another for pod %s; each pod's containers relabel its files, "+
+		"and with --selinux-mount=on the second would wait", label, strings.Join(names, ", "))
 }

@@ -40,9 +40,21 @@ type VolumeWant struct {
 	Grown bool `json:"grown,omitempty"`
 	// NoGrow says why the node is not to make it larger; "" where nothing is against it.
 	NoGrow string `json:"noGrow,omitempty"`
+	// SELinux is what label the pod asks for, on a host with SELinux and of a
+	// driver that can mount with one; nil elsewhere.
+	SELinux *SELinuxWish `json:"seLinux,omitempty"`
 	// GID is the group that the PersistentVolume asks its pods to have
 	// (annotation pv.beta.kubernetes.io/gid), or nil.
 	GID *int64 `json:"gid,omitempty"`
+}
+
+// SELinuxWish is a pod's label for a volume.
+type SELinuxWish struct {
+	// Label is "" where the pod asks for none.
+	Label string `json:"label,omitempty"`
+	// Applied: the volume is mounted with it. Otherwise files are labelled by the
+	// container runtime, and pods whose labels differ take them from each other.
+	Applied bool `json:"applied,omitempty"`
 }
 
 // Want is what all pods together want of one volume.

@@ -26,3 +26,15 @@ func labelled(w state.Want, v state.Volume) state.Want {
 	}
 	return w
 }
+
+// Labels returns which of the pods' labels a volume has, or would have: has, if a
+// pod asks for it, else that of the first by uid; and the pods that ask for another.
+func Labels(wanted map[state.PodUID]string, has string) (label string, others []state.PodUID) {
+	pods := slices.Sorted(maps.Keys(wanted))
+	for i, pod := range pods {
+		if i == 0 || wanted[pod] == has {
+			label = wanted[pod]
+		}
+	}
+	return label, slices.DeleteFunc(pods, func(pod state.PodUID) bool { return wanted[pod] == label })
+}

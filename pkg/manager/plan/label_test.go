@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,5 +70,28 @@ func TestAPodThatHasEndedIsInNobodysWay(t *testing.T) {
 	f.Keep = nil
 	if v, _, held := settle(t, w, v, f); v.Mounts["b"].Phase != state.Present || held != (Held{}) {
 		t.Errorf("once it has ended: %+v, %+v", v, held)
+	}
+}
+
+func TestWhichLabelAVolumeHas(t *testing.T) {
+	type labels = map[state.PodUID]string
+	for name, c := range map[string]struct {
+		wanted labels
+		has    string
+		label  string
+		others []state.PodUID
+	}{
+		"nobody":              {nil, "x", "", nil},
+		"one":                 {labels{"a": "x"}, "", "x", nil},
+		"all the same":        {labels{"a": "x", "b": "x"}, "", "x", nil},
+		"the first":           {labels{"a": "x", "b": "y", "c": "x"}, "", "x", []state.PodUID{"b"}},
+		"what it has":         {labels{"a": "x", "b": "y"}, "y", "y", []state.PodUID{"a"}},
+		"what nobody wants":   {labels{"a": "x", "b": "y"}, "z", "x", []state.PodUID{"b"}},
+		"none is one, too":    {labels{"a": "x", "b": ""}, "", "", []state.PodUID{"a"}},
+		"none is what it has": {labels{"a": "", "b": "x"}, "x", "x", []state.PodUID{"a"}},
+	} {
+		if label, others := Labels(c.wanted, c.has); label != c.label || !slices.Equal(others, c.others) {
+			t.Errorf("%s: got %q, %v; want %q, %v", name, label, others, c.label, c.others)
+		}
 	}
 }

@@ -27,6 +27,9 @@ type DriverFacts struct {
 	Up bool
 	// Why says why it is not up.
 	Why string
+	// Full says why nothing more of it may be begun, since as many of its volumes
+	// are here as it serves on a node; "" where there is room.
+	Full string
 	// Attach, Stage, Expand and MountGroup are its abilities, meaningful while it is up.
 	Attach, Stage, Expand, MountGroup bool
 }
@@ -180,6 +183,9 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	switch {
 	case v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving:
 		return // after a crash, with a mount above that has to leave first
+	case c.driver.Full != "" && v.Clear():
+		c.hold(opening(v), c.driver.Full, time.Time{})
+		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
 		c.make(Op{Kind: Attach}, w.Hold, v.Attach.Retry)
 		return
@@ -199,6 +205,18 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		}
 	}
 	c.expand(w, v)
+}
+
+// opening is the step that a volume begins with.
+func opening(v state.Volume) Op {
+	switch {
+	case v.Needs.Attach:
+		return Op{Kind: Attach}
+	case v.Needs.Stage:
+		return Op{Kind: Stage}
+	default:
+		return Op{Kind: Publish}
+	}
 }
 
 // keep offers what a mount that is present needs to stay as wanted.

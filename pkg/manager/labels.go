@@ -1,0 +1,27 @@
+package manager
+
+import (
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// labels says how the labels stand that pods ask for, nil where none can have one.
+func (l *loop) labels(v state.Volume) *SELinuxStatus {
+	var wanted map[state.PodUID]string
+	applied := false
+	for uid, vw := range l.wants[v.ID] {
+		if vw.SELinux == nil {
+			continue
+		}
+		if wanted == nil {
+			wanted = map[state.PodUID]string{}
+		}
+		wanted[uid] = vw.SELinux.Label
+		applied = vw.SELinux.Applied
+	}
+	if wanted == nil {
+		return nil
+	}
+	label, conflicts := plan.Labels(wanted, v.Spec.SELinuxLabel)
+	return &SELinuxStatus{Label: label, Applied: applied, Conflicts: conflicts}
+}

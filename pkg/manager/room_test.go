@@ -1,0 +1,102 @@
+package manager
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// A driver's limit holds for all of its volumes here together, persistent and
+// inline, also right after a restart and when many come at once; who finds no
+// room is told, and has it as soon as one of them is gone.
+//
+// Items: J17, N-91.
+func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		begin := func() *life {
+			l := live(t, h, d, func(c *Config) { c.HoldAtLimit = true })
+			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, MaxVolumes: 3}, h)
+			return l
+		}
+		inline := func(pod string) state.PodWant {
+			p := podWant(pod, "tmp")
+			p.Volumes[0].ID, p.Volumes[0].Spec.Ephemeral, p.Volumes[0].Spec.StagePath = state.PodVolumeID("d", state.PodUID(pod), "tmp"), true, ""
+			return p
+		}
+		ready := func(l *life) (n int) {
+			rest()
+			for _, p := range l.Pods() {
+				if p.Ready {
+					n++
+				} else if why := p.Volumes[0].BlockedBy; !strings.Contains(why, "driver d serves at most 3 volumes on this node") {
+					t.Errorf("pod %s waits: %q", p.Pod.Name, why)
+				}
+			}
+			if here := len(h.published); here != 3 {
+				t.Errorf("%d volumes are here", here)
+			}
+			return n
+		}
+		l := begin()
+		for i := range 4 {
+			l.SetPod(inline(fmt.Sprint("inline", i)))
+			l.SetPod(podWant(fmt.Sprint("claim", i), fmt.Sprint("v", i)))
+		}
+		if n := ready(l); n != 3 {
+			t.Errorf("%d pods are ready", n)
+		}
+		_ = l.stop()
+		l = begin()
+		for i := range 4 {
+			l.SetPod(inline(fmt.Sprint("inline", i)))
+			l.SetPod(podWant(fmt.Sprint("claim", i), fmt.Sprint("v", i)))
+		}
+		if n := ready(l); n != 3 {
+			t.Errorf("after a restart %d pods are ready", n)
+		}
+		for left := 8; left > 3; left-- {
+			for _, p := range l.Pods() {
+				if p.Ready {
+					l.RemovePod(p.Pod.UID)
+					break
+				}
+			}
+			if n := ready(l); n != 3 {
+				t.Errorf("of %d pods that are left, %d are ready", left-1, n)
+			}
+		}
+		// One more pod of a volume that is here needs no room.
+		for id, v := range d.records(t) {
+			if !v.Spec.Ephemeral {
+				p := podWant("again", v.Spec.Handle)
+				l.SetPod(p)
+				mounted(t, l, "again")
+				l.RemovePod("again")
+				gone(t, l, "again")
+				_ = id
+				break
+			}
+		}
+		l.SetPod(podWant("more", "more"))
+		rest()
+		l.DriverLimit("d", 4)
+		mounted(t, l, "more")
+	})
+}
+
+// Where a cluster counts, nothing is held back here.
+func TestALimitIsTheSchedulersToKeepInACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, MaxVolumes: 1}, h)
+		for _, pod := range []string{"a", "b"} {
+			l.SetPod(podWant(pod, "v-"+pod))
+			mounted(t, l, pod)
+		}
+	})
+}
