@@ -92,16 +92,17 @@ func TestARestartEndsEveryPause(t *testing.T) {
 	})
 }
 
-func TestTheInUseHandshakeIsForPersistentVolumesOnly(t *testing.T) {
+// What no controller attaches is told in no Node's status, so nothing waits for that.
+func TestTheInUseHandshakeIsForAttachedVolumesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.InUseHandshake = true })
 		l.up(h)
-		p := podWant("a", "inline", "built")
-		p.Volumes[0].Spec.Ephemeral, p.Volumes[1].Spec.Builtin = true, true
+		p := podWant("a", "inline", "built", "unattached")
+		p.Volumes[0].Spec.Ephemeral, p.Volumes[1].Spec.Builtin, p.Volumes[2].Spec.NoAttach = true, true, true
 		l.SetPod(p)
 		mounted(t, l, "a")
-		equal(t, "in use", l.GetVolumesInUse(), nil)
+		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^unattached"})
 	})
 }
 

@@ -349,7 +349,7 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 			w.SizeBytes, w.HaveBytes, w.Grown, w.NoGrow = vw.SizeBytes, vw.HaveBytes, vw.Grown, vw.NoGrow
 		}
 	}
-	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !l.reported.has(id) {
+	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !w.Spec.NoAttach && !l.reported.has(id) {
 		w.Hold = "waiting for the node's status to report the volume as in use"
 	}
 	return w

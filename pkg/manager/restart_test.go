@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -210,4 +211,62 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A node is rebooted without warning, and 50 of its 150 pods were deleted
+// meanwhile: the others get their volumes again, and what is left of those goes with
+// one call each.
+//
+// Faults: A058.
+func TestAfterAHardReboot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		name := func(i int) string { return fmt.Sprintf("p%03d", i) }
+		l := live(t, h, d)
+		l.up(h)
+		for i := range 150 {
+			l.SetPod(podWant(name(i), "v-"+name(i)))
+		}
+		for i := range 150 {
+			mounted(t, l, name(i))
+		}
+		_ = l.stop()
+		h.reboot()
+		before := len(h.calls())
+		l = live(t, h, d, boot("boot-2"), sources("s"))
+		l.up(h)
+		for i := range 100 {
+			l.SetPod(podWant(name(i), "v-"+name(i)))
+		}
+		l.SourceSynced("s")
+		for i := range 100 {
+			mounted(t, l, name(i))
+		}
+		for i := 100; i < 150; i++ {
+			gone(t, l, name(i))
+		}
+		rest()
+		calls := h.calls()[before:]
+		for i := range 150 {
+			want := []string{"Stage d^v-" + name(i), "Publish d^v-" + name(i) + " " + name(i)}
+			if i >= 100 {
+				want = []string{"Unpublish d^v-" + name(i) + " " + name(i), "Unstage d^v-" + name(i)}
+			}
+			var got []string
+			for _, c := range calls {
+				if strings.Contains(c+" ", "d^v-"+name(i)+" ") {
+					got = append(got, c)
+				}
+			}
+			equal(t, name(i), got, want)
+		}
+	})
+}
+
+// reboot takes away what does not outlive a boot: every mount.
+func (h *house) reboot() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.staged)
+	clear(h.published)
 }

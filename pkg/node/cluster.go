@@ -68,7 +68,7 @@ func (n *Node) wireCluster() error {
 		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
 	n.kube = kube.New(kube.Config{
-		Core: core, Storage: storage, Certificates: certificates, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, Logger: n.log,
+		Core: core, Storage: storage, Certificates: certificates, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
 	})
 	if n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.kube, n.log)

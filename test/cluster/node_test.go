@@ -124,6 +124,13 @@ func (n *node) kill() {
 	n.api.Close()
 }
 
+// stop ends the daemon in good order, so that its journal has all that it knew.
+func (n *node) stop() {
+	_ = n.daemon.Process.Signal(syscall.SIGTERM)
+	<-n.ended
+	n.api.Close()
+}
+
 func (n *node) clean() {
 	n.kill()
 	if n.t.Failed() {
@@ -168,12 +175,23 @@ func (n *node) mounts() (out []string) {
 // eventually waits until ok says so.
 func (n *node) eventually(what string, ok func() bool) {
 	n.t.Helper()
+	n.until(n.ended, what, ok)
+}
+
+// eventuallyOff does so while the daemon is down.
+func (n *node) eventuallyOff(what string, ok func() bool) {
+	n.t.Helper()
+	n.until(nil, what, ok)
+}
+
+func (n *node) until(ended <-chan struct{}, what string, ok func() bool) {
+	n.t.Helper()
 	deadline := time.After(patience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
-		case <-n.ended:
+		case <-ended:
 			n.t.Fatalf("%s: the daemon ended", what)
 		case <-deadline:
 			n.t.Fatalf("%s: not after %s; the daemon's problems: %s", what, patience, n.problems())

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -130,6 +131,85 @@ func TestANodeThatWasCutOffWaitsForItsAttachment(t *testing.T) {
 	other.gone("fenced-3")
 	cut.mounted("fenced-2")
 	cut.gone("fenced-2")
+}
+
+// A node loses its power and comes back while the API server cannot be reached: it
+// knows its pods as they were, and says so. What nobody attaches is mounted for
+// them; what is attached waits until it is known to be, since it may have been given
+// to another node.
+func TestAStartWithoutTheServer(t *testing.T) {
+	t.Parallel()
+	yes, no := true, false
+	free, fenced := newArray(t, "offline-free.test", &storagev1.CSIDriverSpec{AttachRequired: &no}), newArray(t, "offline.test", &storagev1.CSIDriverSpec{AttachRequired: &yes})
+	free.volume("offline-free")
+	fenced.volume("offline-fenced")
+	id, err := control.identity("system:node:offline", "system:nodes")
+	must(t, err)
+	id, line := wired(t, id)
+	n := newNode(t, "offline", id)
+	free.serve(n)
+	fenced.serve(n)
+	createPod(t, podWith(n.name, "offline-free", fromClaim("offline-free")))
+	createPod(t, podWith(n.name, "offline-fenced", fromClaim("offline-fenced")))
+	n.mounted("offline-free")
+	n.mounted("offline-fenced")
+	line.set(true)
+	n.stop()
+	for _, m := range n.mounts() {
+		must(t, unix.Unmount(m, unix.MNT_DETACH))
+	}
+	free.lose(n.name)
+	fenced.lose(n.name)
+	n.start()
+	n.showsProblem()
+	n.mounted("offline-free")
+	n.eventually("the other waits for its attachment", func() bool {
+		p, err := n.api.Pod(t.Context(), "default", "offline-fenced")
+		return err == nil && len(p.Volumes) == 1 && !p.Ready && strings.Contains(p.Volumes[0].BlockedBy, "VolumeAttachment")
+	})
+	if problems, err := n.api.Problems(t.Context()); err != nil || !strings.Contains(fmt.Sprint(problems), "as they were known last") {
+		t.Errorf("problems: %v, %v", problems, err)
+	}
+	if fenced.stagedOn("offline-fenced") != "" {
+		t.Error("staged before it is known to be attached")
+	}
+	line.set(false)
+	n.mounted("offline-fenced")
+	deletePod(t, "offline-free")
+	n.gone("offline-fenced")
+}
+
+// A pod, its claim and its volume are deleted while the daemon is down. Then nobody
+// may read anything of it as the node, and nothing needs to: what is mounted goes by
+// what the journal has.
+//
+// Faults: A059, A060.
+func TestWhatWasDeletedMeanwhileGoes(t *testing.T) {
+	t.Parallel()
+	yes := true
+	a := newArray(t, "gone.test", &storagev1.CSIDriverSpec{AttachRequired: &yes})
+	a.volume("going")
+	n := asNode(t, "deleted")
+	a.serve(n)
+	createPod(t, podWith(n.name, "goes", fromClaim("going")))
+	n.mounted("goes")
+	n.stop()
+	deletePod(t, "goes")
+	core := control.client.CoreV1()
+	must(t, core.PersistentVolumeClaims("default").Delete(t.Context(), "going", metav1.DeleteOptions{}))
+	must(t, core.PersistentVolumes().Delete(t.Context(), "going", metav1.DeleteOptions{}))
+	n.eventuallyOff("the claim is gone", func() bool {
+		_, err := core.PersistentVolumeClaims("default").Get(t.Context(), "going", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	n.start()
+	n.eventually("nothing is left", func() bool {
+		v, err := n.api.Volumes(t.Context())
+		return err == nil && len(v) == 0 && len(n.mounts()) == 0 && len(n.inUse()) == 0
+	})
+	if a.stagedOn("going") != "" {
+		t.Error("it is staged")
+	}
 }
 
 // count is how often anything was staged.

@@ -15,6 +15,10 @@
 // ClusterTrustBundles, which everybody may read, so a node's own identity (system:node:NAME) is enough. That identity may not watch claims:
 // they are got again every Config.Refresh then.
 //
+// The last known pods, claims, volumes and CSIDrivers are kept ([Config.KV]) and
+// told at the start, until the server says more. They are no word of the source:
+// nothing goes because of them. Secrets, configMaps and attachments are not kept.
+//
 // Invariants: a pod, or any object, goes only when the server has said so in a
 // complete answer: a list without it, or a watch's deletion (rule 5). Refusal, an
 // error, a time-out or a server that is not there change nothing of what is known,

@@ -31,7 +31,7 @@ type follower struct {
 }
 
 func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
-	f := &follower{p: p, key: key, poke: make(chan struct{}, 1)}
+	f := &follower{p: p, key: key, poke: make(chan struct{}, 1), uid: p.uids[key]}
 	f.ctx, f.end = context.WithCancel(ctx)
 	return f
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -45,6 +46,8 @@ type Config struct {
 	// Refresh is how often claims are read again where they may not be watched; 0
 	// means DefaultRefresh. Each pause is up to a fifth longer, by chance.
 	Refresh time.Duration
+	// KV keeps what was known last, for a start without the API server; nil for no memory.
+	KV KV
 	// OnNode hears of this node's object, nil while there is none. It must not block.
 	OnNode func(*corev1.Node)
 	// Logger may be nil.
@@ -57,6 +60,8 @@ type Provider struct {
 	logger *slog.Logger
 	kinds  map[string]kind
 	poke   chan struct{} // capacity 1: wanted changed
+	memory *memory
+	uids   map[source.Key]types.UID // of remembered objects; not changed once followers run
 
 	mu sync.Mutex // guards what follows
 	// wanted is what each pod needs by now.
@@ -79,6 +84,7 @@ func New(c Config) *Provider {
 	}
 	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
 	return &Provider{
+		memory: newMemory(c.KV, c.Logger), uids: map[source.Key]types.UID{},
 		config: c, logger: c.Logger, kinds: kinds(c), poke: make(chan struct{}, 1),
 		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
 		problems: map[string]string{}, changed: make(chan struct{}), bundles: map[source.Key]bool{},
@@ -106,7 +112,11 @@ func (p *Provider) Run(ctx context.Context) error {
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	all.Go(func() { p.pods().run(ctx) })
+	known := p.remember(ctx)
+	if p.config.KV != nil {
+		all.Go(func() { p.memory.run(ctx) })
+	}
+	all.Go(func() { p.pods(known).run(ctx) })
 	all.Go(func() { p.node().run(ctx) })
 	for {
 		p.follow(ctx, &all)
@@ -122,14 +132,7 @@ func (p *Provider) Run(ctx context.Context) error {
 // those that none does.
 func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	p.mu.Lock()
-	needed := map[source.Key]bool{}
-	for _, keys := range p.wanted {
-		for _, key := range keys {
-			if _, known := p.kinds[key.Kind]; known {
-				needed[key] = true
-			}
-		}
-	}
+	needed := p.needed()
 	var forget []source.Key
 	for key, f := range p.followers {
 		if !needed[key] {
@@ -158,6 +161,19 @@ func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
+// needed are the objects that pods need by now; p.mu is held.
+func (p *Provider) needed() map[source.Key]bool {
+	needed := map[source.Key]bool{}
+	for _, keys := range p.wanted {
+		for _, key := range keys {
+			if _, known := p.kinds[key.Kind]; known {
+				needed[key] = true
+			}
+		}
+	}
+	return needed
+}
+
 // again has an object read again, where somebody needs it.
 func (p *Provider) again(match func(source.Key) bool) {
 	p.mu.Lock()
@@ -173,11 +189,11 @@ func (p *Provider) apply(u source.Update) {
 	if err := p.config.Catalog.Apply(Name, u); err != nil {
 		p.logger.Error("object of the API server is refused", "err", err)
 	}
+	p.memory.note(u)
 }
 
-// pods returns the stream of this node's pods.
-func (p *Provider) pods() *stream {
-	known := map[source.Key]*corev1.Pod{}
+// pods returns the stream of this node's pods, of which some are known already.
+func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
 	return &stream{
 		list:     p.kinds[resolve.KindPod].lister(""),
 		watch:    p.kinds[resolve.KindPod].watcher(""),
@@ -186,6 +202,7 @@ func (p *Provider) pods() *stream {
 		report:   func(err error, wait time.Duration) { p.failed("pods of node "+p.config.NodeName, err, wait) },
 		replace: func(objects []runtime.Object) {
 			p.applyPods(known, objects)
+			p.problem(whatRemembered, "")
 			p.config.Catalog.Synced(Name)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {

@@ -50,6 +50,13 @@ func (w *world) SourceSynced(string) { w.mu.Lock(); defer w.mu.Unlock(); w.synce
 // start runs a provider against a server that has the objects, in virtual time.
 func start(t *testing.T, objects func(*fakeapi.Server)) *world {
 	t.Helper()
+	w, _ := startAs(t, objects, func(*kube.Config) {})
+	return w
+}
+
+// startAs does so with a provider that is configured otherwise, and returns what ends it.
+func startAs(t *testing.T, objects func(*fakeapi.Server), configure func(*kube.Config)) (_ *world, stop func()) {
+	t.Helper()
 	w := &world{t: t, server: fakeapi.New(), pods: map[state.PodUID]state.PodWant{}}
 	objects(w.server)
 	core, storage := w.server.Clients(kube.Transport)
@@ -58,18 +65,21 @@ func start(t *testing.T, objects func(*fakeapi.Server)) *world {
 		Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected"},
 		Demand:   func(pod source.Key, keys []source.Key) { w.provider.Demand(pod, keys) },
 	})
-	w.provider = kube.New(kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), NodeName: "n1", Catalog: w.catalog})
+	c := kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), NodeName: "n1", Catalog: w.catalog}
+	configure(&c)
+	w.provider = kube.New(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.provider.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
 	advance(time.Second)
-	return w
+	return w, stop
 }
 
 // volume returns what the pod wants of its only volume.
@@ -337,6 +347,15 @@ func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 	})
 }
 
+// attached is the attachment of the claim's volume.
+func attached(volume string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: resolve.AttachmentKey("d.test", "h-"+volume, "n1").Name},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d.test", NodeName: "n1"},
+		Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+	}
+}
+
 // What else is attached is not read again for it: the cost of a pod does not grow
 // with those that are there. After a list, which may have missed something, all are.
 func TestOnlyTheAttachmentThatChangedIsReadAgain(t *testing.T) {
@@ -348,29 +367,22 @@ func TestOnlyTheAttachmentThatChangedIsReadAgain(t *testing.T) {
 			}
 			return n
 		}
-		attachment := func(volume string) *storagev1.VolumeAttachment {
-			return &storagev1.VolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{Name: resolve.AttachmentKey("d.test", "h-"+volume, "n1").Name},
-				Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d.test", NodeName: "n1"},
-				Status:     storagev1.VolumeAttachmentStatus{Attached: true},
-			}
-		}
 		w := start(t, func(s *fakeapi.Server) {
 			for _, v := range []string{"a", "b", "c"} {
 				claim(s, v)
-				s.Put(claimPod("p-"+v, v), attachment(v))
+				s.Put(claimPod("p-"+v, v), attached(v))
 			}
 			s.Put(driver(true), node("a", "b"))
 		})
 		w.server.Took()
 		w.server.Put(node("a", "b", "c"))
 		synctest.Wait()
-		if asked, want := w.asked(), []string{"get volumeattachments " + attachment("c").Name}; !slices.Equal(asked, want) {
+		if asked, want := w.asked(), []string{"get volumeattachments " + attached("c").Name}; !slices.Equal(asked, want) {
 			t.Errorf("c came: asked %q, want %q", asked, want)
 		}
 		w.server.Put(node("b", "c"))
 		synctest.Wait()
-		if asked, want := w.asked(), []string{"get volumeattachments " + attachment("a").Name}; !slices.Equal(asked, want) {
+		if asked, want := w.asked(), []string{"get volumeattachments " + attached("a").Name}; !slices.Equal(asked, want) {
 			t.Errorf("a left: asked %q, want %q", asked, want)
 		}
 		w.server.Compact()

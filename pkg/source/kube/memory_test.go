@@ -1,0 +1,152 @@
+package kube_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+// away is a server that nobody reaches.
+func away(fakeapi.Request) *fakeapi.Answer {
+	return &fakeapi.Answer{Err: errors.New("no route to host")}
+}
+
+// remembers has the provider keep what it knows in a journal.
+func remembers(kv kube.KV) func(*kube.Config) {
+	return func(c *kube.Config) { c.KV = kv }
+}
+
+// A daemon that starts without its API server knows its pods and what they name as
+// they were, says so, and removes nothing; it has not spoken. What has changed
+// meanwhile is heard of when the server is back, and what went goes only then.
+func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := state.NewMemory()
+		objects := func(s *fakeapi.Server) {
+			claim(s, "a")
+			claim(s, "b")
+			s.Put(claimPod("p", "a"), claimPod("q", "b"))
+		}
+		w, stop := startAs(t, objects, remembers(kv))
+		w.expect("p", "", "")
+		before := w.volume("p")
+		advance(time.Minute)
+		stop()
+		w, stop = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
+		w.expect("p", "", "")
+		w.expect("q", "", "")
+		if after := w.volume("p"); !after.Spec.Equal(before.Spec) || !after.Mount.Equal(before.Mount) || !after.Spec.NoAttach {
+			t.Errorf("wanted before %+v, now %+v", before, after)
+		}
+		advance(time.Hour)
+		if w.synced || len(w.gone) > 0 {
+			t.Errorf("the source has spoken: %v, and %q are gone", w.synced, w.gone)
+		}
+		if p := fmt.Sprint(w.provider.Problems()); !strings.Contains(p, "its 2 pods, and their claims, volumes and drivers, are as they were known last") {
+			t.Errorf("problems: %s", p)
+		}
+		claim(w.server, "a")
+		w.server.Put(claimPod("p", "a"))
+		w.server.Fail(nil)
+		advance(10 * time.Minute)
+		w.expect("p", "", "")
+		if !w.synced || !slices.Equal(w.gone, []state.PodUID{"q"}) || len(w.provider.Problems()) > 0 {
+			t.Errorf("after it was back: spoken %v, gone %q, problems %v", w.synced, w.gone, w.provider.Problems())
+		}
+		stop()
+		w, _ = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
+		if len(w.pods) != 1 || len(w.catalog.Claims()) != 1 || len(w.catalog.Volumes()) != 1 {
+			t.Errorf("remembered: pods %v, %d claims, %d volumes", w.pods, len(w.catalog.Claims()), len(w.catalog.Volumes()))
+		}
+	})
+}
+
+// Whether a volume is attached is not remembered: it may have been given to another
+// node. It is waited for.
+//
+// Faults: A037.
+func TestAnAttachmentIsNotRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := state.NewMemory()
+		w, stop := startAs(t, func(s *fakeapi.Server) {
+			claim(s, "a")
+			s.Put(driver(true), claimPod("p", "a"), attached("a"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+		}, remembers(kv))
+		w.expect("p", "", "")
+		stop()
+		w, _ = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
+		w.expect("p", "", "waiting for VolumeAttachment")
+		advance(time.Hour)
+		w.expect("p", "", "waiting for VolumeAttachment")
+	})
+}
+
+// A claim that was deleted and made again meanwhile is another one: the pod's
+// volume is not the remembered one's.
+func TestAnotherObjectOfARememberedNameIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := state.NewMemory()
+		_, stop := startAs(t, func(s *fakeapi.Server) { claim(s, "a"); s.Put(claimPod("p", "a")) }, remembers(kv))
+		stop()
+		w, _ := startAs(t, func(s *fakeapi.Server) {
+			claim(s, "a")
+			s.Put(claimPod("p", "a"), &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "another"},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-a"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+			})
+		}, remembers(kv))
+		w.expect("p", "uid", "")
+	})
+}
+
+// No secret is on the disk: no Secret, no configMap, no environment, no command
+// line, nor what repeats them; nor an object that cannot be read the next time.
+func TestWhatIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const canary = "hush-4711"
+		kv := state.NewMemory()
+		p := pod("p", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})
+		p.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: canary, "kept": "yes"}
+		c := &p.Spec.Containers[0]
+		c.Command, c.Args, c.VolumeMounts[0].SubPathExpr = []string{canary}, []string{canary}, "$(DIR)"
+		c.Env = []corev1.EnvVar{{Name: "PASSWORD", Value: canary}, {Name: "DIR", Value: "d"}}
+		p.Spec.InitContainers, p.Spec.EphemeralContainers = []corev1.Container{*c.DeepCopy()}, []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(*c.DeepCopy())}}
+		_, stop := startAs(t, func(s *fakeapi.Server) {
+			s.Put(p, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s", UID: types.UID("s")}, Data: map[string][]byte{"k": []byte(canary)}})
+		}, remembers(kv))
+		stop()
+		kept, err := kv.LoadBucket(t.Context(), "kube")
+		if err != nil || len(kept) != 1 {
+			t.Fatalf("kept %d objects, %v; want the pod", len(kept), err)
+		}
+		text := string(kept["Pod/default/p"])
+		if strings.Contains(text, canary) || strings.Count(text, `"name":"DIR"`) != 3 || !strings.Contains(text, `"kept":"yes"`) {
+			t.Errorf("kept %s", text)
+		}
+		if err := kv.CommitBucket(t.Context(), "kube", map[string][]byte{"Pod/default/x": []byte("{"), "Foo/a/b": []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+		w, stop := startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
+		if len(w.pods) != 1 {
+			t.Errorf("remembered %v", w.pods)
+		}
+		w.server.Fail(nil)
+		advance(10 * time.Minute)
+		stop()
+		if kept, err := kv.LoadBucket(t.Context(), "kube"); err != nil || len(kept) != 0 {
+			t.Errorf("kept of what is gone: %v, %v", kept, err)
+		}
+	})
+}
