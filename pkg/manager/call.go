@@ -21,7 +21,7 @@ func (l *loop) start(ctx context.Context, s *start) {
 	l.changed[s.id] = struct{}{}
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
-	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, driver: impl, info: info}
+	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, expanding: l.cfg.BeforeExpand, driver: impl, info: info}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -89,12 +89,13 @@ func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).
 type caller struct {
-	log      *slog.Logger
-	kernel   Kernel
-	attacher Attacher
-	before   func(context.Context, state.Volume, state.PodUID) error
-	driver   Driver
-	info     DriverInfo
+	log       *slog.Logger
+	kernel    Kernel
+	attacher  Attacher
+	before    func(context.Context, state.Volume, state.PodUID) error
+	expanding func(context.Context, state.Volume)
+	driver    Driver
+	info      DriverInfo
 }
 
 // rpc names a verb's call for people, where a driver's error does not.
@@ -159,6 +160,9 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 		}
 		err = c.driver.Unpublish(ctx, v, op.Pod)
 	case plan.Expand:
+		if c.expanding != nil {
+			c.expanding(ctx, v)
+		}
 		r.SizeBytes, err = c.driver.Expand(ctx, v, op.Pod, op.SizeBytes)
 	default:
 		panic("call of " + op.Kind.String())

@@ -15,6 +15,8 @@ type EndedCall struct {
 	// Migrated: the volume's source is an in-tree plugin's, which the driver serves.
 	Migrated bool      `json:"migrated,omitempty"`
 	Op       plan.Kind `json:"op"`
+	// SizeBytes is the size that an Expand asked for.
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// Pod is set where the call was for one pod.
 	Pod   state.PodUID `json:"pod,omitempty"`
 	Began time.Time    `json:"began"`
@@ -26,6 +28,22 @@ type EndedCall struct {
 	Error string `json:"error,omitempty"`
 	// Outcome says what the failure leaves known ("unknown", "none"); "" for OK.
 	Outcome string `json:"outcome,omitempty"`
+	// Retry is, of a failure, what the record says of it by then.
+	Retry state.Retry `json:"-"`
+}
+
+// retryOf is the pacing that goes with op.
+func retryOf(v state.Volume, op plan.Op) state.Retry {
+	switch op.Kind {
+	case plan.Attach, plan.Detach:
+		return v.Attach.Retry
+	case plan.Stage, plan.Unstage:
+		return v.Stage.Retry
+	case plan.Expand:
+		return v.Expand
+	default:
+		return v.Mounts[op.Pod].Retry
+	}
 }
 
 // tell reports a call that ended to whoever wants to know.
@@ -33,9 +51,10 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if l.cfg.OnCall == nil {
 		return
 	}
-	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, Began: began, TookNanos: took}
+	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
+		c.Retry = retryOf(l.mem[s.id], s.op)
 	}
 	l.cfg.OnCall(c)
 }

@@ -55,6 +55,9 @@ type Config struct {
 	// (subPaths), which the driver knows nothing of; the driver is called only
 	// where it succeeds. nil where there is nothing such.
 	BeforeUnpublish func(ctx context.Context, v state.Volume, pod state.PodUID) error
+	// BeforeExpand is told of a volume that a driver is about to make larger; the
+	// call waits for it. nil where nobody wants to know.
+	BeforeExpand func(ctx context.Context, v state.Volume)
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
 	// HoldAtLimit keeps volumes waiting of a driver of which as many are here as it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
@@ -12,9 +13,11 @@ import (
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -112,13 +115,41 @@ func (n *Node) reportProblems() []source.Problem {
 	return out
 }
 
+// claimOf is the claim of the cluster through which a volume is used, if one.
+func (n *Node) claimOf(v state.Volume) (report.Claim, bool) {
+	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
+	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
+	return report.Claim{Namespace: namespace, Name: name}, ok && n.report != nil && n.catalog.Provider(key) == kube.Name
+}
+
+// expanding says that a driver is about to make a volume larger.
+func (n *Node) expanding(ctx context.Context, v state.Volume) {
+	if c, ok := n.claimOf(v); ok {
+		if err := n.report.Expanding(ctx, c); err != nil {
+			n.log.Warn("claim does not show that it is being expanded", "volume", string(v.ID), "err", err)
+		}
+	}
+}
+
+// expandFailed says in the claim that a driver did not make a volume larger. An
+// answer that was lost says nothing, nor does a call that was not made.
+func (n *Node) expandFailed(c manager.EndedCall, v state.Volume) {
+	claim, ok := n.claimOf(v)
+	lied := strings.Contains(c.Error, manager.ErrNoEffect.Error())
+	if !ok || c.Outcome == state.Uncertain.String() || c.Code == "" && !lied {
+		return
+	}
+	n.report.ExpandFailed(claim, report.ExpandFailure{
+		Bytes: c.SizeBytes, Text: server.Failure(c.Retry), Attempts: c.Retry.Attempts,
+		Infeasible: c.Code == codes.InvalidArgument.String() || c.Code == codes.OutOfRange.String() || c.Code == codes.NotFound.String(),
+	})
+}
+
 // expanded hears of every volume that a driver made larger.
 func (n *Node) expanded(v state.Volume) {
 	n.controller.NodeSize(v.ID, v.SizeBytes)
-	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
-	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
-	if ok && n.report != nil && n.catalog.Provider(key) == kube.Name {
-		n.report.Expanded(report.Claim{Namespace: namespace, Name: name}, v.SizeBytes)
+	if c, ok := n.claimOf(v); ok {
+		n.report.Expanded(c, v.SizeBytes)
 	}
 }
 

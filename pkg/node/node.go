@@ -135,10 +135,11 @@ type Node struct {
 	holders      holders.Finder
 	bootID       string
 
-	changed  signal        // claims, volumes, problems
-	telling  sync.Mutex    // held while the controller is told how a claim stands
-	draining sync.Mutex    // held while it is changed how far the node is emptied
-	loaded   chan struct{} // closed when what was applied before is known
+	ended    chan manager.EndedCall // to be told of; nobody takes them without Cluster
+	changed  signal                 // claims, volumes, problems
+	telling  sync.Mutex             // held while the controller is told how a claim stands
+	draining sync.Mutex             // held while it is changed how far the node is emptied
+	loaded   chan struct{}          // closed when what was applied before is known
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
@@ -153,7 +154,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), ended: make(chan manager.EndedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}
@@ -186,7 +187,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.measure(); err != nil {
 		return nil, err
 	}
-	n.stats = stats.New(stats.Config{Subjects: n.subjects, Logger: n.log})
+	n.stats = stats.New(stats.Config{Subjects: n.subjects, OnHealth: n.tellHealth, Logger: n.log})
 	if err := n.wire(); err != nil {
 		return nil, err
 	}
@@ -250,8 +251,8 @@ func (n *Node) wire() error {
 		Containers: containers,
 		Store:      n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded: n.expanded,
-		OnGone:     n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, OnCall: n.callEnded,
+		OnExpanded: n.expanded, BeforeExpand: n.expanding,
+		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, OnCall: n.callEnded,
 	})
 	if err != nil {
 		return err
@@ -294,7 +295,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runLeftovers, n.runDrift, n.registry.Run, n.stats.Run}
 	if n.cfg.Cluster != nil {
-		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView)
+		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}
 	parts = append(parts, n.sweeps...)
 	if n.runtime != nil {

@@ -43,6 +43,12 @@ func (n *Node) Calls(ids ...state.VolumeID) []manager.EndedCall { return n.calls
 // callEnded is told by the manager of each call.
 func (n *Node) callEnded(c manager.EndedCall) {
 	n.calls.Record(c)
+	if n.report != nil {
+		select {
+		case n.ended <- c:
+		default: // so many at once are in the log, and no event
+		}
+	}
 	if n.measured != nil {
 		n.measured.Call(c)
 	}

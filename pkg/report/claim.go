@@ -1,18 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Claim names a claim.
@@ -24,29 +20,20 @@ func (r *Reporter) Expanded(c Claim, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sizes[c] = max(r.sizes[c], bytes)
+	delete(r.failures, c)
 	r.wake()
 }
 
-// runClaims writes the sizes that claims do not show yet.
+// runClaims writes what claims do not show yet.
 func (r *Reporter) runClaims(ctx context.Context) {
 	var b backoff
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		sizes, told := maps.Clone(r.sizes), r.changed
+		sizes, failures, told := maps.Clone(r.sizes), maps.Clone(r.failures), r.changed
 		r.mu.Unlock()
-		var failed error
-		for _, c := range slices.SortedFunc(maps.Keys(sizes), func(a, b Claim) int {
-			return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
-		}) {
-			if err := r.writeSize(ctx, c, sizes[c]); err != nil {
-				failed = err
-				continue
-			}
-			r.mu.Lock()
-			if r.sizes[c] == sizes[c] {
-				delete(r.sizes, c)
-			}
-			r.mu.Unlock()
+		failed := r.writeFailures(ctx, failures)
+		if err := r.writeSizes(ctx, sizes); err != nil {
+			failed = err
 		}
 		var retry <-chan time.Time
 		timer := time.NewTimer(0)
@@ -69,31 +56,46 @@ func (r *Reporter) runClaims(ctx context.Context) {
 	}
 }
 
-// writeSize ends the claim's expansion, as the kubelet does after NodeExpandVolume:
+func compareClaims(a, b Claim) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// writeSizes ends claims' expansions, as the kubelet does after NodeExpandVolume:
 // the capacity is what is served, and nothing says any more that it is resized.
-func (r *Reporter) writeSize(ctx context.Context, c Claim, bytes int64) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	claims := r.config.Core.PersistentVolumeClaims(c.Namespace)
-	claim, err := claims.Get(ctx, c.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+// It returns the last failure.
+func (r *Reporter) writeSizes(ctx context.Context, sizes map[Claim]int64) (failed error) {
+	for _, c := range slices.SortedFunc(maps.Keys(sizes), compareClaims) {
+		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any { return sizeChange(claim, sizes[c]) })
+		if err != nil {
+			failed = err
+			continue
+		}
+		r.mu.Lock()
+		if r.sizes[c] == sizes[c] {
+			delete(r.sizes, c)
+		}
+		r.mu.Unlock()
 	}
-	if err != nil {
-		return fmt.Errorf("read claim %s/%s: %w", c.Namespace, c.Name, err)
+	return failed
+}
+
+// writeFailures is writeSizes for failures.
+func (r *Reporter) writeFailures(ctx context.Context, failures map[Claim]ExpandFailure) (failed error) {
+	for _, c := range slices.SortedFunc(maps.Keys(failures), compareClaims) {
+		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
+			return failureChange(claim, failures[c], time.Now())
+		})
+		if err != nil {
+			failed = err
+			continue
+		}
+		r.mu.Lock()
+		if r.failures[c] == failures[c] {
+			delete(r.failures, c)
+		}
+		r.mu.Unlock()
 	}
-	change := sizeChange(claim, bytes)
-	if change == nil {
-		return nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion}, "status": change})
-	if err != nil {
-		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
-	}
-	if _, err := claims.Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
-	}
-	return nil
+	return failed
 }
 
 // sizeChange returns what is to change in the claim's status, nil for nothing. A

@@ -5,7 +5,7 @@
 // and csi.volume.kubernetes.io/nodeid, the labels of drivers' topology and
 // status.volumesInUse; the CSINode of the node's name, and when drivers are asked
 // for their limits in it; the status of a claim whose volume was made larger here;
-// the pauses between attempts.
+// Events; the pauses between attempts.
 //
 // Does not: decide what is in use (package manager does), nor make a Node: whoever
 // runs the pods registers it.
@@ -87,6 +87,8 @@ type Reporter struct {
 	gone     map[state.DriverName]bool
 	full     map[state.DriverName]bool // whose limits are to be asked for now
 	sizes    map[Claim]int64           // that were not written yet
+	failures map[Claim]ExpandFailure   // likewise
+	events   []*corev1.Event           // that were not written yet, the oldest first
 	problems map[string]string
 	changed  chan struct{}
 }
@@ -98,7 +100,7 @@ func New(c Config) *Reporter {
 	}
 	return &Reporter{
 		config: c, logger: c.Logger, changed: make(chan struct{}),
-		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{}, sizes: map[Claim]int64{}, full: map[state.DriverName]bool{},
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{}, sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
 	}
 }
 
@@ -160,6 +162,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	all.Go(func() { r.runInUse(ctx) })
 	all.Go(func() { r.runDrivers(ctx) })
 	all.Go(func() { r.runClaims(ctx) })
+	all.Go(func() { r.runEvents(ctx) })
 	if r.config.Limit != nil {
 		all.Go(func() { r.runLimits(ctx) })
 	}

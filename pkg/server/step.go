@@ -108,30 +108,7 @@ func (s step) explain(f Facts, e *Explanation) {
 	up := s.spec.Builtin || known && d.Up
 	e.worsen(s.verdict(up))
 	e.add("step", "%s", s.line(f.Now))
-	switch {
-	case s.inFlight:
-		if s.progress != "" {
-			e.add("progress", "%s", s.progress)
-		}
-		if s.retry.Attempts > 0 {
-			e.add("last error", "%s", Failure(s.retry))
-		}
-	case !up && s.driver != "":
-		e.add("because", "%s", f.driverWhy(s.driver))
-		if s.retry.Attempts > 0 {
-			e.add("last error", "%s", Failure(s.retry))
-		}
-	default:
-		if s.retry.Attempts > 0 {
-			e.add("because", "%s", Failure(s.retry))
-		}
-		if s.retry.Code == "Aborted" {
-			e.add("because", "by that the driver says that an earlier call for the volume goes on still, at least since %s ago", f.ago(s.retry.Since))
-		}
-		if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
-			e.add("because", "%s", s.reason)
-		}
-	}
+	s.explainCauses(f, e, up)
 	if s.removes() && !s.inFlight && s.retry.Attempts == 0 {
 		for _, n := range f.NotReady {
 			e.add("because", "%s", n)

@@ -1,0 +1,116 @@
+package report_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+func failedMount(text string) report.Event {
+	return report.Event{
+		About:   corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "default", Name: "web", UID: "u"},
+		Warning: true, Reason: "FailedMount", Text: text,
+	}
+}
+
+// events lists what the server has of events.
+func (w *world) events() (all []corev1.Event) {
+	w.t.Helper()
+	core, _ := w.server.Clients(nil)
+	list, err := core.Events("default").List(w.t.Context(), listAll)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// What happens again is counted; what happens too often is dropped; and another
+// object's are not dropped for it.
+//
+// Items: O09.
+func TestEventsAreNoFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		for range 3 {
+			w.reporter.Event(failedMount("volume data: no"))
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		all := w.events()
+		if len(all) != 1 || all[0].Count != 3 || all[0].Message != "volume data: no" || all[0].Type != corev1.EventTypeWarning || all[0].Source.Component != "csi-volmgr" || all[0].Source.Host != "n1" || all[0].InvolvedObject.UID != "u" {
+			t.Fatalf("got %+v", all)
+		}
+		for i := range 200 {
+			w.reporter.Event(failedMount(fmt.Sprint("volume data: no ", i)))
+		}
+		other := failedMount("volume data: neither")
+		other.About.Name, other.Warning = "other", false
+		w.reporter.Event(other)
+		synctest.Wait()
+		all = w.events()
+		if len(all) > 12 || !slices.ContainsFunc(all, func(e corev1.Event) bool { return e.Message == other.Text && e.Type == corev1.EventTypeNormal }) {
+			t.Errorf("%d events: %+v", len(all), all)
+		}
+		took := len(w.server.Took())
+		w.reporter.Event(failedMount("volume data: no once more"))
+		synctest.Wait()
+		if n := len(w.server.Took()); n != 0 {
+			t.Errorf("%d requests after %d, want none", n, took)
+		}
+	})
+}
+
+// An event waits for a server that cannot be reached, and for no other.
+func TestEventsOutliveAServerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusServiceUnavailable} })
+		w.reporter.Event(failedMount("first " + strings.Repeat("é", 2000)))
+		time.Sleep(10 * time.Minute)
+		w.server.Fail(nil)
+		time.Sleep(10 * time.Minute)
+		if all := w.events(); len(all) != 1 || len(all[0].Message) > 1024 || !strings.HasSuffix(all[0].Message, "é...") {
+			t.Fatalf("got %+v", all)
+		}
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusForbidden} })
+		w.reporter.Event(failedMount("refused"))
+		synctest.Wait()
+		if p := w.reporter.Problems(); len(p) != 1 || p[0].What != "events" {
+			t.Errorf("problems: %v", p)
+		}
+		w.server.Fail(nil)
+		for i := range 600 { // more than are kept
+			e := failedMount("last")
+			e.About.Name = fmt.Sprint("web-", i)
+			w.reporter.Event(e)
+		}
+		synctest.Wait()
+		all := w.events()
+		if n := len(all); n < 500 || n > 601 || slices.ContainsFunc(all, func(e corev1.Event) bool { return e.Message == "refused" }) {
+			t.Errorf("%d events", n)
+		}
+		if p := w.reporter.Problems(); len(p) > 0 {
+			t.Errorf("problems: %v", p)
+		}
+		// The server forgets events: what happens again is made again.
+		for _, e := range w.events() {
+			w.server.Delete("events", "default/"+e.Name)
+		}
+		e := failedMount("last")
+		e.About.Name = "web-599"
+		w.reporter.Event(e)
+		synctest.Wait()
+		if all := w.events(); len(all) != 1 || all[0].Count != 2 {
+			t.Errorf("got %+v", all)
+		}
+	})
+}

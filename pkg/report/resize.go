@@ -1,0 +1,103 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ExpandFailure is how the node failed to make a claim's volume larger.
+type ExpandFailure struct {
+	// Bytes is what was asked for.
+	Bytes int64
+	// Text is for people.
+	Text string
+	// Infeasible: the driver says that it can never be.
+	Infeasible bool
+	// Attempts counts the failures in a row.
+	Attempts int
+}
+
+// Expanding says in the claim's status that the node is about to make its volume
+// larger, before it does, as the kubelet says it. The error is for people: an
+// expansion does not depend on it.
+func (r *Reporter) Expanding(ctx context.Context, c Claim) error {
+	return r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
+		if claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
+			return nil
+		}
+		return map[string]any{"allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}}
+	})
+}
+
+// ExpandFailed has a failure said in the claim's status.
+func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures[c] = f
+	r.wake()
+}
+
+// failureChange returns what is to change in the claim's status, by the rules of
+// KEP-1790: a condition, and where the driver says that it can never be, or the
+// user asks for another size by now, the word that ends it. A claim that no
+// external-resizer of today resizes says nothing.
+func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now time.Time) map[string]any {
+	status := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
+	if status != corev1.PersistentVolumeClaimNodeResizePending && status != corev1.PersistentVolumeClaimNodeResizeInProgress {
+		return nil
+	}
+	change := map[string]any{}
+	if f.Infeasible || f.Attempts > 1 && claim.Spec.Resources.Requests.Storage().Value() != f.Bytes {
+		change["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
+	}
+	failed := corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now), Message: f.Text,
+	}
+	conditions := slices.Clone(claim.Status.Conditions)
+	switch at := slices.IndexFunc(conditions, func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == failed.Type }); {
+	case at < 0:
+		change["conditions"] = append(conditions, failed)
+	case conditions[at].Message != f.Text || conditions[at].Status != failed.Status:
+		conditions[at] = failed
+		change["conditions"] = conditions
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	return change
+}
+
+// changeClaim reads the claim and writes what is to change in its status, unless
+// another has written it meanwhile. A claim that is not there needs nothing.
+func (r *Reporter) changeClaim(ctx context.Context, c Claim, change func(*corev1.PersistentVolumeClaim) map[string]any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	claims := r.config.Core.PersistentVolumeClaims(c.Namespace)
+	claim, err := claims.Get(ctx, c.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	status := change(claim)
+	if status == nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion}, "status": status})
+	if err != nil {
+		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	if _, err := claims.Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
+}

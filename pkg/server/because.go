@@ -1,0 +1,64 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// explainCauses adds why the step is not done: because, last error.
+func (s step) explainCauses(f Facts, e *Explanation, up bool) {
+	if s.inFlight && s.progress != "" {
+		e.add("progress", "%s", s.progress)
+	}
+	causes := s.causes(f, up)
+	for _, cause := range causes {
+		e.add("because", "%s", cause)
+	}
+	if s.retry.Attempts > 0 && !slices.Contains(causes, Failure(s.retry)) {
+		e.add("last error", "%s", Failure(s.retry))
+	}
+}
+
+// causes says why the step is not done, a sentence each; none while it is.
+func (s step) causes(f Facts, up bool) (all []string) {
+	switch {
+	case s.inFlight:
+		return nil
+	case !up && s.driver != "":
+		return []string{f.driverWhy(s.driver)}
+	}
+	if s.retry.Attempts > 0 {
+		all = append(all, Failure(s.retry))
+	}
+	if s.retry.Code == "Aborted" {
+		all = append(all, fmt.Sprintf("by that the driver says that an earlier call for the volume goes on still, at least since %s ago", f.ago(s.retry.Since)))
+	}
+	if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
+		all = append(all, s.reason)
+	}
+	return all
+}
+
+// Because says in one sentence why a volume of a pod is not as wanted, in the
+// words of its explanation; "" where it is, or where a call is in flight. It is
+// the text of events.
+func (f Facts) Because(uid state.PodUID, v manager.PodVolumeStatus) string {
+	if v.ID == "" {
+		return v.BlockedBy
+	}
+	s := stepOfPod(f, uid, v)
+	if !s.pending() {
+		return ""
+	}
+	d, known := f.driver(s.driver)
+	for _, cause := range s.causes(f, s.spec.Builtin || known && d.Up) {
+		return cause
+	}
+	return ""
+}
+
+// Told is a sentence about one of a pod's volumes, which it names.
+func Told(names, sentence string) string { return fmt.Sprintf("volume %s: %s", names, sentence) }
