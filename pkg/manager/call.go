@@ -160,10 +160,7 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 		}
 		err = c.driver.Unpublish(ctx, v, op.Pod)
 	case plan.Expand:
-		if c.expanding != nil {
-			c.expanding(ctx, v)
-		}
-		r.SizeBytes, err = c.driver.Expand(ctx, v, op.Pod, op.SizeBytes)
+		r.SizeBytes, err = c.expand(ctx, v, op)
 	default:
 		panic("call of " + op.Kind.String())
 	}

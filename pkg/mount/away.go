@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,6 +26,7 @@ const (
 	callUnmount = "unmount"
 	callRemove  = "remove"
 	callProbe   = "probe"
+	callSize    = "size"
 )
 
 // request is what a call is to be made with.
@@ -57,19 +57,23 @@ func (k *Kernel) AtOnce() *Kernel {
 // Service is what a helper does for the Kernels of a daemon.
 func Service() isolate.Service {
 	probed := sync.OnceValue(probe)
-	on := func(f func(ctx context.Context, k *Kernel, r request) error) isolate.Handler {
+	answer := func(f func(ctx context.Context, k *Kernel, r request) ([]byte, error)) isolate.Handler {
 		return func(ctx context.Context, data []byte) ([]byte, error) {
 			var r request
 			if err := json.Unmarshal(data, &r); err != nil {
 				return nil, fmt.Errorf("read the request: %w", err)
 			}
 			// Without lanes: a helper is there to be left behind.
-			return nil, f(ctx, &Kernel{features: probed() &^ r.Without, roots: r.Roots}, r)
+			return f(ctx, &Kernel{features: probed() &^ r.Without, roots: r.Roots}, r)
 		}
+	}
+	on := func(f func(ctx context.Context, k *Kernel, r request) error) isolate.Handler {
+		return answer(func(ctx context.Context, k *Kernel, r request) ([]byte, error) { return nil, f(ctx, k, r) })
 	}
 	return isolate.Service{
 		Handlers: map[string]isolate.Handler{
 			callUnmount: on(func(_ context.Context, k *Kernel, r request) error { return k.unmountLayers(r.Path, r.Flags) }),
+			callSize:    answer(func(_ context.Context, k *Kernel, r request) ([]byte, error) { return sizeAway(k, r.Path) }),
 			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
 		},
@@ -105,18 +109,8 @@ func (k *Kernel) Probe(ctx context.Context, path string) error {
 }
 
 func (k *Kernel) probe(path string) error {
-	p, err := k.place(path)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	fd, err := k.openTarget(p)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var st unix.Statfs_t
-	return os.NewSyscallError("statfs", unix.Fstatfs(fd, &st))
+	_, err := k.statfs(path)
+	return err
 }
 
 // plain reports whether there is nothing at path, or something on which nothing

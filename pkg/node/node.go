@@ -384,6 +384,12 @@ func (l looker) Elsewhere(ctx context.Context, path string) ([]string, error) {
 	return l.k.Elsewhere(ctx, path)
 }
 
+// Size implements manager.Sizer.
+func (l looker) Size(ctx context.Context, path string) (state.Sizes, error) {
+	s, err := l.k.Size(ctx, path)
+	return state.Sizes(s), err
+}
+
 // Probe implements manager.Prober.
 func (l looker) Probe(ctx context.Context, path string) error { return l.k.Probe(ctx, path) }
 

@@ -256,6 +256,12 @@ func (v Volume) InUse() bool {
 	return v.Stage.Phase != Absent || !v.Unmounted()
 }
 
+// Sizes is how large what is at a path is (bytes); a field is 0 where that is not
+// known, or where it is not that of the path alone.
+type Sizes struct {
+	Device, FileSystem int64
+}
+
 // Seen is what the kernel shows at a path.
 type Seen struct {
 	// Exists: there is something at the path. A symbolic link is not followed.

@@ -1,0 +1,112 @@
+package mount
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sizes is how large what is at a path is (bytes). A field is 0 where that is not
+// known, or where it is not that of the path alone: a directory of a larger file
+// system, or a file system that is on no device.
+type Sizes struct {
+	Device, FileSystem int64
+}
+
+// sectorBytes is the unit of sysfs's sizes of block devices, whatever the device's.
+const sectorBytes = 512
+
+// Size says how large the block device or the file system at path is. It asks the
+// storage, so it may take as long as ctx lets it.
+func (k *Kernel) Size(ctx context.Context, path string) (Sizes, error) {
+	info, err := k.Look(ctx, path)
+	if err != nil {
+		return Sizes{}, err
+	}
+	if info.BlockDevice {
+		return Sizes{Device: deviceBytes(info.Dev)}, nil
+	}
+	if !info.Mounted {
+		return Sizes{}, nil
+	}
+	entries, err := k.List(ctx, path)
+	if err != nil {
+		return Sizes{}, err
+	}
+	slices.Reverse(entries)
+	top := slices.IndexFunc(entries, func(e Entry) bool { return e.Path == path })
+	if top < 0 || entries[top].Root != "/" {
+		return Sizes{}, nil
+	}
+	s := Sizes{Device: deviceBytes(entries[top].Dev)}
+	if s.Device == 0 {
+		return Sizes{}, nil
+	}
+	s.FileSystem, err = k.fileSystemBytes(ctx, path)
+	return s, wrap(err, "statfs %s", path)
+}
+
+// deviceBytes is the size of a block device (major<<32|minor); 0 where there is none.
+func deviceBytes(dev uint64) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/size", dev>>32, dev&0xffffffff))
+	if err != nil {
+		return 0
+	}
+	sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return sectors * sectorBytes
+}
+
+// fileSystemBytes asks where it can be left behind.
+func (k *Kernel) fileSystemBytes(ctx context.Context, path string) (bytes int64, err error) {
+	if k.away == nil {
+		return inLane(ctx, k.lanes, lane{callSize, path}, func() (int64, error) { return k.total(path) })
+	}
+	data, err := json.Marshal(request{Roots: k.roots, Without: k.without, Path: path})
+	if err != nil {
+		return 0, err
+	}
+	answer, err := k.away.Do(ctx, path, callSize, data)
+	if err != nil {
+		return 0, err
+	}
+	return bytes, json.Unmarshal(answer, &bytes)
+}
+
+// total is how many bytes the file system at path has.
+func (k *Kernel) total(path string) (int64, error) {
+	st, err := k.statfs(path)
+	return int64(st.Blocks) * st.Frsize, err //nolint:gosec // no file system is that large
+}
+
+// sizeAway is what a helper does for fileSystemBytes.
+func sizeAway(k *Kernel, path string) ([]byte, error) {
+	bytes, err := k.total(path)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(bytes)
+}
+
+// statfs asks the storage behind the mount at path.
+func (k *Kernel) statfs(path string) (st unix.Statfs_t, err error) {
+	p, err := k.place(path)
+	if err != nil {
+		return st, err
+	}
+	defer p.close()
+	fd, err := k.openTarget(p)
+	if err != nil {
+		return st, err
+	}
+	defer unix.Close(fd)
+	return st, os.NewSyscallError("statfs", unix.Fstatfs(fd, &st))
+}
