@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
@@ -203,7 +205,7 @@ func (s scene) explain(t *testing.T, n *node) {
 				t.Fatal(err)
 			}
 			return
-		case !*update && meant && text == string(golden):
+		case !*update && meant && text == string(golden) && (kind != "pod" || s.name == "stage-hangs" || n.toldAlike(ctx, s.name, e)):
 			return
 		}
 		select {
@@ -212,6 +214,25 @@ func (s scene) explain(t *testing.T, n *node) {
 		case <-time.After(glance):
 		}
 	}
+}
+
+// toldAlike reports whether an event about the pod would say what the explanation
+// says as a cause: it is made from what the API shows. A call that is in flight by
+// now has no cause, and it has to be looked again.
+func (n *node) toldAlike(ctx context.Context, pod string, e server.Explanation) bool {
+	p, err := n.api.Pod(ctx, "default", pod)
+	if err != nil || len(p.Volumes) != 1 {
+		return err != nil && strings.Contains(err.Error(), "not found") // it has gone, or is no pod yet
+	}
+	volumes, errV := n.api.Volumes(ctx)
+	drivers, errD := n.api.Drivers(ctx)
+	if errV != nil || errD != nil {
+		return false
+	}
+	told := server.Facts{Pods: []manager.PodStatus{p}, Volumes: volumes, Drivers: drivers}.Because(p.Pod.UID, p.Volumes[0])
+	return slices.ContainsFunc(e.Lines, func(l server.Line) bool {
+		return (l.Label == "because" || l.Label == "last error") && l.Text == told
+	})
 }
 
 // More than 30 volumes of one driver fail at once, each in its own way: every
