@@ -346,6 +346,7 @@ func deadFUSE(t *testing.T, path string) {
 }
 
 // Items: C28.
+// Faults: A022.
 func TestDriverLesson4AFailedRenewalRemovesNothing(t *testing.T) {
 	for _, mode := range []state.Mode{state.Filesystem, state.Block} {
 		n := connect(t, newFake())
@@ -459,6 +460,7 @@ func TestDriverLesson6AFailedPublishLeavesNoPlainTarget(t *testing.T) {
 	}
 }
 
+// Faults: A019.
 func TestDriverLesson6DataIsNeverRemoved(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)

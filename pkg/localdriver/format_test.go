@@ -27,6 +27,8 @@ func hashOf(t *testing.T, path string) string {
 
 // Data that this driver did not write may be somebody's only copy: the volume
 // was used as a raw block device before.
+//
+// Faults: A029.
 func TestOnlyABlankImageIsFormatted(t *testing.T) {
 	for what, offset := range map[string]int64{"at the start": 0, "in the middle": 20 * mib, "in the last block": 64*mib - 4096} {
 		t.Run(what, func(t *testing.T) {
@@ -77,6 +79,8 @@ func TestInterruptedFormatIsDoneAgain(t *testing.T) {
 }
 
 // A file system that was there is never made anew, whatever became of it.
+//
+// Faults: A030.
 func TestFormattedVolumeIsNeverFormattedAgain(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))

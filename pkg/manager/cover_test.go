@@ -27,6 +27,8 @@ func TestACallEndsAtItsDeadline(t *testing.T) {
 }
 
 // TestEveryChangeOfTheWishEndsThePause: any of it may cure what failed for good.
+//
+// Faults: A048.
 func TestEveryChangeOfTheWishEndsThePause(t *testing.T) {
 	for name, change := range map[string]func(*state.VolumeWant){
 		"revision": func(w *state.VolumeWant) { w.Revision = "2" },
@@ -117,6 +119,7 @@ func TestNobodyAttachesWithoutAnAttacher(t *testing.T) {
 	})
 }
 
+// Faults: A003.
 func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

@@ -37,6 +37,8 @@ func TestADrainedNodeBeginsNothingNew(t *testing.T) {
 
 // The node's containers have stopped, but who lists its pods lists them still, or
 // is silent: as at the end of a boot.
+//
+// Faults: A104.
 func TestAnEmptiedNodeHasNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

@@ -276,6 +276,7 @@ func TestAPodThatCannotBeResolvedKeepsWhatItHas(t *testing.T) {
 }
 
 // Items: C18, N-31.
+// Faults: A048.
 func TestADriverThatComesBackEndsEveryPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
@@ -591,6 +592,7 @@ func TestTheInUseHandshakeHoldsAVolumeUntilItIsReported(t *testing.T) {
 }
 
 // Items: C29, E08.
+// Faults: A003.
 func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)

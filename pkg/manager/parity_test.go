@@ -356,6 +356,7 @@ func TestWhatWentWhileNoDaemonRan(t *testing.T) {
 // An attachment that goes while its volume is being staged: no more calls until
 // it is there again, and what is known is not lost.
 // Items: A21, A22.
+// Faults: A037, A048.
 func TestAnAttachmentThatGoesAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -133,13 +134,20 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer ticker.Stop()
 	for {
 		found, err := w.scan()
-		if err != nil {
+		var again <-chan time.Time
+		switch {
+		case scarce(err): // what is known stays as it is
+			w.log.Warn("registration directory cannot be read now", "err", err)
+			again = time.After(scanPause)
+		case err != nil:
 			return err
+		default:
+			w.reconcile(life, found, &sessions)
 		}
-		w.reconcile(life, found, &sessions)
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
 		case <-ticker.C:
 		case <-w.fs.Events:
 		case err := <-w.fs.Errors:
@@ -147,6 +155,15 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		}
 		w.drain()
 	}
+}
+
+// scanPause is how long a scan waits that failed for lack of something.
+const scanPause = time.Second
+
+// scarce reports whether err is that the process or the machine has no room for
+// more, which ends by itself.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // drain takes the events that are there already: one scan serves them all.

@@ -65,7 +65,7 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	}
 	w.Spec.NoAttach = !policy.attach
 	if policy.attach {
-		w.Spec.PublishContext, w.Hold = r.attachment(spec)
+		w.Spec.PublishContext, w.Spec.Attachment, w.Hold = r.attachment(spec)
 	}
 	if claim != nil {
 		w.Spec.Claim = claim.Namespace + "/" + claim.Name
@@ -286,29 +286,29 @@ func AttachmentKey(driver state.DriverName, handle, node string) Key {
 
 // attachment returns what the volume's VolumeAttachment gives to the node's
 // calls, and where a cluster attaches, what is missing before they may be made.
-func (r *resolver) attachment(s state.Spec) (context map[string]string, hold string) {
+func (r *resolver) attachment(s state.Spec) (context map[string]string, uid, hold string) {
 	key := AttachmentKey(s.Driver, s.Handle, r.config.NodeName)
 	va, ok := r.objects.Get(key).(*storagev1.VolumeAttachment)
 	if ok && va.Status.Attached && va.DeletionTimestamp == nil {
-		return maps.Clone(va.Status.AttachmentMetadata), ""
+		return maps.Clone(va.Status.AttachmentMetadata), string(va.UID), ""
 	}
 	switch {
 	case !r.config.ClusterAttach:
-		return nil, ""
+		return nil, "", ""
 	case !ok:
 		why := r.objects.Unread(key)
 		if why == "" {
 			why = "not found"
 		}
-		return nil, fmt.Sprintf("waiting for %s: %s", key, why)
+		return nil, "", fmt.Sprintf("waiting for %s: %s", key, why)
 	case va.DeletionTimestamp != nil:
-		return nil, fmt.Sprintf("waiting for %s: the one there is being deleted", key)
+		return nil, "", fmt.Sprintf("waiting for %s: the one there is being deleted", key)
 	case NoRoom(va):
-		return nil, fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
+		return nil, "", fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
 	case va.Status.AttachError != nil:
-		return nil, fmt.Sprintf("waiting for %s: status.attachError: %s", key, va.Status.AttachError.Message)
+		return nil, "", fmt.Sprintf("waiting for %s: status.attachError: %s", key, va.Status.AttachError.Message)
 	}
-	return nil, fmt.Sprintf("waiting for %s: status.attached: found false, want true", key)
+	return nil, "", fmt.Sprintf("waiting for %s: status.attached: found false, want true", key)
 }
 
 // resourceExhausted is gRPC's code (its status codes document).

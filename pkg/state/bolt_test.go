@@ -2,6 +2,7 @@ package state
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -282,6 +283,7 @@ func TestKilledChild(t *testing.T) {
 	wg.Wait()
 }
 
+// Faults: A003.
 func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
 		"garbage": func(t *testing.T, path string) { write(t, path, []byte(strings.Repeat("garbage", 10_000))) },
@@ -394,6 +396,8 @@ func TestDamagedFilesAreKeptUpToALimit(t *testing.T) {
 
 // Whatever happens to the file's bytes, opening and loading it does not crash,
 // and no record is read that was not written.
+//
+// Faults: A003.
 func TestDamageIsNeverReadAsARecord(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.db")
@@ -435,6 +439,56 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 			}
 		}
 		_ = b.Close() // a file that was cut cannot be copied, and says so
+	}
+}
+
+// Each record in turn is cut off, changed by a bit, or stored under a name that a
+// bit was changed of: it is in quarantine under its name, and no other is.
+//
+// Faults: A003.
+func TestADamagedRecordIsQuarantinedAndNoOther(t *testing.T) {
+	const records = 5
+	for name, damage := range map[string]func(b *bolt.Bucket, key, value []byte) error{
+		"cut off": func(b *bolt.Bucket, key, _ []byte) error { return b.Put(key, nil) },
+		"half":    func(b *bolt.Bucket, key, value []byte) error { return b.Put(key, value[:len(value)/2]) },
+		"flipped": func(b *bolt.Bucket, key, value []byte) error {
+			value = bytes.Clone(value)
+			value[len(value)/2] ^= 1
+			return b.Put(key, value)
+		},
+		"renamed": func(b *bolt.Bucket, key, value []byte) error {
+			other := append(bytes.Clone(key[:len(key)-1]), key[len(key)-1]^0x40)
+			return errors.Join(b.Put(other, bytes.Clone(value)), b.Delete(key))
+		},
+	} {
+		for i := range records {
+			path := filepath.Join(t.TempDir(), "state.db")
+			b := openBolt(t, path)
+			changes := map[VolumeID]*Volume{}
+			for j := range records {
+				v := sample(sampleID(j))
+				changes[v.ID] = &v
+			}
+			commit(t, b, changes)
+			must(t, b.db.Update(func(tx *bolt.Tx) error {
+				bucket := tx.Bucket([]byte(volumesBucket))
+				key := []byte(sampleID(i))
+				return damage(bucket, key, bucket.Get(key))
+			}))
+			must(t, b.Close())
+			b = openBolt(t, path)
+			got, err := b.Load(t.Context())
+			must(t, err)
+			if got.Quarantined[sampleID(i)] == "" || len(got.Quarantined) > 2 || len(got.Volumes) != records-1 {
+				t.Errorf("%s, record %d: in quarantine %v, read %d", name, i, got.Quarantined, len(got.Volumes))
+			}
+			for id, v := range got.Volumes {
+				if d := diff(sample(id), v); d != "" || id == sampleID(i) {
+					t.Errorf("%s, record %d: %s was read: %s", name, i, id, d)
+				}
+			}
+			must(t, b.Close())
+		}
 	}
 }
 

@@ -89,6 +89,9 @@ func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]stri
 		v, err := DecodeRecord(b)
 		if err == nil && string(v.ID) != key {
 			err = fmt.Errorf("it is stored as %q but says that it is %q", key, v.ID)
+			if _, other := stored[string(v.ID)]; !other {
+				quarantined[v.ID] = err.Error() // either may be damaged, and both may be in use
+			}
 		}
 		if err != nil {
 			quarantined[VolumeID(key)] = err.Error()

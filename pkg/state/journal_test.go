@@ -167,10 +167,10 @@ func suiteQuarantine(t *testing.T, j journal, plant func(change)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Volumes) != 1 || len(got.Quarantined) != 3 {
+		if len(got.Volumes) != 1 || len(got.Quarantined) != 4 {
 			t.Fatalf("got %d records and %v", len(got.Volumes), got.Quarantined)
 		}
-		for id, want := range map[VolumeID]string{"future": "newer csi-volmgr", "junk": "not a record", "moved": `says that it is "other"`} {
+		for id, want := range map[VolumeID]string{"future": "newer csi-volmgr", "junk": "not a record", "moved": `says that it is "other"`, "other": `stored as "moved"`} {
 			if why := got.Quarantined[id]; !strings.Contains(why, want) {
 				t.Errorf("%s: %q, want %q", id, why, want)
 			}
@@ -185,7 +185,7 @@ func suiteQuarantine(t *testing.T, j journal, plant func(change)) {
 	v := sample("junk")
 	commit(t, j, map[VolumeID]*Volume{"junk": &v})
 	got, err := j.Load(t.Context())
-	if err != nil || len(got.Volumes) != 2 || len(got.Quarantined) != 2 {
+	if err != nil || len(got.Volumes) != 2 || len(got.Quarantined) != 3 {
 		t.Errorf("after deletion: %d records, %v, %v", len(got.Volumes), got.Quarantined, err)
 	}
 }

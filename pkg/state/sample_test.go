@@ -21,7 +21,7 @@ func sample(id VolumeID) Volume {
 			Driver: "csi.example", Handle: "vol-1", Name: "pv-1", Claim: "ns/data", Ephemeral: true, Builtin: true, NoAttach: true, Migrated: true, MountGroup: "2000", SELinuxLabel: "u:r:t:s0:c1",
 			Mode: Filesystem, FSType: "xfs", MountFlags: []string{"noatime"}, AccessModes: []AccessMode{ReadWriteOnce},
 			Context: map[string]string{"a": "b"}, Config: json.RawMessage(`{"medium":"<Memory>"}`),
-			PublishContext: map[string]string{"dev": "/dev/x"}, StagePath: "/r/globalmount",
+			PublishContext: map[string]string{"dev": "/dev/x"}, Attachment: "uid-1", StagePath: "/r/globalmount",
 			AttachRef: ref, StageRef: ref, PublishRef: ref, ExpandRef: ref,
 		},
 		Needs: Needs{Attach: true, Stage: true}, For: []PodUID{"p1"},

@@ -109,10 +109,10 @@ func TestCallErrorNamesCallAndCode(t *testing.T) {
 	}
 }
 
-// Every field decides, but for Claim and Migrated, which are for people, and NoAttach, which
-// decides only whether a volume that is begun is attached.
+// Every field decides, but for Claim and Migrated, which are for people, NoAttach, which
+// decides only whether a volume that is begun is attached, and Attachment, of which calls say nothing.
 func TestSpecEqualLooksAtEveryField(t *testing.T) {
-	differs(t, sample("v").Spec, Spec.Equal, "Claim", "NoAttach", "Migrated")
+	differs(t, sample("v").Spec, Spec.Equal, "Claim", "NoAttach", "Migrated", "Attachment")
 }
 
 // Every field decides, but for Names, which are for people, and Renewal,

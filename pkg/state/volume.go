@@ -190,6 +190,10 @@ type Spec struct {
 	// PublishContext is given where a cluster attaches (VolumeAttachment); where
 	// csi-volmgr attaches, it is in the record instead.
 	PublishContext map[string]string `json:"publishContext,omitempty"`
+	// Attachment is the UID of the VolumeAttachment where a cluster attaches; ""
+	// where it is not known. Another one means that the volume was detached and
+	// attached meanwhile, perhaps as another device. Calls do not say it.
+	Attachment string `json:"attachment,omitempty"`
 	// StagePath is the staging_target_path; "" for kinds without a stage.
 	StagePath  string    `json:"stagePath,omitempty"`
 	AttachRef  SecretRef `json:"attachSecret,omitzero"`

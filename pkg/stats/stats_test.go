@@ -195,6 +195,7 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 // second time, and takes only its driver's share.
 //
 // Items: N-82.
+// Faults: A044.
 func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})

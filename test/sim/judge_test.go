@@ -99,12 +99,12 @@ func (j *judge) begin(l *life, o op) {
 		w.breach("J5: %v says %q, and what it repeats or removes said %q", o, request(o), ln.req)
 	}
 	j.order(o, ls)
-	j.durable(o)
+	late := j.durable(o)
 	if removes(o.verb) {
 		j.proven(l, o, ln)
 		ln.removing = true
 	} else if o.verb != "Expand" {
-		ln.making, ln.removed, ln.left, ln.req = true, false, false, request(o)
+		ln.making, ln.removed, ln.left, ln.req = true, false, late, request(o)
 		if o.v.Needs.Attach && o.verb != "Attach" && o.v.PublishContext["device"] != "x" {
 			w.breach("J5: %v without the publish context that Attach returned", o)
 		}
@@ -142,8 +142,9 @@ func (j *judge) order(o op, ls *lanes) {
 	}
 }
 
-// durable: the intent is in the journal before the first side effect.
-func (j *judge) durable(o op) {
+// durable: the intent is in the journal before the first side effect. late says
+// that what a call makes is known to be leaving: nothing else has to prove that it may go.
+func (j *judge) durable(o op) (late bool) {
 	r, ok := j.w.disk.records[o.v.ID]
 	phase := r.Mounts[o.pod].Phase
 	switch o.verb {
@@ -154,13 +155,14 @@ func (j *judge) durable(o op) {
 	}
 	// A pod may leave while the look before its Publish takes its time: what is
 	// made then is known to be leaving, and goes next.
-	left := phase == state.Leaving && o.verb == "Publish" && j.of(o.v.ID).lane(o).left
+	late = phase == state.Leaving && o.verb == "Publish" && j.of(o.v.ID).lane(o).left
 	switch {
-	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving && !left:
+	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving && !late:
 		j.w.breach("intent: %v, and the journal says that it is %v", o, phase)
 	case !r.Spec.Equal(o.v.Spec):
 		j.w.breach("intent: %v, and the journal has another spec for it", o)
 	}
+	return late
 }
 
 // proven is rule 5.

@@ -94,6 +94,8 @@ type failure struct {
 }
 
 // TestSeeds runs -seeds seeds from -first-seed on, or -seed alone.
+//
+// Faults: A015.
 func TestSeeds(t *testing.T) {
 	if *oneSeed >= 0 {
 		lines := script(uint64(*oneSeed))

@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -101,6 +103,7 @@ func TestBlankDiskIsFormattedOnceAndKeepsItsData(t *testing.T) {
 // R17: whatever is on a disk, wherever it is, it is not formatted.
 //
 // Items: M08.
+// Faults: A029.
 func TestDiskWithAnythingOnItIsNeverFormatted(t *testing.T) {
 	const size = 16 << 20
 	for _, at := range []int64{0, 1, 510, 1080, 4096, 65536, 1 << 20, 5<<20 + 7, size - 1<<20, size - 512, size - 1} {
@@ -126,6 +129,8 @@ func TestDiskWithAnythingOnItIsNeverFormatted(t *testing.T) {
 }
 
 // R17: a disk that cannot be read to where it says it ends is not blank.
+//
+// Faults: A029.
 func TestDiskThatCannotBeReadIsNeverFormatted(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")
@@ -172,6 +177,8 @@ func TestInterruptedFormatIsDoneAgain(t *testing.T) {
 }
 
 // A lone LUN that comes back as another disk is not taken for the volume's.
+//
+// Faults: A035.
 func TestDiskThatIsAnotherOneByNowIsRefused(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")
@@ -200,6 +207,7 @@ func TestDiskThatIsAnotherOneByNowIsRefused(t *testing.T) {
 	unstage(n, v)
 }
 
+// Faults: A027.
 func TestWhatDoesNotSayWhichDiskItIsIsRefused(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk("", "sda")
@@ -253,6 +261,180 @@ func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
 	for _, path := range d.Paths {
 		if got := n.Told("block", path, "device", "delete"); got != "1" {
 			t.Errorf("%s: told %q", path, got)
+		}
+	}
+}
+
+// What multipath has not handed over to the disk yet is lost with its paths: while
+// the map cannot be flushed none of them goes.
+//
+// Faults: A034.
+func TestPathsStayWhileTheMapCannotBeFlushed(t *testing.T) {
+	n := disktest.New(t)
+	device := n.Disk(wwid, "sda", "sdb")
+	n.Gathered(device, "dm-0", "mpatha", "sda", "sdb")
+	stuck := errors.New("map in use")
+	n.Programs["multipath"] = func([]string) error { return stuck }
+	h := n.Stager().Host
+	d, err := h.Found([]string{"sda", "sdb"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Free(t.Context(), d); !errors.Is(err, stuck) {
+		t.Errorf("got %v", err)
+	}
+	for _, path := range d.Paths {
+		if got := n.Told("block", path, "device", "delete"); got != "" {
+			t.Errorf("%s: told %q", path, got)
+		}
+	}
+	n.Programs["multipath"] = func([]string) error { return nil }
+	if err := h.Free(t.Context(), d); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+		t.Errorf("flushed: %v", err)
+	}
+}
+
+// put writes at a place of a device.
+func put(t *testing.T, device string, at int64, b []byte) {
+	t.Helper()
+	f, err := os.OpenFile(device, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(b, at)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The volume's disk has another file system than it had when it was staged, or
+// none at all: it is neither mounted nor made one on, and the error has both.
+//
+// Faults: A028, A030.
+func TestAnotherFileSystemIsRefused(t *testing.T) {
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
+		for name, change := range map[string]func(n *disktest.Node, device string){
+			"another": func(n *disktest.Node, device string) {
+				other := drivertest.Device(n.T, "ext4")
+				b, err := os.ReadFile(other)
+				if err != nil {
+					n.Fatal(err)
+				}
+				put(n.T, device, 0, b)
+			},
+			"none": func(n *disktest.Node, device string) { put(n.T, device, 0, make([]byte, 16<<20)) },
+		} {
+			if fsType == "btrfs" && name == "none" {
+				continue // 16 MiB are too few for it, so that one is staged that was made elsewhere
+			}
+			t.Run(fsType+" "+name, func(t *testing.T) {
+				n := disktest.New(t)
+				device := n.Disk(wwid, "sda")
+				n.Programs["mkfs.xfs"] = func(args []string) error {
+					return new(program.Runner).Run(t.Context(), program.Command{Name: "mkfs.xfs", Args: append([]string{"--unsupported"}, args...)})
+				}
+				was := fsType + " "
+				if fsType == "btrfs" { // its signature alone, of which the kernel is not asked
+					superblock := make([]byte, 4096)
+					copy(superblock[0x40:], "_BHRfS_M")
+					put(t, device, 64<<10, superblock)
+					was += strings.Repeat("0", 32)
+				}
+				v, err := stage(n, disk.Want{FSType: fsType}, "sda")
+				if (err == nil) == (fsType == "btrfs") {
+					t.Fatal(err)
+				}
+				if _, err := n.Stager().Unmount(t.Context(), v); err != nil { // as after a reboot
+					t.Fatal(err)
+				}
+				n.Calls()
+				change(n, device)
+				before, err := os.ReadFile(device)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = stage(n, disk.Want{FSType: fsType}, "sda")
+				was = strings.Replace(was, "ext4", "ext", 1)
+				if !errors.Is(err, disk.ErrIdentity) || !strings.Contains(err.Error(), was) || name == "another" && !strings.Contains(err.Error(), `has "ext `) {
+					t.Errorf("got %v, want a refusal with %q and what is there", err, was)
+				}
+				if calls := n.Calls(); len(calls) != 0 {
+					t.Errorf("run %q", calls)
+				}
+				if after, err := os.ReadFile(device); err != nil || !bytes.Equal(before, after) {
+					t.Errorf("the disk was written to: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// A copy of an XFS disk beside its original: both are mounted, neither is
+// changed for it. A second way to the same disk is no copy.
+//
+// Faults: A036.
+func TestCopyBesideItsOriginal(t *testing.T) {
+	n := disktest.New(t)
+	original, clone := n.Disk(wwid, "sda"), n.Disk(wwid+"0", "sdb")
+	if err := new(program.Runner).Run(t.Context(), program.Command{Name: "mkfs.xfs", Args: []string{"-q", "--unsupported", original}}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(original)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, clone, 0, b)
+	s, xfs := n.Stager(), disk.Want{FSType: "xfs"}
+	mount := func(name, device string) (state.Volume, error) {
+		v := n.Volume(kind, name, `{}`, pod)
+		if err := s.Begin(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		d, err := s.Host.Found([]string{device})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v, s.Mount(t.Context(), v, d, xfs)
+	}
+	first, err := mount("original", "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Set(wwid+"0", "block", "sdc", "device", "wwid") // another way to the copy, which may be what is mounted
+	if _, err := mount("copy", "sdb"); err == nil {
+		t.Error("mounted twice")
+	}
+	n.Set("naa.other", "block", "sdc", "device", "wwid")
+	second, err := mount("copy", "sdb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []state.Volume{first, second} {
+		if err := os.WriteFile(filepath.Join(v.Spec.StagePath, "file"), []byte(v.ID), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, v := range []state.Volume{first, second} {
+		if b, err := os.ReadFile(filepath.Join(v.Spec.StagePath, "file")); err != nil || string(b) != string(v.ID) {
+			t.Errorf("%s: %q, %v", v.ID, b, err)
+		}
+		if _, err := s.Unmount(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.End(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const uuidEnd = 48 // of the superblock: its magic number, sizes and UUID
+	for _, device := range []string{original, clone} {
+		f, err := os.Open(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := make([]byte, uuidEnd)
+		_, err = f.ReadAt(head, 0)
+		if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(head, b[:uuidEnd]) {
+			t.Errorf("%s: its superblock was changed: %v", device, err)
 		}
 	}
 }

@@ -19,6 +19,8 @@ type memory struct {
 	Making bool `json:"making,omitempty"`
 	// Made: the file system was made here.
 	Made bool `json:"made,omitempty"`
+	// FileSystem is its kind and UUID, as it was when it was mounted first.
+	FileSystem string `json:"fileSystem,omitempty"`
 
 	path string
 }

@@ -79,16 +79,20 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 	if err != nil {
 		return err
 	}
+	if m.FileSystem != "" {
+		if err := m.recognize(f); err != nil {
+			return err
+		}
+	}
 	if alone { // else it is mounted already, so that it has a file system in use
 		if err := s.Host.prepare(ctx, d, f, w, &m); err != nil {
 			return err
 		}
 	}
-	flags := w.Flags
-	if w.ReadOnly {
-		flags = append(append([]string{}, flags...), "ro")
+	if err := m.recognize(f); err != nil {
+		return err
 	}
-	err = s.Kernel.Filesystem(s.Host.Path(d), v.Spec.StagePath, w.FSType, flags)
+	err = s.mount(ctx, d, v.Spec.StagePath, w)
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%w (%w)", err, errMoving)
 	}

@@ -21,6 +21,8 @@ const fuseDestroy = 38 // FUSE_DESTROY
 // Rule 9: a server that does not answer keeps the kernel from ending the mount.
 // The node is done with it all the same, since it is in no directory any more.
 // The server is a FUSE one that does not answer that it may go.
+//
+// Faults: A042.
 func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
 	n := newNode(t)
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)

@@ -36,11 +36,12 @@ type DriverFacts struct {
 
 // Reasons for waiting that this package states itself.
 const (
-	reasonSources   = "not every source of pods has spoken yet, so nothing is removed"
-	reasonFinal     = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
-	reasonBackoff   = "waiting to try again after a failure"
-	reasonOtherwise = "it is mounted otherwise than the pod says by now, and stays so until the pod's containers have ended"
-	reasonROSize    = "the volume is mounted read-only, so it cannot be expanded here"
+	reasonSources    = "not every source of pods has spoken yet, so nothing is removed"
+	reasonFinal      = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
+	reasonBackoff    = "waiting to try again after a failure"
+	reasonOtherwise  = "it is mounted otherwise than the pod says by now, and stays so until the pod's containers have ended"
+	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they are gone"
+	reasonROSize     = "the volume is mounted read-only, so it cannot be expanded here"
 )
 
 // Next returns the one call that moves v towards w, or else why none is made.
@@ -56,9 +57,9 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	c.unmount(w, v, f)
 	switch {
 	case v.Unmounted() && leaves(v.Stage, w, v):
-		c.remove(Op{Kind: Unstage}, v.Stage, v.For, f)
+		c.remove(Op{Kind: Unstage}, v.Stage, keepers(w, v), f)
 	case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v) && !keepsAttach(w, v):
-		c.remove(Op{Kind: Detach}, v.Attach, v.For, f)
+		c.remove(Op{Kind: Detach}, v.Attach, keepers(w, v), f)
 	case len(w.Pods) > 0:
 		c.build(w, v)
 	}
@@ -139,6 +140,16 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 	c.offer(op, state.Retry{})
 }
 
+// keepers are the pods for whose sake a stage or an attachment stays that no mount
+// stands on: those that it was begun for, which may want it yet. Where others want
+// it in another form they are not asked: none of them has a mount to lose.
+func keepers(w state.Want, v state.Volume) []state.PodUID {
+	if len(w.Pods) > 0 {
+		return nil
+	}
+	return v.For
+}
+
 // leaves reports whether fact (the stage or the attachment) has to go.
 func leaves(fact state.Fact, w state.Want, v state.Volume) bool {
 	return fact.Phase == state.Leaving ||
@@ -154,7 +165,7 @@ func keepsAttach(w state.Want, v state.Volume) bool {
 // says something else by now and no pod uses the volume as it was begun. A
 // repeated call must repeat its request, so the way to another is through absent.
 func reversed(w state.Want, v state.Volume) bool {
-	if len(w.Pods) == 0 || v.Spec.Equal(w.Spec) {
+	if len(w.Pods) == 0 || v.Spec.Equal(w.Spec) && !reattached(w, v) {
 		return false
 	}
 	for _, m := range v.Mounts {
@@ -163,6 +174,14 @@ func reversed(w state.Want, v state.Volume) bool {
 		}
 	}
 	return true
+}
+
+// reattached reports whether the cluster has detached the volume and attached it
+// anew since the record was begun: what is staged may be of a device that is
+// gone, or another volume's by now.
+func reattached(w state.Want, v state.Volume) bool {
+	was, is := v.Spec.Attachment, w.Spec.Attachment
+	return was != is && was != "" && is != "" || !maps.Equal(v.Spec.PublishContext, w.Spec.PublishContext)
 }
 
 // used reports whether containers may use the mount as it was asked for: it is
@@ -244,6 +263,9 @@ func (c *chooser) make(op Op, hold string, r state.Retry) {
 func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) string {
 	if w.Hold != "" {
 		return w.Hold
+	}
+	if reattached(w, v) && !used(v, v.Mounts[pod]) {
+		return reasonReattached
 	}
 	if v.Spec.Exclusive() {
 		for _, other := range slices.Sorted(maps.Keys(v.Mounts)) {

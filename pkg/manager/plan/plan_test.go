@@ -449,3 +449,59 @@ func TestAStartLooksForMountsThatAPodMayHaveBeenToldOf(t *testing.T) {
 		t.Error("Adopt changed its argument")
 	}
 }
+
+// What is staged of one attachment is nobody's once there is another; where the
+// attachment is not known, as with a record of an earlier version, it is the same.
+func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
+	for _, tc := range []struct {
+		was, is string
+		device  bool // the calls say another device
+		want    Kind // for a second pod, and for one alone
+		alone   Kind
+	}{
+		{"1", "1", false, Publish, Publish},
+		{"", "1", false, Publish, Publish},
+		{"1", "", false, Publish, Publish},
+		{"1", "2", false, None, Unstage},
+		{"1", "1", true, None, Unstage},
+	} {
+		v := state.Volume{Spec: state.Spec{Attachment: tc.was}, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Present}}
+		w := state.Want{Spec: state.Spec{Attachment: tc.is}, Pods: map[state.PodUID]state.WantMount{"b": {}}}
+		if tc.device {
+			w.Spec.PublishContext = map[string]string{"device": "x"}
+		}
+		f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+		if op, _ := Next(w, v, f, start); op.Kind != tc.alone {
+			t.Errorf("%+v: alone: %v", tc, op)
+		}
+		v.Mounts = map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}}}
+		w.Pods["a"] = state.WantMount{}
+		if op, held := Next(w, v, f, start); op.Kind != tc.want || tc.want == None && held.Reason != reasonReattached {
+			t.Errorf("%+v: %v, %+v", tc, op, held)
+		}
+	}
+}
+
+// An attachment or a stage was begun, and a pod that wants it no more is listed
+// still. Others want the volume in another form: it goes, since that pod has no
+// mount of it; with one it stays.
+func TestNobodyWaitsForAPodThatHasNothing(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true, Attach: true}, Synced: true, Keep: map[state.PodUID]string{"a": "kept"}}
+	w := state.Want{Spec: state.Spec{FSType: "y"}, Pods: map[state.PodUID]state.WantMount{"b": {}}}
+	v := state.Volume{Spec: state.Spec{FSType: "x"}, For: []state.PodUID{"a"}, Needs: state.Needs{Attach: true, Stage: true}}
+	v.Attach.Phase = state.Entering
+	if op, held := Next(w, v, f, start); op.Kind != Detach {
+		t.Errorf("attachment: %v, %+v", op, held)
+	}
+	v.Attach.Phase, v.Stage.Phase = state.Present, state.Entering
+	if op, held := Next(w, v, f, start); op.Kind != Unstage {
+		t.Errorf("stage: %v, %+v", op, held)
+	}
+	if op, held := Next(state.Want{}, v, f, start); op.Kind != None || held.Reason != "kept" {
+		t.Errorf("wanted by nobody else: %v, %+v", op, held)
+	}
+	v.Stage.Phase, v.Mounts = state.Present, map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}}}
+	if op, _ := Next(w, v, f, start); op.Kind.Removes() {
+		t.Errorf("with a mount: %v", op)
+	}
+}

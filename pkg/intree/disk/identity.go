@@ -1,0 +1,113 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// signature is where a kind of file system says that it is one, and its UUID.
+type signature struct {
+	name, magic string
+	magicAt     int64
+	uuidAt      int64
+}
+
+// signatures are those of the kinds that are made here (their on-disk formats are
+// fixed: ext4's s_magic and s_uuid, xfs's sb_magicnum and sb_uuid, btrfs's magic
+// and fsid).
+func signatures() []signature {
+	return []signature{
+		{"ext", "\x53\xef", 1024 + 0x38, 1024 + 0x68},
+		{"xfs", "XFSB", 0, 32},
+		{"btrfs", "_BHRfS_M", 64<<10 + 0x40, 64<<10 + 0x20},
+	}
+}
+
+// fileSystem returns which file system is there, as "xfs 0f3c...", or "" where
+// none of a known kind is.
+func fileSystem(f io.ReaderAt) (string, error) {
+	for _, s := range signatures() {
+		magic, uuid := make([]byte, len(s.magic)), make([]byte, 16)
+		if _, err := f.ReadAt(magic, s.magicAt); err != nil {
+			return "", err
+		}
+		if string(magic) != s.magic {
+			continue
+		}
+		if _, err := f.ReadAt(uuid, s.uuidAt); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s %x", s.name, uuid), nil
+	}
+	return "", nil
+}
+
+// recognize refuses a disk whose file system is not the one that was mounted
+// before, and remembers that of one that was not.
+func (m *memory) recognize(f io.ReaderAt) error {
+	found, err := fileSystem(f)
+	if err != nil {
+		return err
+	}
+	if m.FileSystem == "" && found != "" {
+		m.FileSystem = found
+		return m.save()
+	}
+	if found != m.FileSystem {
+		return fmt.Errorf("disk %s had file system %q, and has %q now; once no pod wants the volume here it may be another: %w",
+			m.WWID, m.FileSystem, found, ErrIdentity)
+	}
+	return nil
+}
+
+// mount mounts the disk's file system. XFS refuses one of the same UUID as one
+// that is mounted: a copy, whose original is in use here. It is mounted without
+// that comparison if it is proven to be another disk.
+func (s Stager) mount(ctx context.Context, d Disk, target string, w Want) error {
+	flags := slices.Clone(w.Flags)
+	if w.ReadOnly {
+		flags = append(flags, "ro")
+	}
+	err := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, flags)
+	if w.FSType != "xfs" || !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if other, twinErr := s.Host.twin(d); twinErr != nil || other {
+		return errors.Join(err, twinErr)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if again := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, append(flags, "nouuid")); again != nil {
+		return err // it was not for that
+	}
+	return nil
+}
+
+// twin reports whether some other device leads to the disk: what is mounted of
+// its file system may be mounted through that.
+func (h Host) twin(d Disk) (bool, error) {
+	all, err := os.ReadDir(h.sys("block"))
+	if err != nil {
+		return false, err
+	}
+	for _, e := range all {
+		if slices.Contains(d.Paths, e.Name()) {
+			continue
+		}
+		wwid, err := h.read("block", e.Name(), "device", "wwid")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // not a SCSI device
+		}
+		if err != nil || wwid == d.WWID {
+			return wwid == d.WWID, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,345 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// What has not been mounted is handed to nobody: a container does not start on
+// the directory that waits for its mount, which nothing is written to.
+//
+// Faults: A018.
+func TestDirectoryThatWaitsForItsMountIsHandedToNobody(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
+		bad("NodePublishVolume", csistrict.Fault{Effect: csistrict.EffectPartial, IgnoreCancel: true, Delay: 100}),
+	}})
+	n.apply(pod("bad", fromClaim("bad")))
+	for range 3 {
+		n.await("NodePublishVolume", n.begun("NodePublishVolume")+1)
+		n.refused("bad", "answered OK without the effect")
+		if out := n.do("", "get", "mounts", "--pod", "bad"); strings.Contains(out, n.root) {
+			t.Errorf("handed out: %s", out)
+		}
+	}
+	n.heal()
+	n.mounted("bad")
+	n.verified("bad")
+	n.deletePods("bad")
+	n.deleteClaims("bad")
+	n.verdict()
+}
+
+// Two tenants call their claims and volumes alike: each has a volume, a staging
+// directory and files of its own.
+//
+// Faults: A024.
+func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	tenants := []string{"red", "blue"}
+	for _, tenant := range tenants {
+		in := func(doc string) string {
+			return strings.ReplaceAll(doc, "metadata: {", "metadata: {namespace: "+tenant+", ")
+		}
+		n.apply(in(want{name: "data"}.String()), in(pod("web", fromClaim("data"))))
+	}
+	paths := map[string]string{}
+	for _, tenant := range tenants {
+		if r := n.cli("", "wait", "pod", "web", "-n", tenant, "--for=mounted", "--timeout", patience.String()); r.code != 0 {
+			t.Fatalf("pod of %s: %s", tenant, r.stderr)
+		}
+		mounts, err := n.api.Mounts(t.Context(), tenant, "web")
+		if err != nil || len(mounts) != 1 {
+			t.Fatalf("%v, %v", mounts, err)
+		}
+		paths[tenant] = filepath.Join(mounts[0].HostPath, "f")
+		n.write(paths[tenant], tenant)
+	}
+	staged := map[string]bool{}
+	for _, m := range n.mounts() {
+		if strings.HasSuffix(m, "globalmount") {
+			staged[m] = true
+		}
+	}
+	if len(staged) != len(tenants) {
+		t.Errorf("staged at %v", staged)
+	}
+	for _, tenant := range tenants {
+		n.wantFile(paths[tenant], tenant)
+	}
+	n.do("", "delete", "pod", "web", "-n", "red")
+	n.eventually("one volume to be left", func() bool {
+		all, err := n.api.Volumes(t.Context())
+		return err == nil && len(all) == 1
+	})
+	n.wantFile(paths["blue"], "blue")
+	n.do("", "delete", "pod", "web", "-n", "blue")
+	n.noVolumes()
+	for _, tenant := range tenants {
+		n.do("", "delete", "pvc", "data", "-n", tenant)
+	}
+	n.eventually("the claims to be gone", func() bool {
+		all, err := n.api.PersistentVolumes(t.Context())
+		return err == nil && len(all) == 0
+	})
+	n.verdict()
+}
+
+// The daemon has as many files open as it may: it lives on, what is mounted
+// stays, what is new waits, and goes on when there is room again. Memory that
+// runs out is SIGKILL, of which test/crash tells.
+//
+// Faults: A054.
+func TestLimitOfOpenFiles(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(pod("stays", inline()))
+	n.mounted("stays")
+	path := filepath.Join(n.hostPath("stays", "data"), "f")
+	n.write(path, "kept")
+	n.driver.kill()
+	var pods, docs []string
+	for i := range 20 {
+		pods = append(pods, fmt.Sprintf("new-%d", i))
+		docs = append(docs, pod(pods[i], inline()))
+	}
+	n.apply(docs...)
+	pid := n.daemon.cmd.Process.Pid
+	var was unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+		t.Fatal(err)
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: uint64(len(fds)) - 2, Max: was.Max} // a connection may have ended just now
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &none, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.startDriver()
+	n.eventually("the daemon to lack descriptors", func() bool {
+		select {
+		case <-n.daemon.done:
+			t.Fatal("the daemon ended")
+		default:
+		}
+		log, err := os.ReadFile(n.daemon.log)
+		return err == nil && strings.Contains(string(log), "too many open files")
+	})
+	n.wantFile(path, "kept")
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.mounted(pods...)
+	n.wantFile(path, "kept")
+	n.deletePods(append(pods, "stays")...)
+	n.verdict()
+}
+
+// The node has another name after a restart: nothing is made or taken away for it.
+//
+// Faults: A065.
+func TestAnotherNameOfTheNode(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(pod("web", inline()))
+	n.mounted("web")
+	before, calls := n.table(), n.nodeCalls()
+	n.flags = []string{"--node-name", "another"}
+	n.restart()
+	n.mounted("web")
+	if after := n.table(); !slices.Equal(before, after) {
+		t.Errorf("mounts: %q became %q", before, after)
+	}
+	if after := n.nodeCalls(); !slices.Equal(calls, after) {
+		t.Errorf("calls made: %q", after[len(calls):])
+	}
+	n.deletePods("web")
+	n.verdict()
+}
+
+// A raw block volume whose loop device, target and link are gone, in every
+// combination: what is gone is done, and the rest goes.
+//
+// Faults: A099.
+func TestBlockVolumeWithPartsMissing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	for parts := range 8 {
+		name := fmt.Sprintf("disk-%d", parts)
+		disk := fromClaim(name)
+		disk.block = true
+		n.apply(want{name: name, mode: "Block"}.String(), pod(name, disk))
+		n.mounted(name)
+		target := ""
+		for _, m := range n.mounts() {
+			if strings.Contains(m, "/publish/") {
+				target = m
+			}
+		}
+		if target == "" {
+			t.Fatalf("no target among %q", n.mounts())
+		}
+		if parts&1 != 0 {
+			for _, device := range n.loops() {
+				f, err := os.Open(device)
+				if err != nil {
+					t.Fatal(err)
+				}
+				unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0) // it goes with its last user
+				f.Close()
+			}
+		}
+		if parts&2 != 0 {
+			if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(target); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if parts&4 != 0 {
+			links, err := filepath.Glob(filepath.Join(n.root, "pods", "*", "volumeDevices", "*", "*"))
+			if err != nil || len(links) == 0 {
+				t.Fatalf("links: %q, %v", links, err)
+			}
+			for _, l := range links {
+				if err := os.Remove(l); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		n.deletePods(name)
+		n.deleteClaims(name)
+	}
+	n.noVolumes()
+	for _, b := range csistrict.Breaches(n.events("")) {
+		if b.Rule != "N-76" { // that the target was removed by somebody else than its driver, which it was
+			t.Errorf("breach of %s by %s: %s", b.Rule, b.Call, b.Text)
+		}
+	}
+	if left := append(n.mounts(), n.loops()...); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// Somebody works in a volume that is to go: he is named, and when he lets go the
+// volume goes without anybody's doing.
+//
+// Faults: A102.
+func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(pod("web", inline(), volume{name: "memory", source: "emptyDir: {medium: Memory}"}))
+	n.mounted("web")
+	var holders []*exec.Cmd
+	for _, v := range []string{"data", "memory"} {
+		cmd := exec.Command("sleep", "1000")
+		cmd.Dir = n.hostPath("web", v)
+		cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		holders = append(holders, cmd)
+	}
+	n.remove("web")
+	t.Log(n.explained("pod", "web", "busy", fmt.Sprintf("sleep (pid %d", holders[1].Process.Pid)))
+	volumes, err := n.api.Volumes(t.Context())
+	if err != nil || len(volumes) != 2 {
+		t.Fatalf("volumes: %+v, %v", volumes, err)
+	}
+	said := ""
+	for _, v := range volumes {
+		said += n.do("", "who", string(v.Volume.ID))
+	}
+	for _, cmd := range holders {
+		if !strings.Contains(said, fmt.Sprintf("%d sleep", cmd.Process.Pid)) {
+			t.Errorf("process %d is not named:\n%s", cmd.Process.Pid, said)
+		}
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	n.unmounted("web")
+	n.verdict()
+}
+
+// The machine stops: volumes are unpublished, and then unstaged, and who waits is
+// told when nothing is staged. Where the time is too short the rest is told, is
+// in the journal, and goes on in the next life.
+//
+// Faults: A103, A104.
+func TestDrainWithSlowUnstages(t *testing.T) {
+	t.Parallel()
+	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad("NodeUnstageVolume", csistrict.Fault{Delay: 1500, IgnoreCancel: true})}})
+	n.apply(pod("bad", fromClaim("bad")), want{name: "good"}.String(), pod("good", fromClaim("good")))
+	n.mounted("bad", "good")
+	r := n.cli("", "drain", "--consumers-stopped", "--wait=unstaged", "--timeout=200ms")
+	if r.code != 124 || !strings.Contains(r.stderr, "bad") && !strings.Contains(r.stderr, "flight") {
+		t.Errorf("too short: exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	t.Log(r.stderr)
+	n.restart()
+	if r := n.cli("", "drain", "--consumers-stopped", "--wait=unstaged", "--timeout="+patience.String()); r.code != 0 {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	for id, v := range n.model().Volumes {
+		if v.Stage.Phase != "" || len(v.Targets) > 0 {
+			t.Errorf("volume %s is still there: %+v", id, v)
+		}
+	}
+	n.do("", "undrain")
+	n.heal()
+	n.mounted("bad", "good")
+	n.over("bad", "good")
+}
+
+// Without a cluster nobody keeps an order: whatever of pod, driver and daemon
+// goes first, all is taken away once they are back.
+//
+// Faults: A105.
+func TestRemovalInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"pod driver daemon", "pod daemon driver", "driver pod daemon", "driver daemon pod", "daemon driver pod", "daemon pod driver"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, csistrict.Script{})
+			n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")), pod("inline", inline()))
+			n.mounted("web", "inline")
+			gone := false
+			for what := range strings.FieldsSeq(order) {
+				switch what {
+				case "pod":
+					if gone { // nobody is there to be told; the next daemon is
+						n.start()
+						gone = false
+					}
+					n.remove("web", "inline")
+				case "driver":
+					n.driver.kill()
+				case "daemon":
+					n.daemon.kill()
+					gone = true
+				}
+			}
+			if gone {
+				n.start()
+			}
+			n.startDriver()
+			n.unmounted("web", "inline")
+			n.deleteClaims("data")
+			n.verdict()
+		})
+	}
+}
