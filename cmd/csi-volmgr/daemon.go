@@ -46,6 +46,10 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	passed, err := systemd.Listener(os.Getenv, os.Getpid(), o.socket)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(cfg)
 	if err != nil {
 		return err
@@ -53,7 +57,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	version := thisVersion()
 	version.Node = o.nodeName
 	s, err := server.New(ctx, server.Config{
-		Socket: o.socket, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
+		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n,

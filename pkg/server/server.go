@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,6 +41,9 @@ type Config struct {
 	// Socket is the path of the unix socket, at most 107 bytes. Its directory
 	// is made, 0700, where it is missing.
 	Socket string
+	// Passed is the socket at that path where a service manager listens on it
+	// (systemd's socket activation); nil: the server makes it. New closes it.
+	Passed *os.File
 	// Readers is the id of a group whose members may read on the socket, and
 	// change nothing; 0 is none.
 	Readers uint32
@@ -92,7 +96,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams), pods: podList{volumes: cfg.Volumes}}
-	api, err := listenSocket(ctx, cfg.Socket)
+	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
+	if cfg.Passed != nil {
+		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }
+	}
+	api, err := listen()
 	if err != nil {
 		return nil, err
 	}

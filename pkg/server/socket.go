@@ -28,6 +28,24 @@ type socketListener struct {
 	lock *os.File
 }
 
+// passedSocket serves on the socket at path that a service manager listens on,
+// which stays when the daemon goes. The lock keeps a second daemon away as ever.
+func passedSocket(f *os.File, path string) (*socketListener, error) {
+	defer f.Close() // the listener has its own
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("serve on %s: %w", path, err)
+	}
+	l, err := net.FileListener(f)
+	if err == nil {
+		if u, ok := l.(*net.UnixListener); ok {
+			return &socketListener{UnixListener: u, lock: lock}, nil
+		}
+		err = errors.Join(fmt.Errorf("what was passed is %T", l), l.Close())
+	}
+	return nil, errors.Join(fmt.Errorf("serve on %s: %w", path, err), unlock(lock))
+}
+
 // listenSocket makes the socket at path, 0600. A socket left by a dead daemon
 // is removed; one at which somebody answers, or anything that is no socket, is
 // an error.
@@ -120,7 +138,7 @@ func unlock(f *os.File) error {
 	return errors.Join(os.Remove(f.Name()), f.Close())
 }
 
-// Close stops listening and removes socket and lock. Further calls do nothing.
+// Close stops listening and removes socket (but one that was passed) and lock. Further calls do nothing.
 func (l *socketListener) Close() error {
 	if l.lock == nil {
 		return nil

@@ -1,7 +1,7 @@
 // Package systemd tells systemd how the daemon fares: sd_notify(3) and the
 // watchdog of sd_watchdog_enabled(3).
 //
-// Owns: the datagrams to NOTIFY_SOCKET.
+// Owns: the datagrams to NOTIFY_SOCKET, and which descriptors systemd passed.
 //
 // Does not: decide what ready or alive means; its callers do.
 //

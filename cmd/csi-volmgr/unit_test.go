@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// analyze has systemd read units, where it is installed.
+func analyze(t *testing.T, files ...string) {
+	t.Helper()
+	tool, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed: package systemd")
+	}
+	if out, err := exec.Command(tool, append([]string{"verify", "--man=no", "--recursive-errors=no"}, files...)...).CombinedOutput(); err != nil {
+		t.Errorf("systemd-analyze: %v\n%s", err, out)
+	}
+}
+
+func (u unitCase) run(t *testing.T, socket string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	p := &program{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: time.Now, euid: func() int { return 0 }, node: runNode}
+	code = p.run(t.Context(), append([]string{"--socket", socket}, u.args...))
+	return code, out.String(), errs.String()
+}
+
+type unitCase struct {
+	args []string
+	want []string
+	code int
+}
+
+// A unit that gates a service on a verified mount is one that systemd takes.
+func TestUnitOfAVolume(t *testing.T) {
+	for _, u := range []unitCase{
+		{
+			args: []string{"volume", "unit", "pod", "web", "-n", "shop", "--timeout=90s"},
+			want: []string{"wait pod web --namespace=shop --for=verified --timeout=1m30s", "After=csi-volmgr-shop-web.service", "TimeoutStartSec=120", "Type=oneshot"},
+		},
+		{args: []string{"volume", "unit", "pod", "web;reboot"}, code: exitUsage},
+		{args: []string{"volume", "unit", "pod", "web", "-n", "a%b"}, code: exitUsage},
+		{args: []string{"volume", "unit", "pod", "web", "--timeout=0s"}, code: exitUsage},
+		{args: []string{"volume", "unit", "driver", "d"}, code: exitUsage},
+		{args: []string{"volume", "unit", "pvc", "data"}, code: exitFailed}, // no daemon to ask
+	} {
+		socket := filepath.Join(t.TempDir(), "s")
+		code, out, errs := u.run(t, socket)
+		if code != u.code {
+			t.Errorf("%q: exit code %d, want %d: %s", u.args, code, u.code, errs)
+		}
+		for _, w := range u.want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%q: no %q in\n%s", u.args, w, out)
+			}
+		}
+		if u.code != exitDone {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "csi-volmgr-shop-web.service")
+		if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		analyze(t, file)
+	}
+}
+
+// The units that are delivered are ones that systemd takes.
+func TestUnitsAreWellFormed(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/systemd/csi-volmgr*")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var copies []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The program need not be installed here.
+		text := strings.ReplaceAll(string(b), "/usr/bin/csi-volmgr ", self+" ")
+		copies = append(copies, filepath.Join(dir, filepath.Base(f)))
+		if err := os.WriteFile(copies[len(copies)-1], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	analyze(t, copies...)
+}

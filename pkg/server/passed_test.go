@@ -1,0 +1,64 @@
+package server
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The socket that a service manager listens on is served, stays when the daemon
+// goes, and has one daemon.
+func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
+	dir, err := os.MkdirTemp("", "sd") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	owner, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	pass := func() *os.File {
+		f, err := owner.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for range 2 { // as over a restart
+		l, err := passedSocket(pass(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second, err := passedSocket(pass(), path); err == nil {
+			t.Error("two daemons on one socket")
+			second.Close()
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		served, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served.Close()
+		c.Close()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("the socket went with the daemon: %v", err)
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := passedSocket(null, path); err == nil {
+		t.Error("what is no socket is served")
+	}
+}
