@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+const (
+	// redrawEvery is how often the view is drawn anew, with the ages of by then.
+	redrawEvery = time.Second
+	// topLines is how many volumes are shown where nothing says how many fit.
+	topLines = 20
+)
+
+func (p *program) topCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "Show what the daemon is at, live: drivers, calls, and volumes that wait",
+		Long: `Show what the daemon is at: the drivers with their calls in flight, and the
+volumes that are not at rest, those that have been waiting longest first. On a
+terminal the view follows what happens until it is interrupted; elsewhere it is
+shown once.`,
+		Example: "  csi-volmgr top",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if screen, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(screen.Fd())) {
+				return p.topLive(cmd.Context(), screen)
+			}
+			return p.topOnce(cmd.Context())
+		},
+	}
+}
+
+func (p *program) topOnce(ctx context.Context) error {
+	c := p.client()
+	defer c.Close()
+	volumes, err := c.Volumes(ctx)
+	if err != nil {
+		return err
+	}
+	drivers, err := c.Drivers(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := topText(volumes, drivers, view{now: p.now()})
+	if err != nil {
+		return err
+	}
+	return writeAll(p.stdout, text)
+}
+
+// activity is what two watches have told so far.
+type activity struct {
+	mu      sync.Mutex // guards what follows
+	volumes map[state.VolumeID]manager.VolumeStatus
+	drivers map[state.DriverName]manager.DriverStatus
+	listed  int // watches that have told what there was
+}
+
+// take returns what takes the events of a watch into items.
+func take[K comparable, T any](a *activity, items map[K]T, key func(T) K) func(server.Event[T]) error {
+	return func(e server.Event[T]) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		switch e.Type {
+		case "set":
+			items[key(e.Item)] = e.Item
+		case "gone":
+			delete(items, key(e.Item))
+		case "listed":
+			a.listed++
+		}
+		return nil
+	}
+}
+
+// text is the view by now; "" before all is known.
+func (a *activity) text(v view) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.listed < 2 {
+		return "", nil
+	}
+	return topText(slices.Collect(maps.Values(a.volumes)), slices.Collect(maps.Values(a.drivers)), v)
+}
+
+// topLive draws the view until it is interrupted or a watch fails.
+func (p *program) topLive(interrupted context.Context, screen *os.File) error {
+	c := p.client()
+	defer c.Close()
+	a := &activity{volumes: map[state.VolumeID]manager.VolumeStatus{}, drivers: map[state.DriverName]manager.DriverStatus{}}
+	failed := make(chan error, 2)
+	ctx, cancel := context.WithCancel(interrupted)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer cancel()
+	watches.Go(func() {
+		failed <- c.WatchVolumes(ctx, take(a, a.volumes, func(s manager.VolumeStatus) state.VolumeID { return s.Volume.ID }))
+	})
+	watches.Go(func() {
+		failed <- c.WatchDrivers(ctx, take(a, a.drivers, func(s manager.DriverStatus) state.DriverName { return s.Name }))
+	})
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-failed:
+			if interrupted.Err() != nil {
+				return nil // which is how one leaves it
+			}
+			return err
+		case <-timer.C:
+		}
+		text, err := a.text(view{now: p.now()})
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			if err := writeAll(screen, fit(text, screen)); err != nil {
+				return err
+			}
+		}
+		timer.Reset(redrawEvery)
+	}
+}
+
+// fit is a text as it is drawn over what is on the screen, cut to its size.
+func fit(text string, screen *os.File) string {
+	columns, rows, err := term.GetSize(int(screen.Fd()))
+	if err != nil {
+		columns, rows = 80, topLines
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	var b strings.Builder
+	b.WriteString("\x1b[H") // to the top left
+	for _, line := range lines[:min(len(lines), max(1, rows-1))] {
+		b.WriteString(short(line, columns) + "\x1b[K\r\n") // and the rest of the line empty
+	}
+	b.WriteString("\x1b[J") // and what is below
+	return b.String()
+}
+
+// topText is the view as text.
+func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v view) (string, error) {
+	slices.SortFunc(drivers, func(a, b manager.DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
+	var busy []manager.VolumeStatus
+	calls, waiting, lost, up := 0, 0, 0, 0
+	for _, s := range volumes {
+		switch {
+		case s.Quarantined != "":
+			lost++
+		case s.Call.Kind != plan.None:
+			calls++
+		case s.Held.Reason != "":
+			waiting++
+		default:
+			continue
+		}
+		busy = append(busy, s)
+	}
+	for _, d := range drivers {
+		if d.Up {
+			up++
+		}
+	}
+	slices.SortFunc(busy, func(a, b manager.VolumeStatus) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Volume.ID, b.Volume.ID))
+	})
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s: %d at rest, %d with a call in flight, %d waiting, %d that cannot be read; %s: %d up\n",
+		count(len(volumes), "volume"), len(volumes)-len(busy), calls, waiting, lost, count(len(drivers), "driver"), up)
+	if len(drivers) > 0 {
+		b.WriteString("\n")
+		if err := writeTable(&b, topDrivers, drivers, v); err != nil {
+			return "", err
+		}
+	}
+	if len(busy) > 0 {
+		b.WriteString("\n")
+		if err := writeTable(&b, topVolumes, busy[:min(len(busy), topLines)], v); err != nil {
+			return "", err
+		}
+	}
+	if more := len(busy) - topLines; more > 0 {
+		fmt.Fprintf(&b, "and %d more\n", more)
+	}
+	return b.String(), nil
+}
+
+var topDrivers = []column[manager.DriverStatus]{
+	{head: "DRIVER", value: func(d manager.DriverStatus, _ view) string { return plain(string(d.Name)) }},
+	{head: "UP", value: func(d manager.DriverStatus, _ view) string { return yesNo(d.Up) }},
+	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
+	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
+	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
+	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(d.Problem) }},
+}
+
+var topVolumes = []column[manager.VolumeStatus]{
+	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
+	{head: "VOLUME", value: func(s manager.VolumeStatus, _ view) string { return plain(server.ShortID(s.Volume.ID)) }},
+	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(plain(string(s.Volume.Spec.Driver))) }},
+	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
+	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string {
+		return v.reason(cmp.Or(s.Quarantined, s.Progress, volumeReason(s)))
+	}},
+}
