@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
@@ -72,7 +73,7 @@ func awayKind(r verbRequest) (manager.Driver, error) {
 	case hostpath.Kind:
 		return hostpath.New(hostpath.Config{Layout: layout, Kernel: kernel, Allow: r.Allow}), nil
 	case local.Kind:
-		return local.New(local.Config{Layout: layout, Kernel: kernel, Allow: r.Allow}), nil
+		return local.New(local.Config{Layout: layout, Kernel: kernel, Allow: r.Allow, Run: new(program.Runner).Run}), nil
 	}
 	return nil, fmt.Errorf("no helper for kind %s", r.Kind)
 }

@@ -37,6 +37,8 @@ type builtin struct {
 	mounts bool
 	// staged: it is mounted on the node before it is shown to pods, and can grow.
 	staged bool
+	// grows: it can grow, although it is not staged.
+	grows bool
 	// usage says how full a volume is, where the kind does not mount; it may be nil.
 	usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 }
@@ -46,7 +48,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	kinds := map[state.DriverName]builtin{
 		emptydir.Kind: {driver: scratch, usage: scratch.Usage},
 		hostpath.Kind: {driver: n.away(hostpath.Kind)},
-		local.Kind:    {driver: n.away(local.Kind), mounts: true},
+		local.Kind:    {driver: n.away(local.Kind), mounts: true, grows: true},
 	}
 	kinds[nfs.Kind] = builtin{driver: nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run}), mounts: true}
 	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(new(program.Runner).Run)}
@@ -64,7 +66,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 func (n *Node) tellBuiltins() {
 	for _, kind := range slices.Sorted(maps.Keys(n.builtins)) {
 		b := n.builtins[kind]
-		n.manager.DriverUp(manager.DriverInfo{Name: kind, Builtin: true, MountsTarget: b.mounts, Stage: b.staged, Expand: b.staged}, b.driver)
+		n.manager.DriverUp(manager.DriverInfo{Name: kind, Builtin: true, MountsTarget: b.mounts, Stage: b.staged, Expand: b.staged || b.grows}, b.driver)
 	}
 }
 

@@ -66,9 +66,9 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	w.ID = state.SharedID(w.Spec.Driver, pv.Name)
 	if w.Spec.StagePath != "" {
 		w.Spec.StagePath = r.config.Layout.BuiltinStagePath(w.Spec.Driver, w.ID)
-		if !u.readOnly {
-			setSize(&w, pv, claim)
-		}
+	}
+	if canGrow := w.Spec.StagePath != "" || w.Spec.Driver == Local; canGrow && !u.readOnly {
+		setSize(&w, pv, claim)
 	}
 	w.Spec.Claim, w.Spec.Mode = claim.Namespace+"/"+claim.Name, mode
 	for _, m := range pv.Spec.AccessModes {

@@ -42,7 +42,7 @@ func payloads() []payload {
 		{name: "nfs", tests: []tests{{"./test/vm/guest", []string{
 			"TestNFSOfEveryVersion", "TestDeadNFSServerHoldsUpNothingElse",
 		}}}},
-		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession"}}}},
+		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestLocalDeviceGrowsOnline"}}}},
 		{name: "fc", tests: []tests{{"./test/vm/guest", []string{"TestFibreChannel"}}}},
 		{name: "selinux", args: "security=selinux", tests: []tests{{"./test/vm/guest", []string{"TestContextMountsAndTheirConflicts"}}}},
 		{name: "quota", tests: []tests{{"./test/vm/guest", []string{"TestProjectQuotas"}}}},

@@ -93,17 +93,20 @@ func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, err
 	if err != nil {
 		return 0, err
 	}
+	return size, h.growFS(ctx, d, path, fsType)
+}
+
+// growFS lets the file system at path take all of its disk.
+func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {
 	switch fsType {
 	case "ext2", "ext3", "ext4":
-		err = h.tool(ctx, d, "resize2fs", "e2fsprogs", h.Path(d))
+		return h.tool(ctx, d, "resize2fs", "e2fsprogs", h.Path(d))
 	case "xfs":
-		err = h.tool(ctx, d, "xfs_growfs", "xfsprogs", path)
+		return h.tool(ctx, d, "xfs_growfs", "xfsprogs", path)
 	case "btrfs":
-		err = h.tool(ctx, d, "btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", "filesystem", "resize", "max", path)
-	default:
-		err = fmt.Errorf("no way is known to grow a file system of type %q", fsType)
+		return h.tool(ctx, d, "btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", "filesystem", "resize", "max", path)
 	}
-	return size, err
+	return fmt.Errorf("no way is known to grow a file system of type %q", fsType)
 }
 
 const multipathPackages = "multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)"

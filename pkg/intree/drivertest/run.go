@@ -25,6 +25,8 @@ type Subject struct {
 	Config json.RawMessage
 	// HostPath is what the volumes hand out, where that is not their target.
 	HostPath string
+	// Grows: the volumes have Expand.
+	Grows bool
 	// Fixed: nothing can be written into the volumes, which have a directory
 	// named dir.
 	Fixed bool

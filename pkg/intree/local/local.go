@@ -1,10 +1,10 @@
 // Package local is the built-in kind local: a directory or a block device of
 // this node as a PersistentVolume, where the operator allows its path.
 //
-// A directory is bound to the pod's, a device with a file system is mounted
-// there, and of a raw block volume the device's path is handed out. No device
-// is ever formatted: what is on it is somebody's data until a person says that
-// it is not.
+// A directory is bound to the pod's, a device's file system is mounted there,
+// and of a raw block volume the device's path is handed out. A device is
+// formatted only where reading proves that there is nothing on it: anything else
+// is somebody's data until a person says that it is not.
 package local
 
 import (
@@ -19,9 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -33,9 +35,6 @@ const Kind state.DriverName = "kubernetes.io/local-volume"
 // be gone, no container's user writes to the node's disk.
 const coveredMode = 0o700
 
-// defaultFSType is the kubelet's.
-const defaultFSType = "ext4"
-
 // ErrType means that what is at the path is nothing that the volume can be of.
 var ErrType = errors.New("neither a directory nor a block device that fits the volume's mode")
 
@@ -43,6 +42,8 @@ var ErrType = errors.New("neither a directory nor a block device that fits the v
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
+	// Run runs mkfs and its like; (*program.Runner).Run does.
+	Run func(ctx context.Context, c program.Command) error
 	// Allow is as in hostpath.Config; it is compared with what a path leads to.
 	Allow []string
 }
@@ -112,7 +113,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if err != nil || seen.Mounted {
 		return err
 	}
-	if err := d.mount(v.Spec, r, path, device); err != nil {
+	if err := d.mount(ctx, v.Spec, r, at{path, device}); err != nil {
 		return err
 	}
 	if err := own(ctx, v, r); err != nil {
@@ -148,23 +149,72 @@ func (d *Driver) find(path string) (real string, format uint32, err error) {
 	return real, st.Mode & unix.S_IFMT, nil
 }
 
-// mount mounts what is at path, which the kernel opens without following a link.
-func (d *Driver) mount(spec state.Spec, r request, path string, device bool) error {
+// at is what a volume's path leads to.
+type at struct {
+	path   string
+	device bool
+}
+
+// mount mounts that, which the kernel opens without following a link.
+func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a at) error {
 	flags := slices.Clone(spec.MountFlags)
 	if r.m.ReadOnly {
 		flags = append(flags, "ro")
 	}
-	if !device {
-		return d.mounter.Mount(path, r.dir.Path(), "", append([]string{"bind"}, flags...))
+	if !a.device {
+		return d.mounter.Mount(a.path, r.dir.Path(), "", append([]string{"bind"}, flags...))
 	}
-	fsType := defaultFSType
-	if r.src.FSType != nil && *r.src.FSType != "" {
-		fsType = *r.src.FSType
+	fsType := fsTypeOf(r.src)
+	if err := (disk.Device{Path: a.path, Run: d.c.Run}).Prepare(ctx, disk.Want{FSType: fsType, ReadOnly: r.m.ReadOnly}); err != nil {
+		return err
 	}
-	if err := d.c.Kernel.Filesystem(path, r.dir.Path(), fsType, flags); err != nil {
-		return fmt.Errorf("%w (a device is never formatted here; if it is empty, make the file system with mkfs.%s)", err, fsType)
+	if err := d.c.Kernel.Filesystem(a.path, r.dir.Path(), fsType, flags); err != nil {
+		return fmt.Errorf("%w (a device that is not blank is never formatted here: if what is on it is not needed, remove that with wipefs --all and blkdiscard --zeroout)", err)
 	}
 	return nil
+}
+
+func fsTypeOf(src corev1.LocalVolumeSource) string {
+	if src.FSType == nil || *src.FSType == "" {
+		return disk.DefaultFS
+	}
+	return *src.FSType
+}
+
+// Expand lets the file system of a device take all of it, as large as that is by
+// now. A directory has the room that it has.
+func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return 0, poddir.Refused("Expand", err)
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	var src corev1.LocalVolumeSource
+	if err := json.Unmarshal(v.Spec.Config, &src); err != nil {
+		return 0, poddir.Refused("Expand", fmt.Errorf("volume %s: local: %w", v.Spec.Name, err))
+	}
+	size, err := d.expand(ctx, v.Spec, src, dir, bytes)
+	if err != nil {
+		err = fmt.Errorf("volume %s: local path %q: grow: %w", v.Spec.Name, src.Path, err)
+		if errors.Is(err, hostpath.ErrDenied) {
+			return 0, poddir.Refused("Expand", err)
+		}
+	}
+	return size, err
+}
+
+func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVolumeSource, dir poddir.Dir, bytes int64) (int64, error) {
+	path, format, err := d.find(src.Path)
+	if err != nil || format != unix.S_IFBLK {
+		return bytes, err
+	}
+	device := disk.Device{Path: path, Run: d.c.Run}
+	if spec.Mode == state.Block {
+		return device.Size()
+	}
+	return device.Grow(ctx, dir.Path(), fsTypeOf(src))
 }
 
 // own gives the volume to the pod's group, where the pod is the only one that

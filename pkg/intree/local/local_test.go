@@ -1,10 +1,12 @@
 package local_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -43,7 +46,7 @@ func TestContract(t *testing.T) {
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		return drivertest.Subject{
-			Driver: local.New(local.Config{Layout: l, Kernel: mount.New(l.Root), Allow: []string{dir}}), Kind: local.Kind, Config: config(t, dir, ""),
+			Driver: local.New(local.Config{Layout: l, Kernel: mount.New(l.Root), Allow: []string{dir}}), Kind: local.Kind, Config: config(t, dir, ""), Grows: true,
 		}
 	})
 }
@@ -60,13 +63,24 @@ type node struct {
 	disks  string
 	kernel *mount.Kernel
 	driver *local.Driver
+	calls  []string // of programs
+}
+
+// run notes a program and runs it, but for those that grow a file system: this
+// kernel may not let them.
+func (n *node) run(ctx context.Context, c program.Command) error {
+	n.calls = append(n.calls, strings.Join(append([]string{c.Name}, c.Args...), " "))
+	if slices.Contains([]string{"resize2fs", "xfs_growfs", "btrfs"}, c.Name) {
+		return nil
+	}
+	return new(program.Runner).Run(ctx, c)
 }
 
 func newNode(t *testing.T, allow ...string) *node {
 	t.Helper()
 	n := &node{T: t, layout: state.Layout{Root: t.TempDir()}, disks: t.TempDir()}
 	n.kernel = mount.New(n.layout.Root)
-	n.driver = local.New(local.Config{Layout: n.layout, Kernel: n.kernel, Allow: append(allow, n.disks)})
+	n.driver = local.New(local.Config{Layout: n.layout, Kernel: n.kernel, Allow: append(allow, n.disks), Run: n.run})
 	if err := os.Mkdir(n.disks+"/a", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +203,7 @@ func TestGroupOfTheFirstPodHolds(t *testing.T) {
 	n.unpublish(v, podB)
 }
 
-// M08: what is on a device is mounted; a device with nothing on it is not formatted (R17).
+// M08: what is on a device is mounted, and never formatted as something else (R17).
 // Items: M08.
 func TestFileSystemOfADevice(t *testing.T) {
 	n := newNode(t, "/dev")
@@ -222,20 +236,102 @@ func TestFileSystemOfADevice(t *testing.T) {
 	n.unpublish(v, podA)
 }
 
-func TestBlankDeviceIsNotFormatted(t *testing.T) {
+// R17: a device that is proven to be blank gets its file system, once; what is
+// on it is checked before it is mounted, and not under another pod's mount.
+//
+// Items: M08.
+func TestBlankDeviceIsFormattedOnce(t *testing.T) {
 	n := newNode(t, "/dev")
 	device := drivertest.Device(t, "")
-	if err := n.driver.Publish(t.Context(), n.volume(device, podA), podA); err == nil || !strings.Contains(err.Error(), "mkfs.ext4") {
-		t.Errorf("got %v", err)
+	v := n.volume(device, podA, podB)
+	n.publish(v, podA)
+	if err := os.WriteFile(n.target(podA)+"/f", []byte("data"), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	f, err := os.Open(device)
+	n.publish(v, podB)
+	n.unpublish(v, podA)
+	n.unpublish(v, podB)
+	n.publish(v, podA)
+	if data, err := os.ReadFile(n.target(podA) + "/f"); err != nil || string(data) != "data" {
+		t.Errorf("got %q, %v", data, err)
+	}
+	n.unpublish(v, podA)
+	if want := []string{"mkfs.ext4 -F -q -m 0 -E nodiscard " + device, "e2fsck -p " + device}; !slices.Equal(n.calls, want) {
+		t.Errorf("run %q, want %q", n.calls, want)
+	}
+}
+
+// R17: a device with a single byte on it is not formatted, nor is a blank one of
+// a read-only volume, or for a file system that nobody knows.
+//
+// Items: M08.
+func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {
+	n := newNode(t, "/dev")
+	device := drivertest.Device(t, "")
+	v := n.volume(device, podA)
+	m := v.Mounts[podA]
+	m.ReadOnly = true
+	v.Mounts[podA] = m
+	if err := n.driver.Publish(t.Context(), v, podA); err == nil || !strings.Contains(err.Error(), "is blank, and the volume is read-only") {
+		t.Errorf("read-only: got %v", err)
+	}
+	v = n.volume(device, podA)
+	v.Spec.Config = config(t, device, "zfs")
+	if err := n.driver.Publish(t.Context(), v, podA); err == nil || !strings.Contains(err.Error(), "want one of ext2") {
+		t.Errorf("zfs: got %v", err)
+	}
+	f, err := os.OpenFile(device, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	head := make([]byte, 1<<20)
-	if _, err := f.Read(head); err != nil || strings.Trim(string(head), "\x00") != "" {
-		t.Errorf("something was written, %v", err)
+	if _, err := f.WriteAt([]byte{1}, 5<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Publish(t.Context(), n.volume(device, podA), podA); err == nil || !strings.Contains(err.Error(), "never formatted") {
+		t.Errorf("a byte on it: got %v", err)
+	}
+	if len(n.calls) != 0 {
+		t.Errorf("run %q", n.calls)
+	}
+}
+
+// M09: the file system of a device is told to take all of it; a directory and a
+// raw device have what they have.
+//
+// Items: M09.
+func TestExpand(t *testing.T) {
+	n := newNode(t, "/dev")
+	device := drivertest.Device(t, "ext4")
+	expand := func(what string, v state.Volume, bytes, want int64, call string) {
+		t.Helper()
+		n.calls = nil
+		if size, err := n.driver.Expand(t.Context(), v, podA, bytes); err != nil || size != want {
+			t.Errorf("%s: got %d, %v, want %d", what, size, err, want)
+		}
+		if got := strings.Join(n.calls, "; "); got != call {
+			t.Errorf("%s: run %q, want %q", what, got, call)
+		}
+	}
+	v := n.volume(device, podA)
+	n.publish(v, podA)
+	expand("ext4", v, 1<<30, 16<<20, "resize2fs "+device)
+	n.unpublish(v, podA)
+	for fsType, call := range map[string]string{"xfs": "xfs_growfs " + n.target(podA), "btrfs": "btrfs filesystem resize max " + n.target(podA)} {
+		v.Spec.Config = config(t, device, fsType)
+		expand(fsType, v, 1<<30, 16<<20, call)
+	}
+	v.Spec.Mode = state.Block
+	expand("raw device", v, 1<<30, 16<<20, "")
+	expand("directory", n.volume(n.disks+"/a", podA), 7<<30, 7<<30, "")
+	_, err := n.driver.Expand(t.Context(), n.volume("/etc", podA), podA, 1)
+	n.wantRefused("not allowed", err, hostpath.ErrDenied)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.driver.Expand(ended, v, podA, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: got %v", err)
 	}
 }
 
