@@ -222,6 +222,16 @@ func TestDisksOfTheNetworkAreStaged(t *testing.T) {
 	}
 }
 
+// A local volume has its capacity, so that it can grow; nothing is staged.
+//
+// Items: M09.
+func TestLocalVolumeHasItsCapacity(t *testing.T) {
+	w := ofKind(t, localAt("/mnt/disk"))
+	if got := w.only(t); got.Problem != "" || got.SizeBytes == 0 || got.Spec.StagePath != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestInlineDisksOfTheNetwork(t *testing.T) {
 	w := ofKind(t, localAt("/x"))
 	w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
