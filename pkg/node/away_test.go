@@ -51,7 +51,7 @@ func TestKindsInHelpersKeepTheContract(t *testing.T) {
 					t.Fatal(err)
 				}
 				s := drivertest.Subject{
-					Driver: awayDriver{kind: kind, allow: []string{dir}, layout: l, helpers: newHelpers(t)}, Kind: kind, Config: config,
+					Driver: awayDriver{kind: kind, allow: []string{dir}, layout: l, helpers: newHelpers(t)}, Kind: kind, Config: config, Grows: kind == local.Kind,
 				}
 				if hands {
 					s.HostPath = dir

@@ -70,6 +70,9 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	if canGrow := w.Spec.StagePath != "" || w.Spec.Driver == Local; canGrow && !u.readOnly {
 		setSize(&w, pv, claim)
 	}
+	if mode == state.Block {
+		w.Mount.FSGroup = nil
+	}
 	w.Spec.Claim, w.Spec.Mode = claim.Namespace+"/"+claim.Name, mode
 	for _, m := range pv.Spec.AccessModes {
 		w.Spec.AccessModes = append(w.Spec.AccessModes, state.AccessMode(m))
@@ -83,7 +86,7 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w state.VolumeWant, f Fault, err error) {
 	var bad bool
 	switch s := pv.Spec.PersistentVolumeSource; {
-	case mode == state.Block && s.Local == nil:
+	case mode == state.Block && s.Local == nil && s.ISCSI == nil && s.FC == nil:
 		return w, Fault{"spec.volumeMode", string(mode), "Filesystem, since the kind has no raw block volumes"}, nil
 	case s.HostPath != nil:
 		if f, bad = checkHostPath("spec.hostPath", s.HostPath); bad {
@@ -99,9 +102,6 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		}
 		w, err = r.builtin(Local, pv.Name, s.Local)
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-		if mode == state.Block {
-			w.Mount.HostPath, w.Mount.FSGroup = path.Clean(s.Local.Path), nil
-		}
 	case s.ISCSI != nil:
 		w, err = r.iscsi(pv.Name, iscsiInline(s.ISCSI))
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)

@@ -93,15 +93,28 @@ func TestNodeAffinityOfACSIVolume(t *testing.T) {
 	}
 }
 
-func TestRawBlockVolumeOfALocalDevice(t *testing.T) {
+func TestRawBlockVolumeOfADevice(t *testing.T) {
 	w := ofKind(t, localAt("/dev/disk/by-id/x"))
 	block := corev1.PersistentVolumeBlock
 	w.volume().Spec.VolumeMode = &block
 	c := &w.pod().Spec.Containers[0]
 	c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}, nil
 	got := w.only(t)
-	if got.Problem != "" || got.Spec.Mode != state.Block || got.Mount.HostPath != "/dev/disk/by-id/x" || got.Mount.FSGroup != nil {
+	if got.Problem != "" || got.Spec.Mode != state.Block || got.Mount.HostPath != "" || got.Mount.FSGroup != nil {
 		t.Errorf("got %+v", got)
+	}
+	lun := int32(0)
+	for _, source := range []corev1.PersistentVolumeSource{
+		{FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}}, {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x"}},
+	} {
+		w := ofKind(t, source)
+		w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+		w.volume().Spec.VolumeMode = &block
+		c := &w.pod().Spec.Containers[0]
+		c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}, nil
+		if got := w.only(t); got.Problem != "" || got.Spec.Mode != state.Block || got.Spec.StagePath == "" || got.Mount.FSGroup != nil {
+			t.Errorf("got %+v", got)
+		}
 	}
 	w = ofKind(t, nfsAt("filer", "/"))
 	w.volume().Spec.VolumeMode = &block

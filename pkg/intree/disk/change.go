@@ -77,7 +77,7 @@ func (h Host) flush(ctx context.Context, d Disk) error {
 }
 
 // Grow lets the kernel see how large the disk is by now, and the file system at
-// path, where it is mounted, take all of it. It returns the size in bytes.
+// path, where it is mounted and there is one, take all of it. It returns the size in bytes.
 func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, error) {
 	for _, name := range d.Paths {
 		if err := h.Tell("1", "block", name, "device", "rescan"); err != nil {
@@ -93,8 +93,14 @@ func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, err
 	if err != nil {
 		return 0, err
 	}
+	if fsType == noFS {
+		return size, nil
+	}
 	return size, h.growFS(ctx, d, path, fsType)
 }
+
+// noFS is the file system of a raw block volume.
+const noFS = ""
 
 // growFS lets the file system at path take all of its disk.
 func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {

@@ -543,3 +543,48 @@ func TestGrowTellsEveryPathAndTheFileSystem(t *testing.T) {
 	}
 	unstage(n, v)
 }
+
+// A raw block volume is the disk's node, at the stage and at each pod's place;
+// nothing is made on it, and it grows by a look of the kernel's only.
+func TestRawBlockVolume(t *testing.T) {
+	n := disktest.New(t)
+	device := n.Disk(wwid, "sda")
+	s := n.Stager()
+	v := n.Volume(kind, "data", `{}`, pod)
+	v.Spec.Mode = state.Block
+	for range 2 {
+		if err := s.Begin(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Stage(t.Context(), v, search(long, nil, "sda"), disk.Want{FSType: "ext4"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Publish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want unix.Stat_t
+	if err := unix.Stat(device, &want); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{v.Spec.StagePath, v.Mounts[pod].Target} {
+		if seen, err := s.Kernel.Look(t.Context(), path); err != nil || !seen.BlockDevice || !seen.Mounted || seen.Dev != uint64(unix.Major(want.Rdev))<<32|uint64(unix.Minor(want.Rdev)) {
+			t.Errorf("%s: got %+v, %v", path, seen, err)
+		}
+	}
+	if size, err := s.Grow(t.Context(), v, []string{"sda"}, "ext4"); err != nil || size != 16<<20 || n.Told("block", "sda", "device", "rescan") != "1" {
+		t.Errorf("grow: %d, %v", size, err)
+	}
+	for range 2 {
+		if err := s.Unpublish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unstage(n, v)
+	if err := s.Publish(t.Context(), v, pod); err == nil {
+		t.Error("published without a stage")
+	}
+	if calls := n.Calls(); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+}

@@ -45,6 +45,9 @@ func (s Stager) Begin(ctx context.Context, v state.Volume) error {
 	if err := os.MkdirAll(filepath.Dir(v.Spec.StagePath), 0o750); err != nil {
 		return err
 	}
+	if v.Spec.Mode == state.Block {
+		return s.place(v.Spec.StagePath, func(d poddir.Dir) error { return d.MakeFile() })
+	}
 	err := os.Mkdir(v.Spec.StagePath, coveredMode)
 	if errors.Is(err, os.ErrExist) {
 		return nil
@@ -74,6 +77,11 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 	m.WWID = d.WWID
 	if err := m.save(); err != nil {
 		return err
+	}
+	if v.Spec.Mode == state.Block {
+		// The node itself, which is this disk's while f is open, and later while
+		// the disk is there: no link of udev's that may move.
+		return s.Kernel.Bind(s.Host.Path(d), v.Spec.StagePath, mount.BindOptions{})
 	}
 	alone, err := s.Host.alone(d)
 	if err != nil {
@@ -128,6 +136,9 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	if !staged.Mounted {
 		return fmt.Errorf("volume %s: nothing is mounted at %s", v.Spec.Name, v.Spec.StagePath)
 	}
+	if v.Spec.Mode == state.Block {
+		return PublishNode(ctx, s.Kernel, dir, v.Spec.StagePath)
+	}
 	f, err := dir.Make(coveredMode)
 	if err != nil {
 		return err
@@ -148,6 +159,28 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 		return errors.Join(err, s.Kernel.Unmount(context.WithoutCancel(ctx), dir.Path()))
 	}
 	return nil
+}
+
+// place does something about a path below the node's root.
+func (s Stager) place(path string, f func(poddir.Dir) error) error {
+	d, err := poddir.At(s.Layout, path)
+	if err != nil {
+		return err
+	}
+	return f(d)
+}
+
+// PublishNode binds a device's node to the place of a pod's volume; where
+// something is bound there already nothing changes.
+func PublishNode(ctx context.Context, k *mount.Kernel, dir poddir.Dir, node string) error {
+	seen, err := k.Look(ctx, dir.Path())
+	if err != nil || seen.Mounted {
+		return err
+	}
+	if err := dir.MakeFile(); err != nil {
+		return err
+	}
+	return k.Bind(node, dir.Path(), mount.BindOptions{})
 }
 
 // own gives the volume to the pod's group where no other pod has it.
@@ -213,6 +246,9 @@ func (s Stager) Grow(ctx context.Context, v state.Volume, names []string, fsType
 	}
 	if m.WWID != found.WWID {
 		return 0, fmt.Errorf("volume %s: staged from disk %q, and what is there now is %s: %w", v.Spec.Name, m.WWID, found.WWID, ErrIdentity)
+	}
+	if v.Spec.Mode == state.Block {
+		fsType = noFS
 	}
 	size, err := s.Host.Grow(ctx, found, v.Spec.StagePath, fsType)
 	if err != nil {

@@ -2,7 +2,7 @@
 // this node as a PersistentVolume, where the operator allows its path.
 //
 // A directory is bound to the pod's, a device's file system is mounted there,
-// and of a raw block volume the device's path is handed out. A device is
+// and of a raw block volume the device itself is. A device is
 // formatted only where reading proves that there is nothing on it: anything else
 // is somebody's data until a person says that it is not.
 package local
@@ -102,12 +102,15 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if !device && (format != unix.S_IFDIR || v.Spec.Mode == state.Block) {
 		return ErrType
 	}
+	if v.Spec.Mode == state.Block {
+		return disk.PublishNode(ctx, d.c.Kernel, r.dir, path)
+	}
 	f, err := r.dir.Make(coveredMode)
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil || v.Spec.Mode == state.Block {
-		return err // a device is handed out by its path
+	if err := f.Close(); err != nil {
+		return err
 	}
 	seen, err := d.c.Kernel.Look(ctx, r.dir.Path())
 	if err != nil || seen.Mounted {

@@ -335,20 +335,29 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// M08: a raw block volume is the device itself; nothing is mounted.
+// M08: a raw block volume is the device itself, bound to its place in the pod.
 // Items: M08.
 func TestRawBlockVolumeIsADevice(t *testing.T) {
 	n := newNode(t, "/dev")
-	v := n.volume(drivertest.Device(t, ""), podA)
+	device := drivertest.Device(t, "")
+	v := n.volume(device, podA)
 	v.Spec.Mode = state.Block
 	n.publish(v, podA)
-	if seen, err := n.kernel.Look(t.Context(), n.target(podA)); err != nil || !seen.Exists || seen.Mounted {
+	n.publish(v, podA)
+	var want unix.Stat_t
+	if err := unix.Stat(device, &want); err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := n.kernel.Look(t.Context(), n.target(podA)); err != nil || !seen.BlockDevice || !seen.Mounted || seen.Dev != uint64(unix.Major(want.Rdev))<<32|uint64(unix.Minor(want.Rdev)) {
 		t.Errorf("got %+v, %v", seen, err)
 	}
 	n.unpublish(v, podA)
 	v = n.volume(n.disks+"/a", podA)
 	v.Spec.Mode = state.Block
 	n.wantRefused("a directory", n.driver.Publish(t.Context(), v, podA), local.ErrType)
+	if len(n.calls) != 0 {
+		t.Errorf("run %q", n.calls)
+	}
 }
 
 func TestWhatIsNoVolumeIsRefused(t *testing.T) {

@@ -123,6 +123,34 @@ func (d Dir) make(mode os.FileMode) (*os.File, error) {
 	return at, nil
 }
 
+// MakeFile makes an empty file where the directory would be, for a device to be
+// bound to, and the directories above it, where they are missing.
+func (d Dir) MakeFile() error {
+	var err error
+	for range maxRaces {
+		if err = d.makeFile(); !errors.Is(err, unix.ENOENT) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make %s: %w", d.Path(), err)
+	}
+	return nil
+}
+
+func (d Dir) makeFile() error {
+	at, err := Dir{d.root, filepath.Dir(d.rel)}.make(parentMode)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	err = unix.Mknodat(int(at.Fd()), filepath.Base(d.rel), unix.S_IFREG|0o600, 0)
+	if err == unix.EEXIST {
+		return nil
+	}
+	return os.NewSyscallError("mknodat", err)
+}
+
 // makeIn opens the directory name in dir, or makes it.
 func makeIn(dir *os.File, name string, mode os.FileMode) (*os.File, error) {
 	made := unix.Mkdirat(int(dir.Fd()), name, uint32(mode))
