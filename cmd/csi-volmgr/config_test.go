@@ -132,6 +132,7 @@ func TestWrongFlagsAreWrongUse(t *testing.T) {
 		{"--manifests=relative"},
 		{"--host-path-allow=relative"},
 		{"--image-layouts=relative"},
+		{"--image-service-endpoint=/run/x.sock"},
 		{"--http-address=9811"},
 		{"--log-level=loud"},
 		{"--log-format=xml"},

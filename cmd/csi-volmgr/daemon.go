@@ -93,7 +93,7 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	}
 	return node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, Images: o.imageLayouts, LocalDriver: o.localDriver, Tokens: tokens,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService, LocalDriver: o.localDriver, Tokens: tokens,
 		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
 		Helper: helper, Logger: logger,
 	}, nil

@@ -53,7 +53,12 @@ var containerColumns = []column[server.ContainerMount]{
 		return access(m.ReadOnly)
 	}},
 	{head: "PROPAGATION", value: func(m server.ContainerMount, _ view) string { return orNone(m.Propagation) }},
-	{head: "HOST PATH", value: func(m server.ContainerMount, _ view) string { return plain(m.HostPath) }},
+	{head: "HOST PATH", value: func(m server.ContainerMount, _ view) string {
+		if m.Image != "" {
+			return "image " + plain(m.Image)
+		}
+		return plain(m.HostPath)
+	}},
 	{head: "SUBPATH", wide: true, value: func(m server.ContainerMount, _ view) string { return orNone(plain(m.SubPath)) }},
 	{head: "NOTE", wide: true, value: func(m server.ContainerMount, _ view) string { return orNone(strings.TrimSpace(m.Note)) }},
 }

@@ -28,6 +28,7 @@ type runOptions struct {
 	nodeName        string
 	hostPaths       []string
 	imageLayouts    []string
+	imageService    string // "" is none
 	localDriver     bool
 	inlineAllow     []string
 	deadlines       []string
@@ -97,6 +98,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil, "`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
+	f.StringVar(&o.imageService, "image-service-endpoint", "", "`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image volumes that no layout has (default none)")
 	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have inline volumes, * for any; repeatable (default all)")
 	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")
 	o.seLinuxMount = string(node.SELinuxAuto)
@@ -159,8 +161,10 @@ func (o *runOptions) complete() error {
 	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
 		return usagef("--manifests=%s: expected an absolute path", o.manifests)
 	}
-	if path, ok := strings.CutPrefix(o.runtime, "unix://"); o.runtime != "" && !(ok && filepath.IsAbs(path)) {
-		return usagef("--container-runtime-endpoint=%s: expected unix:// and an absolute path", o.runtime)
+	for flag, endpoint := range map[string]string{"container-runtime-endpoint": o.runtime, "image-service-endpoint": o.imageService} {
+		if path, ok := strings.CutPrefix(endpoint, "unix://"); endpoint != "" && !(ok && filepath.IsAbs(path)) {
+			return usagef("--%s=%s: expected unix:// and an absolute path", flag, endpoint)
+		}
 	}
 	return o.completeTokens()
 }

@@ -54,7 +54,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(new(program.Runner).Run)}
 	kinds[iscsi.Kind] = builtin{driver: iscsi.New(iscsi.Config{Stager: disks, Secret: secrets{n}.Secret, Volumes: n.records, Log: n.log}), mounts: true, staged: true}
 	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}
-	kinds[image.Kind] = builtin{driver: image.New(image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images}), mounts: true}
+	kinds[image.Kind] = builtin{driver: n.image, mounts: true}
 	for _, kind := range files.Kinds {
 		d := files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}, Token: n.fileToken(), Certificate: n.fileCertificate(), Logger: n.log})
 		kinds[kind] = builtin{driver: d, mounts: files.InMemory(kind)}

@@ -80,6 +80,9 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 		}
 		return m, nil
 	}
+	if ok, err := n.byRuntime(&m, uid, v); ok || err != nil {
+		return m, err
+	}
 	m.SELinuxRelabel = n.relabel(v)
 	if w.SubPath == "" {
 		return m, nil

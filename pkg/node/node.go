@@ -27,6 +27,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -74,6 +75,10 @@ type Config struct {
 	// Images lists directories at or below which layouts of OCI images are, for
 	// image volumes, as clean absolute paths.
 	Images []string
+	// ImageService is the endpoint of the container runtime's image service, as
+	// unix:///run/containerd/containerd.sock, which has the images that no layout
+	// has; "" means none.
+	ImageService string
 	// Cluster is how to reach the API server that binds pods to the node of this
 	// name and attaches its volumes; nil means none. Its limits of requests and
 	// its content type are set where they are not.
@@ -120,9 +125,11 @@ type Node struct {
 	api          *api.Provider
 	file         *file.Provider // nil without Manifests
 	registry     *registration.Watcher
-	kube         *kube.Provider     // nil without Cluster
-	report       *report.Reporter   // nil without Cluster
-	runtime      *cri.Runtime       // nil without ContainerRuntime
+	kube         *kube.Provider   // nil without Cluster
+	report       *report.Reporter // nil without Cluster
+	runtime      *cri.Runtime     // nil without ContainerRuntime
+	images       *cri.Images      // nil without ImageService
+	image        *image.Driver
 	metrics      *csiclient.Metrics // nil without Metrics, as is measured
 	measured     *metrics.Metrics
 	calls        recorder.Recorder
@@ -226,6 +233,9 @@ func (n *Node) wire() error {
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
+	}
+	if n.image, err = n.newImage(); err != nil {
+		return err
 	}
 	n.builtins = n.makeBuiltins(allocatable)
 	key, err := revisionKey(n.cfg.RuntimeDir)
@@ -350,6 +360,9 @@ func (n *Node) Close() error {
 	}
 	if n.runtime != nil {
 		_ = n.runtime.Close() // fails only where Run has closed it
+	}
+	if n.images != nil {
+		errs = append(errs, n.images.Close())
 	}
 	if n.journal != nil {
 		errs = append(errs, n.journal.Close())

@@ -4,7 +4,10 @@ import (
 	"context"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // containers returns who says whether containers of a pod live, nil for nobody.
@@ -27,4 +30,29 @@ func (n *Node) runRuntimeView(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// newImage returns the kind of images, with the runtime's where there is one.
+func (n *Node) newImage() (_ *image.Driver, err error) {
+	c := image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images}
+	if n.cfg.ImageService != "" {
+		if n.images, err = cri.NewImages(n.cfg.ImageService); err != nil {
+			return nil, err
+		}
+		c.Service = n.images
+	}
+	return image.New(c), nil
+}
+
+// byRuntime makes m the mount of an image that the container runtime has, where
+// the volume is one.
+func (n *Node) byRuntime(m *server.ContainerMount, uid state.PodUID, v manager.MountedVolume) (bool, error) {
+	if v.Driver != image.Kind {
+		return false, nil
+	}
+	reference, ok, err := n.image.Runtime(uid, m.Volume)
+	if ok {
+		m.HostPath, m.Image = "", reference
+	}
+	return ok, err
 }

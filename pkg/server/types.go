@@ -59,13 +59,17 @@ type ContainerMount struct {
 	Volume string `json:"volume"`
 	// HostPath is a directory, a file or a device of this host: what to mount.
 	HostPath string `json:"hostPath"`
+	// Image is the reference of an image that the container runtime has, and of
+	// which it is to mount SubPath itself; HostPath is "" then.
+	Image string `json:"image,omitempty"`
 	// ContainerPath is where the container wants it.
 	ContainerPath string `json:"containerPath"`
 	// Device: it is a device; give it to the container with Permissions.
 	Device bool `json:"device,omitempty"`
 	// Permissions are "mrw" or "r"; "" for what is no device.
 	Permissions string `json:"permissions,omitempty"`
-	// SubPath is the part of the volume that HostPath is, its variables expanded;
+	// SubPath is the part of the volume that HostPath is, or that of Image which
+	// the runtime is to mount, its variables expanded;
 	// "" where it is all of it.
 	SubPath           string `json:"subPath,omitempty"`
 	ReadOnly          bool   `json:"readOnly"`

@@ -27,12 +27,14 @@ type Runtime struct {
 	containers map[string]*runtimev1.Container
 	refuses    bool
 	lists      int
+	registry   map[string]string // ids by reference
+	pulls      []string
 }
 
 // New serves a runtime that has nothing on the socket at path, until the test ends.
 func New(t *testing.T, path string) *Runtime {
 	t.Helper()
-	r := &Runtime{t: t, path: path, sandboxes: map[string]*runtimev1.PodSandbox{}, containers: map[string]*runtimev1.Container{}}
+	r := &Runtime{t: t, path: path, sandboxes: map[string]*runtimev1.PodSandbox{}, containers: map[string]*runtimev1.Container{}, registry: map[string]string{}}
 	r.Start()
 	t.Cleanup(r.Stop)
 	return r
@@ -53,6 +55,7 @@ func (r *Runtime) Start() {
 	}
 	s := grpc.NewServer()
 	runtimev1.RegisterRuntimeServiceServer(s, r)
+	runtimev1.RegisterImageServiceServer(s, images{r: r})
 	r.mu.Lock()
 	r.server = s
 	r.mu.Unlock()

@@ -4,6 +4,9 @@
 //
 // Invariants:
 //
+//   - What no layout has the runtime's image service is asked for, by the pull
+//     policy. Only the runtime can mount that: an empty directory stands for the
+//     volume, and what the runtime is to mount is remembered.
 //   - A layout's image is shown only when every blob of it was compared with its
 //     digest. It is unpacked once for all volumes, in a place of its own, and moved
 //     to where it is used when it is whole and on disk.

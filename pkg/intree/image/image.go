@@ -19,8 +19,13 @@ import (
 // Kind is the name of this kind.
 const Kind state.DriverName = "kubernetes.io/image"
 
-// coveredMode is the mode of a directory that is mounted on.
-const coveredMode = 0o700
+const (
+	// coveredMode is the mode of a directory that is mounted on.
+	coveredMode = 0o700
+	// standInMode is the mode of the directory that stands for an image of the
+	// container runtime's.
+	standInMode = 0o755
+)
 
 // ErrPolicy means that a volume's pull policy is none.
 var ErrPolicy = errors.New("want Always, IfNotPresent or Never")
@@ -31,6 +36,8 @@ type Config struct {
 	Kernel *mount.Kernel
 	// Dirs are where layouts are; see oci.Find.
 	Dirs []string
+	// Service has the images that no layout has; nil means that there are none.
+	Service Service
 }
 
 // Driver makes image volumes. It may be used by many goroutines.
@@ -54,7 +61,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return err
 	}
-	ref, err := parse(v.Spec)
+	ref, policy, err := parse(v.Spec)
 	if err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
@@ -65,7 +72,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil || seen.Mounted {
 		return err
 	}
-	if err := d.publish(ctx, ref, dir, mark(pod, v.Spec.Name)); err != nil {
+	if err := d.publish(ctx, v, pod, want{ref, policy, dir}); err != nil {
 		err = fmt.Errorf("volume %s: image %s: %w", v.Spec.Name, ref, err)
 		if errors.Is(err, unpack.ErrLayer) {
 			return poddir.Refused("Publish", err)
@@ -75,41 +82,53 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	return nil
 }
 
-// parse reads the reference in a volume's spec.
-func parse(spec state.Spec) (oci.Reference, error) {
+// parse reads the reference and the pull policy in a volume's spec.
+func parse(spec state.Spec) (ref oci.Reference, policy corev1.PullPolicy, err error) {
 	var src corev1.ImageVolumeSource
 	if err := json.Unmarshal(spec.Config, &src); err != nil {
-		return oci.Reference{}, fmt.Errorf("image: %w", err)
+		return ref, "", fmt.Errorf("image: %w", err)
 	}
-	ref, err := oci.ParseReference(src.Reference)
-	if err != nil {
-		return ref, fmt.Errorf("image.reference: %w", err)
+	if ref, err = oci.ParseReference(src.Reference); err != nil {
+		return ref, "", fmt.Errorf("image.reference: %w", err)
 	}
 	switch src.PullPolicy {
 	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
-		return ref, nil
+		return ref, policyOf(src.PullPolicy, ref), nil
 	}
-	return ref, fmt.Errorf("image.pullPolicy: found %.40q: %w", src.PullPolicy, ErrPolicy)
+	return ref, "", fmt.Errorf("image.pullPolicy: found %.40q: %w", src.PullPolicy, ErrPolicy)
 }
 
-func (d *Driver) publish(ctx context.Context, ref oci.Reference, dir poddir.Dir, mark string) error {
-	found, err := oci.Find(ctx, d.c.Dirs, ref)
+// want is what a volume is to be.
+type want struct {
+	ref    oci.Reference
+	policy corev1.PullPolicy
+	dir    poddir.Dir
+}
+
+func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, w want) error {
+	if err := d.forget(ctx, v, pod); err != nil {
+		return err
+	}
+	found, err := oci.Find(ctx, d.c.Dirs, w.ref)
+	if errors.Is(err, oci.ErrNotFound) && d.c.Service != nil {
+		return d.byService(ctx, v, pod, w)
+	}
 	if err != nil {
 		return err
 	}
 	defer found.Close()
-	content, err := d.have(ctx, found, mark)
+	content, err := d.have(ctx, found, mark(pod, v.Spec.Name))
 	if err != nil {
 		return err
 	}
-	f, err := dir.Make(coveredMode)
+	f, err := w.dir.Make(coveredMode)
 	if err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return d.c.Kernel.Bind(content, dir.Path(), mount.BindOptions{ReadOnly: true, NoSuid: true, NoDev: true, NoExec: true})
+	return d.c.Kernel.Bind(content, w.dir.Path(), mount.BindOptions{ReadOnly: true, NoSuid: true, NoDev: true, NoExec: true})
 }
 
 // Unpublish ends the pod's mount, and removes the image's tree where no other
@@ -122,5 +141,17 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
 		return err
 	}
+	if err := d.forget(ctx, v, pod); err != nil {
+		return err
+	}
 	return d.leave(ctx, mark(pod, v.Spec.Name))
+}
+
+// forget removes what is remembered of the volume.
+func (d *Driver) forget(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
+	if err != nil {
+		return poddir.Refused("Publish", err)
+	}
+	return scratch.Clear(ctx, d.c.Kernel)
 }
