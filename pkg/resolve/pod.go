@@ -222,6 +222,8 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return r.fc(v.Name, v.FC)
 	case kind == "image" && r.has(Image):
 		return r.image(v.Name, v.Image)
+	case kind == "cephfs" && r.mountsCephFS(v.CephFS.SecretRef != nil):
+		return r.cephFS(v.Name, v.CephFS)
 	case known && r.has(driver):
 		return r.files(v, kind, field+"."+kind)
 	case translate.Has(kind):

@@ -21,6 +21,7 @@ const (
 	ISCSI       state.DriverName = "kubernetes.io/iscsi"
 	FC          state.DriverName = "kubernetes.io/fc"
 	Image       state.DriverName = "kubernetes.io/image"
+	CephFS      state.DriverName = "kubernetes.io/cephfs"
 	Secret      state.DriverName = "kubernetes.io/secret"
 	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
 	Projected   state.DriverName = "kubernetes.io/projected"

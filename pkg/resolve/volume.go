@@ -23,6 +23,9 @@ func (r *resolver) ours(pv *corev1.PersistentVolume) bool {
 	if len(set) != 1 {
 		return false
 	}
+	if s := pv.Spec.CephFS; s != nil {
+		return r.mountsCephFS(s.SecretRef != nil)
+	}
 	kind, ok := builtinVolumes[set[0]]
 	return ok && r.has(kind)
 }
@@ -108,6 +111,11 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		w.Spec.StageRef = secretRef(s.ISCSI.SecretRef)
 	case s.FC != nil:
 		w, err = r.fc(pv.Name, s.FC)
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+	case s.CephFS != nil:
+		w, err = r.cephFS(pv.Name, &corev1.CephFSVolumeSource{
+			Monitors: s.CephFS.Monitors, Path: s.CephFS.Path, User: s.CephFS.User, SecretFile: s.CephFS.SecretFile, ReadOnly: s.CephFS.ReadOnly,
+		})
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	default:
 		if f, bad = checkNFS("spec.nfs", s.NFS); bad {

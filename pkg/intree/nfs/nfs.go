@@ -10,7 +10,6 @@ package nfs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
@@ -21,7 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -30,16 +29,8 @@ import (
 // Kind is the name of this kind.
 const Kind state.DriverName = "kubernetes.io/nfs"
 
-const (
-	// coveredMode is the mode of the directory that is mounted on.
-	coveredMode = 0o700
-	// unmountTime is how long an unmount may wait for the server before it is
-	// looked at what became of it.
-	unmountTime = 30 * time.Second
-)
-
 // ErrSource means that a volume's source says what no mount can be asked for.
-var ErrSource = errors.New("not a source of an nfs volume")
+var ErrSource = netfs.ErrSource
 
 // Config of a Driver. Layout, Kernel and Run are required.
 type Config struct {
@@ -52,48 +43,13 @@ type Config struct {
 }
 
 // Driver makes nfs volumes. It may be used by many goroutines.
-type Driver struct {
-	poddir.PublishOnly
-	c Config
-}
+type Driver struct{ *netfs.Driver }
 
 // New returns a Driver.
 func New(c Config) *Driver {
-	if c.UnmountTime == 0 {
-		c.UnmountTime = unmountTime
-	}
-	return &Driver{poddir.PublishOnly{Kind: Kind}, c}
-}
-
-// Publish mounts the server's directory at the pod's; where something is
-// mounted already nothing changes.
-func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
-	if err != nil {
-		return err
-	}
-	command, err := mountCommand(v.Spec, m, dir.Path())
-	if err != nil {
-		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	f, err := dir.Make(coveredMode)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	seen, err := d.c.Kernel.Look(ctx, dir.Path())
-	if err != nil || seen.Mounted {
-		return err
-	}
-	if err := d.c.Run(ctx, command); err != nil {
-		return fmt.Errorf("volume %s: mount %s: %w", v.Spec.Name, command.Args[0], err)
-	}
-	return nil
+	return &Driver{netfs.New(netfs.Config{
+		Kind: Kind, Layout: c.Layout, Kernel: c.Kernel, Run: c.Run, Command: mountCommand, UnmountTime: c.UnmountTime,
+	})}
 }
 
 // mountCommand is the call of mount.nfs.
@@ -107,18 +63,12 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 		return program.Command{}, err
 	}
 	// The manager tries again, with pauses of its own: mount.nfs is not to.
-	options := []string{"retry=0"}
-	for i, o := range spec.MountFlags {
-		if o == "" || strings.ContainsFunc(o, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) {
-			return program.Command{}, fmt.Errorf("mountOptions[%d]: %.64q is empty or has a space or control character: %w", i, o, ErrSource)
-		}
-		options = append(options, o)
-	}
-	if m.ReadOnly {
-		options = append(options, "ro")
+	options, err := netfs.Options(spec, m, "retry=0")
+	if err != nil {
+		return program.Command{}, err
 	}
 	return program.Command{
-		Name: "mount.nfs", Args: []string{source, target, "-o", strings.Join(options, ",")},
+		Name: "mount.nfs", Args: []string{source, target, "-o", options},
 		Packages: "nfs-common (Debian, Ubuntu) or nfs-utils (Fedora, SUSE, Arch)", Key: target,
 	}, nil
 }
@@ -140,27 +90,4 @@ func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 		return "", fmt.Errorf("nfs.server: %.64q is neither a host name nor an IP address: %w", server, ErrSource)
 	}
 	return server + ":" + src.Path, nil
-}
-
-// Unpublish ends the mount and removes the pod's directory.
-//
-// A server that does not answer keeps the kernel from ending the mount, not
-// from taking it out of the directory tree, which comes first: where that is
-// done the node is done too, and the kernel hands over what was written when
-// the server is back.
-func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	dir, err := poddir.Of(d.c.Layout, v, pod)
-	if err != nil {
-		return poddir.Refused("Unpublish", err)
-	}
-	short, cancel := context.WithTimeoutCause(ctx, d.c.UnmountTime, fmt.Errorf("no answer from the server within %v", d.c.UnmountTime))
-	err = d.c.Kernel.Unmount(short, dir.Path())
-	cancel()
-	if err != nil {
-		seen, lookErr := d.c.Kernel.Look(ctx, dir.Path())
-		if lookErr != nil || seen.Mounted {
-			return errors.Join(err, lookErr)
-		}
-	}
-	return dir.Clear(ctx, d.c.Kernel)
 }

@@ -1,0 +1,95 @@
+package netfs
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// CephFS is the kind of a directory of a Ceph file system that is mounted with a
+// secret in a file of the node. One with a Secret is ceph-csi's.
+const CephFS state.DriverName = "kubernetes.io/cephfs"
+
+// The API's defaults.
+const defaultUser, defaultSecretFile = "admin", "/etc/ceph/user.secret"
+
+// CephFSCommand is the call of mount.ceph, which reads the secret from its file.
+func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Command, error) {
+	var src corev1.CephFSVolumeSource
+	if err := json.Unmarshal(spec.Config, &src); err != nil {
+		return program.Command{}, fmt.Errorf("cephfs: %w: %w", ErrSource, err)
+	}
+	bad := func(field, found, want string) (program.Command, error) {
+		return program.Command{}, fmt.Errorf("cephfs.%s: found %.64q, want %s: %w", field, found, want, ErrSource)
+	}
+	if len(src.Monitors) == 0 {
+		return bad("monitors", "", "at least one")
+	}
+	for _, monitor := range src.Monitors {
+		if !isMonitor(monitor) {
+			return bad("monitors", monitor, "host names or IP addresses, each with a port or none")
+		}
+	}
+	src.Path, src.User, src.SecretFile = or(src.Path, "/"), or(src.User, defaultUser), or(src.SecretFile, defaultSecretFile)
+	if !isPath(src.Path) {
+		return bad("path", src.Path, "an absolute path without '..', commas and control characters")
+	}
+	if !isName(src.User) {
+		return bad("user", src.User, "letters, digits, '.', '-' and '_'")
+	}
+	if !isPath(src.SecretFile) {
+		return bad("secretFile", src.SecretFile, "an absolute path without '..', commas and control characters")
+	}
+	options, err := Options(spec, m, "name="+src.User, "secretfile="+src.SecretFile)
+	if err != nil {
+		return program.Command{}, err
+	}
+	return program.Command{
+		Name: "mount.ceph", Args: []string{strings.Join(src.Monitors, ",") + ":" + src.Path, target, "-o", options},
+		Packages: "ceph-common", Key: target,
+	}, nil
+}
+
+func or(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+// isPath reports whether p is one argument and one option of a mount.
+func isPath(p string) bool {
+	return path.IsAbs(p) && !slices.Contains(strings.Split(p, "/"), "..") && !strings.ContainsFunc(p, func(c rune) bool { return c == ',' || unicode.IsControl(c) })
+}
+
+func isName(s string) bool {
+	return s != "" && s[0] != '-' && !strings.ContainsFunc(s, func(c rune) bool {
+		return c != '.' && c != '-' && c != '_' && (c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c))
+	})
+}
+
+func isMonitor(s string) bool {
+	if _, err := netip.ParseAddrPort(s); err == nil {
+		return true
+	}
+	if _, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
+		return true
+	}
+	host, port, has := strings.Cut(s, ":")
+	if has {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+	}
+	return isName(host)
+}

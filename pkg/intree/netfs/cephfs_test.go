@@ -1,0 +1,92 @@
+package netfs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+const source = `{"monitors": ["192.0.2.1:6789", "mon-2"], "path": "/data", "user": "web", "secretFile": "/etc/ceph/web.secret"}`
+
+// What a restart knows of a volume is its record, and that is enough to remove
+// it; mount.ceph stands in by a bind mount.
+//
+// Items: M15.
+func TestContractOfCephFS(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
+		export := l.Root + "-export" // the same one after a restart
+		if err := os.MkdirAll(export, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(export) })
+		run := func(_ context.Context, c program.Command) error {
+			return unix.Mount(export, c.Args[1], "", unix.MS_BIND, "")
+		}
+		return drivertest.Subject{
+			Driver: netfs.New(netfs.Config{Kind: netfs.CephFS, Layout: l, Kernel: mount.New(l.Root), Run: run, Command: netfs.CephFSCommand}),
+			Kind:   netfs.CephFS, Config: json.RawMessage(source),
+		}
+	})
+}
+
+// The exact call: the secret is in its file, and on no command line.
+func TestCommandOfCephFS(t *testing.T) {
+	for config, want := range map[string][]string{
+		source:                  {"192.0.2.1:6789,mon-2:/data", "/t", "-o", "name=web,secretfile=/etc/ceph/web.secret,noatime,ro"},
+		`{"monitors": ["mon"]}`: {"mon:/", "/t", "-o", "name=admin,secretfile=/etc/ceph/user.secret,noatime,ro"},
+		`{"monitors": ["[2001:db8::1]:6789", "mon:3300"]}`: {"[2001:db8::1]:6789,mon:3300:/", "/t", "-o", "name=admin,secretfile=/etc/ceph/user.secret,noatime,ro"},
+	} {
+		spec := state.Spec{Config: json.RawMessage(config), MountFlags: []string{"noatime"}}
+		c, err := netfs.CephFSCommand(spec, state.Mount{MountSpec: state.MountSpec{ReadOnly: true}}, "/t")
+		if err != nil || c.Name != "mount.ceph" || !slices.Equal(c.Args, want) {
+			t.Errorf("%s: got %q, %v, want %q", config, c.Args, err, want)
+		}
+	}
+}
+
+// Where mount.ceph is not installed the error names the package.
+func TestHelperThatIsMissing(t *testing.T) {
+	c, err := netfs.CephFSCommand(state.Spec{Config: json.RawMessage(source)}, state.Mount{}, "/t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := program.Runner{Dirs: []string{t.TempDir()}}
+	if err := none.Run(t.Context(), c); !errors.Is(err, program.ErrMissing) || !strings.Contains(err.Error(), "ceph-common") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nothing that a source says is more than one argument or option (C7).
+//
+// Attacks: C7.
+func TestAttackSourcesOfCephFS(t *testing.T) {
+	for _, config := range []string{
+		`{}`, `7`, `{"monitors": []}`, `{"monitors": [""]}`, `{"monitors": ["-o"]}`, `{"monitors": ["a b"]}`, `{"monitors": ["a;b"]}`, `{"monitors": ["a,b"]}`,
+		`{"monitors": ["a:0"]}`, `{"monitors": ["a:x"]}`, `{"monitors": ["a"], "path": "x"}`, `{"monitors": ["a"], "path": "/../x"}`, `{"monitors": ["a"], "path": "/x,suid"}`,
+		`{"monitors": ["a"], "user": "a,suid"}`, `{"monitors": ["a"], "user": "-x"}`, `{"monitors": ["a"], "user": "$(x)"}`,
+		`{"monitors": ["a"], "secretFile": "x"}`, `{"monitors": ["a"], "secretFile": "/x,suid"}`, `{"monitors": ["a"], "secretFile": "/x\n"}`,
+	} {
+		if c, err := netfs.CephFSCommand(state.Spec{Config: json.RawMessage(config)}, state.Mount{}, "/t"); !errors.Is(err, netfs.ErrSource) {
+			t.Errorf("%s: got %q, %v", config, c.Args, err)
+		}
+	}
+	for _, option := range []string{"", "a b", "a\n"} {
+		if _, err := netfs.CephFSCommand(state.Spec{Config: json.RawMessage(source), MountFlags: []string{option}}, state.Mount{}, "/t"); !errors.Is(err, netfs.ErrSource) {
+			t.Errorf("option %q: got %v", option, err)
+		}
+	}
+}
