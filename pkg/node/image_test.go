@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/imagetest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
 const imageManifest = `
@@ -68,5 +69,36 @@ func TestContainersAreGivenAnImage(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(c.Root, "plugins/kubernetes.io/image/trees")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the image's tree: %v", err)
+	}
+}
+
+// The example's pod has its image.
+func TestExampleOfAnImage(t *testing.T) {
+	manifest, err := os.ReadFile("../../examples/image/pod.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dirs(t)
+	c.Images = []string{filepath.Join(filepath.Dir(c.Root), "images")}
+	l := imagetest.New(t, filepath.Join(c.Images[0], "registry.example.com", "models", "small"))
+	l.Add("v1", l.Image(imagetest.Layer(t, imagetest.File("weights/0", "w"))))
+	n, _ := start(t, c)
+	apply(t, n, string(manifest))
+	uid := uidOf(t, n, "model")
+	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := n.ContainerMounts(within(t), server.Container{Namespace: "default", Pod: "model", Name: "app"})
+	if err != nil || len(mounts) != 2 {
+		t.Fatalf("%+v, %v", mounts, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(mounts[1].HostPath, "0")); err != nil || string(b) != "w" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := n.DeletePod(within(t), "default", "model"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Manager().WaitForUnmount(within(t), uid); err != nil {
+		t.Fatal(err)
 	}
 }
