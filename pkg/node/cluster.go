@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
@@ -64,14 +65,18 @@ func (n *Node) wireCluster() error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	n.certificates = podcert.New(podcert.Config{Certificates: certificates, Core: core, NodeName: n.cfg.Name, Logger: n.log})
+	beta, err := certificatesv1beta1client.NewForConfigAndClient(c, client)
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	n.certificates = podcert.New(podcert.Config{Certificates: certificates, Beta: beta, Core: core, NodeName: n.cfg.Name, Logger: n.log})
 	n.report = report.New(report.Config{
 		Core: core, Storage: storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins()},
 		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
 	n.kube = kube.New(kube.Config{
-		Core: core, Storage: storage, Certificates: certificates, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
+		Core: core, Storage: storage, Certificates: certificates, CertificatesBeta: beta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
 	})
 	if n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.kube, n.log)

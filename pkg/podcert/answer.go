@@ -27,7 +27,7 @@ func (q *Requester) wait(ctx context.Context, namespace, name string) (*certific
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
-	requests := q.c.Certificates.PodCertificateRequests(namespace)
+	requests := q.requests(namespace)
 	options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + q.c.NodeName + ",metadata.name=" + name}
 	list, err := requests.List(ctx, options)
 	switch {
@@ -52,7 +52,7 @@ func (q *Requester) wait(ctx context.Context, namespace, name string) (*certific
 			if !open {
 				return fail(errNoAnswer)
 			}
-			r, ok := event.Object.(*certificatesv1.PodCertificateRequest)
+			r, ok := requestOf(event.Object)
 			switch {
 			case event.Type == watch.Error:
 				return fail(apierrors.FromObject(event.Object))

@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "runner", UID: "account-uid"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}},
 	)
-	w.q = podcert.New(podcert.Config{Certificates: w.certs, Core: core, NodeName: "n1"})
+	w.q = podcert.New(podcert.Config{Certificates: w.certs, Core: core, Beta: w.server.CertificatesBeta(nil), NodeName: "n1"})
 	return w
 }
 
@@ -181,6 +181,32 @@ func TestACertificateIsAskedForIssuedAndRenewed(t *testing.T) {
 		if next, err := w.get(); err != nil || string(next.Key) == string(first.Key) || w.asked() != 1 {
 			t.Errorf("after its time: %v, %v", next, err)
 		}
+	})
+}
+
+// TestAnOlderServerIsAskedAsItCan: one that has the requests as v1beta1 only.
+//
+// Items: L12.
+func TestAnOlderServerIsAskedAsItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		served := "v1beta1"
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			if r.Resource == "podcertificaterequests" && r.API != served && r.FieldSelector+r.BodyText != "" {
+				return &fakeapi.Answer{Code: http.StatusNotFound}
+			}
+			return nil
+		})
+		w.issued()
+		time.Sleep(35 * time.Minute)
+		w.asked()
+		w.issued()
+		if n := w.asked(); n != 1 {
+			t.Errorf("%d requests to renew it, want 1", n)
+		}
+		time.Sleep(2 * time.Hour)
+		served = "v1"
+		w.issued()
 	})
 }
 

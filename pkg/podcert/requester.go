@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
@@ -35,8 +37,10 @@ const (
 	answerTime = 30 * time.Second
 )
 
-// Config is what a Requester needs; all but Logger is required.
+// Config is what a Requester needs; all but Beta and Logger is required.
 type Config struct {
+	// Beta is used where the server has no Certificates.
+	Beta         certificatesv1beta1client.CertificatesV1beta1Interface
 	Certificates certificatesv1client.CertificatesV1Interface
 	Core         corev1client.CoreV1Interface
 	NodeName     string
@@ -47,7 +51,8 @@ type Config struct {
 // Requester gets certificates and keeps them until they are to be renewed. It may
 // be used by any goroutine.
 type Requester struct {
-	c Config
+	c    Config
+	beta atomic.Bool // the server has only Beta
 
 	mu      sync.Mutex // guards what follows; never held while the server is asked
 	entries map[string]*entry
@@ -204,7 +209,7 @@ func (q *Requester) ask(ctx context.Context, r Request) (*pending, error) {
 			MaxExpirationSeconds: r.Source.MaxExpirationSeconds, StubPKCS10Request: stub, UnverifiedUserAnnotations: r.Source.UserAnnotations,
 		},
 	}
-	if _, err := q.c.Certificates.PodCertificateRequests(r.Pod.Namespace).Create(ctx, ask, metav1.CreateOptions{}); err != nil {
+	if err := q.create(ctx, ask); err != nil {
 		return nil, fmt.Errorf("make a PodCertificateRequest: %w", err)
 	}
 	return &pending{name: ask.Name, key: key, made: time.Now()}, nil

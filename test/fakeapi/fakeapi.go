@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
@@ -30,6 +31,8 @@ type Request struct {
 	Verb                             string
 	Resource, Sub, Namespace, Name   string
 	FieldSelector, Version, BodyText string
+	// API is the version of the group ("v1").
+	API string
 }
 
 // String is "watch pods metadata.name=a", "get secrets default/a".
@@ -99,9 +102,15 @@ func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (corev1
 	return corev1client.NewForConfigOrDie(c), storagev1client.NewForConfigOrDie(c)
 }
 
-// Certificates returns another client, as Clients does.
+// Certificates and CertificatesBeta return other clients, as Clients does. They
+// see the same objects.
 func (s *Server) Certificates(wrap func(http.RoundTripper) http.RoundTripper) certificatesv1client.CertificatesV1Interface {
 	return certificatesv1client.NewForConfigOrDie(s.config(wrap))
+}
+
+// CertificatesBeta is as Certificates.
+func (s *Server) CertificatesBeta(wrap func(http.RoundTripper) http.RoundTripper) certificatesv1beta1client.CertificatesV1beta1Interface {
+	return certificatesv1beta1client.NewForConfigOrDie(s.config(wrap))
 }
 
 func (s *Server) config(wrap func(http.RoundTripper) http.RoundTripper) *rest.Config {
@@ -287,12 +296,13 @@ func (a *Answer) respond(r *http.Request) (*http.Response, error) {
 
 func parse(r *http.Request) Request {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if parts[0] == "api" {
-		parts = parts[2:]
-	} else {
-		parts = parts[3:]
+	api := 1
+	if parts[0] == "apis" {
+		api = 2
 	}
-	q := Request{FieldSelector: r.URL.Query().Get("fieldSelector"), Version: r.URL.Query().Get("resourceVersion")}
+	version := parts[api]
+	parts = parts[api+1:]
+	q := Request{API: version, FieldSelector: r.URL.Query().Get("fieldSelector"), Version: r.URL.Query().Get("resourceVersion")}
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		q.Namespace, parts = parts[1], parts[2:]
 	}

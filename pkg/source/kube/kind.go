@@ -70,7 +70,7 @@ func kinds(c Config) map[string]kind {
 		kindNode:                     kindOf(everywhere(core.Nodes)),
 	}
 	if c.Certificates != nil {
-		all[resolve.KindTrustBundles] = kindOf(everywhere(c.Certificates.ClusterTrustBundles))
+		all[resolve.KindTrustBundles] = bundleKind(c)
 	}
 	return all
 }

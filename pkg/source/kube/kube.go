@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 
@@ -38,11 +39,12 @@ type Catalog interface {
 type Config struct {
 	Core    corev1client.CoreV1Interface
 	Storage storagev1client.StorageV1Interface
-	// Certificates has ClusterTrustBundles and PodCertificateRequests; it may be
-	// nil for neither.
-	Certificates certificatesv1client.CertificatesV1Interface
-	NodeName     string
-	Catalog      Catalog
+	// Certificates has ClusterTrustBundles; it may be nil for none.
+	// CertificatesBeta has them where the server has no others; it may be nil.
+	Certificates     certificatesv1client.CertificatesV1Interface
+	CertificatesBeta certificatesv1beta1client.CertificatesV1beta1Interface
+	NodeName         string
+	Catalog          Catalog
 	// Refresh is how often claims are read again where they may not be watched; 0
 	// means DefaultRefresh. Each pause is up to a fifth longer, by chance.
 	Refresh time.Duration

@@ -65,7 +65,7 @@ func startAs(t *testing.T, objects func(*fakeapi.Server), configure func(*kube.C
 		Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected"},
 		Demand:   func(pod source.Key, keys []source.Key) { w.provider.Demand(pod, keys) },
 	})
-	c := kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), NodeName: "n1", Catalog: w.catalog}
+	c := kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), CertificatesBeta: w.server.CertificatesBeta(kube.Transport), NodeName: "n1", Catalog: w.catalog}
 	configure(&c)
 	w.provider = kube.New(c)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -36,7 +36,7 @@ func (f *follower) bundles() *stream {
 			f.applyBundles(u)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
-			b, ok := obj.(*certificatesv1.ClusterTrustBundle)
+			b, ok := bundleOf(obj)
 			switch {
 			case !ok:
 			case t == watch.Deleted:

@@ -37,6 +37,37 @@ func trusting(name string, src corev1.ClusterTrustBundleProjection) *corev1.Pod 
 	return pod(name, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &src}}}})
 }
 
+// TestAnOlderServersTrustBundlesAreRead: of one that has them as v1beta1 only.
+//
+// Items: L11.
+func TestAnOlderServersTrustBundlesAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := "plain"
+		w := start(t, func(s *fakeapi.Server) {
+			s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+				if r.Resource == "clustertrustbundles" && r.API == "v1" {
+					return &fakeapi.Answer{Code: 404}
+				}
+				return nil
+			})
+			s.Put(trusting("a", corev1.ClusterTrustBundleProjection{Name: &name}))
+		})
+		w.expect("a", "not found; want it", "")
+		for range 2 {
+			w.server.Put(bundle(name, "", root))
+			advance(time.Second)
+			w.expect("a", "", "")
+			w.server.Delete("clustertrustbundles", name)
+			advance(time.Second)
+			w.expect("a", "not found; want it", "")
+			w.server.Put(bundle(name, "", root))
+			w.server.EndWatches()
+			advance(time.Minute)
+			w.expect("a", "", "")
+		}
+	})
+}
+
 // TestTrustBundlesAreFollowedWhileAPodHasAny: by one list and watch; what comes,
 // changes and goes is told, an outage changes nothing, and all is forgotten after.
 //
