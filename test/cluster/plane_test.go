@@ -115,6 +115,7 @@ func tryPlane(ctx context.Context, binary string) (_ *plane, err error) {
 		"--service-account-signing-key-file=" + p.path("sa.key"), "--service-cluster-ip-range=127.240.0.0/24",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--endpoint-reconciler-type=none", "--audit-policy-file=" + p.path("audit.yaml"), "--audit-log-path=" + p.path("audit.log"),
+		"--runtime-config=certificates.k8s.io/v1beta1=true", "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 	}
 	if p.admin, err = p.identity("admin", "system:masters"); err != nil {
 		return nil, err
