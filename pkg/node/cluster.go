@@ -61,6 +61,13 @@ func (n *Node) wireCluster() error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
+	bulk := &kube.Clients{} // other clients have limits of their own
+	if bulk.Core, err = corev1client.NewForConfigAndClient(c, client); err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	if bulk.Storage, err = storagev1client.NewForConfigAndClient(c, client); err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
 	certificates, err := certificatesv1client.NewForConfigAndClient(c, client)
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
@@ -76,7 +83,7 @@ func (n *Node) wireCluster() error {
 		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
 	n.kube = kube.New(kube.Config{
-		Core: core, Storage: storage, Certificates: certificates, CertificatesBeta: beta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
+		Core: core, Storage: storage, Bulk: bulk, Certificates: certificates, CertificatesBeta: beta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
 	})
 	if n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.kube, n.log)

@@ -178,6 +178,7 @@ var rare = []string{
 	"get persistentvolumeclaims", "patch persistentvolumeclaims/status",
 	"patch events", // what happens again is counted
 	"list clustertrustbundles", "watch clustertrustbundles",
+	"create podcertificaterequests", "list podcertificaterequests", "watch podcertificaterequests",
 }
 
 // The ClusterRole of deploy/ is enough, and no rule of it is without a use.

@@ -4,14 +4,18 @@ package cluster
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 )
@@ -19,46 +23,179 @@ import (
 // resources are how the kinds of deploy/ are called in requests.
 var resources = map[string]string{
 	"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles",
-	"ClusterRoleBinding": "clusterrolebindings", "DaemonSet": "daemonsets",
+	"ClusterRoleBinding": "clusterrolebindings", "DaemonSet": "daemonsets", "Service": "services",
+	"CSIDriver": "csidrivers", "StorageClass": "storageclasses", "ServiceMonitor": "servicemonitors",
 }
 
-// The API server takes every object that kustomization.yaml lists, as
-// kubectl apply --dry-run=server would show, and knows every field.
-func TestDeployIsTakenByTheServer(t *testing.T) {
-	dir := "../../deploy/kustomize"
+// serviceMonitors has the fields of the Prometheus operator's kind that deploy/
+// uses, by the types that its reference gives them. Any other is refused.
+const serviceMonitors = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: servicemonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: ServiceMonitor, plural: servicemonitors, singular: servicemonitor}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [endpoints, selector]
+            properties:
+              selector:
+                type: object
+                properties:
+                  matchLabels: {type: object, additionalProperties: {type: string}}
+              endpoints:
+                type: array
+                items:
+                  type: object
+                  properties:
+                    port: {type: string}
+                    path: {type: string}
+                    interval: {type: string}
+                    relabelings:
+                      type: array
+                      items:
+                        type: object
+                        properties:
+                          sourceLabels: {type: array, items: {type: string}}
+                          targetLabel: {type: string}
+`
+
+// document is one object of a file of deploy/.
+type document struct {
+	file string
+	unstructured.Unstructured
+}
+
+// documents reads what the kustomization in dir lists.
+func documents(t *testing.T, dir string) (found []document, patches []string) {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	must(t, err)
-	var list struct{ Resources []string }
+	var list struct {
+		Resources []string
+		Patches   []struct{ Path string }
+	}
 	must(t, yaml.Unmarshal(text, &list))
-	_, err = control.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "csi-volmgr"}}, metav1.CreateOptions{})
-	must(t, err)
-	client, err := dynamic.NewForConfig(control.admin)
-	must(t, err)
-	seen := 0
 	for _, file := range list.Resources {
 		text, err := os.ReadFile(filepath.Join(dir, file))
 		must(t, err)
 		for _, doc := range bytes.Split(text, []byte("\n---\n")) {
-			var o unstructured.Unstructured
-			must(t, yaml.Unmarshal(doc, &o.Object))
-			gv, err := schema.ParseGroupVersion(o.GetAPIVersion())
-			must(t, err)
-			var to dynamic.ResourceInterface = client.Resource(gv.WithResource(resources[o.GetKind()]))
-			if ns := o.GetNamespace(); ns != "" {
-				to = client.Resource(gv.WithResource(resources[o.GetKind()])).Namespace(ns)
-			}
-			data, err := o.MarshalJSON()
-			must(t, err)
-			force := true
-			if _, err := to.Patch(t.Context(), o.GetName(), "application/apply-patch+yaml", data, metav1.PatchOptions{
-				DryRun: []string{metav1.DryRunAll}, FieldManager: "test", Force: &force, FieldValidation: metav1.FieldValidationStrict,
-			}); err != nil {
-				t.Errorf("%s: %s %s: %v", file, o.GetKind(), o.GetName(), err)
-			}
-			seen++
+			d := document{file: filepath.Join(dir, file)}
+			must(t, yaml.Unmarshal(doc, &d.Object))
+			found = append(found, d)
 		}
 	}
-	if seen < 5 {
-		t.Errorf("only %d objects", seen)
+	for _, p := range list.Patches {
+		patches = append(patches, filepath.Join(dir, p.Path))
+	}
+	return found, patches
+}
+
+// dryRun has the API server say whether it takes the object, every field of it.
+func dryRun(t *testing.T, client dynamic.Interface, d document) error {
+	t.Helper()
+	gv, err := schema.ParseGroupVersion(d.GetAPIVersion())
+	must(t, err)
+	var to dynamic.ResourceInterface = client.Resource(gv.WithResource(resources[d.GetKind()]))
+	if ns := d.GetNamespace(); ns != "" {
+		to = client.Resource(gv.WithResource(resources[d.GetKind()])).Namespace(ns)
+	}
+	data, err := d.MarshalJSON()
+	must(t, err)
+	force := true
+	_, err = to.Patch(t.Context(), d.GetName(), "application/apply-patch+yaml", data, metav1.PatchOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldManager: "test", Force: &force, FieldValidation: metav1.FieldValidationStrict,
+	})
+	return err
+}
+
+// deployed is a client of a server that has what the objects of deploy/ need.
+func deployed(t *testing.T) dynamic.Interface {
+	t.Helper()
+	for _, name := range []string{"csi-volmgr", "csi-hostpath"} {
+		_, err := control.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		must(t, err)
+	}
+	client, err := dynamic.NewForConfig(control.admin)
+	must(t, err)
+	var crd unstructured.Unstructured
+	must(t, yaml.Unmarshal([]byte(serviceMonitors), &crd.Object))
+	kinds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	_, err = kinds.Create(t.Context(), &crd, metav1.CreateOptions{})
+	must(t, err)
+	monitors := client.Resource(schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: "servicemonitors"})
+	must(t, control.within(t.Context(), "ServiceMonitors are served", func() bool {
+		_, err := monitors.List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	}))
+	return client
+}
+
+// The API server takes every object that the kustomizations list, as kubectl apply
+// --dry-run=server would show, and knows every field.
+func TestDeployIsTakenByTheServer(t *testing.T) {
+	client := deployed(t)
+	seen := 0
+	for _, dir := range []string{"../../deploy/kustomize", "../../deploy/kustomize/monitoring", "../../deploy/examples/hostpath"} {
+		found, _ := documents(t, dir)
+		for _, d := range found {
+			if err := dryRun(t, client, d); err != nil {
+				t.Errorf("%s: %s %s: %v", d.file, d.GetKind(), d.GetName(), err)
+			}
+		}
+		seen += len(found)
+	}
+	if seen != 5+2+7 {
+		t.Errorf("%d objects", seen)
+	}
+	wrong, _ := documents(t, "../../deploy/kustomize")
+	must(t, unstructured.SetNestedField(wrong[len(wrong)-1].Object, "x", "spec", "template", "spec", "hostNetworks"))
+	if dryRun(t, client, wrong[len(wrong)-1]) == nil {
+		t.Error("a field that does not exist is taken")
+	}
+}
+
+// The monitoring component changes of the DaemonSet what it says, and no more: its
+// arguments stand there in full, since kustomize replaces them as a list.
+func TestMonitoringChangesTheAddressOnly(t *testing.T) {
+	client := deployed(t)
+	found, _ := documents(t, "../../deploy/kustomize")
+	base := found[slices.IndexFunc(found, func(d document) bool { return d.GetKind() == "DaemonSet" })]
+	_, patches := documents(t, "../../deploy/kustomize/monitoring")
+	if len(patches) != 1 {
+		t.Fatalf("patches: %q", patches)
+	}
+	text, err := os.ReadFile(patches[0])
+	must(t, err)
+	patch, err := yaml.YAMLToJSON(text)
+	must(t, err)
+	before, err := base.MarshalJSON()
+	must(t, err)
+	after, err := strategicpatch.StrategicMergePatch(before, patch, appsv1.DaemonSet{})
+	must(t, err)
+	patched := document{file: patches[0]}
+	must(t, json.Unmarshal(after, &patched.Object))
+	must(t, dryRun(t, client, patched))
+	var was, is appsv1.DaemonSet
+	must(t, json.Unmarshal(before, &was))
+	must(t, json.Unmarshal(after, &is))
+	want := slices.Clone(was.Spec.Template.Spec.Containers[0].Args)
+	at := slices.Index(want, "--http-address=127.0.0.1:9811")
+	if at < 0 {
+		t.Fatalf("arguments of the base: %q", want)
+	}
+	want[at] = "--http-address=:9811"
+	if got := is.Spec.Template.Spec.Containers[0].Args; !slices.Equal(got, append(want, "--page=false")) {
+		t.Errorf("arguments: %q, want %q and --page=false", got, want)
 	}
 }

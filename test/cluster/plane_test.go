@@ -224,6 +224,16 @@ func (p *plane) until(ctx context.Context, name string, ok func(context.Context)
 	return nil
 }
 
+// within waits until ok says so, as long as anything may take.
+func (p *plane) within(ctx context.Context, what string, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := p.until(ctx, "kube-apiserver", func(context.Context) bool { return ok() }); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
 func (p *plane) path(name string) string { return filepath.Join(p.dir, name) }
 
 // logs returns the last n lines of each program's log.

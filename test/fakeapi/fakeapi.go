@@ -102,6 +102,13 @@ func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (corev1
 	return corev1client.NewForConfigOrDie(c), storagev1client.NewForConfigOrDie(c)
 }
 
+// LimitedClients are clients that may send so many requests a second, and at once.
+func (s *Server) LimitedClients(wrap func(http.RoundTripper) http.RoundTripper, perSecond float32, atOnce int) (corev1client.CoreV1Interface, storagev1client.StorageV1Interface) {
+	c := s.config(wrap)
+	c.QPS, c.Burst = perSecond, atOnce
+	return corev1client.NewForConfigOrDie(c), storagev1client.NewForConfigOrDie(c)
+}
+
 // Certificates and CertificatesBeta return other clients, as Clients does. They
 // see the same objects.
 func (s *Server) Certificates(wrap func(http.RoundTripper) http.RoundTripper) certificatesv1client.CertificatesV1Interface {

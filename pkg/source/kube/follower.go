@@ -60,22 +60,33 @@ func (f *follower) run() {
 
 // runClaim watches the claim where that is allowed, and else gets it again and again.
 func (f *follower) runClaim() {
-	if !f.p.claimsByGet() {
+	mayWatch, done := f.p.claims.ask(f.ctx)
+	defer done()
+	if mayWatch {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
 		s := f.stream(ctx)
 		report := s.report
 		s.report = func(err error, wait time.Duration) {
-			if apierrors.IsForbidden(err) {
-				f.p.setClaimsByGet()
+			switch {
+			case apierrors.IsForbidden(err):
+				if f.p.claims.find(false) {
+					f.p.logger.Info("claims may not be watched: they are read again and again", "every", f.p.config.Refresh)
+				}
+				mayWatch = false
 				cancel()
 				return
+			case err == nil:
+				f.p.claims.find(true)
+			default:
+				done() // another claim may fare better
 			}
 			report(err, wait)
 		}
 		s.run(ctx)
 	}
-	if f.ctx.Err() == nil && f.p.claimsByGet() {
+	done()
+	if f.ctx.Err() == nil && !mayWatch {
 		f.get()
 	}
 }

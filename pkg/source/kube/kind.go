@@ -58,15 +58,18 @@ func everywhere[C any](client func() C) func(string) C {
 }
 
 func kinds(c Config) map[string]kind {
-	core, storage := c.Core, c.Storage
+	core, storage, bulk := c.Core, c.Storage, c.Bulk
+	if bulk == nil {
+		bulk = &Clients{core, storage}
+	}
 	all := map[string]kind{
 		resolve.KindPod:              kindOf(core.Pods),
-		resolve.KindClaim:            kindOf(core.PersistentVolumeClaims),
+		resolve.KindClaim:            kindOf(bulk.Core.PersistentVolumeClaims),
 		resolve.KindSecret:           kindOf(core.Secrets),
 		resolve.KindConfigMap:        kindOf(core.ConfigMaps),
-		resolve.KindVolume:           kindOf(everywhere(core.PersistentVolumes)),
+		resolve.KindVolume:           kindOf(everywhere(bulk.Core.PersistentVolumes)),
 		resolve.KindCSIDriver:        kindOf(everywhere(storage.CSIDrivers)),
-		resolve.KindVolumeAttachment: kindOf(everywhere(storage.VolumeAttachments)),
+		resolve.KindVolumeAttachment: kindOf(everywhere(bulk.Storage.VolumeAttachments)),
 		kindNode:                     kindOf(everywhere(core.Nodes)),
 	}
 	if c.Certificates != nil {

@@ -35,10 +35,20 @@ type Catalog interface {
 	Synced(provider string)
 }
 
+// Clients reach one API server.
+type Clients struct {
+	Core    corev1client.CoreV1Interface
+	Storage storagev1client.StorageV1Interface
+}
+
 // Config is what a Provider needs.
 type Config struct {
 	Core    corev1client.CoreV1Interface
 	Storage storagev1client.StorageV1Interface
+	// Bulk reads claims, volumes and attachments, of which there are as many as pods
+	// have claims; nil means Core and Storage. With limits of its own these wait for
+	// one another, and pods, secrets and configMaps do not wait for them.
+	Bulk *Clients
 	// Certificates has ClusterTrustBundles; it may be nil for none.
 	// CertificatesBeta has them where the server has no others; it may be nil.
 	Certificates     certificatesv1client.CertificatesV1Interface
@@ -63,6 +73,7 @@ type Provider struct {
 	kinds  map[string]kind
 	poke   chan struct{} // capacity 1: wanted changed
 	memory *memory
+	claims verdict
 	uids   map[source.Key]types.UID // of remembered objects; not changed once followers run
 
 	mu sync.Mutex // guards what follows
@@ -75,8 +86,6 @@ type Provider struct {
 	changed  chan struct{}
 	// bundles are the ClusterTrustBundles that were told.
 	bundles map[source.Key]bool
-	// getClaims: claims may not be watched.
-	getClaims bool
 }
 
 // New returns a Provider that does nothing until Run.

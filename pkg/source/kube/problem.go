@@ -55,20 +55,3 @@ func (p *Provider) Changed() <-chan struct{} {
 	defer p.mu.Unlock()
 	return p.changed
 }
-
-func (p *Provider) claimsByGet() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.getClaims
-}
-
-// setClaimsByGet notes that this identity may not watch claims, which is so for
-// all of them.
-func (p *Provider) setClaimsByGet() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.getClaims {
-		p.getClaims = true
-		p.logger.Info("claims may not be watched: they are read again and again", "every", p.config.Refresh)
-	}
-}

@@ -1,0 +1,85 @@
+package kube_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+// slow is a network on which an answer takes 200 ms.
+type slow struct{ next http.RoundTripper }
+
+func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(200 * time.Millisecond):
+		return s.next.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// 500 pods with a claim each come at once, on a slow network and under the limits
+// that a node has for its requests: what is listed and watched is no more than for
+// one, each claim and volume is read once, and a pod that has a secret alone does
+// not wait for them.
+//
+// Faults: A110.
+func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 500
+		var server *fakeapi.Server
+		w, _ := startAs(t, func(s *fakeapi.Server) {
+			s.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}})
+			s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer
+				if r.Resource == "persistentvolumeclaims" && r.Verb != "get" {
+					return &fakeapi.Answer{Code: http.StatusForbidden}
+				}
+				return nil
+			})
+			server = s
+		}, func(c *kube.Config) {
+			wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(slow{next}) }
+			c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
+			core, storage := server.LimitedClients(wrap, 50, 100)
+			c.Bulk = &kube.Clients{Core: core, Storage: storage}
+		})
+		advance(10 * time.Second)
+		w.server.Took()
+		for i := range pods {
+			claim(w.server, fmt.Sprintf("c%d", i))
+			w.server.Put(claimPod(fmt.Sprintf("p%d", i), fmt.Sprintf("c%d", i)))
+		}
+		advance(time.Second) // there are hundreds of requests to be made by now
+		w.server.Put(pod("secretive", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}))
+		advance(time.Second)
+		w.expect("secretive", "", "")
+		advance(2 * time.Minute)
+		for i := range pods {
+			w.expect(state.PodUID(fmt.Sprintf("p%d", i)), "", "")
+		}
+		count := map[string]int{}
+		for _, r := range w.server.Took() {
+			f := strings.Fields(r)
+			count[f[0]+" "+f[1]]++
+		}
+		want := map[string]int{
+			"list csidrivers": 1, "watch csidrivers": 1, "list secrets": 1, "watch secrets": 1,
+			"get persistentvolumes": pods, "list persistentvolumeclaims": 1,
+			"get persistentvolumeclaims": count["get persistentvolumeclaims"],
+		}
+		if !maps.Equal(count, want) || count["get persistentvolumeclaims"] > 3*pods {
+			t.Errorf("asked: %v", count)
+		}
+	})
+}
