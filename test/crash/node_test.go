@@ -440,6 +440,11 @@ func (n *node) remove() error {
 	if err := n.api.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return err
 	}
+	return n.noVolumes()
+}
+
+// noVolumes fails while there is a volume.
+func (n *node) noVolumes() error {
 	vs, err := n.api.Volumes(n.ctx())
 	if err != nil {
 		return err
@@ -480,8 +485,12 @@ func (n *node) delete() error {
 			return errors.New("the claims are not known to be deleted")
 		}
 	}
-	_, err = n.api.Withdraw(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, "96Mi", "goodbye", n.path("host"))})
-	return err
+	if _, err = n.api.Withdraw(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, "96Mi", "goodbye", n.path("host"))}); err != nil {
+		return err
+	}
+	// A kill right after the last removal loses that it succeeded, which is
+	// written later: then it is made once more, by the daemon of this phase.
+	return n.noVolumes()
 }
 
 // nothingLeft ends the daemon and looks for what is left of any volume.
