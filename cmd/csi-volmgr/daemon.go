@@ -50,6 +50,11 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	endTraces, err := traced(ctx, &cfg, o.traces, logger)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	n, err := node.New(cfg)
 	if err != nil {
 		return err

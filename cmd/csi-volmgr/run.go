@@ -24,6 +24,7 @@ type runOptions struct {
 	page            bool
 	profiles        bool
 	readers         string // "" is none
+	traces          string // "" is nowhere
 	manifests       string // "" is none
 	nodeName        string
 	hostPaths       []string
@@ -94,6 +95,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.BoolVar(&o.page, "page", true, "serve the status page at the http address; it shows the names of pods and volumes to every user of this machine")
 	f.BoolVar(&o.profiles, "profiles", false, "serve net/http/pprof on the socket, to root")
 	f.StringVar(&o.readers, "api-readers", "", "`group` whose members may read on the socket, and change nothing (default none)")
+	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that is told of each call, as http://127.0.0.1:4318 (default none)")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")

@@ -47,6 +47,7 @@ var rooms = []room{
 	{dir: "pkg/metrics", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/systemd"},
 	{dir: "pkg/cri", may: []string{"pkg/state"}},
+	{dir: "pkg/tracing", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager"}},
 	{dir: "pkg/audit"},
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},

@@ -104,6 +104,9 @@ type Config struct {
 	Deadlines map[state.DriverName]csiclient.Deadlines
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
+	// OnCall is told of every call that ended, in the goroutine of the manager: it
+	// must not block. It may be nil.
+	OnCall func(manager.EndedCall)
 	// Logger nil means slog.Default.
 	Logger *slog.Logger
 }

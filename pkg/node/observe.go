@@ -52,4 +52,7 @@ func (n *Node) callEnded(c manager.EndedCall) {
 	if n.measured != nil {
 		n.measured.Call(c)
 	}
+	if n.cfg.OnCall != nil {
+		n.cfg.OnCall(c)
+	}
 }

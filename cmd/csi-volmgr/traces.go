@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/tracing"
+)
+
+// lastSpans is how long the end waits for a collector to take the last spans.
+const lastSpans = 2 * time.Second
+
+// traced has the calls of a node told to the collector of --traces-endpoint,
+// until the function that it returns is called.
+func traced(ctx context.Context, cfg *node.Config, endpoint string, logger *slog.Logger) (end func(), err error) {
+	if endpoint == "" {
+		return func() {}, nil
+	}
+	otel.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans were not sent", "err", err) }))
+	t, err := tracing.New(ctx, endpoint, cfg.Name, thisVersion().Version)
+	if err != nil {
+		return nil, err
+	}
+	cfg.OnCall = t.Call
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSpans)
+		defer cancel()
+		if err := t.Close(ctx); err != nil {
+			logger.Warn("the last spans were not sent", "err", err)
+		}
+	}, nil
+}
