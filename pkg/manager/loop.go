@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -346,6 +347,7 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 		}
 		if vw.SizeBytes != 0 && vw.arrival >= sized { // who only reads has no opinion
 			sized = vw.arrival
+			w.Topology = vw.Topology
 			w.SizeBytes, w.HaveBytes, w.Grown, w.NoGrow = vw.SizeBytes, vw.HaveBytes, vw.Grown, vw.NoGrow
 		}
 	}
@@ -358,7 +360,7 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 // facts gathers what the plan has to know besides wish and record.
 func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
-		Up: d.status.Up, Why: d.status.Problem, Full: l.full(d),
+		Up: d.status.Up, Why: d.status.Problem, Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Topology), l.full(d)),
 		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	keep := func(uid state.PodUID, names []string) {

@@ -100,3 +100,30 @@ func TestALimitIsTheSchedulersToKeepInACluster(t *testing.T) {
 		}
 	})
 }
+
+// A volume that is elsewhere, as its affinity and the driver's topology say, is
+// not begun, and says why; once the driver says that the node is there it is.
+//
+// Items: A30, N-14.
+func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		up := func(zone string) {
+			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, Topology: map[string]string{"zone": zone}}, h)
+		}
+		up("a")
+		p := podWant("a", "v")
+		p.Volumes[0].Topology = []map[string][]string{{"zone": {"b"}}}
+		l.SetPod(p)
+		rest()
+		if s, _ := l.Pod("a"); len(h.calls()) != 0 || !strings.Contains(s.Volumes[0].BlockedBy, "it is at zone=b, and the driver says that the node is at zone=a") {
+			t.Errorf("calls %v, blocked by %q", h.calls(), s.Volumes[0].BlockedBy)
+		}
+		up("b")
+		mounted(t, l, "a")
+		up("a") // what is mounted stays
+		rest()
+		equal(t, "calls", h.calls(), []string{"Stage d^v", "Publish d^v a"})
+	})
+}

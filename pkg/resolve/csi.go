@@ -63,7 +63,7 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	if w.SELinux != nil && w.SELinux.Applied {
 		w.Mount.SELinuxLabel = w.SELinux.Label
 	}
-	w.Spec.NoAttach = !policy.attach
+	w.Spec.NoAttach, w.Topology = !policy.attach, r.topology(pv)
 	if policy.attach {
 		w.Spec.PublishContext, w.Spec.Attachment, w.Hold = r.attachment(spec)
 	}

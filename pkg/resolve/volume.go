@@ -129,8 +129,7 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 
 // Which labels of the node decide: all, as one that is not known is not there,
 // or the known ones only. A CSI driver's topology is labels that its own
-// registration brings; they say nothing here, and the driver refuses what it
-// cannot reach.
+// registration brings: they are the manager's to compare ([resolver.topology]).
 const (
 	allLabels   = false
 	knownLabels = true
@@ -158,6 +157,36 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, knownOnly bool) error
 		}
 	}
 	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)", corev1.LabelHostname, show(r.config.NodeName))
+}
+
+// topology returns where a CSI volume is, as its node affinity says it in labels
+// that the driver's registration brings: alternatives, each with the values that
+// a key may have. None means that it says nothing of the kind. What the labels
+// that are known keep from this node is no alternative.
+func (r *resolver) topology(pv *corev1.PersistentVolume) []map[string][]string {
+	affinity := pv.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil {
+		return nil
+	}
+	var all []map[string][]string
+	for _, term := range affinity.Required.NodeSelectorTerms {
+		one := pv.DeepCopy()
+		one.Spec.NodeAffinity.Required.NodeSelectorTerms = []corev1.NodeSelectorTerm{term}
+		if r.onThisNode(one, knownLabels) != nil {
+			continue
+		}
+		place := map[string][]string{}
+		for _, q := range term.MatchExpressions {
+			if q.Operator == corev1.NodeSelectorOpIn && q.Key != corev1.LabelHostname {
+				place[q.Key] = slices.Clone(q.Values)
+			}
+		}
+		if len(place) == 0 {
+			return nil
+		}
+		all = append(all, place)
+	}
+	return all
 }
 
 // matches reports whether all requirements hold, as the scheduler reads them.

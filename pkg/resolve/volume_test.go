@@ -1,6 +1,7 @@
 package resolve_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -257,5 +258,39 @@ func TestInlineDisksOfTheNetwork(t *testing.T) {
 	source(w, corev1.VolumeSource{FC: &corev1.FCVolumeSource{WWIDs: []string{"3x"}}})
 	if got := w.only(t); got.Problem != "" || got.Spec.Driver != resolve.FC || got.Spec.StagePath == "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Where a CSI volume is, in labels of its driver's topology, is for the manager
+// to compare; terms that the node's name excludes are none.
+//
+// Items: A30, N-14.
+func TestTopologyOfAVolume(t *testing.T) {
+	in := func(key string, values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+	}
+	term := func(q ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: q}
+	}
+	exists := corev1.NodeSelectorRequirement{Key: "zone", Operator: corev1.NodeSelectorOpExists}
+	type at = map[string][]string
+	for name, c := range map[string]struct {
+		terms []corev1.NodeSelectorTerm
+		want  []map[string][]string
+	}{
+		"one":            {[]corev1.NodeSelectorTerm{term(in("zone", "a", "b"), in("rack", "7"))}, []map[string][]string{at{"zone": {"a", "b"}, "rack": {"7"}}}},
+		"two":            {[]corev1.NodeSelectorTerm{term(in("zone", "a")), term(in("zone", "b"))}, []map[string][]string{at{"zone": {"a"}}, at{"zone": {"b"}}}},
+		"another node's": {[]corev1.NodeSelectorTerm{term(in("zone", "a"), in(corev1.LabelHostname, "node-2")), term(in("zone", "b"))}, []map[string][]string{at{"zone": {"b"}}}},
+		"by name alone":  {[]corev1.NodeSelectorTerm{term(in("zone", "a")), term(in(corev1.LabelHostname, "node-1"))}, nil},
+		"no values":      {[]corev1.NodeSelectorTerm{term(exists)}, nil},
+	} {
+		w := read(t, "testdata/base.yaml")
+		w.volume().Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: c.terms}}
+		if got := w.only(t); got.Problem != "" || !reflect.DeepEqual(got.Topology, c.want) {
+			t.Errorf("%s: got %v (%s), want %v", name, got.Topology, got.Problem, c.want)
+		}
+	}
+	if got := read(t, "testdata/base.yaml").only(t); got.Topology != nil {
+		t.Errorf("without affinity: %v", got.Topology)
 	}
 }

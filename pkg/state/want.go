@@ -40,6 +40,9 @@ type VolumeWant struct {
 	Grown bool `json:"grown,omitempty"`
 	// NoGrow says why the node is not to make it larger; "" where nothing is against it.
 	NoGrow string `json:"noGrow,omitempty"`
+	// Topology is where the volume is, in the terms of its driver's topology:
+	// alternatives, each with the values that a key may have. None is anywhere.
+	Topology []map[string][]string `json:"topology,omitempty"`
 	// SELinux is what label the pod asks for, on a host with SELinux and of a
 	// driver that can mount with one; nil elsewhere.
 	SELinux *SELinuxWish `json:"seLinux,omitempty"`
@@ -66,6 +69,8 @@ type Want struct {
 	Grown     bool
 	NoGrow    string
 	Pods      map[PodUID]WantMount
+	// Topology is [VolumeWant.Topology].
+	Topology []map[string][]string
 }
 
 // WantMount is what one pod wants of it.

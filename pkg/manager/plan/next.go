@@ -27,8 +27,8 @@ type DriverFacts struct {
 	Up bool
 	// Why says why it is not up.
 	Why string
-	// Full says why nothing more of it may be begun, since as many of its volumes
-	// are here as it serves on a node; "" where there is room.
+	// Full says why the volume may not be begun here: as many are as the driver
+	// serves on a node, or it is out of its reach; "" where nothing is in the way.
 	Full string
 	// Attach, Stage, Expand and MountGroup are its abilities, meaningful while it is up.
 	Attach, Stage, Expand, MountGroup bool
