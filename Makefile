@@ -83,6 +83,9 @@ crash: host-tools ## kill the program with SIGKILL at every place where it chang
 restarts: host-tools ## restart the daemon 100 times with 100 idle pods: no call, no mount changes (root)
 	$(GO) test -count=1 -timeout 30m -v -run '^TestRestartsTouchNothing$$' ./test/faults -restarts 100 -idle-pods 100
 
+bench-frozen: host-tools ## what frozen mounts cost others: 1 of FROZEN_PODS (200), and 50 at the start (root, 3 minutes)
+	$(GO) test -count=1 -timeout 30m -v -run '^TestBenchFrozen$$' ./test/faults -frozen-bench $${FROZEN_PODS:-200}
+
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -timeout 20m ./test/csi-sanity/...
 

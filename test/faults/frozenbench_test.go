@@ -1,0 +1,126 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+var frozenBench = flag.Int("frozen-bench", 0, "run TestBenchFrozen with so many pods")
+
+// churned is how long each of the pods took to be unmounted and mounted again.
+func (n *node) churned(docs map[string]string) (took []time.Duration) {
+	n.t.Helper()
+	const workers = 4
+	names := make(chan string)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	until := func(name string, goal client.Goal) {
+		if p, err := n.api.Wait(n.t.Context(), client.Wait{Namespace: "default", Name: name, For: goal, Timeout: patience}, nil); err != nil || p.TimedOut {
+			n.t.Errorf("pod %s is not %s: %v", name, goal, err)
+		}
+	}
+	for range workers {
+		wg.Go(func() {
+			for name := range names {
+				began := time.Now()
+				if err := n.api.DeletePod(n.t.Context(), "default", name); err != nil {
+					n.t.Error(err)
+				}
+				until(name, client.Unmounted)
+				gone := time.Now()
+				if _, err := n.api.Apply(n.t.Context(), server.Manifest{Name: "churn", Data: []byte(docs[name])}); err != nil {
+					n.t.Error(err)
+				}
+				until(name, client.Mounted)
+				mu.Lock()
+				took = append(took, gone.Sub(began), time.Since(gone))
+				mu.Unlock()
+			}
+		})
+	}
+	for name := range docs {
+		names <- name
+	}
+	close(names)
+	wg.Wait()
+	return took
+}
+
+// p99 is the 99th percentile.
+func p99(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+// TestBenchFrozen prints what frozen storage costs those who do not use it: the
+// 99th percentile of mounts and unmounts beside one frozen mount against that
+// without one, in rounds that take turns, and how soon a daemon is ready beside
+// fifty. It fails for nothing: what a busy machine shows proves nothing.
+func TestBenchFrozen(t *testing.T) {
+	if *frozenBench == 0 {
+		t.Skip("a measurement: make bench-frozen")
+	}
+	n := newNode(t, csistrict.Script{})
+	docs := map[string]string{}
+	var pods []string
+	for i := range *frozenBench {
+		name := fmt.Sprintf("pod-%d", i)
+		pods, docs[name] = append(pods, name), pod(name, inline())
+		n.apply(docs[name])
+	}
+	n.mounted(pods...)
+	frozen := pods[0]
+	delete(docs, frozen)
+	target := n.hostPath(frozen, "data")
+	n.churned(docs) // to warm up
+	took := map[bool][]time.Duration{}
+	for _, freeze := range []bool{false, true, true, false, false, true} {
+		if freeze {
+			thaw := n.freeze(target)
+			took[true] = append(took[true], n.churned(docs)...)
+			thaw()
+			if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		took[false] = append(took[false], n.churned(docs)...)
+	}
+	with, without := p99(took[true]), p99(took[false])
+	fmt.Printf("1 of %d mounts frozen: p99 of %d mounts and unmounts of the others %v, without it %v of %d: ratio %.2f\n",
+		*frozenBench, len(took[true]), with.Round(time.Microsecond), without.Round(time.Microsecond), len(took[false]), float64(with)/float64(without))
+
+	const many = 50
+	n.daemon.kill()
+	for _, p := range pods[:many] {
+		n.freeze(n.target(p))
+	}
+	began := time.Now()
+	n.start()
+	answers := time.Since(began)
+	n.driverUp()
+	fmt.Printf("%d mounts frozen at the start: answers after %v, has its driver after %v\n", many, answers.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	for _, args := range [][]string{{"get", "pods"}, {"get", "volumes"}, {"explain", "pod", frozen}, {"who", filepath.Clean(target)}} {
+		began := time.Now()
+		n.do("", args...)
+		fmt.Printf("csi-volmgr %v beside them: %v\n", args[0], time.Since(began).Round(time.Millisecond))
+	}
+	for _, p := range pods[:many] {
+		if err := unix.Unmount(n.target(p), unix.UMOUNT_NOFOLLOW); err != nil {
+			t.Error(err)
+		}
+	}
+	n.deletePods(pods...)
+	n.verdict()
+}
