@@ -177,7 +177,7 @@ var rare = []string{
 	"get secrets", "list secrets", "watch secrets", "list configmaps", "watch configmaps", "create serviceaccounts/token", "delete csinodes", "update csinodes",
 	"get persistentvolumeclaims", "patch persistentvolumeclaims/status",
 	"patch events", // what happens again is counted
-	"list clustertrustbundles", "watch clustertrustbundles",
+	"list clustertrustbundles", "watch clustertrustbundles", "get serviceaccounts",
 	"create podcertificaterequests", "list podcertificaterequests", "watch podcertificaterequests",
 }
 
