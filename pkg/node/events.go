@@ -46,6 +46,7 @@ const (
 	reasonMounted       = "SuccessfulMountVolume"
 	reasonAttached      = "SuccessfulAttachVolume"
 	reasonResized       = "FileSystemResizeSuccessful"
+	reasonOtherFS       = "FailedMountOnFilesystemMismatch"
 	reasonAbnormal      = "VolumeConditionAbnormal"
 	reasonHealthy       = "VolumeConditionNormal"
 )
@@ -139,6 +140,21 @@ func (n *Node) tellCall(c manager.EndedCall) {
 	if c.Op == plan.Expand || !told {
 		n.tellClaimOf(s.Volume, e, sentence)
 	}
+	if c.Code == state.FilesystemMismatch {
+		n.tellVolume(s.Volume, report.Event{Warning: true, Reason: reasonOtherFS}, sentence)
+	}
+}
+
+// tellVolume has an event about the cluster's PersistentVolume written, which is
+// where whoever made it looks.
+func (n *Node) tellVolume(v state.Volume, e report.Event, sentence string) {
+	pv, ok := n.catalog.Get(source.Key{Kind: resolve.KindVolume, Name: v.Spec.Name}).(*corev1.PersistentVolume)
+	if !ok {
+		return
+	}
+	e.About = corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindVolume, Name: pv.Name, UID: pv.UID}
+	e.Text = server.Told(v.Spec.Name, sentence)
+	n.report.Event(e)
 }
 
 // tellPod has an event about a pod written, if the pod is the cluster's.

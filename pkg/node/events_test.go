@@ -110,7 +110,7 @@ func written(t *testing.T, s *fakeapi.Server, kind, reason string) string {
 		}
 		for _, e := range list.Items {
 			if e.InvolvedObject.Kind == kind && e.Reason == reason {
-				if uid := string(e.InvolvedObject.UID); uid != "web-uid" && uid != "claim-uid" {
+				if uid := string(e.InvolvedObject.UID); uid != "web-uid" && uid != "claim-uid" && uid != "pv-uid" {
 					t.Errorf("event %s is about uid %q", reason, uid)
 				}
 				return e.Message
@@ -204,6 +204,31 @@ func TestAFailedExpansionIsInClaimAndEvents(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond) // the next look
 	}
+}
+
+// A disk that has another file system than its PersistentVolume says is told of on
+// that, too.
+//
+// Items: C35.
+func TestAnotherFileSystemIsToldOnThePersistentVolume(t *testing.T) {
+	api, c := fakeapi.New(), dirs(t)
+	pod, claim, pv, driver := ofCluster()
+	pv.UID = "pv-uid"
+	api.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}, driver, claim, pv, pod)
+	c.Cluster = &rest.Config{Host: "http://api.test", Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	n, _ := start(t, c)
+	n.manager.DriverUp(manager.DriverInfo{Name: "d.example"}, mismatched{})
+	if text := written(t, api, "PersistentVolume", "FailedMountOnFilesystemMismatch"); !strings.Contains(text, "ext4 is asked for, and the disk has xfs") {
+		t.Errorf("event %q", text)
+	}
+	written(t, api, "Pod", "FailedMount")
+}
+
+// mismatched is a driver whose disk has another file system.
+type mismatched struct{ manager.Driver }
+
+func (mismatched) Publish(context.Context, state.Volume, state.PodUID) error {
+	return &state.CallError{Outcome: state.Refused, Call: "Publish", Code: state.FilesystemMismatch, Err: errors.New("fsType: ext4 is asked for, and the disk has xfs")}
 }
 
 // infeasible is a driver that can make nothing larger.

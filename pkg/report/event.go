@@ -31,7 +31,8 @@ const (
 
 // Event is something that happened to the volumes of a pod or a claim, for people.
 type Event struct {
-	// About is the pod or the claim: kind, namespace, name and uid.
+	// About is the pod, the claim or the volume: kind, namespace, name and uid.
+	// What has no namespace has its events in "default", as everywhere.
 	About   corev1.ObjectReference
 	Warning bool
 	// Reason is one word ("FailedMount"), Text one sentence.
@@ -43,10 +44,14 @@ type Event struct {
 // EventCorrelator, as the kubelet's: 25 at once for an object, then one in 5 minutes).
 func (r *Reporter) Event(e Event) {
 	now := metav1.Now()
+	namespace := e.About.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
 	made := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      fmt.Sprintf("%.*s.%x", eventName, e.About.Name, now.UnixNano()),
-			Namespace: e.About.Namespace,
+			Namespace: namespace,
 		},
 		InvolvedObject: e.About, Reason: e.Reason, Message: cut(e.Text), Type: corev1.EventTypeNormal,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,

@@ -32,11 +32,15 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
+// FilesystemMismatch is the code of a built-in kind's refusal to mount a disk
+// that has another file system than its PersistentVolume says.
+const FilesystemMismatch = "FilesystemMismatch"
+
 // CallError is a call that did not succeed.
 type CallError struct {
 	Outcome Outcome
 	Call    string // "NodeStageVolume"
-	Code    string // gRPC code name, "" where none was received
+	Code    string // gRPC code name, or [FilesystemMismatch]; "" where none was received
 	Err     error
 }
 

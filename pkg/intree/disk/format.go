@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // DefaultFS is made and mounted where a volume asks for none, as the kubelet does.
@@ -114,6 +116,9 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *memory
 // check repairs what is safe to repair before a mount; xfs and btrfs do that
 // when they are mounted. why is what kept the disk from counting as blank.
 func (h Host) check(ctx context.Context, d Disk, f *os.File, w Want, why error) error {
+	if err := asked(f, w.FSType); err != nil {
+		return err
+	}
 	const superblock, magic = 1024, 56 // ext4: s_magic
 	var b [2]byte
 	if _, err := f.ReadAt(b[:], superblock+magic); err != nil {
@@ -127,4 +132,21 @@ func (h Host) check(ctx context.Context, d Disk, f *os.File, w Want, why error) 
 		return nil
 	}
 	return err
+}
+
+// asked refuses a disk with another file system than fsType. The three of the
+// ext family are one, since the kernel mounts each as the later ones.
+func asked(f io.ReaderAt, fsType string) error {
+	found, err := fileSystem(f)
+	if err != nil || found == "" {
+		return err
+	}
+	name, _, _ := strings.Cut(found, " ")
+	if strings.HasPrefix(fsType, name) {
+		return nil
+	}
+	return &state.CallError{
+		Outcome: state.Refused, Call: "Stage", Code: state.FilesystemMismatch,
+		Err: fmt.Errorf("fsType: %s is asked for, and the disk has %s; what is on a disk is never formatted", fsType, name),
+	}
 }

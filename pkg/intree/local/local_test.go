@@ -264,7 +264,7 @@ func TestBlankDeviceIsFormattedOnce(t *testing.T) {
 // R17: a device with a single byte on it is not formatted, nor is a blank one of
 // a read-only volume, or for a file system that nobody knows.
 //
-// Items: M08.
+// Items: C35, M08.
 func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {
 	n := newNode(t, "/dev")
 	device := drivertest.Device(t, "")
@@ -279,6 +279,11 @@ func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {
 	v.Spec.Config = config(t, device, "zfs")
 	if err := n.driver.Publish(t.Context(), v, podA); err == nil || !strings.Contains(err.Error(), "want one of ext2") {
 		t.Errorf("zfs: got %v", err)
+	}
+	v.Spec.Config = config(t, drivertest.Device(t, "ext4"), "xfs")
+	var refused *state.CallError
+	if err := n.driver.Publish(t.Context(), v, podA); !errors.As(err, &refused) || refused.Code != state.FilesystemMismatch || !strings.Contains(err.Error(), "xfs is asked for, and the disk has ext; what") {
+		t.Errorf("another file system: got %v", err)
 	}
 	f, err := os.OpenFile(device, os.O_WRONLY, 0)
 	if err != nil {
