@@ -37,7 +37,7 @@ finish() {
 	code=$?
 	trap - EXIT
 	for pid in ${running[@]+"${running[@]}"}; do
-		if kill -TERM "$pid" 2>/dev/null; then wait "$pid" || true; fi
+		if kill -TERM -- "-$pid" 2>/dev/null; then wait "$pid" || true; fi
 	done
 	[ "$code" = 0 ] || { echo "--- what ran beside it said:"; tail -n 40 "$blocks"/*.log; } >&2
 	# Devices are found by the paths of their files, which go with the mounts.
@@ -65,7 +65,8 @@ for block in "$blocks"/*.sh; do
 	case "$block" in
 	*.background.sh)
 		# shellcheck source=/dev/null
-		(eval "exec $(sed 's/^sudo //' "$block")") >"$block.log" 2>&1 &
+		# In a session of its own, so that what it starts ends with it (go run).
+		(eval "exec setsid $(sed 's/^sudo //' "$block")") >"$block.log" 2>&1 &
 		running=("$!" ${running[@]+"${running[@]}"}) # the last one ends first
 		for _ in $(seq 300); do
 			"$bin" version | grep -q '^daemon: .*none answers' || break

@@ -151,7 +151,8 @@ func (k *kubelet) block(v *csi.Volume, pv, uid string) string {
 	return target
 }
 
-// loop puts a loop device on what is at path, as losetup does.
+// loop puts a loop device on what is at path, as losetup does. Where the test
+// fails before the daemon takes it away, it goes with the test.
 func loop(t *testing.T, path string) {
 	t.Helper()
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
@@ -166,11 +167,30 @@ func loop(t *testing.T, path string) {
 		f, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
 		must(t, err)
 		err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_FD, int(backing.Fd()))
+		if err == nil {
+			named := unix.LoopInfo64{}
+			copy(named.File_name[:], filepath.Base(t.Name()))
+			must(t, unix.IoctlLoopSetStatus64(int(f.Fd()), &named))
+			t.Cleanup(func() { detachNamed(f.Name(), named) })
+		}
 		f.Close()
 		if err != unix.EBUSY { // somebody else was quicker
 			must(t, err)
 			return
 		}
+	}
+}
+
+// detachNamed takes a loop device away if it is the one that was given this name,
+// and not another one of the same number by now.
+func detachNamed(device string, named unix.LoopInfo64) {
+	f, err := os.Open(device)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := unix.IoctlLoopGetStatus64(int(f.Fd())); err == nil && info.File_name == named.File_name {
+		unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
 	}
 }
 
