@@ -95,13 +95,14 @@ func createVolume(claim *corev1.PersistentVolumeClaim, at string) (*corev1.Persi
 	}, nil
 }
 
-// attach says of every attachment that it is made, as external-attacher does for a
-// driver that has nothing to do for it.
+// attach says of every attachment of the local driver's volumes that it is made, as
+// external-attacher does for a driver that has nothing to do for it. Those of an
+// array are the array's own, and nobody's where it has no attacher.
 func attach(p *plane) {
 	each(func(ctx context.Context) (watch.Interface, error) {
 		return p.client.StorageV1().VolumeAttachments().Watch(ctx, metav1.ListOptions{})
 	}, func(obj runtime.Object) {
-		if va, ok := obj.(*storagev1.VolumeAttachment); ok && !va.Status.Attached && va.DeletionTimestamp == nil {
+		if va, ok := obj.(*storagev1.VolumeAttachment); ok && va.Spec.Attacher == driverName && !va.Status.Attached && va.DeletionTimestamp == nil {
 			va = va.DeepCopy()
 			va.Status.Attached = true
 			_, _ = p.client.StorageV1().VolumeAttachments().UpdateStatus(context.Background(), va, metav1.UpdateOptions{})
