@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"errors"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -28,6 +29,9 @@ type EndedCall struct {
 	Error string `json:"error,omitempty"`
 	// Outcome says what the failure leaves known ("unknown", "none"); "" for OK.
 	Outcome string `json:"outcome,omitempty"`
+	// NoEffect: the driver answered OK, and the kernel does not show the effect
+	// ([ErrNoEffect]).
+	NoEffect bool `json:"noEffect,omitempty"`
 	// Retry is, of a failure, what the record says of it by then.
 	Retry state.Retry `json:"-"`
 }
@@ -54,6 +58,7 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
+		c.NoEffect = errors.Is(failure, ErrNoEffect)
 		c.Retry = retryOf(l.mem[s.id], s.op)
 	}
 	l.cfg.OnCall(c)

@@ -147,8 +147,7 @@ func (n *Node) expanding(ctx context.Context, v state.Volume) {
 // answer that was lost says nothing, nor does a call that was not made.
 func (n *Node) expandFailed(c manager.EndedCall, v state.Volume) {
 	claim, ok := n.claimOf(v)
-	lied := strings.Contains(c.Error, manager.ErrNoEffect.Error())
-	if !ok || c.Outcome == state.Uncertain.String() || c.Code == "" && !lied {
+	if !ok || c.Outcome == state.Uncertain.String() || c.Code == "" && !c.NoEffect {
 		return
 	}
 	n.report.ExpandFailed(claim, report.ExpandFailure{

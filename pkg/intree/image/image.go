@@ -12,6 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/turn"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -45,13 +46,13 @@ type Driver struct {
 	poddir.PublishOnly
 	c Config
 
-	mu   sync.Mutex
-	busy map[string]chan struct{} // by tree: who makes or removes it; guarded by mu
+	mu    sync.Mutex // held while directories of the store are made or pruned
+	turns turn.Turns // by tree: who makes or removes it
 }
 
 // New returns a Driver.
 func New(c Config) *Driver {
-	return &Driver{PublishOnly: poddir.PublishOnly{Kind: Kind}, c: c, busy: map[string]chan struct{}{}}
+	return &Driver{PublishOnly: poddir.PublishOnly{Kind: Kind}, c: c}
 }
 
 // Publish shows the image at the pod's directory; where it is shown already

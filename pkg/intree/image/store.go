@@ -46,7 +46,7 @@ func (d *Driver) store(elems ...string) string {
 // missing, and marks it as the volume's.
 func (d *Driver) have(ctx context.Context, image *oci.Image, mark string) (string, error) {
 	tree := image.Digest.Hex()
-	unlock, err := d.lock(ctx, tree)
+	unlock, err := d.turns.Take(ctx, tree)
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func (d *Driver) leave(ctx context.Context, mark string) error {
 }
 
 func (d *Driver) unmark(ctx context.Context, tree, mark string) error {
-	unlock, err := d.lock(ctx, tree)
+	unlock, err := d.turns.Take(ctx, tree)
 	if err != nil {
 		return err
 	}
@@ -192,13 +192,10 @@ func (d *Driver) prune() error {
 
 // sweep removes what nobody works on.
 func (d *Driver) sweep(ctx context.Context, tree string) error {
-	d.mu.Lock()
-	_, busy := d.busy[tree]
-	d.mu.Unlock()
-	if busy {
+	if d.turns.Taken(tree) {
 		return nil
 	}
-	unlock, err := d.lock(ctx, tree)
+	unlock, err := d.turns.Take(ctx, tree)
 	if err != nil {
 		return err
 	}
@@ -221,30 +218,4 @@ func names(dir string) ([]string, error) {
 	}
 	defer f.Close()
 	return f.Readdirnames(-1)
-}
-
-// lock waits until nobody else makes or removes the tree.
-func (d *Driver) lock(ctx context.Context, tree string) (unlock func(), err error) {
-	mine := make(chan struct{})
-	for {
-		d.mu.Lock()
-		other, busy := d.busy[tree]
-		if !busy {
-			d.busy[tree] = mine
-		}
-		d.mu.Unlock()
-		if !busy {
-			return func() {
-				d.mu.Lock()
-				delete(d.busy, tree)
-				d.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }

@@ -9,11 +9,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/turn"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -41,8 +41,7 @@ type Config struct {
 type Driver struct {
 	c Config
 
-	mu   sync.Mutex
-	busy map[string]chan struct{} // by IQN: who logs in or out; guarded by mu
+	turns turn.Turns // by IQN: who logs in or out
 }
 
 // New returns a Driver.
@@ -53,7 +52,7 @@ func New(c Config) *Driver {
 	if c.DeviceTime == 0 {
 		c.DeviceTime = deviceTime
 	}
-	return &Driver{c: c, busy: map[string]chan struct{}{}}
+	return &Driver{c: c}
 }
 
 // Stage logs in to the target at every portal, finds the disk, and mounts it.
@@ -66,7 +65,7 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	if err := d.c.Stager.Begin(ctx, v); err != nil {
 		return err
 	}
-	unlock, err := d.lock(ctx, t.iqn)
+	unlock, err := d.turns.Take(ctx, t.iqn)
 	if err != nil {
 		return err
 	}
@@ -183,7 +182,7 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	if err != nil {
 		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
-	unlock, err := d.lock(ctx, t.iqn)
+	unlock, err := d.turns.Take(ctx, t.iqn)
 	if err != nil {
 		return err
 	}
@@ -278,30 +277,4 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ i
 		}
 	}
 	return d.c.Stager.Grow(ctx, v, names, t.want.FSType)
-}
-
-// lock waits until nobody else logs in to the target, or out.
-func (d *Driver) lock(ctx context.Context, iqn string) (unlock func(), err error) {
-	mine := make(chan struct{})
-	for {
-		d.mu.Lock()
-		other, busy := d.busy[iqn]
-		if !busy {
-			d.busy[iqn] = mine
-		}
-		d.mu.Unlock()
-		if !busy {
-			return func() {
-				d.mu.Lock()
-				delete(d.busy, iqn)
-				d.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
