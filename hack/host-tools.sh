@@ -23,6 +23,7 @@ need mkfs.btrfs btrfs-progs
 need losetup util-linux
 need unshare util-linux
 need findmnt util-linux
+need systemd-analyze systemd
 case " $* " in *" --race "*)
 	need gcc gcc
 	[ -e /usr/include/stdlib.h ] || need cc-headers libc6-dev
