@@ -33,19 +33,25 @@ install: build ## install the program, its units, manual pages and completion be
 deb: build ## build a Debian package in bin/, with its checksum; the same commit gives the same bytes
 	hack/deb/build.sh $(BIN) $(VERSION) $(CURDIR)/bin
 
+dist: ## build archives of the commit for each architecture in bin/dist, twice, with their checksums, and fail if the two differ
+	hack/dist.sh $(VERSION) $(CURDIR)/bin/dist
+
 deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a copy of this system that is thrown away (root)
 	hack/deb/test.sh
 
 test: host-tools ## run every test (root, under 10 minutes on 2 cores)
 	$(GO) test -shuffle=on -timeout 20m ./...
 
+# By default a program under the race detector sleeps a second before it exits,
+# and the tests start many.
 race: host-tools ## run the tests under the race detector (needs a C compiler), but those that kill or break the program
-	E2E_RACE=1 $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -v -e /test/crash -e /test/faults)
+	GORACE=atexit_sleep_ms=0 E2E_RACE=1 $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -v -e /test/crash -e /test/faults)
 
 check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
 
 vet:
 	$(GO) vet ./...
+	cd hack/bench && $(GO) vet ./... # builds nothing that the program does not, and knows whether its go.mod is stale
 
 staticcheck:
 	$(TOOL) staticcheck ./...
@@ -63,10 +69,16 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
 bench: ## compare with the kubelet and the bare driver calls, and say which goals are reached (root, an hour)
-	hack/bench/run.sh --suite=goals,disk --reps=5 --out=$(CURDIR)/bin/bench/results.jsonl
+	hack/bench/run.sh --suite=goals,disk,api,intree --reps=5 --out=$(CURDIR)/bin/bench/results.jsonl
 
 bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
 	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=600ms --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
+
+benchstat: ## run the benchmarks of the parts, and compare them with hack/bench/baseline.txt (root, 3 minutes)
+	hack/bench/parts.sh
+
+bench-baseline: ## the same, and keep it as what is compared with
+	hack/bench/parts.sh --write
 
 bench-journal: ## compare bbolt, pebble and a preallocated log as the journal's store, on the disk of JOURNAL_DIR (the tree)
 	cd hack/bench/journal && JOURNAL_DIR=$${JOURNAL_DIR:-$(CURDIR)/bin} $(GO) test -count=1 . && JOURNAL_DIR=$${JOURNAL_DIR:-$(CURDIR)/bin} $(GO) test -run '^$$' -bench . -count=5 .
@@ -89,6 +101,9 @@ bench-frozen: host-tools ## what frozen mounts cost others: 1 of FROZEN_PODS (20
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	$(GO) test -count=1 -v -timeout 20m ./test/csi-sanity/...
 
+test-strict: host-tools ## run the end-to-end suite against the strict driver, plain and with attach; its verdict ends the output (root, a minute)
+	E2E_DRIVER=strict $(GO) test -count=1 -v -timeout 20m ./test/e2e
+
 test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path] [DRIVER_ARGS="--flag ..."]
 	@[ -x '$(DRIVER_BINARY)' ] || { echo "test-driver: DRIVER_BINARY=path/to/driver is missing, or is no program (csi-driver-host-path: its hostpathplugin)" >&2; exit 2; }
 	@[ -z '$(REGISTRAR_BINARY)' ] || [ -x '$(REGISTRAR_BINARY)' ] || { echo "test-driver: REGISTRAR_BINARY is no program" >&2; exit 2; }
@@ -99,17 +114,26 @@ test-vm: ## run tests of nfs and its like on a stock Debian kernel, in QEMU (Deb
 	$(GO) vet -tags vm ./test/vm/...
 	$(GO) test -tags vm -count=1 -v -timeout 60m ./test/vm
 
-test-attacks: host-tools ## run the attack tests: links, swaps, names and paths that are to lead out of a volume (root)
-	$(GO) test -count=1 -run '^TestAttack' ./pkg/intree/... ./pkg/mount ./pkg/resolve
-	$(GO) test -count=1 -run '^TestAttackExchangeRace$$' ./pkg/intree/subpath -race-binds 5000 -race-time 20s
+test-attacks: host-tools ## run the attack tests (links, swaps, names, paths) and print how each attack stands; a race of 20 s (root)
+	$(GO) run ./hack/faults -list=Attacks
+	$(GO) test -count=1 -v -run '^TestAttackExchangeRace$$' ./pkg/intree/subpath -race-binds 5000 -race-time 20s
 
 UPDATES ?= 10000
 
-torture: ## hammer configMap, secret and projected volumes through UPDATES (10000) updates with readers that may miss nothing (root, 6 minutes)
+torture: ## hammer configMap, secret and projected volumes through UPDATES (10000) updates with readers that may miss nothing; kill their writer before each system call (root, 6 minutes)
 	$(GO) test -count=1 -timeout 60m -run '^(TestReaderSeesOneSetOrTheOther|TestReadersOfUpdatesMissNothing)$$' ./pkg/intree/payload ./pkg/intree/files -updates $(UPDATES)
+	$(GO) test -count=1 -v -run '^TestKilledAtEverySystemCall$$' ./pkg/intree/payload
 
-faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print how each stands (root)
-	$(GO) run ./hack/faults
+faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print how each stands (root; with what test-cluster and test-vm need)
+	@hack/host-tools.sh --vm --cluster
+	test/cluster/kube/build.sh $(CURDIR)/bin/kube
+	UPGRADE_FROM=$(UPGRADE_FROM) KUBE_BINARY=$(CURDIR)/bin/kube $(GO) run ./hack/faults
+
+# The release before this one; while there is none, a commit of some time ago.
+UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-list --first-parent --skip=100 -n 1 HEAD)
+
+upgrade: host-tools ## replace the program of UPGRADE_FROM by this one and back, with volumes of each kind mounted (root, a minute)
+	UPGRADE_FROM=$(UPGRADE_FROM) $(GO) test -count=1 -v -run '^TestUpgradeAndBackWithLiveMounts$$' ./test/faults
 
 parity: ## print what a host of CSI drivers must do, each with the test that shows it or why we differ; fail on a hole
 	$(GO) run ./hack/parity
@@ -125,16 +149,23 @@ test-cluster: ## run against a real Kubernetes control plane, which is built fir
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)
 
-docs: build ## write docs/reference/cli.md anew
-	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
+demo-picture: build ## draw what the demo prints into docs/images/demo.svg (root)
+	hack/demo-picture.sh $(BIN) > docs/images/demo.svg.new && mv docs/images/demo.svg.new docs/images/demo.svg
 
-docs-check: build ## run the commands of README.md and of the pages in docs/, in namespaces of their own (root)
+screenshots: ## the same as ui-test, and write docs/images/page-*.png anew
+	$(MAKE) --no-print-directory ui-test UI_DOCS=$(CURDIR)/docs/images
+
+docs: build ## write docs/reference/cli.md and openapi.yaml anew
+	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
+	$(GO) test -count=1 -run '^TestOpenAPIDocumentIsOfThisServer$$' ./pkg/server -update-openapi >/dev/null
+
+docs-test: build ## run the commands of README.md and of the pages in docs/, in namespaces of their own (root)
 	@hack/host-tools.sh --docs
-	hack/docs-check.sh $(BIN)
+	hack/docs-test.sh $(BIN)
 
 ui-test: build ## drive the status page in a headless Chromium; screenshots go to bin/ui (root)
 	@hack/host-tools.sh --ui
-	cd test/ui && CSI_VOLMGR=$(CURDIR)/$(BIN) UI_SHOTS=$(CURDIR)/bin/ui $(GO) test -count=1 -v .
+	cd test/ui && CSI_VOLMGR=$(CURDIR)/$(BIN) UI_SHOTS=$(CURDIR)/bin/ui UI_DOCS=$(UI_DOCS) $(GO) test -count=1 -v .
 
 metrics-test: ## test the metrics, and the alerts by promtool (package prometheus)
 	@hack/host-tools.sh --metrics

@@ -13,7 +13,7 @@ page() { # title, then the command
 cat <<'END'
 # The command line
 
-Printed by the program itself (`make docs`); `make docs-check` compares. Kinds may be singular, plural or short: pod, pods,
+Printed by the program itself (`make docs`); `make docs-test` compares. Kinds may be singular, plural or short: pod, pods,
 po; volume, vol; pvc, claim; and `KIND/NAME` is the same as `KIND NAME`. No verb but run and local-driver needs more than
 the socket. Colours and live lines appear on a terminal only.
 END

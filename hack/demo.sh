@@ -1,6 +1,6 @@
 #!/bin/bash
 # The demo: a daemon with the local driver on a temporary root, in a mount
-# namespace of its own; a pod with seven volumes; a claim that grows; a daemon
+# namespace of its own; pods with volumes of many kinds; a claim that grows; a daemon
 # that is killed and comes back; and nothing left at the end. Each step checks
 # what it shows, and the first that is not so ends the demo with exit code 1.
 set -euo pipefail
@@ -37,8 +37,8 @@ until_true() {
 }
 
 start() { # which life it is
-	"$bin" --socket="$socket" run --local-driver --root-dir="$root" --state-dir="$work/state" \
-		--http-address=off --log-level=debug >"$work/daemon.$1.log" 2>&1 &
+	"$bin" --socket="$socket" run --local-driver --host-path-allow=/usr/share --image-layouts="$PWD/examples/image" \
+		--root-dir="$root" --state-dir="$work/state" --http-address=off --log-level=debug >"$work/daemon.$1.log" 2>&1 &
 	daemon=$!
 	until_true 20 "the daemon answers" answers
 }
@@ -78,10 +78,12 @@ start 1
 until_true 20 "the driver registers" sh -c "'$bin' --socket='$socket' get drivers | grep -q 'local.csi-volmgr.dev *Up'"
 shown get drivers
 
-say "A claim of 256Mi, a raw block device of 64Mi, and a pod with these, an emptyDir, and what objects say as files"
+say "A claim of 256Mi, a raw block device of 64Mi, a pod with these, an emptyDir, and what objects say as files; one with other kinds"
 shown apply -f examples
 shown wait pod web --for=mounted --timeout=30s
 shown get mounts --pod web
+shown wait pod more --for=mounted --timeout=30s
+shown get mounts --pod more
 shown get volumes
 shown get pvc
 
@@ -132,6 +134,7 @@ daemon=
 [ "$(mounts)" = "$before" ] || fail "a mount went with the daemon"
 start 2
 shown wait pod web --for=mounted --timeout=30s
+shown wait pod more --for=mounted --timeout=30s
 [ "$(mounts)" = "$before" ] || fail "the mounts changed: before
 $before
 after
@@ -144,18 +147,19 @@ echo "Stage and Publish since the restart: $again"
 [ "$again" = 0 ] || fail "a volume that was present was staged or published again"
 [ "$(cat "$data/file")" = "the quick brown fox" ]
 
-say "The pod is deleted"
-shown delete pod web
+say "The pods are deleted"
+shown delete pod web more
 shown wait pod web --for=unmounted --timeout=30s
+shown wait pod more --for=unmounted --timeout=30s
 until_true 20 "everything is unmounted" nothing mounts
 until_true 20 "the loop devices are free" nothing loops
 echo "nothing is mounted; the claims' data is kept:"
 shown get pvc
 
 say "The claims are deleted, by name, and so is their data"
-shown delete pvc data disk
+shown delete pvc data disk more-own
 none() { ! volmgr get "$1" 2>/dev/null | grep -qE "$2"; }
-until_true 20 "the claims are gone" none pvc '(data|disk)'
+until_true 20 "the claims are gone" none pvc '(data|disk|more-own)'
 shown delete -f examples
 until_true 20 "the volumes are gone" none pv 'pvc-'
 

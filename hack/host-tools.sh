@@ -34,6 +34,7 @@ case " $* " in *" --metrics "*) need promtool prometheus ;; esac
 case " $* " in *" --docs "*)
 	need podman podman
 	need runc runc
+	need curl curl
 	[ -e /bin/busybox ] || need busybox busybox-static
 	;;
 esac

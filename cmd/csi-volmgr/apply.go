@@ -21,7 +21,7 @@ func (p *program) applyCommand() *cobra.Command {
 		Short: "Make the objects of a manifest wanted on this node",
 		Long: `Make the objects of manifests wanted: Pod, PersistentVolumeClaim,
 PersistentVolume, StorageClass, CSIDriver, Secret, ConfigMap, VolumeAttachment,
-ClusterTrustBundle, as YAML or JSON. Of one file all objects are taken, or none.`,
+ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are taken, or none.`,
 		Example: `  csi-volmgr apply -f web.yaml
   generate | csi-volmgr apply -f -`,
 		Args: noArgs,

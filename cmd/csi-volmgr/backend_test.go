@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -179,6 +181,37 @@ func (b *backend) Changed() <-chan struct{} {
 	return b.changed
 }
 
+// podFeed tells of all pods at each change.
+type podFeed struct {
+	*backend
+	mu   sync.Mutex // guards what follows
+	told map[state.PodUID]state.Pod
+	next <-chan struct{}
+}
+
+func (f *podFeed) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.next
+}
+
+func (f *podFeed) Take() (changed []manager.PodStatus, gone []state.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = f.backend.Changed()
+	changed = f.Pods()
+	now := map[state.PodUID]state.Pod{}
+	for _, p := range changed {
+		now[p.Pod.UID] = p.Pod
+		delete(f.told, p.Pod.UID)
+	}
+	gone = slices.Collect(maps.Values(f.told))
+	f.told = now
+	return changed, gone
+}
+
+func (*podFeed) Close() {}
+
 func (b *backend) Volumes() []manager.VolumeStatus      { return b.now().volumes }
 func (b *backend) Pods() []manager.PodStatus            { return b.now().pods }
 func (b *backend) Drivers() []manager.DriverStatus      { return b.now().drivers }
@@ -227,6 +260,14 @@ func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
 	return b.ask("delete claim " + ns + "/" + name)
 }
 
+func (b *backend) AllCalls() []manager.EndedCall {
+	var ids []state.VolumeID
+	for _, v := range b.Volumes() {
+		ids = append(ids, v.Volume.ID)
+	}
+	return b.Calls(ids...)
+}
+
 // Calls are one failure and one success of each volume.
 func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	var out []manager.EndedCall
@@ -241,7 +282,7 @@ func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
 // daemon serves b at socket until stop is called.
 func daemon(socket string, b *backend, now func() time.Time) (stop func() error, err error) {
 	s, err := server.New(context.Background(), server.Config{
-		Socket: socket, Volumes: b, Objects: b, Claims: b, Health: b, Trace: b,
+		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
 		Operator: b, Drainer: b,
 	})

@@ -102,6 +102,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 	root.AddCommand(
 		p.runCommand(), p.applyCommand(), p.deleteCommand(), p.getCommand(), p.describeCommand(),
 		p.explainCommand(), p.waitCommand(), p.localDriverCommand(), p.traceCommand(), p.uiCommand(), p.versionCommand(), p.volumeCommand(),
+		p.driverCommand(), p.watchCommand(),
 	)
 	root.AddCommand(p.operatorCommands()...)
 	return root

@@ -133,6 +133,8 @@ func TestWrongFlagsAreWrongUse(t *testing.T) {
 		{"--host-path-allow=relative"},
 		{"--image-layouts=relative"},
 		{"--image-service-endpoint=/run/x.sock"},
+		{"--translate=nfs"},
+		{"--translate=none", "--translate=rbd"},
 		{"--http-address=9811"},
 		{"--log-level=loud"},
 		{"--log-format=xml"},

@@ -63,7 +63,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	version.Node = o.nodeName
 	s, err := server.New(ctx, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
-		Volumes: n.Manager(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
+		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n,
 	})
@@ -92,14 +92,22 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
+	kinds, err := translated(o.translate)
+	if err != nil {
+		return node.Config{}, err
+	}
 	calls, err := deadlines(o.deadlines)
+	if err != nil {
+		return node.Config{}, err
+	}
+	ladders, err := unmountSteps(o.unmountSteps)
 	if err != nil {
 		return node.Config{}, err
 	}
 	return node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
 		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService, LocalDriver: o.localDriver, Tokens: tokens,
-		InlineAllow: inline, Deadlines: calls, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
+		InlineAllow: inline, Translate: kinds, Deadlines: calls, Ladders: ladders, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
 		Helper: helper, Logger: logger,
 	}, nil
 }

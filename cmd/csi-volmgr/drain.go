@@ -58,9 +58,10 @@ is left, and why, is then on standard error.`,
 
 func (p *program) undrainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "undrain",
-		Short: "Mount volumes on this node again",
-		Args:  noArgs,
+		Use:     "undrain",
+		Short:   "Mount volumes on this node again",
+		Example: `  csi-volmgr undrain`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := p.client()
 			defer c.Close()

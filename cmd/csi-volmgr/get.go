@@ -58,14 +58,41 @@ Problems are what could not be read of the manifests, with file, line and field.
 			return p.get(cmd.Context(), kind, o)
 		},
 	}
-	namespaceFlag(cmd, &o.namespace)
 	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems")
-	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json, yaml or jsonpath=`TEMPLATE`")
+	listFlags(cmd, &o)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
 	cmd.Flags().StringVar(&o.container, "container", "", "what the pod's container of this `name` is to be given; makes its subPaths")
 	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false, "with --container: the runtime can make mounts read-only recursively")
+	return cmd
+}
+
+// listFlags are those of all verbs that list.
+func listFlags(cmd *cobra.Command, o *getOptions) {
+	namespaceFlag(cmd, &o.namespace)
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json, yaml or jsonpath=`TEMPLATE`")
+}
+
+// watchCommand is get --watch under the name by which it is looked for.
+func (p *program) watchCommand() *cobra.Command {
+	o := getOptions{watch: true}
+	cmd := &cobra.Command{
+		Use:   "watch (pods|volumes|drivers|pv|pvc) [NAME...]",
+		Short: "List what there is, and go on with every change",
+		Long:  "List what there is, one line each, and go on with every change until interrupted: get --watch.",
+		Example: `  csi-volmgr watch pods -A
+  csi-volmgr watch volumes -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind, err := o.parse(args)
+			if err != nil {
+				return err
+			}
+			return p.get(cmd.Context(), kind, o)
+		},
+	}
+	listFlags(cmd, &o)
+	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc")
 	return cmd
 }
 

@@ -27,7 +27,8 @@ func (p *program) localDriverCommand() *cobra.Command {
 		Long: `Run a CSI driver whose volumes are files and directories on this node, as a
 process of its own. It registers like any other driver. The daemon serves the
 same driver itself with: csi-volmgr run --local-driver`,
-		Args: noArgs,
+		Example: `  csi-volmgr local-driver --node-id=node-1`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
 				return err

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -68,4 +70,42 @@ func TestLocalDriverThatCannotServeFails(t *testing.T) {
 	if code != exitFailed || !strings.Contains(stderr.String(), "csi-volmgr: ") {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
+}
+
+// A driver that does not register itself is registered under the name that it
+// says, until the verb is told to stop.
+func TestDriverIsRegisteredInPlaceOfARegistrar(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	root := t.TempDir()
+	endpoint, dir := filepath.Join(root, "csi.sock"), filepath.Join(root, "registry")
+	var stderr strings.Builder
+	start := func(p *program, args ...string) (stop func() int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		code := make(chan int, 1)
+		go func() { code <- p.run(ctx, args) }()
+		return func() int { cancel(); return <-code }
+	}
+	euid := func() int { return 0 }
+	// The verb waits for the driver, which begins later.
+	end := start(&program{stderr: &stderr, now: time.Now, euid: euid}, "driver", "register", "unix://"+endpoint, "--registration-dir", dir)
+	driver := start(&program{stderr: io.Discard, now: time.Now, euid: euid}, "local-driver", "--root-dir", root, "--state-dir", filepath.Join(root, "data"),
+		"--node-id", "n1", "--name", "x.example.com", "--endpoint", endpoint, "--registration-dir", filepath.Join(root, "elsewhere"))
+	socket := filepath.Join(dir, "x.example.com-reg.sock")
+	registrar := registerapi.NewRegistrationClient(dialUnix(t, socket))
+	info, err := registrar.GetInfo(t.Context(), &registerapi.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil || info.GetEndpoint() != endpoint || info.GetName() != "x.example.com" || info.GetType() != registerapi.CSIPlugin {
+		t.Errorf("%v, %v", info, err)
+	}
+	for _, s := range []*registerapi.RegistrationStatus{{Error: "another has that name"}, {PluginRegistered: true}} {
+		if _, err := registrar.NotifyRegistrationStatus(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
+	if code := end(); code != exitDone || !strings.Contains(stderr.String(), "was refused: another has that name") || !strings.Contains(stderr.String(), "is registered") {
+		t.Errorf("exit code %d: %s", code, stderr.String())
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the registration is left: %v", err)
+	}
+	driver()
 }

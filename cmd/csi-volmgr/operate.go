@@ -11,6 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )
 
@@ -155,6 +156,8 @@ is safe to remove, and why.
 With --yes what is safe is removed: directories that hold nothing but empty
 directories, by rmdir. Nothing is unmounted, no file with content is removed,
 and nothing is safe while a source of pods is silent.`,
+		Example: `  csi-volmgr gc --dry-run
+  csi-volmgr gc --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := p.client()
@@ -239,11 +242,25 @@ kernel shows that it is mounted. The reason goes to the audit log.`,
 }
 
 func (p *program) retryCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "retry VOLUME...",
+	var step, reason string
+	cmd := &cobra.Command{
+		Use:   "retry VOLUME... [--step=(force|lazy) --reason=TEXT]",
 		Short: "Try again now what waits after a failure",
 		Long: `End the pause that follows a failure, for the volumes named: what failed is
-tried again at once. What waits for something else goes on waiting.`,
+tried again at once. What waits for something else goes on waiting.
+
+With --step an unmount that does not succeed is made otherwise, once. Either step
+may lose what was written and has not reached the storage:
+
+  force  fails whatever waits for the storage, where the file system can do that
+         (NFS, CephFS, FUSE); what has files open stays in the way
+  lazy   takes the mount out of the directory tree; who has a file open goes on
+         writing to it, and the volume counts as unmounted
+
+It is refused where no unmount of the volume has failed or is under way: nothing
+is unmounted that a container may use. The reason goes to the audit log.`,
+		Example: `  csi-volmgr retry data
+  csi-volmgr retry data --step=force --reason="filer 3 is gone for good"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("expected a VOLUME")
@@ -251,10 +268,13 @@ tried again at once. What waits for something else goes on waiting.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if (step == "") != (strings.TrimSpace(reason) == "") {
+				return usagef("expected --step and --reason together: say why what was not written back may be lost")
+			}
 			c := p.client()
 			defer c.Close()
 			for _, name := range args {
-				done, err := c.Retry(cmd.Context(), name)
+				done, err := c.Retry(cmd.Context(), name, state.UnmountStep(step), reason)
 				if err != nil {
 					return err
 				}
@@ -265,4 +285,7 @@ tried again at once. What waits for something else goes on waiting.`,
 			return nil
 		},
 	}
+	cmd.Flags().Var(oneOf{&step, []string{string(state.UnmountForce), string(state.UnmountLazy)}}, "step", "how an unmount that does not succeed is made, once")
+	cmd.Flags().StringVar(&reason, "reason", "", "why that may be done, in `words`, for the audit log")
+	return cmd
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func (b *backend) Who(_ context.Context, q server.WhoQuery) (holders.Report, error) {
@@ -40,8 +39,8 @@ func (b *backend) Forget(_ context.Context, by audit.By, f server.Forget) error 
 	return b.ask(fmt.Sprintf("forget %+v by %d", f, by.UID))
 }
 
-func (b *backend) Retry(_ context.Context, _ audit.By, id state.VolumeID) error {
-	return b.ask("retry " + string(id))
+func (b *backend) Retry(_ context.Context, _ audit.By, r server.Retry) error {
+	return b.ask(fmt.Sprintf("retry %+v", r))
 }
 
 func (b *backend) SetDrain(_ context.Context, _ audit.By, d server.Drain) error {

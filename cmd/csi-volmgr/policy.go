@@ -5,8 +5,12 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
+	nfskind "github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // deadlines reads values of --deadline, DRIVER/RPC=DURATION. What is said of
@@ -55,6 +59,43 @@ func deadlines(values []string) (map[state.DriverName]csiclient.Deadlines, error
 	return all, nil
 }
 
+// unmountSteps reads values of --unmount-steps, DRIVER=STEP@AFTER[,STEP@AFTER].
+// Steps go from the mildest to the hardest, and later ones are later.
+func unmountSteps(values []string) (plan.Ladders, error) {
+	all := plan.Ladders{}
+	for _, v := range values {
+		name, steps, _ := strings.Cut(v, "=")
+		driver := state.DriverName(name)
+		if _, twice := all[driver]; twice {
+			return nil, usagef("--unmount-steps=%s: %s is there already", v, name)
+		}
+		for text := range strings.SplitSeq(steps, ",") {
+			step, after, _ := strings.Cut(text, "@")
+			r := plan.Rung{Step: state.UnmountStep(step)}
+			var err error
+			if r.After, err = time.ParseDuration(after); err != nil || r.After < 0 || name == "" || r.Step != state.UnmountForce && r.Step != state.UnmountLazy {
+				return nil, usagef("--unmount-steps=%s: expected DRIVER=STEP@AFTER with the steps force and lazy, such as kubernetes.io/nfs=force@5m,lazy@1h", v)
+			}
+			if r.Step == state.UnmountForce && cannotForce(driver) {
+				return nil, usagef("--unmount-steps=%s: an unmount of kind %s cannot be forced: only file systems of a network and FUSE know that", v, name)
+			}
+			if ladder := all[driver]; len(ladder) > 0 {
+				if last := ladder[len(ladder)-1]; !r.Step.Harder(last.Step) || r.After < last.After {
+					return nil, usagef("--unmount-steps=%s: expected steps from force to lazy, and later ones later", v)
+				}
+			}
+			all[driver] = append(all[driver], r)
+		}
+	}
+	return all, nil
+}
+
+// cannotForce reports whether a built-in kind's file systems are none that an
+// unmount can be forced of: it would be a normal one.
+func cannotForce(driver state.DriverName) bool {
+	return strings.HasPrefix(string(driver), "kubernetes.io/") && driver != nfskind.Kind && driver != netfs.CephFS
+}
+
 // inlineRules reads values of --inline-allow, NAMESPACE/DRIVER; nil lets everybody.
 func inlineRules(values []string) ([]resolve.InlineRule, error) {
 	var rules []resolve.InlineRule
@@ -66,4 +107,22 @@ func inlineRules(values []string) ([]resolve.InlineRule, error) {
 		rules = append(rules, resolve.InlineRule{Namespace: namespace, Driver: state.DriverName(driver)})
 	}
 	return rules, nil
+}
+
+// translated are the kinds of in-tree volumes that values name; nil is all.
+func translated(values []string) ([]string, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	kinds := []string{}
+	for _, v := range values {
+		switch {
+		case v == "none" && len(values) == 1:
+		case translate.Has(v):
+			kinds = append(kinds, v)
+		default:
+			return nil, usagef("--translate=%s: expected one of %s, or none alone", v, strings.Join(translate.Kinds(), ", "))
+		}
+	}
+	return kinds, nil
 }

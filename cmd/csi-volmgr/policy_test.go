@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/google/go-cmp/cmp"
@@ -37,6 +38,38 @@ func TestInlineRulesAreNamespaceAndDriver(t *testing.T) {
 	}
 	for _, bad := range []string{"shop", "shop/", "/d"} {
 		if got, err := inlineRules([]string{bad}); err == nil {
+			t.Errorf("%s: %v", bad, got)
+		}
+	}
+}
+
+func TestUnmountStepsGoFromForceToLazy(t *testing.T) {
+	got, err := unmountSteps([]string{"kubernetes.io/nfs=force@5m,lazy@1h", "*=lazy@24h"})
+	want := plan.Ladders{
+		"kubernetes.io/nfs": {{Step: state.UnmountForce, After: 5 * time.Minute}, {Step: state.UnmountLazy, After: time.Hour}},
+		plan.AnyDriver:      {{Step: state.UnmountLazy, After: 24 * time.Hour}},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if got, err := unmountSteps(nil); len(got) > 0 || err != nil {
+		t.Errorf("none: %v, %v", got, err)
+	}
+	for _, bad := range [][]string{
+		{"*"},
+		{"*="},
+		{"*=force"},
+		{"*=force@x"},
+		{"*=force@-1s"},
+		{"*=kill@1s"},
+		{"=force@1s"},
+		{"*=lazy@1s,force@2s"},
+		{"*=force@2s,lazy@1s"},
+		{"*=force@1s,force@2s"},
+		{"*=force@1s", "*=lazy@2s"},
+		{"kubernetes.io/empty-dir=force@1s"},
+	} {
+		if got, err := unmountSteps(bad); err == nil {
 			t.Errorf("%s: %v", bad, got)
 		}
 	}

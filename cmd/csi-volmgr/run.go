@@ -32,7 +32,9 @@ type runOptions struct {
 	imageService    string // "" is none
 	localDriver     bool
 	inlineAllow     []string
+	translate       []string
 	deadlines       []string
+	unmountSteps    []string
 	seLinuxMount    string
 	tokenKey        string // "" is none
 	tokenIssuer     string
@@ -62,6 +64,8 @@ Every flag but --config is also a field of the configuration file (YAML):
   local-driver: true
 
 A flag wins over the file. An unknown field is an error.`,
+		Example: `  csi-volmgr run --local-driver
+  csi-volmgr run --config=/etc/csi-volmgr/config.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.config != "" {
@@ -102,7 +106,9 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil, "`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
 	f.StringVar(&o.imageService, "image-service-endpoint", "", "`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image volumes that no layout has (default none)")
 	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have inline volumes, * for any; repeatable (default all)")
+	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, as awsElasticBlockStore, that is translated to its CSI driver, or none; repeatable (default all)")
 	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")
+	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil, "`DRIVER=STEPS` for an unmount that has failed for so long, as kubernetes.io/nfs=force@5m,lazy@1h, * for every driver; each may lose data that was not written back; repeatable (default none)")
 	o.seLinuxMount = string(node.SELinuxAuto)
 	f.Var(oneOf{&o.seLinuxMount, []string{string(node.SELinuxAuto), string(node.SELinuxOn), string(node.SELinuxOff)}}, "selinux-mount", "mount volumes with their pod's SELinux label: those of one pod only (auto), all (on), none (off)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
@@ -146,7 +152,13 @@ func (o *runOptions) complete() error {
 	if _, err := inlineRules(o.inlineAllow); err != nil {
 		return err
 	}
+	if _, err := translated(o.translate); err != nil {
+		return err
+	}
 	if _, err := deadlines(o.deadlines); err != nil {
+		return err
+	}
+	if _, err := unmountSteps(o.unmountSteps); err != nil {
 		return err
 	}
 	if _, err := readers(o.readers); err != nil {

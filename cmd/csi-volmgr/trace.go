@@ -15,18 +15,31 @@ import (
 const barWidth = 40
 
 func (p *program) traceCommand() *cobra.Command {
-	var ns string
+	var ns, file string
+	var o runOptions
 	output := "table"
 	cmd := &cobra.Command{
-		Use:   "trace (pod|volume) NAME",
+		Use:   "trace ((pod|volume) NAME | --export=FILE)",
 		Short: "Show the last calls that were made for a volume, or for a pod's volumes",
 		Long: `trace shows what the daemon keeps in memory of the last calls of a volume: the
 first and the last fifteen since it was started, in the order in which they
-began. -o timeline draws when each ran.`,
+began. -o timeline draws when each ran.
+
+--export writes a bundle for whoever is asked for help: versions, configuration,
+the state of pods, volumes, drivers and claims with explanations, the last calls of
+every volume, the mounts and the journal's files, the doctor's report, metrics.
+There is no secret in it. It works, with less in it, where no daemon answers.`,
 		Example: `  csi-volmgr trace pod web
   csi-volmgr trace pod web -o timeline
-  csi-volmgr trace volume data -o json`,
+  csi-volmgr trace volume data -o json
+  csi-volmgr trace --export=bundle.tar.gz`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if file != "" {
+				if err := noArgs(cmd, args); err != nil {
+					return err
+				}
+				return p.export(cmd.Context(), file, o)
+			}
 			t, err := oneTarget(args, "pods", "volumes")
 			if err != nil {
 				return err
@@ -36,6 +49,7 @@ began. -o timeline draws when each ran.`,
 	}
 	namespaceFlag(cmd, &ns)
 	cmd.Flags().VarP(oneOf{&output, []string{"table", "timeline", "json", "yaml"}}, "output", "o", "form of the output")
+	exportFlags(cmd, &file, &o)
 	p.completes(cmd, "pod", "volume")
 	return cmd
 }

@@ -28,6 +28,9 @@ be stopped, and be started with the same paths.
 It is refused while a volume has a record, anything is mounted below the root
 directory, a file lies where volumes were, or there are volumes that csi-volmgr
 made. Directories are removed only if they are empty. The audit log stays.`,
+		Example: `  systemctl disable --now csi-volmgr
+  csi-volmgr uninstall --dry-run
+  csi-volmgr uninstall --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.needRoot(cmd); err != nil {

@@ -20,10 +20,11 @@ type unitOptions struct {
 
 func (p *program) volumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "volume",
-		Short: "What other programs of the node need to use volumes",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "volume",
+		Short:   "What other programs of the node need to use volumes",
+		Example: `  csi-volmgr volume unit pod web > /etc/systemd/system/csi-volmgr-default-web.service`,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.unitCommand())
 	return cmd
@@ -98,8 +99,9 @@ func (p *program) podsOf(ctx context.Context, namespace, claim string) ([]string
 	return slices.Compact(names), nil
 }
 
-// unit is the text. It is no part of the drain's order by itself: what stops
-// after it is who requires it, and csi-volmgr-drain.service stops after both.
+// unit is the text. When the machine stops it has ended long ago, and systemd
+// orders those only that are to stop: so it puts nobody before the drain, and who
+// requires it has to name csi-volmgr-drain.service as well.
 func (p *program) unit(t target, pods []string, o unitOptions) string {
 	what := "pod"
 	if t.kind == "pvc" {
@@ -110,7 +112,7 @@ func (p *program) unit(t target, pods []string, o unitOptions) string {
 	fmt.Fprintf(&b, `# Written by csi-volmgr volume unit. In the service that uses the volumes:
 #   [Unit]
 #   Requires=%[1]s
-#   After=%[1]s
+#   After=%[1]s csi-volmgr-drain.service
 [Unit]
 Description=Volumes of %[2]s %[3]s/%[4]s are mounted
 Wants=csi-volmgr.service

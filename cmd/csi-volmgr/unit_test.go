@@ -41,7 +41,7 @@ func TestUnitOfAVolume(t *testing.T) {
 	for _, u := range []unitCase{
 		{
 			args: []string{"volume", "unit", "pod", "web", "-n", "shop", "--timeout=90s"},
-			want: []string{"wait pod web --namespace=shop --for=verified --timeout=1m30s", "After=csi-volmgr-shop-web.service", "TimeoutStartSec=120", "Type=oneshot"},
+			want: []string{"wait pod web --namespace=shop --for=verified --timeout=1m30s", "After=csi-volmgr-shop-web.service csi-volmgr-drain.service", "TimeoutStartSec=120", "Type=oneshot"},
 		},
 		{args: []string{"volume", "unit", "pod", "web;reboot"}, code: exitUsage},
 		{args: []string{"volume", "unit", "pod", "web", "-n", "a%b"}, code: exitUsage},
@@ -76,6 +76,11 @@ func TestUnitsAreWellFormed(t *testing.T) {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%q, %v", files, err)
 	}
+	examples, err := filepath.Glob("../../examples/systemd/*.service")
+	if err != nil || len(examples) < 3 {
+		t.Fatalf("%q, %v", examples, err)
+	}
+	files = append(files, examples...)
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -87,8 +92,8 @@ func TestUnitsAreWellFormed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The program need not be installed here.
-		text := strings.ReplaceAll(string(b), "/usr/bin/csi-volmgr ", self+" ")
+		// The programs need not be installed here.
+		text := strings.NewReplacer("/usr/bin/csi-volmgr ", self+" ", "/usr/local/bin/memory-driver ", self+" ").Replace(string(b))
 		copies = append(copies, filepath.Join(dir, filepath.Base(f)))
 		if err := os.WriteFile(copies[len(copies)-1], []byte(text), 0o600); err != nil {
 			t.Fatal(err)

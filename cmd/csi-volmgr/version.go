@@ -33,9 +33,10 @@ func thisVersion() server.Version {
 func (p *program) versionCommand() *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Say which version this is, and which the daemon",
-		Args:  noArgs,
+		Use:     "version",
+		Short:   "Say which version this is, and which the daemon",
+		Example: `  csi-volmgr version -o json`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			own := thisVersion()
 			c := p.client()

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,43 @@ func TestDocumentsSayWhatIsThere(t *testing.T) {
 	}
 	for _, problem := range problems {
 		t.Error(problem)
+	}
+}
+
+// TestModulesOfTheTreeAskForNothingOlderThanEachOther: hack/bench, which depends
+// on the program, is built by nobody but who measures.
+func TestModulesOfTheTreeAskForNothingOlderThanEachOther(t *testing.T) {
+	mods := map[string]string{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "go.mod" {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		dir, _ := filepath.Rel(root, filepath.Dir(name))
+		mods[filepath.ToSlash(dir)] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(requirements(mods["."])) < 10 || len(requirements(mods["hack/bench/kubelet"])) < 10 {
+		t.Fatalf("found %d modules, and not what they require", len(mods))
+	}
+	for _, problem := range moduleProblems(mods) {
+		t.Error(problem)
+	}
+}
+
+func TestModuleRuleCatchesItsBreach(t *testing.T) {
+	const root = "module m\n\nrequire a.b/c v1.10.0\nrequire (\n\td.e/f v0.0.0-20260102000000-abc\n\tg.h/i v2.0.0 // indirect\n)\n"
+	got := moduleProblems(map[string]string{
+		".":   root,
+		"x":   "module x\n\nrequire (\n\ta.b/c v1.9.9\n\td.e/f v0.0.0-20251231000000-fff\n\tg.h/i v2.0.1\n\tm v0.0.0\n)\nreplace m => ..\n",
+		"y/z": "module z\n\nrequire (\n\ta.b/c v1.10.0\n\tg.h/i v2.0.0-rc.1\n\tm v0.0.0\n)\nreplace (\n\tm => ../..\n\ta.b/c => a.b/c v1.0.0\n)\n",
+		"w":   "module w\n\nrequire a.b/c v1.0.0\n\nreplace m => ..\n",
+	})
+	if len(got) != 3 || !strings.Contains(got[0], "x/go.mod: asks for a.b/c v1.9.9") || !strings.Contains(got[1], "d.e/f") || !strings.Contains(got[2], "y/z/go.mod: asks for g.h/i v2.0.0-rc.1") {
+		t.Errorf("%q", got)
 	}
 }
 

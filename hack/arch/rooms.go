@@ -50,6 +50,7 @@ var rooms = []room{
 	{dir: "pkg/tracing", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager"}},
 	{dir: "pkg/audit"},
+	{dir: "pkg/bundle"},
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},
 	{dir: "pkg/leftover", may: []string{"pkg/state", "pkg/mount"}},
 	{dir: "pkg/uninstall", may: []string{"pkg/state", "pkg/mount", "pkg/audit", "pkg/leftover"}},

@@ -100,10 +100,11 @@ in_root csi-volmgr wait pod web --for=verified --timeout=2m
 [ "$(mounts)" = "$before" ] || fail "mounts have changed"
 
 echo "deb-test: remove, purge"
-in_root csi-volmgr delete pod web
+in_root csi-volmgr delete pod web more
 in_root csi-volmgr wait pod web --for=unmounted --timeout=2m
-in_root csi-volmgr delete pvc data disk
-for _ in $(seq 600); do [ -n "$(in_root csi-volmgr get pv -o jsonpath='{.items[*].name}')" ] || break; sleep 0.1; done
+in_root csi-volmgr wait pod more --for=unmounted --timeout=2m
+in_root csi-volmgr delete pvc data disk more-own
+for _ in $(seq 600); do in_root csi-volmgr get pv -o jsonpath='{.items[*].name}' | grep -q pvc- || break; sleep 0.1; done # that of the examples is nobody's data
 in_root dpkg -r csi-volmgr
 [ -e "$root/var/lib/csi-volmgr/state.db" ] || fail "removing took the state, which is for purging"
 in_root dpkg -P csi-volmgr

@@ -1,6 +1,6 @@
-// Program faults runs the tests that claim faults (see hack/items) and prints
-// for each fault how they went, or what one needs that this machine lacks. It
-// fails when one of the tests does.
+// Program faults runs the tests that claim faults (see hack/items), or with
+// -list=Attacks attacks, and prints for each how they went, or what one needs that
+// this machine lacks. It fails when one of the tests does.
 package main
 
 import (
@@ -24,8 +24,13 @@ var needsText string
 func main() {
 	root := flag.String("root", ".", "the root of the tree")
 	timeout := flag.String("timeout", "30m", "for the tests of one package")
+	list := flag.String("list", string(items.Faults), "Faults or Attacks")
 	flag.Parse()
-	failed, err := run(*root, *timeout)
+	if !slices.Contains([]items.Kind{items.Faults, items.Attacks}, items.Kind(*list)) {
+		fmt.Fprintf(os.Stderr, "faults: -list=%s: want Faults or Attacks\n", *list)
+		os.Exit(2)
+	}
+	failed, err := run(*root, *timeout, items.Kind(*list))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		os.Exit(2)
@@ -35,7 +40,7 @@ func main() {
 	}
 }
 
-func run(root, timeout string) (failed bool, err error) {
+func run(root, timeout string, list items.Kind) (failed bool, err error) {
 	found, problems, err := items.Collect(root)
 	if err != nil {
 		return false, err
@@ -44,12 +49,12 @@ func run(root, timeout string) (failed bool, err error) {
 		return false, fmt.Errorf("claims: %s", strings.Join(problems, "; "))
 	}
 	results := map[string]outcome{}
-	for _, s := range suites(found[items.Faults]) {
+	for _, s := range suites(found[list]) {
 		if err := s.run(root, timeout, results); err != nil {
 			return false, err
 		}
 	}
-	t := judge(items.Catalog(items.Faults), found[items.Faults], results, needs(needsText))
+	t := judge(items.Catalog(list), found[list], results, needs(needsText))
 	t.print(os.Stdout)
 	return t.count("FAIL") > 0, nil
 }
@@ -81,6 +86,24 @@ func suites(claims map[string][]items.Claim) []suite {
 	return all
 }
 
+// special is the build tag that the tests of a directory are behind, and what
+// they lack here to be run.
+func special(dir string) (tag, lacks string) {
+	switch dir {
+	case "test/cluster":
+		if os.Getenv("KUBE_BINARY") == "" {
+			lacks = "KUBE_BINARY: a control plane, which make test-cluster builds"
+		}
+		return "cluster", lacks
+	case "test/vm":
+		if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+			lacks = "qemu-system-x86_64: make test-vm runs it in a virtual machine"
+		}
+		return "vm", lacks
+	}
+	return "", ""
+}
+
 // run runs the tests of a suite and adds how they went to results, by "dir test".
 func (s suite) run(root, timeout string, results map[string]outcome) error {
 	rel, err := filepath.Rel(filepath.FromSlash(s.module), filepath.FromSlash(s.dir))
@@ -88,7 +111,14 @@ func (s suite) run(root, timeout string, results map[string]outcome) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s: %d tests\n", s.dir, len(s.tests))
-	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout="+timeout,
+	tag, lacks := special(s.dir)
+	if lacks != "" {
+		for _, test := range s.tests {
+			results[s.dir+" "+test] = outcome{result: "skip", text: lacks}
+		}
+		return nil
+	}
+	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout="+timeout, "-tags="+tag,
 		"-run=^("+strings.Join(s.tests, "|")+")$", "./"+path.Clean(filepath.ToSlash(rel)))
 	cmd.Dir = filepath.Join(root, filepath.FromSlash(s.module))
 	cmd.Stderr = os.Stderr

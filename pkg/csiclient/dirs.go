@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,9 @@ type dirs struct {
 	root *os.Root
 	base string   // root's path
 	top  *os.File // root's directory
+	// at is top's descriptor, which stays open while it is used: a call that
+	// outlasts its driver must not find another file under that number.
+	at syscall.RawConn
 }
 
 // openDirs opens the root directory at path.
@@ -38,7 +42,11 @@ func openDirs(path string) (*dirs, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	return &dirs{root: root, base: root.Name(), top: top}, nil
+	at, err := top.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, top.Close(), root.Close())
+	}
+	return &dirs{root: root, base: root.Name(), top: top, at: at}, nil
 }
 
 func (d *dirs) close() error { return errors.Join(d.top.Close(), d.root.Close()) }
@@ -128,7 +136,11 @@ func (d *dirs) make(rel string) (int, error) {
 func (d *dirs) open(rel string) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	for {
-		fd, err := unix.Openat2(int(d.top.Fd()), rel, &how)
+		var fd int
+		var err error
+		if d.at.Control(func(top uintptr) { fd, err = unix.Openat2(int(top), rel, &how) }) != nil {
+			return -1, fmt.Errorf("%s: %w", d.base, os.ErrClosed)
+		}
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // something was renamed meanwhile
 			continue
 		}
@@ -192,35 +204,32 @@ func (d *dirs) clear(path string, mode state.Mode) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	e, err := d.look(rel)
-	if err != nil || e.mounted {
-		return false, err
+	err = d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
+	if errors.Is(err, unix.ENOTDIR) && mode == state.Block {
+		err = d.clearFile(rel)
 	}
-	if !e.exists {
-		return true, nil
-	}
-	flag := -1
-	switch e.mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		flag = unix.AT_REMOVEDIR
-	case unix.S_IFBLK, unix.S_IFLNK:
-		flag = 0
-	case unix.S_IFREG:
-		if e.size == 0 {
-			flag = 0
-		}
-	}
-	if flag < 0 || flag == 0 && mode != state.Block {
-		return false, nil
-	}
-	err = d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, flag) })
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return true, nil
-	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
+	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY), errors.Is(err, unix.ENOTDIR):
 		return false, nil
 	}
 	return false, fmt.Errorf("remove %s: %w", path, err)
+}
+
+// clearFile is clear of what is no directory; ENOTEMPTY says that it may be somebody's.
+func (d *dirs) clearFile(rel string) error {
+	e, err := d.look(rel)
+	if err != nil {
+		return err
+	}
+	switch kind := e.mode & unix.S_IFMT; {
+	case e.mounted:
+		return unix.EBUSY
+	case !e.exists, kind == unix.S_IFBLK, kind == unix.S_IFLNK, kind == unix.S_IFREG && e.size == 0:
+		return d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, 0) })
+	}
+	return unix.ENOTEMPTY
 }
 
 // prune removes the empty directories above path, but for those directly in

@@ -299,6 +299,9 @@ func TestRefusals(t *testing.T) {
 		{"a kind that is kept otherwise", "kind kubernetes.io/iscsi", false, func(in *Input) {
 			in.Disk.Volumes = append(in.Disk.Volumes, builtinVolume("kubernetes.io~iscsi", "i", mounted(1)))
 		}},
+		{"a volume that was mounted in-tree and is translated here", "kind kubernetes.io/aws-ebs", false, func(in *Input) {
+			in.Disk.Volumes = append(in.Disk.Volumes, builtinVolume("kubernetes.io~aws-ebs", "pv-2", mounted(1)))
+		}},
 		{"a kind that nobody knows", "kind vendor/flex", false, func(in *Input) {
 			in.Disk.Volumes = append(in.Disk.Volumes, builtinVolume("vendor~flex", "f", mounted(1)))
 		}},

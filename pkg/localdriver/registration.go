@@ -22,49 +22,69 @@ type RegisterConfig struct {
 	Endpoint string
 }
 
+// Registration announces a CSI driver, this one or any other, to a node manager.
+type Registration struct {
+	RegisterConfig
+	// Name is the driver's CSI name.
+	Name string
+	// Told is called with what the node manager made of it: nil for that the
+	// driver is registered, else why it was refused.
+	Told func(refused error)
+}
+
 // Register serves the plugin registration protocol on <Dir>/<name>-reg.sock
 // until ctx ends, and removes the socket then. It waits until Serve answers, so
 // that whoever sees the registration finds the driver there.
 func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
-	endpoint, err := socketPath(c.Endpoint)
-	if err != nil {
-		return fmt.Errorf("register local driver: %w", err)
-	}
-	dir, err := filepath.Abs(c.Dir)
-	if err != nil {
-		return fmt.Errorf("register local driver: %w", err)
-	}
 	select {
 	case <-d.serving:
 	case <-ctx.Done():
 		return nil
 	}
-	l, err := listen(ctx, filepath.Join(dir, d.name+"-reg.sock"))
+	return Announce(ctx, Registration{RegisterConfig: c, Name: d.name, Told: func(refused error) {
+		if refused == nil {
+			d.log.Info("registered with the node manager")
+		} else {
+			d.log.Error("the node manager refused the driver", "err", refused)
+		}
+	}})
+}
+
+// Announce serves the plugin registration protocol for a driver that answers at
+// r.Endpoint, on <Dir>/<name>-reg.sock, until ctx ends, and removes the socket then.
+func Announce(ctx context.Context, r Registration) (err error) {
+	if r.Endpoint, err = socketPath(r.Endpoint); err != nil {
+		return fmt.Errorf("register driver %s: %w", r.Name, err)
+	}
+	dir, err := filepath.Abs(r.Dir)
 	if err != nil {
-		return fmt.Errorf("register local driver: %w", err)
+		return fmt.Errorf("register driver %s: %w", r.Name, err)
+	}
+	l, err := listen(ctx, filepath.Join(dir, r.Name+"-reg.sock"))
+	if err != nil {
+		return fmt.Errorf("register driver %s: %w", r.Name, err)
 	}
 	srv := grpc.NewServer()
-	registerapi.RegisterRegistrationServer(srv, &registrationServer{driver: d, endpoint: endpoint})
+	registerapi.RegisterRegistrationServer(srv, &registrationServer{of: r})
 	return serve(ctx, srv, l)
 }
 
 type registrationServer struct {
 	registerapi.UnimplementedRegistrationServer
-	driver   *Driver
-	endpoint string
+	of Registration
 }
 
 func (s *registrationServer) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
 	return &registerapi.PluginInfo{
-		Type: registerapi.CSIPlugin, Name: s.driver.name, Endpoint: s.endpoint, SupportedVersions: supportedVersions,
+		Type: registerapi.CSIPlugin, Name: s.of.Name, Endpoint: s.of.Endpoint, SupportedVersions: supportedVersions,
 	}, nil
 }
 
 func (s *registrationServer) NotifyRegistrationStatus(_ context.Context, st *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
 	if st.GetPluginRegistered() {
-		s.driver.log.Info("registered with the node manager")
+		s.of.Told(nil)
 	} else {
-		s.driver.log.Error("the node manager refused the driver", "err", errors.New(st.GetError()))
+		s.of.Told(errors.New(st.GetError()))
 	}
 	return &registerapi.RegistrationStatusResponse{}, nil
 }

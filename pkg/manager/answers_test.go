@@ -76,9 +76,11 @@ func TestAJournalThatCannotBeReadOrWrittenIsRunsError(t *testing.T) {
 		}
 		l := live(t, h, d)
 		l.up(h)
+		h.fails(func(string) fault { return fault{takes: time.Second} })
 		l.SetPod(podWant("a", "v"))
+		synctest.Wait()
+		d.fail(0) // once the intent of all calls is written
 		mounted(t, l, "a")
-		d.fail(0)
 		if err := l.stop(); !errors.Is(err, errDisk) {
 			t.Errorf("%v", err)
 		}

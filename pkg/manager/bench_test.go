@@ -71,7 +71,7 @@ func begin(b *testing.B, store Store) *Manager {
 }
 
 // all waits for every pod at once, as those who run pods do.
-func all(b *testing.B, pods []state.PodWant, wait func(context.Context, state.PodUID) error) {
+func all(b testing.TB, pods []state.PodWant, wait func(context.Context, state.PodUID) error) {
 	b.Helper()
 	var wg sync.WaitGroup
 	for _, p := range pods {

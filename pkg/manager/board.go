@@ -25,6 +25,7 @@ type board struct {
 	shown      uint64
 	changed    chan struct{} // nil while nobody has asked for it
 	podChanged map[state.PodUID]*watch
+	feeds      map[*PodFeed]struct{}
 }
 
 // watch wakes those who wait for one pod.
@@ -37,7 +38,7 @@ func newBoard() *board {
 	return &board{
 		volumes: map[state.VolumeID]VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
 		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]DriverStatus{},
-		podChanged: map[state.PodUID]*watch{},
+		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 	}
 }
 
@@ -59,6 +60,7 @@ func (l *loop) publish() {
 			delete(b.pods, uid)
 		}
 		b.wake(uid)
+		b.mark(uid)
 	}
 	clear(b.drivers)
 	for name, d := range l.drivers {
@@ -70,12 +72,21 @@ func (l *loop) publish() {
 		b.drivers[name] = s
 	}
 	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found
-	// Not clear: that, and every later range, costs what the maps once held.
-	l.changed, l.changedPods = set[state.VolumeID]{}, set[state.PodUID]{}
+	l.changed, l.changedPods = emptied(l.changed), emptied(l.changedPods)
 	if b.changed != nil {
 		close(b.changed)
 		b.changed = nil
 	}
+}
+
+// emptied returns s without what it has, or another: to clear one, and every
+// later range over it, costs what it once held.
+func emptied[K comparable](s set[K]) set[K] {
+	if len(s) > 64 {
+		return set[K]{}
+	}
+	clear(s)
+	return s
 }
 
 func (l *loop) publishVolume(b *board, id state.VolumeID) {
@@ -85,6 +96,10 @@ func (l *loop) publishVolume(b *board, id state.VolumeID) {
 		b.volumes[id] = is
 	} else {
 		delete(b.volumes, id)
+	}
+	if len(b.feeds) > 0 {
+		b.mark(podsOf(was)...)
+		b.mark(podsOf(is)...)
 	}
 	for _, uid := range podsOf(was) {
 		if there && is.concerns(uid) {
@@ -117,7 +132,8 @@ func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 		v = state.Volume{ID: id, Spec: l.wished(id).Spec}
 	}
 	held := l.held[id]
-	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drift[id]}
+	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drifted(id)}
+	s.Unmount = plan.Climbing(v, l.busy[id].op, l.cfg.Ladders.Of(v.Spec.Driver))
 	for uid := range l.wants[id] {
 		s.Wanted = append(s.Wanted, uid)
 	}

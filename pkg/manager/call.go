@@ -12,16 +12,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// start makes a call whose intent is durable, on a goroutine of its own.
+// start makes a call whose intent is durable, by a worker.
 func (l *loop) start(ctx context.Context, s *start) {
+	_, changed := l.lazy[s.id]
 	l.setRecord(s.begun)
-	if s.intent != nil {
+	if s.intent != nil || l.early.has(s.id) && !changed {
 		delete(l.lazy, s.id) // the journal says more, not less
 	}
+	delete(l.early, s.id)
 	l.changed[s.id] = struct{}{}
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
-	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, expanding: l.cfg.BeforeExpand, driver: impl, info: info}
+	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, by: l.cfg.Unmount, expanding: l.cfg.BeforeExpand, driver: impl, info: info}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -29,15 +31,18 @@ func (l *loop) start(ctx context.Context, s *start) {
 	inFlight := l.busy[s.id]
 	inFlight.ctx, inFlight.of = callCtx, s
 	l.busy[s.id] = inFlight
+	if s.op.Step != state.UnmountNormal {
+		l.log.Warn("volume is not unmounted normally: what was not written back may be lost", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", l.orders[s.id] == s.op)
+	}
 	unwatch := l.watchSlot(s)
-	go func() {
+	l.workers.run(func() {
 		began := time.Now() // not the round's: the durable write between is not the driver's time
 		r := c.do(callCtx, s.begun, s.op)
 		callCtx.end()
 		unwatch()
 		took := time.Since(began)
 		l.m.post(func(l *loop) { l.ended(s, r, began, took) })
-	}()
+	})
 }
 
 // ended takes a call's outcome into the record.
@@ -52,6 +57,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		countSlow(s, -1)
 	}
 	delete(l.busy, s.id)
+	l.fulfil(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
 	v := plan.Complete(l.mem[s.id], s.op, r, time.Now())
 	if cured {
@@ -93,6 +99,7 @@ type caller struct {
 	kernel    Kernel
 	attacher  Attacher
 	before    func(context.Context, state.Volume, state.PodUID) error
+	by        func(context.Context, state.Volume, state.PodUID, state.UnmountStep) error
 	expanding func(context.Context, state.Volume)
 	driver    Driver
 	info      DriverInfo
@@ -148,17 +155,10 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 		err = c.attacher.Detach(ctx, v)
 	case plan.Stage:
 		err = c.driver.Stage(ctx, v)
-	case plan.Unstage:
-		err = c.driver.Unstage(ctx, v)
+	case plan.Unstage, plan.Unpublish:
+		err = c.remove(ctx, v, op)
 	case plan.Publish, plan.Republish:
 		r.RenewAt, err = publish(ctx, c.driver, v, op.Pod)
-	case plan.Unpublish:
-		if c.before != nil {
-			if err = c.before(ctx, v, op.Pod); err != nil {
-				break
-			}
-		}
-		err = c.driver.Unpublish(ctx, v, op.Pod)
 	case plan.Expand:
 		r.SizeBytes, err = c.expand(ctx, v, op)
 	default:

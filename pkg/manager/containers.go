@@ -1,10 +1,6 @@
 package manager
 
-import (
-	"slices"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-)
+import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 
 // Containers says whether containers of a pod live; cri.Runtime is one.
 type Containers interface {
@@ -57,17 +53,10 @@ func (l *loop) answered(uid state.PodUID, a *asked, why string) {
 	l.touchPod(uid)
 }
 
-// unask forgets what was asked of pods that are wanted again, or have nothing left.
-func (l *loop) unask(uids ...state.PodUID) {
-	for _, uid := range uids {
-		if a := l.asked[uid]; a != nil {
-			a.forget()
-			delete(l.asked, uid)
-		}
+// unask forgets what was asked of a pod that is wanted again, or has nothing left.
+func (l *loop) unask(uid state.PodUID) {
+	if a := l.asked[uid]; a != nil {
+		a.forget()
+		delete(l.asked, uid)
 	}
-}
-
-// unnamed lists those of the pods that no record names.
-func (l *loop) unnamed(uids []state.PodUID) []state.PodUID {
-	return slices.DeleteFunc(uids, func(uid state.PodUID) bool { return len(l.has[uid]) > 0 })
 }

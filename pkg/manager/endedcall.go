@@ -16,6 +16,9 @@ type EndedCall struct {
 	// Migrated: the volume's source is an in-tree plugin's, which the driver serves.
 	Migrated bool      `json:"migrated,omitempty"`
 	Op       plan.Kind `json:"op"`
+	// Step is how an Unpublish or Unstage unmounted before the driver was called;
+	// "" where it left that to the driver.
+	Step state.UnmountStep `json:"step,omitempty"`
 	// SizeBytes is the size that an Expand asked for.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// Pod is set where the call was for one pod.
@@ -32,6 +35,8 @@ type EndedCall struct {
 	// NoEffect: the driver answered OK, and the kernel does not show the effect
 	// ([ErrNoEffect]).
 	NoEffect bool `json:"noEffect,omitempty"`
+	// Of is the record during the call.
+	Of state.Volume `json:"-"`
 	// Retry is, of a failure, what the record says of it by then.
 	Retry state.Retry `json:"-"`
 }
@@ -55,7 +60,7 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if l.cfg.OnCall == nil {
 		return
 	}
-	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
+	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, Step: s.op.Step, Of: s.begun, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)

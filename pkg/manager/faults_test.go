@@ -176,9 +176,9 @@ func TestANodeThatWasCutOffWaitsForItsAttachments(t *testing.T) {
 			clear(h.published)
 			clear(h.staged)
 			l = live(t, h, d, boot(fmt.Sprint("boot-", i+2)))
-			l.up(h)
-			l.SetPod(lost)
+			l.SetPod(lost) // before the driver, which would undo what nobody wants yet
 			l.SetPod(late)
+			l.up(h)
 			rest()
 		}
 		equal(t, "calls", h.calls()[before:], nil)

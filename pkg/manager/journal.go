@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,8 +11,9 @@ import (
 )
 
 // commit makes the intents of starts durable, all in one write together with
-// what waits to be written lazily, and returns the starts that may be made:
-// all, or those whose intent is durable already when the journal fails.
+// those of volumes that wait for a slot and with what waits long enough to be
+// written lazily, and returns the starts that may be made: all, or those whose
+// intent is durable already when the journal fails.
 func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*start {
 	batch := map[state.VolumeID]*state.Volume{}
 	for _, s := range starts {
@@ -19,22 +21,30 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 			batch[s.id] = s.intent
 		}
 	}
-	if len(batch) == 0 && (len(l.lazy) == 0 || now.Sub(l.lazySince) < lazyWrite) {
-		return starts
+	var early []*announcement
+	if len(batch) > 0 {
+		early = l.announceSome(batch)
 	}
-	l.addLazy(batch)
+	// When all is done nobody waits for the write, and whoever is told then of a
+	// mount is told so after a crash, too.
+	atRest := len(starts) == 0 && l.inFlight == 0 && l.journalErr == nil
+	if len(l.lazy) > 0 && (atRest || now.Sub(l.lazySince) >= lazyWrite) {
+		l.addResults(batch, now)
+	}
 	for _, s := range starts {
-		if _, lazy := batch[s.id]; lazy && s.intent == nil {
+		if _, late := batch[s.id]; late && s.intent == nil {
 			batch[s.id] = &s.begun // what covers the call must not be overwritten by what was known before it
 		}
 	}
 	err := l.write(ctx, batch)
+	l.announced(early, err)
 	if err == nil {
 		return starts
 	}
+	ended := errors.Is(err, state.ErrFull) && l.writeEndings(ctx, batch, starts)
 	var may []*start
 	for _, s := range starts {
-		if s.intent == nil {
+		if s.intent == nil || ended && s.op.Kind.Removes() {
 			may = append(may, s)
 			continue
 		}
@@ -49,17 +59,54 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	return may
 }
 
+// addResults is addLazy but for volumes with a call in flight: what it brings is
+// written with what is known now, unless that is old, and the journal says until
+// then what covers the call. So of most volumes one result is written, and not
+// one a call.
+func (l *loop) addResults(batch map[state.VolumeID]*state.Volume, now time.Time) {
+	l.lazySince = now // of those that are left
+	for id, since := range l.lazy {
+		if _, busy := l.busy[id]; !busy || now.Sub(since) >= resultWait {
+			l.addRecord(batch, id)
+		}
+	}
+}
+
+// writeEndings makes durable what of a batch ends something, for which a full
+// disk has room: the intents to remove, and the records that go.
+func (l *loop) writeEndings(ctx context.Context, batch map[state.VolumeID]*state.Volume, starts []*start) bool {
+	ends := map[state.VolumeID]*state.Volume{}
+	for id, v := range batch {
+		if v == nil {
+			ends[id] = nil
+		}
+	}
+	for _, s := range starts {
+		if s.intent != nil && s.op.Kind.Removes() {
+			ends[s.id] = s.intent
+		}
+	}
+	if len(ends) == 0 || l.cfg.Store.Commit(ctx, ends) != nil {
+		return false
+	}
+	l.wrote(ends)
+	return true
+}
+
 // addLazy adds to batch the records whose memory is ahead of the journal.
 func (l *loop) addLazy(batch map[state.VolumeID]*state.Volume) {
 	for id := range l.lazy {
-		if _, intent := batch[id]; intent {
-			continue
-		}
-		if v, ok := l.mem[id]; ok {
-			batch[id] = &v
-		} else {
-			batch[id] = nil
-		}
+		l.addRecord(batch, id)
+	}
+}
+
+func (l *loop) addRecord(batch map[state.VolumeID]*state.Volume, id state.VolumeID) {
+	if _, intent := batch[id]; intent {
+		return
+	}
+	batch[id] = nil
+	if v, ok := l.mem[id]; ok {
+		batch[id] = &v
 	}
 }
 
@@ -75,8 +122,8 @@ func (l *loop) write(ctx context.Context, batch map[state.VolumeID]*state.Volume
 		l.journalErr = err
 		l.lazySince = time.Now().Add(journalRetry)
 		for id := range batch {
-			delete(l.durable, id)   // it may have become durable all the same,
-			l.lazy[id] = struct{}{} // which what is known replaces
+			delete(l.durable, id)    // it may have become durable all the same,
+			l.lazy[id] = time.Time{} // which what is known replaces
 		}
 		return fmt.Errorf("write the journal: %w", err)
 	}
@@ -84,13 +131,18 @@ func (l *loop) write(ctx context.Context, batch map[state.VolumeID]*state.Volume
 		l.log.Info("journal can be written again")
 		l.journalErr = nil
 	}
+	l.wrote(batch)
+	return nil
+}
+
+// wrote remembers that a batch is durable.
+func (l *loop) wrote(batch map[state.VolumeID]*state.Volume) {
 	for id, v := range batch {
 		delete(l.lazy, id)
 		if v == nil {
 			delete(l.durable, id)
 		} else {
-			l.durable[id] = *v
+			l.durable[id] = v
 		}
 	}
-	return nil
 }

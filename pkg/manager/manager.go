@@ -25,9 +25,12 @@ const (
 	lookDeadline = 5 * time.Second
 	// lookRetry is the pause after a look that failed: nothing tells when the next one will not.
 	lookRetry = 30 * time.Second
-	// lazyWrite is how long a call's result may wait for a durable write to go
-	// along with: long against a commit (0.4 ms measured), short for a person.
-	lazyWrite = 20 * time.Millisecond
+	// lazyWrite is how long a call's result may wait for a durable write together
+	// with others: long against a commit (0.4 ms measured), short for a person.
+	lazyWrite = 50 * time.Millisecond
+	// resultWait is how long a result may wait for that of the volume's next call:
+	// one that hangs is not to keep from the journal what a pod has.
+	resultWait = time.Second
 	// journalRetry is the pause after a durable write failed.
 	journalRetry = time.Second
 	// endGrace is how long calls in flight may take to heed the end of Run.
@@ -55,6 +58,12 @@ type Config struct {
 	// (subPaths), which the driver knows nothing of; the driver is called only
 	// where it succeeds. nil where there is nothing such.
 	BeforeUnpublish func(ctx context.Context, v state.Volume, pod state.PodUID) error
+	// Unmount unmounts by a step what Unpublish for pod, or with no pod Unstage, is
+	// about, before the driver is called. nil where there are normal unmounts only.
+	Unmount func(ctx context.Context, v state.Volume, pod state.PodUID, step state.UnmountStep) error
+	// Ladders say what is done about unmounts that keep failing; none for normal
+	// unmounts only. They need Unmount.
+	Ladders plan.Ladders
 	// BeforeExpand is told of a volume that a driver is about to make larger; the
 	// call waits for it. nil where nobody wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)

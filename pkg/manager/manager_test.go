@@ -512,22 +512,34 @@ func TestNewContentIsPublishedAgainAndAFailureKeepsTheMount(t *testing.T) {
 		h, d := newHouse(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
-		l.SetPod(podWant("a", "v"))
-		mounted(t, l, "a")
-		h.fails(func(string) fault { return fault{err: errors.New("source is away")} })
 		p := podWant("a", "v")
+		p.Volumes[0].Revision = "1"
+		l.SetPod(p)
+		mounted(t, l, "a")
+		made := time.Now()
+		rest()
+		h.fails(func(string) fault { return fault{err: errors.New("source is away")} })
+		p = podWant("a", "v")
 		p.Volumes[0].Revision = "2"
 		l.SetPod(p)
 		rest()
 		s, _ := l.Pod("a")
+		if at := s.Volumes[0].ContentAt; at.IsZero() || at.After(made) {
+			t.Errorf("its content is of %v, want of %v at the latest", at, made)
+		}
 		if !s.Ready || s.Volumes[0].Step != "Republish" || !strings.Contains(s.Volumes[0].Retry.Error, "source is away") || h.took["Unpublish"] != 0 {
 			t.Errorf("pod: %+v", s)
 		}
 		h.fails(nil)
 		l.RetryNow("d^v")
 		rest()
-		if v, _ := l.Volume("d^v"); v.Volume.Mounts["a"].Revision != "2" || v.Held.Reason != "" {
+		if v, _ := l.Volume("d^v"); v.Volume.Mounts["a"].Revision != "2" || v.Held.Reason != "" || !v.Volume.Mounts["a"].RevisionAt.After(made) {
 			t.Errorf("%+v", v)
+		}
+		l.SetPod(podWant("b", "w"))
+		mounted(t, l, "b")
+		if s, _ := l.Pod("b"); !s.Volumes[0].ContentAt.IsZero() {
+			t.Errorf("without content of ours: %+v", s)
 		}
 	})
 }

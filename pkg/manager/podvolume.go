@@ -23,7 +23,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeSt
 	m := v.Volume.Mounts[uid]
 	s.Phase = m.Phase
 	if m.Phase == state.Present {
-		s.HostPath, s.ReadOnly = hostPath(m), m.ReadOnly
+		s.HostPath, s.ReadOnly, s.ContentAt = hostPath(m), m.ReadOnly, m.RevisionAt
 		s.Mounted = v.mounted(m)
 		s.Drift = cmp.Or(v.Drift[m.Target], v.Drift[v.Volume.Spec.StagePath])
 	}

@@ -1,7 +1,7 @@
 package manager
 
 import (
-	"maps"
+	"iter"
 	"slices"
 	"time"
 
@@ -10,53 +10,79 @@ import (
 
 // setRecord replaces what is known of a volume; the journal learns it lazily.
 func (l *loop) setRecord(v state.Volume) {
-	before := named(l.mem[v.ID])
-	l.unname(v.ID)
-	l.serves(l.mem[v.ID], -1)
+	was := l.mem[v.ID]
+	l.serves(was, -1)
 	l.mem[v.ID] = v
+	delete(l.offers, v.ID) // it was made of the record before
 	l.serves(v, +1)
-	for _, uid := range named(v) {
+	for uid := range named(&v) {
 		if l.has[uid] == nil {
 			l.has[uid] = set[state.VolumeID]{}
 		}
 		l.has[uid][v.ID] = struct{}{}
 	}
-	l.unask(l.unnamed(before)...)
+	for uid := range named(&was) {
+		if !names(&v, uid) {
+			l.unname(uid, v.ID)
+		}
+	}
 	l.later(v.ID)
 }
 
-// named lists the pods that a record names.
-func named(v state.Volume) []state.PodUID {
-	return slices.AppendSeq(slices.Clone(v.For), maps.Keys(v.Mounts))
+// named goes through the pods that a record names; one may come twice.
+func named(v *state.Volume) iter.Seq[state.PodUID] {
+	return func(yield func(state.PodUID) bool) {
+		for _, uid := range v.For {
+			if !yield(uid) {
+				return
+			}
+		}
+		for uid := range v.Mounts {
+			if !yield(uid) {
+				return
+			}
+		}
+	}
 }
 
-func (l *loop) unname(id state.VolumeID) {
-	for _, uid := range named(l.mem[id]) {
-		delete(l.has[uid], id)
-		if len(l.has[uid]) == 0 {
-			delete(l.has, uid)
-		}
-		l.changedPods[uid] = struct{}{}
+func names(v *state.Volume, uid state.PodUID) bool {
+	_, has := v.Mounts[uid]
+	return has || slices.Contains(v.For, uid)
+}
+
+// unname takes in that a record does not name a pod any more.
+func (l *loop) unname(uid state.PodUID, id state.VolumeID) {
+	delete(l.has[uid], id)
+	if len(l.has[uid]) == 0 {
+		delete(l.has, uid)
+		l.unask(uid)
 	}
 }
 
 func (l *loop) later(id state.VolumeID) {
-	if len(l.lazy) == 0 {
-		l.lazySince = time.Now()
+	if _, already := l.lazy[id]; already {
+		return
 	}
-	l.lazy[id] = struct{}{}
+	now := time.Now()
+	if len(l.lazy) == 0 {
+		l.lazySince = now
+	}
+	l.lazy[id] = now
 }
 
 // drop forgets a volume of which nothing is left on the host.
 func (l *loop) drop(id state.VolumeID) {
-	before := named(l.mem[id])
-	l.unname(id)
-	l.unask(l.unnamed(before)...)
-	name := l.mem[id].Spec.Driver
-	l.serves(l.mem[id], -1) // where it is given up
+	was := l.mem[id]
+	for uid := range named(&was) {
+		l.unname(uid, id)
+	}
+	name := was.Spec.Driver
+	l.serves(was, -1) // where it is given up
 	delete(l.mem, id)
 	l.retryFull(name)
 	delete(l.drift, id)
+	delete(l.erred, id)
+	delete(l.orders, id)
 	l.later(id)
 	if len(l.wants[id]) == 0 {
 		l.forget(id)
@@ -79,6 +105,7 @@ func (l *loop) forget(id state.VolumeID) {
 	delete(l.held, id)
 	delete(l.unseen, id)
 	delete(l.isBlocked, id)
+	delete(l.offers, id)
 	for name, d := range l.drivers {
 		delete(d.keys, id)
 		if len(d.keys) == 0 && d.status.Problem == neverUp(name) {

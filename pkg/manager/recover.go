@@ -14,7 +14,7 @@ import (
 func (l *loop) recover(loaded state.Loaded) {
 	l.found = Found{Volumes: len(loaded.Volumes) + len(loaded.Quarantined), Unreadable: len(loaded.Quarantined)}
 	for id, v := range loaded.Volumes {
-		l.durable[id] = v
+		l.durable[id] = &v
 		l.setRecord(plan.Reset(v))
 		delete(l.lazy, id)
 		l.driverOf(v, state.Want{})
@@ -150,7 +150,7 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem st
 		}
 		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })
 	}
-	return problemOf(changes, unlooked, l.drift[id])
+	return problemOf(changes, unlooked, l.drifted(id))
 }
 
 // reasonUnseen is why a mount that may have been made, and of which its pod may

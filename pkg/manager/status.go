@@ -22,6 +22,8 @@ type VolumeStatus struct {
 	Progress string `json:"progress,omitempty"`
 	// Held says why no call is made although the volume is not as wanted.
 	Held plan.Held `json:"held,omitzero"`
+	// Unmount is how far an unmount is that does not succeed; nil where there is none.
+	Unmount *plan.Climb `json:"unmount,omitempty"`
 	// Quarantined: the record could not be read; the text says why. Such a
 	// volume counts as in use and is not touched.
 	Quarantined string `json:"quarantined,omitempty"`
@@ -67,6 +69,9 @@ type PodVolumeStatus struct {
 	// HostPath is where whoever runs the containers finds it: a directory, or a device for Mode Block. "" until mounted.
 	HostPath string `json:"hostPath,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// ContentAt is when the content that it has was published, of kinds whose
+	// content is objects' (configMap, secret); zero for others.
+	ContentAt time.Time `json:"contentAt,omitzero"`
 	// Step is the call in flight or next to be made ("Stage"); "" when mounted as wanted.
 	Step string `json:"step,omitempty"`
 	// Since is when this step began or the wait for it did.

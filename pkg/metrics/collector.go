@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -21,18 +22,24 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type descs struct {
-	total, pods, held, failing, uncertain, quarantined, oldest, up, inFlight, generation *prometheus.Desc
+	total, pods, held, failing, uncertain, doubtful, quarantined, oldest, overdue, up, inFlight, generation *prometheus.Desc
+}
+
+func (d descs) all() []*prometheus.Desc {
+	return []*prometheus.Desc{d.total, d.pods, d.held, d.failing, d.uncertain, d.doubtful, d.quarantined, d.oldest, d.overdue, d.up, d.inFlight, d.generation}
 }
 
 func describe() descs {
 	return descs{
 		total:       desc("volume_manager_total_volumes", "Number of volumes, wanted (desired_state_of_world) or mounted (actual_state_of_world).", "plugin_name", "state"),
 		pods:        desc("csi_volmgr_pods", "Number of pods: ready, waiting for volumes, or leaving.", "state"),
-		held:        desc("csi_volmgr_held_volumes", "Number of volumes that are not as wanted and for which no call is under way.", "driver_name"),
+		held:        desc("csi_volmgr_held_volumes", "Number of volumes that are not as wanted and for which no call is under way, by the step that waits and what for: the driver, a pause after a failure, or something else, which explain names.", "driver_name", "step", "waits_for"),
 		failing:     desc("csi_volmgr_failing_volumes", "Number of volumes whose last call failed.", "driver_name"),
 		uncertain:   desc("csi_volmgr_uncertain_volumes", "Number of volumes of which a stage or mount may or may not be there.", "driver_name"),
+		doubtful:    desc("csi_volmgr_in_doubt_volumes", "Number of uncertain volumes for which no call is under way: the last one had no definite answer.", "driver_name"),
 		quarantined: desc("csi_volmgr_quarantined_volumes", "Number of records that could not be read; their volumes count as in use."),
 		oldest:      desc("csi_volmgr_oldest_wait_seconds", "How long the volume that waits for the longest has waited for its present step; 0 when none waits."),
+		overdue:     desc("csi_volmgr_renewal_overdue_seconds", "For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, requiresRepublish); 0 when none is."),
 		up:          desc("csi_volmgr_driver_up", "1 while the driver answers, 0 while it is gone and has volumes here.", "driver_name"),
 		inFlight:    desc("csi_volmgr_calls_in_flight", "Number of calls under way.", "driver_name"),
 		generation:  desc("csi_volmgr_driver_starts_total", "How often the driver came up since the daemon started.", "driver_name"),
@@ -41,8 +48,7 @@ func describe() descs {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	d := describe()
-	for _, one := range []*prometheus.Desc{d.total, d.pods, d.held, d.failing, d.uncertain, d.quarantined, d.oldest, d.up, d.inFlight, d.generation} {
+	for _, one := range describe().all() {
 		ch <- one
 	}
 }
@@ -53,26 +59,31 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	for name, v := range count(c.source.Volumes()) {
+	volumes, drivers := c.source.Volumes(), c.source.Drivers()
+	for name, v := range count(volumes) {
 		gauge(d.total, v.wanted, plugin(name), "desired_state_of_world")
 		gauge(d.total, v.mounted, plugin(name), "actual_state_of_world")
-		gauge(d.held, v.held, string(name))
 		gauge(d.failing, v.failing, string(name))
 		gauge(d.uncertain, v.uncertain, string(name))
+		gauge(d.doubtful, v.doubtful, string(name))
+	}
+	for h, n := range held(volumes, drivers) {
+		gauge(d.held, n, string(h.driver), h.step, h.waitsFor)
 	}
 	quarantined := 0.0
-	for _, v := range c.source.Volumes() {
+	for _, v := range volumes {
 		if v.Quarantined != "" {
 			quarantined++
 		}
 	}
 	gauge(d.quarantined, quarantined)
+	gauge(d.overdue, overdue(volumes, c.now()).Seconds())
 	states, oldest := podStates(c.source.Pods(), c.now())
 	for state, n := range states {
 		gauge(d.pods, n, state)
 	}
 	gauge(d.oldest, oldest.Seconds())
-	for _, s := range c.source.Drivers() {
+	for _, s := range drivers {
 		up := 0.0
 		if s.Up {
 			up = 1
@@ -84,7 +95,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // counts are the volumes of one driver.
-type counts struct{ wanted, mounted, held, failing, uncertain float64 }
+type counts struct{ wanted, mounted, failing, uncertain, doubtful float64 }
 
 func count(volumes []manager.VolumeStatus) map[state.DriverName]counts {
 	out := map[state.DriverName]counts{}
@@ -94,10 +105,10 @@ func count(volumes []manager.VolumeStatus) map[state.DriverName]counts {
 		}
 		n := out[v.Volume.Spec.Driver]
 		n.wanted += one(len(v.Wanted) > 0)
-		n.held += one(v.Held.Reason != "")
 		mounted, uncertain, failing := inspect(v.Volume)
 		n.mounted += one(mounted)
 		n.uncertain += one(uncertain)
+		n.doubtful += one(uncertain && v.Call == plan.Op{})
 		n.failing += one(failing)
 		out[v.Volume.Spec.Driver] = n
 	}

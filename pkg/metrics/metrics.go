@@ -33,10 +33,17 @@ type Source interface {
 // Metrics measures calls as they end, and everything else when it is scraped.
 type Metrics struct {
 	operations    *prometheus.HistogramVec
+	steps         *prometheus.CounterVec
 	cleaned, left prometheus.Gauge
+	// images are mounts of image volumes asked for, made, and failed.
+	images [3]prometheus.Counter
 }
 
-// New registers the histogram of ended calls, and the gauges of pods' directories.
+// imageDriver is the built-in kind whose mounts the kubelet counts apart.
+const imageDriver = "kubernetes.io/image"
+
+// New registers the histogram of ended calls, the gauges of pods' directories and
+// the counters of image volumes.
 func New(r prometheus.Registerer) (*Metrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -48,7 +55,17 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
 	m.cleaned = gauge("kubelet_orphan_pod_cleaned_volumes", "Number of directories of pods that are gone that the last look removed.")
 	m.left = gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Number of directories of pods that are gone that hold something, and so stay.")
-	return m, errors.Join(r.Register(m.operations), r.Register(m.cleaned), r.Register(m.left))
+	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "csi_volmgr_unmount_steps_total",
+		Help: "How often a volume was unmounted by force or lazily, by policy or by an operator; either may lose data.",
+	}, []string{"driver_name", "step", "status"})
+	err := errors.Join(r.Register(m.operations), r.Register(m.steps), r.Register(m.cleaned), r.Register(m.left))
+	for i, name := range []string{"requested_total", "mounted_succeed_total", "mounted_errors_total"} {
+		what := []string{"were asked for", "succeeded", "failed"}[i]
+		m.images[i] = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_" + name, Help: "Number of mounts of image volumes that " + what + "."})
+		err = errors.Join(err, r.Register(m.images[i]))
+	}
+	return m, err
 }
 
 // Leftovers takes in a look at the directories of pods that are gone.
@@ -62,6 +79,17 @@ func (m *Metrics) Call(c manager.EndedCall) {
 	status := "success"
 	if c.Error != "" {
 		status = "fail-unknown"
+	}
+	if c.Step != state.UnmountNormal {
+		m.steps.WithLabelValues(string(c.Driver), c.Step.String(), status).Inc()
+	}
+	if c.Driver == imageDriver && c.Op == plan.Publish {
+		m.images[0].Inc()
+		if c.Error == "" {
+			m.images[1].Inc()
+		} else {
+			m.images[2].Inc()
+		}
 	}
 	m.operations.WithLabelValues(plugin(c.Driver), operation(c.Op), status, strconv.FormatBool(c.Migrated)).Observe(c.TookNanos.Seconds())
 }

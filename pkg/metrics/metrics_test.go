@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -34,12 +35,21 @@ func (shown) Volumes() []manager.VolumeStatus {
 	}
 	return []manager.VolumeStatus{
 		volume("d.example", func(*manager.VolumeStatus) {}),
-		volume("d.example", func(v *manager.VolumeStatus) { v.Volume.Mounts = nil; v.Held.Reason = "not attached" }),
 		volume("d.example", func(v *manager.VolumeStatus) {
-			v.Wanted = nil
+			v.Volume.Mounts = nil
+			v.Held = plan.Held{Step: plan.Attach, Reason: "not attached"}
+		}),
+		volume("d.example", func(v *manager.VolumeStatus) {
+			v.Wanted, v.Held = nil, plan.Held{Step: plan.Unpublish, Reason: "pause"}
 			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Leaving, Retry: state.Retry{Attempts: 4}}}
 		}),
-		volume("d.example", func(v *manager.VolumeStatus) { v.Volume.Stage.Phase = state.Entering }),
+		volume("d.example", func(v *manager.VolumeStatus) {
+			v.Volume.Stage.Phase, v.Call = state.Entering, plan.Op{Kind: plan.Stage}
+		}),
+		volume("gone.example", func(v *manager.VolumeStatus) {
+			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Present}, RenewAt: now.Add(-90 * time.Second)}
+			v.Held = plan.Held{Step: plan.Republish, Reason: "the driver has gone"}
+		}),
 		volume("kubernetes.io/secret", func(*manager.VolumeStatus) {}),
 		volume("", func(v *manager.VolumeStatus) { v.Quarantined = "checksum" }),
 	}
@@ -82,11 +92,18 @@ csi_volmgr_driver_up{driver_name="gone.example"} 0
 # HELP csi_volmgr_failing_volumes Number of volumes whose last call failed.
 # TYPE csi_volmgr_failing_volumes gauge
 csi_volmgr_failing_volumes{driver_name="d.example"} 1
+csi_volmgr_failing_volumes{driver_name="gone.example"} 0
 csi_volmgr_failing_volumes{driver_name="kubernetes.io/secret"} 0
-# HELP csi_volmgr_held_volumes Number of volumes that are not as wanted and for which no call is under way.
+# HELP csi_volmgr_held_volumes Number of volumes that are not as wanted and for which no call is under way, by the step that waits and what for: the driver, a pause after a failure, or something else, which explain names.
 # TYPE csi_volmgr_held_volumes gauge
-csi_volmgr_held_volumes{driver_name="d.example"} 1
-csi_volmgr_held_volumes{driver_name="kubernetes.io/secret"} 0
+csi_volmgr_held_volumes{driver_name="d.example",step="Attach",waits_for="another"} 1
+csi_volmgr_held_volumes{driver_name="d.example",step="Unpublish",waits_for="pause"} 1
+csi_volmgr_held_volumes{driver_name="gone.example",step="Republish",waits_for="driver"} 1
+# HELP csi_volmgr_in_doubt_volumes Number of uncertain volumes for which no call is under way: the last one had no definite answer.
+# TYPE csi_volmgr_in_doubt_volumes gauge
+csi_volmgr_in_doubt_volumes{driver_name="d.example"} 1
+csi_volmgr_in_doubt_volumes{driver_name="gone.example"} 0
+csi_volmgr_in_doubt_volumes{driver_name="kubernetes.io/secret"} 0
 # HELP csi_volmgr_oldest_wait_seconds How long the volume that waits for the longest has waited for its present step; 0 when none waits.
 # TYPE csi_volmgr_oldest_wait_seconds gauge
 csi_volmgr_oldest_wait_seconds 3600
@@ -98,14 +115,20 @@ csi_volmgr_pods{state="waiting"} 1
 # HELP csi_volmgr_quarantined_volumes Number of records that could not be read; their volumes count as in use.
 # TYPE csi_volmgr_quarantined_volumes gauge
 csi_volmgr_quarantined_volumes 1
+# HELP csi_volmgr_renewal_overdue_seconds For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, requiresRepublish); 0 when none is.
+# TYPE csi_volmgr_renewal_overdue_seconds gauge
+csi_volmgr_renewal_overdue_seconds 90
 # HELP csi_volmgr_uncertain_volumes Number of volumes of which a stage or mount may or may not be there.
 # TYPE csi_volmgr_uncertain_volumes gauge
 csi_volmgr_uncertain_volumes{driver_name="d.example"} 2
+csi_volmgr_uncertain_volumes{driver_name="gone.example"} 0
 csi_volmgr_uncertain_volumes{driver_name="kubernetes.io/secret"} 0
 # HELP volume_manager_total_volumes Number of volumes, wanted (desired_state_of_world) or mounted (actual_state_of_world).
 # TYPE volume_manager_total_volumes gauge
 volume_manager_total_volumes{plugin_name="kubernetes.io/csi:d.example",state="actual_state_of_world"} 2
 volume_manager_total_volumes{plugin_name="kubernetes.io/csi:d.example",state="desired_state_of_world"} 3
+volume_manager_total_volumes{plugin_name="kubernetes.io/csi:gone.example",state="actual_state_of_world"} 1
+volume_manager_total_volumes{plugin_name="kubernetes.io/csi:gone.example",state="desired_state_of_world"} 1
 volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="actual_state_of_world"} 1
 volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="desired_state_of_world"} 1
 `
@@ -162,6 +185,15 @@ func TestLint(t *testing.T) {
 	if err := Register(r, shown{}, time.Now); err != nil {
 		t.Fatal(err)
 	}
+	store, err := Journal(r, failing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = store.Commit(t.Context(), nil) // it fails, and is measured
+	soonest := func() (time.Time, bool) { return now, true }
+	if err := errors.Join(RegisterTokens(r, soonest, time.Now), RegisterSockets(r, func() map[string]bool { return map[string]bool{"/s": true} })); err != nil {
+		t.Fatal(err)
+	}
 	problems, err := testutil.GatherAndLint(r)
 	if err != nil || len(problems) != 0 {
 		t.Errorf("%v, %v", problems, err)
@@ -195,7 +227,7 @@ func TestAlertsAreOfThisProgram(t *testing.T) {
 
 // names are those of this room's metrics.
 func names() map[string]bool {
-	known := map[string]bool{"storage_operation_duration_seconds": true}
+	known := map[string]bool{"storage_operation_duration_seconds": true, "csi_volmgr_journal_write_seconds_count": true}
 	descs := make(chan *prometheus.Desc, 100)
 	(&collector{}).Describe(descs)
 	close(descs)
@@ -245,5 +277,31 @@ func TestDashboardIsOfThisProgram(t *testing.T) {
 		if asked == 0 {
 			t.Errorf("panel %q asks for nothing", p.Title)
 		}
+	}
+}
+
+func TestStepsOfUnmountsAreCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m, err := New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []manager.EndedCall{
+		{Driver: "d", Op: plan.Unpublish},
+		{Driver: "d", Op: plan.Unpublish, Step: state.UnmountForce, Error: "busy"},
+		{Driver: "d", Op: plan.Unpublish, Step: state.UnmountForce},
+		{Driver: "d", Op: plan.Unstage, Step: state.UnmountLazy},
+	} {
+		m.Call(c)
+	}
+	const want = `
+# HELP csi_volmgr_unmount_steps_total How often a volume was unmounted by force or lazily, by policy or by an operator; either may lose data.
+# TYPE csi_volmgr_unmount_steps_total counter
+csi_volmgr_unmount_steps_total{driver_name="d",status="fail-unknown",step="force"} 1
+csi_volmgr_unmount_steps_total{driver_name="d",status="success",step="force"} 1
+csi_volmgr_unmount_steps_total{driver_name="d",status="success",step="lazy"} 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "csi_volmgr_unmount_steps_total"); err != nil {
+		t.Error(err)
 	}
 }

@@ -27,6 +27,8 @@ const (
 	callRemove  = "remove"
 	callProbe   = "probe"
 	callSize    = "size"
+	callForce   = "force"
+	callDetach  = "detach"
 )
 
 // request is what a call is to be made with.
@@ -72,7 +74,9 @@ func Service() isolate.Service {
 	}
 	return isolate.Service{
 		Handlers: map[string]isolate.Handler{
-			callUnmount: on(func(_ context.Context, k *Kernel, r request) error { return k.unmountLayers(r.Path, r.Flags) }),
+			callUnmount: on(unmountAway),
+			callForce:   on(unmountAway),
+			callDetach:  on(unmountAway),
 			callSize:    answer(func(_ context.Context, k *Kernel, r request) ([]byte, error) { return sizeAway(k, r.Path) }),
 			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
@@ -81,9 +85,30 @@ func Service() isolate.Service {
 	}
 }
 
+// PathOf is the path that a call of a Kernel is about, by the key that it was made
+// with ([isolate.Config.OnReturn]).
+func PathOf(key string) string {
+	for _, call := range []string{callForce, callDetach} {
+		if path, ok := strings.CutPrefix(key, call+" "); ok {
+			return path
+		}
+	}
+	return key
+}
+
+func unmountAway(_ context.Context, k *Kernel, r request) error {
+	return k.unmountLayers(r.Path, r.Flags)
+}
+
 // elsewhere makes a call on path where it can be left behind: away, or else in
 // a lane by f.
 func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func() error) error {
+	if r.Flags&unix.MNT_FORCE != 0 { // it is there to end the one that hangs
+		call = callForce
+	}
+	if r.Flags&unix.MNT_DETACH != 0 { // and so is this
+		call = callDetach
+	}
 	if k.away == nil {
 		_, err := inLane(ctx, k.lanes, lane{call, r.Path}, func() (struct{}, error) { return struct{}{}, f() })
 		return err
@@ -94,8 +119,8 @@ func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func()
 		return err
 	}
 	key := r.Path
-	if r.Flags&unix.MNT_FORCE != 0 {
-		key = "force " + key // it is there to end the one that hangs
+	if call == callForce || call == callDetach {
+		key = call + " " + key // of its own, see PathOf
 	}
 	_, err = k.away.Do(ctx, key, call, data)
 	return err

@@ -3,9 +3,11 @@ package mount
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
-	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Elsewhere returns where else what is mounted at path is mounted, in this
@@ -22,11 +24,12 @@ func (k *Kernel) Elsewhere(ctx context.Context, path string) ([]string, error) {
 }
 
 func (k *Kernel) sameAt(path string) ([]string, error) {
-	here, err := k.canonical(path)
-	if missing(err) {
-		return nil, nil
+	same := k.sameInTable
+	if k.has(MountID) {
+		same = k.sameByID
 	}
-	if err != nil {
+	here, entries, err := same(path)
+	if err != nil || len(entries) < 2 { // one is what is at path
 		return nil, err
 	}
 	var roots []string
@@ -36,21 +39,11 @@ func (k *Kernel) sameAt(path string) ([]string, error) {
 		}
 		roots = append(roots, root)
 	}
-	entries, err := k.tables.read(k.table)
-	if err != nil {
-		return nil, err
-	}
-	var at *Entry
-	for _, e := range entries {
-		if e.Path == here { // the topmost comes last
-			at = &e
-		}
-	}
-	if at == nil {
-		return nil, nil
-	}
-	entries = slices.Clone(entries) // others have the same
-	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Dev != at.Dev || e.Root != at.Root })
+	return foreign(here, roots, entries), nil
+}
+
+// foreign returns where those of entries are that are not the node's own.
+func foreign(here string, roots []string, entries []Entry) []string {
 	own := []string{here} // by its name below the root, which it has below another mount of the root too
 	for _, root := range roots {
 		for _, e := range entries {
@@ -66,44 +59,81 @@ func (k *Kernel) sameAt(path string) ([]string, error) {
 			found = append(found, e.Path)
 		}
 	}
-	return found, nil
+	return found
 }
 
-// tables has many who want the mount table at once read it once: it is as long
-// as there are mounts. Each gets one that was read after it asked.
-type tables struct {
-	reading sync.Mutex
-
-	mu   sync.Mutex // guards next
-	next *table
-}
-
-// table is one that is about to be read.
-type table struct {
-	done    chan struct{}
-	entries []Entry
-	err     error
-}
-
-func (t *tables) read(read func() ([]Entry, error)) ([]Entry, error) {
-	t.mu.Lock()
-	n := t.next
-	first := n == nil
-	if first {
-		n = &table{done: make(chan struct{})}
-		t.next = n
+// sameInTable returns all mounts of what is mounted at path, and where path is;
+// none where nothing is.
+func (k *Kernel) sameInTable(path string) (here string, same []Entry, err error) {
+	here, err = k.canonical(path)
+	if missing(err) {
+		return "", nil, nil
 	}
-	t.mu.Unlock()
-	if !first {
-		<-n.done
-		return n.entries, n.err
+	if err != nil {
+		return "", nil, err
 	}
-	t.reading.Lock()
-	t.mu.Lock()
-	t.next = nil // whoever asks from now on may have changed it since
-	t.mu.Unlock()
-	n.entries, n.err = read()
-	t.reading.Unlock()
-	close(n.done)
-	return n.entries, n.err
+	entries, err := k.table()
+	if err != nil {
+		return "", nil, err
+	}
+	var of origin
+	mounted := false
+	for _, e := range entries {
+		if e.Path == here { // the topmost comes last
+			of, mounted = e.origin(), true
+		}
+	}
+	return here, slices.DeleteFunc(entries, func(e Entry) bool { return !mounted || e.origin() != of }), nil
+}
+
+// sameByID does that without reading what is known of a mount by its id.
+func (k *Kernel) sameByID(path string) (here string, same []Entry, err error) {
+	id, mounted, err := k.mountAt(path)
+	if broken(err) {
+		return k.sameInTable(path)
+	}
+	if err != nil || !mounted {
+		return "", nil, err
+	}
+	at, err := statMount(id, statmountSame)
+	if err == unix.ENOENT {
+		return "", nil, nil // it went meanwhile
+	}
+	if err != nil {
+		return "", nil, os.NewSyscallError("statmount", err)
+	}
+	ids, err := k.origins.same(at)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(ids) == 1 && ids[0] == id { // as most
+		return at.Path, []Entry{at}, nil
+	}
+	for _, id := range ids {
+		switch e, err := statMount(id, statmountSame); {
+		case err == unix.ENOENT:
+		case err != nil:
+			return "", nil, os.NewSyscallError("statmount", err)
+		default:
+			same = append(same, e)
+		}
+	}
+	return at.Path, same, nil
+}
+
+// mountAt returns the topmost mount at path, and whether there is one.
+func (k *Kernel) mountAt(path string) (id uint64, mounted bool, err error) {
+	p, err := k.place(path)
+	if missing(err) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer p.close()
+	st, err := k.identifyPlace(p)
+	if missing(err) {
+		return 0, false, nil
+	}
+	return st.mountID, st.mountRoot, err
 }

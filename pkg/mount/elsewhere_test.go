@@ -1,10 +1,14 @@
 package mount
 
 import (
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Another mount of the same is found wherever it is but below the root, where it
@@ -39,6 +43,17 @@ func TestElsewhereFindsForeignMounts(t *testing.T) {
 		if got := elsewhere(); !slices.Equal(got, []string{foreign}) {
 			t.Errorf("got %q, want %s", got, foreign)
 		}
+		before, after := mkdir(t, stage, "before"), filepath.Join(stage, "after")
+		used, copied := mkdir(t, root, "used"), mkdir(t, dir, "copied")
+		must(t, k.Bind(before, used, BindOptions{}))
+		must(t, k.Bind(before, copied, BindOptions{}))
+		if got := elsewhere(); !slices.Equal(got, []string{foreign}) {
+			t.Errorf("got %q, want %s", got, foreign)
+		}
+		must(t, os.Rename(before, after))
+		if got, err := k.Elsewhere(t.Context(), used); err != nil || !slices.Equal(got, []string{copied}) {
+			t.Errorf("of a directory that was renamed: got %q, %v, want %s", got, err, copied)
+		}
 		must(t, k.Unmount(t.Context(), foreign))
 		alias := mkdir(t, dir, "alias")
 		must(t, k.Bind(root, alias, BindOptions{Recursive: true}))
@@ -51,28 +66,91 @@ func TestElsewhereFindsForeignMounts(t *testing.T) {
 	})
 }
 
-// Who asks for the table gets one that was read afterwards, and those who ask
-// while another is read share the next one.
-func TestTheTableIsReadOnceForMany(t *testing.T) {
-	var ts tables
+// tableOf is a mount table that counts what it is asked.
+type tableOf struct {
+	entries map[uint64]Entry
+	listed  int
+	stats   int
+}
+
+func (f *tableOf) origins() *origins {
+	o := newOrigins()
+	o.list = func(after uint64) ([]uint64, error) {
+		ids := slices.Sorted(maps.Keys(f.entries))
+		ids = slices.DeleteFunc(ids, func(id uint64) bool { return id <= after })
+		f.listed += len(ids)
+		return ids, nil
+	}
+	o.stat = func(id uint64) (Entry, error) {
+		f.stats++
+		if e, there := f.entries[id]; there {
+			return e, nil
+		}
+		return Entry{}, unix.ENOENT
+	}
+	return o
+}
+
+// Finding the mounts of one thing lists and asks for new mounts alone, however
+// many there are. All are listed once in a while, by when those that went are
+// forgotten, and more seldom all are asked what they are of.
+func TestOnlyNewMountsAreAskedFor(t *testing.T) {
+	f := &tableOf{entries: map[uint64]Entry{}}
+	for id := range uint64(1000) {
+		f.entries[id+1] = Entry{ID: id + 1, Dev: id % 500, Root: "/r"}
+	}
+	o := f.origins()
+	same := func(dev uint64, listed, asked int, want ...uint64) {
+		t.Helper()
+		f.listed, f.stats = 0, 0
+		got, err := o.same(Entry{ID: dev + 501, Dev: dev, Root: "/r"})
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) || f.listed != listed || f.stats != asked {
+			t.Errorf("got %d of %d listed, %d asked for, %v; want %d, %d, %d", got, f.listed, f.stats, err, want, listed, asked)
+		}
+	}
+	same(6, 1000, 1000, 7, 507)
+	same(7, 0, 0, 8, 508)
+	f.entries[2001] = Entry{ID: 2001, Dev: 7, Root: "/r"}
+	delete(f.entries, 8)
+	same(7, 1, 1, 8, 508, 2001)
+	f.entries[1999] = Entry{ID: 1999, Dev: 7, Root: "/r"} // made before, and placed later
+	o.complete = o.complete.Add(-2 * listAge)
+	same(7, 1001, 1, 508, 1999, 2001)
+	f.entries[10], f.entries[510] = Entry{ID: 10, Dev: 9, Root: "/renamed"}, Entry{ID: 510, Dev: 9, Root: "/renamed"}
+	if got, err := o.same(f.entries[510]); len(got) != 2 || err != nil {
+		t.Errorf("of a directory that was renamed: %d, %v", got, err)
+	}
+	f.entries[11] = Entry{ID: 11, Dev: 10, Root: "/renamed"}
+	o.asked = o.asked.Add(-2 * originAge)
+	same(10, 1001, 1001, 511)
+	if len(o.of) != 1001 || len(o.ids) != 501 {
+		t.Errorf("%d mounts of %d things are remembered, there are 1001 of 501", len(o.of), len(o.ids))
+	}
+}
+
+// Who asks gets a list that was made afterwards, and those who ask while another
+// is made share the next one.
+func TestTheMountsAreListedOnceForMany(t *testing.T) {
+	o := newOrigins()
 	began, goOn := make(chan int), make(chan struct{})
-	reads := 0
-	read := func() ([]Entry, error) {
-		reads++
-		began <- reads
+	lists := 0 // guarded by o.listing
+	o.list = func(uint64) ([]uint64, error) {
+		lists++
+		began <- lists
 		<-goOn
-		return make([]Entry, reads), nil
+		return make([]uint64, 0), nil
 	}
 	var first sync.WaitGroup
-	first.Go(func() { _, _ = ts.read(read) })
+	first.Go(func() { _ = o.refresh() })
 	<-began
 	var others sync.WaitGroup
 	asked := make(chan struct{}, 50)
 	for range 50 {
 		others.Go(func() {
 			asked <- struct{}{}
-			if entries, err := ts.read(read); err != nil || len(entries) < 2 {
-				t.Errorf("%d entries, %v: read before it was asked for", len(entries), err)
+			if err := o.refresh(); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -92,7 +170,7 @@ func TestTheTableIsReadOnceForMany(t *testing.T) {
 		}
 		break
 	}
-	if reads < 2 || reads > 51 {
-		t.Errorf("read %d times", reads)
+	if lists < 2 || lists > 51 {
+		t.Errorf("listed %d times", lists)
 	}
 }

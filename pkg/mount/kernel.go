@@ -51,14 +51,15 @@ type Kernel struct {
 	lanes    *lanes  // nil: calls are made at once
 	away     Away    // nil: in lanes
 	without  Feature // what Without took away
-	tables   *tables
+	origins  *origins
+	fuse     *fuseServers
 }
 
 // New asks the running kernel what it can do. roots are clean absolute
 // directories that whoever runs the node trusts: their own path may go through
 // symbolic links, what lies below them may not.
 func New(roots ...string) *Kernel {
-	k := &Kernel{features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}, tables: new(tables)}
+	k := &Kernel{features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}, origins: newOrigins(), fuse: new(fuseServers)}
 	for _, root := range roots {
 		k.roots = append(k.roots, filepath.Clean(root))
 	}

@@ -90,7 +90,7 @@ func (k *Kernel) table() ([]Entry, error) {
 		}
 		return entries, nil
 	}
-	ids, err := listMounts()
+	ids, err := listMounts(0)
 	if err != nil {
 		return nil, os.NewSyscallError("listmount", err)
 	}

@@ -73,18 +73,10 @@ func (k *Kernel) lookAt(p place) (info Info, err error) {
 }
 
 func (k *Kernel) lookOnce(p place) (Info, error) {
-	fd, err := k.open(p)
+	st, err := k.identifyPlace(p)
 	switch {
 	case missing(err):
 		return Info{}, nil
-	case broken(err):
-		return k.lookInTable(p, err)
-	case err != nil:
-		return Info{}, err
-	}
-	defer unix.Close(fd)
-	st, err := k.identify(fd)
-	switch {
 	case broken(err):
 		return k.lookInTable(p, err)
 	case err != nil:
@@ -108,15 +100,37 @@ type identity struct {
 	link      bool
 }
 
-// identify asks for what is in memory only (AT_STATX_DONT_SYNC).
+// identifyPlace is identify of what is at a place: of the topmost mount, of a
+// symbolic link itself.
+func (k *Kernel) identifyPlace(p place) (identity, error) {
+	if k.has(MountRoot) {
+		return k.statx(p.dir, p.name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+	}
+	fd, err := k.open(p)
+	if err != nil {
+		return identity{}, err
+	}
+	defer unix.Close(fd)
+	return k.identify(fd)
+}
+
 func (k *Kernel) identify(fd int) (identity, error) {
+	id, err := k.statx(fd, "", unix.AT_EMPTY_PATH)
+	if err == nil && !k.has(MountRoot) {
+		id.mountID, err = mountIDFromProc(fd)
+	}
+	return id, err
+}
+
+// statx asks for what is in memory only (AT_STATX_DONT_SYNC).
+func (k *Kernel) statx(dir int, name string, flags int) (identity, error) {
 	mask := unix.STATX_TYPE | unix.STATX_MNT_ID
 	if k.has(MountID) {
 		mask = unix.STATX_TYPE | unix.STATX_MNT_ID_UNIQUE
 	}
 	var st unix.Statx_t
 	_, err := ignoreEINTR(func() (struct{}, error) {
-		return struct{}{}, unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, mask, &st)
+		return struct{}{}, unix.Statx(dir, name, flags|unix.AT_STATX_DONT_SYNC, mask, &st)
 	})
 	if err != nil {
 		return identity{}, os.NewSyscallError("statx", err)
@@ -131,10 +145,7 @@ func (k *Kernel) identify(fd int) (identity, error) {
 	if id.block {
 		id.dev = device(st.Rdev_major, st.Rdev_minor)
 	}
-	if !k.has(MountRoot) {
-		id.mountID, err = mountIDFromProc(fd)
-	}
-	return id, err
+	return id, nil
 }
 
 // mountIDFromProc reads the small mount id of a descriptor (Linux 3.15).

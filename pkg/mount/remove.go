@@ -56,12 +56,12 @@ func (k *Kernel) removeTree(ctx context.Context, path string) error {
 		return err
 	}
 	defer p.close()
-	mounts, err := k.list(path)
+	at, err := k.mountedIn(p, path)
 	if err != nil {
 		return err
 	}
-	if len(mounts) > 0 {
-		return fmt.Errorf("%s: %w", mounts[0].Path, ErrMounted)
+	if at != "" {
+		return fmt.Errorf("%s: %w", at, ErrMounted)
 	}
 	r := remover{k: k, top: -1}
 	return r.remove(ctx, p.dir, p.name, 0)

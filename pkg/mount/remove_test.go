@@ -2,6 +2,7 @@ package mount
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -73,6 +74,46 @@ func TestRemoveTreeRefusesATreeWithAMountInIt(t *testing.T) {
 	})
 }
 
+// A mount is found among few files and among many, in a shallow tree and in a deep
+// one, before anything is removed.
+func TestRemoveTreeFindsAMountInTreesOfAllSizes(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		source := mkdir(t, dir, "source")
+		for _, shape := range []struct{ files, depth int }{{3, 1}, {maxSearched + 10, 1}, {3, maxSearchDepth + 5}} {
+			top := mkdir(t, dir, "tree")
+			deep := mkdir(t, top, strings.Repeat("d/", shape.depth)+"mounted")
+			for i := range shape.files {
+				write(t, top+"/"+strconv.Itoa(i), "")
+			}
+			must(t, k.Bind(source, deep, BindOptions{}))
+			if err := k.RemoveTree(t.Context(), dir, "tree"); !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), deep) {
+				t.Errorf("%+v: %v, want ErrMounted that names %s", shape, err, deep)
+			}
+			if left, err := os.ReadDir(top); err != nil || len(left) != shape.files+1 {
+				t.Errorf("%+v: %d entries are left beside the mount, want %d (%v)", shape, len(left), shape.files+1, err)
+			}
+			must(t, k.Unmount(t.Context(), deep))
+			must(t, k.RemoveTree(t.Context(), dir, "tree"))
+		}
+	})
+}
+
+// BenchmarkRemoveTree must not depend on how many mounts there are.
+func BenchmarkRemoveTree(b *testing.B) {
+	for _, others := range []int{0, 5000} {
+		b.Run(fmt.Sprintf("mounts=%d", others), func(b *testing.B) {
+			k, _, _ := manyMounts(b, others)
+			dir := scratch(b)
+			for b.Loop() {
+				for i := range 4 {
+					write(b, mkdir(b, dir, "tree", "data")+"/"+strconv.Itoa(i), "")
+				}
+				must(b, k.RemoveTree(b.Context(), dir, "tree"))
+			}
+		})
+	}
+}
+
 // The walk itself crosses no mount, for one may come after the first look.
 func TestTheWalkCrossesNoMount(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
@@ -123,6 +164,8 @@ func TestRemoveTreeOfAnyDepth(t *testing.T) {
 
 // C2, C3: whoever can write in the tree exchanges directories for links to the
 // outside while it is removed.
+//
+// Attacks: C2, C3.
 func TestAttackRemoveTreeFollowsNoLinkInARace(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		outside := mkdir(t, dir, "outside")

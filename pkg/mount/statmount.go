@@ -107,10 +107,10 @@ func decodeStatmount(words []uint64) Entry {
 }
 
 // listMounts returns the unique ids of all mounts below the root of the
-// namespace, parents before children.
-func listMounts() ([]uint64, error) {
+// namespace that are larger than after, in order.
+func listMounts(after uint64) ([]uint64, error) {
 	var ids []uint64
-	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: listmountRoot}
+	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: listmountRoot, param: after}
 	page := make([]uint64, 1024)
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_LISTMOUNT, uintptr(unsafe.Pointer(&req)),

@@ -22,6 +22,14 @@ func (k *Kernel) Unmount(ctx context.Context, target string) error {
 	return k.unmountAll(ctx, target, 0)
 }
 
+// Force is Unmount which first has all fail that waits for the storage
+// (MNT_FORCE), where the file system can do that: NFS, CephFS, FUSE and their
+// like. What was not written back is lost. What has files open is in the way
+// as ever, and may have gone when it is called again.
+func (k *Kernel) Force(ctx context.Context, target string) error {
+	return k.unmountAll(ctx, target, unix.MNT_FORCE)
+}
+
 // Detach takes every mount stacked at target, with what is mounted below it, out
 // of the directory tree at once; the kernel ends each when its last user is gone
 // (MNT_DETACH). Until then its storage is in use, and nobody can tell.

@@ -45,6 +45,7 @@ func (n *Node) newHelpers() *isolate.Pool {
 // retryAt ends the pauses of the volume that a call has returned for after all:
 // key is its id, or one of its paths.
 func (n *Node) retryAt(key string) {
+	key = mount.PathOf(key)
 	for _, v := range n.manager.Volumes() {
 		at := string(v.Volume.ID) == key || v.Volume.Spec.StagePath == key
 		for _, m := range v.Volume.Mounts {

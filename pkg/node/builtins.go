@@ -53,6 +53,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	}
 	kinds[nfs.Kind] = builtin{driver: nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run}), mounts: true}
 	kinds[netfs.CephFS] = builtin{driver: netfs.New(netfs.Config{Kind: netfs.CephFS, Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run, Command: netfs.CephFSCommand}), mounts: true}
+	kinds[netfs.GlusterFS] = builtin{driver: netfs.New(netfs.Config{Kind: netfs.GlusterFS, Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run, Command: netfs.GlusterFSCommand}), mounts: true}
 	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(new(program.Runner).Run)}
 	kinds[iscsi.Kind] = builtin{driver: iscsi.New(iscsi.Config{Stager: disks, Secret: secrets{n}.Secret, Volumes: n.records, Log: n.log}), mounts: true, staged: true}
 	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}

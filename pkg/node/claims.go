@@ -69,7 +69,7 @@ func (n *Node) tellClaim(key source.Key) {
 		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
 		AccessModes: accessModes(claim.Spec.AccessModes), Source: dataSource(claim),
 	}
-	if class, err := translated(class); err != nil {
+	if class, err := n.translated(class); err != nil {
 		n.log.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err", err)
 		c.Class = controller.Class{Name: class.Name, Provisioner: state.DriverName(class.Provisioner)}
 	} else if class != nil {
@@ -85,11 +85,11 @@ func (n *Node) tellClaim(key source.Key) {
 
 // translated is the class for the CSI driver that serves it now; with an error
 // the class itself.
-func translated(class *storagev1.StorageClass) (*storagev1.StorageClass, error) {
+func (n *Node) translated(class *storagev1.StorageClass) (*storagev1.StorageClass, error) {
 	if class == nil {
 		return nil, nil
 	}
-	csi, err := translate.Class(class)
+	csi, err := translate.Class(class, n.cfg.translated())
 	if err != nil {
 		return class, err
 	}
@@ -299,4 +299,12 @@ func (n *Node) InUse(id state.VolumeID) string {
 		return "pod " + pod.Namespace + "/" + pod.Name
 	}
 	return "this node, which has it attached or staged"
+}
+
+// translated are the kinds of in-tree volumes that are translated.
+func (c Config) translated() []string {
+	if c.Translate == nil {
+		return translate.Kinds()
+	}
+	return c.Translate
 }

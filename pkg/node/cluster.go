@@ -79,7 +79,7 @@ func (n *Node) wireCluster() error {
 	n.certificates = podcert.New(podcert.Config{Certificates: certificates, Beta: beta, Core: core, NodeName: n.cfg.Name, Logger: n.log})
 	n.report = report.New(report.Config{
 		Core: core, Storage: storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
-		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins()},
+		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
 		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
 	n.kube = kube.New(kube.Config{

@@ -9,8 +9,10 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -83,7 +85,8 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 	if ok, err := n.byRuntime(&m, uid, v); ok || err != nil {
 		return m, err
 	}
-	m.SELinuxRelabel = n.relabel(v)
+	_, builtin := n.builtins[v.Driver]
+	m.SELinuxRelabel = relabel(v, builtin, n.hasLabels)
 	if w.SubPath == "" {
 		return m, nil
 	}
@@ -105,16 +108,24 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 }
 
 // relabel reports whether the runtime is to give the volume's files the pod's
-// SELinux label: those of our own making, and those of drivers whose file
-// system has labels and was not mounted with one.
-func (n *Node) relabel(v manager.MountedVolume) bool {
+// SELinux label (kubelet: each plugin's attributes): those of our own making, those
+// of a local volume that may be written, and those of disks and CSI drivers whose
+// file system has labels and was not mounted with one. What a server or the node
+// itself has is not the pod's to label.
+func relabel(v manager.MountedVolume, builtin bool, hasLabels func(manager.MountedVolume) bool) bool {
 	switch v.Driver {
-	case emptydir.Kind, files.ConfigMap, files.Secret, files.DownwardAPI, files.Projected, local.Kind:
+	case emptydir.Kind, files.ConfigMap, files.Secret, files.DownwardAPI, files.Projected:
 		return true
+	case local.Kind:
+		return !v.ReadOnly
+	case iscsi.Kind, fc.Kind:
+		return !v.ReadOnly && hasLabels(v)
 	}
-	if _, builtin := n.builtins[v.Driver]; builtin || v.ReadOnly {
-		return false
-	}
+	return !builtin && !v.ReadOnly && hasLabels(v)
+}
+
+// hasLabels reports whether the files of a volume may have SELinux labels of their own.
+func (n *Node) hasLabels(v manager.MountedVolume) bool {
 	has, err := n.kernel.HasLabels(v.HostPath)
 	if err != nil {
 		n.log.Warn("whether a volume has SELinux labels is not known", "driver", v.Driver, "err", err)

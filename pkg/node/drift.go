@@ -11,9 +11,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// driftPause is the least time between two looks at the mount table. Our own
-// mounts change it too, and reading 5,000 mounts takes 50 ms.
-const driftPause = time.Second
+const (
+	// driftPause is the least time between two looks at the mount table. Our own
+	// mounts change it too, and reading 5,000 mounts takes 50 ms.
+	driftPause = time.Second
+	// driftWhole is the least time between two looks that read all of it, also what
+	// was mounted elsewhere when it was looked at before.
+	driftWhole = time.Minute
+)
 
 // runDrift tells the manager what is mounted below the root whenever the
 // kernel says that the mount table changed.
@@ -26,18 +31,29 @@ func (n *Node) runDrift(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("resolve the root directory: %w", err)
 	}
+	tracker, whole := n.kernel.Track(real), time.Now()
 	follow(ctx, changes, n.log, func() error {
-		entries, err := n.kernel.List(ctx, real)
+		if time.Since(whole) >= driftWhole {
+			whole = time.Now()
+			tracker.Forget()
+		}
+		entries, err := tracker.List(ctx)
 		if err != nil {
 			return err
 		}
-		mounts := make(map[string]state.Seen, len(entries))
+		mounts, fuse := make(map[string]state.Seen, len(entries)), map[string]struct{}{}
 		for _, e := range entries { // the topmost of a path comes last
 			path := n.cfg.Root + strings.TrimPrefix(e.Path, real)
 			mounts[path] = state.Seen{
 				Exists: true, Mounted: true, MountID: e.ID, Dev: e.Dev, ReadOnly: e.ReadOnly, Layers: mounts[path].Layers + 1,
 			}
+			if e.FSType == "fuse" || strings.HasPrefix(e.FSType, "fuse.") {
+				fuse[path] = struct{}{}
+			}
 		}
+		n.mu.Lock()
+		n.fuse = fuse
+		n.mu.Unlock()
 		n.manager.MountsSeen(mounts)
 		return nil
 	})

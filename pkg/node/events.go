@@ -49,6 +49,7 @@ const (
 	reasonOtherFS       = "FailedMountOnFilesystemMismatch"
 	reasonAbnormal      = "VolumeConditionAbnormal"
 	reasonHealthy       = "VolumeConditionNormal"
+	reasonNotNormal     = "UnmountedNotNormally"
 )
 
 // callReason is the reason of the event of a call that ended; "" for none.
@@ -116,19 +117,24 @@ func (n *Node) tellCall(c manager.EndedCall) {
 	if c.Op == plan.Expand && failed && ok {
 		n.expandFailed(c, s.Volume)
 	}
-	if !ok || reason == "" || !failed && s.Volume.Spec.Builtin {
+	if !failed && c.Step != state.UnmountNormal {
+		ok, reason, s.Volume = true, reasonNotNormal, c.Of
+	}
+	if !ok || reason == "" || !failed && s.Volume.Spec.Builtin && reason != reasonNotNormal {
 		return
 	}
 	sentence := "it is mounted"
 	switch {
 	case failed:
 		sentence = server.Failure(c.Retry)
+	case reason == reasonNotNormal:
+		sentence = "it was unmounted by the step " + c.Step.String() + ": what was not written back may be lost"
 	case c.Op == plan.Attach:
 		sentence = "it is attached"
 	case c.Op == plan.Expand:
 		sentence = "it has been made larger on the node"
 	}
-	e := report.Event{Warning: failed, Reason: reason}
+	e := report.Event{Warning: failed || reason == reasonNotNormal, Reason: reason}
 	pods := s.Volume.For
 	if c.Pod != "" {
 		pods = []state.PodUID{c.Pod}

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	storagev1 "k8s.io/api/storage/v1"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // told is a manager's driver and kernel in memory, which note every call with
@@ -134,5 +137,32 @@ type only struct {
 func (o only) SetPod(p state.PodWant) {
 	if p.Pod.UID == o.pod {
 		o.Manager.SetPod(p)
+	}
+}
+
+// Which kinds are translated the operator may say, and then it holds for pods,
+// and for classes.
+func TestWhatIsTranslatedIsTheOperatorsToSay(t *testing.T) {
+	c := dirs(t)
+	c.Translate = []string{"cinder"}
+	n, stop := start(t, c)
+	defer stop()
+	for source, want := range map[string]string{
+		"awsElasticBlockStore: {volumeID: vol-1}": "awsElasticBlockStore is not translated",
+		"cinder: {volumeID: c-1}":                 "",
+	} {
+		apply(t, n, `{apiVersion: v1, kind: Pod, metadata: {name: p, uid: p}, spec: {containers: [{name: a, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, `+source+`}]}}`)
+		problem := n.catalog.Wants()["p"].Volumes[0].Problem
+		if !strings.Contains(problem, want) || (problem == "") != (want == "") {
+			t.Errorf("%s: got %q, want %q", source, problem, want)
+		}
+	}
+	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
+		if got, err := n.translated(&storagev1.StorageClass{Provisioner: provisioner}); err != nil || got.Provisioner != want {
+			t.Errorf("%s: got %+v, %v", provisioner, got, err)
+		}
+	}
+	if got := (Config{}).translated(); !slices.Equal(got, translate.Kinds()) {
+		t.Errorf("by default: %q", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -31,6 +32,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
@@ -100,8 +102,14 @@ type Config struct {
 	SELinuxMount SELinuxMount
 	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
 	InlineAllow []resolve.InlineRule
+	// Translate are the kinds of in-tree volumes that are translated to their CSI
+	// drivers ([translate.Kinds]); nil is all.
+	Translate []string
 	// Deadlines are those of drivers' calls, by driver; resolve.Any is every other one.
 	Deadlines map[state.DriverName]csiclient.Deadlines
+	// Ladders say what is done about unmounts that keep failing; none for normal
+	// unmounts only, the others may lose data.
+	Ladders plan.Ladders
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// OnCall is told of every call that ended, in the goroutine of the manager: it
@@ -109,6 +117,8 @@ type Config struct {
 	OnCall func(manager.EndedCall)
 	// Logger nil means slog.Default.
 	Logger *slog.Logger
+
+	erredEvery time.Duration // for tests; 0 means erredEvery
 }
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.
@@ -155,6 +165,7 @@ type Node struct {
 	silent  map[string]bool
 	drivers map[state.DriverName]*connection
 	drain   server.Drain
+	fuse    map[string]struct{} // where FUSE file systems are mounted below the root; replaced as a whole
 }
 
 // New opens the journal and wires everything; nothing runs until Run. It fails
@@ -260,12 +271,16 @@ func (n *Node) wire() error {
 	if err != nil {
 		return err
 	}
+	store, err := n.store()
+	if err != nil {
+		return err
+	}
 	n.manager, err = manager.New(manager.Config{
 		Containers: containers,
-		Store:      n.journal, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
+		Store:      store, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: n.expanded, BeforeExpand: n.expanding,
-		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, OnCall: n.callEnded,
+		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders, OnCall: n.callEnded,
 	})
 	if err != nil {
 		return err
@@ -275,7 +290,7 @@ func (n *Node) wire() error {
 		return err
 	}
 	n.catalog = source.New(source.Config{
-		SELinux: labels, InlineAllow: n.cfg.InlineAllow,
+		SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(),
 		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
 		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(), Certificates: n.cfg.Cluster != nil,
@@ -306,7 +321,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runLeftovers, n.runDrift, n.registry.Run, n.stats.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runLeftovers, n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
+	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -31,14 +32,40 @@ func (n *Node) count() error {
 	if n.cfg.Metrics == nil {
 		return nil
 	}
-	if err := errors.Join(metrics.Register(n.cfg.Metrics, n.manager, time.Now), metrics.RegisterSELinux(n.cfg.Metrics, n.manager), metrics.RegisterFound(n.cfg.Metrics, n.manager.Found), n.cfg.Metrics.Register(n.stats)); err != nil {
+	r := n.cfg.Metrics
+	err := errors.Join(metrics.Register(r, n.manager, time.Now), metrics.RegisterSELinux(r, n.manager), metrics.RegisterFound(r, n.manager.Found),
+		metrics.RegisterSockets(r, n.socketStates), r.Register(n.stats))
+	if kept, ok := n.tokens.(interface{ Soonest() (time.Time, bool) }); ok {
+		err = errors.Join(err, metrics.RegisterTokens(r, kept.Soonest, time.Now))
+	}
+	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil
 }
 
+// store is the journal, with its writes measured where that is asked for.
+func (n *Node) store() (manager.Store, error) {
+	if n.cfg.Metrics == nil {
+		return n.journal, nil
+	}
+	return metrics.Journal(n.cfg.Metrics, n.journal)
+}
+
+// socketStates says of each registration socket whether its driver is registered.
+func (n *Node) socketStates() map[string]bool {
+	states := map[string]bool{}
+	for _, s := range n.registry.Sockets() {
+		states[s.Path] = s.State == registration.Up
+	}
+	return states
+}
+
 // Calls returns the last calls of some volumes, by when they began.
 func (n *Node) Calls(ids ...state.VolumeID) []manager.EndedCall { return n.calls.Calls(ids...) }
+
+// AllCalls returns the last calls of every volume, by when they began.
+func (n *Node) AllCalls() []manager.EndedCall { return n.calls.AllCalls() }
 
 // callEnded is told by the manager of each call.
 func (n *Node) callEnded(c manager.EndedCall) {

@@ -134,10 +134,21 @@ func (n *Node) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, 
 	return mounted, failed
 }
 
-// Retry ends the pauses of a volume (server.Operator).
-func (n *Node) Retry(ctx context.Context, by audit.By, id state.VolumeID) error {
-	return n.audit.Do(audit.Act{By: by, Verb: "retry", Object: string(id)}, func() (string, error) {
-		n.manager.RetryNow(id)
+// Retry ends the pauses of a volume, or has an unmount of it that does not
+// succeed made by a step (server.Operator).
+func (n *Node) Retry(ctx context.Context, by audit.By, r server.Retry) error {
+	act := audit.Act{By: by, Verb: "retry", Object: string(r.Volume), Reason: r.Reason}
+	if r.Step != state.UnmountNormal {
+		act.Detail = "unmount by step " + r.Step.String()
+	}
+	return n.audit.Do(act, func() (string, error) {
+		if r.Step == state.UnmountNormal {
+			n.manager.RetryNow(r.Volume)
+		} else if err := n.manager.UnmountBy(ctx, r.Volume, r.Step); errors.Is(err, manager.ErrNotStuck) {
+			return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
+		} else if err != nil {
+			return "", err
+		}
 		n.show(ctx)
 		return "", nil
 	})

@@ -237,7 +237,7 @@ func TestADrainIsRemembered(t *testing.T) {
 func TestARetryIsInTheAuditLog(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	settled(t, n)
-	if err := n.Retry(t.Context(), audit.By{}, "d^v"); err != nil {
+	if err := n.Retry(t.Context(), audit.By{}, server.Retry{Volume: "d^v"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := auditOf(t, n); got != "retry d^v; done" {

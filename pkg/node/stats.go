@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,6 +64,9 @@ func (n *Node) volumeSubject(s manager.VolumeStatus, drivers map[state.DriverNam
 			subject.Source = "statfs"
 			subject.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
 		}
+		if n.isFuse(v.Mounts[pod].Target) {
+			n.feels(&subject, v.Mounts[pod].Target)
+		}
 		if s.Call.Kind != plan.None {
 			subject.Ask = nil
 		}
@@ -122,9 +126,51 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 func conditions(found []csiclient.Condition) []stats.Condition {
 	var all []stats.Condition
 	for _, c := range found {
-		all = append(all, stats.Condition(c))
+		all = append(all, stats.Condition{Status: c.Status, Reason: c.Reason, Message: c.Message})
 	}
 	return all
+}
+
+// feels has the subject's mount asked whether the process that serves it lives:
+// of the death of a FUSE server the kernel tells nobody. Its driver is not asked
+// about a dead one.
+func (n *Node) feels(subject *stats.Subject, target string) {
+	ask := subject.Ask
+	subject.Alive = func(ctx context.Context) error { return n.aliveFUSE(ctx, target) }
+	subject.Ask = func(ctx context.Context) (stats.Report, error) {
+		if err := n.aliveFUSE(ctx, target); err != nil && ctx.Err() == nil {
+			return stats.Report{Judged: true, Conditions: []stats.Condition{{Status: "STORAGE_UNREACHABLE", Message: err.Error(), Kernel: true}}}, nil
+		}
+		if ask == nil {
+			return stats.Report{Judged: true}, nil
+		}
+		r, err := ask(ctx)
+		if errors.Is(err, stats.ErrNone) {
+			err = nil
+		}
+		r.Judged = true
+		return r, err
+	}
+}
+
+// aliveFUSE returns nil if the FUSE file system at target has a server. It is
+// asked itself only where it has none, or the kernel does not say: a server that
+// does not answer would have the question hold the mount, which could not be
+// unmounted any more.
+func (n *Node) aliveFUSE(ctx context.Context, target string) error {
+	if served, err := n.kernel.FUSEServed(ctx, target); err == nil && served {
+		return nil
+	}
+	return n.kernel.Probe(ctx, target)
+}
+
+// isFuse reports whether a FUSE file system was mounted at path when the mount
+// table was read last.
+func (n *Node) isFuse(path string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.fuse[path]
+	return ok
 }
 
 // statfs asks the kernel. It may hang as long as the storage does, which holds

@@ -11,6 +11,7 @@ package recorder
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -59,13 +60,7 @@ func (r *Recorder) Record(c manager.EndedCall) {
 // dropOldest makes room. It walks all, which happens for a new volume beyond
 // thousands only.
 func (r *Recorder) dropOldest() {
-	var oldest state.VolumeID
-	at := r.clock + 1
-	for id, ended := range r.ended {
-		if ended < at {
-			oldest, at = id, ended
-		}
-	}
+	oldest := slices.MinFunc(slices.Collect(maps.Keys(r.ended)), func(a, b state.VolumeID) int { return cmp.Compare(r.ended[a], r.ended[b]) })
 	delete(r.calls, oldest)
 	delete(r.ended, oldest)
 }
@@ -78,6 +73,21 @@ func (r *Recorder) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	for _, id := range ids {
 		out = append(out, r.calls[id]...)
 	}
+	return inOrder(out)
+}
+
+// AllCalls returns the calls kept of every volume, by when they began.
+func (r *Recorder) AllCalls() []manager.EndedCall {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []manager.EndedCall
+	for _, kept := range r.calls {
+		out = append(out, kept...)
+	}
+	return inOrder(out)
+}
+
+func inOrder(out []manager.EndedCall) []manager.EndedCall {
 	slices.SortStableFunc(out, func(a, b manager.EndedCall) int {
 		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Volume, b.Volume))
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/google/go-cmp/cmp"
 )
 
 func call(volume string, n int) manager.EndedCall {
@@ -45,6 +46,9 @@ func TestCallsOfSeveralVolumesAreInOrderOfTime(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		r.Record(call("a", n))
 		r.Record(call("b", n-1))
+	}
+	if d := cmp.Diff(r.Calls("a", "b"), r.AllCalls()); d != "" {
+		t.Errorf("of every volume: %s", d)
 	}
 	got := r.Calls("a", "b")
 	for i, c := range got {

@@ -76,6 +76,8 @@ func Check(obj runtime.Object) []Fault {
 		return append(faults, checkPlain("spec.nodeName", o.Spec.NodeName, true)...)
 	case *certificatesv1.ClusterTrustBundle:
 		return checkTrustBundle(o)
+	case *Endpoints:
+		return checkEndpoints(o)
 	}
 	return []Fault{{"kind", fmt.Sprintf("%T", obj), "a kind that csi-volmgr reads"}}
 }

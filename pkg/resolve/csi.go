@@ -18,6 +18,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
+// inTreeKinds are the kinds that are translated here.
+func (r *resolver) inTreeKinds() []string {
+	if r.config.Translate == nil {
+		return translate.Kinds()
+	}
+	return slices.Clone(r.config.Translate)
+}
+
+func (r *resolver) translates(kind string) bool { return slices.Contains(r.inTreeKinds(), kind) }
+
 // asCSI returns pv with a CSI source: itself, or its translation.
 func (r *resolver) asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	set := sources(pv.Spec.PersistentVolumeSource)
@@ -27,8 +37,8 @@ func (r *resolver) asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume,
 	if set[0] == "csi" {
 		return pv, nil
 	}
-	if !translate.Has(set[0]) {
-		return nil, fmt.Errorf("%s: spec.%s: %s", volumeKey(pv), set[0], lacks(set[0], r.volumeKinds()))
+	if !r.translates(set[0]) {
+		return nil, fmt.Errorf("%s: spec.%s: %s", volumeKey(pv), set[0], r.lacks(set[0], r.volumeKinds()))
 	}
 	csi, err := translate.Volume(pv)
 	if err != nil {

@@ -129,7 +129,6 @@ func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 		"scaleIO":              {corev1.VolumeSource{ScaleIO: &corev1.ScaleIOVolumeSource{}}, "csi-vxflexos.dellemc.com"},
 		"storageos":            {corev1.VolumeSource{StorageOS: &corev1.StorageOSVolumeSource{}}, "1.25"},
 		"photonPersistentDisk": {corev1.VolumeSource{PhotonPersistentDisk: &corev1.PhotonPersistentDiskVolumeSource{}}, "1.16"},
-		"glusterfs":            {corev1.VolumeSource{Glusterfs: &corev1.GlusterfsVolumeSource{}}, "1.26"},
 	} {
 		w := withFiles(t)
 		source(w, tc.src)
@@ -138,8 +137,8 @@ func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 		}
 	}
 	w := withFiles(t)
-	w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{Glusterfs: &corev1.GlusterfsPersistentVolumeSource{}}
-	if got := w.only(t).Problem; !strings.HasPrefix(got, "volume pv-1: spec.glusterfs: a volume of kind glusterfs is refused: Kubernetes 1.26") {
+	w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{ScaleIO: &corev1.ScaleIOPersistentVolumeSource{}}
+	if got := w.only(t).Problem; !strings.HasPrefix(got, "volume pv-1: spec.scaleIO: a volume of kind scaleIO is refused: Kubernetes 1.22") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 // rule names; claims are not concerned.
 //
 // Items: F22.
+// Attacks: C16.
 func TestWhoMayHaveInlineVolumes(t *testing.T) {
 	const driver = "csi.example.com"
 	for name, tc := range map[string]struct {

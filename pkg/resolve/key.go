@@ -22,6 +22,7 @@ const (
 	KindConfigMap        = "ConfigMap"
 	KindVolumeAttachment = "VolumeAttachment"
 	KindTrustBundle      = "ClusterTrustBundle"
+	KindEndpoints        = "Endpoints"
 	// KindTrustBundles is of one key without a name, under which Objects have a
 	// list of all of that kind.
 	KindTrustBundles = "ClusterTrustBundleList"
@@ -42,6 +43,7 @@ var words = map[string]string{
 	KindClass:     "class",
 	KindSecret:    "secret",
 	KindConfigMap: "configMap",
+	KindEndpoints: "endpoints",
 }
 
 // String is the key for people: "claim default/data", "CSIDriver csi.example.com".
@@ -88,7 +90,7 @@ func KeyOf(obj runtime.Object) (Key, error) {
 // Namespaced reports whether objects of the kind have a namespace.
 func Namespaced(kind string) bool {
 	switch kind {
-	case KindPod, KindClaim, KindSecret, KindConfigMap:
+	case KindPod, KindClaim, KindSecret, KindConfigMap, KindEndpoints:
 		return true
 	}
 	return false
@@ -114,6 +116,8 @@ func kindOf(obj runtime.Object) string {
 		return KindVolumeAttachment
 	case *certificatesv1.ClusterTrustBundle:
 		return KindTrustBundle
+	case *Endpoints:
+		return KindEndpoints
 	}
 	return ""
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // Objects is where the objects that a pod names are looked up. What it returns
@@ -44,6 +43,9 @@ type Config struct {
 	SELinux SELinux
 	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
 	InlineAllow []InlineRule
+	// Translate are the kinds of in-tree volumes that are translated
+	// ([translate.Kinds]); nil is all.
+	Translate []string
 	// Tokens: there is somebody who issues service account tokens.
 	Tokens bool
 	// Certificates: there is a cluster, whose signers issue certificates for pods.
@@ -212,10 +214,7 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		}
 		return r.hostPath(v.Name, v.HostPath)
 	case kind == "nfs" && r.has(NFS):
-		if f, bad := checkNFS(field+".nfs", v.NFS); bad {
-			return state.VolumeWant{}, r.fault(f)
-		}
-		return r.nfs(v.Name, v.NFS)
+		return r.inlineNFS(v.Name, field+".nfs", v.NFS)
 	case kind == "iscsi" && r.has(ISCSI):
 		return r.iscsi(v.Name, v.ISCSI)
 	case kind == "fc" && r.has(FC):
@@ -224,12 +223,15 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return r.image(v.Name, v.Image)
 	case kind == "cephfs" && r.mountsCephFS(v.CephFS.SecretRef != nil):
 		return r.cephFS(v.Name, v.CephFS)
+	case kind == "glusterfs" && r.has(GlusterFS):
+		s := v.Glusterfs
+		return r.glusterFS(v.Name, Key{KindEndpoints, r.pod.Namespace, s.EndpointsName}, s.Path, s.ReadOnly)
 	case known && r.has(driver):
 		return r.files(v, kind, field+"."+kind)
-	case translate.Has(kind):
+	case r.translates(kind):
 		return r.inTree(v, field+"."+kind)
 	}
-	return state.VolumeWant{}, fmt.Errorf("%s: %s: %s", r.name(), field, lacks(kind, r.kinds()))
+	return state.VolumeWant{}, fmt.Errorf("%s: %s: %s", r.name(), field, r.lacks(kind, r.kinds()))
 }
 
 func (r *resolver) has(kind state.DriverName) bool { return slices.Contains(r.config.Builtins, kind) }

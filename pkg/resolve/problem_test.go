@@ -113,10 +113,10 @@ var problems = []struct {
 		"volume pv-1: spec: found 0 sources (), want exactly one",
 	},
 	{"source that does not translate", func(_ *testing.T, w *world) {
-		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{ShareName: "s"}}
+		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "s", ShareName: "s"}}
 		w.volume().Spec.ClaimRef.Namespace = "default"
 		w.volume().Spec.PersistentVolumeSource.AzureFile.SecretNamespace = ptr("")
-	}, "volume pv-1: spec.azureFile: translate to CSI: "},
+	}, "volume pv-1: spec.azureFile: translate to CSI: secretNamespace: "},
 	{
 		"bad driver name", func(_ *testing.T, w *world) { w.source().Driver = "../x" },
 		`volume pv-1: spec.csi.driver: found "../x", want a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last`,
@@ -216,9 +216,17 @@ var problems = []struct {
 	{"inline volume with a secret elsewhere", func(_ *testing.T, w *world) {
 		inline(w, corev1.CSIVolumeSource{NodePublishSecretRef: &corev1.LocalObjectReference{Name: "other/secret"}})
 	}, `pod default/web: spec.volumes[0].csi.nodePublishSecretRef.name: found "other/secret", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`},
-	{"source in the pod that breaks the translation", func(_ *testing.T, w *world) {
-		source(w, corev1.VolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "p", StoragePolicyName: "s"}})
-	}, "pod default/web: spec.volumes[0].vsphereVolume: translate to CSI: the translation of this source is broken: "},
+	{"source in the pod that does not translate", func(_ *testing.T, w *world) {
+		source(w, corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: "u", Kind: ptr(corev1.AzureDedicatedBlobDisk)}})
+	}, "pod default/web: spec.volumes[0].azureDisk: translate to CSI: kind: "},
+	{"source that is not translated here", func(_ *testing.T, w *world) {
+		w.config.Translate = []string{"rbd"}
+		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "p"}}
+	}, "volume pv-1: spec.vsphereVolume: a volume of kind vsphereVolume is not translated to its CSI driver on this node, which is told what to translate (--translate); want one of csi, rbd"},
+	{"source in the pod that is not translated here", func(_ *testing.T, w *world) {
+		w.config.Translate, w.config.Builtins = []string{}, nil
+		source(w, corev1.VolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "p"}})
+	}, "pod default/web: spec.volumes[0]: a volume of kind vsphereVolume is not translated to its CSI driver on this node, which is told what to translate (--translate); want one of csi, ephemeral, persistentVolumeClaim"},
 	{"emptyDir on an unknown medium", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}})
 	}, `pod default/web: spec.volumes[0].emptyDir.medium: found HugePages-x, want "", Memory, HugePages or HugePages-<size>`},

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // The built-in kinds that can be resolved, by plugin name.
@@ -22,6 +21,7 @@ const (
 	FC          state.DriverName = "kubernetes.io/fc"
 	Image       state.DriverName = "kubernetes.io/image"
 	CephFS      state.DriverName = "kubernetes.io/cephfs"
+	GlusterFS   state.DriverName = "kubernetes.io/glusterfs"
 	Secret      state.DriverName = "kubernetes.io/secret"
 	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
 	Projected   state.DriverName = "kubernetes.io/projected"
@@ -33,6 +33,7 @@ var builtins = map[string]state.DriverName{
 	"downwardAPI": DownwardAPI,
 	"emptyDir":    EmptyDir,
 	"fc":          FC,
+	"glusterfs":   GlusterFS,
 	"hostPath":    HostPath,
 	"image":       Image,
 	"iscsi":       ISCSI,
@@ -71,7 +72,7 @@ func sourceKind(field string, s any) (kind string, f Fault, bad bool) {
 
 // kinds lists the kinds of volumes that a pod may have here.
 func (r *resolver) kinds() []string {
-	k := append([]string{"csi", "ephemeral", "persistentVolumeClaim"}, translate.Kinds()...)
+	k := append([]string{"csi", "ephemeral", "persistentVolumeClaim"}, r.inTreeKinds()...)
 	for name, driver := range builtins {
 		if r.has(driver) {
 			k = append(k, name)

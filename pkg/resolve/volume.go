@@ -11,11 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
 // builtinVolumes are the built-in kinds that a PersistentVolume may have.
-var builtinVolumes = map[string]state.DriverName{"fc": FC, "hostPath": HostPath, "iscsi": ISCSI, "local": Local, "nfs": NFS}
+var builtinVolumes = map[string]state.DriverName{"fc": FC, "glusterfs": GlusterFS, "hostPath": HostPath, "iscsi": ISCSI, "local": Local, "nfs": NFS}
 
 // ours reports whether the volume is of a kind that is served in this process.
 func (r *resolver) ours(pv *corev1.PersistentVolume) bool {
@@ -32,7 +31,7 @@ func (r *resolver) ours(pv *corev1.PersistentVolume) bool {
 
 // volumeKinds lists the kinds that a PersistentVolume may have here.
 func (r *resolver) volumeKinds() []string {
-	kinds := append(translate.Kinds(), "csi")
+	kinds := append(r.inTreeKinds(), "csi")
 	for name, driver := range builtinVolumes {
 		if r.has(driver) {
 			kinds = append(kinds, name)
@@ -116,6 +115,9 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		w, err = r.cephFS(pv.Name, &corev1.CephFSVolumeSource{
 			Monitors: s.CephFS.Monitors, Path: s.CephFS.Path, User: s.CephFS.User, SecretFile: s.CephFS.SecretFile, ReadOnly: s.CephFS.ReadOnly,
 		})
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+	case s.Glusterfs != nil:
+		w, err = r.glusterVolume(pv.Name, s.Glusterfs)
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	default:
 		if f, bad = checkNFS("spec.nfs", s.NFS); bad {
@@ -246,6 +248,14 @@ func checkNFS(field string, src *corev1.NFSVolumeSource) (Fault, bool) {
 		return Fault{field + ".server", src.Server, "a host name or an IP address"}, true
 	}
 	return Fault{field + ".path", src.Path, wantAbsolute}, !absolute(src.Path)
+}
+
+// inlineNFS resolves one that a pod has without a claim.
+func (r *resolver) inlineNFS(name, field string, src *corev1.NFSVolumeSource) (state.VolumeWant, error) {
+	if f, bad := checkNFS(field, src); bad {
+		return state.VolumeWant{}, r.fault(f)
+	}
+	return r.nfs(name, src)
 }
 
 // nfs resolves a directory of an NFS server. Its owner is the server's to change.

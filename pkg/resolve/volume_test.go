@@ -63,6 +63,33 @@ func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 	}
 }
 
+// A claim that a pod has read-only is that for every kind, whatever the volume says.
+//
+// Items: M16.
+func TestAReadOnlyClaimReachesEveryKind(t *testing.T) {
+	lun := int32(0)
+	for kind, src := range map[state.DriverName]corev1.PersistentVolumeSource{
+		resolve.HostPath:  {HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}},
+		resolve.Local:     localAt("/mnt/disk"),
+		resolve.NFS:       nfsAt("server", "/export"),
+		resolve.ISCSI:     {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x"}},
+		resolve.FC:        {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}},
+		resolve.CephFS:    {CephFS: &corev1.CephFSPersistentVolumeSource{Monitors: []string{"mon"}}},
+		resolve.GlusterFS: {Glusterfs: &corev1.GlusterfsPersistentVolumeSource{EndpointsName: "servers", Path: "data"}},
+	} {
+		w := ofKind(t, src)
+		w.add(t, strings.ReplaceAll(glusterServers, "NAMESPACE", "default"))
+		w.config.Builtins = []state.DriverName{kind}
+		w.volume().Spec.MountOptions = nil
+		for _, readOnly := range []bool{false, true} {
+			w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = readOnly
+			if got := w.only(t); got.Problem != "" || got.Spec.Driver != kind || got.Mount.ReadOnly != readOnly {
+				t.Errorf("%s: got %q, read-only %v, want %v", kind, got.Problem, got.Mount.ReadOnly, readOnly)
+			}
+		}
+	}
+}
+
 // Items: A31.
 func TestMountOptionsOfAKindThatMountsNothing(t *testing.T) {
 	w := ofKind(t, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}})

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,52 @@ func (b *backend) Volume(id state.VolumeID) (manager.VolumeStatus, bool) {
 
 func (b *backend) Pods() []manager.PodStatus {
 	return read(b, func(f Facts) []manager.PodStatus { return f.Pods })
+}
+
+// FollowPods begins to tell of pods.
+func (b *backend) FollowPods() PodFeed {
+	return &podFeed{backend: b, told: map[state.PodUID]manager.PodStatus{}, next: b.Changed()}
+}
+
+// podFeed compares lists.
+type podFeed struct {
+	*backend
+	mu     sync.Mutex // guards what follows
+	told   map[state.PodUID]manager.PodStatus
+	next   <-chan struct{}
+	closed bool
+}
+
+func (f *podFeed) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.next
+}
+
+func (f *podFeed) Take() (changed []manager.PodStatus, gone []state.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = f.backend.Changed()
+	now := map[state.PodUID]manager.PodStatus{}
+	for _, p := range f.Pods() {
+		now[p.Pod.UID] = p
+		if was, ok := f.told[p.Pod.UID]; !ok || !reflect.DeepEqual(was, p) {
+			changed = append(changed, p)
+		}
+	}
+	for uid, p := range f.told {
+		if _, ok := now[uid]; !ok {
+			gone = append(gone, p.Pod)
+		}
+	}
+	f.told = now
+	return changed, gone
+}
+
+func (f *podFeed) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
 }
 
 func (b *backend) Drivers() []manager.DriverStatus {
@@ -138,6 +185,14 @@ func (b *backend) remove(what string) error {
 	return nil
 }
 
+func (b *backend) AllCalls() []manager.EndedCall {
+	var ids []state.VolumeID
+	for _, v := range b.Volumes() {
+		ids = append(ids, v.Volume.ID)
+	}
+	return b.Calls(ids...)
+}
+
 func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +208,7 @@ func config(t *testing.T, b *backend) Config {
 	t.Helper()
 	return Config{
 		Socket: filepath.Join(t.TempDir(), "run", "api.sock"), HTTPAddress: "127.0.0.1:0",
-		Volumes: b, Objects: b, Claims: b, Health: b, Containers: b, Trace: b,
+		Volumes: b, FollowPods: b.FollowPods, Objects: b, Claims: b, Health: b, Containers: b, Trace: b,
 		Metrics: prometheus.NewRegistry(), Version: Version{Version: "v1", Go: "go", Node: "n1"},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return now },
 	}

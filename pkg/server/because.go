@@ -60,5 +60,14 @@ func (f Facts) Because(uid state.PodUID, v manager.PodVolumeStatus) string {
 	return ""
 }
 
+// Why is Because, and the last failure while the call is made again. It is the
+// text of the status page.
+func (f Facts) Why(uid state.PodUID, v manager.PodVolumeStatus) string {
+	if because := f.Because(uid, v); because != "" || v.Retry.Attempts == 0 {
+		return because
+	}
+	return Failure(v.Retry)
+}
+
 // Told is a sentence about one of a pod's volumes, which it names.
 func Told(names, sentence string) string { return fmt.Sprintf("volume %s: %s", names, sentence) }

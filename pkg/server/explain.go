@@ -150,7 +150,7 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 		return
 	}
 	if v.Mounted {
-		e.add("done", "mounted at %s%s", v.HostPath, readOnly(v.ReadOnly))
+		e.add("done", "mounted at %s%s%s", v.HostPath, readOnly(v.ReadOnly), f.contentOf(v))
 		if v.Drift != "" {
 			e.worsen(Stuck)
 			e.add("but", "%s", v.Drift)
@@ -163,6 +163,15 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	}
 	s.explain(f, e)
 	f.explainClaims(e, pod.Namespace, v)
+}
+
+// contentOf says how old the content of a volume is that follows objects. What
+// fails leaves the last good one.
+func (f Facts) contentOf(v manager.PodVolumeStatus) string {
+	if v.ContentAt.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(", with the content of %s ago", f.ago(v.ContentAt))
 }
 
 // unresolved judges a volume that could not be resolved: it waits where the

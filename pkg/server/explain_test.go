@@ -262,6 +262,24 @@ func quarantined() Facts {
 	return Facts{Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{upDriver()}, Now: now}
 }
 
+// contentKept is a configMap that cannot be read: what was published last stays,
+// and it is said of when that is.
+func contentKept() Facts {
+	const kind = state.DriverName("kubernetes.io/configmap")
+	id := state.PodVolumeID(kind, webUID, "settings")
+	retry := state.Retry{Attempts: 1, Since: before(time.Minute), Error: "configMap default/settings: not known yet: sources file have not spoken", NotBefore: now.Add(time.Minute)}
+	v := manager.VolumeStatus{Volume: state.Volume{ID: id, Spec: state.Spec{Driver: kind, Builtin: true, Name: "settings", Mode: state.Filesystem}}, Wanted: []state.PodUID{webUID}}
+	p := manager.PodVolumeStatus{
+		Names: []string{"settings"}, ID: id, Driver: kind, Mode: state.Filesystem, Mounted: true, Phase: state.Present,
+		HostPath: "/root/pods/web/settings", ContentAt: before(3 * time.Hour), Retry: retry,
+	}
+	held(&v, &p, plan.Held{Step: plan.Republish, Pod: webUID, Reason: "pausing after a failure", Until: retry.NotBefore}, before(time.Minute))
+	return Facts{
+		Pods:    []manager.PodStatus{{Pod: web, Listed: true, Volumes: []manager.PodVolumeStatus{p}}},
+		Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: kind, Builtin: true}, Up: true}}, Now: now,
+	}
+}
+
 func allFine() Facts {
 	v, p := nfsVolume(), podVolume()
 	present(&v, &p)
@@ -324,6 +342,7 @@ func TestExplainTellsEverySituation(t *testing.T) {
 		{"all-fine", "pod", "default/web", Fine, allFine()},
 		{"all-fine-of-volume", "volume", "data", Fine, allFine()},
 		{"all-fine-of-driver", "driver", "nfs.example.com", Fine, allFine()},
+		{"content-kept", "pod", "default/web", Working, contentKept()},
 		{"nothing-known", "pod", "default/web", Unknown, nothingKnown()},
 		{"nothing-known-of-driver", "driver", "smb.example.com", Unknown, driverRefusedAtSocket()},
 	} {

@@ -21,7 +21,11 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 		}
 		if s.Health == stats.Abnormal {
 			for _, c := range s.Conditions {
-				e.add("health", "driver %s says: %s (for %s, as of %s ago)", s.Driver, c, f.ago(s.HealthSince), f.ago(s.At))
+				who := "driver " + string(s.Driver)
+				if c.Kernel {
+					who = "the kernel"
+				}
+				e.add("health", "%s says: %s (for %s, as of %s ago)", who, c, f.ago(s.HealthSince), f.ago(s.At))
 			}
 			e.worsen(Waiting)
 		}

@@ -12,7 +12,7 @@ import (
 func (s *Server) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.cfg.Metrics != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+		mux.Handle("GET /metrics", s.metrics())
 	}
 	if s.cfg.Page {
 		mux.Handle("GET /ui/", s.page())
@@ -33,4 +33,8 @@ func (s *Server) healthHandler() http.Handler {
 		}
 	})
 	return mux
+}
+
+func (s *Server) metrics() http.Handler {
+	return promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{})
 }

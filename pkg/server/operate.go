@@ -24,8 +24,8 @@ type Operator interface {
 	Leftovers(ctx context.Context, by audit.By, remove bool) ([]leftover.Item, error)
 	// Forget drops a record.
 	Forget(ctx context.Context, by audit.By, f Forget) error
-	// Retry ends the pauses of a volume.
-	Retry(ctx context.Context, by audit.By, id state.VolumeID) error
+	// Retry ends the pauses of a volume, or has its unmount made by a step.
+	Retry(ctx context.Context, by audit.By, r Retry) error
 }
 
 // Drainer empties the node of volumes.
@@ -49,6 +49,16 @@ type Forget struct {
 	// Mounted: the record is dropped although the kernel shows mounts of it, or
 	// it is not known whether it does.
 	Mounted bool
+}
+
+// Retry says which volume is not to wait any longer.
+type Retry struct {
+	Volume state.VolumeID
+	// Step is how the unmount that does not succeed is to be made, once;
+	// state.UnmountNormal for as ever.
+	Step state.UnmountStep
+	// Reason is the operator's own words, for the audit log; with a Step there has to be one.
+	Reason string
 }
 
 // DrainMode is how far a node is emptied.
@@ -147,9 +157,20 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	again := Retry{Step: state.UnmountStep(q.Get("step")), Reason: strings.TrimSpace(q.Get("reason"))}
+	switch {
+	case again.Step != state.UnmountNormal && again.Step != state.UnmountForce && again.Step != state.UnmountLazy:
+		s.fail(w, fmt.Errorf("%w: step: found %q, want force or lazy", ErrInvalid, again.Step))
+		return
+	case again.Step != state.UnmountNormal && again.Reason == "":
+		s.fail(w, fmt.Errorf("%w: reason: found none, want why what was not written back may be lost", ErrInvalid))
+		return
+	}
 	v, err := FindVolume(s.cfg.Volumes.Volumes(), r.PathValue("id"))
 	if err == nil {
-		err = s.cfg.Operator.Retry(r.Context(), by(r), v.Volume.ID)
+		again.Volume = v.Volume.ID
+		err = s.cfg.Operator.Retry(r.Context(), by(r), again)
 	}
 	if err != nil {
 		s.fail(w, err)

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // page serves the status page. It reads what the lists of the API show, and
@@ -14,6 +16,7 @@ func (s *Server) page() http.Handler {
 		Pods:     s.cfg.Volumes.Pods,
 		Drivers:  s.cfg.Volumes.Drivers,
 		Problems: s.pageProblems,
+		Why:      s.pageWhy,
 		Changed:  s.cfg.Volumes.Changed,
 		Explain: func(kind, name string) (string, error) {
 			e, err := Explain(s.facts(), kind, name)
@@ -22,6 +25,21 @@ func (s *Server) page() http.Handler {
 		Node:     s.cfg.Version.Node,
 		Stopping: s.stopping,
 	})
+}
+
+// pageWhy says, of what is known now, why volumes of pods are not as wanted. Each
+// is looked up and not sought, since there may be thousands.
+func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
+	f := s.facts()
+	volumes := make(map[state.VolumeID]manager.VolumeStatus, len(f.Volumes))
+	for _, v := range f.Volumes {
+		volumes[v.Volume.ID] = v
+	}
+	return func(uid state.PodUID, v manager.PodVolumeStatus) string {
+		of := f
+		of.Volumes = []manager.VolumeStatus{volumes[v.ID]}
+		return of.Why(uid, v)
+	}
 }
 
 func (s *Server) pageProblems() []ui.Problem {

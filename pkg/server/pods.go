@@ -2,72 +2,123 @@ package server
 
 import (
 	"sync"
-	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// lookShare bounds what all waits together take of one CPU: the list of pods is
-// made anew at the earliest when lookShare times as long has passed as it took.
-// With 5,000 pods it takes 10 ms.
-const lookShare = 4
-
-// podList is one list of all pods, by name, for all that wait at one time: they
-// are all woken by every change.
+// podList is one list of all pods, by name, for all that wait at one time. It is
+// kept up to date by what changes, and wakes those alone whose pod that is.
 type podList struct {
-	volumes Volumes
+	follow func() PodFeed
 
 	mu      sync.Mutex // guards all below
 	waiting int
-	next    <-chan struct{} // closed when the list is out of date; nil where there is none
-	byName  map[listedName][]manager.PodStatus
-	made    time.Time
-	took    time.Duration
+	feed    PodFeed // nil while nobody waits
+	pods    map[state.PodUID]manager.PodStatus
+	byName  map[listedName]*namedPods
+	stop    chan struct{} // ends whoever reads the feed
 }
 
 type listedName struct{ ns, name string }
+
+// namedPods are the pods of one name.
+type namedPods struct {
+	uids    map[state.PodUID]struct{}
+	changed chan struct{} // closed when they may be others; nil while nobody has asked for it
+}
 
 // join says that one more waits; leave, that it no longer does. Without any, no list is kept.
 func (l *podList) join() (leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting++
+	if l.waiting++; l.waiting == 1 {
+		l.feed, l.stop = l.follow(), make(chan struct{})
+		l.pods, l.byName = map[state.PodUID]manager.PodStatus{}, map[listedName]*namedPods{}
+		go l.run(l.stop)
+	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.waiting--; l.waiting == 0 {
-			l.next, l.byName = nil, nil
+		if l.waiting--; l.waiting > 0 {
+			return
+		}
+		close(l.stop)
+		l.feed.Close()
+		l.feed, l.pods, l.byName = nil, nil, nil
+	}
+}
+
+// run takes what changes until stop.
+func (l *podList) run(stop <-chan struct{}) {
+	for {
+		l.mu.Lock()
+		select {
+		case <-stop:
+			l.mu.Unlock()
+			return
+		default:
+		}
+		l.take()
+		changed := l.feed.Changed()
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-stop:
+			return
 		}
 	}
 }
 
-// named returns the pods of a name, which are not to be changed, and a channel
-// that is closed when they may be others.
+// take brings the list up to date; l.mu is held.
+func (l *podList) take() {
+	changed, gone := l.feed.Take()
+	for _, p := range gone {
+		delete(l.pods, p.UID)
+		n := l.of(p)
+		delete(n.uids, p.UID)
+		n.wake()
+		if len(n.uids) == 0 {
+			delete(l.byName, listedName{p.Namespace, p.Name})
+		}
+	}
+	for _, p := range changed {
+		l.pods[p.Pod.UID] = p
+		n := l.of(p.Pod)
+		n.uids[p.Pod.UID] = struct{}{}
+		n.wake()
+	}
+}
+
+func (l *podList) of(p state.Pod) *namedPods {
+	key := listedName{p.Namespace, p.Name}
+	n := l.byName[key]
+	if n == nil {
+		n = &namedPods{uids: map[state.PodUID]struct{}{}}
+		l.byName[key] = n
+	}
+	return n
+}
+
+func (n *namedPods) wake() {
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
+	}
+}
+
+// named returns the pods of a name as they are now, which are not to be changed,
+// and a channel that is closed when they may be others. It is for who has joined.
 func (l *podList) named(ns, name string) (pods []manager.PodStatus, next <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	select {
-	case <-l.next:
-		l.next = nil
-	default:
+	l.take()
+	n := l.of(state.Pod{Namespace: ns, Name: name})
+	for uid := range n.uids {
+		pods = append(pods, l.pods[uid])
 	}
-	if l.next == nil {
-		l.next = l.volumes.Changed() // before the look, so that no change is missed
-		began := time.Now()
-		l.byName = map[listedName][]manager.PodStatus{}
-		for _, p := range l.volumes.Pods() {
-			k := listedName{p.Pod.Namespace, p.Pod.Name}
-			l.byName[k] = append(l.byName[k], p)
-		}
-		l.made = time.Now()
-		l.took = l.made.Sub(began)
+	if n.changed == nil {
+		n.changed = make(chan struct{})
 	}
-	return l.byName[listedName{ns, name}], l.next
-}
-
-// pause is how long to wait until the list may be made anew.
-func (l *podList) pause() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Until(l.made.Add(lookShare * l.took))
+	return pods, n.changed
 }

@@ -1,62 +1,130 @@
 package server
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// counted counts how often all pods are listed.
-type counted struct {
-	*backend
-	lists int
+func podNamed(name string) manager.PodStatus {
+	return manager.PodStatus{Pod: state.Pod{UID: state.PodUID(name), Namespace: "n", Name: name}}
 }
 
-func (c *counted) Pods() []manager.PodStatus {
-	c.lists++
-	return c.backend.Pods()
-}
-
-// TestAllThatWaitShareOneListOfPods: a change costs one list, however many
-// wait; nothing is kept when nobody does.
-func TestAllThatWaitShareOneListOfPods(t *testing.T) {
-	pod := func(name string) manager.PodStatus {
-		return manager.PodStatus{Pod: state.Pod{UID: state.PodUID(name), Namespace: "n", Name: name}}
-	}
-	c := &counted{backend: newBackend(Facts{Pods: []manager.PodStatus{pod("a"), pod("b")}})}
-	l := podList{volumes: c}
-	var leave []func()
-	look := func(want string) {
+// TestWhoWaitsIsWokenByItsOwnPodAlone: a change of another pod wakes nobody, and
+// nothing is kept when nobody waits.
+func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
+	b := newBackend(Facts{Pods: []manager.PodStatus{podNamed("a"), podNamed("b")}})
+	feed := b.FollowPods().(*podFeed)
+	l := podList{follow: func() PodFeed { return feed }}
+	leave, leaveToo := l.join(), l.join()
+	look := func(name string, listed, ready bool) <-chan struct{} {
 		t.Helper()
-		for range 50 {
-			pods, next := l.named("n", want)
-			if len(pods) != 1 || pods[0].Pod.Name != want || next == nil {
-				t.Fatalf("pods named %s: %+v", want, pods)
+		pods, next := l.named("n", name)
+		if len(pods) > 1 || len(pods) == 1 != listed || listed && (pods[0].Pod.Name != name || pods[0].Ready != ready) {
+			t.Errorf("pods named %s: %+v", name, pods)
+		}
+		return next
+	}
+	woken := func(what string, next <-chan struct{}, want bool) {
+		t.Helper()
+		select {
+		case <-next:
+			if !want {
+				t.Errorf("%s: woken", what)
+			}
+		default:
+			if want {
+				<-next // it is about to be
 			}
 		}
 	}
-	for range 50 {
-		leave = append(leave, l.join())
-	}
-	look("b")
-	if c.lists != 1 {
-		t.Errorf("50 looks took %d lists", c.lists)
-	}
-	_, next := l.named("n", "b")
-	c.set(func(f *Facts) { f.Pods = append(f.Pods, pod("c")) })
-	<-next
-	look("c")
-	if c.lists != 2 {
-		t.Errorf("with a change between, 100 looks took %d lists", c.lists)
-	}
-	for _, leave := range leave {
-		leave()
-	}
-	if l.byName != nil {
+	nextA, nextB, nextC := look("a", true, false), look("b", true, false), look("c", false, false)
+	b.set(func(f *Facts) {
+		ready := podNamed("b")
+		ready.Ready = true
+		f.Pods = []manager.PodStatus{podNamed("a"), ready}
+	})
+	woken("b became ready", nextB, true)
+	woken("a, while b became ready", nextA, false)
+	nextB = look("b", true, true)
+	b.set(func(f *Facts) { f.Pods = []manager.PodStatus{podNamed("b"), podNamed("c")} })
+	woken("a left", nextA, true)
+	woken("b changed", nextB, true)
+	woken("c came", nextC, true)
+	look("a", false, false)
+	look("c", true, false)
+	leave()
+	look("b", true, false)
+	leaveToo()
+	feed.mu.Lock()
+	defer feed.mu.Unlock()
+	if l.byName != nil || !feed.closed {
 		t.Error("the list is kept, and nobody waits")
 	}
-	if pods, _ := l.named("n", "nobody"); len(pods) != 0 || c.lists != 3 {
-		t.Errorf("%+v after %d lists", pods, c.lists)
+}
+
+// BenchmarkWatchPods is one change among 4,000 pods, as a watch tells it.
+func BenchmarkWatchPods(b *testing.B) {
+	for _, pods := range []int{10, 4000} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			last, one := map[state.PodUID][]byte{}, &oneOf{}
+			for i := range pods {
+				one.changed = append(one.changed, podNamed(fmt.Sprint(i)))
+			}
+			if _, err := changesOf(one, last); err != nil {
+				b.Fatal(err)
+			}
+			one.changed = one.changed[:1]
+			for b.Loop() {
+				one.changed[0].Ready = !one.changed[0].Ready
+				if lines, err := changesOf(one, last); err != nil || len(lines) == 0 {
+					b.Fatal(string(lines), err)
+				}
+			}
+		})
+	}
+}
+
+// oneOf tells of the same pods each time.
+type oneOf struct {
+	PodFeed
+	changed []manager.PodStatus
+}
+
+func (o *oneOf) Take() ([]manager.PodStatus, []state.Pod) { return o.changed, nil }
+
+// BenchmarkRead is what a client reads of a node with 1,000 pods.
+func BenchmarkRead(b *testing.B) {
+	f := Facts{}
+	for i := range 1000 {
+		p, v := podNamed(fmt.Sprintf("pod-%d", i)), state.SharedID("d.example", fmt.Sprint(i))
+		p.Listed, p.Ready = true, true
+		p.Volumes = []manager.PodVolumeStatus{{Names: []string{"data"}, ID: v, Mounted: true, Phase: state.Present, HostPath: "/var/lib/kubelet/pods/x"}}
+		f.Pods = append(f.Pods, p)
+		f.Volumes = append(f.Volumes, manager.VolumeStatus{Volume: state.Volume{ID: v}, Wanted: []state.PodUID{p.Pod.UID}})
+	}
+	backend := newBackend(f)
+	s := &Server{cfg: Config{
+		Volumes: backend, FollowPods: backend.FollowPods, Objects: backend, Claims: backend, Health: backend, Trace: backend,
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	}, streams: make(chan struct{}, maxStreams), pods: podList{follow: backend.FollowPods}}
+	api := s.apiHandler()
+	for _, path := range []string{"/v1/pods", "/v1/pods/n/pod-500", "/v1/volumes", "/v1/pods/n/pod-500/wait?for=mounted&timeout=0s"} {
+		b.Run("path="+path, func(b *testing.B) {
+			ctx := context.WithValue(b.Context(), peerKey{}, peer{})
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				api.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", path, nil))
+				if w.Code != 200 {
+					b.Fatalf("%d %s", w.Code, w.Body)
+				}
+			}
+		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 func (s *Server) apiHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/version", s.version)
-	mux.HandleFunc("GET /v1/pods", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Pods, podKey))
+	mux.HandleFunc("GET /v1/pods", s.listPods)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}", s.pod)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/mounts", s.podMounts)
 	mux.HandleFunc("POST /v1/pods/{ns}/{name}/containers/{container}/mounts", s.containerMounts)
@@ -45,8 +45,14 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("POST /v1/apply", s.manifest(s.cfg.Objects.Apply))
 	mux.HandleFunc("POST /v1/withdraw", s.manifest(s.cfg.Objects.Withdraw))
 	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
+	mux.HandleFunc("GET /v1/trace", func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, List[manager.EndedCall]{Items: nonNil(s.cfg.Trace.AllCalls())})
+	})
 	mux.HandleFunc("GET /v1/trace/{kind}/{name...}", s.trace)
 	mux.Handle("GET /ui/", s.page())
+	if s.cfg.Metrics != nil {
+		mux.Handle("GET /metrics", s.metrics())
+	}
 	s.operate(mux)
 	if s.cfg.Profiles {
 		mux.Handle("/debug/pprof/", profiles(s))
@@ -65,7 +71,6 @@ func (s *Server) apiHandler() http.Handler {
 	})
 }
 
-func podKey(p manager.PodStatus) string       { return string(p.Pod.UID) }
 func volumeKey(v manager.VolumeStatus) string { return string(v.Volume.ID) }
 func driverKey(d manager.DriverStatus) string { return string(d.Name) }
 func claimKey(c ClaimStatus) string           { return c.Namespace + "/" + c.Name }

@@ -27,7 +27,8 @@ const (
 	headerTimeout = 10 * time.Second
 	// writeTimeout is how long a client may leave one write unread.
 	writeTimeout = 30 * time.Second
-	// stopTimeout is how long a stop waits for requests under way.
+	// stopTimeout is how long a stop waits for requests to come in on connections
+	// that were accepted, and then for requests under way.
 	stopTimeout = 5 * time.Second
 	// maxWait bounds a wait, so that one forgotten does not stay for ever.
 	maxWait = 24 * time.Hour
@@ -55,6 +56,8 @@ type Config struct {
 	Page bool
 
 	Volumes Volumes
+	// FollowPods begins to tell of the pods of Volumes.
+	FollowPods func() PodFeed
 	// Verify returns nil if the pod's volumes are mounted as they were made and
 	// their storage answers, now; nil where that cannot be asked.
 	Verify  func(ctx context.Context, uid state.PodUID) error
@@ -95,7 +98,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams), pods: podList{volumes: cfg.Volumes}}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams), pods: podList{follow: cfg.FollowPods}}
 	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
 	if cfg.Passed != nil {
 		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }
@@ -138,19 +141,28 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Run serves until ctx ends; then streams are ended, requests under way get
-// [stopTimeout], and the socket is removed. It returns nil after such a stop.
+// Run serves until ctx ends; then streams are ended, requests under way or on
+// connections that were accepted get [stopTimeout], and the socket is removed. It
+// returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx) // a request under way outlives the signal to stop
 	api := s.httpServer(base, s.apiHandler())
 	api.ConnContext = withPeer
+	open, served := &connections{busy: map[net.Conn]struct{}{}}, make(chan struct{})
+	api.ConnState = open.note
 	servers := map[*http.Server]net.Listener{api: s.api}
 	if s.http != nil {
 		servers[s.httpServer(base, s.healthHandler())] = s.http
 	}
 	failed := make(chan error, len(servers))
 	for srv, l := range servers {
-		go func() { failed <- srv.Serve(l) }()
+		go func() {
+			err := srv.Serve(l)
+			if srv == api {
+				close(served)
+			}
+			failed <- err
+		}()
 	}
 	running := len(servers)
 	var err error
@@ -161,6 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 		running--
 	}
 	close(s.stopping)
+	s.answerAccepted(base, api, served, open)
 	stop, cancel := context.WithTimeout(base, stopTimeout)
 	defer cancel()
 	for srv := range servers {
@@ -169,7 +182,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	for range running {
-		<-failed // http.ErrServerClosed
+		<-failed // it says that it was closed
 	}
 	return err
 }

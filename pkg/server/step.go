@@ -28,6 +28,8 @@ type step struct {
 	driver state.DriverName
 	spec   state.Spec
 	target string
+	// unmount is how far it is with a removal that does not succeed; nil for others.
+	unmount *plan.Climb
 	// other is the pod that keeps an exclusive volume from this one.
 	other state.Pod
 }
@@ -51,12 +53,15 @@ func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
 		c := vs.Call
 		s.inFlight = c.Kind != plan.None && c.Kind.String() == v.Step && (c.Pod == "" || c.Pod == uid)
 		s.progress = vs.Progress
+		if c := vs.Unmount; c != nil && c.Kind.String() == v.Step && (c.Pod == "" || c.Pod == uid) {
+			s.unmount = c
+		}
 	}
 	return s
 }
 
 func stepOfVolume(f Facts, v manager.VolumeStatus) step {
-	s := step{since: v.Since, driver: v.Volume.Spec.Driver}
+	s := step{since: v.Since, driver: v.Volume.Spec.Driver, unmount: v.Unmount}
 	op := plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}
 	if v.Call.Kind != plan.None {
 		op, s.inFlight, s.progress = v.Call, true, v.Progress
@@ -116,6 +121,9 @@ func (s step) explain(f Facts, e *Explanation) {
 	}
 	if up && !s.spec.Builtin && !s.inFlight {
 		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.othersFine(s))
+	}
+	if s.unmount != nil {
+		e.add("unmount", "%s", s.climb(f.Now))
 	}
 	e.add("next", "%s", s.next(f.Now, up))
 	if a := s.advice(up); a != "" {

@@ -43,8 +43,13 @@ func (st *stream) send(v any) error {
 	if err != nil {
 		return err
 	}
+	return st.write(append(b, '\n'))
+}
+
+// write sends whole lines, at once.
+func (st *stream) write(lines []byte) error {
 	_ = st.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := st.w.Write(append(b, '\n')); err != nil {
+	if _, err := st.w.Write(lines); err != nil {
 		return err
 	}
 	return st.rc.Flush()
@@ -177,6 +182,7 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 	defer s.pods.join()()
 	var last []byte
 	for over := timeout == 0; ; {
+		anything := s.cfg.Volumes.Changed() // before the look, so that no change is missed
 		pods, next := s.pods.named(wt.ns, wt.name)
 		p := wt.look(pods)
 		p.NotReady = s.cfg.Health.NotReady()
@@ -198,21 +204,27 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 		if p.Done || p.TimedOut {
 			return nil
 		}
+		pause := time.Duration(0)
+		switch {
+		case p.Unverified != "":
+			pause = verifyPause
+		case len(p.NotReady) > 0:
+			pause = watchPause
+		default:
+			anything = nil // only the pod is waited for
+		}
 		select {
 		case <-end.C:
 			over = true
+			continue
 		case <-next:
-			if p.Unverified != "" && !st.sleep(nil, time.After(verifyPause)) {
-				return nil
-			}
-			pause := time.NewTimer(s.pods.pause())
-			if !st.sleep(nil, pause.C) {
-				pause.Stop()
-				return nil
-			}
+		case <-anything:
 		case <-st.done:
 			return nil
 		case <-st.stop:
+			return nil
+		}
+		if pause > 0 && !st.sleep(nil, time.After(pause)) {
 			return nil
 		}
 	}

@@ -13,6 +13,8 @@ import (
 type Trace interface {
 	// Calls returns what is kept of some volumes, by when the calls began.
 	Calls(ids ...state.VolumeID) []manager.EndedCall
+	// AllCalls returns what is kept of every volume, by when the calls began.
+	AllCalls() []manager.EndedCall
 }
 
 // trace answers with the last calls of a volume, or of all volumes of a pod.

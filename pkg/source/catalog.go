@@ -41,11 +41,12 @@ type Config struct {
 	// Allocatable and RevisionKey are as in [resolve.Config]; without a key one is drawn.
 	Allocatable corev1.ResourceList
 	RevisionKey []byte
-	// SELinux, InlineAllow, Tokens and Certificates are as in [resolve.Config].
+	// SELinux, InlineAllow, Translate, Tokens and Certificates are as in [resolve.Config].
 	SELinux      resolve.SELinux
 	Tokens       bool
 	Certificates bool
 	InlineAllow  []resolve.InlineRule
+	Translate    []string
 	Sink         Sink
 	// Remote is the provider that knows of an object only once it was asked for
 	// it, as a cluster's API server is; "" for none. What a pod of it names is not
@@ -124,7 +125,7 @@ func New(c Config) *Catalog {
 		config: resolve.Config{
 			Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
-			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Tokens: c.Tokens, Certificates: c.Certificates,
+			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Translate: c.Translate, Tokens: c.Tokens, Certificates: c.Certificates,
 		},
 		sink:    c.Sink,
 		logger:  c.Logger,

@@ -36,7 +36,9 @@ type Bolt struct {
 	// written counts transactions, and at spareDue the spare copy is renewed;
 	// both are the writer's.
 	written, spareDue int
-	spareErr          error // guarded by mu
+	// roomFor is the size of the file for which room is set aside; the writer's.
+	roomFor  int
+	spareErr error // guarded by mu
 	// quarantined is what the last Load could not read; guarded by mu.
 	quarantined map[VolumeID]string
 }
@@ -66,6 +68,7 @@ func OpenBolt(path string) (*Bolt, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("journal %s: %w", path, err), lock.Close())
 	}
+	b.keepRoom()
 	b.spareErr = saveSpare(b.db, path)
 	return b, nil
 }
@@ -102,7 +105,8 @@ func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 }
 
 // Commit makes all changes durable, or none, before it returns. A nil value
-// deletes. If ctx ends while the write is under way, the error is ErrUnknown.
+// deletes. If ctx ends while the write is under way, the error is ErrUnknown. On
+// a full disk changes of which one begins something give ErrFull.
 func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
 	b.mu.Lock()
 	quarantined := b.quarantined // replaced, never changed

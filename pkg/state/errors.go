@@ -14,6 +14,9 @@ var (
 	ErrQuarantined = errors.New("the record is quarantined")
 	// ErrUnknown: the wait for a write was given up while it was under way; it may have become durable or not.
 	ErrUnknown = errors.New("it is not known whether the write became durable")
+	// ErrFull: the disk has no room for what begins something. What ends something,
+	// or goes on with it, is still written, to room that was set aside.
+	ErrFull = errors.New("the disk of the journal is full")
 	// ErrClosed: the journal was closed.
 	ErrClosed = errors.New("the journal is closed")
 )

@@ -68,6 +68,7 @@ func (b *Bolt) write() {
 		idle := len(b.queue) == 0
 		b.mu.Unlock()
 		if idle {
+			b.keepRoom()
 			b.renewSpare()
 		}
 		b.mu.Lock()
@@ -78,19 +79,30 @@ func (b *Bolt) write() {
 		if len(batch) == 0 {
 			return
 		}
-		err := b.use(func() error { return b.update(batch) })
+		short := b.short()
+		err := b.use(func() error { return b.update(batch, short) })
+		if noRoom(err) {
+			err = fmt.Errorf("%w: %w", ErrFull, err)
+		}
 		b.written++
 		for _, p := range batch {
-			p.err = err
+			if p.err == nil {
+				p.err = err
+			}
 			close(p.done)
 		}
 	}
 }
 
-// update is one durable transaction.
-func (b *Bolt) update(batch []*pending) error {
+// update is one durable transaction. Where the disk is short of room it leaves
+// out what begins something.
+func (b *Bolt) update(batch []*pending, short bool) error {
 	return b.db.Update(func(tx *bolt.Tx) error {
 		for _, p := range batch {
+			if short && begins(tx, p.change) {
+				p.err = ErrFull
+				continue
+			}
 			if err := put(tx, p.change); err != nil {
 				return err
 			}

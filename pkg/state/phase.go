@@ -77,6 +77,12 @@ type Retry struct {
 	Code string `json:"code,omitempty"`
 	// Error is its text, for people.
 	Error string `json:"error,omitempty"`
+	// Step is how the unmount was made that failed last, where it is one.
+	Step UnmountStep `json:"step,omitempty"`
+	// Here is when the first failed that this run of the daemon has seen. The
+	// ladder at unmount counts from it and not from Since, since the clock may have
+	// jumped between two runs; so it is in no record.
+	Here time.Time `json:"-"`
 	// First is what failed before the driver began to answer Aborted, code and
 	// text in one: the cause, of which Aborted only says that it goes on.
 	First string `json:"first,omitempty"`

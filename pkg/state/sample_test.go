@@ -13,7 +13,7 @@ import (
 func sample(id VolumeID) Volume {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	group := int64(2000)
-	retry := Retry{Attempts: 3, Since: at, NotBefore: at.Add(time.Minute), Final: true, Call: "NodePublishVolume", Code: "Unavailable", Error: "it is <down> & out", First: "Internal: no"}
+	retry := Retry{Attempts: 3, Since: at, NotBefore: at.Add(time.Minute), Final: true, Call: "NodePublishVolume", Code: "Unavailable", Error: "it is <down> & out", Step: UnmountForce, First: "Internal: no"}
 	ref := SecretRef{Namespace: "ns", Name: "key"}
 	return Volume{
 		ID: id,

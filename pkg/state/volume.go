@@ -52,6 +52,9 @@ type Mount struct {
 	MountSpec
 	// Revision is the content last published; "" for kinds without content of ours.
 	Revision string `json:"revision,omitempty"`
+	// RevisionAt is when that was; zero where there is no Revision, or an older
+	// version published it.
+	RevisionAt time.Time `json:"revisionAt,omitzero"`
 	// Seen is what the kernel showed at Target when Publish succeeded.
 	Seen Seen `json:"seen,omitzero"`
 	// Waits: the volume was to grow when it was published, and the pod is not to

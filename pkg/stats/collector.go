@@ -60,6 +60,7 @@ type entry struct {
 	next time.Time
 	told bool // that the question failed, in the log
 	gone bool // the subject is there no more, but its question is open
+	dead bool // its storage did not answer when it was asked last
 }
 
 // New returns a Collector that asks nobody until Run.
@@ -105,12 +106,17 @@ func (c *Collector) look(ctx context.Context, now time.Time) {
 			c.entries[s.Key] = e
 		}
 		e.gone, e.Key, e.Driver, e.Claim = false, s.Key, s.Driver, s.Claim
-		if s.Ask == nil || !e.Asking.IsZero() || e.next.After(now) || c.open[s.Driver] >= perDriver {
+		due := !e.next.After(now)
+		if s.Ask == nil || !e.Asking.IsZero() || !due && s.Alive == nil || c.open[s.Driver] >= perDriver {
 			continue
 		}
 		e.Asking = now
 		c.open[s.Driver]++
-		go c.ask(ctx, s)
+		if due {
+			go c.ask(ctx, s)
+		} else {
+			go c.feel(ctx, s)
+		}
 	}
 	maps.DeleteFunc(c.entries, func(_ string, e *entry) bool { return e.gone && e.Asking.IsZero() })
 }
@@ -140,6 +146,25 @@ func (c *Collector) ask(ctx context.Context, s Subject) {
 		was := e.Status
 		e.Status = e.with(r, now)
 		c.tell(ctx, was, e.Status)
+	}
+}
+
+// feel asks a subject whose storage died, or is back, and no other.
+func (c *Collector) feel(ctx context.Context, s Subject) {
+	one, cancel := context.WithTimeout(ctx, askDeadline)
+	err := s.Alive(one)
+	cancel()
+	c.mu.Lock()
+	e := c.entries[s.Key]
+	changed := e.dead != (err != nil)
+	e.dead = err != nil
+	if !changed {
+		e.Asking = time.Time{}
+		c.open[s.Driver]--
+	}
+	c.mu.Unlock()
+	if changed {
+		c.ask(ctx, s)
 	}
 }
 

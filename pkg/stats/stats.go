@@ -34,6 +34,8 @@ type Condition struct {
 	Status  string `json:"status,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Kernel: it is the kernel that says so, not the driver.
+	Kernel bool `json:"kernel,omitempty"`
 }
 
 // Report is one answer.
@@ -69,6 +71,11 @@ type Subject struct {
 	// Ask asks. It should honour ctx; while one call of a subject has not
 	// returned, no other is made.
 	Ask func(ctx context.Context) (Report, error)
+	// Alive returns nil if the subject's storage answers. It is asked between the
+	// questions, every 10 seconds, where it is not nil: for storage whose death
+	// nobody tells of and that costs little to ask. When it dies or is back, Ask is
+	// asked at once.
+	Alive func(ctx context.Context) error
 }
 
 // Status is what is known of a subject.

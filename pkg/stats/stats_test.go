@@ -276,3 +276,44 @@ func TestWhoTakesLongIsAskedSeldom(t *testing.T) {
 		}
 	})
 }
+
+// TestStorageThatDiesIsAskedForAtOnce: and when it is back; no more is asked of
+// storage that is as it was.
+func TestStorageThatDiesIsAskedForAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead atomic.Bool
+		a := &asked{answer: full(1)}
+		subject := a.subject("data")
+		subject.Alive = func(context.Context) error {
+			if dead.Load() {
+				return errors.New("not connected")
+			}
+			return nil
+		}
+		c, told := run(t, func() []Subject { return []Subject{subject} })
+		time.Sleep(askEvery)
+		synctest.Wait()
+		if a.count() != 1 {
+			t.Errorf("asked %d times in the first minute, want once", a.count())
+		}
+		within := func(health Health) {
+			t.Helper()
+			time.Sleep(2 * lookEvery)
+			synctest.Wait()
+			if s := c.Stats()[0]; s.Health != health || !s.Asking.IsZero() {
+				t.Errorf("health %q, want %q; %+v", s.Health, health, s)
+			}
+		}
+		dead.Store(true)
+		a.say(func(context.Context) (Report, error) {
+			return Report{Judged: true, Conditions: []Condition{{Message: "dead", Kernel: true}}}, nil
+		})
+		within(Abnormal)
+		dead.Store(false)
+		a.say(func(context.Context) (Report, error) { return Report{Judged: true}, nil })
+		within(Healthy)
+		if len(*told) != 2 {
+			t.Errorf("told %+v", *told)
+		}
+	})
+}

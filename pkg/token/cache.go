@@ -84,6 +84,19 @@ func (c *Cache) entry(r Request) *entry {
 	return e
 }
 
+// Soonest returns when the token expires that does so first; ok is false where
+// none is kept.
+func (c *Cache) Soonest() (at time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		if !e.expires.IsZero() && (!ok || e.expires.Before(at)) {
+			at, ok = e.expires, true
+		}
+	}
+	return at, ok
+}
+
 // keep notes how long e's token is good, and forgets what nobody renewed: the
 // tokens of pods that are gone.
 func (c *Cache) keep(r Request, e *entry) {

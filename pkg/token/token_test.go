@@ -394,3 +394,22 @@ func unmarshal(t *testing.T, b []byte, v any) {
 		t.Fatal(err)
 	}
 }
+
+func TestSoonestExpiryOfTheTokensThatAreKept(t *testing.T) {
+	c := NewCache(&counter{}, nil)
+	if _, ok := c.Soonest(); ok {
+		t.Error("an empty cache has an expiry")
+	}
+	for _, uid := range []string{"a", "b"} {
+		if _, err := c.Token(t.Context(), request(uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	want := c.entries[request("a")].expires
+	c.entries[request("b")].expires = want.Add(time.Minute)
+	c.mu.Unlock()
+	if at, ok := c.Soonest(); !ok || !at.Equal(want) {
+		t.Errorf("%v, %v, want %v", at, ok, want)
+	}
+}

@@ -17,9 +17,12 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,13 +166,7 @@ func (t *Tracer) lifeOf(c manager.EndedCall) *life {
 
 // dropFirst makes room; it walks all, for a new volume beyond thousands only.
 func (t *Tracer) dropFirst() {
-	var first state.VolumeID
-	at := t.order + 1
-	for id, l := range t.lives {
-		if l.order < at {
-			first, at = id, l.order
-		}
-	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(t.lives)), func(a, b state.VolumeID) int { return cmp.Compare(t.lives[a].order, t.lives[b].order) })
 	t.lives[first].root.End()
 	delete(t.lives, first)
 }

@@ -125,24 +125,33 @@ func TestClassesAndTheAnnotationOfNodes(t *testing.T) {
 		"kubernetes.io/cinder": "cinder.csi.openstack.org", "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
 		"kubernetes.io/portworx-volume": "pxd.portworx.com", "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
 	}
-	plugins := strings.Split(translate.MigratedPlugins(), ",")
+	plugins := strings.Split(translate.MigratedPlugins(translate.Kinds()), ",")
 	if len(plugins) != len(want) {
 		t.Errorf("plugins: %q", plugins)
 	}
 	for _, p := range plugins {
 		in := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Provisioner: p, Parameters: map[string]string{"fstype": "xfs"}}
-		out, err := translate.Class(in)
+		out, err := translate.Class(in, translate.Kinds())
 		if err != nil || out.Provisioner != want[p] || in.Provisioner != p {
 			t.Errorf("%s: got %+v, %v", p, out, err)
 		}
 	}
 	in := &storagev1.StorageClass{Provisioner: "kubernetes.io/aws-ebs", Parameters: map[string]string{"fstype": "xfs", "type": "gp3", "zone": "eu-1a"}}
-	out, err := translate.Class(in)
+	out, err := translate.Class(in, translate.Kinds())
 	if err != nil || out.Parameters["csi.storage.k8s.io/fstype"] != "xfs" || len(out.AllowedTopologies) != 1 {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	other := &storagev1.StorageClass{Provisioner: "local.csi-volmgr.dev"}
-	if out, err := translate.Class(other); err != nil || out != other {
+	if out, err := translate.Class(other, translate.Kinds()); err != nil || out != other {
 		t.Errorf("a class of a CSI driver: %v, %v", out, err)
+	}
+	// Only what is to be translated is, and is said to be.
+	some := []string{"cinder", "awsElasticBlockStore", "rbd"}
+	if got := translate.MigratedPlugins(some); got != "kubernetes.io/aws-ebs,kubernetes.io/cinder" {
+		t.Errorf("of %q: %q", some, got)
+	}
+	azure := &storagev1.StorageClass{Provisioner: "kubernetes.io/azure-disk"}
+	if out, err := translate.Class(azure, some); err != nil || out != azure {
+		t.Errorf("a class of another kind: %v, %v", out, err)
 	}
 }

@@ -15,26 +15,36 @@ import (
 const MigratedAnnotation = "storage.alpha.kubernetes.io/migrated-plugins"
 
 // plugins are the in-tree plugins of the kinds that the library translates, by
-// their provisioners' names.
-var plugins = [...]string{
-	"kubernetes.io/aws-ebs",
-	"kubernetes.io/azure-disk",
-	"kubernetes.io/azure-file",
-	"kubernetes.io/cinder",
-	"kubernetes.io/gce-pd",
-	"kubernetes.io/portworx-volume",
-	"kubernetes.io/vsphere-volume",
+// their provisioners' names, sorted.
+var plugins = [...]struct{ name, kind string }{
+	{"kubernetes.io/aws-ebs", "awsElasticBlockStore"},
+	{"kubernetes.io/azure-disk", "azureDisk"},
+	{"kubernetes.io/azure-file", "azureFile"},
+	{"kubernetes.io/cinder", "cinder"},
+	{"kubernetes.io/gce-pd", "gcePersistentDisk"},
+	{"kubernetes.io/portworx-volume", "portworxVolume"},
+	{"kubernetes.io/vsphere-volume", "vsphereVolume"},
 }
 
-// MigratedPlugins is the list of in-tree plugins whose volumes are translated,
-// always all of them, as the annotation of a CSINode has it.
-func MigratedPlugins() string { return strings.Join(plugins[:], ",") }
+// MigratedPlugins is the list of in-tree plugins whose volumes are translated
+// where those of the kinds are, as the annotation of a CSINode has it.
+func MigratedPlugins(kinds []string) string {
+	var names []string
+	for _, p := range plugins {
+		if slices.Contains(kinds, p.kind) {
+			names = append(names, p.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
 
 // Class returns a copy of class with the CSI driver that serves it now as its
 // provisioner, and with that driver's parameters and topology, or class itself
-// where its provisioner is no in-tree plugin.
-func Class(class *storagev1.StorageClass) (out *storagev1.StorageClass, err error) {
-	if !slices.Contains(plugins[:], class.Provisioner) {
+// where its provisioner is no in-tree plugin, or one of other kinds.
+func Class(class *storagev1.StorageClass, kinds []string) (out *storagev1.StorageClass, err error) {
+	if !slices.ContainsFunc(plugins[:], func(p struct{ name, kind string }) bool {
+		return p.name == class.Provisioner && slices.Contains(kinds, p.kind)
+	}) {
 		return class, nil
 	}
 	t := csitranslation.New()

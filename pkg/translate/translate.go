@@ -3,14 +3,15 @@
 // through k8s.io/csi-translation-lib; rbd and cephfs, which that does not have,
 // by rules of its own. docs/reference/translation.md has both, field by field.
 //
-// It is pure and keeps no state. The library panics on some input that any
-// author of a pod can write (an inline vsphereVolume with a storagePolicyName),
-// so every call into it recovers and a panic comes back as an error.
+// It is pure and keeps no state. The library has panicked on what any author of a
+// pod can write (an inline vsphereVolume with a storagePolicyName, which is kept
+// from it here), so every call into it recovers and a panic comes back as an error.
 package translate
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,14 +40,7 @@ var kinds = [...]string{
 func Kinds() []string { return append([]string(nil), kinds[:]...) }
 
 // Has reports whether a source of this kind, as Kinds names it, can be translated.
-func Has(kind string) bool {
-	for _, k := range kinds {
-		if k == kind {
-			return true
-		}
-	}
-	return false
-}
+func Has(kind string) bool { return slices.Contains(kinds[:], kind) }
 
 // Volume returns a copy of pv whose source is the CSI one. pv must have one of
 // Kinds as its only source: with several the library picks one at random.
@@ -54,13 +48,20 @@ func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	if pv.Spec.RBD != nil || pv.Spec.CephFS != nil {
 		return cephVolume(pv)
 	}
+	s := asPod(pv.Spec.PersistentVolumeSource)
+	if err := checkNames(s); err != nil {
+		return nil, err
+	}
 	csi, err := recovered(func() (*corev1.PersistentVolume, error) {
 		return csitranslation.New().TranslateInTreePVToCSI(klog.Logger{}, pv)
 	})
-	if err == nil && pv.Spec.PortworxVolume != nil {
-		csi.Spec.CSI.ReadOnly = pv.Spec.PortworxVolume.ReadOnly // the library loses it
+	if err != nil {
+		return nil, atField(s, err)
 	}
-	return csi, err
+	if s.PortworxVolume != nil {
+		csi.Spec.CSI.ReadOnly = s.PortworxVolume.ReadOnly // the library loses it
+	}
+	return csi, nil
 }
 
 // Inline returns the PersistentVolume, with a CSI source, that stands for a
@@ -71,13 +72,26 @@ func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error
 	if v.RBD != nil || v.CephFS != nil {
 		return cephInline(v, namespace)
 	}
+	if err := checkNames(v.VolumeSource); err != nil {
+		return nil, err
+	}
+	in, storagePolicy := v.DeepCopy(), ""
+	if s := in.VsphereVolume; s != nil {
+		storagePolicy, s.StoragePolicyName = s.StoragePolicyName, "" // the library panics
+	}
 	csi, err := recovered(func() (*corev1.PersistentVolume, error) {
-		return csitranslation.New().TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v.DeepCopy(), namespace)
+		return csitranslation.New().TranslateInTreeInlineVolumeToCSI(klog.Logger{}, in, namespace)
 	})
-	if err == nil && v.PortworxVolume != nil {
+	if err != nil {
+		return nil, atField(v.VolumeSource, err)
+	}
+	if storagePolicy != "" {
+		csi.Spec.CSI.VolumeAttributes["storagepolicyname"] = storagePolicy
+	}
+	if v.PortworxVolume != nil {
 		csi.Spec.CSI.ReadOnly = v.PortworxVolume.ReadOnly // the library loses it
 	}
-	return csi, err
+	return csi, nil
 }
 
 func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.PersistentVolume, err error) {

@@ -174,8 +174,8 @@ func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 // rare are the rules that the life of a pod with one claim does not need; other
 // tests show what they are for.
 var rare = []string{
-	"get secrets", "list secrets", "watch secrets", "list configmaps", "watch configmaps", "create serviceaccounts/token", "delete csinodes", "update csinodes",
-	"get persistentvolumeclaims", "patch persistentvolumeclaims/status",
+	"get endpoints", "get secrets", "list secrets", "watch secrets", "list configmaps", "watch configmaps", "create serviceaccounts/token", "delete csinodes", "update csinodes",
+	"get persistentvolumeclaims", "patch persistentvolumeclaims/status", "list persistentvolumes",
 	"patch events", // what happens again is counted
 	"list clustertrustbundles", "watch clustertrustbundles", "get serviceaccounts",
 	"create podcertificaterequests", "list podcertificaterequests", "watch podcertificaterequests",

@@ -1,12 +1,13 @@
 package csistrict
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -27,12 +28,9 @@ type controller struct {
 
 // CreateVolume implements the Controller service. The parameter "tag" becomes
 // part of the volume context; faults find volumes by it.
-func (s *controller) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (s *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "name and volume_capabilities must be set")
-	}
-	if req.GetVolumeContentSource() != nil {
-		return nil, status.Error(codes.InvalidArgument, "volume_content_source: not supported")
 	}
 	size := req.GetCapacityRange().GetRequiredBytes()
 	if limit := req.GetCapacityRange().GetLimitBytes(); size > maxSize || limit != 0 && limit < size {
@@ -47,37 +45,47 @@ func (s *controller) CreateVolume(_ context.Context, req *csi.CreateVolumeReques
 		if v.Block != block || v.SizeBytes < size || req.GetCapacityRange().GetLimitBytes() != 0 && v.SizeBytes > req.GetCapacityRange().GetLimitBytes() {
 			return nil, status.Error(codes.AlreadyExists, "the volume is there and is another")
 		}
-		return &csi.CreateVolumeResponse{Volume: v.proto()}, nil
+		return &csi.CreateVolumeResponse{Volume: v.proto(req.GetVolumeContentSource())}, nil
 	}
-	if size == 0 {
-		size = defaultSize
-	}
-	if err := s.driver.makeData(id, size, block); err != nil {
+	from, err := s.driver.sourceOf(req.GetVolumeContentSource())
+	if err != nil {
 		return nil, err
 	}
+	if from.dir != "" && (from.block != block || size != 0 && size < from.sizeBytes) {
+		return nil, status.Error(codes.InvalidArgument, "volume_content_source: larger than the volume, or of another access type")
+	}
 	v := &Volume{
-		ID: id, Name: req.GetName(), Tag: req.GetParameters()["tag"], Block: block, SizeBytes: size,
+		ID: id, Name: req.GetName(), Tag: req.GetParameters()["tag"], Block: block, SizeBytes: cmp.Or(size, from.sizeBytes, defaultSize),
 		Context: map[string]string{"tag": req.GetParameters()["tag"], "name": req.GetName()},
 		Params:  maps.Clone(req.GetParameters()),
 	}
+	if err := s.driver.makeData(ctx, v, from); err != nil {
+		return nil, err
+	}
 	all[id] = v
-	return &csi.CreateVolumeResponse{Volume: v.proto()}, nil
+	return &csi.CreateVolumeResponse{Volume: v.proto(req.GetVolumeContentSource())}, nil
 }
 
-func (d *Driver) makeData(id string, size int64, block bool) error {
-	if err := os.MkdirAll(d.dataDir(id), 0o755); err != nil || !block {
+func (d *Driver) makeData(ctx context.Context, v *Volume, from source) error {
+	if from.dir != "" {
+		if err := copyDir(ctx, from.dir, d.volumeDir(v.ID)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(d.dataDir(v.ID), 0o755); err != nil || !v.Block {
 		return err
 	}
-	f, err := os.OpenFile(d.image(id), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(d.image(v.ID), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return f.Truncate(size)
+	return f.Truncate(v.SizeBytes)
 }
 
-func (v *Volume) proto() *csi.Volume {
-	return &csi.Volume{VolumeId: v.ID, CapacityBytes: v.SizeBytes, VolumeContext: maps.Clone(v.Context)}
+// proto is the volume as a CO is told of it; source is what it was asked to be made of.
+func (v *Volume) proto(source *csi.VolumeContentSource) *csi.Volume {
+	return &csi.Volume{VolumeId: v.ID, CapacityBytes: v.SizeBytes, VolumeContext: maps.Clone(v.Context), ContentSource: source}
 }
 
 // DeleteVolume implements the Controller service.
@@ -89,7 +97,7 @@ func (s *controller) DeleteVolume(_ context.Context, req *csi.DeleteVolumeReques
 	if err := eachLoop(s.driver.image(id), unix.LOOP_CLR_FD); err != nil {
 		return nil, err
 	}
-	if err := os.RemoveAll(filepath.Dir(s.driver.dataDir(id))); err != nil {
+	if err := os.RemoveAll(s.driver.volumeDir(id)); err != nil {
 		return nil, err
 	}
 	s.driver.mu.Lock()
@@ -133,31 +141,40 @@ func (s *controller) ValidateVolumeCapabilities(_ context.Context, req *csi.Vali
 	}}, nil
 }
 
-// ListVolumes implements the Controller service. A token is the id that the
-// page before ended with.
+// ListVolumes implements the Controller service.
 func (s *controller) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	if req.GetMaxEntries() < 0 {
-		return nil, status.Error(codes.InvalidArgument, "max_entries: negative")
-	}
 	s.driver.mu.Lock()
 	defer s.driver.mu.Unlock()
 	all := s.driver.judge.model.Volumes
-	ids := slices.Sorted(maps.Keys(all))
-	if token := req.GetStartingToken(); token != "" {
-		if len(token) < len("after ") || token[:len("after ")] != "after " {
-			return nil, status.Error(codes.Aborted, "starting_token: not one of this driver's")
-		}
-		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= token[len("after "):] })
+	ids, next, err := page(slices.Sorted(maps.Keys(all)), req.GetStartingToken(), req.GetMaxEntries())
+	if err != nil {
+		return nil, err
 	}
-	resp := &csi.ListVolumesResponse{}
-	for i, id := range ids {
-		if most := int(req.GetMaxEntries()); most > 0 && i == most {
-			resp.NextToken = "after " + ids[i-1]
-			break
-		}
-		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: all[id].proto()})
+	resp := &csi.ListVolumesResponse{NextToken: next}
+	for _, id := range ids {
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: all[id].proto(nil)})
 	}
 	return resp, nil
+}
+
+// page is the part of a sorted list that begins at a token, which says the id
+// that the page before ended with, and has most entries unless that is 0.
+func page(ids []string, token string, most int32) (here []string, next string, err error) {
+	if most < 0 {
+		return nil, "", status.Error(codes.InvalidArgument, "max_entries: negative")
+	}
+	if token != "" {
+		last, ok := strings.CutPrefix(token, "after ")
+		if !ok {
+			return nil, "", status.Error(codes.Aborted, "starting_token: not one of this driver's")
+		}
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= last })
+	}
+	if most > 0 && len(ids) > int(most) {
+		ids = ids[:most]
+		next = "after " + ids[most-1]
+	}
+	return ids, next, nil
 }
 
 // ControllerExpandVolume implements the Controller service.

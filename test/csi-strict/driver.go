@@ -28,7 +28,11 @@ type Config struct {
 	// StateDir holds what it knows, the data of its volumes, the script and the
 	// transcript; it is made.
 	StateDir string
-	// Logger receives what goes wrong in the driver itself; nil discards it.
+	// Without are abilities that the driver lacks whatever its script says, by
+	// their CSI names.
+	Without []string
+	// Logger receives each call, at level debug, and what goes wrong in the driver
+	// itself; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -57,7 +61,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("strict driver: %w", err)
 	}
-	script, err := readScript(c.StateDir)
+	script, err := c.readScript()
 	if err != nil {
 		return nil, fmt.Errorf("strict driver: %w", err)
 	}
@@ -124,7 +128,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 func (d *Driver) begin(c *call) (fault Fault, busy bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	script, err := readScript(d.cfg.StateDir)
+	script, err := d.cfg.readScript()
 	if err != nil {
 		return Fault{}, false, status.Error(codes.Internal, err.Error())
 	}
@@ -170,6 +174,7 @@ func (d *Driver) end(c *call, answer error, busy, odd bool) error {
 	if answer != nil {
 		e.Text = status.Convert(answer).Message()
 	}
+	d.log.Debug("answered", "call", c.name, "volume", c.volume, "code", e.Code, "text", e.Text, "took", now.Sub(c.at))
 	if err := errors.Join(d.transcript.write(e), d.judge.model.save(d.cfg.StateDir)); err != nil {
 		return noted(err)
 	}
@@ -247,7 +252,8 @@ func look(req proto.Message) (s seen) {
 	if r, ok := req.(interface{ GetTargetPath() string }); ok && r.GetTargetPath() != "" {
 		s.parent = dir(filepath.Dir(r.GetTargetPath()))
 		var st unix.Stat_t
-		s.target = unix.Lstat(r.GetTargetPath(), &st) == nil
+		// What cannot be looked at, such as a mount that is dead, is there.
+		s.target = !errors.Is(unix.Lstat(r.GetTargetPath(), &st), unix.ENOENT)
 	}
 	return s
 }

@@ -12,6 +12,7 @@ import (
 // able are the driver's abilities unless a script changes them, by CSI name.
 var able = []string{
 	"CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "EXPAND_VOLUME", "SINGLE_NODE_MULTI_WRITER",
+	"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME",
 	"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "ONLINE",
 }
 

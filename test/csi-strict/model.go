@@ -74,7 +74,8 @@ type ended struct {
 
 // Model is all that the driver knows, as it is in its state directory.
 type Model struct {
-	Volumes map[string]*Volume `json:"volumes"`
+	Volumes   map[string]*Volume   `json:"volumes"`
+	Snapshots map[string]*Snapshot `json:"snapshots,omitempty"`
 	// Fired counts the calls that each fault matched, by its ID.
 	Fired map[string]int `json:"fired,omitempty"`
 	// Asked counts the questions for abilities.
@@ -93,6 +94,9 @@ func ReadModel(dir string) (Model, error) {
 	}
 	if m.Volumes == nil {
 		m.Volumes = map[string]*Volume{}
+	}
+	if m.Snapshots == nil {
+		m.Snapshots = map[string]*Snapshot{}
 	}
 	if m.Fired == nil {
 		m.Fired = map[string]int{}

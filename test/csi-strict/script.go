@@ -112,18 +112,17 @@ func WriteScript(dir string, s Script) error {
 	return nil
 }
 
-func readScript(dir string) (Script, error) {
+// readScript reads the script that is in force; without one the driver is honest.
+func (c Config) readScript() (Script, error) {
 	var s Script
-	data, err := os.ReadFile(scriptPath(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
+	data, err := os.ReadFile(scriptPath(c.StateDir))
 	if err == nil {
 		err = json.Unmarshal(data, &s)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Script{}, fmt.Errorf("read script: %w", err)
 	}
+	s.Without = append(s.Without, c.Without...)
 	return s, nil
 }
 

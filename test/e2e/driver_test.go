@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -22,19 +24,43 @@ type kind struct {
 	// sizes: its file systems are as large as was asked for.
 	sizes bool
 	local bool
+	// strict: it is the strict driver, which judges the calls made to it.
+	strict bool
 }
 
 // kinds are the drivers to run the suite with.
 func kinds() []kind {
-	binary := os.Getenv("DRIVER_BINARY")
-	if binary == "" {
+	plain := kind{label: "plain", name: "driver.e2e.dev", binary: os.Getenv("DRIVER_BINARY")}
+	switch {
+	case plain.binary != "":
+	case strict != "":
+		plain.label, plain.binary, plain.strict = "strict", strict, true
+	default:
 		return []kind{{label: "local", name: "local.e2e.dev", binary: daemon, sizes: true, local: true}}
 	}
-	args := strings.Fields(os.Getenv("DRIVER_ARGS"))
-	return []kind{
-		{label: "plain", name: "driver.e2e.dev", binary: binary, args: args},
-		{label: "attach", name: "driver.e2e.dev", binary: binary, args: append(slices.Clip(args), "--enable-attach"), attach: true},
+	plain.args = append([]string{"-v=5"}, strings.Fields(os.Getenv("DRIVER_ARGS"))...)
+	attach := plain
+	attach.label, attach.attach = strings.TrimPrefix(plain.label+"-attach", "plain-"), true
+	attach.args = append(slices.Clip(plain.args), "--enable-attach")
+	return []kind{plain, attach}
+}
+
+// localOnly skips what has nothing to do with the driver that the suite is run
+// with, or is about the local driver.
+func localOnly(t *testing.T) {
+	t.Helper()
+	if k := kinds()[0]; !k.local {
+		t.Skipf("not about driver %s: run with the local driver", k.label)
 	}
+}
+
+// command is the driver, not yet started. What it starts itself is killed with it.
+func (k kind) command(socket, stateDir string) *exec.Cmd {
+	cmd := exec.Command(k.binary, append([]string{
+		"--drivername=" + k.name, "--endpoint=unix://" + socket, "--nodeid=" + nodeName, "--statedir=" + stateDir,
+	}, k.args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
 }
 
 // eachKind runs a test with every driver, each on a node of its own.
@@ -65,10 +91,9 @@ func newDriver(n *node, k kind) *driver {
 			n.t.Fatal(err)
 		}
 	}
-	d.start()
 	endpoint := filepath.Join(n.root, "plugins", k.name, "csi.sock")
 	d.proxy = newProxy(n.t, endpoint, d.socket())
-	d.proxy.ready(n.t)
+	d.start()
 	if registrar := os.Getenv("REGISTRAR_BINARY"); registrar != "" {
 		start(n.t, n.dir, registrar, "--csi-address="+endpoint, "--kubelet-registration-path="+endpoint,
 			"--plugin-registration-path="+n.registry(), "--timeout=10s")
@@ -81,24 +106,16 @@ func newDriver(n *node, k kind) *driver {
 func (d *driver) stateDir() string { return d.n.path("driver-state") }
 func (d *driver) socket() string   { return d.n.path("driver.sock") }
 
-// start starts the driver's process.
+// start starts the driver's process, again where it was killed, and waits until
+// it answers.
 func (d *driver) start() {
 	d.n.t.Helper()
 	if d.local {
 		d.proc = start(d.n.t, d.n.dir, d.binary, "local-driver", "--name", d.name, "--node-id", nodeName,
 			"--root-dir", d.n.root, "--state-dir", d.stateDir(), "--endpoint", d.socket(),
 			"--registration-dir", d.n.path("own-registry"), "--log-level", "debug")
-		return
+	} else {
+		d.proc = launch(d.n.t, d.n.path(filepath.Base(d.binary)+".log"), d.command(d.socket(), d.stateDir()))
 	}
-	d.proc = start(d.n.t, d.n.dir, d.binary, append([]string{
-		"--drivername=" + d.name, "--endpoint=unix://" + d.socket(),
-		"--nodeid=" + nodeName, "--statedir=" + d.stateDir(), "-v=5",
-	}, d.args...)...)
-}
-
-// restart starts the driver again after it was killed, and waits until it answers.
-func (d *driver) restart() {
-	d.n.t.Helper()
-	d.start()
-	d.proxy.ready(d.n.t)
+	d.proxy.ready(d.n.t, d.proc)
 }

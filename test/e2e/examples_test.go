@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ import (
 const examples = "../../examples/kinds"
 
 // foreign are the examples of which the storage is not on every machine.
-var foreign = []string{"fc", "iscsi", "nfs", "translated"}
+var foreign = []string{"cephfs", "fc", "glusterfs", "iscsi", "nfs", "translated"}
 
 // exampleFiles lists the examples by name.
 func exampleFiles(t *testing.T) []string {
@@ -33,6 +34,7 @@ func exampleFiles(t *testing.T) []string {
 // TestTheExampleOfEachKindIsMounted: every one that needs nothing which is not on
 // this machine, and nothing of them is left.
 func TestTheExampleOfEachKindIsMounted(t *testing.T) {
+	localOnly(t)
 	n := newPlace(t)
 	n.flags = []string{"--local-driver", "--host-path-allow=/usr/share"}
 	n.start()
@@ -68,19 +70,88 @@ func TestTheExampleOfEachKindIsMounted(t *testing.T) {
 	n.nothingLeft()
 }
 
-// none is no other objects than those of one example.
-type none map[resolve.Key]runtime.Object
+// documented returns the flags of the daemon that README.md starts.
+func documented(t *testing.T) []string {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(readme)) {
+		if flags, ok := strings.CutPrefix(line, "sudo bin/csi-volmgr run "); ok {
+			return strings.Fields(strings.ReplaceAll(flags, "$PWD", root))
+		}
+	}
+	t.Fatal("README.md starts no daemon")
+	return nil
+}
 
-func (o none) Get(k resolve.Key) runtime.Object { return o[k] }
+// TestTheExamplesAreOneOfEachKind: a daemon with the flags of README mounts, by one
+// apply of the examples, a volume of each kind that needs no storage of others.
+func TestTheExamplesAreOneOfEachKind(t *testing.T) {
+	n := newPlace(t)
+	n.flags = documented(t)
+	n.start()
+	n.do("", "apply", "-f", "../../examples/")
+	n.mounted("web")
+	n.mounted("more")
+	for volume, pod := range map[string]string{
+		"data": "web", "scratch": "web", "memory": "web", "settings": "web", "password": "web", "about": "web", "all": "web",
+		"inline": "more", "own": "more", "path": "more", "local": "more", "model": "more",
+	} {
+		if st, err := os.Stat(n.hostPath(pod, volume)); err != nil || !st.IsDir() {
+			t.Errorf("%s of %s: %v, %v", volume, pod, st, err)
+		}
+	}
+	if st, err := os.Stat(n.hostPath("web", "disk")); err != nil || st.Mode().Type() != os.ModeDevice {
+		t.Errorf("disk: %v, %v", st, err)
+	}
+	wantFile(t, filepath.Join(n.hostPath("more", "model"), "weights", "layer-1"), "0.1 0.2 0.3\n")
+	n.serviceStarts("../../examples/systemd/web.service", n.hostPath("web", "data"))
+	n.deletePod("web", "more")
+	n.deleteClaim("data", "disk", "more-own")
+	n.do("", "delete", "-f", "../../examples/")
+	n.nothingLeft()
+}
 
-func (none) VolumesOf(string, string) []*corev1.PersistentVolume { return nil }
-func (none) ClaimsOf(string) []*corev1.PersistentVolumeClaim     { return nil }
-func (none) Note(resolve.Key) string                             { return "" }
-func (none) Unread(resolve.Key) string                           { return "" }
+// serviceStarts does what a service does when it starts, and looks where it runs.
+func (n *node) serviceStarts(unit, in string) {
+	n.t.Helper()
+	text, err := os.ReadFile(unit)
+	must(n.t, err)
+	_, script, ok := strings.Cut(string(text), "\nExecStart=/bin/sh -c '")
+	script, _, end := strings.Cut(script, "'\n")
+	if !ok || !end || !strings.Contains(script, "sleep infinity") {
+		n.t.Fatalf("%s: no command", unit)
+	}
+	script = strings.NewReplacer("$$", "$", `\\`, `\`, "sleep infinity", "pwd").Replace(script) // as systemd reads it
+	bin := n.t.TempDir()
+	must(n.t, os.WriteFile(filepath.Join(bin, "csi-volmgr"), []byte("#!/bin/sh\nexec "+program+" --socket="+n.socket()+" \"$@\"\n"), 0o755))
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != in {
+		n.t.Errorf("%s: it runs in %q (%v), want %q: %s", unit, out, err, in, script)
+	}
+}
+
+// only is the objects of one example.
+type only map[resolve.Key]runtime.Object
+
+func (o only) Get(k resolve.Key) runtime.Object { return o[k] }
+
+func (only) VolumesOf(string, string) []*corev1.PersistentVolume { return nil }
+func (only) ClaimsOf(string) []*corev1.PersistentVolumeClaim     { return nil }
+func (only) Note(resolve.Key) string                             { return "" }
+func (only) Unread(resolve.Key) string                           { return "" }
 
 // TestTheOtherExamplesAreVolumes: what needs storage of others is at least what
 // csi-volmgr takes for a volume.
 func TestTheOtherExamplesAreVolumes(t *testing.T) {
+	localOnly(t)
 	for _, kind := range foreign {
 		file := filepath.Join(examples, kind+".yaml")
 		text, err := os.ReadFile(file)
@@ -91,13 +162,21 @@ func TestTheOtherExamplesAreVolumes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		all := only{}
+		for _, obj := range objects {
+			key, err := resolve.KeyOf(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[key] = obj
+		}
 		for _, obj := range objects {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok {
 				continue
 			}
 			pod.UID = "example"
-			want := resolve.Pod(pod, none{}, resolve.Config{Builtins: []state.DriverName{resolve.FC, resolve.ISCSI, resolve.NFS}, NodeName: nodeName})
+			want := resolve.Pod(pod, all, resolve.Config{Builtins: []state.DriverName{resolve.CephFS, resolve.FC, resolve.GlusterFS, resolve.ISCSI, resolve.NFS}, NodeName: nodeName})
 			if len(want.Volumes) != 1 || want.Volumes[0].Problem != "" || want.Volumes[0].ID == "" {
 				t.Errorf("%s: %+v", kind, want.Volumes)
 			}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -29,7 +30,12 @@ type adopted struct {
 	file    string // the pod's manifest
 }
 
-func persistent(driver, pv, handle, mode string) string {
+// persistent is a volume of the driver, with a claim that is bound to it.
+func persistent(driver, pv, mode string, v *csi.Volume) string {
+	attributes, err := json.Marshal(v.GetVolumeContext())
+	if err != nil {
+		panic(err) // a map of strings
+	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %[2]s}
@@ -37,7 +43,7 @@ spec:
   accessModes: [ReadWriteOnce]
   volumeMode: %[4]s
   capacity: {storage: 32Mi}
-  csi: {driver: %[1]s, volumeHandle: %[3]s}
+  csi: {driver: %[1]s, volumeHandle: %[3]s, volumeAttributes: %[5]s}
   claimRef: {namespace: default, name: claim-%[2]s}
 ---
 apiVersion: v1
@@ -47,7 +53,7 @@ spec:
   accessModes: [ReadWriteOnce]
   volumeMode: %[4]s
   volumeName: %[2]s
-  resources: {requests: {storage: 32Mi}}`, driver, pv, handle, mode)
+  resources: {requests: {storage: 32Mi}}`, driver, pv, v.GetVolumeId(), mode, attributes)
 }
 
 // newAdopted is a node that a kubelet has left, with a pod that has one volume
@@ -55,17 +61,17 @@ spec:
 func newAdopted(t *testing.T) *adopted {
 	t.Helper()
 	n := newPlace(t)
-	n.driver = newDriver(n, kind{label: "local", name: "local.e2e.dev", binary: daemon, sizes: true, local: true})
+	n.driver = newDriver(n, kinds()[0])
 	k := newKubelet(n)
 	a := &adopted{node: n, kubelet: k, file: filepath.Join(n.manifests(), "pod.yaml")}
 	docs := []string{n.driver.class(), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}", "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {key: s3cret}"}
 	for _, v := range []struct {
 		pv, mode string
 		can      *csi.VolumeCapability
-	}{{"pv-now", fileSystem, mountable()}, {"pv-before", fileSystem, mountable()}, {"pv-disk", block, device()}} {
+	}{{"pv-now", fileSystem, k.mountable()}, {"pv-before", fileSystem, k.mountable()}, {"pv-disk", block, k.device()}} {
 		made := k.makes(v.pv, v.can)
 		a.handles = append(a.handles, made.GetVolumeId())
-		docs = append(docs, persistent(n.driver.name, v.pv, made.GetVolumeId(), v.mode))
+		docs = append(docs, persistent(n.driver.name, v.pv, v.mode, made))
 		switch v.pv {
 		case "pv-now": // as kubelets do it since 1.24
 			target := k.fileSystem(made, v.pv, podUID, "plugins/kubernetes.io/csi/"+n.driver.name+"/"+hash(made.GetVolumeId()))
@@ -147,7 +153,7 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	t.Parallel()
 	a := newAdopted(t)
 	ids, tree := a.mountIDs(), a.tree()
-	a.want(a.verb("adopt", "--dry-run"), 0, "8 volumes would be taken over", "pv-before/globalmount: taken over as it is mounted")
+	a.want(a.verb("adopt", "--dry-run"), 0, "8 volumes would be taken over", "pv-before/globalmount: taken over as it is")
 	if got := a.records(); len(got) != 0 {
 		t.Fatalf("records after a dry run: %v", got)
 	}
@@ -178,9 +184,9 @@ func (a *adopted) madeHere() {
 	a.t.Helper()
 	disk := fromClaim("disk", "claim-pv-raw")
 	disk.block = true
-	fs, raw := a.kubelet.makes("pv-db", mountable()), a.kubelet.makes("pv-raw", device())
+	fs, raw := a.kubelet.makes("pv-db", a.kubelet.mountable()), a.kubelet.makes("pv-raw", a.kubelet.device())
 	a.handles = append(a.handles, fs.GetVolumeId(), raw.GetVolumeId())
-	a.apply(persistent(a.driver.name, "pv-db", fs.GetVolumeId(), fileSystem), persistent(a.driver.name, "pv-raw", raw.GetVolumeId(), block),
+	a.apply(persistent(a.driver.name, "pv-db", fileSystem, fs), persistent(a.driver.name, "pv-raw", block, raw),
 		pod("db", fromClaim("data", "claim-pv-db"), disk, volume{name: "here", source: "hostPath: {path: " + a.path("shared") + "}"},
 			volume{name: "cache", source: "csi: {driver: " + a.driver.name + ", volumeAttributes: {size: 8Mi}}"},
 			volume{name: "keys", source: "secret: {secretName: keys}"}, volume{name: "tmp", source: "emptyDir: {}"}))

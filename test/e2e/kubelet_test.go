@@ -19,10 +19,20 @@ import (
 type kubelet struct {
 	*node
 	csi csi.NodeClient
+	// mode is what ReadWriteOnce is to the driver.
+	mode csi.VolumeCapability_AccessMode_Mode
 }
 
 func newKubelet(n *node) *kubelet {
-	return &kubelet{node: n, csi: csi.NewNodeClient(n.driver.proxy.conn)}
+	k := &kubelet{node: n, csi: csi.NewNodeClient(n.driver.proxy.conn), mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
+	can, err := k.csi.NodeGetCapabilities(n.t.Context(), &csi.NodeGetCapabilitiesRequest{})
+	must(n.t, err)
+	for _, c := range can.GetCapabilities() {
+		if c.GetRpc().GetType() == csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER {
+			k.mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+		}
+	}
+	return k
 }
 
 func must(t *testing.T, err error) {
@@ -73,16 +83,18 @@ func (k *kubelet) makes(name string, c *csi.VolumeCapability) *csi.Volume {
 	return r.GetVolume()
 }
 
-func writer() *csi.VolumeCapability_AccessMode {
-	return &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
+func (k *kubelet) mountable() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: k.mode},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+	}
 }
 
-func mountable() *csi.VolumeCapability {
-	return &csi.VolumeCapability{AccessMode: writer(), AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}
-}
-
-func device() *csi.VolumeCapability {
-	return &csi.VolumeCapability{AccessMode: writer(), AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
+func (k *kubelet) device() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: k.mode},
+		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+	}
 }
 
 // attachment is the name of the volume's VolumeAttachment.
@@ -96,7 +108,7 @@ func (k *kubelet) fileSystem(v *csi.Volume, pv, uid, staged string) string {
 	stage := k.dir(staged + "/globalmount")
 	k.notes(staged, "driverName", k.driver.name, "volumeHandle", v.GetVolumeId())
 	_, err := k.csi.NodeStageVolume(k.t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: mountable(),
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: k.mountable(),
 	})
 	must(k.t, err)
 	dir := "pods/" + uid + "/volumes/kubernetes.io~csi/" + pv
@@ -104,7 +116,7 @@ func (k *kubelet) fileSystem(v *csi.Volume, pv, uid, staged string) string {
 		"specVolID", pv, "volumeHandle", v.GetVolumeId(), "volumeLifecycleMode", "Persistent")
 	target := filepath.Join(k.root, dir, "mount")
 	_, err = k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: mountable(),
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: k.mountable(),
 	})
 	must(k.t, err)
 	return target
@@ -119,7 +131,7 @@ func (k *kubelet) inline(name, uid string) string {
 		"specVolID", name, "volumeHandle", handle, "volumeLifecycleMode", "Ephemeral")
 	target := filepath.Join(k.root, dir, "mount")
 	_, err := k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: handle, TargetPath: target, VolumeCapability: mountable(),
+		VolumeId: handle, TargetPath: target, VolumeCapability: k.mountable(),
 		VolumeContext: map[string]string{"csi.storage.k8s.io/ephemeral": "true", "csi.storage.k8s.io/pod.uid": uid, "size": "8Mi"},
 	})
 	must(k.t, err)
@@ -135,12 +147,12 @@ func (k *kubelet) block(v *csi.Volume, pv, uid string) string {
 	k.notes(top+"/"+pv+"/data", "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", nodeName,
 		"specVolID", pv, "volumeHandle", v.GetVolumeId())
 	_, err := k.csi.NodeStageVolume(k.t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: device(),
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: k.device(),
 	})
 	must(k.t, err)
 	target := filepath.Join(k.dir(top+"/publish/"+pv), uid)
 	_, err = k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: device(),
+		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: k.device(),
 	})
 	must(k.t, err)
 	kept := k.file(top+"/"+pv+"/dev/"+uid, "")

@@ -24,6 +24,9 @@ func (n *node) nothingLeft() {
 		if ids := n.driver.proxy.volumes(n.t); len(ids) != 0 {
 			n.t.Errorf("volumes left in the driver: %q", ids)
 		}
+		if n.driver.strict {
+			n.allTakenBack()
+		}
 	}
 	n.daemon.stop()
 	if left := mountsBelow(n.t, n.dir); len(left) != 0 {
@@ -47,7 +50,7 @@ func (n *node) tree() (left []string) {
 	keep := []string{
 		".", "pods", "plugins", "plugins_registry", "plugins/kubernetes.io", "plugins/kubernetes.io/csi",
 		"plugins/kubernetes.io/csi/volumeDevices", "plugins/kubernetes.io/csi/volumeDevices/staging",
-		"plugins/kubernetes.io/csi/volumeDevices/publish",
+		"plugins/kubernetes.io/csi/volumeDevices/publish", "plugins/kubernetes.io/image",
 	}
 	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

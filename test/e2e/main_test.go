@@ -19,14 +19,14 @@ import (
 // that of the one to run as a daemon or driver: the same, or with the race detector.
 var program, daemon string
 
+// strict is the path of the strict driver, where the suite is run with it.
+var strict string
+
 func TestMain(m *testing.M) {
 	drivertest.Enter()
 	dir, err := os.MkdirTemp("", "e2e-bin-")
 	if err == nil {
-		program, err = build(dir, "csi-volmgr")
-	}
-	if daemon = program; err == nil && os.Getenv("E2E_RACE") != "" {
-		daemon, err = build(dir, "csi-volmgr-race", "-race")
+		err = prepare(dir)
 	}
 	code := 1
 	if err == nil {
@@ -34,11 +34,42 @@ func TestMain(m *testing.M) {
 	} else {
 		fmt.Fprintln(os.Stderr, err)
 	}
+	if strict != "" {
+		fmt.Println(&verdicts)
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// prepare builds what the tests run, and tries the drivers that they run with.
+func prepare(dir string) (err error) {
+	if program, err = build(dir, "csi-volmgr"); err != nil {
+		return err
+	}
+	daemon = program
+	if os.Getenv("E2E_RACE") != "" {
+		if daemon, err = build(dir, "csi-volmgr-race", "-race"); err != nil {
+			return err
+		}
+	}
+	switch driver := os.Getenv("E2E_DRIVER"); driver {
+	case "":
+	case "strict":
+		if strict, err = buildMain(filepath.Join(dir, "csi-strict"), "test/csi-strict/cmd"); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("E2E_DRIVER=%s: want strict, or nothing for the local driver", driver)
+	}
+	for _, k := range kinds() {
+		if !k.local {
+			err = errors.Join(err, try(k, filepath.Join(dir, k.label)))
+		}
+	}
+	return err
 }
 
 func build(dir, name string, flags ...string) (string, error) {
@@ -72,20 +103,28 @@ func start(t *testing.T, dir, binary string, args ...string) *process {
 	if verb := args[0]; !strings.HasPrefix(verb, "-") {
 		name += "-" + verb
 	}
-	p := &process{t: t, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return launch(t, filepath.Join(dir, name+".log"), exec.Command(binary, args...))
+}
+
+// launch runs cmd until the test ends, and adds what it writes to the file log.
+func launch(t *testing.T, log string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, log: log, done: make(chan struct{})}
+	file, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.cmd = exec.Command(binary, args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.Stdout, p.cmd.Stderr = file, file
+	if p.cmd.SysProcAttr == nil {
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", binary, err)
+		t.Fatalf("start %s: %v", cmd.Path, err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()
-		log.Close()
+		file.Close()
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -111,8 +150,16 @@ func (p *process) sound() {
 
 // kill ends the process as a crash would.
 func (p *process) kill() {
-	p.cmd.Process.Kill() // fails only where it has ended
+	killed(p.cmd)
 	<-p.done
+}
+
+// killed kills a process, and those of its group if it has one of its own.
+func killed(cmd *exec.Cmd) {
+	if cmd.SysProcAttr.Setpgid {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	cmd.Process.Kill() // fails only where it has ended
 }
 
 // stop asks the process to end, which it must do well.

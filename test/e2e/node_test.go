@@ -79,6 +79,9 @@ func (n *node) clean() {
 			n.t.Logf("end of the driver's log:\n%s", n.driver.proc.tail())
 		}
 	}
+	if n.driver != nil && n.driver.strict {
+		n.judged()
+	}
 	for _, m := range mountsBelow(n.t, n.dir) {
 		unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	}

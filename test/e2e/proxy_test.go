@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -16,15 +17,19 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// proxy passes the calls for a driver on and notes them.
+// proxy passes the calls for a driver on and notes them. Each connection to it
+// has one to the driver, as if there were no proxy.
 type proxy struct {
-	conn *grpc.ClientConn // to the driver
+	backend string
+	conn    *grpc.ClientConn // the tests' own to the driver
 
 	mu    sync.Mutex
+	conns map[*grpc.ClientConn]struct{}
 	calls []call
 	heard chan struct{} // closed and replaced with every call
 	stop  *cut          // of the next call that it is for; nil: none
@@ -82,16 +87,57 @@ func (frames) Unmarshal(data []byte, v any) error {
 // newProxy serves at the socket of the path listen, for a driver at backend.
 func newProxy(t *testing.T, listen, backend string) *proxy {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+backend, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 10 * time.Second, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	p := &proxy{conn: conn, heard: make(chan struct{})}
-	serve(t, listen, grpc.NewServer(grpc.ForceServerCodec(frames{}), grpc.UnknownServiceHandler(p.pass)))
+	p := &proxy{backend: backend, heard: make(chan struct{}), conns: map[*grpc.ClientConn]struct{}{}}
+	p.conn = p.dial()
+	t.Cleanup(func() { p.hangUp(p.conn) })
+	serve(t, listen, grpc.NewServer(grpc.ForceServerCodec(frames{}), grpc.UnknownServiceHandler(p.pass), grpc.StatsHandler(p)))
 	return p
 }
+
+// dial makes a connection to the driver.
+func (p *proxy) dial() *grpc.ClientConn {
+	conn, err := dial(p.backend)
+	if err != nil {
+		panic(err) // of a path that is none
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[conn] = struct{}{}
+	return conn
+}
+
+func (p *proxy) hangUp(conn *grpc.ClientConn) {
+	conn.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, conn)
+}
+
+func dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 10 * time.Second, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}}))
+}
+
+// upstream is the key of a connection's own one to the driver.
+type upstream struct{}
+
+// TagConn implements stats.Handler.
+func (p *proxy) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, upstream{}, p.dial())
+}
+
+// HandleConn implements stats.Handler.
+func (p *proxy) HandleConn(ctx context.Context, s stats.ConnStats) {
+	if _, ok := s.(*stats.ConnEnd); ok {
+		p.hangUp(ctx.Value(upstream{}).(*grpc.ClientConn))
+	}
+}
+
+// TagRPC implements stats.Handler.
+func (p *proxy) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (p *proxy) HandleRPC(context.Context, stats.RPCStats) {}
 
 // serve runs s on a unix socket until the test ends.
 func serve(t *testing.T, socket string, s *grpc.Server) {
@@ -114,7 +160,8 @@ func (p *proxy) pass(_ any, stream grpc.ServerStream) error {
 		close(c.reached)
 		<-c.on
 	}
-	err := p.conn.Invoke(stream.Context(), method, &in, &out, grpc.ForceCodec(frames{}))
+	conn := stream.Context().Value(upstream{}).(*grpc.ClientConn)
+	err := conn.Invoke(stream.Context(), method, &in, &out, grpc.ForceCodec(frames{}))
 	if c := p.held(path.Base(method), true); c != nil {
 		close(c.reached)
 		<-c.on
@@ -168,20 +215,42 @@ func (p *proxy) await(ctx context.Context, n int, name string) error {
 	}
 }
 
-// ready waits until the driver answers.
-func (p *proxy) ready(t *testing.T) {
+// ready waits until the driver, which runs as proc, answers.
+func (p *proxy) ready(t *testing.T, proc *process) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	p.mu.Lock()
+	for conn := range p.conns {
+		conn.ResetConnectBackoff()
+	}
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("%s passed", patience))
 	defer cancel()
-	client := csi.NewIdentityClient(p.conn)
+	if err := answers(ctx, p.conn, proc.done); err != nil {
+		t.Fatalf("driver %s does not answer: %v; it says:\n%s", proc.cmd, err, proc.tail())
+	}
+}
+
+// answers waits until the driver that conn leads to answers; ended is closed when
+// its process ends.
+func answers(ctx context.Context, conn *grpc.ClientConn, ended <-chan struct{}) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-ended:
+			cancel(errors.New("its process has ended"))
+		case <-ctx.Done():
+		}
+	}()
+	client := csi.NewIdentityClient(conn)
 	for {
 		// A connection to the driver that was killed may end only now.
 		_, err := client.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true))
-		if err == nil {
-			return
-		}
-		if status.Code(err) != codes.Unavailable {
-			t.Fatalf("the driver does not answer: %v", err)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case status.Code(err) != codes.Unavailable:
+			return err
 		}
 	}
 }

@@ -149,7 +149,7 @@ func TestDriverKilledComesBack(t *testing.T) {
 		if r.code != 124 || strings.Contains(r.stderr, "timed out waiting for the condition") {
 			n.t.Errorf("wait without the driver: got exit code %d and %q, want 124 and a reason", r.code, r.stderr)
 		}
-		n.driver.restart()
+		n.driver.start()
 		n.mounted("comes")
 		n.mounted("stays")
 		n.do("", "wait", "pod", "goes", "--for=unmounted", "--timeout", patience.String())
@@ -188,7 +188,7 @@ func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
 					n.t.Fatalf("%s is never called", name)
 				}
 				n.driver.proc.kill()
-				n.driver.restart()
+				n.driver.start()
 				close(cut.on)
 				if !removes {
 					n.mounted("web")
@@ -206,6 +206,7 @@ func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
 // A local driver that registers itself, as a process beside the daemon, comes
 // back at the same place with a new registration socket.
 func TestDriverThatRegistersItselfComesBack(t *testing.T) {
+	localOnly(t)
 	t.Parallel()
 	n := newPlace(t)
 	k := kind{name: localdriver.DefaultName}
@@ -230,6 +231,7 @@ func TestDriverThatRegistersItselfComesBack(t *testing.T) {
 }
 
 func TestEmbeddedDriverServesAndSurvives(t *testing.T) {
+	localOnly(t)
 	t.Parallel()
 	n := newPlace(t)
 	n.flags = []string{"--local-driver"}

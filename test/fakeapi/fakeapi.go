@@ -5,13 +5,10 @@
 package fakeapi
 
 import (
-	"bytes"
 	"encoding/json"
-	"io"
 	"maps"
 	"net/http"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,42 +21,6 @@ import (
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 )
-
-// Request is one request as the server saw it.
-type Request struct {
-	// Verb is get, list, watch, create, update, patch or delete.
-	Verb                             string
-	Resource, Sub, Namespace, Name   string
-	FieldSelector, Version, BodyText string
-	// API is the version of the group ("v1").
-	API string
-}
-
-// String is "watch pods metadata.name=a", "get secrets default/a".
-func (r Request) String() string {
-	s := r.Verb + " " + r.Resource
-	if r.Sub != "" {
-		s += "/" + r.Sub
-	}
-	if r.Name != "" {
-		s += " " + strings.TrimPrefix(r.Namespace+"/"+r.Name, "/")
-	}
-	if r.FieldSelector != "" {
-		s += " " + r.FieldSelector
-	}
-	return s
-}
-
-// Answer is a failure that a test wants in place of what the server would say.
-type Answer struct {
-	Code int
-	// RetryAfter is a number of seconds, "" for none.
-	RetryAfter string
-	// Hang: no answer at all until the client gives up.
-	Hang bool
-	// Err is what the connection fails of.
-	Err error
-}
 
 // Server is the API server. Its methods may be called by any goroutine.
 type Server struct {
@@ -215,7 +176,9 @@ func (w *watcher) close() { w.once.Do(func() { close(w.end) }) }
 
 func kindOf(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().Name() }
 
-func resourceOf(obj runtime.Object) string { return strings.ToLower(kindOf(obj)) + "s" }
+func resourceOf(obj runtime.Object) string {
+	return strings.TrimSuffix(strings.ToLower(kindOf(obj)), "s") + "s"
+}
 
 func keyOf(o object) string {
 	m, _ := o["metadata"].(object)
@@ -269,243 +232,4 @@ func (s *Server) emit(e event) {
 			w.queue <- e
 		}
 	}
-}
-
-// RoundTrip answers a request.
-func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
-	q := parse(r)
-	s.mu.Lock()
-	s.requests = append(s.requests, q)
-	fail := s.fail
-	s.mu.Unlock()
-	if fail != nil {
-		if a := fail(q); a != nil {
-			return a.respond(r)
-		}
-	}
-	return s.answer(r, q), nil
-}
-
-func (a *Answer) respond(r *http.Request) (*http.Response, error) {
-	if a.Hang {
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	}
-	if a.Err != nil {
-		return nil, a.Err
-	}
-	resp := status(a.Code, "what the test wants")
-	if a.RetryAfter != "" {
-		resp.Header.Set("Retry-After", a.RetryAfter)
-	}
-	return resp, nil
-}
-
-func parse(r *http.Request) Request {
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	api := 1
-	if parts[0] == "apis" {
-		api = 2
-	}
-	version := parts[api]
-	parts = parts[api+1:]
-	q := Request{API: version, FieldSelector: r.URL.Query().Get("fieldSelector"), Version: r.URL.Query().Get("resourceVersion")}
-	if parts[0] == "namespaces" && len(parts) > 2 {
-		q.Namespace, parts = parts[1], parts[2:]
-	}
-	q.Resource = parts[0]
-	if len(parts) > 1 {
-		q.Name = parts[1]
-	}
-	if len(parts) > 2 {
-		q.Sub = parts[2]
-	}
-	if r.Body != nil {
-		b, _ := io.ReadAll(r.Body)
-		q.BodyText = string(b)
-	}
-	q.Verb = map[string]string{"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[r.Method]
-	if q.Verb == "get" && q.Name == "" {
-		q.Verb = "list"
-		if r.URL.Query().Get("watch") != "" {
-			q.Verb = "watch"
-		}
-	}
-	return q
-}
-
-func (r Request) key() string { return strings.TrimPrefix(r.Namespace+"/"+r.Name, "/") }
-
-// matches reports whether the object is what the request's selector means.
-func (r Request) matches(o object) bool {
-	m := o["metadata"].(object)
-	if r.Namespace != "" && m["namespace"] != r.Namespace {
-		return false
-	}
-	if r.FieldSelector == "" {
-		return true
-	}
-	for term := range strings.SplitSeq(r.FieldSelector, ",") {
-		field, value, _ := strings.Cut(term, "=")
-		var at any = o
-		for part := range strings.SplitSeq(field, ".") {
-			in, ok := at.(object)
-			if !ok {
-				return false
-			}
-			at = in[part]
-		}
-		if at != value {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *Server) answer(r *http.Request, q Request) *http.Response {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch q.Verb {
-	case "watch":
-		return s.watch(r, q)
-	case "list":
-		items := []object{}
-		for _, key := range slices.Sorted(maps.Keys(s.objects[q.Resource])) {
-			if o := s.objects[q.Resource][key]; q.matches(o) {
-				items = append(items, o)
-			}
-		}
-		return respond(http.StatusOK, object{"metadata": object{"resourceVersion": strconv.Itoa(s.version)}, "items": items})
-	case "create":
-		return s.create(q)
-	}
-	o, ok := s.objects[q.Resource][q.key()]
-	if !ok {
-		return status(http.StatusNotFound, q.Resource+" "+q.key()+" not found")
-	}
-	switch q.Verb {
-	case "get":
-		return respond(http.StatusOK, o)
-	case "delete":
-		s.remove(q.Resource, q.key())
-		return respond(http.StatusOK, o)
-	}
-	var change object
-	if err := json.Unmarshal([]byte(q.BodyText), &change); err != nil {
-		return status(http.StatusBadRequest, err.Error())
-	}
-	if m, ok := change["metadata"].(object); ok {
-		if v := m["resourceVersion"]; v != nil && v != o["metadata"].(object)["resourceVersion"] {
-			return status(http.StatusConflict, "the object has been modified")
-		}
-	}
-	if q.Verb == "patch" {
-		change = merge(o, change)
-	}
-	return respond(http.StatusOK, s.store(q.Resource, change))
-}
-
-func (s *Server) create(q Request) *http.Response {
-	var o object
-	if err := json.Unmarshal([]byte(q.BodyText), &o); err != nil {
-		return status(http.StatusBadRequest, err.Error())
-	}
-	if _, there := s.objects[q.Resource][keyOf(o)]; there {
-		return status(http.StatusConflict, "there already")
-	}
-	return respond(http.StatusCreated, s.store(q.Resource, o))
-}
-
-// merge is a merge patch (RFC 7386).
-func merge(o, change object) object {
-	out := maps.Clone(o)
-	if out == nil {
-		out = object{}
-	}
-	for k, v := range change {
-		sub, isObject := v.(object)
-		switch {
-		case v == nil:
-			delete(out, k)
-		case isObject:
-			old, _ := out[k].(object)
-			out[k] = merge(old, sub)
-		default:
-			out[k] = v
-		}
-	}
-	return out
-}
-
-func (s *Server) watch(r *http.Request, q Request) *http.Response {
-	from, err := strconv.Atoi(q.Version)
-	if err != nil {
-		return status(http.StatusBadRequest, "the tests' server has watches from a version only")
-	}
-	if from < s.oldest {
-		return status(http.StatusGone, "too old resource version")
-	}
-	w := &watcher{queue: make(chan event, 10000), end: make(chan struct{})}
-	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil && !s.endless {
-		w.life = time.Duration(seconds) * time.Second
-	}
-	w.match = func(e event) bool { return e.resource == q.Resource && q.matches(e.object) }
-	for _, e := range s.history {
-		if e.version > from && w.match(e) {
-			w.queue <- e
-		}
-	}
-	s.watches[w] = true
-	body, to := io.Pipe()
-	go s.serve(r, w, to)
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
-}
-
-// serve writes events until the watch ends.
-func (s *Server) serve(r *http.Request, w *watcher, to *io.PipeWriter) {
-	defer func() {
-		s.mu.Lock()
-		delete(s.watches, w)
-		s.mu.Unlock()
-		_ = to.Close()
-	}()
-	var over <-chan time.Time
-	if w.life > 0 {
-		timer := time.NewTimer(w.life)
-		defer timer.Stop()
-		over = timer.C
-	}
-	for {
-		select {
-		case <-over:
-			return
-		case e := <-w.queue:
-			s.mu.Lock()
-			line, _ := json.Marshal(object{"type": e.kind, "object": e.object})
-			s.mu.Unlock()
-			if _, err := to.Write(append(line, '\n')); err != nil {
-				return
-			}
-		case <-w.end:
-			return
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-func respond(code int, o object) *http.Response {
-	b, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b))}
-}
-
-func status(code int, message string) *http.Response {
-	reasons := map[int]string{
-		http.StatusNotFound: "NotFound", http.StatusConflict: "Conflict", http.StatusGone: "Expired", http.StatusForbidden: "Forbidden",
-		http.StatusTooManyRequests: "TooManyRequests", http.StatusInternalServerError: "InternalError", http.StatusUnauthorized: "Unauthorized",
-	}
-	return respond(code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reasons[code], "message": message})
 }

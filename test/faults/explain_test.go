@@ -1,8 +1,13 @@
 package faults
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"flag"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +21,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
@@ -133,7 +139,7 @@ var changing = []struct {
 	by string
 }{
 	{regexp.MustCompile(`failed (?:once, \S+ ago|\d+ times since \S+ ago)`), "failed N times since AGE ago"},
-	{regexp.MustCompile(`(in flight for|waiting for|up for|since|again in) (?:\d+[dhms])+`), "$1 AGE"},
+	{regexp.MustCompile(`(in flight for|in vain for|waiting for|up for|since|again in) (?:\d+[dhms])+`), "$1 AGE"},
 	{regexp.MustCompile(`; before it failed N times since AGE ago`), ""},
 	{regexp.MustCompile(`\n  last error .*`), ""},
 	{regexp.MustCompile(`; \d+ other volumes? of it (?:is|are) as wanted`), ""},
@@ -205,7 +211,7 @@ func (s scene) explain(t *testing.T, n *node) {
 				t.Fatal(err)
 			}
 			return
-		case !*update && meant && text == string(golden) && (kind != "pod" || s.name == "stage-hangs" || n.toldAlike(ctx, s.name, e)):
+		case !*update && meant && text == string(golden) && (kind != "pod" || s.name == "stage-hangs" || n.toldAlike(ctx, s.name, e) && n.shownAlike(ctx, s.name, e)):
 			return
 		}
 		select {
@@ -233,6 +239,57 @@ func (n *node) toldAlike(ctx context.Context, pod string, e server.Explanation) 
 	return slices.ContainsFunc(e.Lines, func(l server.Line) bool {
 		return (l.Label == "because" || l.Label == "last error") && l.Text == told
 	})
+}
+
+// shownAlike reports whether the status page shows for the pod's volume what the
+// explanation says as a cause, or as the last failure while a call is in flight.
+func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation) bool {
+	n.t.Helper()
+	rows := n.page(ctx)
+	i := slices.IndexFunc(rows, func(r ui.Row) bool { return r.Kind == "pod" && r.Name == "default/"+pod })
+	if i < 0 {
+		return e.Verdict == server.Unknown // it has gone
+	}
+	v := slices.IndexFunc(rows, func(r ui.Row) bool { return r.Of == rows[i].Key })
+	return v >= 0 && slices.ContainsFunc(e.Lines, func(l server.Line) bool {
+		return (l.Label == "because" || l.Label == "last error") && l.Text == rows[v].Why
+	})
+}
+
+// page is what the status page shows: the first that its stream sends.
+func (n *node) page(ctx context.Context) []ui.Row {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first struct{ Set []ui.Row }
+	err := n.get(ctx, "/ui/rows", func(body io.Reader) error {
+		line, err := bufio.NewReader(body).ReadString('\n')
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &first)
+	})
+	if err != nil {
+		n.t.Fatalf("the status page: %v", err)
+	}
+	return first.Set
+}
+
+// get reads what the daemon answers at a path of its socket.
+func (n *node) get(ctx context.Context, path string, read func(io.Reader) error) error {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", n.socket())
+	}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return read(answer.Body)
 }
 
 // More than 30 volumes of one driver fail at once, each in its own way: every

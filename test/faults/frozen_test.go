@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,11 +18,18 @@ import (
 // and nothing more, until the test ends or thaw is called, which is its death.
 func (n *node) freeze(path string) (thaw func()) {
 	n.t.Helper()
+	server := n.freezeServer(path)
+	n.t.Cleanup(func() { server.Close() }) // twice is no harm
+	return func() { server.Close() }
+}
+
+// freezeServer is freeze, and returns what the server would answer on.
+func (n *node) freezeServer(path string) *os.File {
+	n.t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(func() { server.Close() }) // twice is no harm
 	data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,allow_other,fd=%d", server.Fd())
 	if err := unix.Mount("frozen", path, "fuse.frozen", 0, data); err != nil {
 		n.t.Fatal(err)
@@ -39,7 +47,7 @@ func (n *node) freeze(path string) (thaw func()) {
 	if _, err := unix.Write(int(server.Fd()), reply); err != nil {
 		n.t.Fatal(err)
 	}
-	return func() { server.Close() }
+	return server
 }
 
 // hostPod is a pod with a directory of the host, and its volume's name.
@@ -118,12 +126,16 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	n.apply(docs...)
 	n.mounted(pods...)
 	n.daemon.kill()
+	var servers []*os.File
 	for _, p := range pods {
-		n.freeze(n.target(p))
+		s := n.freezeServer(n.target(p))
+		t.Cleanup(func() { s.Close() })
+		servers = append(servers, s)
 	}
 	calls := len(n.nodeCalls())
 	n.start()
 	n.driverUp()
+	n.answersAtOnce([]string{"get", "pods"}, []string{"get", "volumes", "-o", "json"}, []string{"explain", "pod", pods[0]}, []string{"who", n.target(pods[0])})
 	n.apply(pod("good", inline()))
 	n.mounted("good")
 	n.deletePods("good")
@@ -133,6 +145,7 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	if out := n.do("", "get", "pods"); strings.Count(out, "frozen-") != frozen {
 		t.Errorf("get pods:\n%s", out)
 	}
+	n.unasked(servers)
 	if got := len(n.nodeCalls()) - calls; got != 2 {
 		t.Errorf("calls made: %d, want the two of the pod that came and went: %q", got, n.nodeCalls()[calls:])
 	}
@@ -144,6 +157,54 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	}
 	n.deletePods(pods...)
 	n.verdict()
+}
+
+// answerDeadline is when an answer has to be there on a machine that is busy with
+// something else; on one that is not it takes a tenth of a second.
+const answerDeadline = 10 * time.Second
+
+// answersAtOnce asks the daemon, and prints how long each answer took.
+func (n *node) answersAtOnce(questions ...[]string) {
+	n.t.Helper()
+	for _, args := range questions {
+		began := time.Now()
+		n.do("", args...)
+		took := time.Since(began)
+		n.t.Logf("csi-volmgr %s beside frozen volumes: %v", strings.Join(args[:2], " "), took.Round(time.Millisecond))
+		if took > answerDeadline {
+			n.t.Errorf("csi-volmgr %q took %v, more than %v", args, took, answerDeadline)
+		}
+	}
+}
+
+// unasked checks that neither the daemon nor any helper of its asked the frozen
+// file systems anything: so nothing of it can wait for them. What else is on the
+// machine may have.
+func (n *node) unasked(servers []*os.File) {
+	n.t.Helper()
+	request := make([]byte, 1<<17)
+	for _, s := range servers {
+		fd := int(s.Fd())
+		if info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd)); err != nil || !strings.Contains(string(info), "fuse_connection:") {
+			n.t.Log("this kernel does not say what /dev/fuse is open for (Linux 6.14 does), so file systems are asked whether they live")
+			return
+		}
+		if err := unix.SetNonblock(fd, true); err != nil {
+			n.t.Fatal(err)
+		}
+		for {
+			if _, err := unix.Read(fd, request); err != nil {
+				if err != unix.EAGAIN {
+					n.t.Error(err)
+				}
+				break
+			}
+			pid := binary.NativeEndian.Uint32(request[32:]) // struct fuse_in_header
+			if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); exe == program {
+				n.t.Errorf("csi-volmgr (process %d) asked a frozen file system: request %d", pid, binary.NativeEndian.Uint32(request[4:]))
+			}
+		}
+	}
 }
 
 // target returns where the pod's only volume is mounted, also while no daemon runs.

@@ -38,6 +38,7 @@ type node struct {
 	daemon, driver *process
 	script         csistrict.Script
 	flags          []string // of the daemon, besides those of every node
+	program        string   // of the daemon, where it is not the one of these tests
 	object         csiDriver
 }
 
@@ -134,8 +135,8 @@ func (n *node) fault(f csistrict.Fault) {
 
 func (n *node) startDriver() {
 	n.t.Helper()
-	n.driver = start(n.t, filepath.Join(n.dir, "driver.log"), true, strict, "--name", driverName, "--node-id", nodeName,
-		"--state-dir", n.state(), "--endpoint", filepath.Join(n.root, "plugins", driverName, "csi.sock"),
+	n.driver = start(n.t, filepath.Join(n.dir, "driver.log"), true, strict, "--drivername", driverName, "--nodeid", nodeName,
+		"--statedir", n.state(), "--enable-attach", "--endpoint", filepath.Join(n.root, "plugins", driverName, "csi.sock"),
 		"--registration-dir", filepath.Join(n.root, "plugins_registry"))
 }
 
@@ -146,7 +147,7 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	n.daemon = start(n.t, filepath.Join(n.dir, "daemon.log"), false, append([]string{
-		program, "run", "--root-dir", n.root,
+		cmp.Or(n.program, program), "run", "--root-dir", n.root,
 		"--state-dir", filepath.Join(n.dir, "state"), "--socket", n.socket(), "--http-address", "off",
 		"--manifests", "", "--node-name", nodeName, "--log-level", "debug",
 	}, n.flags...)...)

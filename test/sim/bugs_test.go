@@ -27,7 +27,7 @@ var bugs = []bug{
 		"if err == nil {\n\t\terr = c.verify(", "if false {\n\t\terr = c.verify(",
 	},
 	{
-		"nobody waits for a source that is silent", "pkg/manager/loop.go",
+		"nobody waits for a source that is silent", "pkg/manager/decide.go",
 		"Synced: len(l.unsynced) == 0", "Synced: true",
 	},
 	{
@@ -67,7 +67,7 @@ var bugs = []bug{
 		"case v.Needs.Stage && v.Stage.Phase != state.Present:", "case v.Needs.Stage && v.Stage.Phase == state.Absent:",
 	},
 	{
-		"two calls for one volume", "pkg/manager/loop.go",
+		"two calls for one volume", "pkg/manager/decide.go",
 		"l.busy[id] = call{op: op,", "l.busy[id+\"x\"] = call{op: op,",
 	},
 	{
@@ -87,7 +87,15 @@ var bugs = []bug{
 		"time.AfterFunc(journalRetry,", "time.AfterFunc(1e6*journalRetry,",
 	},
 	{
-		"nothing wakes a volume after its pause", "pkg/manager/loop.go",
+		"a step of the ladder is made at once", "pkg/manager/plan/ladder.go",
+		"if due.After(c.now) {", "if false {",
+	},
+	{
+		"what is not known to have failed is forced", "pkg/manager/plan/ladder.go",
+		"case r.Here.IsZero():", "case false:",
+	},
+	{
+		"nothing wakes a volume after its pause", "pkg/manager/decide.go",
 		"l.wakes.set(id, held.Until)", "",
 	},
 }

@@ -35,6 +35,10 @@ type lane struct {
 	// ok: the newest call of the lane made it, by its answer and in truth.
 	ok  bool
 	req string // the request that makes it
+	// tried is the life in which a call that removes it ended last, and triedAt
+	// when the first in that life did.
+	tried   int
+	triedAt time.Time
 }
 
 type lanes struct {
@@ -230,6 +234,9 @@ func (j *judge) end(l *life, o op, err error) {
 		ls.inFlight = ""
 	}
 	there := j.truth(o)
+	if removes(o.verb) {
+		ln.tries(l)
+	}
 	switch {
 	case o.verb == "Expand":
 	case removes(o.verb) && err == nil && !there:

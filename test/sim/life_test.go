@@ -55,6 +55,7 @@ func (w *world) start() error {
 		Store: store{w, l}, Kernel: kernel{w, l}, Attacher: attacher{l}, Sources: sources,
 		BootID: fmt.Sprint("boot-", w.boot), InUseHandshake: w.set.handshake, Logger: slog.New(slog.DiscardHandler),
 	}
+	l.climbs(&cfg)
 	if w.set.limited {
 		cfg.Limits = plan.Limits{Node: 3, Driver: 2, Reserved: 1}
 	}

@@ -188,10 +188,33 @@ func shot(t *testing.T, name string) step {
 	}
 }
 
+// picture keeps what is in sight for the documents, where UI_DOCS asks for it, in
+// as few colours and bytes as it takes.
+func picture(t *testing.T, name string) step {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		dir := os.Getenv("UI_DOCS")
+		if dir == "" {
+			return chromedp.Void{}, nil
+		}
+		b, err := chromedp.CaptureScreenshot()(ctx, target)
+		if err != nil {
+			return chromedp.Void{}, err
+		}
+		small, err := fewColours(b)
+		if err != nil {
+			return chromedp.Void{}, err
+		}
+		if t.Logf("picture %s: %d bytes", name, len(small)); len(small) > 64<<10 {
+			return chromedp.Void{}, fmt.Errorf("picture %s: %d bytes are too many to keep", name, len(small))
+		}
+		return chromedp.Void{}, os.WriteFile(filepath.Join(dir, name+".png"), small, 0o644)
+	}
+}
+
 func TestPageShowsTheNodeLive(t *testing.T) {
 	d := startDaemon(t)
 	ctx := browser(t)
-	do(t, ctx, chromedp.EmulateViewport(1100, 800), chromedp.Navigate(d.page),
+	do(t, ctx, chromedp.EmulateViewport(1100, 620), chromedp.Navigate(d.page),
 		until(`document.querySelector('#link').className === 'live'`))
 	if node := value[string](t, ctx, `document.querySelector('#node').textContent`); node != "ui-node" {
 		t.Errorf("the page is of node %q", node)
@@ -202,12 +225,14 @@ func TestPageShowsTheNodeLive(t *testing.T) {
 	do(t, ctx, until(row("default/web")+`?.querySelector('.state').textContent === 'ready'`),
 		until(`document.querySelector('#timeline').textContent.includes('default/web')`))
 
-	// A mistake shows with its reason, and its explanation is the command line's.
+	// A mistake shows with its reason, in the words of the explanation, which is
+	// the command line's.
 	d.verb(t, stuckPod, "apply", "-f", "-")
 	do(t, ctx, until(row("default/stuck")+`?.querySelector('li .why')?.textContent.includes('nobody.example')`),
 		script(row("default/stuck")+`.querySelector('button').click()`),
 		until(`document.querySelector('#explain').open && document.querySelector('#explain-text').textContent.startsWith('pod default/stuck')`),
-		shot(t, "explain"), script(`document.querySelector('#explain button').click()`))
+		until(`document.querySelector('#explain-text').textContent.includes('because      ' + `+row("default/stuck")+`.querySelector('li .why').textContent + '\n')`),
+		shot(t, "explain"), scheme("dark"), picture(t, "page-dark"), scheme("light"), script(`document.querySelector('#explain button').click()`))
 
 	// The filter leaves what is not as wanted.
 	do(t, ctx, script(`document.querySelector('#unwell').click()`), until(`document.querySelectorAll('#pods .row').length === 1`),
@@ -215,13 +240,13 @@ func TestPageShowsTheNodeLive(t *testing.T) {
 
 	// Light and dark differ, and a phone shows all without scrolling sideways.
 	background := `getComputedStyle(document.body).backgroundColor`
-	do(t, ctx, scheme("light"), shot(t, "light"))
+	do(t, ctx, scheme("light"), shot(t, "light"), picture(t, "page-light"))
 	light := value[string](t, ctx, background)
 	do(t, ctx, scheme("dark"), shot(t, "dark"))
 	if dark := value[string](t, ctx, background); light == dark {
 		t.Errorf("the page is %s in light and in dark", light)
 	}
-	do(t, ctx, chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), shot(t, "phone"))
+	do(t, ctx, chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), shot(t, "phone"), picture(t, "page-phone"))
 	if value[bool](t, ctx, `document.documentElement.scrollWidth > window.innerWidth`) {
 		t.Error("a phone has to scroll sideways")
 	}

@@ -1,6 +1,7 @@
 // Package vm runs tests of this project in a virtual machine with a stock
 // Debian kernel, which has what the kernel of a CI machine may lack: NFS, SCSI,
-// iSCSI, Fibre Channel, multipath, quotas, and SELinux in force.
+// iSCSI, Fibre Channel, multipath, quotas, and SELinux in force; and with systemd
+// as its first process, for the units.
 //
 // build.sh makes the machine's root file system, an initramfs, of Debian
 // packages; init is its first process. QEMU emulates the processor, so that no

@@ -29,6 +29,8 @@ type payload struct {
 	tests []tests
 	// args are more arguments for the kernel.
 	args string
+	// installed: csi-volmgr is there with its units, as make install puts them.
+	installed bool
 }
 
 // tests are those of one package.
@@ -42,20 +44,38 @@ func payloads() []payload {
 		{name: "nfs", tests: []tests{{"./test/vm/guest", []string{
 			"TestNFSOfEveryVersion", "TestDeadNFSServerHoldsUpNothingElse",
 		}}}},
-		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestLocalDeviceGrowsOnline"}}}},
+		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestISCSIRawBlock", "TestLocalDeviceGrowsOnline"}}}},
 		{name: "fc", tests: []tests{{"./test/vm/guest", []string{"TestFibreChannel"}}}},
 		{name: "selinux", args: "security=selinux", tests: []tests{{"./test/vm/guest", []string{"TestContextMountsAndTheirConflicts"}}}},
 		{name: "quota", tests: []tests{{"./test/vm/guest", []string{"TestProjectQuotas"}}}},
 		{name: "multipath", tests: []tests{{"./test/vm/guest", []string{"TestISCSIMultipath"}}}},
+		{name: "systemd", args: "vm.systemd", installed: true, tests: []tests{{"./test/vm/guest", []string{
+			"TestSystemdWaitsForTheDaemonToBeReady", "TestQuestionsWaitForTheDaemon", "TestServiceWaitsForItsVolume",
+			"TestWatchdogReplacesTheDaemonUnderMounts", "TestUnitsStopInOrder",
+		}}}},
 	}
 }
 
 func TestVM(t *testing.T) {
 	m := machine{T: t, root: root(t)}
 	m.build()
+	t.Parallel()
 	for _, p := range payloads() {
-		t.Run(p.name, func(t *testing.T) { machine{t, m.root}.run(p) })
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel() // as many as there are processors: much of each is waiting
+			machine{t, m.root}.run(p)
+		})
 	}
+}
+
+// TestSuspendedDisk: real D state, by a device mapper's disk that is suspended.
+//
+// Faults: A041.
+func TestSuspendedDisk(t *testing.T) {
+	m := machine{T: t, root: root(t)}
+	m.build()
+	t.Parallel()
+	m.run(payload{name: "suspended", tests: []tests{{"./test/vm/guest", []string{"TestSuspendedDiskCostsOneHelper"}}}})
 }
 
 // root is where the project is.
@@ -102,12 +122,12 @@ func (m machine) do(dir string, stdin io.Reader, name string, args ...string) []
 // run boots the machine with p and wants each of its tests to have passed.
 func (m machine) run(p payload) {
 	initrd := m.initrd(p)
-	console := m.boot(initrd, p.args)
+	console := m.boot(initrd, p)
 	if console.status == "" {
 		// Its kernel died, as 6.1's does in libfcoe now and then: that is nothing
 		// of this project's.
 		m.Log("the machine went without a word; once more")
-		console = m.boot(initrd, p.args)
+		console = m.boot(initrd, p)
 	}
 	if console.status != "0" {
 		m.Errorf("the payload returned %q, want 0", console.status)
@@ -139,6 +159,9 @@ func (m machine) initrd(p payload) string {
 		m.Fatal(err)
 	}
 	tree := filepath.Dir(dir)
+	if p.installed {
+		m.install(tree)
+	}
 	names := m.do(tree, nil, "find", ".")
 	archive := m.do(tree, bytes.NewReader(names), "cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0")
 	base, err := os.ReadFile(filepath.Join(m.out(), "base.cpio"))
@@ -152,21 +175,34 @@ func (m machine) initrd(p payload) string {
 	return initrd
 }
 
+// install puts the program below tree as a package does; and the strict driver, the
+// example of a service, and the units of the tests.
+func (m machine) install(tree string) {
+	m.Helper()
+	m.do(m.root, nil, "make", "--no-print-directory", "--silent", "install", "BIN="+filepath.Join(m.TempDir(), "csi-volmgr"), "DESTDIR="+tree, "PREFIX=/usr")
+	m.do(m.root, nil, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(tree, "usr/local/bin/csi-strict"), "./test/csi-strict/cmd")
+	m.do(m.root, nil, "install", "-D", "-m", "644", "examples/systemd/web.service", filepath.Join(tree, "etc/systemd/system/web.service"))
+	if err := os.CopyFS(filepath.Join(tree, "etc/systemd/system"), os.DirFS(filepath.Join(m.root, "test/vm/guest/testdata/systemd"))); err != nil {
+		m.Fatal(err)
+	}
+}
+
 // console is what the machine said.
 type console struct {
+	name   string
 	status string
 	passed map[string]bool // by name of a test
 }
 
 // boot runs the machine to its end and shows its console.
-func (m machine) boot(initrd, args string) console {
+func (m machine) boot(initrd string, p payload) console {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), bootTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-M", "pc", "-m", "1536", "-smp", "2",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-serial", "stdio",
 		"-kernel", filepath.Join(m.out(), "vmlinuz"), "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off "+args)
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off "+p.args)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -176,7 +212,7 @@ func (m machine) boot(initrd, args string) console {
 	if err := cmd.Start(); err != nil {
 		m.Fatal(err)
 	}
-	c := console{passed: map[string]bool{}}
+	c := console{name: p.name, passed: map[string]bool{}}
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -189,7 +225,7 @@ func (m machine) boot(initrd, args string) console {
 }
 
 func (c *console) read(line string) {
-	fmt.Println("    |", line)
+	fmt.Printf("    %-9s | %s\n", c.name, line)
 	if status, ok := strings.CutPrefix(line, statusLine); ok {
 		c.status = strings.TrimSpace(status)
 	}

@@ -184,8 +184,10 @@ func client() (clientset.Interface, []apiruntime.Object) {
 }
 
 func restConfig(q float32, b int) *rest.Config {
-	return &rest.Config{Host: *api, QPS: q, Burst: b, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-		ContentConfig: rest.ContentConfig{AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json", ContentType: "application/vnd.kubernetes.protobuf"}}
+	return &rest.Config{
+		Host: *api, QPS: q, Burst: b, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		ContentConfig: rest.ContentConfig{AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json", ContentType: "application/vnd.kubernetes.protobuf"},
+	}
 }
 
 func main() {
@@ -201,8 +203,10 @@ func main() {
 
 	b := &bench{ctx: ctx, state: &podState{gone: map[types.UID]bool{}}, ctl: benchdef.NewCtl(*ctlSock)}
 	r := &b.r
-	*r = benchdef.Result{System: "kubelet", Workload: *workload, Mode: *mode, Phase: *phase, Variant: *variant, Rep: *rep, Pods: *pods, Volumes: *volumes, LatencyMs: *latency,
-		StartedAt: t0.UTC().Format(time.RFC3339), LoadAvg: benchdef.LoadAvg()}
+	*r = benchdef.Result{
+		System: "kubelet", Workload: *workload, Mode: *mode, Phase: *phase, Variant: *variant, Rep: *rep, Pods: *pods, Volumes: *volumes, LatencyMs: *latency,
+		StartedAt: t0.UTC().Format(time.RFC3339), LoadAvg: benchdef.LoadAvg(),
+	}
 	if *workload == "intree" {
 		r.Volumes = 4
 	}
@@ -226,8 +230,10 @@ func main() {
 	recorder := &record.FakeRecorder{}
 	factory := informers.NewSharedInformerFactory(c, 0)
 	inf := factory.Storage().V1().CSIDrivers()
-	h := &host{root: *root, client: c, mounter: mounter, hu: hostutil.NewHostUtil(), subpather: subpath.New(mounter), recorder: recorder,
-		factory: factory, lister: inf.Lister(), synced: inf.Informer().HasSynced, tokens: token.NewManager(c)}
+	h := &host{
+		root: *root, client: c, mounter: mounter, hu: hostutil.NewHostUtil(), subpather: subpath.New(mounter), recorder: recorder,
+		factory: factory, lister: inf.Lister(), synced: inf.Informer().HasSynced, tokens: token.NewManager(c),
+	}
 	if *api == "fake" {
 		h.secrets, h.configMaps = secret.NewSimpleSecretManager(c), configmap.NewSimpleConfigMapManager(c)
 	} else {

@@ -71,11 +71,11 @@ type reader struct {
 }
 
 func open(ctx context.Context, root string, k *mount.Kernel) (*reader, error) {
-	top, err := os.Open(root)
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: root, Err: err}
 	}
-	return &reader{ctx: ctx, root: root, top: top, kernel: k}, nil
+	return &reader{ctx: ctx, root: root, top: os.NewFile(uintptr(top), root), kernel: k}, nil
 }
 
 func (r *reader) mounts() error {
@@ -284,12 +284,20 @@ func missing(err error) bool {
 
 // openAt opens what is below the root; no element of rel may be a link or a mount.
 func (r *reader) openAt(rel string, flags int) (*os.File, error) {
+	fd, err := r.openFD(rel, flags)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), rel), nil
+}
+
+func (r *reader) openFD(rel string, flags int) (int, error) {
 	fd, err := unix.Openat2(int(r.top.Fd()), rel, &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: r.abs(rel), Err: err}
+		return -1, &os.PathError{Op: "open", Path: r.abs(rel), Err: err}
 	}
-	return os.NewFile(uintptr(fd), rel), nil
+	return fd, nil
 }

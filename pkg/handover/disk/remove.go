@@ -159,12 +159,12 @@ func (r *reader) remove(rel, top string) error {
 func within(dir, top string) bool { return strings.HasPrefix(dir, top+"/") || dir == top }
 
 func (r *reader) unlink(rel string, flags int) error {
-	parent, err := r.openAt(path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
+	parent, err := r.openFD(path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
-	defer parent.Close()
-	if err := unix.Unlinkat(int(parent.Fd()), path.Base(rel), flags); err != nil {
+	defer unix.Close(parent)
+	if err := unix.Unlinkat(parent, path.Base(rel), flags); err != nil {
 		return &os.PathError{Op: "remove", Path: r.abs(rel), Err: err}
 	}
 	return nil

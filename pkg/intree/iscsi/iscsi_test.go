@@ -83,6 +83,8 @@ func (n *node) iscsiadm(args []string) error {
 	switch mode, op := after(args, "-m"), after(args, "-o"); {
 	case mode == "discoverydb" && op == "new":
 		return n.write(filepath.Join(n.db, "send_targets", dir, "st_config"), "discovery.startup = manual\n")
+	case mode == "discoverydb" && op == "delete":
+		return os.RemoveAll(filepath.Join(n.db, "send_targets", dir))
 	case mode == "discoverydb" && op == "nonpersistent" && n.dead[portal]:
 		return exit(4)
 	case mode == "node" && op == "new":
@@ -357,7 +359,7 @@ func TestSessionOfTheOperatorStays(t *testing.T) {
 }
 
 // Several portals: each is logged in to, their devices are gathered, and one
-// that answers is enough.
+// that answers is enough; of those that do not nothing is left.
 //
 // Items: M11.
 func TestSeveralPortals(t *testing.T) {
@@ -380,8 +382,15 @@ func TestSeveralPortals(t *testing.T) {
 	n.dead["[2001:db8::1]:3261"] = true
 	other := newNode(t)
 	other.dead = n.dead
-	if err := other.driver.Stage(t.Context(), other.volume("data", string(v.Spec.Config))); err == nil {
+	v = other.volume("data", string(v.Spec.Config))
+	if err := other.driver.Stage(t.Context(), v); err == nil {
 		t.Error("staged without a portal that answers")
+	}
+	if err := other.driver.Unstage(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(other.db, "send_targets")); err != nil || len(left) > 0 {
+		t.Errorf("records of portals that do not answer are left: %v, %v", left, err)
 	}
 }
 
@@ -406,6 +415,7 @@ func TestPathsOfDifferentDisksAreRefused(t *testing.T) {
 // command line; what is there replaces what was.
 //
 // Items: M11.
+// Attacks: C9.
 func TestSecretsOfCHAPAreOnNoCommandLine(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")

@@ -99,6 +99,10 @@ const (
 
 // login begins the session with the target at a portal.
 func (d *Driver) login(ctx context.Context, t target, p portal, secret map[string]string) error {
+	// First of all: the records of a portal that does not answer go with the volume, too.
+	if err := d.mark(t, p); err != nil {
+		return err
+	}
 	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", p.String(), "-I", t.iface}
 	if err := d.iscsiadm(ctx, t, append(discovery, "-o", "new")...); err != nil {
 		return err
@@ -136,9 +140,6 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 	}
 	if err := setValues(nodeRecords(d.c.Databases, t, p), values); err != nil {
 		return fmt.Errorf("node %s at %s: %w", t.iqn, p, err)
-	}
-	if err := d.mark(t, p); err != nil {
-		return err
 	}
 	err := d.iscsiadm(ctx, t, node(t, p, "--login")...)
 	if disk.Exited(err, exitExists) {

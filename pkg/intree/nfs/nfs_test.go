@@ -128,6 +128,8 @@ func TestCallOfMountNFS(t *testing.T) {
 }
 
 // C7, C12: what is no server, path or option is refused before anything is run.
+//
+// Attacks: C7, C12.
 func TestAttackStringsOfASourceAreRefused(t *testing.T) {
 	n := newNode(t)
 	bad := func(v state.Volume, what string) {

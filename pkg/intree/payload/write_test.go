@@ -27,7 +27,7 @@ const firstSet = "..2026_01_02_15_04_05.123456789"
 
 // volume is a directory that payloads are written to.
 type volume struct {
-	t    *testing.T
+	t    testing.TB
 	path string
 	now  func() time.Time
 	dirs []string
@@ -40,7 +40,7 @@ func hourly() func() time.Time {
 	return func() time.Time { now := next; next = next.Add(time.Hour); return now }
 }
 
-func newVolume(t *testing.T) *volume {
+func newVolume(t testing.TB) *volume {
 	t.Helper()
 	v := &volume{t: t, path: filepath.Join(t.TempDir(), "volume"), now: hourly()}
 	if err := os.Mkdir(v.path, 0o755); err != nil {
@@ -108,7 +108,7 @@ func (v *volume) want(files payload.Files) {
 }
 
 // walk collects content and mode of what a reader finds, through links.
-func walk(t *testing.T, dir, prefix string, found map[string]string) {
+func walk(t testing.TB, dir, prefix string, found map[string]string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,8 @@ func runner(t *testing.T, script string) *program.Runner {
 }
 
 // C7: whatever an argument has in it, the program gets it as it is, and as one.
+//
+// Attacks: C7.
 func TestAttackArgumentsReachNoShell(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "args")
 	evil := []string{out, "$(touch /tmp/evil)", "`id`", "; id", "&& id", "a b", "'", "\"", "%PATH%", "-o", "new\nline", "*", "", "\\"}

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,6 +150,9 @@ func (b *Binder) Remove(ctx context.Context, pod state.PodUID, volume string) er
 		return err
 	}
 	err = b.work(ctx, key{pod, volume}, func() error {
+		if _, err := os.Lstat(filepath.Dir(dir.Path())); errors.Is(err, os.ErrNotExist) {
+			return nil // nobody has made any for this pod, as for most
+		}
 		if err := b.kernel.UnmountTree(ctx, dir.Path()); err != nil {
 			return err
 		}
@@ -158,6 +162,27 @@ func (b *Binder) Remove(ctx context.Context, pod state.PodUID, volume string) er
 		return fmt.Errorf("remove the subpaths of volume %s: %w", volume, err)
 	}
 	return nil
+}
+
+// Mounts lists, deepest first, where subpaths of a pod's volume are mounted, and
+// makes them private, so that nothing is unmounted anywhere else with them.
+func (b *Binder) Mounts(ctx context.Context, pod state.PodUID, volume string) ([]string, error) {
+	dir, err := b.dir(pod, volume)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := b.kernel.List(ctx, dir.Path())
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range slices.Backward(entries) {
+		if err := b.kernel.SetPropagation(e.Path, mount.Private); err != nil {
+			return nil, err
+		}
+		paths = append(paths, e.Path)
+	}
+	return slices.Compact(paths), nil
 }
 
 // Place is a volume of a pod that has subpaths.

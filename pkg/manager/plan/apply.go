@@ -79,10 +79,10 @@ func turn(f state.Fact, p state.Phase) state.Fact {
 }
 
 func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) map[state.PodUID]state.Mount {
-	mounts = maps.Clone(mounts)
-	if mounts == nil {
-		mounts = map[state.PodUID]state.Mount{}
+	if _, has := mounts[pod]; len(mounts) == 0 || has && len(mounts) == 1 { // as most
+		return map[state.PodUID]state.Mount{pod: m}
 	}
+	mounts = maps.Clone(mounts)
 	mounts[pod] = m
 	return mounts
 }
@@ -90,12 +90,11 @@ func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) 
 // chainLimit bounds how far Intent looks ahead; a longer chain pays another durable write.
 const chainLimit = 64
 
-// Intent returns what must be durable before op's call is made: Begin's record,
-// with the facts of the calls that will follow if each succeeds marked too, so
-// that they need no durable write of their own.
-func Intent(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
-	intent := Begin(v, op, w, f)
-	ahead, removes := intent, op.Kind.Removes()
+// Intent returns what must be durable before op's call is made: begun, which is
+// Begin's record, with the facts of the calls that will follow if each succeeds
+// marked too, so that they need no durable write of their own.
+func Intent(begun state.Volume, op Op, w state.Want, f Facts) state.Volume {
+	intent, ahead, removes := begun, begun, op.Kind.Removes()
 	for range chainLimit {
 		ahead = Complete(ahead, op, Result{}, time.Time{})
 		op, _ = Next(w, ahead, f, time.Time{})
@@ -141,6 +140,14 @@ func Covers(durable, begun state.Volume, op Op) bool {
 	}
 }
 
+// revisionAt is when the content that op brought was published; zero for none.
+func revisionAt(op Op, now time.Time) time.Time {
+	if op.Revision == "" {
+		return time.Time{}
+	}
+	return now
+}
+
 // Complete returns v after op's call, which Begin announced, ended with r.
 func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
@@ -156,12 +163,13 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 		v.Stage, v.Staged = state.Fact{Phase: state.Present}, r.Seen
 	case Publish:
 		m := v.Mounts[op.Pod]
-		m.Fact, m.Revision, m.Seen = state.Fact{Phase: state.Present}, op.Revision, r.Seen
+		m.Fact, m.Seen = state.Fact{Phase: state.Present}, r.Seen
+		m.Revision, m.RevisionAt = op.Revision, revisionAt(op, now)
 		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Republish:
 		m := v.Mounts[op.Pod]
-		m.Retry, m.Revision = state.Retry{}, op.Revision
+		m.Retry, m.Revision, m.RevisionAt = state.Retry{}, op.Revision, revisionAt(op, now)
 		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Expand:

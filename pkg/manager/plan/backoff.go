@@ -35,7 +35,11 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	if r.Attempts == 0 {
 		r.Since = now
 	}
+	if r.Here.IsZero() {
+		r.Here = now
+	}
 	r.Attempts++
+	r.Step = op.Step
 	r.Final = err.Outcome == state.Final
 	r.NotBefore = now.Add(pause)
 	r.First = first(r, err)

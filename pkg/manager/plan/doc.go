@@ -11,7 +11,8 @@
 // The loop that uses it is, for one volume:
 //
 //	op, held := Next(want, volume, facts, now)
-//	if !Covers(durable, Begin(volume, op, ...), op) { write Intent(volume, op, ...) durably }
+//	begun := Begin(volume, op, ...)
+//	if !Covers(durable, begun, op) { write Intent(begun, op, ...) durably }
 //	volume = Begin(volume, op, ...)     // then make the call
 //	volume = Complete(volume, op, result, now)
 //

@@ -24,7 +24,10 @@ type core struct {
 }
 
 func real() core {
-	return core{next: Next, begin: Begin, intent: Intent, covers: Covers, complete: Complete, adopt: Adopt}
+	intent := func(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
+		return Intent(Begin(v, op, w, f), op, w, f)
+	}
+	return core{next: Next, begin: Begin, intent: intent, covers: Covers, complete: Complete, adopt: Adopt}
 }
 
 // variant is one kind of volume and driver to explore, with the part of the

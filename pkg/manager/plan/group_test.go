@@ -44,7 +44,7 @@ func settle(t *testing.T, w state.Want, v state.Volume, f Facts) (state.Volume, 
 func TestGroupIsOneForStageAndAllPods(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true, MountGroup: true}, Synced: true}
 	w := groupWish(map[state.PodUID]int64{"a": 0, "b": 3000})
-	intent := Intent(state.Volume{ID: "d^h"}, Op{Kind: Stage}, w, f)
+	intent := Intent(Begin(state.Volume{ID: "d^h"}, Op{Kind: Stage}, w, f), Op{Kind: Stage}, w, f)
 	if got := Begin(intent, Op{Kind: Stage}, w, f).Spec; got.MountGroup != "3000" || !got.Equal(intent.Spec) {
 		t.Errorf("the repeated call's group is %q, the first one's %q, want 3000", got.MountGroup, intent.Spec.MountGroup)
 	}

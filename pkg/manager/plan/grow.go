@@ -40,7 +40,13 @@ func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 
 // expand offers NodeExpandVolume through a pod that has the volume mounted (CSI 1.13: after Publish).
 func (c *chooser) expand(w state.Want, v state.Volume) {
-	if !c.driver.Expand || v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes {
+	switch {
+	case v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes:
+		return
+	case !c.driver.Up && anyWaits(w, v): // whether the driver can make it larger is not known before
+		c.hold(Op{Kind: Expand}, c.driver.Why, time.Time{})
+		return
+	case !c.driver.Expand:
 		return
 	}
 	readOnly := false
@@ -61,4 +67,14 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 	if readOnly {
 		c.hold(Op{Kind: Expand}, reasonROSize, time.Time{})
 	}
+}
+
+// anyWaits reports whether a pod is not to have the volume before it has grown.
+func anyWaits(w state.Want, v state.Volume) bool {
+	for pod := range w.Pods {
+		if v.Mounts[pod].Waits {
+			return true
+		}
+	}
+	return false
 }

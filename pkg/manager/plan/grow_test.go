@@ -53,6 +53,16 @@ func TestWhoExpandsNothing(t *testing.T) {
 	if now, changed := Resize(v, w, f); changed || now.SizeBytes != 1 {
 		t.Errorf("while the driver is away: size %d", now.SizeBytes)
 	}
+	// And whoever waits for it to grow is told what for.
+	f.Driver.Why = "driver d has not registered"
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Step != Expand || held.Reason != f.Driver.Why {
+		t.Errorf("while the driver is away: next is %v, held %+v", op, held)
+	}
+	v = Complete(v, Op{Kind: Expand, Pod: "a", SizeBytes: 9}, Result{Err: callError(state.Final)}, start)
+	v, _ = Resize(v, w, f)
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
+		t.Errorf("while the driver is away and nobody waits: next is %v, held %+v", op, held)
+	}
 }
 
 // A pod that is given a volume that is to grow waits for it, until that is done

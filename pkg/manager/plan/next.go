@@ -20,6 +20,10 @@ type Facts struct {
 	// pods that want it otherwise than it was begun, it says why it is not known
 	// that they do not use it.
 	Keep map[state.PodUID]string
+	// Ladder is what is done about an unmount of the volume that keeps failing.
+	Ladder Ladder
+	// Order is the removal, with its step, that an operator asked for; zero is none.
+	Order Op
 }
 
 // DriverFacts is what is known of the volume's driver.
@@ -53,7 +57,7 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	w = labelled(grouped(w, v, f), v)
 	v = renew(v, w, f)
 	v, _ = Resize(v, w, f)
-	c := chooser{driver: f.Driver, now: now}
+	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, now: now}
 	c.unmount(w, v, f)
 	switch {
 	case v.Unmounted() && leaves(v.Stage, w, v):
@@ -70,6 +74,8 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 // why an earlier one may not.
 type chooser struct {
 	driver DriverFacts
+	ladder Ladder
+	order  Op
 	now    time.Time
 	op     Op
 	held   Held
@@ -85,6 +91,7 @@ func (c *chooser) hold(op Op, reason string, until time.Time) {
 }
 
 func (c *chooser) offer(op Op, r state.Retry) {
+	op, r = c.climb(op, r)
 	switch {
 	case c.op.Kind != None:
 	case !c.driver.Up:

@@ -59,6 +59,9 @@ type Op struct {
 	Revision string `json:"revision,omitempty"`
 	// SizeBytes is the size that Expand asks for.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Step is how what Unpublish or Unstage is about is unmounted before the
+	// driver is called; UnmountNormal leaves it to the driver.
+	Step state.UnmountStep `json:"step,omitempty"`
 }
 
 func (o Op) String() string {

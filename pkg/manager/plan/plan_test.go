@@ -204,7 +204,7 @@ func TestOneDurableWriteCoversTheChain(t *testing.T) {
 			}
 			begun := Begin(v, op, w, f)
 			if !Covers(durable, begun, op) {
-				durable = Intent(v, op, w, f)
+				durable = Intent(Begin(v, op, w, f), op, w, f)
 				writes++
 			}
 			v = Complete(begun, op, Result{}, start)

@@ -154,6 +154,25 @@ func (c *Client) Trace(ctx context.Context, kind, name string) ([]manager.EndedC
 	return list[manager.EndedCall](ctx, c, "/v1/trace/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
 }
 
+// Traces returns the last calls of every volume, by when they began.
+func (c *Client) Traces(ctx context.Context) ([]manager.EndedCall, error) {
+	return list[manager.EndedCall](ctx, c, "/v1/trace")
+}
+
+// Metrics returns the daemon's metrics in the text form of Prometheus.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	body, err := c.open(ctx, request{method: http.MethodGet, path: "/metrics"})
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's metrics: %w", err)
+	}
+	return data, nil
+}
+
 // Apply makes all objects of a manifest wanted, or none.
 func (c *Client) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	return c.post(ctx, "/v1/apply", m)

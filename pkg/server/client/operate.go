@@ -9,6 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Who finds who holds the volume that a person calls so, or with a path what is there.
@@ -45,10 +46,13 @@ func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) 
 	return out, err
 }
 
-// Retry ends the pauses of the volume that a person calls name.
-func (c *Client) Retry(ctx context.Context, name string) (server.Applied, error) {
+// Retry ends the pauses of the volume that a person calls name. With a step its
+// unmount that does not succeed is made by it, once, and reason says why what was
+// not written back may be lost.
+func (c *Client) Retry(ctx context.Context, name string, step state.UnmountStep, reason string) (server.Applied, error) {
 	var out server.Applied
-	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/retry/" + url.PathEscape(name)}, &out)
+	q := url.Values{"step": {string(step)}, "reason": {reason}}
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/retry/" + url.PathEscape(name), query: q}, &out)
 	return out, err
 }
 

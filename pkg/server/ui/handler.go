@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const (
@@ -30,6 +31,9 @@ type Config struct {
 	Pods     func() []manager.PodStatus
 	Drivers  func() []manager.DriverStatus
 	Problems func() []Problem
+	// Why returns, for one look, what says in one sentence why a volume of a pod
+	// is not as wanted, as its explanation does; "" where there is nothing to say.
+	Why func() func(state.PodUID, manager.PodVolumeStatus) string
 	// Changed returns a channel that is closed at the next change of any of these.
 	Changed func() <-chan struct{}
 	// Explain says as lines of text why a pod or driver is as it is.
@@ -124,7 +128,7 @@ func (h *Handler) rows(w http.ResponseWriter, r *http.Request) {
 	var before []Row
 	for first := true; ; first = false {
 		next := h.cfg.Changed() // before the look, so that no change is missed
-		now := rows(h.cfg.Pods(), h.cfg.Drivers(), h.cfg.Problems())
+		now := h.look()
 		if c := diff(before, now); first || !c.empty() {
 			if err := h.send(w, rc, first, c); err != nil {
 				return

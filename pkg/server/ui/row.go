@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // States of a row, from best to worst.
@@ -32,7 +33,7 @@ type Row struct {
 	State string `json:"state"`
 	// What says in a few words how it stands: "mounted", "Stage".
 	What string `json:"what"`
-	// Why says what keeps it from being as wanted, and the last failure.
+	// Why says in a sentence what keeps it from being as wanted, as its explanation does.
 	Why string `json:"why,omitempty"`
 	// Detail is where it is, and of what: paths, drivers, claims.
 	Detail string `json:"detail,omitempty"`
@@ -40,29 +41,33 @@ type Row struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// rows are what the page shows of what is known.
-func rows(pods []manager.PodStatus, drivers []manager.DriverStatus, problems []Problem) []Row {
+// look is what the page shows of what is known.
+func (h *Handler) look() []Row {
 	var out []Row
-	for _, p := range pods {
-		out = append(out, podRows(p)...)
+	why := h.cfg.Why()
+	for _, p := range h.cfg.Pods() {
+		out = append(out, podRows(p, why)...)
 	}
-	for _, d := range drivers {
+	for _, d := range h.cfg.Drivers() {
 		out = append(out, driverRow(d))
 	}
-	for _, p := range problems {
+	for _, p := range h.cfg.Problems() {
 		out = append(out, Row{Key: "problem " + p.Where + p.Text, Kind: "problem", Name: p.Where, State: bad, What: p.Text})
 	}
 	slices.SortFunc(out, func(a, b Row) int { return cmp.Compare(a.Key, b.Key) })
 	return out
 }
 
-func podRows(p manager.PodStatus) []Row {
+func podRows(p manager.PodStatus, why func(state.PodUID, manager.PodVolumeStatus) string) []Row {
 	key := "pod " + string(p.Pod.UID)
 	pod := Row{Key: key, Kind: "pod", Name: p.Pod.Namespace + "/" + p.Pod.Name, State: good, What: "ready"}
 	out := make([]Row, 1, 1+len(p.Volumes))
 	mounted, worst := 0, good
 	for _, v := range p.Volumes {
 		r := volumeRow(key, p.Listed, v)
+		if r.State != good {
+			r.Why = why(p.Pod.UID, v)
+		}
 		if v.Mounted {
 			mounted++
 		}
@@ -88,19 +93,16 @@ func volumeRow(pod string, listed bool, v manager.PodVolumeStatus) Row {
 	if v.Mounted && listed && v.Step == "" {
 		return r
 	}
-	r.State, r.What, r.Why = working, v.Step, v.BlockedBy
+	r.State, r.What = working, v.Step
 	if r.What == "" {
 		r.What = strings.ToLower(v.Phase.String())
 	}
-	if r.Why != "" {
+	if v.BlockedBy != "" {
 		r.State = blocked
 	}
 	if v.Retry.Attempts > 0 {
 		r.State = bad
 		r.What = fmt.Sprintf("%s, failed %d times", r.What, v.Retry.Attempts)
-		if v.Retry.Error != "" && !strings.Contains(r.Why, v.Retry.Error) {
-			r.Why = strings.TrimPrefix(r.Why+"; "+v.Retry.Error, "; ")
-		}
 	}
 	return r
 }

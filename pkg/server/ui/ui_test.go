@@ -33,6 +33,9 @@ func pod(name string, listed bool, volumes ...manager.PodVolumeStatus) manager.P
 
 var since = time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
 
+// why stands for the explanation.
+func why(_ state.PodUID, v manager.PodVolumeStatus) string { return v.BlockedBy + v.Retry.Error }
+
 func TestRows(t *testing.T) {
 	mounted := manager.PodVolumeStatus{Names: []string{"data"}, Driver: "d.example", Claim: "data", Mounted: true, Phase: state.Present, HostPath: "/v/mount"}
 	staging := manager.PodVolumeStatus{Names: []string{"data"}, Phase: state.Absent, Step: "Stage", Since: since}
@@ -75,7 +78,7 @@ func TestRows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.podWant.Key, c.podWant.Kind, c.podWant.Name = "pod uid-web", "pod", "default/web"
 			c.want.Key, c.want.Kind, c.want.Name, c.want.Of = "pod uid-web/data", "volume", "data", "pod uid-web"
-			got := rows([]manager.PodStatus{c.pod}, nil, nil)
+			got := podRows(c.pod, why)
 			if d := cmp.Diff([]Row{c.podWant, c.want}, got); d != "" {
 				t.Error(d)
 			}
@@ -151,6 +154,7 @@ func serve(t *testing.T, w *world, stopping chan struct{}) *httptest.Server {
 		Pods:     func() []manager.PodStatus { defer locked()(); return w.pods },
 		Drivers:  func() []manager.DriverStatus { return nil },
 		Problems: func() []Problem { return nil },
+		Why:      func() func(state.PodUID, manager.PodVolumeStatus) string { return why },
 		Changed:  func() <-chan struct{} { defer locked()(); return w.changed },
 		Explain:  func(kind, name string) (string, error) { return kind + " " + name + ": <fine>", nil },
 		Node:     "n1", Stopping: stopping,

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -128,15 +130,14 @@ func (p *Provider) Load(ctx context.Context) error {
 	maps.Copy(values, secrets)
 	p.mu.Lock()
 	var u source.Update
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		key, obj, err := decode(name, values[name])
-		if err != nil {
-			p.unreadable[key] = err.Error()
-			p.logger.Error("applied object not readable", "object", key.String(), "err", err)
+	for _, k := range decodeAll(values) {
+		if k.err != nil {
+			p.unreadable[k.key] = k.err.Error()
+			p.logger.Error("applied object not readable", "object", k.key.String(), "err", k.err)
 			continue
 		}
-		p.objects[key] = obj
-		u.Put = append(u.Put, obj)
+		p.objects[k.key] = k.obj
+		u.Put = append(u.Put, k.obj)
 	}
 	p.loaded = true
 	p.mu.Unlock()
@@ -298,6 +299,32 @@ func keyOf(name string) source.Key {
 }
 
 func encode(obj runtime.Object) ([]byte, error) { return manifest.Encode(obj) }
+
+// kept is an object as it was kept, or why it cannot be read.
+type kept struct {
+	key source.Key
+	obj runtime.Object
+	err error
+}
+
+// decodeAll reads the kept objects in the order of their names, on all processors:
+// a node that starts waits for nothing else as long.
+func decodeAll(values map[string][]byte) []kept {
+	names := slices.Sorted(maps.Keys(values))
+	all := make([]kept, len(names))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(goruntime.GOMAXPROCS(0), len(names)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(names)); i = next.Add(1) - 1 {
+				k := &all[i]
+				k.key, k.obj, k.err = decode(names[i], values[names[i]])
+			}
+		})
+	}
+	workers.Wait()
+	return all
+}
 
 // decode reads one kept object, whose key has to be the one it is kept under.
 func decode(name string, value []byte) (source.Key, runtime.Object, error) {

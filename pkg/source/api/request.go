@@ -12,6 +12,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
+// maxBatch is how many requests share a durable write: those of a burst that came
+// first are in effect, and worked for, while the last are written.
+const maxBatch = 64
+
 // item is one object to be kept, or without object and value, to be deleted.
 type item struct {
 	key    source.Key
@@ -27,8 +31,8 @@ type request struct {
 	done    chan struct{} // closed when the request was served
 }
 
-// do serves a request. Whoever gets the token serves all that wait at that
-// moment with one durable write, so that pods which arrive together cost one.
+// do serves a request. Whoever gets the token serves those that wait at that
+// moment with one durable write, so that pods which arrive together cost few.
 func (p *Provider) do(ctx context.Context, r *request) error {
 	p.mu.Lock()
 	p.waiting = append(p.waiting, r)
@@ -96,7 +100,7 @@ func (p *Provider) next() (batch []*request) {
 	alone := func(it item) bool { return it.key.Kind == resolve.KindSecret }
 	twice := func(it item) bool { return touched[it.key] }
 	for _, r := range p.waiting {
-		if len(batch) > 0 && (slices.ContainsFunc(r.items, alone) || slices.ContainsFunc(r.items, twice)) {
+		if len(batch) == maxBatch || len(batch) > 0 && (slices.ContainsFunc(r.items, alone) || slices.ContainsFunc(r.items, twice)) {
 			break
 		}
 		batch = append(batch, r)

@@ -96,7 +96,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 	k := f.p.kinds[f.key.Kind]
 	immutable := false
 	return &stream{
-		list: k.lister(f.key.Namespace), watch: k.watcher(f.key.Namespace),
+		list: f.p.lister(f.key), watch: k.watcher(f.key.Namespace),
 		selector: "metadata.name=" + f.key.Name, logger: f.p.logger,
 		report: func(err error, wait time.Duration) {
 			if ctx.Err() == nil {
@@ -163,7 +163,7 @@ const never = 1000 * time.Hour
 func (f *follower) getOnce(b *backoff) time.Duration {
 	ctx, cancel := context.WithTimeout(f.ctx, answerTime)
 	defer cancel()
-	obj, err := f.p.kinds[f.key.Kind].get(ctx, f.key)
+	obj, err := f.p.get(ctx, f.key)
 	switch {
 	case f.ctx.Err() != nil:
 		return never
@@ -179,6 +179,9 @@ func (f *follower) getOnce(b *backoff) time.Duration {
 	f.failed(nil, 0)
 	f.tell(obj)
 	switch o := obj.(type) {
+	case *resolve.Endpoints: // which a node's identity may get and not watch
+		b.reset()
+		return jittered(f.p.config.Refresh, 0.2)
 	case *corev1.PersistentVolumeClaim:
 		if o.Status.Phase == corev1.ClaimBound {
 			b.reset()

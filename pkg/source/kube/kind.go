@@ -67,6 +67,7 @@ func kinds(c Config) map[string]kind {
 		resolve.KindClaim:            kindOf(bulk.Core.PersistentVolumeClaims),
 		resolve.KindSecret:           kindOf(core.Secrets),
 		resolve.KindConfigMap:        kindOf(core.ConfigMaps),
+		resolve.KindEndpoints:        kindOf(core.Endpoints),
 		resolve.KindVolume:           kindOf(everywhere(bulk.Core.PersistentVolumes)),
 		resolve.KindCSIDriver:        kindOf(everywhere(storage.CSIDrivers)),
 		resolve.KindVolumeAttachment: kindOf(everywhere(bulk.Storage.VolumeAttachments)),

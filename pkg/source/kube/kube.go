@@ -71,10 +71,12 @@ type Provider struct {
 	config Config
 	logger *slog.Logger
 	kinds  map[string]kind
-	poke   chan struct{} // capacity 1: wanted changed
-	memory *memory
-	claims verdict
-	uids   map[source.Key]types.UID // of remembered objects; not changed once followers run
+	// gathers read the kinds of which there are as many as pods have claims.
+	gathers map[string]*gather
+	poke    chan struct{} // capacity 1: wanted changed
+	memory  *memory
+	claims  verdict
+	uids    map[source.Key]types.UID // of remembered objects; not changed once followers run
 
 	mu sync.Mutex // guards what follows
 	// wanted is what each pod needs by now.
@@ -94,9 +96,14 @@ func New(c Config) *Provider {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
+	kinds := kinds(c)
 	return &Provider{
+		gathers: map[string]*gather{
+			resolve.KindClaim:  newGather(resolve.KindClaim, kinds[resolve.KindClaim].lister),
+			resolve.KindVolume: newGather(resolve.KindVolume, kinds[resolve.KindVolume].lister),
+		},
 		memory: newMemory(c.KV, c.Logger), uids: map[source.Key]types.UID{},
-		config: c, logger: c.Logger, kinds: kinds(c), poke: make(chan struct{}, 1),
+		config: c, logger: c.Logger, kinds: kinds, poke: make(chan struct{}, 1),
 		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
 		problems: map[string]string{}, changed: make(chan struct{}), bundles: map[source.Key]bool{},
 	}

@@ -42,7 +42,7 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 		w, _ := startAs(t, func(s *fakeapi.Server) {
 			s.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}})
 			s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer
-				if r.Resource == "persistentvolumeclaims" && r.Verb != "get" {
+				if strings.HasPrefix(r.Resource, "persistentvolume") && r.Verb != "get" {
 					return &fakeapi.Answer{Code: http.StatusForbidden}
 				}
 				return nil
@@ -80,6 +80,40 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 		}
 		if !maps.Equal(count, want) || count["get persistentvolumeclaims"] > 3*pods {
 			t.Errorf("asked: %v", count)
+		}
+	})
+}
+
+// Where the identity may list claims and volumes, those of many pods that come at
+// once are listed, and not read one by one under the limits of requests.
+func TestFiveHundredClaimsAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 500
+		var server *fakeapi.Server
+		w, _ := startAs(t, func(s *fakeapi.Server) { server = s }, func(c *kube.Config) {
+			wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(slow{next}) }
+			c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
+			core, storage := server.LimitedClients(wrap, 50, 100)
+			c.Bulk = &kube.Clients{Core: core, Storage: storage}
+		})
+		advance(10 * time.Second)
+		w.server.Took()
+		for i := range pods {
+			claim(w.server, fmt.Sprintf("c%d", i))
+			w.server.Put(claimPod(fmt.Sprintf("p%d", i), fmt.Sprintf("c%d", i)))
+		}
+		advance(10 * time.Second)
+		for i := range pods {
+			w.expect(state.PodUID(fmt.Sprintf("p%d", i)), "", "")
+		}
+		read := 0
+		for _, r := range w.server.Took() {
+			if strings.HasPrefix(r, "list persistentvolume") || strings.HasPrefix(r, "get persistentvolume") {
+				read++
+			}
+		}
+		if read > pods/2 {
+			t.Errorf("%d lists and gets, one for each claim and volume are %d", read, 2*pods)
 		}
 	})
 }

@@ -42,6 +42,7 @@ var kinds = []kind{
 	{resolve.KindSecret, coreV1, func() object { return new(corev1.Secret) }},
 	{resolve.KindConfigMap, coreV1, func() object { return new(corev1.ConfigMap) }},
 	{resolve.KindVolumeAttachment, storageV1, func() object { return new(storagev1.VolumeAttachment) }},
+	{resolve.KindEndpoints, coreV1, func() object { return new(resolve.Endpoints) }},
 	{resolve.KindTrustBundle, certsV1, func() object { return new(certificatesv1.ClusterTrustBundle) }},
 }
 

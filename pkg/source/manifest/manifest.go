@@ -10,12 +10,12 @@ import (
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
@@ -38,6 +38,9 @@ func Decode(file string, data []byte) ([]runtime.Object, error) {
 	if len(data) > MaxBytes {
 		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
 	}
+	if objects, ok := decodeJSON(data); ok {
+		return objects, nil
+	}
 	return decode(file, data, maxWork)
 }
 
@@ -54,12 +57,8 @@ func Reload(name string, data []byte) ([]runtime.Object, error) {
 // which is for what people write: a node that restarts reads all it was told. It
 // is false for whatever is in some way not as Encode writes it.
 func reload(data []byte) (runtime.Object, bool) {
-	var head metav1.TypeMeta
-	if json.Unmarshal(data, &head) != nil {
-		return nil, false
-	}
-	k, ok := kindNamed(head.Kind)
-	if !ok || head.APIVersion != k.apiVersion {
+	k, ok := kindEncoded(data)
+	if !ok {
 		return nil, false
 	}
 	obj := k.make()
@@ -77,6 +76,18 @@ func reload(data []byte) (runtime.Object, bool) {
 		return nil, false
 	}
 	return obj, true
+}
+
+// kindEncoded returns the kind with which an object begins as Encode writes it.
+func kindEncoded(data []byte) (kind, bool) {
+	i := slices.IndexFunc(kinds, func(k kind) bool {
+		rest, ok := bytes.CutPrefix(data, []byte(`{"kind":"`+k.name+`","apiVersion":"`+k.apiVersion+`"`))
+		return ok && len(rest) > 0 && (rest[0] == ',' || rest[0] == '}')
+	})
+	if i < 0 {
+		return kind{}, false
+	}
+	return kinds[i], true
 }
 
 func decode(file string, data []byte, budget int) ([]runtime.Object, error) {

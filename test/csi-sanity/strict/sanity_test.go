@@ -42,13 +42,12 @@ var usual = map[string][]string{
 // driver does not have, since it is there for what a node does with a volume;
 // and what the suite itself has turned off.
 var justified = []string{
-	"CreateSnapshot not supported", "DeleteSnapshot not supported", "GetSnapshot not supported",
-	"ListSnapshots not supported", "Snapshot not supported", "Volume Cloning not supported",
+	"GetSnapshot not supported",
 	"ControllerModifyVolume not supported", "Modify volume not supported", "Modify Volume not supported",
 	"NodeGetVolumeHealth not supported", "NodeGetStorageHealth not supported",
 	"ControllerGetVolumeHealth not supported", "ControllerListVolumeHealth not supported",
 	"ControllerPublishVolume.readonly field not supported", "GetCapacity not supported",
-	"GroupControllerService not supported", "pending", "skipped - testnodevolumeattachlimit not enabled",
+	"GroupControllerService not supported", "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "pending", "skipped - testnodevolumeattachlimit not enabled",
 }
 
 // The suite runs once in a process (ginkgo).

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,9 +29,9 @@ func colons(name string) string {
 }
 
 // serveFC makes a target on one end of a pair of Ethernet devices and an
-// initiator on the other (FCoE in VN2VN mode), with a disk as unit 0. It returns
-// the name of the target's port.
-func serveFC(t *testing.T, dir string) (port string) {
+// initiator on the other (FCoE in VN2VN mode), with the disks as its units. It
+// returns the name of the target's port.
+func serveFC(t *testing.T, disks ...string) (port string) {
 	t.Helper()
 	for _, module := range []string{"veth", "fcoe", "tcm_fc", "scsi_transport_fc"} {
 		sh(t, "modprobe", module)
@@ -46,9 +47,11 @@ func serveFC(t *testing.T, dir string) (port string) {
 	port = strings.TrimPrefix(read(t, hosts[0]+"/port_name"), "0x")
 	mine := "2000" + strings.ReplaceAll(read(t, "/sys/class/net/near/address"), ":", "")
 	group := mkdir(t, filepath.Join(configFS, "fc", colons(port), "tpgt_1"))
-	lun := mkdir(t, group+"/lun/lun_0")
-	link(t, dir, lun+"/disk")
-	link(t, lun, mkdir(t, filepath.Join(group, "acls", colons(mine), "lun_0"))+"/unit")
+	for i, dir := range disks {
+		lun := mkdir(t, fmt.Sprintf("%s/lun/lun_%d", group, i))
+		link(t, dir, lun+"/disk")
+		link(t, lun, mkdir(t, filepath.Join(group, "acls", colons(mine), fmt.Sprintf("lun_%d", i)))+"/unit")
+	}
 	// Up only when its adapter is made: a frame that comes in meanwhile crashes
 	// libfcoe of Linux 6.1.
 	write(t, "/sys/module/libfcoe/parameters/create_vn2vn", "near")
@@ -58,9 +61,9 @@ func serveFC(t *testing.T, dir string) (port string) {
 }
 
 // A disk behind a target's port comes, is written, goes with its device, and is
-// found again by a scan.
+// found again by a scan; another one is a raw block volume, and grows.
 func TestFibreChannel(t *testing.T) {
-	port := serveFC(t, backstore(t, "fcdisk", 64))
+	port := serveFC(t, backstore(t, "fcdisk", 64), backstore(t, "fcraw", 64))
 	await(t, "the target's port", func() bool {
 		ports, _ := filepath.Glob("/sys/class/fc_remote_ports/*/port_name")
 		for _, file := range ports {
@@ -71,31 +74,71 @@ func TestFibreChannel(t *testing.T) {
 		}
 		return false
 	})
-	l, lun := layout(t), int32(0)
+	l := layout(t)
 	d := fc.New(fc.Config{
 		Stager:     disk.Stager{Layout: l, Kernel: mount.New(l.Root), Host: disk.NewHost(new(program.Runner).Run)},
 		Volumes:    func() []state.Volume { return nil },
 		DeviceTime: patience,
 	})
-	v := staged(t, l, fc.Kind, "data", corev1.FCVolumeSource{TargetWWNs: []string{port}, Lun: &lun})
+	t.Run("file system", func(t *testing.T) { fcFiles(t, d, staged(t, l, fc.Kind, "data", unit(port, 0)), 0) })
+	t.Run("raw block", func(t *testing.T) {
+		v := staged(t, l, fc.Kind, "raw", unit(port, 1))
+		v.Spec.Mode = state.Block
+		fcBlock(t, d, v, 1)
+	})
+}
+
+func unit(port string, lun int32) corev1.FCVolumeSource {
+	return corev1.FCVolumeSource{TargetWWNs: []string{port}, Lun: &lun}
+}
+
+func fcUp(t *testing.T, d *fc.Driver, v state.Volume) string {
+	t.Helper()
+	if err := d.Stage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Publish(t.Context(), v, pod); err != nil {
+		t.Fatal(err)
+	}
+	return v.Mounts[pod].Target
+}
+
+func fcDown(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
+	t.Helper()
+	if err := errors.Join(d.Unpublish(t.Context(), v, pod), d.Unstage(t.Context(), v)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the device goes", func() bool {
+		return entries(t, fmt.Sprintf("/sys/class/scsi_device/*:*:*:%d/device/block/*", lun)) == 0
+	})
+}
+
+func fcFiles(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
 	for round := range 2 {
-		if err := d.Stage(t.Context(), v); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Publish(t.Context(), v, pod); err != nil {
-			t.Fatal(err)
-		}
-		file := v.Mounts[pod].Target + "/file"
+		dir := fcUp(t, d, v)
 		if round == 0 {
-			write(t, file, "over fibre channel")
+			write(t, dir+"/file", "over fibre channel")
 		}
-		if got := read(t, file); got != "over fibre channel" {
+		if got := read(t, dir+"/file"); got != "over fibre channel" {
 			t.Errorf("round %d: %q", round, got)
 		}
-		t.Logf("mounted: %s", mountOf(t, v.Mounts[pod].Target))
-		if err := errors.Join(d.Unpublish(t.Context(), v, pod), d.Unstage(t.Context(), v)); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "the device goes", func() bool { return entries(t, "/sys/block/sd*") == 0 })
+		t.Logf("mounted: %s", mountOf(t, dir))
+		fcDown(t, d, v, lun)
 	}
+}
+
+func fcBlock(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
+	node := fcUp(t, d, v)
+	useBlock(t, node, "/fcraw.img", "raw over fibre channel")
+	grow(t, "fcraw", 128)
+	if size, err := d.Expand(t.Context(), v, pod, 128<<20); err != nil || size != 128<<20 {
+		t.Errorf("grown: %d, %v", size, err)
+	}
+	wantSize(t, node, 128<<20)
+	fcDown(t, d, v, lun)
+	node = fcUp(t, d, v)
+	if got := readAt(t, node, 1<<20, len("raw over")); got != "raw over" {
+		t.Errorf("the second time: %q", got)
+	}
+	fcDown(t, d, v, lun)
 }

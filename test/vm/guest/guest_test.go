@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +96,81 @@ func volume(t *testing.T, l state.Layout, s state.Spec, config any, pods ...stat
 		v.Mounts[uid] = state.Mount{MountSpec: state.MountSpec{Pod: state.Pod{UID: uid}, Target: l.BuiltinTarget(s.Driver, uid, s.Name)}}
 	}
 	return v
+}
+
+// gain gives this machine an address that can be lost.
+func gain(t *testing.T, address string) {
+	t.Helper()
+	sh(t, "ip", "addr", "add", address+"/32", "dev", "lo")
+}
+
+// lose makes what serves at that address silent: nothing that is sent there leaves.
+func lose(t *testing.T, address string) {
+	t.Helper()
+	sh(t, "ip", "addr", "del", address+"/32", "dev", "lo")
+	sh(t, "ip", "route", "add", "blackhole", address+"/32")
+}
+
+// regain ends what lose began.
+func regain(t *testing.T, address string) {
+	t.Helper()
+	sh(t, "ip", "route", "del", "blackhole", address+"/32")
+	gain(t, address)
+}
+
+// useBlock writes to a raw block volume of a pod and reads it back, and from the
+// file behind the disk.
+func useBlock(t *testing.T, node, image, text string) {
+	t.Helper()
+	const at = 1 << 20
+	if st, err := os.Stat(node); err != nil || st.Mode().Type() != os.ModeDevice {
+		t.Fatalf("%s is no block device: %v, %v", node, st.Mode(), err)
+	}
+	f, err := os.OpenFile(node, os.O_RDWR|os.O_SYNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	block := make([]byte, 4096)
+	copy(block, text)
+	if _, err := f.WriteAt(block, at); err != nil {
+		t.Fatal(err)
+	}
+	for what, path := range map[string]string{"the pod's node": node, "the disk": image} {
+		if got := text; readAt(t, path, at, len(got)) != got {
+			t.Errorf("%s has %q, want %q", what, readAt(t, path, at, len(got)), got)
+		}
+	}
+	if first := readAt(t, image, 0, 4096); first != string(make([]byte, 4096)) {
+		t.Error("something was made on a raw block volume")
+	}
+}
+
+func readAt(t *testing.T, path string, at int64, n int) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// wantSize fails the test where a block device has not that many bytes.
+func wantSize(t *testing.T, node string, want int64) {
+	t.Helper()
+	f, err := os.Open(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got, err := f.Seek(0, io.SeekEnd); err != nil || got != want {
+		t.Errorf("%s: %d bytes, %v, want %d", node, got, err, want)
+	}
 }
 
 func layout(t *testing.T) state.Layout {

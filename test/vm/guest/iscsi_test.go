@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -223,26 +224,91 @@ func wantNoISCSI(t *testing.T, iqn string) {
 	}
 }
 
-// Two portals make one multipath device, which survives the loss of one of them
-// and goes with its volume.
+// A raw block volume is the disk's own node, nothing is made on it, it grows under
+// the pod that has it open, and what was written is there the next time.
+func TestISCSIRawBlock(t *testing.T) {
+	const iqn = "iqn.2024-01.test.csi-volmgr:block"
+	serveISCSI(t, iqn, false, backstore(t, "raw", 64))
+	n := newISCSI(t)
+	v := n.volume("raw", corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", IQN: iqn})
+	v.Spec.Mode = state.Block
+	n.volumes[0] = v
+	node := n.up(v)
+	useBlock(t, node, "/raw.img", "raw over iscsi")
+	open, err := os.Open(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow(t, "raw", 128)
+	if size, err := n.driver.Expand(t.Context(), v, pod, 128<<20); err != nil || size != 128<<20 {
+		t.Errorf("grown: %d, %v", size, err)
+	}
+	wantSize(t, node, 128<<20)
+	if err := open.Close(); err != nil {
+		t.Error(err)
+	}
+	n.down(v)
+	wantNoISCSI(t, iqn)
+	n.volumes = append(n.volumes, v)
+	if got := readAt(t, n.up(v), 1<<20, len("raw over iscsi")); got != "raw over iscsi" {
+		t.Errorf("the second time: %q", got)
+	}
+	n.down(v)
+	wantNoISCSI(t, iqn)
+}
+
+// farPortal is the address of a portal that can be lost.
+const farPortal = "192.0.2.3"
+
+// Two portals make one multipath device. Its volume goes on when one of them falls
+// silent, goes although that one never answers, and comes while it does not; a raw
+// block volume has the multipath device itself.
 func TestISCSIMultipath(t *testing.T) {
 	const iqn = "iqn.2024-01.test.csi-volmgr:multipath"
-	write(t, "/etc/multipath.conf", "defaults {\n find_multipaths no\n user_friendly_names yes\n no_path_retry 5\n}\n")
+	write(t, "/etc/multipath.conf", "defaults {\n find_multipaths no\n user_friendly_names yes\n no_path_retry 5\n polling_interval 1\n fast_io_fail_tmo 3\n}\n")
 	sh(t, "modprobe", "dm_multipath")
 	sh(t, "multipathd")
-	serveISCSI(t, iqn, false, backstore(t, "many", 64))
+	serveISCSI(t, iqn, false, backstore(t, "many", 64), backstore(t, "bare", 64))
+	gain(t, farPortal)
+	mkdir(t, filepath.Join(configFS, "iscsi", iqn, "tpgt_1", "np", farPortal+":3260"))
 	n := newISCSI(t)
-	v := n.volume("many", corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", Portals: []string{"127.0.0.1:3261"}, IQN: iqn})
-	dir := n.up(v)
-	if got := entries(t, "/sys/block/dm-*/slaves/sd*"); got != 2 || !strings.Contains(mountOf(t, dir), "/dm-") {
-		t.Errorf("%d paths below the map, want 2; mounted: %s", got, mountOf(t, dir))
+	src := corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", Portals: []string{farPortal + ":3260"}, IQN: iqn}
+	v := n.volume("many", src)
+	src.Lun = 1
+	raw := n.volume("bare", src)
+	raw.Spec.Mode = state.Block
+	n.volumes[1] = raw
+	dir, node := n.up(v), n.up(raw)
+	if got := entries(t, "/sys/block/dm-*/slaves/sd*"); got != 4 || !strings.Contains(mountOf(t, dir), "/dm-") {
+		t.Errorf("%d paths below two maps, want 4; mounted: %s", got, mountOf(t, dir))
 	}
 	write(t, dir+"/file", "x")
-	sh(t, "rmdir", filepath.Join(configFS, "iscsi", iqn, "tpgt_1", "np", "127.0.0.1:3261"))
-	write(t, dir+"/file", "y")
-	sh(t, "sync", "-f", dir)
+	useBlock(t, node, "/bare.img", "raw over two paths")
+
+	lose(t, farPortal)
+	for round := range 4 { // whichever path is next
+		write(t, dir+"/file", strings.Repeat("y", 1<<16)+strconv.Itoa(round))
+		sh(t, "sync", "-f", dir)
+		useBlock(t, node, "/bare.img", "raw with a path lost "+strconv.Itoa(round))
+	}
 	n.down(v)
+	if got := entries(t, "/sys/class/iscsi_session/session*"); got != 2 {
+		t.Errorf("one volume of two went: %d sessions, want 2", got)
+	}
+	n.down(raw)
+	wantNoISCSI(t, iqn)
 	if got := entries(t, "/sys/block/dm-*"); got != 0 {
 		t.Errorf("%d maps left", got)
 	}
+
+	n.volumes = append(n.volumes, v)
+	dir = n.up(v)
+	if got := read(t, dir+"/file"); !strings.HasSuffix(got, "y3") {
+		t.Errorf("with one portal that answers: %.20q", got)
+	}
+	if got := entries(t, "/sys/class/iscsi_session/session*"); got != 1 {
+		t.Errorf("%d sessions, want 1", got)
+	}
+	n.down(v)
+	wantNoISCSI(t, iqn)
 }

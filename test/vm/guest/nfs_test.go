@@ -114,13 +114,6 @@ func wantGone(t *testing.T, v state.Volume) {
 // losable is an address of the server that can be lost.
 const losable = "192.0.2.2"
 
-// lose makes the server silent at that address: nothing that is sent there leaves.
-func lose(t *testing.T) {
-	t.Helper()
-	sh(t, "ip", "addr", "del", losable+"/32", "dev", "lo")
-	sh(t, "ip", "route", "add", "blackhole", losable+"/32")
-}
-
 // writer starts a process that has written to a file and keeps it open, so that
 // the server has not got all of it, and returns what ends it the hard way.
 func writer(t *testing.T, path string) (kill func()) {
@@ -146,25 +139,38 @@ func writer(t *testing.T, path string) (kill func()) {
 
 // Rule 9, with a server that falls silent under a hard mount with data not yet
 // handed over: its volume goes from the node in the time given, and meanwhile
-// another server's volumes come, work and go.
+// another server's volumes come, work and go. When the server is back it gets
+// what was written, and the volume can be mounted again.
 func TestDeadNFSServerHoldsUpNothingElse(t *testing.T) {
 	serveNFS(t)
-	sh(t, "ip", "addr", "add", losable+"/32", "dev", "lo")
+	gain(t, losable)
 	sh(t, "exportfs", "-o", "rw,fsid=0,insecure,no_root_squash,no_subtree_check", losable+":"+export)
-	l := layout(t)
-	d := newNFS(l, 2*time.Second)
-	// Version 3: one of version 4 would see that both addresses are one server's.
-	far := nfsVolume(t, l, "far", corev1.NFSVolumeSource{Server: losable, Path: export}, "vers=3,nolock", "hard")
+	// A client of version 4 sees that two addresses are one server's, so that the
+	// other one is of version 3.
+	for _, tc := range []struct{ far, farPath, near, nearPath string }{
+		{"vers=3,nolock", export, "vers=4.2", "/"},
+		{"vers=4.2", "/", "vers=3,nolock", export},
+	} {
+		t.Run(tc.far, func(t *testing.T) {
+			l := layout(t)
+			d := newNFS(l, 2*time.Second)
+			far := nfsVolume(t, l, "far", corev1.NFSVolumeSource{Server: losable, Path: tc.farPath}, tc.far, "hard", "timeo=30")
+			near := nfsVolume(t, l, "near", corev1.NFSVolumeSource{Server: "127.0.0.1", Path: tc.nearPath}, tc.near)
+			loseServer(t, d, far, near)
+		})
+	}
+}
+
+func loseServer(t *testing.T, d *nfs.Driver, far, near state.Volume) {
 	if err := d.Publish(t.Context(), far, pod); err != nil {
 		t.Fatal(err)
 	}
-	target := far.Mounts[pod].Target
-	kill := writer(t, filepath.Join(target, "file"))
-	lose(t)
+	name := "late-" + far.Spec.MountFlags[0]
+	kill := writer(t, filepath.Join(far.Mounts[pod].Target, name))
+	lose(t, losable)
 	kill()
 	gone := make(chan error, 1)
 	go func() { gone <- d.Unpublish(t.Context(), far, pod) }()
-	near := nfsVolume(t, l, "near", corev1.NFSVolumeSource{Server: "127.0.0.1", Path: "/"}, "vers=4.2")
 	for range 3 {
 		if err := d.Publish(t.Context(), near, pod); err != nil {
 			t.Fatal(err)
@@ -179,4 +185,19 @@ func TestDeadNFSServerHoldsUpNothingElse(t *testing.T) {
 	}
 	wantGone(t, far)
 	wantGone(t, near)
+	regain(t, losable)
+	await(t, "the server gets what was written", func() bool {
+		b, err := os.ReadFile(filepath.Join(export, name))
+		return err == nil && string(b) == "data\n"
+	})
+	if err := d.Publish(t.Context(), far, pod); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, filepath.Join(far.Mounts[pod].Target, name)); got != "data" {
+		t.Errorf("the server is back, and its volume has %q", got)
+	}
+	if err := d.Unpublish(t.Context(), far, pod); err != nil {
+		t.Error(err)
+	}
+	wantGone(t, far)
 }

@@ -22,7 +22,10 @@ type cell struct {
 	foreign               int // other mounts that are there
 	perCall               bool
 	noDirect              bool
-	kubeletOnly           bool // csi-volmgr has nothing that does this yet
+	// only are the systems that take part, of kubelet, volmgr and daemon; "" is all.
+	only string
+	// slowKubelet: it takes minutes, and part in the first repetition only.
+	slowKubelet bool
 }
 
 func (c cell) name() string {
@@ -55,18 +58,8 @@ var suites = []struct {
 			mk(func(c *cell) { c.mode, c.pods = "noop", n })
 		}
 	}},
-	{"api", "the kubelet with an API server over HTTPS", func(mk func(func(*cell))) {
-		for _, n := range []int{1, 100, 1000} {
-			mk(func(c *cell) {
-				c.pods, c.api, c.qps, c.burst, c.variant, c.kubeletOnly = n, "http", 50, 100, "http-qps50", true
-			})
-		}
-	}},
-	{"intree", "the kubelet's configMap, secret, emptyDir and projected volumes", func(mk func(func(*cell))) {
-		mk(func(c *cell) {
-			c.workload, c.mode, c.pods, c.volumes, c.api, c.qps, c.variant, c.kubeletOnly = "intree", "tmpfs", 500, 4, "http", -1, "http-nolimit", true
-		})
-	}},
+	{"api", "goal 13: an API server over HTTPS that has the pods, at 50 requests a second", apiCells},
+	{"intree", "goals 14 and 15: configMap, secret, emptyDir and projected volumes", intreeCells},
 }
 
 func quickCells(mk func(func(*cell))) {
@@ -92,6 +85,31 @@ func diskCells(mk func(func(*cell))) {
 	}
 }
 
+func apiCells(mk func(func(*cell))) {
+	for _, n := range []int{1, 100, 1000} {
+		mk(func(c *cell) {
+			c.pods, c.api, c.qps, c.burst, c.variant, c.slowKubelet = n, "http", 50, 100, "http-qps50", n == 1000
+		})
+	}
+}
+
+// intreeCells: objects that the manager has when the clock starts, which the
+// kubelet cannot do; an API server without limits; a change in 500 pods at once.
+func intreeCells(mk func(func(*cell))) {
+	mkInTree := func(f func(*cell)) {
+		mk(func(c *cell) {
+			c.workload, c.mode, c.pods, c.volumes, c.qps = "intree", "tmpfs", 500, 4, -1
+			f(c)
+		})
+	}
+	mkInTree(func(c *cell) { c.only = "volmgr,daemon" })
+	mkInTree(func(c *cell) { c.api, c.variant, c.only = "http", "http-nolimit", "volmgr,kubelet" })
+	mkInTree(func(c *cell) {
+		c.api, c.variant, c.phase, c.noDirect, c.slowKubelet = "http", "http-qps50", "propagate", true, true
+		c.qps, c.burst = 50, 100
+	})
+}
+
 // cells lists those of the suites that are asked for.
 func cells(names string) (l []cell, err error) {
 	asked := strings.Split(names, ",")
@@ -99,7 +117,8 @@ func cells(names string) (l []cell, err error) {
 		i := slices.IndexFunc(suites, func(s struct {
 			name, what string
 			cells      func(mk func(func(*cell)))
-		}) bool {
+		},
+		) bool {
 			return s.name == name
 		})
 		if i < 0 {

@@ -16,6 +16,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func runCell(c cell, rep int) {
 		if !ok {
 			log.Fatalf("--systems: %q", s)
 		}
-		if name == "kubelet" && (rep >= *firstRep+*kubeletReps || c.pods > *kubeletPods) || name != "kubelet" && c.kubeletOnly {
+		if !takesPart(c, name, rep-*firstRep) {
 			continue
 		}
 		blocks = append(blocks, []func() (*benchdef.Result, error){e.system(name, prog, rep)})
@@ -102,6 +103,14 @@ func runCell(c cell, rep int) {
 			keep(quietestOf(run))
 		}
 	}
+}
+
+// takesPart reports whether a system does the work of a cell in a repetition, from 0 on.
+func takesPart(c cell, name string, rep int) bool {
+	if c.only != "" && !slices.Contains(strings.Split(c.only, ","), name) {
+		return false
+	}
+	return name != "kubelet" || rep < *kubeletReps && c.pods <= *kubeletPods && (rep == 0 || !c.slowKubelet)
 }
 
 func keep(r *benchdef.Result, err error) {

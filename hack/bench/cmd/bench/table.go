@@ -35,8 +35,10 @@ func label(r benchdef.Result) string {
 		on   bool
 		text string
 	}{
-		{r.Mode != "bind", r.Mode}, {r.LatencyMs > 0, fmt.Sprintf("%g ms a call", r.LatencyMs)},
-		{r.FS == "disk", "on disk"}, {r.Variant != "", r.Variant},
+		{r.Mode != "bind", r.Mode},
+		{r.LatencyMs > 0, fmt.Sprintf("%g ms a call", r.LatencyMs)},
+		{r.FS == "disk", "on disk"},
+		{r.Variant != "", r.Variant},
 	} {
 		if more.on {
 			s += ", " + more.text
@@ -55,22 +57,43 @@ type column struct {
 
 var (
 	mountColumns = []column{
-		{"p50 ms", mountP50, false}, {"p99 ms", mountP99, false}, {"all ms", total, false},
-		{"x p50", mountP50, true}, {"x p99", mountP99, true}, {"x all", total, true},
+		{"p50 ms", mountP50, false},
+		{"p99 ms", mountP99, false},
+		{"all ms", total, false},
+		{"x p50", mountP50, true},
+		{"x p99", mountP99, true},
+		{"x all", total, true},
 		{"unm p50 ms", func(r benchdef.Result) float64 { return r.UnmountP50 }, false},
-		{"unstaged ms", unstaged, false}, {"x unstaged", unstaged, true},
+		{"unstaged ms", unstaged, false},
+		{"x unstaged", unstaged, true},
 		{"noise %", func(r benchdef.Result) float64 { return r.NoisePct }, false},
 	}
 	costColumns = []column{
-		{"CPU µs a volume", perVolume(cpu), false}, {"x", cpu, true},
+		{"CPU µs a volume", perVolume(cpu), false},
+		{"x", cpu, true},
 		{"mounting", perVolume(func(r benchdef.Result) float64 { return r.CPUMount + r.CPUKidsMount }), false},
 		{"unmounting", perVolume(func(r benchdef.Result) float64 { return r.CPUUnmount + r.CPUKidsUnm }), false},
-		{"driver CPU µs a volume", perVolume(drvCPU), false}, {"x", drvCPU, true},
+		{"driver CPU µs a volume", perVolume(drvCPU), false},
+		{"x", drvCPU, true},
 		{"kB allocated a volume", perVolume(func(r benchdef.Result) float64 { return (r.AllocMount + r.AllocUnm) / 1e3 }), false},
 		{"peak RSS MB", func(r benchdef.Result) float64 { return r.RSS }, false},
 		{"goroutines", func(r benchdef.Result) float64 { return float64(r.GoroutPeak) }, false},
 		{"first call p50 ms", func(r benchdef.Result) float64 { return r.DrvStartP50 }, false},
 		{"driver done p50 ms", func(r benchdef.Result) float64 { return r.DrvDoneP50 }, false},
+	}
+	apiColumns = []column{
+		{"p50 ms", mountP50, false},
+		{"all ms", total, false},
+		{"unm p50 ms", func(r benchdef.Result) float64 { return r.UnmountP50 }, false},
+		{"requests a pod", requestsPerPod, false},
+		{"watches a pod", func(r benchdef.Result) float64 { return all(r.APIReqs)/float64(r.Pods) - requestsPerPod(r) }, false},
+	}
+	changeColumns = []column{
+		{"p50 ms", func(r benchdef.Result) float64 { return r.UpdNaturalP50 }, false},
+		{"p99 ms", func(r benchdef.Result) float64 { return r.UpdNaturalP99 }, false},
+		{"all ms", func(r benchdef.Result) float64 { return r.UpdNaturalMax }, false},
+		{"CPU s", func(r benchdef.Result) float64 { return r.UpdCPU }, false},
+		{"noise %", func(r benchdef.Result) float64 { return r.NoisePct }, false},
 	}
 	idleColumns = []column{
 		{"% of a core", func(r benchdef.Result) float64 { return r.IdleCPU }, false},
@@ -82,7 +105,8 @@ var (
 	}
 	restartColumns = []column{
 		{"all known ms", func(r benchdef.Result) float64 { return r.ReadyMs }, false},
-		{"CPU s", cpu, false}, {"peak RSS MB", func(r benchdef.Result) float64 { return r.RSS }, false},
+		{"CPU s", cpu, false},
+		{"peak RSS MB", func(r benchdef.Result) float64 { return r.RSS }, false},
 		{"Stage", func(r benchdef.Result) float64 { return calls(r.Calls, "NodeStageVolume") }, false},
 		{"Publish", func(r benchdef.Result) float64 { return calls(r.Calls, "NodePublishVolume") }, false},
 		{"other calls", func(r benchdef.Result) float64 {
@@ -107,6 +131,8 @@ func table(raw []benchdef.Result) {
 	full := func(r benchdef.Result) bool { return r.Phase == "full" && r.Variant != "idle" }
 	l.section("mount and unmount (medians; x: times the best of the bare calls in the same repetition)", full, mountColumns)
 	l.section("cost", full, costColumns)
+	l.section("with an API server over HTTPS", func(r benchdef.Result) bool { return full(r) && len(r.APIReqs) > 0 }, apiColumns)
+	l.section("a change of a configMap until it is in the file, all pods at once", changed, changeColumns)
 	l.section("idle with everything mounted", idle, idleColumns)
 	l.section("restart with everything mounted", restarted, restartColumns)
 	if scan := l.of("direct", csi(1000)).med(func(r benchdef.Result) float64 { return r.ScanMs }); scan > 0 {

@@ -177,8 +177,10 @@ func main() {
 		mount, unmount = intreeMount, intreeUnmount
 	}
 
-	r := benchdef.Result{System: "direct", Workload: *workload, Mode: *mode, Phase: "full", Rep: *rep, Variant: *variant, Pods: *pods, Volumes: *volumes, LatencyMs: *latency, Conc: *conc,
-		StartedAt: time.Now().UTC().Format(time.RFC3339), LoadAvg: benchdef.LoadAvg()}
+	r := benchdef.Result{
+		System: "direct", Workload: *workload, Mode: *mode, Phase: "full", Rep: *rep, Variant: *variant, Pods: *pods, Volumes: *volumes, LatencyMs: *latency, Conc: *conc,
+		StartedAt: time.Now().UTC().Format(time.RFC3339), LoadAvg: benchdef.LoadAvg(),
+	}
 	if *perCall {
 		r.Variant = "conn-per-call"
 	}

@@ -44,7 +44,7 @@ import (
 var (
 	addr     = flag.String("listen", "127.0.0.1:0", "address")
 	addrFile = flag.String("address-file", "", "write the address here when serving")
-	ctl      = flag.String("control-socket", "", "HTTP GET /counts")
+	ctl      = flag.String("control-socket", "", "HTTP: /counts, /cpu, /put?pod=N, /delete?pod=N, /change?pod=N&gen=N (its configMap)")
 	workload = flag.String("workload", "csi", "csi or intree")
 	pods     = flag.Int("pods", 1, "pods")
 	volumes  = flag.Int("volumes", 1, "volumes per pod (csi)")
@@ -82,6 +82,32 @@ type store struct {
 	counts   map[string]int64
 }
 
+// podOf is pod p of the workload, and what it names.
+func podOf(p int) (*v1.Pod, []runtime.Object) {
+	if *workload == "intree" {
+		return objects.InTree(p, 0)
+	}
+	return objects.CSI(p, *volumes)
+}
+
+// serveChanges serves what a scheduler, users and whoever runs the pods do.
+func (s *store) serveChanges(mux *http.ServeMux) {
+	number := func(r *http.Request, name string) int {
+		n, _ := strconv.Atoi(r.URL.Query().Get(name))
+		return n
+	}
+	mux.HandleFunc("/put", func(_ http.ResponseWriter, r *http.Request) {
+		pod, _ := podOf(number(r, "pod"))
+		s.put("pods", pod)
+	})
+	mux.HandleFunc("/delete", func(_ http.ResponseWriter, r *http.Request) {
+		s.remove("pods", objects.Namespace, objects.PodName(number(r, "pod")))
+	})
+	mux.HandleFunc("/change", func(_ http.ResponseWriter, r *http.Request) {
+		s.put("configmaps", objects.ConfigMap(number(r, "pod"), number(r, "gen")))
+	})
+}
+
 func key(ns, name string) string { return ns + "/" + name }
 
 func (s *store) count(k string) {
@@ -107,15 +133,36 @@ func (s *store) put(res string, o runtime.Object) {
 		t = watch.Modified
 	}
 	s.objs[res][k] = o
+	s.tell(res, a, watch.Event{Type: t, Object: o})
+}
+
+// tell gives an event to the watchers that it concerns; s.mu is held.
+func (s *store) tell(res string, a metav1.Object, e watch.Event) {
 	for w := range s.watchers {
 		if w.res == res && (w.ns == "" || w.ns == a.GetNamespace()) && (w.name == "" || w.name == a.GetName()) {
 			select {
-			case w.ch <- watch.Event{Type: t, Object: o}:
+			case w.ch <- e:
 			default:
 				log.Printf("watcher of %s overflows", res)
 			}
 		}
 	}
+}
+
+// remove deletes and tells the watchers.
+func (s *store) remove(res, ns, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objs[res][key(ns, name)]
+	if o == nil {
+		return
+	}
+	delete(s.objs[res], key(ns, name))
+	o = o.DeepCopyObject()
+	a, _ := meta.Accessor(o)
+	s.rv++
+	a.SetResourceVersion(strconv.FormatInt(s.rv, 10))
+	s.tell(res, a, watch.Event{Type: watch.Deleted, Object: o})
 }
 
 func (s *store) get(res, ns, name string) runtime.Object {
@@ -384,14 +431,7 @@ func main() {
 		add(o)
 	}
 	for p := 0; p < *pods; p++ {
-		var pod *v1.Pod
-		var l []runtime.Object
-		if *workload == "intree" {
-			pod, l = objects.InTree(p, 0)
-		} else {
-			pod, l = objects.CSI(p, *volumes)
-		}
-		add(pod)
+		_, l := podOf(p)
 		for _, o := range l {
 			add(o)
 		}
@@ -412,6 +452,7 @@ func main() {
 			sn := benchdef.TakeSnap()
 			_ = json.NewEncoder(w).Encode(sn.User + sn.Sys)
 		})
+		s.serveChanges(mux)
 		go func() { log.Fatal(http.Serve(cl, mux)) }()
 	}
 	l, err := net.Listen("tcp", *addr)

@@ -41,6 +41,7 @@ type daemon struct {
 	pods    []*corev1.Pod
 	setup   []k8sruntime.Object
 	program string
+	api     *cluster // nil where pods are applied
 
 	cmd    *exec.Cmd
 	client *client.Client
@@ -66,8 +67,15 @@ func (d *daemon) start(ctx context.Context) (harness.System, error) {
 	if err := os.MkdirAll(d.flags.Root, 0o750); err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(d.program, "run", "--root-dir="+d.flags.Root, "--state-dir="+stateDir(d.flags.Root),
-		"--socket="+socket, "--registration-dir="+d.flags.RegistrationDir, "--node-name="+objects.NodeName, "--http-address=off")
+	args := []string{
+		"run", "--root-dir=" + d.flags.Root, "--state-dir=" + stateDir(d.flags.Root),
+		"--socket=" + socket, "--registration-dir=" + d.flags.RegistrationDir, "--node-name=" + objects.NodeName, "--http-address=off",
+	}
+	more, err := d.more()
+	if err != nil {
+		return nil, err
+	}
+	d.cmd = exec.Command(d.program, append(args, more...)...)
 	d.cmd.Stderr = log.Writer()
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
@@ -105,7 +113,32 @@ func (d *daemon) start(ctx context.Context) (harness.System, error) {
 	if len(d.pods) > maxWaits {
 		d.follow(ctx)
 	}
+	if d.flags.Workload != "csi" {
+		return d, nil
+	}
 	return d, d.driverUp(ctx)
+}
+
+// more are the daemon's arguments for what the work needs of a cluster.
+func (d *daemon) more() ([]string, error) {
+	if d.api != nil {
+		file, err := kubeconfig(d.flags)
+		return []string{"--kubeconfig=" + file}, err
+	}
+	file, err := tokenKey(d.flags.Root)
+	return []string{"--token-signing-key=" + file, "--token-issuer=https://bench.example.com"}, err
+}
+
+func (d *daemon) update(ctx context.Context, p, gen int) error {
+	if d.api != nil {
+		return d.api.change(p, gen)
+	}
+	ms, err := manifests([]k8sruntime.Object{objects.ConfigMap(p, gen)})
+	if err != nil {
+		return err
+	}
+	_, err = d.client.Apply(ctx, ms[0])
+	return err
 }
 
 var errUp = errors.New("up")
@@ -199,15 +232,28 @@ func (d *daemon) turn(f func() error) error {
 }
 
 func (d *daemon) Mount(ctx context.Context, p int) error {
-	if err := d.turn(func() error { _, err := d.client.Apply(ctx, d.docs[p]); return err }); err != nil {
+	if err := d.turn(func() error { return d.apply(ctx, p) }); err != nil {
 		return err
 	}
 	return d.wait(ctx, p, client.Mounted)
 }
 
+func (d *daemon) apply(ctx context.Context, p int) error {
+	if d.api != nil {
+		return d.api.put(p)
+	}
+	_, err := d.client.Apply(ctx, d.docs[p])
+	return err
+}
+
 func (d *daemon) Unmount(ctx context.Context, p int) error {
 	pod := d.pods[p]
-	if err := d.turn(func() error { return d.client.DeletePod(ctx, pod.Namespace, pod.Name) }); err != nil {
+	if err := d.turn(func() error {
+		if d.api != nil {
+			return d.api.delete(p)
+		}
+		return d.client.DeletePod(ctx, pod.Namespace, pod.Name)
+	}); err != nil {
 		return err
 	}
 	return d.wait(ctx, p, client.Unmounted)

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/harness"
@@ -35,30 +37,45 @@ func main() {
 	via := flag.String("via", "embedded", "embedded or daemon")
 	program := flag.String("program", "csi-volmgr", "the daemon's program (--via=daemon)")
 	flag.Parse()
-	pods := make([]*corev1.Pod, f.Pods)
-	var setup []k8sruntime.Object
-	setup = append(setup, objects.Driver())
-	for p := range pods {
-		var objs []k8sruntime.Object
-		pods[p], objs = objects.CSI(p, f.Volumes)
-		setup = append(setup, objs...)
+	pods, setup := work(f)
+	var api *cluster
+	if f.API != "" {
+		api = &cluster{benchdef.NewCtl(f.APIControlSocket)}
 	}
-	if f.Phase == "restart" {
-		setup = nil // applied before, and kept
+	if f.Phase == "restart" || api != nil {
+		setup = nil // applied before, and kept; or the API server has them
 	}
 	var r harness.Run
 	switch *via {
 	case "embedded":
-		e := &embedded{flags: f, pods: pods, setup: setup}
-		r = harness.Run{Name: "volmgr", Start: e.start, Known: e.known, Stop: e.stop}
+		e := &embedded{flags: f, pods: pods, setup: setup, api: api}
+		r = harness.Run{Name: "volmgr", Start: e.start, Known: e.known, Stop: e.stop, Update: e.update}
 	case "daemon":
-		d := &daemon{flags: f, pods: pods, setup: setup, program: *program}
-		r = harness.Run{Name: "daemon", Start: d.start, Known: d.known, Stop: d.stop}
+		d := &daemon{flags: f, pods: pods, setup: setup, program: *program, api: api}
+		r = harness.Run{Name: "daemon", Start: d.start, Known: d.known, Stop: d.stop, Update: d.update}
 	default:
 		log.Fatalf("--via=%s", *via)
 	}
 	r.Flags, r.T0 = f, t0
 	r.Main(context.Background())
+}
+
+// work returns the pods of the workload, and the objects that they name.
+func work(f *harness.Flags) (pods []*corev1.Pod, setup []k8sruntime.Object) {
+	for _, o := range objects.Cluster() {
+		switch o.(type) {
+		case *storagev1.CSIDriver, *corev1.ConfigMap:
+			setup = append(setup, o)
+		}
+	}
+	for p := range f.Pods {
+		pod, objs := objects.CSI(p, f.Volumes)
+		if f.Workload == "intree" {
+			pod, objs = objects.InTree(p, 0)
+		}
+		pods, setup = append(pods, pod), append(setup, objs...)
+	}
+	return pods, setup
 }
 
 // stateDir is where the journal of a root is kept.
@@ -88,6 +105,7 @@ type embedded struct {
 	flags *harness.Flags
 	pods  []*corev1.Pod
 	setup []k8sruntime.Object
+	api   *cluster // nil where pods are applied
 
 	node   *node.Node
 	cancel context.CancelFunc
@@ -95,10 +113,16 @@ type embedded struct {
 }
 
 func (e *embedded) start(ctx context.Context) (_ harness.System, err error) {
-	e.node, err = node.New(node.Config{
+	cfg := node.Config{
 		Root: e.flags.Root, StateDir: stateDir(e.flags.Root), Name: objects.NodeName, RegistrationDir: e.flags.RegistrationDir,
 		Logger: slog.New(slog.NewTextHandler(log.Writer(), nil)),
-	})
+	}
+	if e.api != nil {
+		cfg.Cluster = &rest.Config{Host: e.flags.API, QPS: float32(e.flags.QPS), Burst: e.flags.Burst, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	} else if cfg.Tokens, err = signer(); err != nil {
+		return nil, err
+	}
+	e.node, err = node.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +138,16 @@ func (e *embedded) start(ctx context.Context) (_ harness.System, err error) {
 			return nil, err
 		}
 	}
-	if e.flags.Phase != "restart" {
+	e.setup = nil // it is not csi-volmgr's memory
+	if e.flags.Phase == "restart" {
+		return e, nil
+	}
+	if e.api != nil {
+		if err := e.synced(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if e.flags.Workload == "csi" {
 		err = e.driverUp(ctx)
 	}
 	return e, err
@@ -149,6 +182,11 @@ func (e *embedded) known(ctx context.Context) error {
 			return fmt.Errorf("pod %s: %d volumes known as mounted", pod.Name, n)
 		}
 	}
+	return e.synced(ctx)
+}
+
+// synced waits until all sources have spoken.
+func (e *embedded) synced(ctx context.Context) error {
 	for {
 		changed := e.node.Manager().Changed()
 		if e.node.Manager().ReconcilerStatesHasBeenSynced() {
@@ -168,8 +206,28 @@ func (e *embedded) stop() error {
 }
 
 func (e *embedded) Mount(ctx context.Context, p int) error {
+	if e.api != nil {
+		if err := e.api.put(p); err != nil {
+			return err
+		}
+		uid := state.PodUID(e.pods[p].UID)
+		err := e.node.Manager().WaitForAttachAndMount(ctx, uid)
+		return check(e.node.Manager().GetMountedVolumesForPod(uid), e.flags.Volumes, err)
+	}
 	mounted, err := e.node.MountPod(ctx, e.pods[p])
 	return check(mounted, e.flags.Volumes, err)
+}
+
+func (e *embedded) update(ctx context.Context, p, gen int) error {
+	if e.api != nil {
+		return e.api.change(p, gen)
+	}
+	ms, err := manifests([]k8sruntime.Object{objects.ConfigMap(p, gen)})
+	if err != nil {
+		return err
+	}
+	_, err = e.node.Apply(ctx, ms[0])
+	return err
 }
 
 func check(mounted map[string]manager.MountedVolume, want int, err error) error {
@@ -180,6 +238,12 @@ func check(mounted map[string]manager.MountedVolume, want int, err error) error 
 }
 
 func (e *embedded) Unmount(ctx context.Context, p int) error {
+	if e.api != nil {
+		if err := e.api.delete(p); err != nil {
+			return err
+		}
+		return e.node.Manager().WaitForUnmount(ctx, state.PodUID(e.pods[p].UID))
+	}
 	return e.node.UnmountPod(ctx, e.pods[p])
 }
 

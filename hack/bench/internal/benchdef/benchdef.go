@@ -206,8 +206,10 @@ func TakeSnap() Snap {
 	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &c)
 	sm := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(sm)
-	return Snap{User: user, Sys: sys, Kids: tv(c.Utime) + tv(c.Stime),
-		AllocBytes: sm[0].Value.Uint64(), Mallocs: sm[1].Value.Uint64(), Switches: s.Nvcsw, At: time.Now()}
+	return Snap{
+		User: user, Sys: sys, Kids: tv(c.Utime) + tv(c.Stime),
+		AllocBytes: sm[0].Value.Uint64(), Mallocs: sm[1].Value.Uint64(), Switches: s.Nvcsw, At: time.Now(),
+	}
 }
 
 // CPU is user+sys since o.
@@ -359,6 +361,9 @@ func (c *Ctl) Counts() (m map[string]int64) {
 	_ = c.get("/counts", &m)
 	return
 }
+
+// Do has fakeapi do what path says.
+func (c *Ctl) Do(path string) error { return c.get(path, nil) }
 
 // Diff subtracts counter maps.
 func Diff(a, b map[string]int64) map[string]int64 {

@@ -40,8 +40,9 @@ type System interface {
 // Flags are those that every system under test takes; see README.md.
 type Flags struct {
 	Root, RegistrationDir, ControlSocket, Workload, Phase, Mode, Variant, Out, ProfileDir string
-	LatencyMs                                                                             float64
-	Pods, Volumes, Rep, Iterations                                                        int
+	API, APIControlSocket                                                                 string
+	LatencyMs, QPS                                                                        float64
+	Pods, Volumes, Rep, Iterations, Burst                                                 int
 	Idle                                                                                  time.Duration
 }
 
@@ -51,8 +52,12 @@ func Register() *Flags {
 	flag.StringVar(&f.Root, "root", "", "directory for the state and the pods' volumes")
 	flag.StringVar(&f.RegistrationDir, "registration-dir", "", "directory of registration sockets")
 	flag.StringVar(&f.ControlSocket, "control-socket", "", "driver control socket")
-	flag.StringVar(&f.Workload, "workload", "csi", "csi")
-	flag.StringVar(&f.Phase, "phase", "full", "full, mount (and leave mounted), restart")
+	flag.StringVar(&f.Workload, "workload", "csi", "csi or intree")
+	flag.StringVar(&f.Phase, "phase", "full", "full, mount (and leave mounted), restart, propagate")
+	flag.StringVar(&f.API, "api", "", "the URL of fakeapi, which has the pods and their objects (default: they are applied)")
+	flag.StringVar(&f.APIControlSocket, "api-control-socket", "", "fakeapi control socket")
+	flag.Float64Var(&f.QPS, "qps", 50, "requests a second with an API server (-1: no limit)")
+	flag.IntVar(&f.Burst, "burst", 100, "requests at once with an API server")
 	flag.StringVar(&f.Mode, "mode", "", "label: the driver's mode")
 	flag.StringVar(&f.Variant, "variant", "", "label")
 	flag.StringVar(&f.Out, "out", "", "append the JSON line here")
@@ -78,6 +83,8 @@ type Run struct {
 	// Known waits until the system knows every pod's volumes as mounted and has
 	// compared them with the kernel (phase restart).
 	Known func(ctx context.Context) error
+	// Update changes a pod's configMap to the generation (phase propagate).
+	Update func(ctx context.Context, p, gen int) error
 	// Stop ends the system; what is mounted stays mounted.
 	Stop func() error
 }
@@ -87,6 +94,7 @@ type bench struct {
 	ctx     context.Context
 	sys     System
 	ctl     *benchdef.Ctl
+	api     *benchdef.Ctl
 	waiting atomic.Int64 // goroutines of the harness that wait for a pod
 	mu      sync.Mutex
 	r       benchdef.Result
@@ -96,7 +104,7 @@ type bench struct {
 // Main runs the phase and writes the result line.
 func (r Run) Main(ctx context.Context) {
 	f := r.Flags
-	b := &bench{Run: r, ctx: ctx, ctl: benchdef.NewCtl(f.ControlSocket)}
+	b := &bench{Run: r, ctx: ctx, ctl: benchdef.NewCtl(f.ControlSocket), api: benchdef.NewCtl(f.APIControlSocket)}
 	b.r = benchdef.Result{
 		System: r.Name, Workload: f.Workload, Mode: f.Mode, Phase: f.Phase, Variant: f.Variant, Rep: f.Rep,
 		Pods: f.Pods, Volumes: f.Volumes, LatencyMs: f.LatencyMs,
@@ -104,6 +112,10 @@ func (r Run) Main(ctx context.Context) {
 	}
 	if err := b.ctl.Reset(); err != nil {
 		log.Fatal(err)
+	}
+	end := func() {}
+	if f.Phase == "restart" { // which begins with the start
+		end = b.profile("restart")
 	}
 	var err error
 	if b.sys, err = r.Start(ctx); err != nil {
@@ -118,7 +130,12 @@ func (r Run) Main(ctx context.Context) {
 		lat, total := b.mountAll()
 		b.r.MountP50, b.r.TotalMs = benchdef.Pct(lat, 50), total
 	case "restart":
-		b.restart()
+		b.restart(end)
+	case "propagate":
+		b.prepare()
+		b.mountAll()
+		b.propagate()
+		b.unmountAll()
 	default:
 		log.Fatalf("phase %q", f.Phase)
 	}
@@ -195,6 +212,9 @@ func (b *bench) unmountAll() (lat []float64, total, unstaged float64) {
 	for _, l := range s.Timeline {
 		last = max(last, l.UnstageEnd)
 	}
+	if b.Flags.Workload != "csi" {
+		return lat, total, total
+	}
 	return lat, total, benchdef.Ms(time.Unix(0, last).Sub(t0))
 }
 
@@ -240,6 +260,7 @@ func pcts(v []float64) (p50, p90, p99, p100 float64) {
 
 func (b *bench) mountCycle(s series, first bool) {
 	d0, _ := b.ctl.Stats(false)
+	a0 := b.api.Counts()
 	stop := make(chan struct{})
 	peak := b.peakGoroutines(stop)
 	end := b.profile("mount")
@@ -275,6 +296,7 @@ func (b *bench) mountCycle(s series, first bool) {
 	s.add("mallocs", float64(u1.Mallocs-u0.Mallocs))
 	if first {
 		b.r.Calls, b.r.Conns = benchdef.Diff(d0.Calls, d1.Calls), d1.Conns-d0.Conns
+		b.r.APIReqs = benchdef.Diff(a0, b.api.Counts())
 	}
 }
 
@@ -345,9 +367,8 @@ func (b *bench) idle() {
 }
 
 // restart: a new process finds what an earlier one mounted.
-func (b *bench) restart() {
+func (b *bench) restart(end func()) {
 	r := &b.r
-	end := b.profile("restart")
 	if err := b.Known(b.ctx); err != nil {
 		b.fail(err)
 	}

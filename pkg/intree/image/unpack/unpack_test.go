@@ -179,6 +179,8 @@ func TestWhatAnEntryKeeps(t *testing.T) {
 
 // Whatever a layer says, nothing outside the image is made, changed, linked to or
 // removed, and it is never read.
+//
+// Attacks: C10.
 func TestAttackLayersThatLeadOut(t *testing.T) {
 	for name, attack := range attacks() {
 		t.Run(name, func(t *testing.T) {

@@ -6,19 +6,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$1 page=${2-}
-pages=(README.md docs/operate.md docs/containers.md docs/write-a-driver.md)
+pages=(README.md docs/operate.md docs/containers.md docs/drivers.md docs/write-a-driver.md docs/reference/api.md)
 
 if [ -z "$page" ]; then
 	if ! diff -u docs/reference/cli.md <(hack/cli-docs.sh "$bin"); then
-		echo "docs-check: docs/reference/cli.md is not what the program prints: run 'make docs'" >&2
+		echo "docs-test: docs/reference/cli.md is not what the program prints: run 'make docs'" >&2
 		exit 1
 	fi
 	if [ "$(id -u)" != 0 ]; then
-		echo "docs-check: the commands mount file systems: run this as root" >&2
+		echo "docs-test: the commands mount file systems: run this as root" >&2
 		exit 1
 	fi
 	for page in "${pages[@]}"; do
-		grep -q '^```sh' "$page" || { echo "docs-check: $page has no commands" >&2; exit 1; }
+		grep -q '^```sh' "$page" || { echo "docs-test: $page has no commands" >&2; exit 1; }
 		unshare --mount --propagation private "$0" "$bin" "$page"
 	done
 	exit
@@ -27,7 +27,7 @@ fi
 # Volumes of the local driver are sparse files, which a tmpfs can hold.
 for dir in /run /var/lib/kubelet /var/lib/csi-volmgr; do
 	[ -d "$dir" ] || { mkdir -p "$dir"; made+=("$dir"); }
-	mount -t tmpfs -o mode=755 docs-check "$dir"
+	mount -t tmpfs -o mode=755 docs-test "$dir"
 	mount --make-shared "$dir"
 done
 
@@ -77,4 +77,4 @@ for block in "$blocks"/*.sh; do
 	*) bash -euo pipefail "$block" ;;
 	esac
 done
-echo "docs-check: every command of $page did what it should"
+echo "docs-test: every command of $page did what it should"

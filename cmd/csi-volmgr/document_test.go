@@ -1,0 +1,118 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// Every verb says what it is for, with an example.
+func TestEveryVerbHasAnExample(t *testing.T) {
+	var look func(*cobra.Command)
+	look = func(c *cobra.Command) {
+		if c.Name() == "completion" || c.Name() == "help" {
+			return
+		}
+		if c.HasParent() && (c.Short == "" || !strings.Contains(c.Example, "csi-volmgr ")) {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	look(new(program).root())
+}
+
+// command finds the commands in a document: after a name of the program, up to
+// what ends a command in a shell or a span of code.
+var command = regexp.MustCompile("(?:^|[\\s`/(])csi-volmgr ((?:[^`|&;#\\n<>$]|\\\\\\n)*)")
+
+// Whatever documents say one can run is a verb with such flags.
+func TestCommandsInDocumentsAreOfThisProgram(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "adr" || strings.HasPrefix(d.Name(), ".") && path != "../..") {
+			return errOrSkip(err)
+		}
+		if d.IsDir() || filepath.Ext(path) != ".md" || d.Name() == "CHANGELOG.md" {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range command.FindAllStringSubmatch(string(b), -1) {
+			words := strings.Fields(strings.ReplaceAll(m[1], "\\\n", " "))
+			if problem := checkCommand(words); problem != "" {
+				t.Errorf("%s: csi-volmgr %s: %s", path, strings.Join(words, " "), problem)
+			}
+			found++
+		}
+		return nil
+	})
+	if err != nil || found < 50 {
+		t.Errorf("%d commands were found, %v", found, err)
+	}
+}
+
+func errOrSkip(err error) error {
+	if err != nil {
+		return err
+	}
+	return fs.SkipDir
+}
+
+// checkCommand says why words are no command of the program; "" where they are.
+// Words that are prose (csi-volmgr is, csi-volmgr knows) name no verb and no flag.
+func checkCommand(words []string) string {
+	verb := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
+	if verb < 0 || strings.Contains(words[verb], "/") {
+		return ""
+	}
+	cmd, rest, err := new(program).root().Find(words[verb:])
+	if err != nil || !cmd.HasParent() {
+		if slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "--") }) {
+			return "no such verb"
+		}
+		return ""
+	}
+	cmd.InitDefaultHelpFlag()
+	var plain []string
+	for _, w := range rest {
+		name, _, _ := strings.Cut(strings.TrimRight(w, ").,:'\""), "=")
+		switch {
+		case w == "-" || w == "--" || strings.HasPrefix(w, "["):
+		case strings.HasPrefix(w, "--"):
+			if cmd.Flag(strings.TrimPrefix(name, "--")) == nil {
+				return "no flag " + name
+			}
+		case strings.HasPrefix(w, "-"):
+			if cmd.Flags().ShorthandLookup(w[1:2]) == nil {
+				return "no flag " + w
+			}
+		default:
+			plain = append(plain, w)
+		}
+	}
+	if slices.Contains([]string{"who", "retry", "forget"}, cmd.Name()) && len(plain) > 0 && plain[0] == strings.ToLower(plain[0]) && kindOf(plain[0]) != "" {
+		return "it takes a name without its kind"
+	}
+	return ""
+}
+
+func TestCommandsThatAreNoneAreSeen(t *testing.T) {
+	for text, want := range map[string]string{
+		"get pods --watch": "", "explain pod web": "", "knows that": "", "get pods --wach": "no flag --wach", "expln --all": "no such verb",
+		"get pods -z": "no flag -z", "who volume data": "it takes a name without its kind", "delete pod web -n shop": "",
+	} {
+		if got := checkCommand(strings.Fields(text)); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package arch
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	required  = regexp.MustCompile(`(?m)^(?:require )?\s*([a-z0-9][^\s()]*) (v[0-9][^\s]*)`)
+	modVer    = regexp.MustCompile(`^v(\d+)\.(\d+)\.(\d+)(.*)$`)
+	elsewhere = regexp.MustCompile(`(?m)^(?:replace )?\s*(\S+) => (\.\.?\S*)`)
+)
+
+// moduleProblems lists what modules of this tree, by the directories of their
+// go.mod, ask for in an older version than a module of the tree does that they
+// build on: `go build` would not build them before `go mod tidy`. It compares
+// texts, since building some of them takes half an hour.
+func moduleProblems(mods map[string]string) (problems []string) {
+	for _, dir := range slices.Sorted(maps.Keys(mods)) {
+		mine := requirements(mods[dir])
+		for _, r := range elsewhere.FindAllStringSubmatch(mods[dir], -1) {
+			if _, asked := mine[r[1]]; !asked {
+				continue // what a module's own modules build on is not looked at by go build
+			}
+			other := path.Join(dir, r[2])
+			theirs := requirements(mods[other])
+			for _, module := range slices.Sorted(maps.Keys(theirs)) {
+				if have, asked := mine[module]; asked && older(have, theirs[module]) {
+					problems = append(problems, fmt.Sprintf("%s/go.mod: asks for %s %s, and %s for %s: run go mod tidy there",
+						dir, module, have, path.Join(other, "go.mod"), theirs[module]))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// requirements are the versions that a go.mod asks for, by module.
+func requirements(text string) map[string]string {
+	out := map[string]string{}
+	for _, m := range required.FindAllStringSubmatch(text, -1) {
+		out[m[1]] = m[2]
+	}
+	return out
+}
+
+// older compares versions: numbers first, then what follows them, where a release
+// is newer than what leads to it.
+func older(a, b string) bool {
+	va, vb := modVer.FindStringSubmatch(a), modVer.FindStringSubmatch(b)
+	if va == nil || vb == nil {
+		return a != b
+	}
+	for i := 1; i <= 3; i++ {
+		na, _ := strconv.Atoi(va[i])
+		nb, _ := strconv.Atoi(vb[i])
+		if c := cmp.Compare(na, nb); c != 0 {
+			return c < 0
+		}
+	}
+	return pre(va[4]) < pre(vb[4])
+}
+
+// pre is what follows the numbers, so that it sorts: a release ("" or
+// "+incompatible") comes after all that leads to it.
+func pre(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return s
+	}
+	return "~"
+}

@@ -1,0 +1,45 @@
+#!/bin/bash
+# Builds what is given to others, dist.sh VERSION DIRECTORY: for each architecture
+# an archive with the program, its units, manual pages and completion, and their
+# checksums. It is built from what is committed, twice, in two places; the same
+# commit, version and Go give the same bytes, or nothing is left. ARCHES names others
+# than amd64 and arm64.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$1 out=$2
+epoch=$(git log -1 --format=%ct)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+umask 022
+
+build() { # a directory to build in, and one for the archives
+	mkdir -p "$1" "$2"
+	git archive HEAD | tar -x -C "$1"
+	(
+		cd "$1"
+		export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0
+		go build -trimpath -ldflags "-X main.release=$version" -o host ./cmd/csi-volmgr
+		for arch in ${ARCHES:-amd64 arm64}; do
+			stage=stage/csi-volmgr-$version-linux-$arch
+			mkdir -p "$stage"
+			GOARCH=$arch go build -trimpath -ldflags "-X main.release=$version" -o "$stage/csi-volmgr" ./cmd/csi-volmgr
+			cp -r LICENSE README.md CHANGELOG.md deploy examples "$stage"
+			# What the program says of itself is the same on every architecture.
+			hack/man.sh ./host "$stage/man"
+			mkdir "$stage/completion"
+			for shell in bash zsh fish; do ./host completion "$shell" >"$stage/completion/$shell"; done
+			tar -C stage --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "${stage#stage/}" | gzip -n >"$2/${stage#stage/}.tar.gz"
+		done
+	)
+	(cd "$2" && sha256sum -- *.tar.gz >SHA256SUMS)
+}
+
+build "$work/one" "$work/first"
+build "$work/another-place" "$work/second"
+if ! diff "$work/first/SHA256SUMS" "$work/second/SHA256SUMS"; then
+	echo "dist: two builds of one commit differ" >&2
+	exit 1
+fi
+mkdir -p "$out"
+cp "$work"/first/* "$out"
+(cd "$out" && sha256sum --check --quiet SHA256SUMS && cat SHA256SUMS)

@@ -1,0 +1,120 @@
+package bundle
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// left stands where something was taken out.
+const left = "LEFT-OUT"
+
+// secretLike is what looks like a secret wherever it stands.
+var secretLike = []struct {
+	re *regexp.Regexp
+	by string
+}{
+	// Users and passwords in URLs.
+	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'@]+@`), "${1}" + left + "@"},
+	// What follows a word for a secret and an equals sign: options of mounts, of programs, of queries.
+	{regexp.MustCompile(`(?i)([a-z_-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api_?key|access_?key)[a-z_-]*=)[^\s,;&"'{}]+`), "${1}" + left},
+	// JSON web tokens, and keys as PEM, with true or written-out ends of lines.
+	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`), left},
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`), left},
+}
+
+// Clean returns text without what looks like a secret. It is the last sieve, not
+// the only one: see [JSON] and [Mounts] for what is known to hold some.
+func Clean(text []byte) []byte {
+	for _, s := range secretLike {
+		text = s.re.ReplaceAll(text, []byte(s.by))
+	}
+	return text
+}
+
+// foreign are the fields of answers whose values are a driver's or a user's own
+// words: parameters, contexts, options. A password in one is a mistake, and happens.
+var foreign = []string{"context", "publishContext", "config", "mountFlags"}
+
+// JSON returns v as indented JSON, in which the values of fields that are others'
+// own words are left out; their keys and number stay.
+func JSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	var plain any
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber() // numbers of mounts and devices are larger than a float64 is exact
+	if err := dec.Decode(&plain); err != nil {
+		return nil, fmt.Errorf("decode %T: %w", v, err)
+	}
+	if b, err = json.MarshalIndent(without(plain, false), "", "  "); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// without returns v without the values of foreign fields; all: v is in one.
+func without(v any, all bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range slices.Collect(maps.Keys(v)) {
+			v[key] = without(v[key], all || slices.Contains(foreign, key))
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = without(v[i], all)
+		}
+		return v
+	case string:
+		if all {
+			return left
+		}
+	}
+	return v
+}
+
+// plainOptions are the options of file systems whose values tell no secret.
+var plainOptions = strings.Fields("vers rsize wsize namlen proto timeo retrans sec addr clientaddr mountaddr mountvers mountport mountproto " +
+	"local_lock size mode uid gid nr_inodes data errors stripe logbufs logbsize space_cache subvolid subvol user_id group_id max_read")
+
+// Mounts returns those lines of a mount table (the form of /proc/PID/mountinfo)
+// whose mount point is at or below one of dirs, with the values of options that
+// may be secret left out.
+func Mounts(table io.Reader, dirs ...string) ([]byte, error) {
+	var out bytes.Buffer
+	lines := bufio.NewScanner(table)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || !below(fields[4], dirs) {
+			continue
+		}
+		last := len(fields) - 1 // the options of the file system; those before it are the kernel's own
+		options := strings.Split(fields[last], ",")
+		for i, o := range options {
+			if key, _, valued := strings.Cut(o, "="); valued && !slices.Contains(plainOptions, key) {
+				options[i] = key + "=" + left
+			}
+		}
+		fields[last] = strings.Join(options, ",")
+		fmt.Fprintln(&out, strings.Join(fields, " "))
+	}
+	return out.Bytes(), lines.Err()
+}
+
+func below(point string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		dir = filepath.Clean(dir)
+		return point == dir || strings.HasPrefix(point, dir+"/")
+	})
+}

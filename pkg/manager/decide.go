@@ -1,0 +1,234 @@
+package manager
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// start is a call to be made once its intent is durable.
+type start struct {
+	id     state.VolumeID
+	op     plan.Op
+	begun  state.Volume
+	intent *state.Volume // nil where the journal says enough already
+	driver *driver
+}
+
+// plan decides about every dirty volume and takes slots for what may begin:
+// first for volumes that go on, so that one begun is soon done, then for those
+// that wait for a slot, then for the rest. So no arrival overtakes who waits.
+func (l *loop) plan(now time.Time) []*start {
+	for _, d := range l.drivers {
+		d.entering = 0
+	}
+	rest := l.dirty
+	l.dirty, l.ahead = l.ahead, queue{in: set[state.VolumeID]{}}
+	starts := l.planDirty(nil, now)
+	l.dirty = rest
+	return l.planDirty(starts, now)
+}
+
+// planDirty plans what is dirty, and then those that wait for a slot, for as
+// long as there is one: it may have been meant for one that needs it no longer.
+func (l *loop) planDirty(starts []*start, now time.Time) []*start {
+	for {
+		id, ok := l.dirty.pop()
+		if !ok {
+			l.unblock()
+			if id, ok = l.dirty.pop(); !ok {
+				return starts
+			}
+		}
+		if s, ok := l.planOne(id, now); ok {
+			starts = append(starts, s)
+		}
+		l.followed(id)
+	}
+}
+
+func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
+	l.changed[id] = struct{}{}
+	if _, busy := l.busy[id]; busy || l.quarantined[id] != "" {
+		return nil, false // planned again when the call ends
+	}
+	v, known := l.mem[id]
+	w := l.want(id)
+	if !known {
+		if len(w.Pods) == 0 {
+			l.forget(id)
+			l.holdEmptied(id, now)
+			return nil, false
+		}
+		v = state.Volume{ID: id, Spec: w.Spec}
+	}
+	d := l.driverOf(v, w)
+	f := l.facts(v, w, d)
+	if known {
+		v = l.resize(v, w, f)
+	}
+	op, held := plan.Next(w, v, f, now)
+	if op.Kind == plan.None {
+		l.hold(id, held, now)
+		l.wakes.set(id, held.Until)
+		if known && v.Clear() {
+			l.drop(id)
+			l.holdEmptied(id, now)
+		}
+		return nil, false
+	}
+	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
+		l.block(id, d, op.Kind)
+		l.announce(id, v, op, w, f)
+		l.hold(id, plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
+		return nil, false
+	}
+	delete(l.held, id)
+	if v.Clear() {
+		d.entering++
+	}
+	s := &start{id: id, op: op, begun: plan.Begin(v, op, w, f), driver: d}
+	if !l.covers(&s.begun, op) {
+		intent := plan.Intent(s.begun, op, w, f)
+		s.intent = &intent
+		if op.Kind.Removes() {
+			s.begun.Mounts = intent.Mounts // a pod that comes back must not be told that it has what the journal says is leaving
+		}
+	}
+	l.count(d, op, +1)
+	l.busy[id] = call{op: op, since: now}
+	return s, true
+}
+
+// resize takes over what is known of the volume's size without a call.
+func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
+	now, changed := plan.Resize(v, w, f)
+	if !changed {
+		return v
+	}
+	l.setRecord(now)
+	if now.SizeBytes != v.SizeBytes && l.cfg.OnExpanded != nil {
+		l.cfg.OnExpanded(now)
+	}
+	return now
+}
+
+// heldSince is why a volume waits and since when it does for this reason.
+type heldSince struct {
+	plan.Held
+	since time.Time
+}
+
+func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
+	if h.Reason == "" {
+		delete(l.held, id)
+		return
+	}
+	was := l.held[id]
+	since := was.since
+	if was.Step != h.Step || was.Pod != h.Pod || was.Reason != h.Reason {
+		since = now
+	}
+	l.held[id] = heldSince{h, since}
+}
+
+// wished is what all pods together want of a volume. Where they differ about the
+// volume itself, the latest word holds.
+func (l *loop) wished(id state.VolumeID) state.Want {
+	var w state.Want
+	var latest, sized uint64
+	for uid, vw := range l.wants[id] {
+		if w.Pods == nil {
+			w.Pods = make(map[state.PodUID]state.WantMount, len(l.wants[id]))
+		}
+		w.Pods[uid] = state.WantMount{MountSpec: vw.Mount, Revision: vw.Revision}
+		if vw.arrival >= latest {
+			latest = vw.arrival
+			w.Spec, w.Hold = vw.Spec, vw.Hold
+		}
+		if vw.SizeBytes != 0 && vw.arrival >= sized { // who only reads has no opinion
+			sized = vw.arrival
+			w.Topology = vw.Topology
+			w.SizeBytes, w.HaveBytes, w.Grown, w.NoGrow = vw.SizeBytes, vw.HaveBytes, vw.Grown, vw.NoGrow
+		}
+	}
+	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !w.Spec.NoAttach && !l.reported.has(id) {
+		w.Hold = "waiting for the node's status to report the volume as in use"
+	}
+	return w
+}
+
+// facts gathers what the plan has to know besides wish and record.
+func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
+	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
+		Up: d.status.Up, Why: d.status.Problem, Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Topology), l.full(d)),
+		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
+	}}
+	if l.cfg.Unmount != nil {
+		f.Ladder, f.Order = l.cfg.Ladders.Of(d.status.Name), l.orders[v.ID]
+	}
+	keep := func(uid state.PodUID, names []string) {
+		why := ""
+		if _, wants := w.Pods[uid]; !wants {
+			why = plan.Keep(l.podFacts(uid, names))
+		} else if l.unseen[v.ID].has(uid) {
+			why = reasonUnseen
+		}
+		if why != "" {
+			if f.Keep == nil {
+				f.Keep = map[state.PodUID]string{}
+			}
+			f.Keep[uid] = why
+		}
+	}
+	for _, uid := range v.For {
+		keep(uid, nil)
+	}
+	for uid, m := range v.Mounts {
+		keep(uid, m.Names)
+	}
+	return f
+}
+
+func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
+	p, listed := l.pods[uid]
+	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.drain == DrainEmpty}
+	if l.drain != DrainEmpty && (!listed || p.Stopped) {
+		facts.Living = l.living(uid)
+	}
+	for _, vw := range p.Volumes {
+		shares := names == nil || slices.ContainsFunc(vw.Names, func(n string) bool { return slices.Contains(names, n) })
+		if vw.Problem != "" && shares {
+			facts.Unresolved = vw.Problem
+			break
+		}
+	}
+	return facts
+}
+
+// driverOf returns the driver of a volume, which need not have been up ever.
+func (l *loop) driverOf(v state.Volume, w state.Want) *driver {
+	name := v.Spec.Driver
+	if name == "" {
+		name = w.Spec.Driver
+	}
+	d := l.driver(name)
+	d.keys[v.ID] = struct{}{}
+	return d
+}
+
+func neverUp(name state.DriverName) string { return "driver " + string(name) + " has not registered" }
+
+func (l *loop) driver(name state.DriverName) *driver {
+	d := l.drivers[name]
+	if d == nil {
+		d = &driver{keys: set[state.VolumeID]{}, status: DriverStatus{
+			DriverInfo: DriverInfo{Name: name}, Problem: neverUp(name),
+		}}
+		l.drivers[name] = d
+	}
+	return d
+}

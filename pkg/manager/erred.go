@@ -1,0 +1,68 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// MountsErred says, by path, which mounts are of file systems that take no writes
+// by now, in a sentence for people; it replaces what was said before. Those that
+// were made read-only are none. The others are told of, and no container is to
+// start on them (Verify); nothing is called, since what mends them is not known.
+func (m *Manager) MountsErred(erred map[string]string) {
+	m.post(func(l *loop) { l.setErred(erred) })
+}
+
+func (l *loop) setErred(erred map[string]string) {
+	for id, v := range l.mem {
+		now := erredOf(v, erred)
+		if maps.Equal(now, l.erred[id]) {
+			continue
+		}
+		for _, path := range slices.Sorted(maps.Keys(now)) {
+			if l.erred[id][path] == "" {
+				l.log.Warn("file system takes no writes", "volume", id, "path", path, "reason", now[path])
+			}
+		}
+		for _, path := range slices.Sorted(maps.Keys(l.erred[id])) {
+			if now[path] == "" {
+				l.log.Info("file system takes writes again", "volume", id, "path", path)
+			}
+		}
+		l.changed[id] = struct{}{}
+		if l.erred[id] = now; len(now) == 0 {
+			delete(l.erred, id)
+		}
+	}
+}
+
+// erredOf is what of erred is about what was made of v to be written to.
+func erredOf(v state.Volume, erred map[string]string) map[string]string {
+	found := map[string]string{}
+	add := func(path string, was state.Seen) {
+		if why := erred[path]; was.Mounted && !was.ReadOnly && why != "" {
+			found[path] = why
+		}
+	}
+	if v.Stage.Phase == state.Present {
+		add(v.Spec.StagePath, v.Staged)
+	}
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present {
+			add(m.Target, m.Seen)
+		}
+	}
+	return found
+}
+
+// drifted is all that is told of a volume's mounts that are there.
+func (l *loop) drifted(id state.VolumeID) map[string]string {
+	if len(l.erred[id]) == 0 {
+		return l.drift[id]
+	}
+	all := maps.Clone(l.erred[id])
+	maps.Copy(all, l.drift[id])
+	return all
+}

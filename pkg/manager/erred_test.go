@@ -1,0 +1,63 @@
+package manager
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// What takes no writes by now is told of those that it was made to be written to
+// of, on the stage and on each mount; no call is made; and it is over when it is.
+func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk())
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		l.SetPod(podWant("b", "w"))
+		mounted(t, l, "a")
+		mounted(t, l, "b")
+		before := len(h.calls())
+		l.MountsErred(map[string]string{"/stage/v": "it is broken", "/pods/a/v": "it is broken too", "/else": "it is somebody else's"})
+		rest()
+		v, _ := l.Volume("d^v")
+		if v.Drift["/stage/v"] != "it is broken" || v.Drift["/pods/a/v"] != "it is broken too" || len(v.Drift) != 2 {
+			t.Errorf("shown: %v", v.Drift)
+		}
+		if err, ok := errors.AsType[*VerifyError](l.Verify(t.Context(), "a")); !ok || err.Problems["d^v"] == "" {
+			t.Errorf("verified: %v", err)
+		}
+		if err := l.Verify(t.Context(), "b"); err != nil {
+			t.Errorf("another volume's pod: %v", err)
+		}
+		l.MountsErred(nil)
+		rest()
+		if v, _ = l.Volume("d^v"); len(v.Drift) > 0 || l.Verify(t.Context(), "a") != nil {
+			t.Errorf("when it is over: %v", v.Drift)
+		}
+		if got := h.calls()[before:]; len(got) > 0 {
+			t.Errorf("calls: %q", got)
+		}
+		l.MountsErred(map[string]string{"/stage/v": "it is broken"})
+		l.RemovePod("a")
+		gone(t, l, "a")
+		time.Sleep(time.Second)
+		if _, known := l.Volume("d^v"); known {
+			t.Error("it is known still")
+		}
+	})
+}
+
+func TestWhatWasMadeReadOnlyIsNotToldToBe(t *testing.T) {
+	was := state.Seen{Mounted: true, ReadOnly: true}
+	v := state.Volume{Staged: was, Stage: state.Fact{Phase: state.Present}, Spec: state.Spec{StagePath: "/s"}, Mounts: map[state.PodUID]state.Mount{
+		"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Target: "/a"}, Seen: was},
+		"b": {Fact: state.Fact{Phase: state.Entering}, MountSpec: state.MountSpec{Target: "/b"}, Seen: state.Seen{Mounted: true}},
+	}}
+	if got := erredOf(v, map[string]string{"/s": "x", "/a": "x", "/b": "x"}); len(got) > 0 {
+		t.Errorf("told: %v", got)
+	}
+}

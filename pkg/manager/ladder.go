@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// stepDeadline bounds an unmount by a step: it is there for storage that does
+// not answer, which may keep it waiting as well.
+const stepDeadline = 30 * time.Second
+
+// ErrNotStuck is wrapped by the refusal of UnmountBy where no unmount of the
+// volume fails, or has not returned.
+var ErrNotStuck = errors.New("no unmount of the volume has failed, or is under way")
+
+// UnmountBy has the unmount of a volume that does not succeed made by a step,
+// once, as soon as no call for the volume is in flight. It refuses with
+// [ErrNotStuck] where there is none: what may be in use is unmounted by nobody's
+// order (rule 5).
+func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.UnmountStep) error {
+	if m.cfg.Unmount == nil {
+		return errors.ErrUnsupported
+	}
+	answers := make(chan error, 1)
+	m.post(func(l *loop) { answers <- l.order(id, step) })
+	select {
+	case err := <-answers:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-m.ended:
+		return ErrEnded
+	}
+}
+
+func (l *loop) order(id state.VolumeID, step state.UnmountStep) error {
+	op, stuck := plan.Stuck(l.mem[id], l.busy[id].op)
+	if !stuck {
+		return fmt.Errorf("volume %s: %w", id, ErrNotStuck)
+	}
+	op.Step = step
+	l.orders[id] = op
+	l.reset(id)
+	return nil
+}
+
+// fulfil ends an order with the call that it was for: it says nothing of the next one.
+func (l *loop) fulfil(s *start, done bool) {
+	o, ordered := l.orders[s.id]
+	if ordered && (o == s.op || done && o.Kind == s.op.Kind && o.Pod == s.op.Pod) {
+		delete(l.orders, s.id)
+	}
+}
+
+// remove makes Unpublish or Unstage. The step comes first, if there is one: what
+// was made of the mount for containers may hang like the mount itself. The driver
+// is called in every case, since it may know better, and the kernel has the last word.
+func (c caller) remove(ctx context.Context, v state.Volume, op plan.Op) error {
+	var stepErr error
+	if op.Step != state.UnmountNormal {
+		short, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("no answer within %v", stepDeadline))
+		stepErr = c.by(short, v, op.Pod, op.Step)
+		cancel()
+	}
+	err := c.callRemove(ctx, v, op)
+	if err == nil || stepErr == nil {
+		return err
+	}
+	e := *state.AsCallError(rpc(op.Kind), err)
+	e.Err = fmt.Errorf("%w; before it the step %s: %w", e.Err, op.Step, stepErr)
+	return &e
+}
+
+func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) error {
+	if op.Kind == plan.Unstage {
+		return c.driver.Unstage(ctx, v)
+	}
+	if c.before != nil {
+		if err := c.before(ctx, v, op.Pod); err != nil {
+			return err
+		}
+	}
+	return c.driver.Unpublish(ctx, v, op.Pod)
+}

@@ -1,0 +1,35 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+// A worker that waits is used again; the end of work ends all, also one whose
+// work takes longer.
+func TestWorkersAreUsedAgainAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w workers
+		var ran int
+		for range 3 {
+			w.run(func() { ran++ })
+			synctest.Wait()
+		}
+		hangs := make(chan struct{})
+		w.run(func() { <-hangs })
+		synctest.Wait()
+		select {
+		case w.next <- func() {}:
+			t.Error("there is a second worker, although never two were needed at a time")
+		default:
+		}
+		w.rest()
+		close(hangs)
+		w.run(func() { ran++ })
+		synctest.Wait()
+		w.rest()
+		if ran != 4 {
+			t.Errorf("%d were run", ran)
+		}
+	})
+}

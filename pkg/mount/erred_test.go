@@ -1,0 +1,61 @@
+package mount
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file system that the kernel has made read-only after an error is found by the
+// mount table, and only it: by whatever sign this kernel gives.
+//
+// Faults: A101.
+func TestFileSystemThatIsReadOnlyAfterAnErrorIsFound(t *testing.T) {
+	dir := scratch(t)
+	k := New()
+	well, ill := mkdir(t, dir, "well"), mkdir(t, dir, "ill")
+	must(t, k.Tmpfs(well, TmpfsOptions{}))
+	image := filepath.Join(dir, "image")
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, 16<<20))
+	if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4: %v\n%s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop,errors=remount-ro", image, ill).CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(ill, 0)) }) // and with it the loop device
+	erred, err := k.Erred(t.Context(), dir)
+	if err != nil || len(erred) > 0 {
+		t.Fatalf("before the error: %v, %v", erred, err)
+	}
+	device := filepath.Base(rowAt(t, ill).source)
+	if err := os.WriteFile("/sys/fs/ext4/"+device+"/trigger_fs_error", []byte("an error of the test"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if erred, err = k.Erred(t.Context(), dir); err != nil || len(erred) != 1 || !strings.Contains(erred[ill], "read-only") {
+		t.Errorf("after the error: %v, %v; options %v", erred, err, rowAt(t, ill).superOptions)
+	}
+	if err := os.WriteFile(ill+"/f", nil, 0o600); err == nil {
+		t.Error("it takes writes")
+	}
+	must(t, k.Tmpfs(ill, TmpfsOptions{})) // what covers it takes writes
+	if erred, err = k.Erred(t.Context(), dir); err != nil || len(erred) > 0 {
+		t.Errorf("covered: %v, %v", erred, err)
+	}
+	must(t, unix.Unmount(ill, 0))
+}
+
+func TestWhatMountOptionsSayOfErrors(t *testing.T) {
+	for options, want := range map[string]string{
+		"rw,relatime": "", "rw,errors=remount-ro": "", "ro": "has become read-only:", "rw,emergency_ro": "after an error", "rw,shutdown": "shut down",
+	} {
+		if got := erredBy(strings.Split(options, ",")); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", options, got)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whether a FUSE file system is alive is found out without holding it: one whose
+// server does not answer can be unmounted, and one that is dead is told.
+func TestAFrozenFUSEFileSystemIsNotHeldByWhoLooksAtIt(t *testing.T) {
+	c := dirs(t)
+	n, _ := start(t, c)
+	target := filepath.Join(c.Root, "frozen")
+	if err := os.Mkdir(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server := mountFUSE(t, target)
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(info), "fuse_connection:") {
+		t.Skip("this kernel does not say what /dev/fuse is open for: Linux 6.14 does")
+	}
+	if err := n.aliveFUSE(within(t), target); err != nil {
+		t.Errorf("served: %v", err)
+	}
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
+	server.Close()
+	server = mountFUSE(t, target)
+	server.Close()
+	if err := n.aliveFUSE(within(t), target); err == nil {
+		t.Error("dead: no error")
+	}
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
+}
+
+// mountFUSE mounts a FUSE file system whose server says that it is there and nothing more.
+func mountFUSE(t *testing.T, path string) *os.File {
+	t.Helper()
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() }) // twice is no harm
+	if err := unix.Mount("frozen", path, "fuse.frozen", 0, fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,fd=%d", server.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	request := make([]byte, 1<<17)
+	if _, err := unix.Read(int(server.Fd()), request); err != nil {
+		t.Fatal(err)
+	}
+	reply := make([]byte, 16+64) // struct fuse_out_header, struct fuse_init_out
+	binary.NativeEndian.PutUint32(reply, uint32(len(reply)))
+	copy(reply[8:16], request[8:16]) // the request's id
+	binary.NativeEndian.PutUint32(reply[16:], 7)
+	binary.NativeEndian.PutUint32(reply[20:], 31)
+	binary.NativeEndian.PutUint32(reply[36:], 1<<16) // max_write
+	if _, err := unix.Write(int(server.Fd()), reply); err != nil {
+		t.Fatal(err)
+	}
+	return server
+}

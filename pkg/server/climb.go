@@ -1,0 +1,27 @@
+package server
+
+import (
+	"fmt"
+	"time"
+)
+
+// climb says at which step of its ladder an unmount is that does not succeed, and
+// what comes next.
+func (s step) climb(now time.Time) string {
+	c := s.unmount
+	text := fmt.Sprintf("%s of %s", c.Step, c.Path)
+	switch {
+	case s.inFlight:
+		text += ", under way for " + Age(s.since, now)
+	case !c.Since.IsZero():
+		text += ", in vain for " + Age(c.Since, now)
+	}
+	switch {
+	case c.Next == "":
+		return text + "; nothing harder is done by itself, see csi-volmgr retry --help for what may lose data"
+	case c.At.After(now):
+		return fmt.Sprintf("%s; by policy %s comes in %s, which may lose data", text, c.Next, Age(now, c.At))
+	default:
+		return fmt.Sprintf("%s; by policy %s comes next, which may lose data", text, c.Next)
+	}
+}

@@ -1,0 +1,314 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/reference/openapi.yaml anew")
+
+// path is one request of the API as its document has it.
+type path struct {
+	pattern, summary string
+	// query are the parameters in the query, each "name: what it is".
+	query []string
+	// body is what it takes, answer what it answers with: a T, or text.
+	body, answer any
+	// stream: the answer is a line of JSON for each change.
+	stream bool
+	// event is a line of the answer with watch=true; nil where there is none.
+	event any
+}
+
+type text string
+
+// paths are all requests of the API on the socket, but for those for browsers and debuggers.
+func paths() []path {
+	const watch = "watch: true for a stream: an event for each of what there is, one of type listed, then one for each change"
+	file := []string{"file: the manifest's name, for messages"}
+	reason := "reason: why, in words, for people and the audit log"
+	return []path{
+		{pattern: "GET /v1/version", summary: "The daemon's version and node", answer: Version{}},
+		{pattern: "GET /v1/pods", summary: "The pods that are wanted here, and those that are being cleaned up", query: []string{watch}, answer: List[manager.PodStatus]{}, event: Event[manager.PodStatus]{}},
+		{pattern: "GET /v1/pods/{ns}/{name}", summary: "One pod", answer: manager.PodStatus{}},
+		{pattern: "GET /v1/pods/{ns}/{name}/mounts", summary: "What of a pod's volumes is mounted, for whoever runs its containers", answer: List[Mount]{}},
+		{pattern: "POST /v1/pods/{ns}/{name}/containers/{container}/mounts", summary: "What one container is to be given; makes and binds its subPaths", body: Container{}, answer: List[ContainerMount]{}},
+		{pattern: "GET /v1/pods/{ns}/{name}/wait", summary: "Progress, a line for each change, until it is as waited for or the time is over", query: []string{"for: mounted, verified or unmounted", "timeout: how long at most, as 1m30s"}, answer: Progress{}, stream: true},
+		{pattern: "DELETE /v1/pods/{ns}/{name}", summary: "Take a pod back: its containers have stopped", answer: Applied{}},
+		{pattern: "GET /v1/mounts", summary: "What is mounted of the volumes of all pods", answer: List[Mount]{}},
+		{pattern: "GET /v1/volumes", summary: "The volumes on this node", query: []string{watch}, answer: List[manager.VolumeStatus]{}, event: Event[manager.VolumeStatus]{}},
+		{pattern: "GET /v1/volumes/{id...}", summary: "One volume, by its id", answer: manager.VolumeStatus{}},
+		{pattern: "GET /v1/drivers", summary: "The drivers", query: []string{watch}, answer: List[manager.DriverStatus]{}, event: Event[manager.DriverStatus]{}},
+		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
+		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and, where its class says so, its data", answer: Applied{}},
+		{pattern: "GET /v1/persistentvolumes", summary: "The persistent volumes", query: []string{watch}, answer: List[PVStatus]{}, event: Event[PVStatus]{}},
+		{pattern: "GET /v1/stats", summary: "How full volumes are and how they fare, as last said", answer: List[stats.Status]{}},
+		{pattern: "GET /v1/problems", summary: "What the sources could not read", answer: List[Problem]{}},
+		{pattern: "GET /v1/sockets", summary: "The registration sockets", answer: List[SocketStatus]{}},
+		{pattern: "POST /v1/apply", summary: "Make all objects of a manifest wanted, or none", query: file, body: text(""), answer: List[Applied]{}},
+		{pattern: "POST /v1/withdraw", summary: "Take back what a manifest names, but for claims", query: file, body: text(""), answer: List[Applied]{}},
+		{pattern: "GET /v1/explain/{kind}/{name...}", summary: "Why a pod, volume or driver is as it is, as lines", answer: Explanation{}},
+		{pattern: "GET /v1/trace", summary: "The last calls of every volume", answer: List[manager.EndedCall]{}},
+		{pattern: "GET /v1/trace/{kind}/{name...}", summary: "The last calls of a volume, or of a pod's volumes", answer: List[manager.EndedCall]{}},
+		{pattern: "GET /v1/who", summary: "Who holds a volume or a path", query: []string{"volume: its name", "path: a path of this host, in place of a volume"}, answer: holders.Report{}},
+		{pattern: "GET /v1/leftovers", summary: "What nobody answers for", answer: List[leftover.Item]{}},
+		{pattern: "POST /v1/gc", summary: "Remove of that what is safe to remove", answer: List[leftover.Item]{}},
+		{pattern: "POST /v1/forget/{id...}", summary: "Drop a record", query: []string{reason, "mounted: true to drop it although it is mounted"}, answer: Applied{}},
+		{pattern: "POST /v1/retry/{id...}", summary: "End the pauses of a volume, or have its unmount that does not succeed made by a step", query: []string{"step: force or lazy", reason}, answer: Applied{}},
+		{pattern: "GET /v1/drain", summary: "How far the node is emptied", answer: Drain{}},
+		{pattern: "POST /v1/drain", summary: "Empty the node", query: []string{"mode: hold or empty", reason}, answer: Drain{}},
+		{pattern: "DELETE /v1/drain", summary: "Mount volumes again", answer: Drain{}},
+		{pattern: "GET /metrics", summary: "Metrics for Prometheus", answer: text("")},
+	}
+}
+
+// undocumented are the beginnings of patterns for browsers and debuggers, and
+// the pattern of what is not there.
+var undocumented = []string{"/", "GET /ui/", "/debug/pprof/"}
+
+var variable = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
+
+// document is the API as OpenAPI, and the schemas in it.
+func document(t *testing.T) ([]byte, *schemas) {
+	t.Helper()
+	s := newSchemas(t)
+	failure := s.of(reflect.TypeFor[Error]())
+	all := map[string]map[string]any{}
+	for _, p := range paths() {
+		method, route, _ := strings.Cut(p.pattern, " ")
+		var parameters []any
+		for _, m := range variable.FindAllStringSubmatch(route, -1) {
+			one := schema{"name": m[1], "in": "path", "required": true, "schema": schema{"type": "string"}}
+			if m[2] != "" {
+				one["description"] = "it may hold slashes"
+			}
+			parameters = append(parameters, one)
+		}
+		for _, q := range p.query {
+			name, what, _ := strings.Cut(q, ": ")
+			parameters = append(parameters, schema{"name": name, "in": "query", "description": what, "schema": schema{"type": "string"}})
+		}
+		answer := s.content(p.answer, p.stream)
+		if p.event != nil {
+			answer["application/jsonl"] = schema{"schema": s.of(reflect.TypeOf(p.event))}
+		}
+		operation := map[string]any{"summary": p.summary, "responses": map[string]any{
+			"200":     schema{"description": "it is so", "content": answer},
+			"default": schema{"description": "it is not", "content": schema{"application/json": schema{"schema": failure}}},
+		}}
+		if parameters != nil {
+			operation["parameters"] = parameters
+		}
+		if p.body != nil {
+			operation["requestBody"] = schema{"content": s.content(p.body, false)}
+		}
+		route = variable.ReplaceAllString(route, "{$1}")
+		if all[route] == nil {
+			all[route] = map[string]any{}
+		}
+		all[route][strings.ToLower(method)] = operation
+	}
+	b, err := json.Marshal(map[string]any{
+		"openapi": "3.1.0",
+		"info": schema{
+			"title": "csi-volmgr", "version": "v1",
+			"description": "The API of a node, on a unix socket. Fields are added within v1; none is renamed or removed.",
+		},
+		"servers":    []any{schema{"url": "http://localhost", "description": "by the unix socket of --socket; the host is not looked at"}},
+		"paths":      all,
+		"components": schema{"schemas": s.named},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := yaml.JSONToYAML(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte("# Written from the types of the answers and their comments by make docs; a test compares.\n"), out...), s
+}
+
+func (s *schemas) content(v any, stream bool) schema {
+	switch _, plain := v.(text); {
+	case plain:
+		return schema{"text/plain": schema{"schema": schema{"type": "string"}}}
+	case stream:
+		return schema{"application/jsonl": schema{"schema": s.of(reflect.TypeOf(v))}}
+	default:
+		return schema{"application/json": schema{"schema": s.of(reflect.TypeOf(v))}}
+	}
+}
+
+// patterns are those that the server's code has.
+func patterns(t *testing.T) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") || name == "health.go" { // that one is of the port
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) != 2 {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !strings.HasPrefix(sel.Sel.Name, "Handle") {
+				return true
+			}
+			if lit, ok := call.Args[0].(*ast.BasicLit); ok {
+				pattern, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(undocumented, func(prefix string) bool {
+					return pattern == prefix || len(prefix) > 1 && strings.HasPrefix(pattern, prefix)
+				}) {
+					found = append(found, pattern)
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// The document has every path that the server has and no other, and is written
+// from the types that it answers with.
+func TestOpenAPIDocumentIsOfThisServer(t *testing.T) {
+	served, documented := patterns(t), []string{}
+	for _, p := range paths() {
+		documented = append(documented, p.pattern)
+	}
+	slices.Sort(served)
+	slices.Sort(documented)
+	if d := cmp.Diff(slices.Compact(served), documented); d != "" {
+		t.Errorf("served and documented (+): %s", d)
+	}
+	const file = "../../docs/reference/openapi.yaml"
+	want, _ := document(t)
+	if *updateOpenAPI {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not of this server (%v): run make docs\n%s", file, err, cmp.Diff(string(got), string(want)))
+	}
+}
+
+// operator answers with everything there is.
+type operator struct{ t *testing.T }
+
+func (o operator) Who(context.Context, WhoQuery) (holders.Report, error) {
+	return filled[holders.Report](o.t), nil
+}
+
+func (o operator) Leftovers(context.Context, audit.By, bool) ([]leftover.Item, error) {
+	return filled[[]leftover.Item](o.t), nil
+}
+func (o operator) Forget(context.Context, audit.By, Forget) error  { return nil }
+func (o operator) Retry(context.Context, audit.By, Retry) error    { return nil }
+func (o operator) SetDrain(context.Context, audit.By, Drain) error { return nil }
+func (o operator) Draining() Drain                                 { return filled[Drain](o.t) }
+
+func (o operator) Stats() []stats.Status { return filled[[]stats.Status](o.t) }
+
+func (o operator) ContainerMounts(context.Context, Container) ([]ContainerMount, error) {
+	return filled[[]ContainerMount](o.t), nil
+}
+
+// Whatever the server answers, with every field that there is, is as documented.
+func TestAnswersAreAsDocumented(t *testing.T) {
+	facts := filled[Facts](t)
+	facts.Pods[0].Pod.Namespace = "default"
+	b, o := newBackend(facts), operator{t}
+	b.containers = o
+	cfg := config(t, b)
+	cfg.Operator, cfg.Drainer, cfg.Stats = o, o, o
+	start(t, cfg)
+	_, s := document(t)
+	fillIn := strings.NewReplacer("{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")
+	queries := map[string]string{
+		"GET /v1/who": "?volume=web", "POST /v1/forget/{id...}": "?reason=x", "POST /v1/drain": "?mode=hold",
+		"GET /v1/pods/{ns}/{name}/wait": "?for=unmounted&timeout=1ms",
+	}
+	for _, p := range paths() {
+		method, route, _ := strings.Cut(p.pattern, " ")
+		code, answer := unixGet(t, cfg.Socket, method, fillIn.Replace(route)+queries[p.pattern], strings.NewReader("{}"))
+		if code != 200 {
+			t.Errorf("%s: %d %s", p.pattern, code, answer)
+			continue
+		}
+		if _, plain := p.answer.(text); plain {
+			continue
+		}
+		is := s.of(reflect.TypeOf(p.answer))
+		for line := range strings.Lines(answer) {
+			var v any
+			if err := json.Unmarshal([]byte(line), &v); err != nil {
+				t.Fatalf("%s: %v: %s", p.pattern, err, line)
+			}
+			for _, problem := range s.problems(p.pattern, is, v) {
+				t.Error(problem)
+			}
+		}
+	}
+	code, answer := unixGet(t, cfg.Socket, "GET", "/v1/pods/default/nobody", nil)
+	var v any
+	if err := json.Unmarshal([]byte(answer), &v); err != nil || code != 404 {
+		t.Fatalf("%d %s", code, answer)
+	}
+	for _, problem := range s.problems("an error", s.of(reflect.TypeFor[Error]()), v) {
+		t.Error(problem)
+	}
+}
+
+// The comparison with the document sees what is too much, too little and of another kind.
+func TestWhatIsNotAsDocumentedIsSeen(t *testing.T) {
+	_, s := document(t)
+	is := s.of(reflect.TypeFor[List[Applied]]())
+	for answer, want := range map[string]string{
+		`{"items":[{"kind":"k","name":"n","result":"r"}]}`:          "",
+		`{"items":[{"kind":"k","name":"n","result":"r","more":1}]}`: "is not documented",
+		`{"items":[{"kind":"k","name":"n"}]}`:                       "always there",
+		`{"items":[{"kind":1,"name":"n","result":"r"}]}`:            "is integer",
+		`{"items":null}`: "is null",
+	} {
+		var v any
+		if err := json.Unmarshal([]byte(answer), &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(s.problems("x", is, v), "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", answer, got, want)
+		}
+	}
+}

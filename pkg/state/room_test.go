@@ -1,0 +1,124 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk returns a directory on a file system of its own, of that many bytes,
+// which is mounted nowhere and goes with the test.
+func smallDisk(t *testing.T, bytes int) string {
+	t.Helper()
+	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatalf("this test needs root: %v", err)
+	}
+	defer unix.Close(context)
+	if err := errors.Join(unix.FsconfigSetString(context, "size", fmt.Sprint(bytes)), unix.FsconfigCreate(context)); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Fsmount(context, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fmt.Sprintf("/proc/self/fd/%d", fd)
+}
+
+// fill writes to a file until the disk is full.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+// On a full disk nothing is begun, and everything that was is ended: each of
+// hundreds of volumes, step by step.
+//
+// Faults: A053.
+func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
+	dir := smallDisk(t, 16<<20)
+	b, err := OpenBolt(filepath.Join(dir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	const volumes = 300
+	all := map[VolumeID]*Volume{}
+	for i := range volumes {
+		v := sample(VolumeID(fmt.Sprint("v", i)))
+		all[v.ID] = &v
+	}
+	commit(t, b, all)
+	if err := b.CommitBucket(t.Context(), "pods", map[string][]byte{"old": []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, filepath.Join(dir, "rest"))
+
+	next := sample("next")
+	begun := *all["v0"]
+	begun.Mounts = map[PodUID]Mount{"another": {Fact: Fact{Phase: Entering}}}
+	for what, v := range map[string]*Volume{"a volume": &next, "a mount": &begun} {
+		if err := b.Commit(t.Context(), map[VolumeID]*Volume{v.ID: v}); !errors.Is(err, ErrFull) {
+			t.Errorf("begin %s: got %v, want ErrFull", what, err)
+		}
+	}
+	if err := b.CommitBucket(t.Context(), "pods", map[string][]byte{"new": []byte("x")}); !errors.Is(err, ErrFull) {
+		t.Errorf("a new pod: got %v, want ErrFull", err)
+	}
+	if err := b.CommitBucket(t.Context(), "pods", map[string][]byte{"old": []byte("y")}); err != nil {
+		t.Errorf("another value of what is there: %v", err)
+	}
+	for id, v := range all {
+		v := *v
+		v.Mounts, v.Stage.Phase = nil, Leaving
+		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: &v}); err != nil {
+			t.Fatalf("begin to remove %s: %v", id, err)
+		}
+		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: nil}); err != nil {
+			t.Fatalf("end %s: %v", id, err)
+		}
+	}
+	if got, err := b.Load(t.Context()); err != nil || len(got.Volumes) != 0 {
+		t.Errorf("%d records left, %v", len(got.Volumes), err)
+	}
+	if err := os.Remove(filepath.Join(dir, "rest")); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, b, map[VolumeID]*Volume{"next": &next})
+}
+
+// Others take the last of the disk while the journal writes.
+func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
+	dir := smallDisk(t, 16<<20)
+	b, err := OpenBolt(filepath.Join(dir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	v := sample("v")
+	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	fill(t, filepath.Join(dir, "rest"))
+	if err := os.Truncate(filepath.Join(dir, "rest"), 12<<20); err != nil { // enough to begin something, not for all of it
+		t.Fatal(err)
+	}
+	large := map[string][]byte{"k": make([]byte, 15<<20)}
+	if err := b.CommitBucket(t.Context(), "objects", large); !errors.Is(err, ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	commit(t, b, map[VolumeID]*Volume{"v": nil})
+}

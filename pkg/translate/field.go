@@ -1,0 +1,70 @@
+package translate
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// asPod is the source of a PersistentVolume as a pod has it, in what is checked
+// here: of two kinds they are of different types.
+func asPod(s corev1.PersistentVolumeSource) corev1.VolumeSource {
+	out := corev1.VolumeSource{
+		AWSElasticBlockStore: s.AWSElasticBlockStore, AzureDisk: s.AzureDisk, GCEPersistentDisk: s.GCEPersistentDisk,
+		PortworxVolume: s.PortworxVolume, VsphereVolume: s.VsphereVolume,
+	}
+	if f := s.AzureFile; f != nil {
+		out.AzureFile = &corev1.AzureFileVolumeSource{SecretName: f.SecretName, ShareName: f.ShareName}
+	}
+	if c := s.Cinder; c != nil {
+		out.Cinder = &corev1.CinderVolumeSource{VolumeID: c.VolumeID}
+	}
+	return out
+}
+
+// checkNames returns an error that names the field in which a source names no
+// volume: the library makes a handle of that, which names nothing.
+func checkNames(s corev1.VolumeSource) error {
+	missing := func(found, field, want string) error {
+		if found != "" {
+			return nil
+		}
+		return refuse(field, found, want)
+	}
+	switch {
+	case s.AWSElasticBlockStore != nil:
+		return missing(s.AWSElasticBlockStore.VolumeID, "volumeID", "the volume's id")
+	case s.AzureDisk != nil:
+		return missing(s.AzureDisk.DataDiskURI, "diskURI", "the disk's URI")
+	case s.AzureFile != nil:
+		if err := missing(s.AzureFile.SecretName, "secretName", "the name of the Secret of the storage account"); err != nil {
+			return err
+		}
+		return missing(s.AzureFile.ShareName, "shareName", "the name of the share")
+	case s.Cinder != nil:
+		return missing(s.Cinder.VolumeID, "volumeID", "the volume's id")
+	case s.GCEPersistentDisk != nil:
+		return missing(s.GCEPersistentDisk.PDName, "pdName", "the disk's name")
+	case s.PortworxVolume != nil:
+		return missing(s.PortworxVolume.VolumeID, "volumeID", "the volume's id")
+	case s.VsphereVolume != nil:
+		return missing(s.VsphereVolume.VolumePath, "volumePath", "the path of the volume's vmdk")
+	}
+	return nil
+}
+
+// atField says which field an error of the library is about: it has one for each
+// kind that it refuses anything of.
+func atField(s corev1.VolumeSource, err error) error {
+	switch {
+	case s.AWSElasticBlockStore != nil:
+		return fmt.Errorf("volumeID: %w", err)
+	case s.AzureDisk != nil:
+		return fmt.Errorf("kind: %w", err)
+	case s.AzureFile != nil:
+		return fmt.Errorf("secretNamespace: %w", err)
+	case s.GCEPersistentDisk != nil:
+		return fmt.Errorf("metadata.labels[%s]: %w", corev1.LabelTopologyZone, err)
+	}
+	return err
+}

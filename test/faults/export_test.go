@@ -1,0 +1,152 @@
+package faults
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// unpacked are the files of a bundle by the names below its one directory.
+func unpacked(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		files[name] = string(b)
+	}
+}
+
+// signingKey writes a private key of which a line is told apart, and returns that line.
+func signingKey(t *testing.T, path string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(text), "\n")[1]
+}
+
+// Wherever a secret stands on a node, the bundle that is given away has it not:
+// in Secrets that drivers get and quote, in a pod's files and tokens, in options,
+// parameters and addresses that people put passwords into. What one looks for in
+// it is there.
+//
+// Faults: A129.
+func TestSupportBundleHasNoSecret(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	key := filepath.Join(n.dir, "key.pem")
+	line := signingKey(t, key)
+	config := filepath.Join(n.dir, "config.yaml")
+	n.write(config, "root-dir: "+n.root+"\nstate-dir: "+filepath.Join(n.dir, "state")+"\ntraces-endpoint: http://ann:planted-in-url@127.0.0.1:1\ntoken-signing-key: "+key+"\n")
+	n.flags = []string{"--config", config}
+	n.begin(csistrict.Script{Faults: []csistrict.Fault{{
+		ID: "quotes", Call: "NodeStageVolume", Volume: "quotes", Code: uint32(codes.Internal), Effect: csistrict.EffectNone,
+		Message: "mount -o user=ann,pass=planted-quoted: no such array",
+	}}})
+	login := func(name, value string) string {
+		return "apiVersion: v1\nkind: Secret\nmetadata: {name: " + name + "}\nstringData: {key: " + value + "}"
+	}
+	n.apply(login("stage", "planted-quoted"), login("files", "planted-in-file"),
+		n.class("secret", "quotes", "csi.storage.k8s.io/node-stage-secret-name", "stage", "csi.storage.k8s.io/node-stage-secret-namespace", "default"),
+		want{name: "data", class: "secret"}.String(), pod("stuck", fromClaim("data")),
+		pod("web", volume{name: "key", source: "secret: {secretName: files}"},
+			volume{name: "token", source: "projected: {sources: [{serviceAccountToken: {path: token}}]}"}),
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n  accessModes: [ReadWriteOnce]\n"+
+			"  mountOptions: [pw=planted-option]\n  claimRef: {namespace: default, name: lost}\n"+
+			"  csi: {driver: absent.faults.dev, volumeHandle: v, volumeAttributes: {login: planted-attribute}}", absent("lost-pod")[1], absent("lost-pod")[2])
+	n.mounted("web")
+	n.explained("pod", "stuck", "no such array")
+	n.explained("pod", "lost-pod", "has not registered")
+
+	bundle := filepath.Join(n.dir, "bundle.tar.gz")
+	n.do("", "trace", "--export", bundle, "--config", config)
+	files := unpacked(t, bundle)
+	token, err := os.ReadFile(n.only(filepath.Join(n.root, "pods", "*", "volumes", "kubernetes.io~projected", "token", "token")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		for _, secret := range []string{"planted", line, string(token), strings.Split(string(token), ".")[2]} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s has %q:\n%s", name, secret, text)
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		"README": "Secrets are not in it", "version.json": `"daemon"`, "config.txt": "http://LEFT-OUT@127.0.0.1:1", "doctor.json": `"findings"`,
+		"explain.txt": "no such array", "calls.json": "no such array", "volumes.json": `"login": "LEFT-OUT"`, "pods.json": `"stuck"`,
+		"drivers.json": driverName, "claims.json": `"lost"`, "persistentvolumes.json": "absent.faults.dev", "sockets.json": "plugins_registry",
+		"metrics.txt": "csi_volmgr_held_volumes", "mounts.txt": "kubernetes.io~secret", "journal.txt": "state.db", "problems.json": "", "stats.json": "",
+	} {
+		if text, there := files[name]; !there || !strings.Contains(text, want) {
+			t.Errorf("%s (there: %v) lacks %q:\n%s", name, there, want, text)
+		}
+	}
+
+	// Once more it is not written over, and without a daemon there is less in it.
+	if r := n.cli("", "trace", "--export", bundle, "--config", config); r.code != 1 || !strings.Contains(r.stderr, "exists") {
+		t.Errorf("over a file: exit code %d, %s", r.code, r.stderr)
+	}
+	n.daemon.kill()
+	n.do("", "trace", "--export", bundle+"2", "--config", config)
+	if files := unpacked(t, bundle+"2"); !strings.Contains(files["README"], "no daemon answers") || files["mounts.txt"] == "" || files["pods.json"] != "" {
+		t.Errorf("without a daemon: %v", files)
+	}
+	n.start()
+	n.driverUp()
+	n.play(csistrict.Script{})
+	n.deletePods("stuck", "web", "lost-pod")
+}
+
+// only is the one path that a pattern matches.
+func (n *node) only(pattern string) string {
+	n.t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		n.t.Fatalf("%s: found %v, %v", pattern, found, err)
+	}
+	return found[0]
+}

@@ -1,0 +1,84 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// The disk of the state directory is full. The pods that run keep their volumes
+// and can go; a new one is refused, by name of the cause, and so it is across a
+// restart; when there is room again it is taken.
+//
+// Faults: A053.
+func TestDiskOfTheStateDirectoryIsFull(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	state := filepath.Join(n.dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", state, "tmpfs", 0, "size=8m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	n.begin(csistrict.Script{})
+	const pods = 10
+	var all, docs, claims []string
+	for i := range pods {
+		all, claims = append(all, fmt.Sprintf("pod-%d", i)), append(claims, fmt.Sprintf("claim-%d", i))
+		docs = append(docs, want{name: claims[i]}.String(), pod(all[i], fromClaim(claims[i])))
+	}
+	n.apply(docs...)
+	n.mounted(all...)
+	n.fill(filepath.Join(state, "rest"))
+
+	refused := func() {
+		t.Helper()
+		r := n.cli(pod("new", fromClaim(claims[0])), "apply", "-f", "-")
+		if r.code == 0 || !strings.Contains(r.stderr, "the disk of the journal is full") {
+			t.Errorf("apply on a full disk: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+		}
+	}
+	refused()
+	n.deletePods(all[:pods/2]...)
+	n.daemon.kill()
+	n.start()
+	n.driverUp()
+	refused()
+	for _, p := range all[pods/2:] {
+		n.verified(p)
+	}
+	n.deletePods(all[pods/2:]...)
+	n.noVolumes()
+
+	if err := os.Remove(filepath.Join(state, "rest")); err != nil {
+		t.Fatal(err)
+	}
+	n.apply(pod("new", fromClaim(claims[0])))
+	n.mounted("new")
+	n.deletePods("new")
+	n.deleteClaims(claims...)
+	if err := unix.Unmount(state, unix.MNT_DETACH); err != nil { // it is the test's, and no volume
+		t.Error(err)
+	}
+	n.verdict()
+}
+
+// fill writes to a file until the disk is full.
+func (n *node) fill(path string) {
+	n.t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+}

@@ -1,0 +1,171 @@
+package faults
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// The daemon behind a driver's FUSE file system dies. The pods that have the volume
+// are told so, and taken back when they go; no container starts on what is dead;
+// when they are gone and the driver serves the volume again, a new pod has it,
+// staged anew.
+//
+// Faults: A076.
+func TestDeadFileSystemOfADriver(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	n.apply(want{name: "data"}.String(), pod("first", fromClaim("data")))
+	n.mounted("first")
+	n.deletePods("first")
+	// From here on, what the driver mounts of the volume is FUSE.
+	data, err := filepath.Glob(filepath.Join(n.state(), "volumes", "*", "data"))
+	if err != nil || len(data) != 1 {
+		t.Fatalf("%q, %v", data, err)
+	}
+	die := n.fuse(data[0])
+	n.apply(pod("stays", fromClaim("data")), pod("goes", fromClaim("data")))
+	n.mounted("stays", "goes")
+	target := n.hostPath("stays", "data")
+	stages := n.begun("NodeStageVolume")
+	die()
+	if _, err := os.ReadDir(target); err == nil {
+		t.Fatal("the file system is alive")
+	}
+	n.refused("stays", "transport endpoint is not connected")
+	n.explained("pod", "stays", "transport endpoint is not connected")
+	n.deletePods("goes")
+
+	if err := unix.Unmount(data[0], unix.UMOUNT_NOFOLLOW); err != nil {
+		t.Fatal(err)
+	}
+	// It was staged from what is dead: no container starts on that.
+	n.apply(pod("early", fromClaim("data")))
+	n.mounted("early")
+	n.refused("early", "transport endpoint is not connected")
+	n.deletePods("stays", "early")
+	n.noVolumes()
+	n.apply(pod("new", fromClaim("data")))
+	n.verified("new")
+	n.write(filepath.Join(n.hostPath("new", "data"), "f"), "alive")
+	if got := n.begun("NodeStageVolume"); got != stages+1 {
+		t.Errorf("stage calls: got %d, want one more than %d", got, stages)
+	}
+	n.deletePods("new")
+	n.deleteClaims("data")
+	n.verdict()
+}
+
+// Requests of FUSE that an empty directory answers.
+const (
+	fuseForget    = 2
+	fuseGetattr   = 3
+	fuseSetattr   = 4
+	fuseStatfs    = 17
+	fuseInit      = 26
+	fuseOpendir   = 27
+	fuseReaddir   = 28
+	fuseInterrupt = 36
+)
+
+// fuse mounts at path a FUSE file system that is an empty directory, whose server
+// lives until die is called or the test ends.
+func (n *node) fuse(path string) (die func()) {
+	n.t.Helper()
+	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,allow_other,fd=%d", server)
+	if err := unix.Mount("empty", path, "fuse.empty", 0, data); err != nil {
+		n.t.Fatal(err)
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		n.t.Fatal(err)
+	}
+	dead := make(chan struct{})
+	go func() {
+		defer close(dead)
+		serveEmpty(server, pipe[0])
+		unix.Close(server)
+		unix.Close(pipe[0])
+	}()
+	die = sync.OnceFunc(func() {
+		unix.Close(pipe[1])
+		<-dead
+	})
+	n.t.Cleanup(die)
+	return die
+}
+
+// serveEmpty answers the kernel until the other end of the pipe is closed, or
+// the file system is unmounted.
+func serveEmpty(server, pipe int) {
+	request := make([]byte, 1<<17)
+	for {
+		fds := []unix.PollFd{{Fd: int32(server), Events: unix.POLLIN}, {Fd: int32(pipe), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+			return
+		}
+		if fds[1].Revents != 0 {
+			return
+		}
+		size, err := unix.Read(server, request)
+		if err == unix.ENODEV {
+			return
+		}
+		if err != nil || size < 40 { // EAGAIN, EINTR, and ENOENT of a request that was interrupted
+			continue
+		}
+		if reply := answer(binary.NativeEndian.Uint32(request[4:])); reply != nil {
+			binary.NativeEndian.PutUint32(reply, uint32(len(reply)))
+			copy(reply[8:16], request[8:16]) // the request's id
+			unix.Write(server, reply)
+		}
+	}
+}
+
+// answer is struct fuse_out_header and what goes with the operation; nil for none.
+func answer(operation uint32) []byte {
+	const header = 16
+	at := binary.NativeEndian
+	switch operation {
+	case fuseForget, fuseInterrupt:
+		return nil
+	case fuseInit:
+		reply := make([]byte, header+64)
+		at.PutUint32(reply[header:], 7)
+		at.PutUint32(reply[header+4:], 31)
+		at.PutUint32(reply[header+20:], 1<<16) // max_write
+		return reply
+	case fuseGetattr, fuseSetattr:
+		reply := make([]byte, header+16+88)
+		attr := reply[header+16:]
+		at.PutUint64(attr, 1) // ino
+		at.PutUint32(attr[60:], unix.S_IFDIR|0o777)
+		at.PutUint32(attr[64:], 2) // links
+		at.PutUint32(attr[80:], 4096)
+		return reply
+	case fuseStatfs:
+		reply := make([]byte, header+80)
+		at.PutUint32(reply[header+40:], 4096)
+		at.PutUint32(reply[header+44:], 255)
+		return reply
+	case fuseOpendir:
+		return make([]byte, header+16)
+	case fuseReaddir:
+		return make([]byte, header)
+	}
+	reply := make([]byte, header)
+	failed := -int32(unix.ENOSYS)
+	at.PutUint32(reply[4:], uint32(failed))
+	return reply
+}

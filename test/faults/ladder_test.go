@@ -1,0 +1,153 @@
+package faults
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// holder is a process that has to do with a mount, and so keeps it.
+type holder struct{ ended chan struct{} }
+
+// holds starts a process in whose way nothing is but what it does, until the test ends.
+func (n *node) holds(name string, args ...string) holder {
+	n.t.Helper()
+	cmd := exec.Command(name, args...)
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	h := holder{make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // it is killed, or told that its storage is gone
+		close(h.ended)
+	}()
+	n.t.Cleanup(func() { _ = cmd.Process.Kill(); <-h.ended })
+	return h
+}
+
+func (h holder) alive() bool {
+	select {
+	case <-h.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// waits starts a process that waits for the frozen file system at path.
+func (n *node) waits(path string) holder {
+	n.t.Helper()
+	server := n.freezeServer(path)
+	n.t.Cleanup(func() { server.Close() })
+	h := n.holds("stat", path+"/x")
+	request := make([]byte, 1<<17)
+	if _, err := unix.Read(int(server.Fd()), request); err != nil { // it asks, and waits from now on
+		n.t.Fatal(err)
+	}
+	return h
+}
+
+// failedUnmounts waits until the volume's unmount has failed so often, and returns how it stands.
+func (n *node) failedUnmounts(times int) (v manager.VolumeStatus) {
+	n.t.Helper()
+	n.eventually("the unmount to fail", func() bool {
+		var all struct {
+			Items []manager.VolumeStatus `json:"items"`
+		}
+		if err := json.Unmarshal([]byte(n.do("", "get", "volumes", "-o", "json")), &all); err != nil {
+			n.t.Fatal(err)
+		}
+		for _, one := range all.Items {
+			for _, m := range one.Volume.Mounts {
+				if v = one; m.Phase == state.Leaving && m.Retry.Attempts >= times {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	return v
+}
+
+// The unmount of a mount that does not answer, with a process that waits for it,
+// fails for as long as nobody says otherwise; what is tried is seen, and what is
+// tried next. An operator may have it forced, once and with a reason that is in
+// the audit log; the process is told, and the volume goes.
+//
+// Faults: A130.
+func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, csistrict.Script{})
+	scratch := volume{name: "data", source: "emptyDir: {}"}
+	n.apply(pod("web", scratch), pod("other", scratch))
+	n.mounted("web", "other")
+	p, err := n.api.Pod(t.Context(), "default", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := string(p.Volumes[0].ID)
+	stuck := n.waits(n.hostPath("web", "data"))
+	n.remove("web")
+	v := n.failedUnmounts(2)
+	id := string(v.Volume.ID)
+	if v.Unmount == nil || v.Unmount.Step != state.UnmountNormal || v.Unmount.Next != "" || !strings.HasSuffix(v.Unmount.Path, "/data") {
+		t.Errorf("shown: %+v", v.Unmount)
+	}
+	n.explained("pod", "web", "unmount", "normal of", "in vain for", "nothing harder is done by itself")
+	for _, bad := range [][]string{
+		{"retry", id, "--step=force"},
+		{"retry", id, "--reason=x"},
+		{"retry", id, "--step=harder", "--reason=x"},
+		{"retry", other, "--step=lazy", "--reason=x"}, // a pod uses it
+	} {
+		if r := n.cli("", bad...); r.code == 0 {
+			t.Errorf("%q is not refused: %s", bad, r.stdout)
+		}
+	}
+	if !stuck.alive() {
+		t.Error("the process that waits was ended by nobody's order")
+	}
+	n.do("", "retry", id, "--step=force", "--reason=the filer is gone")
+	n.eventually("the process that waited to be told", func() bool { return !stuck.alive() })
+	n.unmounted("web")
+	n.verified("other")
+	log, err := os.ReadFile(filepath.Join(n.dir, "state", "audit.log"))
+	if err != nil || !strings.Contains(string(log), "the filer is gone") || !strings.Contains(string(log), "force") {
+		t.Errorf("audit log: %v\n%s", err, log)
+	}
+	n.deletePods("other")
+	n.verdict()
+}
+
+// By policy it is forced without anybody's doing. What a process has open is in
+// the way of that too, and then it is the step after it that ends the mount,
+// while the process goes on.
+func TestUnmountsClimbTheLadderByPolicy(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	n.flags = []string{"--unmount-steps", "*=force@1s,lazy@2s"}
+	n.begin(csistrict.Script{})
+	n.apply(pod("frozen", volume{name: "data", source: "emptyDir: {}"}), pod("open", inline()))
+	n.mounted("frozen", "open")
+	stuck := n.waits(n.hostPath("frozen", "data"))
+	file := filepath.Join(n.hostPath("open", "data"), "f")
+	n.write(file, "kept")
+	open := n.holds("tail", "-f", file)
+	n.eventually("the process to open the file", func() bool { return strings.Contains(n.do("", "who", filepath.Dir(file)), "tail") })
+	n.remove("frozen", "open")
+	n.unmounted("frozen", "open")
+	n.eventually("the process that waited to be told", func() bool { return !stuck.alive() })
+	if !open.alive() {
+		t.Error("the process that has a file open was ended")
+	}
+	n.verdict()
+}

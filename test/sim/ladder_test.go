@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ladder is what half of the worlds do about an unmount that keeps failing; the
+// others do nothing.
+func (w *world) ladder() plan.Ladder {
+	if w.set.salt%2 == 0 {
+		return nil
+	}
+	return plan.Ladder{{Step: state.UnmountForce, After: 2 * time.Second}, {Step: state.UnmountLazy, After: 5 * time.Second}}
+}
+
+// climbs lets the manager unmount by steps.
+func (l *life) climbs(cfg *manager.Config) {
+	cfg.Ladders = plan.Ladders{plan.AnyDriver: l.w.ladder()}
+	cfg.Unmount = func(ctx context.Context, v state.Volume, pod state.PodUID, step state.UnmountStep) error {
+		o := op{verb: "Unpublish", v: v, pod: pod, name: v.Spec.Name}
+		path := v.Mounts[pod].Target
+		if pod == "" {
+			o.verb, path = "Unstage", v.Spec.StagePath
+		}
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		if l.dead {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		l.w.judge.forced(l, o, step)
+		if step == state.UnmountForce && l.w.dice("force", path, l.w.count.faults["step force"])%2 == 0 {
+			return errors.New("somebody has a file open")
+		}
+		l.w.change(path, nil)
+		return nil
+	}
+}
+
+// forced judges that an unmount may be made by a step: a normal one was made for
+// so long in this life as policy says, the journal says that it leaves, and no
+// container has it; mu is held.
+func (j *judge) forced(l *life, o op, step state.UnmountStep) {
+	w, ln := j.w, j.of(o.v.ID).lane(o)
+	w.count.faults["step "+step.String()]++
+	allowed := false
+	for _, r := range w.ladder() {
+		allowed = allowed || r.Step == step && (ln.removed || ln.tried == l.number && time.Since(ln.triedAt) >= r.After)
+	}
+	if !allowed {
+		w.breach("ladder: %v by %s before its time", o, step)
+	}
+	if r := w.disk.records[o.v.ID]; o.verb == "Unstage" && r.Stage.Phase != state.Leaving || o.verb == "Unpublish" && r.Mounts[o.pod].Phase != state.Leaving {
+		w.breach("ladder: %v by %s, and the journal does not say that it leaves", o, step)
+	}
+	if to := o.v.Mounts[o.pod].Target; o.verb == "Unpublish" && j.running[string(o.pod)][to] {
+		w.breach("rule 5: %v by %s, and the pod is running", o, step)
+	}
+}
+
+// tries notes when a removal was first tried in a life; mu is held.
+func (ln *lane) tries(l *life) {
+	if ln.tried != l.number {
+		ln.tried, ln.triedAt = l.number, time.Now()
+	}
+}
