@@ -79,6 +79,15 @@ func (l *loop) publish() {
 	}
 }
 
+// answer gives the answers of this round, after the board shows what they speak
+// of: who asked may look there next.
+func (l *loop) answer() {
+	for _, give := range l.answers {
+		give()
+	}
+	l.answers = nil
+}
+
 // emptied returns s without what it has, or another: to clear one, and every
 // later range over it, costs what it once held.
 func emptied[K comparable](s set[K]) set[K] {

@@ -78,10 +78,14 @@ func (l *loop) holdEmptied(id state.VolumeID, now time.Time) {
 // volume is on the host stays there, and nobody knows of it any more. It also
 // ends the quarantine of a record that cannot be read. It is refused with
 // ErrInUse while a pod wants the volume or a call for it is in flight, and with
-// ErrUnknownVolume where there is no record.
+// ErrUnknownVolume where there is no record. Once it has returned, [Manager.Volume]
+// does not show the volume.
 func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 	answer := make(chan error, 1)
-	m.post(func(l *loop) { answer <- l.giveUp(context.WithoutCancel(ctx), id) })
+	m.post(func(l *loop) {
+		err := l.giveUp(context.WithoutCancel(ctx), id)
+		l.answers = append(l.answers, func() { answer <- err })
+	})
 	select {
 	case err := <-answer:
 		return err

@@ -130,6 +130,45 @@ func TestForgetDropsARecordAndMakesNoCall(t *testing.T) {
 	})
 }
 
+// Who has a volume forgotten, and looks, does not find it.
+func TestForgetReturnsOnceTheBoardShowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		m, err := New(Config{Store: newDisk(), Kernel: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := state.SharedID("d", "a")
+		v := state.Volume{ID: id, Spec: wantOf("a", "a").Spec}
+		l := newLoop(m, state.Loaded{Volumes: map[state.VolumeID]state.Volume{id: v}})
+		l.changed[id] = struct{}{}
+		l.publish()
+		returned := make(chan error, 1)
+		go func() { returned <- m.Forget(t.Context(), id) }()
+		synctest.Wait()
+		l.takeEvents()
+		synctest.Wait()
+		if _, there := m.Volume(id); !there {
+			t.Fatal("the board does not show what is to be forgotten")
+		}
+		if len(returned) != 0 {
+			t.Fatal("it has returned while the board shows the volume")
+		}
+		l.publish()
+		l.answer()
+		synctest.Wait()
+		if len(returned) != 1 {
+			t.Fatal("it has not returned")
+		}
+		if err := <-returned; err != nil {
+			t.Fatal(err)
+		}
+		if _, there := m.Volume(id); there {
+			t.Error("the board shows it still")
+		}
+	})
+}
+
 func TestForgetWaitsForNoCallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

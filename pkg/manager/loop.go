@@ -61,6 +61,7 @@ type loop struct {
 	changed     set[state.VolumeID] // to be published
 	changedPods set[state.PodUID]
 	gone        []state.VolumeID // OnGone is to be told of, once it shows
+	answers     []func()         // to who asked, once what they say shows
 	sameBoot    bool             // the journal was written in this boot of the node
 	found       Found
 	served      map[state.DriverName]int // volumes of which something is here
@@ -173,6 +174,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.workers.rest()
 		}
 		l.publish()
+		l.answer()
 		l.tellGone()
 		timer.Reset(l.nextWake(now))
 	}
@@ -208,6 +210,7 @@ func (l *loop) end(ctx context.Context) error {
 	batch := map[state.VolumeID]*state.Volume{}
 	l.addLazy(batch)
 	l.publish()
+	l.answer()
 	return l.write(ctx, batch)
 }
 
