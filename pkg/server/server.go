@@ -27,9 +27,11 @@ const (
 	headerTimeout = 10 * time.Second
 	// writeTimeout is how long a client may leave one write unread.
 	writeTimeout = 30 * time.Second
-	// stopTimeout is how long a stop waits for requests to come in on connections
-	// that were accepted, and then for requests under way.
+	// stopTimeout is how long a stop waits for requests, under way or to come.
 	stopTimeout = 5 * time.Second
+	// askTimeout is how long after it was accepted a connection on which no request
+	// has come is waited for at a stop: a verb asks at once.
+	askTimeout = time.Second
 	// maxWait bounds a wait, so that one forgotten does not stay for ever.
 	maxWait = 24 * time.Hour
 	// watchPause is the least time between two looks of one watch: a node with
@@ -142,58 +144,67 @@ func (s *Server) Close() error {
 }
 
 // Run serves until ctx ends; then streams are ended, requests under way or on
-// connections that were accepted get [stopTimeout], and the socket is removed. It
-// returns nil after such a stop.
+// connections that were just accepted get [stopTimeout], and the socket is
+// removed. It returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx) // a request under way outlives the signal to stop
-	api := s.httpServer(base, s.apiHandler())
+	open := newConnections(s.cfg.Now)
+	api := s.httpServer(base, s.apiHandler(), open)
 	api.ConnContext = withPeer
-	open, served := &connections{busy: map[net.Conn]struct{}{}}, make(chan struct{})
-	api.ConnState = open.note
 	servers := map[*http.Server]net.Listener{api: s.api}
 	if s.http != nil {
-		servers[s.httpServer(base, s.healthHandler())] = s.http
+		servers[s.httpServer(base, s.healthHandler(), open)] = s.http
 	}
-	failed := make(chan error, len(servers))
+	ended := make(chan error, len(servers))
 	for srv, l := range servers {
-		go func() {
-			err := srv.Serve(l)
-			if srv == api {
-				close(served)
-			}
-			failed <- err
-		}()
+		go func() { ended <- srv.Serve(l) }()
 	}
 	running := len(servers)
 	var err error
 	select {
 	case <-ctx.Done():
-	case err = <-failed:
+	case err = <-ended:
 		err = fmt.Errorf("serve the node API: %w", err)
 		running--
 	}
 	close(s.stopping)
-	s.answerAccepted(base, api, served, open)
+	s.acceptNobody()
+	for range running {
+		<-ended // whoever was accepted is known then
+	}
 	stop, cancel := context.WithTimeout(base, stopTimeout)
 	defer cancel()
+	for srv := range servers {
+		srv.SetKeepAlivesEnabled(false)
+	}
+	// Shutdown by itself closes those whose request it has not read yet, and waits
+	// for those who send none.
+	open.answer(stop)
 	for srv := range servers {
 		if e := srv.Shutdown(stop); e != nil {
 			err = errors.Join(err, e, srv.Close())
 		}
 	}
-	for range running {
-		<-failed // it says that it was closed
-	}
 	return err
 }
 
-func (s *Server) httpServer(base context.Context, h http.Handler) *http.Server {
+// acceptNobody ends the listening. Who is not accepted waits for the next daemon,
+// where systemd has the socket.
+func (s *Server) acceptNobody() {
+	_ = s.api.UnixListener.Close() // a failure has closed it, too
+	if s.http != nil {
+		_ = s.http.Close()
+	}
+}
+
+func (s *Server) httpServer(base context.Context, h http.Handler, open *connections) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       writeTimeout,
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnState:         open.note,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
 }

@@ -5,55 +5,86 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
-// connections knows which connections of a server are neither idle nor closed:
-// a request is under way on them, or their first one is still to come.
+// connections knows which connections of a server are neither idle nor closed.
 type connections struct {
-	mu   sync.Mutex
-	busy map[net.Conn]struct{}
-	none chan struct{} // closed when none is busy; nil while nobody waits
+	now func() time.Time
+
+	mu sync.Mutex // guards what follows
+	// asked are those on which a request is under way.
+	asked map[net.Conn]struct{}
+	// silent are those whose first request has not come, or not wholly, by when
+	// they were accepted.
+	silent map[net.Conn]time.Time
+	// fewer is closed when one of either has gone; nil while nobody waits.
+	fewer chan struct{}
+}
+
+func newConnections(now func() time.Time) *connections {
+	return &connections{now: now, asked: map[net.Conn]struct{}{}, silent: map[net.Conn]time.Time{}}
 }
 
 // note is the server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if state == http.StateNew || state == http.StateActive {
-		c.busy[conn] = struct{}{}
+	switch state {
+	case http.StateNew:
+		c.silent[conn] = c.now()
+		return
+	case http.StateActive:
+		delete(c.silent, conn)
+		c.asked[conn] = struct{}{}
 		return
 	}
-	delete(c.busy, conn)
-	if len(c.busy) == 0 && c.none != nil {
-		close(c.none)
-		c.none = nil
+	delete(c.silent, conn)
+	delete(c.asked, conn)
+	if c.fewer != nil {
+		close(c.fewer)
+		c.fewer = nil
 	}
 }
 
-// wait returns when none is busy, or ctx ends. One may wait at a time.
-func (c *connections) wait(ctx context.Context) {
+// answer returns when no request is under way or to come, or ctx ends. Nothing
+// is to come of who has been silent for askTimeout: those are closed. One may
+// wait at a time.
+func (c *connections) answer(ctx context.Context) {
+	timer := time.NewTimer(askTimeout)
+	defer timer.Stop()
+	for {
+		next, fewer := c.closeSilent()
+		if fewer == nil {
+			return
+		}
+		timer.Reset(next)
+		select {
+		case <-fewer:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// closeSilent closes those of whom nothing is to come. It returns when to look
+// again, and what tells that there are fewer; nil where there is nobody.
+func (c *connections) closeSilent() (next time.Duration, fewer <-chan struct{}) {
 	c.mu.Lock()
-	if len(c.busy) == 0 {
-		c.mu.Unlock()
-		return
+	defer c.mu.Unlock()
+	next = askTimeout
+	for conn, since := range c.silent {
+		if left := askTimeout - c.now().Sub(since); left > 0 {
+			next = min(next, left)
+			continue
+		}
+		_ = conn.Close() // the server hears of it, and has nothing to say to it
+		delete(c.silent, conn)
 	}
-	none := make(chan struct{})
-	c.none = none
-	c.mu.Unlock()
-	select {
-	case <-none:
-	case <-ctx.Done():
+	if len(c.silent)+len(c.asked) == 0 {
+		return 0, nil
 	}
-}
-
-// answerAccepted accepts no connection any more and answers who has one, for
-// stopTimeout: http.Server.Shutdown closes those whose request it has not read
-// yet. Who is not accepted waits for the next daemon, where systemd has the socket.
-func (s *Server) answerAccepted(ctx context.Context, api *http.Server, served <-chan struct{}, open *connections) {
-	_ = s.api.UnixListener.Close() // a failure has closed it, too
-	<-served                       // whoever was accepted is known then
-	api.SetKeepAlivesEnabled(false)
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
-	defer cancel()
-	open.wait(ctx)
+	c.fewer = make(chan struct{})
+	return next, c.fewer
 }

@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Whoever was accepted is answered, although the request comes when the server
@@ -44,5 +46,57 @@ func TestWhoWasAcceptedIsAnswered(t *testing.T) {
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("stop: %v", err)
+	}
+}
+
+// Who was accepted a while ago and has asked nothing, or not wholly, is not waited
+// for: at either address, whatever others are about.
+func TestWhoAsksNothingHoldsUpNoStop(t *testing.T) {
+	for what, sent := range map[string]string{"nothing": "", "half a request": "GET /v1/version HT"} {
+		t.Run(what, func(t *testing.T) {
+			cfg := config(t, newBackend(Facts{}))
+			var later atomic.Int64 // the clock stands but when it is moved, so the machine may be slow
+			cfg.Now = func() time.Time { return now.Add(time.Duration(later.Load())) }
+			s, stop := start(t, cfg)
+			dial := func(network, address string) net.Conn {
+				t.Helper()
+				c, err := net.Dial(network, address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				return c
+			}
+			silent := []net.Conn{dial("unix", cfg.Socket), dial("tcp", s.HTTPAddress())}
+			for _, c := range silent {
+				if _, err := io.WriteString(c, sent); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _ = unixGet(t, cfg.Socket, "GET", "/v1/version", nil) // accepted after them
+			_, _ = httpGet(t, "http://"+s.HTTPAddress()+"/livez")
+			later.Store(int64(askTimeout))
+			fresh := dial("unix", cfg.Socket)
+			_, _ = unixGet(t, cfg.Socket, "GET", "/v1/version", nil)
+
+			stopped := make(chan error, 1)
+			go func() { stopped <- stop() }()
+			for _, c := range silent {
+				if n, err := c.Read(make([]byte, 1)); err == nil {
+					t.Errorf("%d bytes of an answer to no question", n)
+				}
+			}
+			if _, err := io.WriteString(fresh, "GET /v1/version HTTP/1.1\r\nHost: csi-volmgr\r\n\r\n"); err != nil {
+				t.Fatalf("the stop waited for the silent ones as long as for this one: %v", err)
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(fresh), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if err := <-stopped; err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		})
 	}
 }
