@@ -11,7 +11,7 @@ package recorder
 
 import (
 	"cmp"
-	"maps"
+	"container/list"
 	"slices"
 	"sync"
 
@@ -31,38 +31,47 @@ const (
 
 // Recorder keeps calls. Its zero value is empty and ready.
 type Recorder struct {
-	mu    sync.Mutex
-	calls map[state.VolumeID][]manager.EndedCall
-	// ended orders volumes by their last call.
-	ended map[state.VolumeID]uint64
-	clock uint64
+	mu      sync.Mutex // guards what follows
+	volumes map[state.VolumeID]*list.Element
+	// order has the calls of each volume (*kept), the one that was quiet for the
+	// longest first.
+	order list.List
+}
+
+// kept is what is known of one volume.
+type kept struct {
+	volume state.VolumeID
+	calls  []manager.EndedCall
 }
 
 // Record keeps a call.
 func (r *Recorder) Record(c manager.EndedCall) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.calls == nil {
-		r.calls, r.ended = map[state.VolumeID][]manager.EndedCall{}, map[state.VolumeID]uint64{}
+	k := r.of(c.Volume)
+	if len(k.calls) == PerVolume {
+		k.calls = slices.Delete(k.calls, 1, 2)
 	}
-	kept := r.calls[c.Volume]
-	if len(kept) == 0 && len(r.calls) == Volumes {
-		r.dropOldest()
-	}
-	if len(kept) == PerVolume {
-		kept = slices.Delete(kept, 1, 2)
-	}
-	r.calls[c.Volume] = append(kept, c)
-	r.clock++
-	r.ended[c.Volume] = r.clock
+	k.calls = append(k.calls, c)
 }
 
-// dropOldest makes room. It walks all, which happens for a new volume beyond
-// thousands only.
-func (r *Recorder) dropOldest() {
-	oldest := slices.MinFunc(slices.Collect(maps.Keys(r.ended)), func(a, b state.VolumeID) int { return cmp.Compare(r.ended[a], r.ended[b]) })
-	delete(r.calls, oldest)
-	delete(r.ended, oldest)
+// of returns what is kept of the volume that a call has ended for, and makes
+// room for a new one.
+func (r *Recorder) of(volume state.VolumeID) *kept {
+	if e, ok := r.volumes[volume]; ok {
+		r.order.MoveToBack(e)
+		return e.Value.(*kept)
+	}
+	if r.volumes == nil {
+		r.volumes = map[state.VolumeID]*list.Element{}
+	}
+	if len(r.volumes) == Volumes {
+		oldest := r.order.Remove(r.order.Front()).(*kept)
+		delete(r.volumes, oldest.volume)
+	}
+	k := &kept{volume: volume}
+	r.volumes[volume] = r.order.PushBack(k)
+	return k
 }
 
 // Calls returns the calls kept of some volumes, by when they began.
@@ -71,7 +80,9 @@ func (r *Recorder) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	defer r.mu.Unlock()
 	var out []manager.EndedCall
 	for _, id := range ids {
-		out = append(out, r.calls[id]...)
+		if e, ok := r.volumes[id]; ok {
+			out = append(out, e.Value.(*kept).calls...)
+		}
 	}
 	return inOrder(out)
 }
@@ -81,8 +92,8 @@ func (r *Recorder) AllCalls() []manager.EndedCall {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []manager.EndedCall
-	for _, kept := range r.calls {
-		out = append(out, kept...)
+	for e := r.order.Front(); e != nil; e = e.Next() {
+		out = append(out, e.Value.(*kept).calls...)
 	}
 	return inOrder(out)
 }
