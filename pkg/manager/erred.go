@@ -4,18 +4,19 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // MountsErred says, by path, which mounts are of file systems that take no writes
-// by now, in a sentence for people; it replaces what was said before. Those that
-// were made read-only are none. The others are told of, and no container is to
-// start on them (Verify); nothing is called, since what mends them is not known.
-func (m *Manager) MountsErred(erred map[string]string) {
+// by now; it replaces what was said before. Those that were made read-only are
+// none. The others are told of, and no container is to start on them (Verify);
+// nothing is called, since what mends them is not known.
+func (m *Manager) MountsErred(erred map[string]plan.Fault) {
 	m.post(func(l *loop) { l.setErred(erred) })
 }
 
-func (l *loop) setErred(erred map[string]string) {
+func (l *loop) setErred(erred map[string]plan.Fault) {
 	for id, v := range l.mem {
 		now := erredOf(v, erred)
 		if maps.Equal(now, l.erred[id]) {
@@ -38,12 +39,12 @@ func (l *loop) setErred(erred map[string]string) {
 	}
 }
 
-// erredOf is what of erred is about what was made of v to be written to.
-func erredOf(v state.Volume, erred map[string]string) map[string]string {
+// erredOf says for people what of erred is about what was made of v to be written to.
+func erredOf(v state.Volume, erred map[string]plan.Fault) map[string]string {
 	found := map[string]string{}
 	add := func(path string, was state.Seen) {
-		if why := erred[path]; was.Mounted && !was.ReadOnly && why != "" {
-			found[path] = why
+		if fault, has := erred[path]; has && was.Mounted && !was.ReadOnly {
+			found[path] = fault.String()
 		}
 	}
 	if v.Stage.Phase == state.Present {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -21,10 +22,11 @@ func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 		mounted(t, l, "a")
 		mounted(t, l, "b")
 		before := len(h.calls())
-		l.MountsErred(map[string]string{"/stage/v": "it is broken", "/pods/a/v": "it is broken too", "/else": "it is somebody else's"})
+		shut, broken := plan.Fault{ShutDown: true}, plan.Fault{AfterError: true}
+		l.MountsErred(map[string]plan.Fault{"/stage/v": broken, "/pods/a/v": shut, "/else": broken})
 		rest()
 		v, _ := l.Volume("d^v")
-		if v.Drift["/stage/v"] != "it is broken" || v.Drift["/pods/a/v"] != "it is broken too" || len(v.Drift) != 2 {
+		if v.Drift["/stage/v"] != broken.String() || v.Drift["/pods/a/v"] != shut.String() || len(v.Drift) != 2 {
 			t.Errorf("shown: %v", v.Drift)
 		}
 		if err, ok := errors.AsType[*VerifyError](l.Verify(t.Context(), "a")); !ok || err.Problems["d^v"] == "" {
@@ -41,7 +43,7 @@ func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 		if got := h.calls()[before:]; len(got) > 0 {
 			t.Errorf("calls: %q", got)
 		}
-		l.MountsErred(map[string]string{"/stage/v": "it is broken"})
+		l.MountsErred(map[string]plan.Fault{"/stage/v": broken})
 		l.RemovePod("a")
 		gone(t, l, "a")
 		time.Sleep(time.Second)
@@ -57,7 +59,7 @@ func TestWhatWasMadeReadOnlyIsNotToldToBe(t *testing.T) {
 		"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Target: "/a"}, Seen: was},
 		"b": {Fact: state.Fact{Phase: state.Entering}, MountSpec: state.MountSpec{Target: "/b"}, Seen: state.Seen{Mounted: true}},
 	}}
-	if got := erredOf(v, map[string]string{"/s": "x", "/a": "x", "/b": "x"}); len(got) > 0 {
+	if got := erredOf(v, map[string]plan.Fault{"/s": {}, "/a": {}, "/b": {}}); len(got) > 0 {
 		t.Errorf("told: %v", got)
 	}
 }

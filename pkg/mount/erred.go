@@ -5,12 +5,17 @@ import (
 	"fmt"
 )
 
-// Erred returns, by path, what is to be said of mounts at and below the directory
-// under whose file system takes no more writes: one that was mounted so is among
-// them, and one that has become so after an error. Of the latter the kernel tells
+// Fault is how a file system takes no more writes: it was shut down after an error,
+// it is read-only after one, or the zero value, it is read-only and the mount table
+// does not say why.
+type Fault struct{ ShutDown, AfterError bool }
+
+// Erred returns, by path, the mounts at and below the directory under whose file
+// system takes no more writes: one that was mounted so is among them, and one that
+// has become so after an error. Of the latter the kernel tells
 // nobody: the mount table changes without a notification, and since Linux 6.13
 // ext4 shows it by an option alone. No storage is asked.
-func (k *Kernel) Erred(ctx context.Context, under string) (map[string]string, error) {
+func (k *Kernel) Erred(ctx context.Context, under string) (map[string]Fault, error) {
 	rows, err := inLane(ctx, k.lanes, lane{"read the mount table", under}, func() ([]row, error) {
 		if _, err := k.canonical(under); err != nil {
 			return nil, err
@@ -20,29 +25,21 @@ func (k *Kernel) Erred(ctx context.Context, under string) (map[string]string, er
 	if err != nil {
 		return nil, fmt.Errorf("look for file systems with errors below %s: %w", under, err)
 	}
-	erred := map[string]string{}
+	erred := map[string]Fault{}
 	for _, r := range rows { // the topmost of a path comes last
 		if !within(r.path, under) {
 			continue
 		}
 		delete(erred, r.path)
-		if why := erredBy(r.superOptions); why != "" {
-			erred[r.path] = why
+		if f, faulty := faultOf(r.superOptions); faulty {
+			erred[r.path] = f
 		}
 	}
 	return erred, nil
 }
 
-// erredBy says why a file system takes no writes, by its options; "" if it does.
-func erredBy(superOptions []string) string {
-	const mend = ": the kernel log may say why; its pods have to be started anew once that is mended"
-	switch {
-	case hasOption(superOptions, "shutdown"):
-		return "its file system was shut down after an error" + mend
-	case hasOption(superOptions, "emergency_ro"):
-		return "its file system has become read-only after an error" + mend
-	case hasOption(superOptions, "ro"):
-		return "its file system has become read-only" + mend
-	}
-	return ""
+// faultOf says by a file system's options whether and how it takes no writes.
+func faultOf(superOptions []string) (f Fault, faulty bool) {
+	f = Fault{ShutDown: hasOption(superOptions, "shutdown"), AfterError: hasOption(superOptions, "emergency_ro")}
+	return f, f != Fault{} || hasOption(superOptions, "ro")
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
 // erredEvery is how often it is looked for file systems that the kernel has made
@@ -43,9 +45,9 @@ func (n *Node) tellErred(ctx context.Context, real string) error {
 	if err != nil {
 		return err
 	}
-	erred := make(map[string]string, len(found))
-	for path, why := range found {
-		erred[n.cfg.Root+strings.TrimPrefix(path, real)] = why
+	erred := make(map[string]plan.Fault, len(found))
+	for path, fault := range found {
+		erred[n.cfg.Root+strings.TrimPrefix(path, real)] = plan.Fault(fault)
 	}
 	n.manager.MountsErred(erred)
 	return nil

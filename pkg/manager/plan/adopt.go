@@ -110,10 +110,27 @@ func drifted(was, now state.Seen) string {
 	case covered(was, now):
 		return "something else is mounted over it: unmount that by hand"
 	case !was.ReadOnly && now.ReadOnly:
-		return "it has become read-only: the kernel log may say why; its pods have to be started anew once that is mended"
+		return Fault{}.String()
 	default:
 		return ""
 	}
+}
+
+// Fault is how what was made to be written to takes no more writes: its file system
+// was shut down after an error, has become read-only after one, or, the zero value,
+// it is read-only and it is not known why.
+type Fault struct{ ShutDown, AfterError bool }
+
+// String says so for people, and what to do.
+func (f Fault) String() string {
+	what := "it has become read-only"
+	switch {
+	case f.ShutDown:
+		what = "its file system was shut down after an error"
+	case f.AfterError:
+		what = "its file system has become read-only after an error"
+	}
+	return what + ": the kernel log may say why; its pods have to be started anew once that is mended"
 }
 
 // PodFacts is what is known of a pod that has a volume, or may have it, and does not want it.

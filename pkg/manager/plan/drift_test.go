@@ -49,3 +49,20 @@ func TestDriftIsMendedOrReported(t *testing.T) {
 		}
 	}
 }
+
+// However a mount came to take no writes, what is to be done is the same.
+func TestWhatTakesNoWritesIsSaidInOneForm(t *testing.T) {
+	const mend = ": the kernel log may say why; its pods have to be started anew once that is mended"
+	for fault, want := range map[Fault]string{
+		{}:                                 "it has become read-only",
+		{AfterError: true}:                 "its file system has become read-only after an error",
+		{ShutDown: true, AfterError: true}: "its file system was shut down after an error",
+	} {
+		if got := fault.String(); got != want+mend {
+			t.Errorf("%+v: %q", fault, got)
+		}
+	}
+	if got := drifted(state.Seen{Mounted: true}, state.Seen{Mounted: true, ReadOnly: true}); got != (Fault{}).String() {
+		t.Errorf("by the mount's own flags: %q", got)
+	}
+}
