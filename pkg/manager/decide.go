@@ -220,7 +220,9 @@ func (l *loop) driverOf(v state.Volume, w state.Want) *driver {
 	return d
 }
 
-func neverUp(name state.DriverName) string { return "driver " + string(name) + " has not registered" }
+func neverUp(name state.DriverName) string {
+	return "driver " + string(name) + " has not registered since the daemon started"
+}
 
 func (l *loop) driver(name state.DriverName) *driver {
 	d := l.drivers[name]

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -100,23 +101,17 @@ func (s step) secret() state.SecretRef {
 	}
 }
 
-// driverWhy says why a driver cannot be called.
+// driverWhy says why a driver cannot be called: in the manager's words, and of one
+// that never was up, in those of its socket if it has one. It has no times in it:
+// an event that differed from the one before by them would be another.
 func (f Facts) driverWhy(name state.DriverName) string {
-	d, ok := f.driver(name)
-	switch {
-	case ok && d.Up:
-		return fmt.Sprintf("driver %s is up", name)
-	case ok && d.Problem != "":
-		return fmt.Sprintf("driver %s is not up: %s", name, d.Problem)
-	case ok && d.Generation > 0:
-		return fmt.Sprintf("driver %s is not up any more, since %s ago", name, f.ago(d.Since))
-	}
+	d, _ := f.driver(name)
 	for _, s := range f.Sockets {
-		if s.Driver == name && s.Problem != "" {
+		if s.Driver == name && s.Problem != "" && d.Generation == 0 {
 			return fmt.Sprintf("driver %s is not registered: %s: %s", name, s.Path, s.Problem)
 		}
 	}
-	return fmt.Sprintf("driver %s has not registered since the daemon started", name)
+	return cmp.Or(d.Problem, fmt.Sprintf("driver %s has not registered since the daemon started", name))
 }
 
 // maxNamed bounds how many volumes an explanation of a driver names.

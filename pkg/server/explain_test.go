@@ -95,7 +95,9 @@ func driverAbsent() Facts {
 	v, p := nfsVolume(), podVolume()
 	held(&v, &p, plan.Held{Step: plan.Stage, Reason: "driver nfs.example.com is not registered"}, before(14*time.Minute))
 	f := one(v, p, true)
-	f.Drivers = nil
+	f.Drivers = []manager.DriverStatus{{ // as the manager has those that it knows by their volumes alone
+		DriverInfo: manager.DriverInfo{Name: nfs}, Problem: "driver nfs.example.com has not registered since the daemon started", Volumes: 1,
+	}}
 	return f
 }
 
@@ -231,12 +233,13 @@ func removalWaitsForDriver() Facts {
 	v.Volume.Mounts[webUID] = m
 	held(v, &f.Pods[0].Volumes[0], plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "driver nfs.example.com is not registered"}, before(time.Minute))
 	f.Drivers[0].Up, f.Drivers[0].Since = false, before(time.Minute)
+	f.Drivers[0].Problem = "driver nfs.example.com is not registered: its socket is gone"
 	return f
 }
 
 func targetBusy() Facts {
 	f := removalWaitsForDriver()
-	f.Drivers[0].Up = true
+	f.Drivers[0].Up, f.Drivers[0].Problem = true, ""
 	v := &f.Volumes[0]
 	m := v.Volume.Mounts[webUID]
 	m.Retry = failed("NodeUnpublishVolume", "Internal", "target is busy", 9)
