@@ -155,8 +155,9 @@ demo-picture: build ## draw what the demo prints into docs/images/demo.svg (root
 screenshots: ## the same as ui-test, and write docs/images/page-*.png anew
 	$(MAKE) --no-print-directory ui-test UI_DOCS=$(CURDIR)/docs/images
 
-docs: build ## write docs/reference/cli.md and openapi.yaml anew
+docs: build ## write docs/reference/cli.md, config.md and openapi.yaml anew
 	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
+	$(GO) test -count=1 -run '^TestConfigurationPageHasEveryField$$' ./cmd/csi-volmgr -update >/dev/null
 	$(GO) test -count=1 -run '^TestOpenAPIDocumentIsOfThisServer$$' ./pkg/server -update-openapi >/dev/null
 
 docs-test: build ## run the commands of README.md and of the pages in docs/, in namespaces of their own (root)

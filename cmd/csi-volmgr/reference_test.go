@@ -1,0 +1,101 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+const configPage = "../../docs/reference/config.md"
+
+// said is how the text of a flag tells a default that is not the flag's own.
+var said = regexp.MustCompile(` \(default ([^)]+)\)$`)
+
+// configRows are the fields of the configuration file as rows of a table, by the
+// flags that they are.
+func configRows() (rows []string) {
+	cmd, _, err := new(program).root().Find([]string{"run"})
+	if err != nil {
+		panic(err) // there is such a verb
+	}
+	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
+	all.AddFlagSet(cmd.LocalFlags())
+	all.AddFlagSet(cmd.InheritedFlags())
+	all.VisitAll(func(f *pflag.Flag) {
+		if strings.Contains(notInFile, " "+f.Name+" ") {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		initial := f.DefValue
+		if m := said.FindStringSubmatch(usage); m != nil {
+			initial, usage = m[1], strings.TrimSuffix(usage, m[0])
+		}
+		switch _, repeatable := f.Value.(interface{ Append(string) error }); {
+		case f.Value.Type() == "bool":
+			value = "true or false"
+		case repeatable:
+			value, usage = "["+value+", ...]", strings.Replace(usage, "; repeatable", "", 1)
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", ", "), cmp.Or(initial, "none"), usage))
+	})
+	return rows
+}
+
+// The page has each field of the configuration file with what it takes and its
+// default, as the flags are, and no other.
+func TestConfigurationPageHasEveryField(t *testing.T) {
+	b, err := os.ReadFile(configPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(b), "| --- | --- | --- | --- |\n")
+	table, tail, end := strings.Cut(rest, "\n\n")
+	if !found || !end {
+		t.Fatalf("%s has no table of fields", configPage)
+	}
+	want := strings.Join(configRows(), "")
+	if *update {
+		text := head + "| --- | --- | --- | --- |\n" + want + "\n" + tail
+		if err := os.WriteFile(configPage, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if table+"\n" != want {
+		t.Errorf("%s is not of this program (`make docs` writes it anew):\n got %s\nwant %s", configPage, table, want)
+	}
+}
+
+// configBlock finds the configuration files in documents.
+var configBlock = regexp.MustCompile("(?ms)^ *```yaml config\n(.*?)^ *```$")
+
+// Whatever documents show as a configuration file is one.
+func TestConfigurationsInDocumentsAreRead(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range configBlock.FindAllStringSubmatch(string(b), -1) {
+			found++
+			if _, code, stderr := started(t, m[1]); code != 0 {
+				t.Errorf("%s: exit code %d %s of\n%s", path, code, stderr, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 2 {
+		t.Errorf("%d configurations were found, %v", found, err)
+	}
+}
