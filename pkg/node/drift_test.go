@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestEveryChangeOfTheMountTableIsTold: changes of one moment are one, two looks
-// are a pause apart, and a look that failed is made again without a change.
+// TestEveryChangeOfTheMountTableIsTold: the table is looked at at the start;
+// changes of one moment are one, two looks are a pause apart, and a look that
+// failed is made again without a change.
 func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -42,20 +43,22 @@ func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 				}
 			}
 		}
-		expect("no change")
+		expect("the start", 0)
+		time.Sleep(10 * driftPause)
+		expect("no change", 0)
 		changes <- struct{}{}
-		expect("a change", 0)
+		expect("a change", 0, 10*driftPause)
 		changes <- struct{}{}
 		synctest.Wait()
 		changes <- struct{}{}
 		time.Sleep(10 * driftPause)
-		expect("two in a moment", 0, driftPause, 2*driftPause)
+		expect("two in a moment", 0, 10*driftPause, 11*driftPause, 12*driftPause)
 		fail.Store(true)
 		changes <- struct{}{}
 		time.Sleep(driftPause / 2)
 		fail.Store(false)
 		time.Sleep(10 * driftPause)
-		expect("a failure", 0, driftPause, 2*driftPause, 10*driftPause, 11*driftPause)
+		expect("a failure", 0, 10*driftPause, 11*driftPause, 12*driftPause, 20*driftPause, 21*driftPause)
 		stop()
 		close(changes)
 		<-ended
