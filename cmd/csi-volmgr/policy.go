@@ -93,7 +93,10 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 // cannotForce reports whether a built-in kind's file systems are none that an
 // unmount can be forced of: it would be a normal one.
 func cannotForce(driver state.DriverName) bool {
-	return strings.HasPrefix(string(driver), "kubernetes.io/") && driver != nfskind.Kind && driver != netfs.CephFS
+	if !strings.HasPrefix(string(driver), "kubernetes.io/") {
+		return false
+	}
+	return driver != nfskind.Kind && driver != netfs.CephFS && driver != netfs.GlusterFS
 }
 
 // inlineRules reads values of --inline-allow, NAMESPACE/DRIVER; nil lets everybody.

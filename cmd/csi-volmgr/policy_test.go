@@ -52,6 +52,11 @@ func TestUnmountStepsGoFromForceToLazy(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
+	for _, kind := range []string{"kubernetes.io/nfs", "kubernetes.io/cephfs", "kubernetes.io/glusterfs", "csi.example.com"} {
+		if _, err := unmountSteps([]string{kind + "=force@1s"}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
 	if got, err := unmountSteps(nil); len(got) > 0 || err != nil {
 		t.Errorf("none: %v, %v", got, err)
 	}
