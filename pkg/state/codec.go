@@ -31,6 +31,12 @@ const recordBytes = 2 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// What stands around a record's checksum, with its version.
+const (
+	envelopeHead   = `{"v":%d,"crc":"`
+	envelopeMiddle = `","record":`
+)
+
 // EncodeRecord returns the durable form of v: JSON of the form
 //
 //	{"v":1,"crc":"<CRC-32C of the record's bytes, hex>","record":{...}}
@@ -39,7 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func EncodeRecord(v Volume) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(recordBytes)
-	fmt.Fprintf(&buf, `{"v":%d,"crc":"00000000","record":`, recordVersion)
+	fmt.Fprintf(&buf, envelopeHead+"00000000"+envelopeMiddle, recordVersion)
 	head := buf.Len()
 	enc := json.NewEncoder(&buf)
 	// Config must come back as it was, and not with its "<" escaped.
@@ -50,7 +56,7 @@ func EncodeRecord(v Volume) ([]byte, error) {
 	b := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 	var sum [4]byte
 	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(b[head:], castagnoli))
-	hex.Encode(b[head-len(`00000000","record":`):], sum[:])
+	hex.Encode(b[head-len("00000000"+envelopeMiddle):], sum[:])
 	return append(b, '}'), nil
 }
 
@@ -58,7 +64,7 @@ func EncodeRecord(v Volume) ([]byte, error) {
 // error says why the bytes cannot be read: they are no record, of a future
 // version, or damaged.
 func DecodeRecord(b []byte) (Volume, error) {
-	if record, ok := sound(b); ok {
+	if record, ok := sound(b, recordVersion); ok {
 		return decodeVersion(recordVersion, record)
 	}
 	var env struct {
@@ -85,17 +91,22 @@ func DecodeRecord(b []byte) (Volume, error) {
 	return decodeVersion(version, record)
 }
 
-// sound returns the record in b, if b is as EncodeRecord of this version writes it
+// sound returns the record in b, if b is as EncodeRecord wrote it for this version
 // and the checksum is right: so a start does not read each record twice.
-func sound(b []byte) (record []byte, ok bool) {
-	const head, sum = `{"v":1,"crc":"`, len("00000000")
-	const middle = `","record":`
-	at := len(head) + sum + len(middle)
-	if len(b) <= at || string(b[:len(head)]) != head || string(b[len(head)+sum:at]) != middle || b[len(b)-1] != '}' {
+func sound(b []byte, version int) (record []byte, ok bool) {
+	const sum = len("00000000")
+	crc, ok := bytes.CutPrefix(b, fmt.Appendf(nil, envelopeHead, version))
+	if !ok || len(crc) < sum {
 		return nil, false
 	}
-	record = b[at : len(b)-1]
-	return record, fmt.Sprintf("%08x", crc32.Checksum(record, castagnoli)) == string(b[len(head):len(head)+sum])
+	record, ok = bytes.CutPrefix(crc[sum:], []byte(envelopeMiddle))
+	if !ok {
+		return nil, false
+	}
+	if record, ok = bytes.CutSuffix(record, []byte("}")); !ok {
+		return nil, false
+	}
+	return record, fmt.Sprintf("%08x", crc32.Checksum(record, castagnoli)) == string(crc[:sum])
 }
 
 func decodeVersion(version int, record json.RawMessage) (v Volume, err error) {
