@@ -22,7 +22,7 @@ import (
 type follower struct {
 	p    *Provider
 	key  source.Key
-	ctx  context.Context //nolint:containedctx // a follower's life is its context's
+	ctx  context.Context // a follower's life is its context's
 	end  context.CancelFunc
 	poke chan struct{} // capacity 1: read it again
 

@@ -45,7 +45,7 @@ type gather struct {
 
 // asked is one object that somebody waits for.
 type asked struct {
-	ctx context.Context //nolint:containedctx // of who waits
+	ctx context.Context // of who waits
 	key source.Key
 	// one reads it alone.
 	one    func(context.Context) (runtime.Object, string, error)
@@ -170,7 +170,6 @@ func (g *gather) pages(ctx context.Context, namespace string, wanted map[source.
 
 // hand gives the objects to those who wait for them, and takes these from wanted.
 func (g *gather) hand(wanted map[source.Key]*asked, objects []runtime.Object, version string) (hits int) {
-	has := map[*asked]bool{}
 	answers := map[*asked]answer{}
 	for _, obj := range objects {
 		m, ok := obj.(metav1.Object)
@@ -179,17 +178,18 @@ func (g *gather) hand(wanted map[source.Key]*asked, objects []runtime.Object, ve
 		}
 		key := source.Key{Kind: g.kind, Namespace: m.GetNamespace(), Name: m.GetName()}
 		if a := wanted[key]; a != nil {
-			answers[a], has[a] = answer{obj: obj, version: version}, true
+			answers[a] = answer{obj: obj, version: version}
 			delete(wanted, key)
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(a *asked) bool { // others are being read alone, or gave up
-		if has[a] {
-			a.answer <- answers[a]
+		r, found := answers[a]
+		if found {
+			a.answer <- r
 		}
-		return has[a]
+		return found
 	})
 	return len(answers)
 }
