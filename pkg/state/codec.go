@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // recordVersion is the version that EncodeRecord writes. A field that an older
@@ -128,23 +126,27 @@ func decodeVersion(version int, record json.RawMessage) (v Volume, err error) {
 // cannot. It uses all processors: a node that starts waits for it.
 func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]string) {
 	type decoded struct {
+		key string
 		v   Volume
 		err error
 	}
-	keys, all := slices.Collect(maps.Keys(stored)), make([]decoded, len(stored))
-	var next atomic.Int64
+	all := make([]decoded, 0, len(stored))
+	for key := range stored {
+		all = append(all, decoded{key: key})
+	}
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(keys)) {
+	for share := range slices.Chunk(all, len(all)/runtime.GOMAXPROCS(0)+1) {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(keys)); i = next.Add(1) - 1 {
-				all[i].v, all[i].err = DecodeRecord(stored[keys[i]])
+			for i := range share {
+				d := &share[i]
+				d.v, d.err = DecodeRecord(stored[d.key])
 			}
 		})
 	}
 	workers.Wait()
-	volumes, quarantined := make(map[VolumeID]Volume, len(keys)), map[VolumeID]string{}
-	for i, key := range keys {
-		v, err := all[i].v, all[i].err
+	volumes, quarantined := make(map[VolumeID]Volume, len(all)), map[VolumeID]string{}
+	for _, d := range all {
+		key, v, err := d.key, d.v, d.err
 		if err == nil && string(v.ID) != key {
 			err = fmt.Errorf("it is stored as %q but says that it is %q", key, v.ID)
 			if _, other := stored[string(v.ID)]; !other {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -302,23 +301,25 @@ func encode(obj runtime.Object) ([]byte, error) { return manifest.Encode(obj) }
 
 // kept is an object as it was kept, or why it cannot be read.
 type kept struct {
-	key source.Key
-	obj runtime.Object
-	err error
+	name string // as nameOf
+	key  source.Key
+	obj  runtime.Object
+	err  error
 }
 
 // decodeAll reads the kept objects in the order of their names, on all processors:
 // a node that starts waits for nothing else as long.
 func decodeAll(values map[string][]byte) []kept {
-	names := slices.Sorted(maps.Keys(values))
-	all := make([]kept, len(names))
-	var next atomic.Int64
+	all := make([]kept, 0, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all = append(all, kept{name: name})
+	}
 	var workers sync.WaitGroup
-	for range min(goruntime.GOMAXPROCS(0), len(names)) {
+	for share := range slices.Chunk(all, len(all)/goruntime.GOMAXPROCS(0)+1) {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(names)); i = next.Add(1) - 1 {
-				k := &all[i]
-				k.key, k.obj, k.err = decode(names[i], values[names[i]])
+			for i := range share {
+				k := &share[i]
+				k.key, k.obj, k.err = decode(k.name, values[k.name])
 			}
 		})
 	}
