@@ -79,28 +79,31 @@ func pvKey(v PVStatus) string                 { return v.Name }
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Version) }
 
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
-	ns, name, err := podName(r)
+	p, err := s.podOf(r)
 	if err != nil {
 		s.fail(w, err)
-		return
-	}
-	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, name)
-	if !ok {
-		s.fail(w, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name))
 		return
 	}
 	s.answer(w, p)
 }
 
-func (s *Server) podMounts(w http.ResponseWriter, r *http.Request) {
+// podOf returns the pod that a request's path names.
+func (s *Server) podOf(r *http.Request) (manager.PodStatus, error) {
 	ns, name, err := podName(r)
 	if err != nil {
-		s.fail(w, err)
-		return
+		return manager.PodStatus{}, err
 	}
 	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, name)
 	if !ok {
-		s.fail(w, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name))
+		return manager.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name)
+	}
+	return p, nil
+}
+
+func (s *Server) podMounts(w http.ResponseWriter, r *http.Request) {
+	p, err := s.podOf(r)
+	if err != nil {
+		s.fail(w, err)
 		return
 	}
 	s.answer(w, List[Mount]{Items: nonNil(s.mountsOf(p))})

@@ -25,7 +25,7 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 		return err
 	}
 	defer blob.Close()
-	plain, done, err := decompress(l.MediaType, until{ctx, blob})
+	plain, done, err := decompress(l.MediaType, unpack.Until(ctx, blob))
 	if err != nil {
 		return err
 	}
@@ -49,19 +49,6 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 		}
 	}
 	return blob.Verify()
-}
-
-// until is a reader that ends with a context.
-type until struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u until) Read(p []byte) (int, error) {
-	if u.ctx.Err() != nil {
-		return 0, context.Cause(u.ctx)
-	}
-	return u.r.Read(p)
 }
 
 // decompress returns the archive in a blob.

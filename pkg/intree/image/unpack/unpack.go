@@ -237,7 +237,7 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 		return os.NewSyscallError("openat", err)
 	}
 	f := os.NewFile(uintptr(fd), m.base)
-	n, err := io.Copy(f, until{ctx, m.content})
+	n, err := io.Copy(f, Until(ctx, m.content))
 	t.left -= n
 	if err == nil {
 		err = t.dress(fd, m.h)
@@ -249,7 +249,9 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 	return errors.Join(err, f.Close())
 }
 
-// until is a reader that ends with a context.
+// Until returns r as a reader that ends with ctx.
+func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
+
 type until struct {
 	ctx context.Context
 	r   io.Reader
