@@ -22,11 +22,9 @@ func TestMain(m *testing.M) { drivertest.Main(m) }
 
 const source = `{"monitors": ["192.0.2.1:6789", "mon-2"], "path": "/data", "user": "web", "secretFile": "/etc/ceph/web.secret"}`
 
-// What a restart knows of a volume is its record, and that is enough to remove
-// it; mount.ceph stands in by a bind mount.
-//
-// Items: M15.
-func TestContractOfCephFS(t *testing.T) {
+// contract runs the contract of all kinds for one of this package, with a bind
+// mount in the place of its program.
+func contract(t *testing.T, kind state.DriverName, command func(state.Spec, state.Mount, string) (program.Command, error), config string) {
 	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
 		export := l.Root + "-export" // the same one after a restart
 		if err := os.MkdirAll(export, 0o700); err != nil {
@@ -37,11 +35,17 @@ func TestContractOfCephFS(t *testing.T) {
 			return unix.Mount(export, c.Args[1], "", unix.MS_BIND, "")
 		}
 		return drivertest.Subject{
-			Driver: netfs.New(netfs.Config{Kind: netfs.CephFS, Layout: l, Kernel: mount.New(l.Root), Run: run, Command: netfs.CephFSCommand}),
-			Kind:   netfs.CephFS, Config: json.RawMessage(source),
+			Driver: netfs.New(netfs.Config{Kind: kind, Layout: l, Kernel: mount.New(l.Root), Run: run, Command: command}),
+			Kind:   kind, Config: json.RawMessage(config),
 		}
 	})
 }
+
+// What a restart knows of a volume is its record, and that is enough to remove
+// it; mount.ceph stands in by a bind mount.
+//
+// Items: M15.
+func TestContractOfCephFS(t *testing.T) { contract(t, netfs.CephFS, netfs.CephFSCommand, source) }
 
 // The exact call: the secret is in its file, and on no command line.
 func TestCommandOfCephFS(t *testing.T) {

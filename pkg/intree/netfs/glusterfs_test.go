@@ -1,20 +1,14 @@
 package netfs_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -24,20 +18,7 @@ const glusterSource = `{"servers": ["192.0.2.1", "192.0.2.2"], "path": "data"}`
 //
 // Items: M15.
 func TestContractOfGlusterFS(t *testing.T) {
-	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
-		export := l.Root + "-export" // the same one after a restart
-		if err := os.MkdirAll(export, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { os.RemoveAll(export) })
-		run := func(_ context.Context, c program.Command) error {
-			return unix.Mount(export, c.Args[1], "", unix.MS_BIND, "")
-		}
-		return drivertest.Subject{
-			Driver: netfs.New(netfs.Config{Kind: netfs.GlusterFS, Layout: l, Kernel: mount.New(l.Root), Run: run, Command: netfs.GlusterFSCommand}),
-			Kind:   netfs.GlusterFS, Config: json.RawMessage(glusterSource),
-		}
-	})
+	contract(t, netfs.GlusterFS, netfs.GlusterFSCommand, glusterSource)
 }
 
 // The exact call: all servers, the volume and a directory of it, the options.

@@ -29,6 +29,30 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
+// startSlow is startAs on a slow network, under the limits that a node has for its requests.
+func startSlow(t *testing.T, objects func(*fakeapi.Server)) *world {
+	t.Helper()
+	var server *fakeapi.Server
+	w, _ := startAs(t, func(s *fakeapi.Server) {
+		server = s
+		objects(s)
+	}, func(c *kube.Config) {
+		wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(slow{next}) }
+		c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
+		core, storage := server.LimitedClients(wrap, 50, 100)
+		c.Bulk = &kube.Clients{Core: core, Storage: storage}
+	})
+	return w
+}
+
+// putClaims puts pods p0, p1, ... with claims c0, c1, ....
+func putClaims(s *fakeapi.Server, pods int) {
+	for i := range pods {
+		claim(s, fmt.Sprintf("c%d", i))
+		s.Put(claimPod(fmt.Sprintf("p%d", i), fmt.Sprintf("c%d", i)))
+	}
+}
+
 // 500 pods with a claim each come at once, on a slow network and under the limits
 // that a node has for its requests: what is listed and watched is no more than for
 // one, each claim and volume is read once, and a pod that has a secret alone does
@@ -38,8 +62,7 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 500
-		var server *fakeapi.Server
-		w, _ := startAs(t, func(s *fakeapi.Server) {
+		w := startSlow(t, func(s *fakeapi.Server) {
 			s.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}})
 			s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer
 				if strings.HasPrefix(r.Resource, "persistentvolume") && r.Verb != "get" {
@@ -47,19 +70,10 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 				}
 				return nil
 			})
-			server = s
-		}, func(c *kube.Config) {
-			wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(slow{next}) }
-			c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
-			core, storage := server.LimitedClients(wrap, 50, 100)
-			c.Bulk = &kube.Clients{Core: core, Storage: storage}
 		})
 		advance(10 * time.Second)
 		w.server.Took()
-		for i := range pods {
-			claim(w.server, fmt.Sprintf("c%d", i))
-			w.server.Put(claimPod(fmt.Sprintf("p%d", i), fmt.Sprintf("c%d", i)))
-		}
+		putClaims(w.server, pods)
 		advance(time.Second) // there are hundreds of requests to be made by now
 		w.server.Put(pod("secretive", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}))
 		advance(time.Second)
@@ -89,19 +103,10 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 func TestFiveHundredClaimsAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 500
-		var server *fakeapi.Server
-		w, _ := startAs(t, func(s *fakeapi.Server) { server = s }, func(c *kube.Config) {
-			wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(slow{next}) }
-			c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
-			core, storage := server.LimitedClients(wrap, 50, 100)
-			c.Bulk = &kube.Clients{Core: core, Storage: storage}
-		})
+		w := startSlow(t, func(*fakeapi.Server) {})
 		advance(10 * time.Second)
 		w.server.Took()
-		for i := range pods {
-			claim(w.server, fmt.Sprintf("c%d", i))
-			w.server.Put(claimPod(fmt.Sprintf("p%d", i), fmt.Sprintf("c%d", i)))
-		}
+		putClaims(w.server, pods)
 		advance(10 * time.Second)
 		for i := range pods {
 			w.expect(state.PodUID(fmt.Sprintf("p%d", i)), "", "")
