@@ -1,11 +1,15 @@
 package payload_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // BenchmarkWrite is an update of two files, one of five hundred, and a look at
@@ -30,6 +34,29 @@ func BenchmarkWrite(b *testing.B) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// BenchmarkFirstWrite is the first write to a volume, and its end.
+func BenchmarkFirstWrite(b *testing.B) {
+	v := newVolume(b)
+	set := payload.Files{"a": text("1"), "b": text("2")}
+	w := payload.Writer{Kernel: mount.New(), Now: v.now}
+	for b.Loop() {
+		at := filepath.Join(v.path, "volume")
+		if err := os.Mkdir(at, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		dir, err := os.Open(at)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if changed, err := w.Write(b.Context(), dir, payload.Set{Files: set}); err != nil || !changed {
+			b.Fatalf("changed %v, %v", changed, err)
+		}
+		if err := errors.Join(dir.Close(), os.RemoveAll(at)); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

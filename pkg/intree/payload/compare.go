@@ -2,7 +2,6 @@ package payload
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"path"
 
@@ -16,7 +15,7 @@ func (s *set) same(name string) bool {
 	if err != nil {
 		return false
 	}
-	defer in.Close()
+	defer unix.Close(in)
 	dirs := map[string]bool{".": true}
 	for _, sub := range s.dirs() {
 		dirs[sub] = true
@@ -36,16 +35,17 @@ func (s *set) same(name string) bool {
 
 // sameDir reports whether sub has its mode and no entry that is not in the
 // files or dirs.
-func (s *set) sameDir(in *os.File, sub string, dirs map[string]bool) bool {
-	f, err := openDir(int(in.Fd()), sub)
+func (s *set) sameDir(in int, sub string, dirs map[string]bool) bool {
+	fd, err := openDir(in, sub)
 	if err != nil {
 		return false
 	}
-	defer f.Close()
-	if !s.sameStat(f, unix.S_IFDIR|s.mode(dirMode, true)) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || !s.sameStat(&st, unix.S_IFDIR|s.mode(dirMode, true)) {
 		return false
 	}
-	names, err := f.Readdirnames(-1)
+	names, err := readNames(fd)
 	if err != nil {
 		return false
 	}
@@ -58,35 +58,39 @@ func (s *set) sameDir(in *os.File, sub string, dirs map[string]bool) bool {
 	return true
 }
 
-func (s *set) sameFile(in *os.File, p string, file File) bool {
+func (s *set) sameFile(in int, p string, file File) bool {
 	// Not blocking, should there be a named pipe.
-	f, err := open(int(in.Fd()), p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	fd, err := open(in, p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}
-	defer f.Close()
-	if !s.sameStat(f, unix.S_IFREG|s.mode(file.Mode, false)) || !sameOwner(f, file.Owner) {
-		return false
+	defer unix.Close(fd)
+	owner := int64(os.Geteuid())
+	if file.Owner != nil {
+		owner = *file.Owner
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(len(file.Data))+1))
-	return err == nil && bytes.Equal(data, file.Data)
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && s.sameStat(&st, unix.S_IFREG|s.mode(file.Mode, false)) &&
+		int64(st.Uid) == owner && st.Size == int64(len(file.Data)) && sameData(fd, file.Data)
 }
 
-// sameStat reports whether f has type and mode, and the group if there is one.
-func (s *set) sameStat(f *os.File, mode uint32) bool {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return false
-	}
+// sameStat reports whether what st is of has type and mode, and the group if there is one.
+func (s *set) sameStat(st *unix.Stat_t, mode uint32) bool {
 	return st.Mode == mode && (s.group == nil || int64(st.Gid) == s.group.GID)
 }
 
-// sameOwner reports whether f belongs to uid, or to us where there is none.
-func sameOwner(f *os.File, uid *int64) bool {
-	want := int64(os.Geteuid())
-	if uid != nil {
-		want = *uid
+// sameData reports whether the file that was just opened begins with data.
+func sameData(fd int, data []byte) bool {
+	var buf [readSize]byte
+	for len(data) > 0 {
+		n, err := unix.Read(fd, buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 || n > len(data) || !bytes.Equal(buf[:n], data[:n]) {
+			return false
+		}
+		data = data[n:]
 	}
-	var st unix.Stat_t
-	return unix.Fstat(int(f.Fd()), &st) == nil && int64(st.Uid) == want
+	return true
 }

@@ -14,9 +14,6 @@ import (
 // reserved is how names that only the layout may use begin.
 const reserved = ".."
 
-// maxPath is the kernel's limit on a path, in bytes.
-const maxPath = 4096
-
 // File is one file: its content and its permission bits (0 to 0777).
 type File struct {
 	Data []byte
@@ -28,10 +25,9 @@ type File struct {
 // Files is a set of files by path. A path is as [content.Clean] returns it.
 type Files map[string]File
 
-// check returns an error unless the set can be written as it is; for a path it
-// wraps content.ErrPath.
-func (fs Files) check() error {
-	paths := fs.paths()
+// check returns an error unless the set, which has these paths, can be written
+// as it is; for a path it wraps content.ErrPath.
+func (fs Files) check(paths []string) error {
 	if err := content.CheckPaths(paths); err != nil {
 		return err
 	}

@@ -25,52 +25,57 @@ const (
 // replaced sets are left. It is a Write, as to what may run beside it.
 func (w *Writer) Sweep(ctx context.Context, dir *os.File) (left int, err error) {
 	s := set{Writer: w, dir: dir, fd: int(dir.Fd())}
+	if err := s.look(); err != nil {
+		return 0, err
+	}
 	return s.sweep(ctx)
 }
 
-// sets lists the names of all sets, the oldest first.
-func (s *set) sets() ([]string, error) {
+// look reads once what the directory holds. Nobody else makes or removes what
+// is ours there meanwhile, so that it stays known.
+func (s *set) look() error {
 	names, err := list(s.fd)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !isSet(name) })
-	slices.Sort(names)
-	return names, nil
+	s.held = make(map[string]bool, len(names))
+	for _, name := range names {
+		s.held[name] = true
+		if isSet(name) {
+			s.sets = append(s.sets, name)
+		}
+	}
+	slices.Sort(s.sets)
+	if s.held[current] {
+		s.now = target(s.fd, current)
+	}
+	return nil
 }
 
 // replaced lists the sets before the current one, the oldest first, and those
 // after it, which were never switched to.
-func (s *set) replaced() (before, after []string, err error) {
-	all, err := s.sets()
-	if err != nil {
-		return nil, nil, err
+func (s *set) replaced() (before, after []string) {
+	i, found := slices.BinarySearch(s.sets, s.now)
+	before, after = s.sets[:i], s.sets[i:]
+	if found {
+		after = after[1:]
 	}
-	now := target(s.fd, current)
-	for _, name := range all {
-		switch {
-		case name < now:
-			before = append(before, name)
-		case name > now:
-			after = append(after, name)
-		}
-	}
-	return before, after, nil
+	return slices.Clone(before), slices.Clone(after)
 }
 
-// sweep is Sweep.
+// sweep is Sweep of a directory that was looked at.
 func (s *set) sweep(ctx context.Context) (left int, err error) {
-	before, after, err := s.replaced()
-	if err != nil {
-		return 0, err
-	}
+	before, after := s.replaced()
 	for _, name := range append(after, currentTmp, linkTmp) {
+		if !s.held[name] {
+			continue
+		}
 		if err := s.drop(ctx, name); err != nil {
 			return 0, err
 		}
 	}
 	for i, name := range before {
-		next := target(s.fd, current)
+		next := s.now
 		if i+1 < len(before) {
 			next = before[i+1]
 		}
@@ -99,9 +104,9 @@ func (s *set) makeRoom(ctx context.Context) error {
 	if _, err := s.sweep(ctx); err != nil {
 		return err
 	}
-	before, _, err := s.replaced()
-	if err != nil || len(before) < maxKept {
-		return err
+	before, _ := s.replaced()
+	if len(before) < maxKept {
+		return nil
 	}
 	timer := time.NewTimer(max(0, s.wait(before[1])))
 	defer timer.Stop()
@@ -115,7 +120,7 @@ func (s *set) makeRoom(ctx context.Context) error {
 
 // dropReplaced removes all replaced sets, and reports whether there were any.
 func (s *set) dropReplaced(ctx context.Context) (gone bool, err error) {
-	before, _, err := s.replaced()
+	before, _ := s.replaced()
 	for _, name := range before {
 		err = errors.Join(err, s.drop(ctx, name))
 	}
@@ -125,6 +130,10 @@ func (s *set) dropReplaced(ctx context.Context) (gone bool, err error) {
 func (s *set) drop(ctx context.Context, name string) error {
 	if err := s.discard(ctx, name); err != nil {
 		return fmt.Errorf("remove the files of an earlier version: %w", err)
+	}
+	delete(s.held, name)
+	if i, found := slices.BinarySearch(s.sets, name); found {
+		s.sets = slices.Delete(s.sets, i, i+1)
 	}
 	return nil
 }

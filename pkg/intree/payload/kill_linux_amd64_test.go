@@ -2,6 +2,7 @@ package payload_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,10 +58,11 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	for n := 1; ; n++ {
 		v := newVolume(t)
 		v.must(before, true)
-		name, killed := killAt(t, v.path, n)
-		if !killed {
+		tr := writeUntil(t, v.path, n)
+		if tr.killed == "" {
 			break
 		}
+		name := tr.killed
 		kills++
 		found := map[string]string{}
 		for p := range map[string]bool{"a": true, "d/b": true} {
@@ -94,9 +96,36 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	t.Logf("killed at %d system calls; after %d of them the old version was there", kills, old)
 }
 
-// killAt has a child write to path and kills it before its nth changing system
-// call. It returns which that was, and whether there was one.
-func killAt(t *testing.T, path string, n int) (call string, killed bool) {
+// TestContentIsDurableBeforeTheSwitch: where a file system has more than memory,
+// each file is synced before ..data leads to it. A tmpfs has nothing to sync to.
+// (A ramfs is asked like a disk.)
+// Items: L15.
+func TestContentIsDurableBeforeTheSwitch(t *testing.T) {
+	runtime.LockOSThread() // who traces is a thread
+	defer runtime.UnlockOSThread()
+	for fsType, want := range map[string]int{"ramfs": len(after), "tmpfs": 0} {
+		v := newVolumeOn(t, fsType)
+		v.must(before, true)
+		made := writeUntil(t, v.path, math.MaxInt).made
+		switched := slices.Index(made, unix.SYS_RENAMEAT)
+		if switched < 0 {
+			t.Fatalf("%s: nothing was switched: %v", fsType, made)
+		}
+		synced := 0
+		for _, call := range made[:switched] {
+			if call == unix.SYS_FSYNC {
+				synced++
+			}
+		}
+		if synced != want {
+			t.Errorf("%s: %d files are synced before the switch, want %d", fsType, synced, want)
+		}
+	}
+}
+
+// writeUntil has a child write to path and kills it before its nth changing
+// system call, if it makes as many.
+func writeUntil(t *testing.T, path string, n int) *tracer {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWriteForTheOneWhoKills$", "-test.count=1")
 	cmd.Env = append(os.Environ(), writeHere+"="+path)
@@ -104,7 +133,7 @@ func killAt(t *testing.T, path string, n int) (call string, killed bool) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tr := tracer{pid: cmd.Process.Pid, n: n, entered: map[int]bool{}, known: map[int]bool{}}
+	tr := &tracer{pid: cmd.Process.Pid, n: n, entered: map[int]bool{}, known: map[int]bool{}}
 	for {
 		var ws syscall.WaitStatus
 		tid, err := syscall.Wait4(-1, &ws, unix.WALL, nil)
@@ -121,7 +150,7 @@ func killAt(t *testing.T, path string, n int) (call string, killed bool) {
 			if tr.killed == "" && ws.ExitStatus() != 0 {
 				t.Fatalf("the child failed: %v", ws)
 			}
-			return tr.killed, tr.killed != ""
+			return tr
 		}
 		// Where the process is dying there is nothing to go on with.
 		if err := syscall.PtraceSyscall(tid, tr.stopped(tid, ws)); err != nil && err != syscall.ESRCH {
@@ -135,7 +164,8 @@ type tracer struct {
 	pid, n         int
 	known, entered map[int]bool // by thread: seen before; between entry and exit of a call
 	armed          bool
-	killed         string // the call before which it was killed; "" where it was not
+	made           []uint64 // the changing calls, by number
+	killed         string   // the call before which it was killed; "" where it was not
 }
 
 // stopped looks at why a thread stopped and returns the signal that it is to get.
@@ -168,6 +198,7 @@ func (tr *tracer) call(tid int) {
 	if !tr.armed || !slices.Contains(changing, regs.Orig_rax) {
 		return
 	}
+	tr.made = append(tr.made, regs.Orig_rax)
 	if tr.n--; tr.n == 0 {
 		tr.killed = fmt.Sprint("system call ", regs.Orig_rax)
 		_ = syscall.Kill(tr.pid, syscall.SIGKILL)

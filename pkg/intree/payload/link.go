@@ -13,18 +13,14 @@ import (
 func (s *set) link(ctx context.Context) error {
 	tops := s.files.tops()
 	for top := range tops {
-		if readlink(s.fd, top) == linkTo(top) {
+		if s.held[top] && readlink(s.fd, top) == linkTo(top) {
 			continue
 		}
 		if err := s.place(ctx, linkTo(top), top, linkTmp); err != nil {
 			return err
 		}
 	}
-	names, err := list(s.fd)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
+	for name := range s.held {
 		if tops[name] || strings.HasPrefix(name, reserved) || readlink(s.fd, name) != linkTo(name) {
 			continue
 		}

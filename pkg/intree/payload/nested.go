@@ -3,7 +3,6 @@ package payload
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -56,15 +55,15 @@ func (s *set) makeDirs() error {
 		at := "."
 		for elem := range strings.SplitSeq(d, "/") {
 			at = path.Join(at, elem)
-			if err := mkdir(s.dir, at); err != nil && !errors.Is(err, unix.EEXIST) {
+			if err := mkdir(s.fd, at); err != nil && !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("make what another volume is mounted on: %w", err)
 			}
 		}
-		f, err := openDir(s.fd, d)
+		fd, err := openDir(s.fd, d)
 		if err != nil {
-			return fmt.Errorf("what another volume is mounted on: %w", &os.PathError{Op: "open", Path: d, Err: err})
+			return fmt.Errorf("what another volume is mounted on: %w", err)
 		}
-		f.Close()
+		unix.Close(fd)
 	}
 	return nil
 }

@@ -48,15 +48,18 @@ type Writer struct {
 // the files are those from before, or the new ones: never a part. A writer that
 // is faster than [KeepTime] allows waits.
 func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (changed bool, err error) {
-	if err := want.Files.check(); err != nil {
+	s := set{Writer: w, dir: dir, fd: int(dir.Fd()), files: want.Files, paths: want.Files.paths()}
+	if err := s.files.check(s.paths); err != nil {
 		return false, err
 	}
-	s := set{Writer: w, dir: dir, fd: int(dir.Fd()), files: want.Files}
 	s.split(want.Dirs)
 	if want.FSGroup != nil {
 		s.group = &ownership.Options{GID: *want.FSGroup, ReadOnly: true}
 	}
-	if old := target(s.fd, current); old == "" || !s.same(old) {
+	if err := s.look(); err != nil {
+		return false, err
+	}
+	if s.now == "" || !s.same(s.now) {
 		if err := s.replace(ctx); err != nil {
 			return false, err
 		}
@@ -77,6 +80,12 @@ type set struct {
 	dir   *os.File
 	fd    int // of dir
 	files Files
+	paths []string // of files, in order
+	// held are the names in dir when it was looked at, sets those of all sets
+	// there are, the oldest first, and now is the one that ..data leads to, or "".
+	held map[string]bool
+	sets []string
+	now  string
 	// inner are directories to be made in the set, outer those beside it.
 	inner, outer []string
 	group        *ownership.Options
@@ -130,19 +139,16 @@ func (s *set) write(ctx context.Context) error {
 		// Not under ctx: its end may be the reason.
 		return errors.Join(err, s.discard(context.WithoutCancel(ctx), name))
 	}
+	s.sets, s.now = append(s.sets, name), name
 	return nil
 }
 
 // makeSet makes the directory of a set. Its name comes after all that there
 // are, also where the clock was put back: names tell which set came when.
 func (s *set) makeSet() (string, error) {
-	sets, err := s.sets()
-	if err != nil {
-		return "", err
-	}
 	now := s.Now().UTC()
-	if len(sets) > 0 {
-		if last, err := time.Parse(stamp, sets[len(sets)-1]); err == nil && !now.After(last) {
+	if n := len(s.sets); n > 0 {
+		if last, err := time.Parse(stamp, s.sets[n-1]); err == nil && !now.After(last) {
 			now = last.Add(time.Nanosecond)
 		}
 	}
@@ -167,34 +173,53 @@ func (s *set) fill(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer unix.Close(in)
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(in, &st); err != nil {
+		return &os.PathError{Op: "statfs", Path: name, Err: err}
+	}
+	durable := st.Type != unix.TMPFS_MAGIC // which keeps nothing, whoever syncs it
 	for _, sub := range s.dirs() {
 		if err := mkdir(in, sub); err != nil {
 			return err
 		}
 	}
-	for _, p := range s.files.paths() {
+	for _, p := range s.paths {
 		if ctx.Err() != nil {
 			return fmt.Errorf("write %s: %w", p, context.Cause(ctx))
 		}
-		if err := writeFile(in, p, s.files[p]); err != nil {
+		if err := writeFile(in, p, s.files[p], durable); err != nil {
 			return err
 		}
 	}
-	if s.group != nil {
-		if err := ownership.Apply(ctx, in, *s.group); err != nil {
-			return err
+	if err := s.own(ctx, in, name); err != nil {
+		return err
+	}
+	if durable {
+		for _, p := range s.paths {
+			if err := syncFile(in, p); err != nil {
+				return err
+			}
 		}
 	}
-	for _, p := range s.files.paths() {
-		if err := syncFile(in, p); err != nil {
-			return err
-		}
-	}
-	if err := unix.Fchmod(int(in.Fd()), s.mode(dirMode, true)); err != nil {
+	if err := unix.Fchmod(in, s.mode(dirMode, true)); err != nil {
 		return &os.PathError{Op: "chmod", Path: name, Err: err}
 	}
 	return nil
+}
+
+// own gives what is in the set to its group.
+func (s *set) own(ctx context.Context, in int, name string) error {
+	if s.group == nil {
+		return nil
+	}
+	fd, err := openDir(in, ".")
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	return ownership.Apply(ctx, f, *s.group)
 }
 
 // mode is the mode that a file or directory of the set ends up with.
@@ -205,69 +230,97 @@ func (s *set) mode(mode fs.FileMode, dir bool) uint32 {
 	return s.group.Mode(uint32(mode), dir)
 }
 
-func mkdir(in *os.File, sub string) error {
-	parent, err := openDir(int(in.Fd()), path.Dir(sub))
+func mkdir(in int, sub string) error {
+	parent, err := openDir(in, path.Dir(sub))
 	if err != nil {
 		return err
 	}
-	defer parent.Close()
-	if err := unix.Mkdirat(int(parent.Fd()), path.Base(sub), dirMode); err != nil {
+	defer unix.Close(parent)
+	if err := unix.Mkdirat(parent, path.Base(sub), dirMode); err != nil {
 		return &os.PathError{Op: "mkdir", Path: sub, Err: err}
 	}
-	dir, err := openDir(int(parent.Fd()), path.Base(sub))
+	dir, err := openDir(parent, path.Base(sub))
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Chmod(dirMode) // whatever the umask
-}
-
-func writeFile(in *os.File, p string, file File) (err error) {
-	f, err := open(int(in.Fd()), p, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	defer unix.Close(dir)
+	if err := unix.Fchmod(dir, dirMode); err != nil { // whatever the umask
+		return &os.PathError{Op: "chmod", Path: sub, Err: err}
 	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
-	if _, err := f.Write(file.Data); err != nil {
-		return err
-	}
-	if file.Owner != nil {
-		if err := f.Chown(int(*file.Owner), -1); err != nil {
-			return err
-		}
-	}
-	if err := f.Chmod(file.Mode); err != nil {
-		return err
-	}
-	// Written back together, the files share a commit of the file system's
-	// journal when they are synced one by one. A hint: it may fail.
-	_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 	return nil
 }
 
-func syncFile(in *os.File, p string) error {
-	f, err := open(int(in.Fd()), p, unix.O_RDONLY, 0)
+// writeFile writes one file; durable says that it is to be synced.
+func writeFile(in int, p string, file File, durable bool) (err error) {
+	fd, err := open(in, p, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return f.Sync()
+	failed := func(op string, err error) error { return &os.PathError{Op: op, Path: p, Err: err} }
+	defer func() {
+		if e := unix.Close(fd); e != nil && err == nil {
+			err = failed("close", e)
+		}
+	}()
+	if err := writeAll(fd, file.Data); err != nil {
+		return failed("write", err)
+	}
+	if file.Owner != nil {
+		if err := unix.Fchown(fd, int(*file.Owner), -1); err != nil {
+			return failed("chown", err)
+		}
+	}
+	if err := unix.Fchmod(fd, uint32(file.Mode)); err != nil {
+		return failed("chmod", err)
+	}
+	if durable {
+		// Written back together, the files share a commit of the file system's
+		// journal when they are synced one by one. A hint: it may fail.
+		_ = unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+	}
+	return nil
 }
 
-// place makes name a symbolic link to target by one rename, so that there is
-// always one. tmp is the name under which the link is made.
-func (s *set) place(ctx context.Context, target, name, tmp string) error {
-	if err := s.discard(ctx, tmp); err != nil {
+func syncFile(in int, p string) error {
+	fd, err := open(in, p, unix.O_RDONLY, 0)
+	if err != nil {
 		return err
 	}
-	if err := unix.Symlinkat(target, s.fd, tmp); err != nil {
+	defer unix.Close(fd)
+	for {
+		err := unix.Fsync(fd)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EINTR {
+			return &os.PathError{Op: "sync", Path: p, Err: err}
+		}
+	}
+}
+
+// place makes name a symbolic link to target: where there is one by one rename,
+// so that there is always one. tmp is the name under which the link is made then.
+func (s *set) place(ctx context.Context, target, name, tmp string) error {
+	if !s.held[name] {
+		err := unix.Symlinkat(target, s.fd, name)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EEXIST { // since the directory was looked at
+			return &os.LinkError{Op: "symlink", Old: target, New: name, Err: err}
+		}
+	}
+	err := unix.Symlinkat(target, s.fd, tmp)
+	if err == unix.EEXIST { // left by an earlier try
+		if err := s.discard(ctx, tmp); err != nil {
+			return err
+		}
+		err = unix.Symlinkat(target, s.fd, tmp)
+	}
+	if err != nil {
 		return &os.LinkError{Op: "symlink", Old: target, New: tmp, Err: err}
 	}
-	err := unix.Renameat(s.fd, tmp, s.fd, name)
+	err = unix.Renameat(s.fd, tmp, s.fd, name)
 	if errors.Is(err, unix.EISDIR) {
 		// A directory where a link belongs is not ours. An empty one may be what a
 		// container was given to mount on; a full one is for a person to judge.

@@ -40,14 +40,16 @@ func hourly() func() time.Time {
 	return func() time.Time { now := next; next = next.Add(time.Hour); return now }
 }
 
-func newVolume(t testing.TB) *volume {
+// In memory: what a disk's syncs take is not what is tested.
+func newVolume(t testing.TB) *volume { t.Helper(); return newVolumeOn(t, "tmpfs") }
+
+func newVolumeOn(t testing.TB, fsType string) *volume {
 	t.Helper()
 	v := &volume{t: t, path: filepath.Join(t.TempDir(), "volume"), now: hourly()}
 	if err := os.Mkdir(v.path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// In memory: what a disk's syncs take is not what is tested.
-	if err := unix.Mount("volume", v.path, "tmpfs", 0, "mode=755"); err != nil {
+	if err := unix.Mount("volume", v.path, fsType, 0, "mode=755"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(v.path, unix.MNT_DETACH) })
