@@ -133,11 +133,11 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir
 		return err
 	}
 	defer f.Close()
-	changed, err := d.writer.Write(ctx, f, set)
+	done, err := d.writer.Write(ctx, f, set)
 	if err != nil {
 		return fmt.Errorf("volume %s: write to %s: %w", v.Spec.Name, dir.Path(), err)
 	}
-	if changed {
+	if done.Left > 0 {
 		d.sweeper.later(dir.Path())
 	}
 	return nil

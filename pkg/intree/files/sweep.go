@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +16,19 @@ import (
 
 // sweeper removes earlier versions from volumes when their time is over.
 type sweeper struct {
-	mu    sync.Mutex           // guards due, turns and their users
-	due   map[string]time.Time // by the volume's path: when to look next
+	mu sync.Mutex // guards all but poke, and the users of turns
+	// queue has the volumes that are to be looked at, the next first: each is after
+	// the same time. due are their paths.
+	queue []visit
+	due   map[string]bool
 	turns map[string]*turn
-	poke  chan struct{} // capacity 1: due has changed
+	poke  chan struct{} // capacity 1: there is a first in the queue
+}
+
+// visit is when a volume is to be looked at.
+type visit struct {
+	path string
+	at   time.Time
 }
 
 // turn is held by whoever works on one volume.
@@ -28,7 +38,7 @@ type turn struct {
 }
 
 func newSweeper() *sweeper {
-	return &sweeper{due: map[string]time.Time{}, turns: map[string]*turn{}, poke: make(chan struct{}, 1)}
+	return &sweeper{due: map[string]bool{}, turns: map[string]*turn{}, poke: make(chan struct{}, 1)}
 }
 
 // enter waits until nobody else works on the volume at path; leave ends that.
@@ -57,11 +67,18 @@ func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err err
 	}
 }
 
-// later notes that the volume at path has versions to be removed.
+// later notes that the volume at path has versions to be removed. Where that is
+// known, the look finds those that are not old enough, and is repeated.
 func (s *sweeper) later(path string) {
 	s.mu.Lock()
-	s.due[path] = time.Now().Add(payload.KeepTime)
+	first := len(s.queue) == 0
+	if !s.due[path] {
+		s.due[path], s.queue = true, append(s.queue, visit{path, time.Now().Add(payload.KeepTime)})
+	}
 	s.mu.Unlock()
+	if !first {
+		return // whoever waits does so for an earlier one
+	}
 	select {
 	case s.poke <- struct{}{}:
 	default:
@@ -72,24 +89,26 @@ func (s *sweeper) later(path string) {
 func (s *sweeper) forget(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.due, path)
+	if s.due[path] {
+		delete(s.due, path)
+		s.queue = slices.DeleteFunc(s.queue, func(v visit) bool { return v.path == path })
+	}
 }
 
 // next returns a volume that is due, or how long until one is.
 func (s *sweeper) next() (path string, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait = time.Hour // of nothing to do
-	for p, at := range s.due {
-		if in := time.Until(at); in < wait {
-			path, wait = p, in
-		}
+	if len(s.queue) == 0 {
+		return "", time.Hour // of nothing to do
 	}
-	if wait > 0 {
+	first := s.queue[0]
+	if wait := time.Until(first.at); wait > 0 {
 		return "", wait
 	}
-	delete(s.due, path)
-	return path, 0
+	s.queue = s.queue[1:]
+	delete(s.due, first.path)
+	return first.path, 0
 }
 
 // Run removes earlier versions of volumes' files, those that a crash left

@@ -52,8 +52,8 @@ func BenchmarkFirstWrite(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if changed, err := w.Write(b.Context(), dir, payload.Set{Files: set}); err != nil || !changed {
-			b.Fatalf("changed %v, %v", changed, err)
+		if done, err := w.Write(b.Context(), dir, payload.Set{Files: set}); err != nil || !done.Changed {
+			b.Fatalf("%+v, %v", done, err)
 		}
 		if err := errors.Join(dir.Close(), os.RemoveAll(at)); err != nil {
 			b.Fatal(err)

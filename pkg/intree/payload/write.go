@@ -43,35 +43,43 @@ type Writer struct {
 	Now func() time.Time
 }
 
-// Write makes dir hold exactly the set, and reports whether it had to be
-// written. The descriptor's name is the directory's absolute path. On an error
-// the files are those from before, or the new ones: never a part. A writer that
-// is faster than [KeepTime] allows waits.
-func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (changed bool, err error) {
+// Written is what a Write did.
+type Written struct {
+	// Changed: the set was not there already.
+	Changed bool
+	// Left is how many replaced sets there are, which Sweep removes in their time.
+	Left int
+}
+
+// Write makes dir hold exactly the set. The descriptor's name is the directory's
+// absolute path. On an error the files are those from before, or the new ones:
+// never a part. A writer that is faster than [KeepTime] allows waits.
+func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (done Written, err error) {
 	s := set{Writer: w, dir: dir, fd: int(dir.Fd()), files: want.Files, paths: want.Files.paths()}
 	if err := s.files.check(s.paths); err != nil {
-		return false, err
+		return done, err
 	}
 	s.split(want.Dirs)
 	if want.FSGroup != nil {
 		s.group = &ownership.Options{GID: *want.FSGroup, ReadOnly: true}
 	}
 	if err := s.look(); err != nil {
-		return false, err
+		return done, err
 	}
 	if s.now == "" || !s.same(s.now) {
 		if err := s.replace(ctx); err != nil {
-			return false, err
+			return done, err
 		}
-		changed = true
-	} else if _, err := s.sweep(ctx); err != nil {
-		return false, err
+		done.Changed = true
+	}
+	if done.Left, err = s.sweep(ctx); err != nil {
+		return done, err
 	}
 	// Also where nothing changed: a crash may have come between the switch and these.
 	if err := s.link(ctx); err != nil {
-		return changed, err
+		return done, err
 	}
-	return changed, s.makeDirs()
+	return done, s.makeDirs()
 }
 
 // set is one Write: what dir shall hold.
@@ -118,10 +126,6 @@ func (s *set) replace(ctx context.Context) error {
 			err = s.write(ctx)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	_, err = s.sweep(ctx)
 	return err
 }
 

@@ -58,6 +58,12 @@ func newVolumeOn(t testing.TB, fsType string) *volume {
 
 func (v *volume) write(ctx context.Context, files payload.Files, fsGroup *int64) (bool, error) {
 	v.t.Helper()
+	done, err := v.writeSet(ctx, files, fsGroup)
+	return done.Changed, err
+}
+
+func (v *volume) writeSet(ctx context.Context, files payload.Files, fsGroup *int64) (payload.Written, error) {
+	v.t.Helper()
 	f, err := os.Open(v.path)
 	if err != nil {
 		v.t.Fatal(err)
@@ -340,6 +346,20 @@ func TestReplacedSetsAreKeptForTheirTime(t *testing.T) {
 	v.must(payload.Files{"a": text("4")}, false) // what is there already sweeps too
 	if got, want := v.names(), []string{sets[4], "..data", "a"}; !slices.Equal(got, want) {
 		t.Errorf("entries: got %q, want %q", got, want)
+	}
+}
+
+// TestWriteSaysWhatIsLeftToSweep: nothing of a first set.
+// Items: L04.
+func TestWriteSaysWhatIsLeftToSweep(t *testing.T) {
+	v := newVolume(t)
+	v.now = func() time.Time { return moment }
+	for i, left := range []int{0, 1, 2, 2} {
+		want := payload.Written{Changed: i < 3, Left: left}
+		got, err := v.writeSet(t.Context(), payload.Files{"a": text(fmt.Sprint(min(i, 2)))}, nil)
+		if err != nil || got != want {
+			t.Errorf("write %d: %+v, %v, want %+v", i, got, err, want)
+		}
 	}
 }
 
