@@ -130,43 +130,70 @@ func TestForgetDropsARecordAndMakesNoCall(t *testing.T) {
 	})
 }
 
-// Who has a volume forgotten, and looks, does not find it.
-func TestForgetReturnsOnceTheBoardShowsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
-		m, err := New(Config{Store: newDisk(), Kernel: h})
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := state.SharedID("d", "a")
-		v := state.Volume{ID: id, Spec: wantOf("a", "a").Spec}
-		l := newLoop(m, state.Loaded{Volumes: map[state.VolumeID]state.Volume{id: v}})
-		l.changed[id] = struct{}{}
-		l.publish()
-		returned := make(chan error, 1)
-		go func() { returned <- m.Forget(t.Context(), id) }()
-		synctest.Wait()
-		l.takeEvents()
-		synctest.Wait()
-		if _, there := m.Volume(id); !there {
-			t.Fatal("the board does not show what is to be forgotten")
-		}
-		if len(returned) != 0 {
-			t.Fatal("it has returned while the board shows the volume")
-		}
-		l.publish()
-		l.answer()
-		synctest.Wait()
-		if len(returned) != 1 {
-			t.Fatal("it has not returned")
-		}
-		if err := <-returned; err != nil {
-			t.Fatal(err)
-		}
-		if _, there := m.Volume(id); there {
-			t.Error("the board shows it still")
-		}
-	})
+// Who has something done or found, and looks, finds it on the board.
+func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
+	id := state.SharedID("d", "a")
+	gone := state.Volume{ID: id, Spec: wantOf("a", "a").Spec}
+	stuck := gone
+	stuck.Needs.Stage, stuck.Stage = true, state.Fact{Phase: state.Leaving, Retry: state.Retry{Attempts: 1}}
+	for what, tc := range map[string]struct {
+		v    state.Volume
+		ask  func(context.Context, *Manager) error
+		seen func(v VolumeStatus, known bool) bool // nil where nothing else changes
+	}{
+		"forget": {
+			v: gone, ask: func(ctx context.Context, m *Manager) error { return m.Forget(ctx, id) },
+			seen: func(_ VolumeStatus, known bool) bool { return !known },
+		},
+		"unmount by a step": {
+			v: stuck, ask: func(ctx context.Context, m *Manager) error { return m.UnmountBy(ctx, id, state.UnmountLazy) },
+		},
+		"verify": {
+			v: gone,
+			ask: func(ctx context.Context, m *Manager) error {
+				if err := m.Verify(ctx, "nobody"); err == nil {
+					return errors.New("it passes")
+				}
+				return nil
+			},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, err := New(Config{Store: newDisk(), Kernel: newHouse(t), Unmount: func(context.Context, state.Volume, state.PodUID, state.UnmountStep) error { return nil }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := newLoop(m, state.Loaded{Volumes: map[state.VolumeID]state.Volume{id: tc.v}})
+				l.mem[id] = tc.v
+				l.changed[id] = struct{}{}
+				l.publish()
+				returned := make(chan error, 1)
+				go func() { returned <- tc.ask(t.Context(), m) }()
+				synctest.Wait()
+				l.takeEvents()
+				synctest.Wait()
+				if len(returned) != 0 {
+					t.Fatal("it has returned before the board shows it")
+				}
+				if tc.seen != nil && tc.seen(m.Volume(id)) {
+					t.Fatal("the board shows it already")
+				}
+				l.publish()
+				l.answer()
+				synctest.Wait()
+				if len(returned) != 1 {
+					t.Fatal("it has not returned")
+				}
+				if err := <-returned; err != nil {
+					t.Fatal(err)
+				}
+				if tc.seen != nil && !tc.seen(m.Volume(id)) {
+					t.Error("it has returned, and the board does not show it")
+				}
+			})
+		})
+	}
 }
 
 func TestForgetWaitsForNoCallInFlight(t *testing.T) {

@@ -21,13 +21,16 @@ var ErrNotStuck = errors.New("no unmount of the volume has failed, or is under w
 // UnmountBy has the unmount of a volume that does not succeed made by a step,
 // once, as soon as no call for the volume is in flight. It refuses with
 // [ErrNotStuck] where there is none: what may be in use is unmounted by nobody's
-// order (rule 5).
+// order (rule 5). Once it has returned, [Manager.Volume] shows what comes next.
 func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.UnmountStep) error {
 	if m.cfg.Unmount == nil {
 		return errors.ErrUnsupported
 	}
 	answers := make(chan error, 1)
-	m.post(func(l *loop) { answers <- l.order(id, step) })
+	m.post(func(l *loop) {
+		err := l.order(id, step)
+		l.answers = append(l.answers, func() { answers <- err })
+	})
 	select {
 	case err := <-answers:
 		return err

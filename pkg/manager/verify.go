@@ -38,7 +38,8 @@ func (e *VerifyError) Error() string {
 // Verify looks at every volume that the pod wants, now, and returns nil if each
 // is mounted as it was made and its storage answers; else a [*VerifyError], or
 // the cause of ctx's end. What is found gone is made again as ever. It is what a
-// container's start asks for: what was mounted a moment ago need not be.
+// container's start asks for: what was mounted a moment ago need not be. Once it
+// has returned, [Manager.Volume] shows what was found.
 func (m *Manager) Verify(ctx context.Context, uid state.PodUID) error {
 	answers := make(chan map[state.VolumeID]string, 1)
 	m.post(func(l *loop) { l.verify(uid, answers) })
@@ -62,7 +63,7 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 	waiting := 1
 	done := func() {
 		if waiting--; waiting == 0 {
-			answers <- problems
+			l.answers = append(l.answers, func() { answers <- problems })
 		}
 	}
 	defer done()
