@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func TestWhichClaimsTheControllerMakes(t *testing.T) {
@@ -148,5 +151,31 @@ func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 		if err := n.UnmountPod(within(t), pod); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Who deletes a claim, and looks, finds no volume of it either: the catalog shows
+// what the controller has a moment later.
+func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
+	n, err := New(dirs(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	pv := persistentVolume(controller.Volume{Name: "pvc-1", Claim: controller.Key{Namespace: "default", Name: "data"}, Driver: "d", Handle: "h", Mode: state.Filesystem, AccessModes: []state.AccessMode{state.ReadWriteOnce}, CapacityBytes: 1})
+	if err := n.catalog.Put(sourceController, pv); err != nil {
+		t.Fatal(err)
+	}
+	now, cancel := context.WithCancel(t.Context())
+	cancel() // it says how it stands, and waits for nothing
+	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err == nil {
+		t.Errorf("the claim counts as deleted, and %d volumes are shown", len(n.Views().PersistentVolumes()))
+	}
+	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "other"}); err != nil {
+		t.Errorf("another claim: %v", err)
+	}
+	n.catalog.Delete(sourceController, source.Key{Kind: resolve.KindVolume, Name: "pvc-1"})
+	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err != nil {
+		t.Error(err)
 	}
 }

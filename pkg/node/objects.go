@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -178,11 +181,13 @@ func (n *Node) waitUnused(ctx context.Context, key controller.Key, id state.Volu
 	}
 }
 
+// waitDeleted waits until neither the controller nor the catalog shows anything
+// of the claim: who looks next finds no volume either.
 func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
 	for {
-		changed := n.controller.Changed()
+		changed := n.changed.next() // runClaims sends it after the catalog has what the controller shows
 		c, ok := n.controller.Claim(key)
-		if !ok {
+		if !ok && !n.showsVolume(key) {
 			return nil
 		}
 		select {
@@ -191,4 +196,13 @@ func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
 			return fmt.Errorf("claim %s is being deleted and not gone yet: %s: %w", key, note(c), context.Cause(ctx))
 		}
 	}
+}
+
+// showsVolume reports whether the catalog shows a volume that the controller made for the claim.
+func (n *Node) showsVolume(key controller.Key) bool {
+	return slices.ContainsFunc(n.catalog.Volumes(), func(pv *corev1.PersistentVolume) bool {
+		r := pv.Spec.ClaimRef
+		return r != nil && r.Namespace == key.Namespace && r.Name == key.Name &&
+			n.catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == sourceController
+	})
 }
