@@ -8,7 +8,6 @@ package emptydir
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -94,28 +93,35 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 // place makes the directory, with what the medium needs mounted on it, and
 // reports whether it made any of it.
 func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh bool, err error) {
-	f, err := dir.Open()
-	if errors.Is(err, os.ErrNotExist) {
-		fresh = true
-		f, err = dir.Make(m.dirMode())
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
 	}
+	f, fresh, err := dir.MakeNew(m.dirMode())
 	if err != nil {
 		return false, err
 	}
 	if err := f.Close(); err != nil {
 		return false, err
 	}
+	if fresh { // with nothing mounted there
+		return true, d.fill(dir, m)
+	}
 	seen, err := d.c.Kernel.Look(ctx, dir.Path())
 	if err != nil {
 		return false, err
 	}
 	if seen.Mounted {
-		return fresh, d.checkMounted(ctx, dir, m)
+		return false, d.checkMounted(ctx, dir, m)
 	}
+	return m.fsType != "", d.fill(dir, m)
+}
+
+// fill mounts at the directory what the medium needs.
+func (d *Driver) fill(dir poddir.Dir, m medium) error {
 	if m.fsType == "" {
-		return fresh, nil
+		return nil
 	}
-	return true, d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{
+	return d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{
 		SizeBytes: m.sizeBytes, Mode: mode, NoSwap: true, HugePageSize: m.pageSize,
 	})
 }

@@ -180,21 +180,28 @@ func written(found content.Files) payload.Files {
 
 // open returns the directory to write to, and makes it where it is missing.
 func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if !InMemory(d.Kind) {
 		return dir.Make(mode)
 	}
-	f, err := dir.Make(coveredMode)
+	f, made, err := dir.MakeNew(coveredMode)
 	if err != nil {
 		return nil, err
 	}
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	seen, err := d.c.Kernel.Look(ctx, dir.Path())
-	if err != nil {
-		return nil, err
+	mounted := false
+	if !made {
+		seen, err := d.c.Kernel.Look(ctx, dir.Path())
+		if err != nil {
+			return nil, err
+		}
+		mounted = seen.Mounted
 	}
-	if !seen.Mounted {
+	if !mounted {
 		if err := d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{Mode: mode, NoSwap: true}); err != nil {
 			return nil, err
 		}

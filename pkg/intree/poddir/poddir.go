@@ -88,39 +88,50 @@ func (d Dir) Path() string { return filepath.Join(d.root, d.rel) }
 // Make returns the directory, open, and makes it with the given mode, and those
 // above it, where they are missing. The mode of one that is there is left alone.
 func (d Dir) Make(mode os.FileMode) (*os.File, error) {
-	var f *os.File
-	var err error
+	f, _, err := d.MakeNew(mode)
+	return f, err
+}
+
+// MakeNew is Make that also reports whether the directory was missing, so that
+// nothing can be mounted there.
+func (d Dir) MakeNew(mode os.FileMode) (f *os.File, made bool, err error) {
+	fd := -1
 	for range maxRaces {
-		if f, err = d.make(mode); !errors.Is(err, unix.ENOENT) {
+		if fd, made, err = d.make(mode); !errors.Is(err, unix.ENOENT) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make %s: %w", d.Path(), err)
+		return nil, false, fmt.Errorf("make %s: %w", d.Path(), err)
 	}
-	return f, nil
+	return os.NewFile(uintptr(fd), d.Path()), made, nil
 }
 
-func (d Dir) make(mode os.FileMode) (*os.File, error) {
-	at, err := os.Open(d.root)
+func (d Dir) make(mode os.FileMode) (fd int, made bool, err error) {
+	top, err := openRoot(d.root)
 	if err != nil {
 		// Not as ENOENT: beginning again would not help.
-		return nil, fmt.Errorf("open the node's root: %v", err)
+		return -1, false, fmt.Errorf("open the node's root: %v", err)
 	}
-	elems := strings.Split(d.rel, "/")
-	for i, elem := range elems {
-		m := os.FileMode(parentMode)
-		if i == len(elems)-1 {
-			m = mode
+	defer unix.Close(top)
+	at, missing, err := openDeepest(top, d.rel)
+	if err != nil {
+		return -1, false, err
+	}
+	for i, elem := range missing {
+		m := uint32(parentMode)
+		if i == len(missing)-1 {
+			m = uint32(mode)
 		}
-		next, err := makeIn(at, elem, m)
-		at.Close()
+		var next int
+		next, made, err = makeIn(at, elem, m)
+		unix.Close(at)
 		if err != nil {
-			return nil, err
+			return -1, false, err
 		}
 		at = next
 	}
-	return at, nil
+	return at, made, nil
 }
 
 // MakeFile makes an empty file where the directory would be, for a device to be
@@ -139,68 +150,30 @@ func (d Dir) MakeFile() error {
 }
 
 func (d Dir) makeFile() error {
-	at, err := Dir{d.root, filepath.Dir(d.rel)}.make(parentMode)
+	at, _, err := Dir{d.root, filepath.Dir(d.rel)}.make(parentMode)
 	if err != nil {
 		return err
 	}
-	defer at.Close()
-	err = unix.Mknodat(int(at.Fd()), filepath.Base(d.rel), unix.S_IFREG|0o600, 0)
+	defer unix.Close(at)
+	err = unix.Mknodat(at, filepath.Base(d.rel), unix.S_IFREG|0o600, 0)
 	if err == unix.EEXIST {
 		return nil
 	}
 	return os.NewSyscallError("mknodat", err)
 }
 
-// makeIn opens the directory name in dir, or makes it.
-func makeIn(dir *os.File, name string, mode os.FileMode) (*os.File, error) {
-	made := unix.Mkdirat(int(dir.Fd()), name, uint32(mode))
-	if made != nil && made != unix.EEXIST {
-		return nil, os.NewSyscallError("mkdirat "+name, made)
-	}
-	f, err := openIn(dir, name)
-	if err == nil && made == nil {
-		err = f.Chmod(mode) // whatever the umask
-		if err != nil {
-			f.Close()
-		}
-	}
-	return f, err
-}
-
-func openIn(dir *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("openat "+name, err)
-	}
-	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), nil
-}
-
-// open returns the directory that is n elements above d, or an error that
-// wraps ENOENT where that is missing.
-func (d Dir) open(n int) (*os.File, error) {
-	at, err := os.Open(d.root)
-	if err != nil {
-		return nil, err
-	}
-	elems := strings.Split(d.rel, "/")
-	for _, elem := range elems[:len(elems)-n] {
-		next, err := openIn(at, elem)
-		at.Close()
-		if err != nil {
-			return nil, err
-		}
-		at = next
-	}
-	return at, nil
-}
-
 // Open returns the directory, or an error that wraps [os.ErrNotExist].
 func (d Dir) Open() (*os.File, error) {
-	f, err := d.open(0)
+	top, err := openRoot(d.root)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.Path(), err)
 	}
-	return f, nil
+	defer unix.Close(top)
+	fd, err := openBelow(top, d.rel)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", d.Path(), err)
+	}
+	return os.NewFile(uintptr(fd), d.Path()), nil
 }
 
 // Remove ends what is mounted at the directory, removes it with all it holds
@@ -215,34 +188,54 @@ func (d Dir) Remove(ctx context.Context, k *mount.Kernel) error {
 
 // Clear is Remove of a directory on which nothing is mounted any more.
 func (d Dir) Clear(ctx context.Context, k *mount.Kernel) error {
-	path := d.Path()
-	if err := k.RemoveTree(ctx, filepath.Dir(path), filepath.Base(path)); err != nil {
+	top, err := openRoot(d.root)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	return d.prune()
+	defer unix.Close(top)
+	// An empty one, as what a mount leaves is, needs no walk; whatever else it may
+	// be is for that to judge.
+	if err := d.rmdir(top, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		path := d.Path()
+		if err := k.RemoveTree(ctx, filepath.Dir(path), filepath.Base(path)); err != nil {
+			return err
+		}
+	}
+	return d.prune(top)
 }
 
 // prune removes the directories above d that are empty, but not the first below
 // the root, which holds every pod's.
-func (d Dir) prune() error {
-	elems := strings.Split(d.rel, "/")
-	for n := 2; n < len(elems); n++ {
-		parent, err := d.open(n)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		err = unix.Unlinkat(int(parent.Fd()), elems[len(elems)-n], unix.AT_REMOVEDIR)
-		parent.Close()
-		switch err {
-		case nil, unix.ENOENT:
-		case unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY:
+func (d Dir) prune(top int) error {
+	for n := 1; n < strings.Count(d.rel, "/"); n++ {
+		err := d.rmdir(top, n)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
 			return nil
 		default:
-			return fmt.Errorf("remove the empty directory %s above %s: %w", elems[len(elems)-n], d.Path(), err)
+			return fmt.Errorf("remove what is empty above %s: %w", d.Path(), err)
 		}
+	}
+	return nil
+}
+
+// rmdir removes the directory that is n elements above d.
+func (d Dir) rmdir(top, n int) error {
+	rel := d.rel
+	for range n {
+		rel = filepath.Dir(rel)
+	}
+	parent, err := openBelow(top, filepath.Dir(rel))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	if err := unix.Unlinkat(parent, filepath.Base(rel), unix.AT_REMOVEDIR); err != nil {
+		return &os.PathError{Op: "rmdir", Path: rel, Err: err}
 	}
 	return nil
 }
