@@ -105,6 +105,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 		p.driverCommand(), p.watchCommand(),
 	)
 	root.AddCommand(p.operatorCommands()...)
+	p.completeFlags(root)
 	return root
 }
 

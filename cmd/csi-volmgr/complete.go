@@ -2,32 +2,85 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // completeTimeout bounds how long a shell waits for names after a tab.
 const completeTimeout = 2 * time.Second
 
-// completes makes the shell complete cmd's first argument to one of kinds, and
-// the further ones to the names that the daemon knows of that kind.
+// completes makes the shell complete cmd's first argument to one of kinds, or to
+// KIND/NAME, and the further ones to the names that the daemon knows of that kind.
 func (p *program) completes(cmd *cobra.Command, kinds ...string) {
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return kinds, cobra.ShellCompDirectiveNoFileComp
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return p.names(cmd, kindOf(args[0]), "")
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
-		defer cancel()
-		c := p.client()
-		defer c.Close()
-		ns, _ := cmd.Flags().GetString("namespace") // without that flag, ""
-		names, err := namesOf(ctx, c, kindOf(args[0]), ns)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
+		if word, _, ok := strings.Cut(begun, "/"); ok {
+			return p.names(cmd, kindOf(word), word+"/")
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return kinds, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completesVolumes makes the shell complete cmd's arguments to volumes; otherwise
+// says what else they may be.
+func (p *program) completesVolumes(cmd *cobra.Command, otherwise cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		names, directive := p.names(cmd, "volumes", "")
+		if directive == cobra.ShellCompDirectiveNoFileComp {
+			directive = otherwise
+		}
+		return names, directive
+	}
+}
+
+// names are what the daemon knows of a kind, each behind a prefix.
+func (p *program) names(cmd *cobra.Command, kind, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+	defer cancel()
+	c := p.client()
+	defer c.Close()
+	ns, _ := cmd.Flags().GetString("namespace") // without that flag, ""
+	names, err := namesOf(ctx, c, kind, ns)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	for i := range names {
+		names[i] = prefix + names[i]
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlags makes the shell complete the values of flags, of cmd and what is
+// below it: those that are one of some words, and names.
+func (p *program) completeFlags(cmd *cobra.Command) {
+	kinds := map[string]string{"namespace": "namespaces", "pod": "pods", "driver": "drivers"}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		var complete cobra.CompletionFunc
+		switch v := f.Value.(type) {
+		case form:
+			complete = cobra.FixedCompletions(append(slices.Clone(v.words), jsonPathForm), cobra.ShellCompDirectiveNoFileComp)
+		case oneOf:
+			complete = cobra.FixedCompletions(v.allowed, cobra.ShellCompDirectiveNoFileComp)
+		default:
+			kind := kinds[f.Name]
+			if kind == "" {
+				return
+			}
+			complete = func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return p.names(cmd, kind, "")
+			}
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // fails only for a flag that has one
+	})
+	for _, sub := range cmd.Commands() {
+		p.completeFlags(sub)
 	}
 }
 
@@ -55,6 +108,13 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			names = append(names, string(v.Name))
 		}
 		return names, err
+	case "namespaces":
+		pods, err := c.Pods(ctx)
+		for _, v := range pods {
+			names = append(names, v.Pod.Namespace)
+		}
+		slices.Sort(names)
+		return slices.Compact(names), err
 	case "pv":
 		pvs, err := c.PersistentVolumes(ctx)
 		for _, v := range pvs {

@@ -17,11 +17,12 @@ import (
 )
 
 func (p *program) describeCommand() *cobra.Command {
-	var ns string
+	var ns, output string
 	cmd := &cobra.Command{
-		Use:     "describe (pod|volume|driver) NAME",
-		Short:   "Show all that is known of one thing",
-		Example: "  csi-volmgr describe volume data",
+		Use:   "describe (pod|volume|driver) NAME",
+		Short: "Show all that is known of one thing",
+		Example: `  csi-volmgr describe volume data
+  csi-volmgr describe pod web -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := oneTarget(args, "pods", "volumes", "drivers")
 			if err != nil {
@@ -29,44 +30,44 @@ func (p *program) describeCommand() *cobra.Command {
 			}
 			c := p.client()
 			defer c.Close()
-			return p.describe(cmd.Context(), c, ns, t)
+			if t.kind == "pods" {
+				t.name = ns + "/" + t.name
+			}
+			return p.describe(cmd.Context(), c, t, output)
 		},
 	}
 	namespaceFlag(cmd, &ns)
+	outputFlag(cmd, &output)
 	p.completes(cmd, "pod", "volume", "driver")
 	return cmd
 }
 
-func (p *program) describe(ctx context.Context, c *client.Client, ns string, t target) error {
-	s := &sheet{now: view{now: p.now()}}
+func (p *program) describe(ctx context.Context, c *client.Client, t target, output string) error {
 	switch t.kind {
 	case "pods":
-		pod, err := c.Pod(ctx, ns, t.name)
-		if err != nil {
-			return err
-		}
-		s.pod(pod)
+		return describe(ctx, p, podResource(c), t.name, output, (*sheet).pod)
 	case "volumes":
-		all, err := c.Volumes(ctx)
-		if err != nil {
-			return err
-		}
-		v, err := server.FindVolume(all, t.name)
-		if err != nil {
-			return err
-		}
-		s.volume(v)
+		return describe(ctx, p, volumeResource(c), t.name, output, (*sheet).volume)
 	default:
-		all, err := c.Drivers(ctx)
-		if err != nil {
-			return err
-		}
-		d, err := driverResource(c).named(all, t.name)
-		if err != nil {
-			return err
-		}
-		s.driver(d)
+		return describe(ctx, p, driverResource(c), t.name, output, (*sheet).driver)
 	}
+}
+
+// describe shows the one item of a resource that has a name.
+func describe[T any](ctx context.Context, p *program, r resource[T], name, output string, fill func(*sheet, T)) error {
+	all, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	item, err := r.named(all, name)
+	if err != nil {
+		return err
+	}
+	if structured(output) {
+		return p.document(item, output)
+	}
+	s := &sheet{now: p.look(output)}
+	fill(s, item)
 	return s.write(p)
 }
 

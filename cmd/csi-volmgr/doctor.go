@@ -23,7 +23,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	var o runOptions
 	var drivers []string
 	var quiet bool
-	form := "table"
+	var output string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this host has for csi-volmgr and for drivers",
@@ -39,9 +39,6 @@ below the root directory are checked as those of --driver are.`,
   csi-volmgr doctor -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkForm(form, "table"); err != nil {
-				return err
-			}
 			o.socket = p.socket
 			if err := o.complete(); err != nil {
 				return err
@@ -50,7 +47,7 @@ below the root directory are checked as those of --driver are.`,
 			if quiet {
 				report.Findings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool { return f.Status == doctor.OK })
 			}
-			return p.showReport(report, form)
+			return p.showReport(report, output)
 		},
 	}
 	f := cmd.Flags()
@@ -59,7 +56,7 @@ below the root directory are checked as those of --driver are.`,
 	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringArrayVar(&drivers, "driver", nil, "`name` of a driver whose needs are checked too; repeatable")
 	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
-	f.StringVarP(&form, "output", "o", form, "table, json, yaml or jsonpath=`TEMPLATE`")
+	outputFlag(cmd, &output)
 	return cmd
 }
 
@@ -82,12 +79,12 @@ func (p *program) doctorConfig(o runOptions, drivers []string) doctor.Config {
 	return c
 }
 
-func (p *program) showReport(r doctor.Report, form string) error {
+func (p *program) showReport(r doctor.Report, output string) error {
 	var err error
-	if form == "table" {
-		err = writeTable(p.stdout, findingColumns, r.Findings, view{wide: true})
+	if structured(output) {
+		err = p.document(r, output)
 	} else {
-		err = p.document(r, form)
+		err = writeTable(p.stdout, findingColumns, r.Findings, p.look(output))
 	}
 	if err == nil && r.Status == doctor.Fail {
 		return errUnsound
@@ -96,7 +93,7 @@ func (p *program) showReport(r doctor.Report, form string) error {
 }
 
 var findingColumns = []column[doctor.Finding]{
-	{head: "STATUS", value: func(f doctor.Finding, _ view) string { return string(f.Status) }},
+	{head: "STATUS", state: true, value: func(f doctor.Finding, _ view) string { return string(f.Status) }},
 	{head: "CHECK", value: func(f doctor.Finding, _ view) string { return plain(f.Check) }},
 	{head: "FOUND", value: func(f doctor.Finding, _ view) string { return plain(f.Found) }},
 	{head: "WHAT TO DO", value: func(f doctor.Finding, _ view) string { return plain(f.Advice) }},

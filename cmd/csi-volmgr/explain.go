@@ -19,14 +19,12 @@ one can do. A volume is called by its claim, its PersistentVolume, its handle
 or its id. The exit code is 1 only where nothing is known of the name.`,
 		Example: `  csi-volmgr explain pod web
   csi-volmgr explain volume shop/data
-  csi-volmgr explain driver nfs.csi.k8s.io`,
+  csi-volmgr explain driver nfs.csi.k8s.io
+  csi-volmgr explain pod web -o jsonpath='{.verdict}{"\n"}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := oneTarget(args, "pods", "volumes", "drivers")
 			if err != nil {
 				return err
-			}
-			if output != "text" && output != "json" && output != "yaml" {
-				return usagef("unknown output %q: expected text, json or yaml", output)
 			}
 			if t.kind == "pods" {
 				t.name = ns + "/" + t.name
@@ -36,7 +34,7 @@ or its id. The exit code is 1 only where nothing is known of the name.`,
 	}
 	namespaceFlag(cmd, &ns)
 	p.completes(cmd, "pod", "volume", "driver")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
+	outputFlag(cmd, &output)
 	return cmd
 }
 
@@ -47,10 +45,14 @@ func (p *program) explain(ctx context.Context, t target, output string) error {
 	if err != nil {
 		return err
 	}
-	if output == "text" {
-		err = writeAll(p.stdout, e.String())
-	} else {
+	if structured(output) {
 		err = p.document(e, output)
+	} else {
+		text := e.String()
+		if head, rest, _ := strings.Cut(text, "\n"); p.colours() {
+			text = strings.TrimSuffix(head, e.Verdict) + paint(e.Verdict) + "\n" + rest
+		}
+		err = writeAll(p.stdout, text)
 	}
 	if err == nil && e.Verdict == server.Unknown {
 		err = codeError(exitFailed)

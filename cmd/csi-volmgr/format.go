@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -59,6 +60,23 @@ func access(readOnly bool) string {
 		return "ro"
 	}
 	return "rw"
+}
+
+// paint is a word in the colour of what it says of a thing: that it is as wanted,
+// that it is on its way, or that something is wrong.
+func paint(word string) string {
+	colour := ""
+	switch word {
+	case "Mounted", "Up", "Bound", "ok", "yes", server.Fine:
+		colour = "\x1b[32m" // green
+	case "Mounting", "Leaving", "Staged", "Attached", "Pending", "InDoubt", "warn", server.Working, server.Waiting:
+		colour = "\x1b[33m" // yellow
+	case "Down", "Quarantined", "fail", "no", server.Stuck, server.Unknown:
+		colour = "\x1b[31m" // red
+	default:
+		return word
+	}
+	return colour + word + "\x1b[0m"
 }
 
 // plain replaces what would move the cursor or break a line: texts come from

@@ -71,7 +71,7 @@ Problems are what could not be read of the manifests, with file, line and field.
 func listFlags(cmd *cobra.Command, o *getOptions) {
 	namespaceFlag(cmd, &o.namespace)
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table, wide, json, yaml or jsonpath=`TEMPLATE`")
+	outputFlag(cmd, &o.output)
 }
 
 // watchCommand is get --watch under the name by which it is looked for.
@@ -109,9 +109,6 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		if t.name != "" {
 			o.names = append(o.names, t.name)
 		}
-	}
-	if err := checkForm(o.output, "table", "wide"); err != nil {
-		return "", err
 	}
 	switch {
 	case o.all && len(o.names) > 0:
@@ -242,7 +239,9 @@ func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) e
 }
 
 func (p *program) view(o getOptions) view {
-	return view{now: p.now(), wide: o.output == "wide", namespaces: o.all}
+	v := p.look(o.output)
+	v.namespaces = o.all
+	return v
 }
 
 // choose returns the items that were asked for.

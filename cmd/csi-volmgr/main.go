@@ -54,6 +54,13 @@ type program struct {
 	socket string
 }
 
+// colours reports whether words may be in colours: on a terminal, unless its user
+// wants none (no-color.org).
+func (p *program) colours() bool {
+	_, terminal := p.width()
+	return terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
 // width is how many columns stdout's terminal has; ok is false where it is none.
 func (p *program) width() (columns int, ok bool) {
 	f, isFile := p.stdout.(*os.File)

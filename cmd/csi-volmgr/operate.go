@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
@@ -38,7 +39,8 @@ mount; loop devices and device-mapper devices on top of it.
 The volume's own file system is not asked, so one that hangs does not hang this.
 For a path no daemon is needed.`,
 		Example: `  csi-volmgr who data
-  csi-volmgr who /var/lib/kubelet/pods/1b4e28ba/volumes/kubernetes.io~csi/pv-1/mount`,
+  csi-volmgr who /var/lib/kubelet/pods/1b4e28ba/volumes/kubernetes.io~csi/pv-1/mount
+  csi-volmgr who data -o jsonpath='{.processes[*].pid}{"\n"}'`,
 		Args: oneArg("VOLUME or PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), whoTimeout)
@@ -47,14 +49,14 @@ For a path no daemon is needed.`,
 			if err != nil {
 				return err
 			}
-			if output != "text" {
+			if structured(output) {
 				return p.document(r, output)
 			}
 			return writeAll(p.stdout, whoText(r))
 		},
 	}
-	output = "text"
-	cmd.Flags().VarP(oneOf{&output, []string{"text", "json", "yaml"}}, "output", "o", "form of the answer")
+	outputFlag(cmd, &output)
+	p.completesVolumes(cmd, cobra.ShellCompDirectiveDefault)
 	return cmd
 }
 
@@ -146,6 +148,7 @@ func dryOrYes(cmd *cobra.Command, dry, yes *bool) {
 
 func (p *program) gcCommand() *cobra.Command {
 	var dry, yes bool
+	var output string
 	cmd := &cobra.Command{
 		Use:   "gc (--dry-run|--yes)",
 		Short: "Find what nobody answers for, and remove what is empty",
@@ -157,6 +160,7 @@ With --yes what is safe is removed: directories that hold nothing but empty
 directories, by rmdir. Nothing is unmounted, no file with content is removed,
 and nothing is safe while a source of pods is silent.`,
 		Example: `  csi-volmgr gc --dry-run
+  csi-volmgr gc --dry-run -o json
   csi-volmgr gc --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -170,7 +174,12 @@ and nothing is safe while a source of pods is silent.`,
 			if err != nil {
 				return err
 			}
-			if err := writeAll(p.stdout, leftoverText(items, yes)); err != nil {
+			if structured(output) {
+				err = p.document(server.List[leftover.Item]{Items: items}, output)
+			} else {
+				err = writeAll(p.stdout, leftoverText(items, yes))
+			}
+			if err != nil {
 				return err
 			}
 			for _, i := range items {
@@ -182,6 +191,7 @@ and nothing is safe while a source of pods is silent.`,
 		},
 	}
 	dryOrYes(cmd, &dry, &yes)
+	outputFlag(cmd, &output)
 	return cmd
 }
 
@@ -238,6 +248,7 @@ kernel shows that it is mounted. The reason goes to the audit log.`,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
 	cmd.Flags().BoolVar(&mounted, "even-mounted", false, "also where it is mounted; the mounts stay and are nobody's")
+	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }
 
@@ -287,5 +298,6 @@ is unmounted that a container may use. The reason goes to the audit log.`,
 	}
 	cmd.Flags().Var(oneOf{&step, []string{string(state.UnmountForce), string(state.UnmountLazy)}}, "step", "how an unmount that does not succeed is made, once")
 	cmd.Flags().StringVar(&reason, "reason", "", "why that may be done, in `words`, for the audit log")
+	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }

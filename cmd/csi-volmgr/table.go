@@ -5,8 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -21,6 +21,7 @@ const reasonWidth = 70
 type column[T any] struct {
 	head  string
 	wide  bool // only with -o wide
+	state bool // it says how the thing stands, in a colour on a terminal
 	value func(item T, v view) string
 }
 
@@ -30,6 +31,12 @@ type view struct {
 	wide bool
 	// namespaces adds the namespace: several are shown.
 	namespaces bool
+	colours    bool
+}
+
+// look is how tables are to look in a form of output.
+func (p *program) look(form string) view {
+	return view{now: p.now(), wide: form == formWide, colours: p.colours()}
 }
 
 // reason shortens what a thing waits for.
@@ -38,6 +45,14 @@ func (v view) reason(s string) string {
 		return orNone(plain(s))
 	}
 	return orNone(short(s, reasonWidth))
+}
+
+// id is a volume's, in full only in a wide table.
+func (v view) id(id state.VolumeID) string {
+	if v.wide {
+		return plain(string(id))
+	}
+	return plain(server.ShortID(id))
 }
 
 // age is how long ago t was.
@@ -73,12 +88,46 @@ func shown[T any](columns []column[T], v view) []column[T] {
 
 // writeTable writes items as a table.
 func writeTable[T any](w io.Writer, columns []column[T], items []T, v view) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(tw, strings.Join(heads(columns, v), "\t"))
+	rows := [][]string{heads(columns, v)}
 	for _, item := range items {
-		_, _ = fmt.Fprintln(tw, strings.Join(row(columns, item, v), "\t"))
+		rows = append(rows, row(columns, item, v))
 	}
-	return tw.Flush() // reports what any write failed with
+	return writeAll(w, newGrid(columns, v).lines(rows))
+}
+
+// grid aligns rows. Its columns grow and never shrink, so that rows can follow.
+type grid struct {
+	widths []int
+	states []bool // the columns in colours
+}
+
+func newGrid[T any](columns []column[T], v view) *grid {
+	g := new(grid)
+	for _, c := range shown(columns, v) {
+		g.widths, g.states = append(g.widths, 0), append(g.states, c.state && v.colours)
+	}
+	return g
+}
+
+func (g *grid) lines(rows [][]string) string {
+	for _, cells := range rows {
+		for i, c := range cells {
+			g.widths[i] = max(g.widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, cells := range rows {
+		line := ""
+		for i, c := range cells {
+			pad := strings.Repeat(" ", g.widths[i]-utf8.RuneCountInString(c)+3)
+			if g.states[i] {
+				c = paint(c)
+			}
+			line += c + pad
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
 }
 
 var podColumns = []column[manager.PodStatus]{
@@ -87,7 +136,7 @@ var podColumns = []column[manager.PodStatus]{
 	{head: "MOUNTED", value: func(p manager.PodStatus, _ view) string {
 		return fmt.Sprintf("%d/%d", mountedOf(p), len(p.Volumes))
 	}},
-	{head: "STATUS", value: func(p manager.PodStatus, _ view) string { return podState(p) }},
+	{head: "STATUS", state: true, value: func(p manager.PodStatus, _ view) string { return podState(p) }},
 	{head: "SINCE", value: func(p manager.PodStatus, v view) string { return v.age(waitingFor(p).Since) }},
 	{head: "WAITING FOR", value: func(p manager.PodStatus, v view) string { return v.reason(waitReason(p)) }},
 	{head: "UID", wide: true, value: func(p manager.PodStatus, _ view) string { return string(p.Pod.UID) }},
@@ -144,15 +193,10 @@ func waitReason(p manager.PodStatus) string {
 }
 
 var volumeColumns = []column[manager.VolumeStatus]{
-	{head: "ID", value: func(s manager.VolumeStatus, v view) string {
-		if v.wide {
-			return string(s.Volume.ID)
-		}
-		return server.ShortID(s.Volume.ID)
-	}},
+	{head: "ID", value: func(s manager.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
 	{head: "USED AS", value: func(s manager.VolumeStatus, _ view) string { return usedAs(s.Volume.Spec) }},
 	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(string(s.Volume.Spec.Driver)) }},
-	{head: "STATUS", value: func(s manager.VolumeStatus, _ view) string { return volumeState(s) }},
+	{head: "STATUS", state: true, value: func(s manager.VolumeStatus, _ view) string { return volumeState(s) }},
 	{head: "SIZE", value: func(s manager.VolumeStatus, _ view) string { return size(s.Volume.SizeBytes) }},
 	{head: "PODS", value: func(s manager.VolumeStatus, _ view) string { return fmt.Sprint(len(s.Wanted)) }},
 	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},

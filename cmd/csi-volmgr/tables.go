@@ -11,7 +11,7 @@ import (
 
 var driverColumns = []column[manager.DriverStatus]{
 	{head: "NAME", value: func(d manager.DriverStatus, _ view) string { return string(d.Name) }},
-	{head: "STATUS", value: func(d manager.DriverStatus, _ view) string {
+	{head: "STATUS", state: true, value: func(d manager.DriverStatus, _ view) string {
 		if d.Up {
 			return "Up"
 		}
@@ -41,7 +41,7 @@ var pvColumns = []column[server.PVStatus]{
 	{head: "NAME", value: func(s server.PVStatus, _ view) string { return s.Name }},
 	{head: "CAPACITY", value: func(s server.PVStatus, _ view) string { return size(s.CapacityBytes) }},
 	{head: "ACCESS", value: func(s server.PVStatus, _ view) string { return accessModes(s.AccessModes) }},
-	{head: "STATUS", value: func(s server.PVStatus, _ view) string { return orNone(s.Status) }},
+	{head: "STATUS", state: true, value: func(s server.PVStatus, _ view) string { return orNone(s.Status) }},
 	{head: "CLAIM", value: func(s server.PVStatus, _ view) string { return orNone(s.Claim) }},
 	{head: "DRIVER", value: func(s server.PVStatus, _ view) string { return orNone(string(s.Driver)) }},
 	{head: "MODE", wide: true, value: func(s server.PVStatus, _ view) string { return orNone(string(s.Mode)) }},
@@ -51,7 +51,7 @@ var pvColumns = []column[server.PVStatus]{
 var claimColumns = []column[server.ClaimStatus]{
 	{head: "NAMESPACE", value: func(s server.ClaimStatus, _ view) string { return s.Namespace }},
 	{head: "NAME", value: func(s server.ClaimStatus, _ view) string { return s.Name }},
-	{head: "STATUS", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Phase) }},
+	{head: "STATUS", state: true, value: func(s server.ClaimStatus, _ view) string { return orNone(s.Phase) }},
 	{head: "VOLUME", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Volume) }},
 	{head: "CAPACITY", value: func(s server.ClaimStatus, _ view) string { return size(s.CapacityBytes) }},
 	{head: "ON NODE", value: func(s server.ClaimStatus, _ view) string { return size(s.NodeBytes) }},

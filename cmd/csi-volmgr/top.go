@@ -28,25 +28,35 @@ const (
 )
 
 func (p *program) topCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show what the daemon is at, live: drivers, calls, and volumes that wait",
 		Long: `Show what the daemon is at: the drivers with their calls in flight, and the
 volumes that are not at rest, those that have been waiting longest first. On a
 terminal the view follows what happens until it is interrupted; elsewhere it is
-shown once.`,
-		Example: "  csi-volmgr top",
-		Args:    noArgs,
+shown once, and so it is as JSON or YAML, with all drivers and volumes.`,
+		Example: `  csi-volmgr top
+  csi-volmgr top -o jsonpath='{.drivers[*].name}'`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if screen, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(screen.Fd())) {
-				return p.topLive(cmd.Context(), screen)
+			if screen, ok := p.stdout.(*os.File); ok && !structured(output) && term.IsTerminal(int(screen.Fd())) {
+				return p.topLive(cmd.Context(), screen, output)
 			}
-			return p.topOnce(cmd.Context())
+			return p.topOnce(cmd.Context(), output)
 		},
 	}
+	outputFlag(cmd, &output)
+	return cmd
 }
 
-func (p *program) topOnce(ctx context.Context) error {
+// topDocument is the view for programs.
+type topDocument struct {
+	Drivers []manager.DriverStatus `json:"drivers"`
+	Volumes []manager.VolumeStatus `json:"volumes"`
+}
+
+func (p *program) topOnce(ctx context.Context, output string) error {
 	c := p.client()
 	defer c.Close()
 	volumes, err := c.Volumes(ctx)
@@ -57,7 +67,10 @@ func (p *program) topOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := topText(volumes, drivers, view{now: p.now()})
+	if structured(output) {
+		return p.document(topDocument{drivers, volumes}, output)
+	}
+	text, err := topText(volumes, drivers, p.look(output))
 	if err != nil {
 		return err
 	}
@@ -100,7 +113,7 @@ func (a *activity) text(v view) (string, error) {
 }
 
 // topLive draws the view until it is interrupted or a watch fails.
-func (p *program) topLive(interrupted context.Context, screen *os.File) error {
+func (p *program) topLive(interrupted context.Context, screen *os.File, output string) error {
 	c := p.client()
 	defer c.Close()
 	a := &activity{volumes: map[state.VolumeID]manager.VolumeStatus{}, drivers: map[state.DriverName]manager.DriverStatus{}}
@@ -126,7 +139,7 @@ func (p *program) topLive(interrupted context.Context, screen *os.File) error {
 			return err
 		case <-timer.C:
 		}
-		text, err := a.text(view{now: p.now()})
+		text, err := a.text(view{now: p.now(), wide: output == formWide}) // lines are cut to the screen, and colours would be, too
 		if err != nil {
 			return err
 		}
@@ -204,7 +217,7 @@ func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v v
 
 var topDrivers = []column[manager.DriverStatus]{
 	{head: "DRIVER", value: func(d manager.DriverStatus, _ view) string { return plain(string(d.Name)) }},
-	{head: "UP", value: func(d manager.DriverStatus, _ view) string { return yesNo(d.Up) }},
+	{head: "UP", state: true, value: func(d manager.DriverStatus, _ view) string { return yesNo(d.Up) }},
 	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
 	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
 	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
@@ -213,7 +226,7 @@ var topDrivers = []column[manager.DriverStatus]{
 
 var topVolumes = []column[manager.VolumeStatus]{
 	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
-	{head: "VOLUME", value: func(s manager.VolumeStatus, _ view) string { return plain(server.ShortID(s.Volume.ID)) }},
+	{head: "VOLUME", value: func(s manager.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
 	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(plain(string(s.Volume.Spec.Driver))) }},
 	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
 	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string {

@@ -17,7 +17,7 @@ const barWidth = 40
 func (p *program) traceCommand() *cobra.Command {
 	var ns, file string
 	var o runOptions
-	output := "table"
+	var output string
 	cmd := &cobra.Command{
 		Use:   "trace ((pod|volume) NAME | --export=FILE)",
 		Short: "Show the last calls that were made for a volume, or for a pod's volumes",
@@ -48,7 +48,7 @@ There is no secret in it. It works, with less in it, where no daemon answers.`,
 		},
 	}
 	namespaceFlag(cmd, &ns)
-	cmd.Flags().VarP(oneOf{&output, []string{"table", "timeline", "json", "yaml"}}, "output", "o", "form of the output")
+	outputFlag(cmd, &output, "timeline")
 	exportFlags(cmd, &file, &o)
 	p.completes(cmd, "pod", "volume")
 	return cmd
@@ -66,14 +66,14 @@ func (p *program) trace(ctx context.Context, ns string, t target, output string)
 		return err
 	}
 	switch {
-	case output == "json" || output == "yaml":
+	case structured(output):
 		return p.document(server.List[manager.EndedCall]{Items: calls}, output)
 	case len(calls) == 0:
 		return writeAll(p.stderr, "No call was made for it since the daemon started.\n")
 	case output == "timeline":
 		return writeAll(p.stdout, timeline(calls))
 	}
-	return writeTable(p.stdout, traceColumns(), calls, view{now: p.now(), wide: true})
+	return writeTable(p.stdout, traceColumns(), calls, p.look(output))
 }
 
 func traceColumns() []column[manager.EndedCall] {
@@ -81,9 +81,11 @@ func traceColumns() []column[manager.EndedCall] {
 		{head: "BEGAN", value: func(c manager.EndedCall, _ view) string { return c.Began.UTC().Format("15:04:05.000") }},
 		{head: "TOOK", value: func(c manager.EndedCall, _ view) string { return took(c.TookNanos) }},
 		{head: "CALL", value: func(c manager.EndedCall, _ view) string { return c.Op.String() }},
-		{head: "VOLUME", value: func(c manager.EndedCall, _ view) string { return server.ShortID(c.Volume) }},
+		{head: "VOLUME", value: func(c manager.EndedCall, v view) string { return v.id(c.Volume) }},
 		{head: "DRIVER", value: func(c manager.EndedCall, _ view) string { return string(c.Driver) }},
-		{head: "RESULT", value: func(c manager.EndedCall, v view) string { return v.reason(result(c)) }},
+		// In full: who looks at one volume's calls wants to know.
+		{head: "RESULT", value: func(c manager.EndedCall, _ view) string { return plain(result(c)) }},
+		{head: "POD", wide: true, value: func(c manager.EndedCall, _ view) string { return orNone(string(c.Pod)) }},
 	}
 }
 

@@ -71,6 +71,7 @@ daemon is asked; for a pod nobody is.`,
 		},
 	}
 	namespaceFlag(cmd, &o.namespace)
+	p.completes(cmd, "pod", "pvc")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long a start may wait")
 	cmd.Flags().StringVar(&o.program, "program", "", "absolute `path` of csi-volmgr in the unit (default: this one's)")
 	return cmd

@@ -31,7 +31,7 @@ func thisVersion() server.Version {
 }
 
 func (p *program) versionCommand() *cobra.Command {
-	output := ""
+	var output string
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Say which version this is, and which the daemon",
@@ -42,16 +42,12 @@ func (p *program) versionCommand() *cobra.Command {
 			c := p.client()
 			defer c.Close()
 			daemon, err := c.Version(cmd.Context())
-			switch output {
-			case "json", "yaml":
+			if structured(output) {
 				both := map[string]server.Version{"program": own}
 				if err == nil {
 					both["daemon"] = daemon
 				}
 				return p.document(both, output)
-			case "text":
-			default:
-				return usagef("unknown output %q: expected text, json or yaml", output)
 			}
 			text := "program: " + versionLine(own)
 			if err != nil {
@@ -60,7 +56,7 @@ func (p *program) versionCommand() *cobra.Command {
 			return writeAll(p.stdout, text+"daemon:  "+versionLine(daemon))
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
+	outputFlag(cmd, &output)
 	return cmd
 }
 

@@ -19,7 +19,7 @@ const redraw = time.Second
 
 func (p *program) waitCommand() *cobra.Command {
 	w := client.Wait{}
-	goal := ""
+	var goal, output string
 	cmd := &cobra.Command{
 		Use:   "wait pod NAME",
 		Short: "Wait until a pod's volumes are mounted, or gone",
@@ -32,8 +32,10 @@ was made, and the storage behind it whether it answers. Ask for it before a
 container starts: what was mounted a moment ago need not be.
 
 Exit code 124 means that the time was over; what each volume is at, and why, is
-then on standard error.`,
+then on standard error. As JSON or YAML it is what the pod is at when the wait is
+over, and nothing before.`,
 		Example: `  csi-volmgr wait pod web --for=mounted --timeout=2m
+  csi-volmgr wait pod web -o jsonpath='{range .pod.volumes[*]}{.hostPath}{"\n"}{end}'
   csi-volmgr wait pod web --for=verified && start-the-container
   csi-volmgr delete pod web && csi-volmgr wait pod web --for=unmounted`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,17 +50,18 @@ then on standard error.`,
 				return usagef("--timeout=%s is less than nothing", w.Timeout)
 			}
 			w.Name = t.name
-			return p.wait(cmd.Context(), w)
+			return p.wait(cmd.Context(), w, output)
 		},
 	}
 	namespaceFlag(cmd, &w.Namespace)
 	p.completes(cmd, "pod")
+	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&goal, "for", string(client.Mounted), "mounted, verified or unmounted")
 	cmd.Flags().DurationVar(&w.Timeout, "timeout", 2*time.Minute, "how long to wait at most, up to 24h")
 	return cmd
 }
 
-func (p *program) wait(ctx context.Context, w client.Wait) error {
+func (p *program) wait(ctx context.Context, w client.Wait, output string) error {
 	c := p.client()
 	defer c.Close()
 	start := p.now()
@@ -68,7 +71,7 @@ func (p *program) wait(ctx context.Context, w client.Wait) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.showProgress(ctx, shown, start)
+		p.showProgress(ctx, shown, start, output)
 	}()
 	last, err := c.Wait(ctx, w, func(pr server.Progress) {
 		select {
@@ -81,18 +84,28 @@ func (p *program) wait(ctx context.Context, w client.Wait) error {
 	switch {
 	case err != nil:
 		return err
+	case structured(output):
+		err = p.document(last, output)
 	case last.Done:
-		return writeAll(p.stdout, doneLine(last, w, p.now().Sub(start)))
-	default:
-		if err := writeAll(p.stderr, waitFailure(last, w, p.now())); err != nil {
-			return err
-		}
-		return codeError(exitTimeout)
+		err = writeAll(p.stdout, doneLine(last, w, p.now().Sub(start)))
 	}
+	if err != nil || last.Done {
+		return err
+	}
+	if err := writeAll(p.stderr, waitFailure(last, w, p.now())); err != nil {
+		return err
+	}
+	return codeError(exitTimeout)
 }
 
 // showProgress shows what comes from shown until it is closed or ctx ends.
-func (p *program) showProgress(ctx context.Context, shown <-chan server.Progress, start time.Time) {
+func (p *program) showProgress(ctx context.Context, shown <-chan server.Progress, start time.Time, output string) {
+	if structured(output) {
+		for range shown {
+			continue
+		}
+		return
+	}
 	if _, ok := p.width(); ok {
 		p.live(ctx, shown)
 		return

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
@@ -47,12 +45,12 @@ func (r resource[T]) wanted(item T, o getOptions) bool {
 	return err == nil
 }
 
-// watchLines writes the rows of a watch; its columns grow and never shrink.
+// watchLines writes the rows of a watch.
 type watchLines[T any] struct {
-	p      *program
-	o      getOptions
-	r      resource[T]
-	widths []int
+	p    *program
+	o    getOptions
+	r    resource[T]
+	grid *grid
 }
 
 func (l *watchLines[T]) write(events []server.Event[T]) error {
@@ -60,28 +58,28 @@ func (l *watchLines[T]) write(events []server.Event[T]) error {
 		return l.documents(events)
 	}
 	v := l.p.view(l.o)
+	columns := eventColumns(l.r.columns)
 	var rows [][]string
-	if l.widths == nil {
-		rows = append(rows, append([]string{"EVENT"}, heads(l.r.columns, v)...))
-		l.widths = make([]int, len(rows[0]))
+	if l.grid == nil {
+		l.grid = newGrid(columns, v)
+		rows = append(rows, heads(columns, v))
 	}
 	for _, e := range events {
-		rows = append(rows, append([]string{e.Type}, row(l.r.columns, e.Item, v)...))
+		rows = append(rows, row(columns, e, v))
 	}
-	for _, cells := range rows {
-		for i, c := range cells {
-			l.widths[i] = max(l.widths[i], utf8.RuneCountInString(c))
-		}
+	return writeAll(l.p.stdout, l.grid.lines(rows))
+}
+
+// eventColumns are the columns of events about things that have columns.
+func eventColumns[T any](columns []column[T]) []column[server.Event[T]] {
+	out := []column[server.Event[T]]{{head: "EVENT", value: func(e server.Event[T], _ view) string { return e.Type }}}
+	for _, c := range columns {
+		out = append(out, column[server.Event[T]]{
+			head: c.head, wide: c.wide, state: c.state,
+			value: func(e server.Event[T], v view) string { return c.value(e.Item, v) },
+		})
 	}
-	var b strings.Builder
-	for _, cells := range rows {
-		line := ""
-		for i, c := range cells {
-			line += c + strings.Repeat(" ", l.widths[i]-utf8.RuneCountInString(c)+3)
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	return writeAll(l.p.stdout, b.String())
+	return out
 }
 
 // documents writes events as JSON lines, as YAML documents, or as a template has them.
