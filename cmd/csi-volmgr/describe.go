@@ -43,31 +43,39 @@ func (p *program) describeCommand() *cobra.Command {
 }
 
 func (p *program) describe(ctx context.Context, c *client.Client, t target, output string) error {
+	o := getOptions{output: output, names: []string{t.name}}
 	switch t.kind {
 	case "pods":
-		return describe(ctx, p, podResource(c), t.name, output, (*sheet).pod)
+		return describe(ctx, p, o, podResource(c))
 	case "volumes":
-		return describe(ctx, p, volumeResource(c), t.name, output, (*sheet).volume)
+		return describe(ctx, p, o, volumeResource(c))
 	default:
-		return describe(ctx, p, driverResource(c), t.name, output, (*sheet).driver)
+		return describe(ctx, p, o, driverResource(c))
 	}
 }
 
-// describe shows the one item of a resource that has a name.
-func describe[T any](ctx context.Context, p *program, r resource[T], name, output string, fill func(*sheet, T)) error {
+// describe shows the one item of a resource that o names.
+func describe[T any](ctx context.Context, p *program, o getOptions, r resource[T]) error {
 	all, err := r.list(ctx)
 	if err != nil {
 		return err
 	}
-	item, err := r.named(all, name)
+	item, err := r.named(all, o.names[0])
 	if err != nil {
 		return err
 	}
-	if structured(output) {
-		return p.document(item, output)
+	if structured(o.output) {
+		return p.document(item, o.output)
 	}
-	s := &sheet{now: p.look(output)}
-	fill(s, item)
+	s := &sheet{now: p.look(o.output)}
+	switch v := any(item).(type) {
+	case manager.PodStatus:
+		s.pod(v)
+	case manager.VolumeStatus:
+		s.volume(v)
+	case manager.DriverStatus:
+		s.driver(v)
+	}
 	return s.write(p)
 }
 
