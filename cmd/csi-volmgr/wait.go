@@ -249,7 +249,7 @@ func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
 		b.WriteString("  " + plain(pr.Unverified) + "\n")
 	}
 	for _, v := range pr.Pod.Volumes {
-		if w.For != client.Unmounted && v.Mounted || w.For == client.Unmounted && v.Phase == state.Absent {
+		if w.For != client.Unmounted && v.Mounted && !v.Unresolved() || w.For == client.Unmounted && v.Phase == state.Absent {
 			continue
 		}
 		b.WriteString("  " + plain(v.Line(now)) + "\n")

@@ -307,6 +307,20 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 	return m.board.pod(uid)
 }
 
+// kept returns a want that could not be resolved with what the pod has under one of
+// its names, which none of told is; b.mu is held.
+func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.VolumeID]) state.VolumeWant {
+	for _, id := range slices.Sorted(maps.Keys(b.byPod[uid])) {
+		v := b.volumes[id].Volume
+		m, has := v.Mounts[uid]
+		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool { return slices.Contains(w.Names, name) }) {
+			w.ID, w.Spec = id, v.Spec
+			return w
+		}
+	}
+	return w
+}
+
 // pod composes a pod's status; b.mu is held.
 func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
 	want, listed := b.pods[uid]
@@ -314,9 +328,12 @@ func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
 	told := set[state.VolumeID]{}
 	if !want.Stopped {
 		for _, vw := range want.Volumes {
+			if vw.Problem != "" {
+				vw = b.kept(uid, vw, told)
+			}
 			pv := podVolume(uid, vw, b.volumes[vw.ID])
 			told[vw.ID] = struct{}{}
-			s.Ready = s.Ready && pv.Mounted
+			s.Ready = s.Ready && pv.Mounted && vw.Problem == ""
 			s.Volumes = append(s.Volumes, pv)
 		}
 	}

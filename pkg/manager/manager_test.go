@@ -263,8 +263,13 @@ func TestAPodThatCannotBeResolvedKeepsWhatItHas(t *testing.T) {
 			t.Errorf("held: %+v", v.Held)
 		}
 		s, _ := l.Pod("a")
-		if s.Ready || len(s.Volumes) != 2 || s.Volumes[0].BlockedBy != "claim n/v: lookup failed" || s.Volumes[0].Step != stepResolve {
+		if s.Ready || len(s.Volumes) != 1 || s.Volumes[0].BlockedBy != "claim n/v: lookup failed" || !s.Volumes[0].Unresolved() || s.Volumes[0].ID != "d^v" || !s.Volumes[0].Mounted || s.Volumes[0].HostPath == "" {
 			t.Errorf("pod: %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if missing, ok := errors.AsType[*WaitError](l.WaitForAttachAndMount(ctx, "a")); !ok || len(missing.Volumes) != 1 || !strings.Contains(missing.Error(), "lookup failed") {
+			t.Errorf("a wait for what it wants: %v", missing)
 		}
 		p.Stopped = true
 		l.SetPod(p)

@@ -10,13 +10,18 @@ import (
 // stepResolve is the step before any call: finding out what is wanted.
 const stepResolve = "Resolve"
 
-// podVolume says how one volume of one pod stands. It is a pure function.
+// Unresolved reports whether it is not known what the pod wants under this name by
+// now. What it has under it, if anything, is kept meanwhile.
+func (s PodVolumeStatus) Unresolved() bool { return s.Step == stepResolve }
+
+// podVolume says how one volume of one pod stands. It is a pure function. A want
+// that could not be resolved has an id where the pod has something under its name.
 func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeStatus {
 	s := PodVolumeStatus{
 		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: w.Spec.Claim, Mode: w.Spec.Mode,
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
 	}
-	if w.Problem != "" {
+	if w.Problem != "" && w.ID == "" {
 		s.Step, s.BlockedBy = stepResolve, w.Problem
 		return s
 	}
@@ -31,6 +36,8 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeSt
 		s.Retry = m.Retry
 	}
 	switch {
+	case w.Problem != "": // whatever is under way with what it has
+		s.Step, s.BlockedBy, s.Retry = stepResolve, w.Problem, state.Retry{}
 	case v.Quarantined != "":
 		s.BlockedBy = "the volume's record in the journal cannot be read: " + v.Quarantined
 	case v.Call.Kind != plan.None:

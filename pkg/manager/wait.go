@@ -86,7 +86,7 @@ func (s PodVolumeStatus) Line(now time.Time) string {
 // any volume; this one is woken by changes and ends with ctx, whose end it
 // reports as a *WaitError.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, uid state.PodUID) error {
-	return m.wait(ctx, uid, wait{(*board).ready, func(v PodVolumeStatus) bool { return !v.Mounted }})
+	return m.wait(ctx, uid, wait{(*board).ready, func(v PodVolumeStatus) bool { return !v.Mounted || v.Unresolved() }})
 }
 
 // WaitForUnmount waits until nothing of the pod's volumes is mounted, nor may

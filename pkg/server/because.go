@@ -46,7 +46,7 @@ func (s step) causes(f Facts, up bool) (all []string) {
 // words of its explanation; "" where it is, or where a call is in flight. It is
 // the text of events.
 func (f Facts) Because(uid state.PodUID, v manager.PodVolumeStatus) string {
-	if v.ID == "" {
+	if v.Unresolved() {
 		return v.BlockedBy
 	}
 	s := stepOfPod(f, uid, v)

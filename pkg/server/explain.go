@@ -141,14 +141,6 @@ func (f Facts) explainPod(e *Explanation) {
 
 func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolumeStatus) {
 	e.add("volume", "%s", f.titleOf(v))
-	if v.ID == "" {
-		e.worsen(f.unresolved(pod.Namespace, v))
-		e.add("because", "%s", v.BlockedBy)
-		f.explainClaims(e, pod.Namespace, v)
-		e.add("next", "as soon as the objects change, without anybody's doing")
-		e.add("you can", "correct or apply what is named above; what the pod has under this name is kept meanwhile")
-		return
-	}
 	if v.Mounted {
 		e.add("done", "mounted at %s%s%s", v.HostPath, readOnly(v.ReadOnly), f.contentOf(v))
 		if v.Drift != "" {
@@ -156,7 +148,17 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 			e.add("but", "%s", v.Drift)
 		}
 	}
-	f.explainHealth(e, string(v.ID))
+	if v.ID != "" {
+		f.explainHealth(e, string(v.ID))
+	}
+	if v.Unresolved() {
+		e.worsen(f.unresolved(pod.Namespace, v))
+		e.add("because", "%s", v.BlockedBy)
+		f.explainClaims(e, pod.Namespace, v)
+		e.add("next", "as soon as the objects change, without anybody's doing")
+		e.add("you can", "correct or apply what is named above; what the pod has under this name is kept meanwhile")
+		return
+	}
 	s := stepOfPod(f, pod.UID, v)
 	if !s.pending() {
 		return

@@ -108,7 +108,7 @@ func driverRefusedAtSocket() Facts {
 }
 
 func claimNotBound() Facts {
-	p := manager.PodVolumeStatus{Names: []string{"data"}, BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
+	p := manager.PodVolumeStatus{Names: []string{"data"}, Step: "Resolve", BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
 	f := one(manager.VolumeStatus{}, p, true)
 	f.Volumes = nil
 	f.Claims = []ClaimStatus{{
@@ -283,6 +283,17 @@ func contentKept() Facts {
 	}
 }
 
+// contentBroken is a configMap that says by now what no pod can have: what was
+// published last stays, and is one volume with what cannot be resolved.
+func contentBroken() Facts {
+	f := contentKept()
+	v, p := &f.Volumes[0], &f.Pods[0].Volumes[0]
+	v.Held = plan.Held{}
+	p.Step, p.Retry, p.Since = "Resolve", state.Retry{}, time.Time{}
+	p.BlockedBy = "pod default/web: spec.volumes[0].configMap.items[0].key: found \"mode\", want a key of configMap default/settings"
+	return f
+}
+
 func allFine() Facts {
 	v, p := nfsVolume(), podVolume()
 	present(&v, &p)
@@ -346,6 +357,7 @@ func TestExplainTellsEverySituation(t *testing.T) {
 		{"all-fine-of-volume", "volume", "data", Fine, allFine()},
 		{"all-fine-of-driver", "driver", "nfs.example.com", Fine, allFine()},
 		{"content-kept", "pod", "default/web", Working, contentKept()},
+		{"content-broken", "pod", "default/web", Stuck, contentBroken()},
 		{"nothing-known", "pod", "default/web", Unknown, nothingKnown()},
 		{"nothing-known-of-driver", "driver", "smb.example.com", Unknown, driverRefusedAtSocket()},
 	} {
