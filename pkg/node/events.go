@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,18 +22,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-const (
-	// maxCalls is how many ended calls may wait to be told of.
-	maxCalls = 1024
-	// holdPatience is how long a volume may wait for something that is no call
-	// before that is an event: most waits are over by then.
-	holdPatience = 30 * time.Second
-	// holdAgain is when a wait that goes on is told of again: events are
-	// forgotten by the server after an hour.
-	holdAgain = 10 * time.Minute
-	// holdPause is the least time between two looks for such waits.
-	holdPause = 10 * time.Second
-)
+// maxCalls is how many ended calls may wait to be told of.
+const maxCalls = 1024
 
 // The kubelet's reasons of events, and two for what it does not tell.
 const (
@@ -84,23 +76,35 @@ func callReason(op plan.Kind, failed, block bool) string {
 	}
 }
 
-// runEvents tells the API server's users what becomes of their volumes.
+// teller tells the API server's users what becomes of their volumes. It is used by
+// one goroutine.
+type teller struct {
+	*Node
+	waits waits
+	// claims are those of volumes that were made here. A claim is not read any more
+	// once no pod names it, and of what is left of its volume it is told all the same.
+	claims map[state.VolumeID]corev1.ObjectReference
+}
+
+// runEvents tells of calls as they end, and of what waits when it has done so for long.
 func (n *Node) runEvents(ctx context.Context) error {
-	waits := map[waiting]time.Time{}
-	pause := time.NewTimer(holdPause)
+	t := teller{n, waits{}, map[state.VolumeID]corev1.ObjectReference{}}
+	patience := cmp.Or(n.cfg.waitPatience, waitPatience)
+	between := min(lookPause, patience)
+	pause := time.NewTimer(between)
 	defer pause.Stop()
 	var changed <-chan struct{}
 	for {
 		select {
 		case c := <-n.ended:
-			n.tellCall(c)
+			t.tellCall(c)
 		case <-changed:
 			changed = nil
-			pause.Reset(holdPause)
+			pause.Reset(between)
 		case <-pause.C:
 			changed = n.manager.Changed()
-			if waits = n.tellWaits(waits, time.Now()); len(waits) > 0 {
-				pause.Reset(holdPause) // there is nothing that tells when one is over
+			if t.tellWaits(patience) {
+				pause.Reset(between) // there is nothing that tells when one has taken long
 			}
 		case <-ctx.Done():
 			return nil
@@ -110,13 +114,14 @@ func (n *Node) runEvents(ctx context.Context) error {
 
 // tellCall tells of a call that ended: the pod that it was for, or all for whose
 // sake it was made, and of an expansion, or where there is no pod, the claim.
-func (n *Node) tellCall(c manager.EndedCall) {
+func (n *teller) tellCall(c manager.EndedCall) {
 	s, ok := n.manager.Volume(c.Volume)
 	failed := c.Error != ""
 	reason := callReason(c.Op, failed, s.Volume.Spec.Mode == state.Block)
 	if c.Op == plan.Expand && failed && ok {
 		n.expandFailed(c, s.Volume)
 	}
+	n.aboutClaim(s.Volume) // while it can be looked up
 	if !failed && c.Step != state.UnmountNormal {
 		ok, reason, s.Volume = true, reasonNotNormal, c.Of
 	}
@@ -141,7 +146,7 @@ func (n *Node) tellCall(c manager.EndedCall) {
 	}
 	told := false
 	for _, uid := range pods {
-		told = n.tellPod(uid, s.Volume, e, sentence) || told
+		told = n.tellPod(uid, n.namesOf(uid, s.Volume), e, sentence) || told
 	}
 	if c.Op == plan.Expand || !told {
 		n.tellClaimOf(s.Volume, e, sentence)
@@ -163,18 +168,12 @@ func (n *Node) tellVolume(v state.Volume, e report.Event, sentence string) {
 	n.report.Event(e)
 }
 
-// tellPod has an event about a pod written, if the pod is the cluster's.
-func (n *Node) tellPod(uid state.PodUID, v state.Volume, e report.Event, sentence string) bool {
+// tellPod has an event about a pod's volume written, if the pod is the cluster's.
+func (n *Node) tellPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
 	p, ok := n.manager.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
 	if !ok || n.catalog.Get(key) != nil && n.catalog.Provider(key) != kube.Name {
 		return false
-	}
-	names := v.Spec.Name
-	for _, pv := range p.Volumes {
-		if pv.ID == v.ID && v.ID != "" {
-			names = strings.Join(pv.Names, ", ")
-		}
 	}
 	e.About = corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: types.UID(uid)}
 	e.Text = server.Told(names, sentence)
@@ -182,72 +181,67 @@ func (n *Node) tellPod(uid state.PodUID, v state.Volume, e report.Event, sentenc
 	return true
 }
 
+// namesOf is what a pod calls a volume.
+func (n *Node) namesOf(uid state.PodUID, v state.Volume) string {
+	p, _ := n.manager.Pod(uid)
+	for _, pv := range p.Volumes {
+		if pv.ID == v.ID {
+			return strings.Join(pv.Names, ", ")
+		}
+	}
+	return v.Spec.Name
+}
+
+// aboutClaim returns a volume's claim, if that is the cluster's, and remembers it.
+func (n *teller) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
+	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindClaim, Namespace: namespace, Name: name}
+	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
+	switch claim := n.catalog.Get(key).(type) {
+	case *corev1.PersistentVolumeClaim:
+		about.UID = claim.UID
+		if ok = n.catalog.Provider(key) == kube.Name; ok {
+			n.claims[v.ID] = about
+		}
+	default: // where no call for it was made by this daemon yet, its uid is not known
+		if was, remembered := n.claims[v.ID]; remembered {
+			about = was
+		}
+	}
+	return about, ok
+}
+
 // tellClaimOf has an event about a volume's claim written, if that is the cluster's.
-func (n *Node) tellClaimOf(v state.Volume, e report.Event, sentence string) {
-	c, ok := n.claimOf(v)
+func (n *teller) tellClaimOf(v state.Volume, e report.Event, sentence string) {
+	about, ok := n.aboutClaim(v)
 	if !ok {
 		return
 	}
-	e.About = corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindClaim, Namespace: c.Namespace, Name: c.Name}
-	if claim, ok := n.catalog.Get(source.Key{Kind: resolve.KindClaim, Namespace: c.Namespace, Name: c.Name}).(*corev1.PersistentVolumeClaim); ok {
-		e.About.UID = claim.UID
-	}
-	e.Text = server.Told(v.Spec.Name, sentence)
+	e.About, e.Text = about, server.Told(v.Spec.Name, sentence)
 	n.report.Event(e)
 }
 
-// waiting is a volume of a pod that waits for something that is no call.
-type waiting struct {
-	pod      state.PodUID
-	id       state.VolumeID
-	names    string
-	step     string
-	sentence string
-}
-
-// tellWaits tells of waits that take long, and again of those that take very
-// long. waits says since when each is there, or is to be told of again; what is
-// returned says so of those of now.
-func (n *Node) tellWaits(waits map[waiting]time.Time, now time.Time) map[waiting]time.Time {
-	f := server.Facts{Pods: n.manager.Pods(), Drivers: n.manager.Drivers(), Sockets: n.Views().Sockets(), Now: now}
-	still := map[waiting]time.Time{}
-	for _, p := range f.Pods {
-		for _, v := range p.Volumes {
-			if !p.Listed || v.BlockedBy == "" || v.Retry.Attempts > 0 || v.Mounted && v.Step != plan.Expand.String() {
-				continue // failures of calls are told of as they happen
-			}
-			s, _ := n.manager.Volume(v.ID)
-			f.Volumes = []manager.VolumeStatus{s}
-			w := waiting{p.Pod.UID, v.ID, strings.Join(v.Names, ", "), v.Step, f.Because(p.Pod.UID, v)}
-			if w.sentence == "" {
-				continue
-			}
-			since, known := waits[w]
-			if !known {
-				since = now
-			}
-			if now.Sub(since) >= holdPatience {
-				since = now.Add(holdAgain - holdPatience)
-				n.tellPod(w.pod, state.Volume{ID: w.id, Spec: state.Spec{Name: w.names}}, report.Event{Warning: true, Reason: waitReason(v)}, w.sentence)
-			}
-			still[w] = since
+// tellWaits tells of waits that have taken long, and of mounts that are no longer as
+// they were made. It reports whether there is more to tell later.
+func (n *teller) tellWaits(patience time.Duration) bool {
+	f := server.Facts{Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(), Sockets: n.Views().Sockets(), Now: time.Now()}
+	told, more := n.waits.look(f, patience)
+	for _, w := range told {
+		e := report.Event{Warning: w.warning, Reason: w.reason}
+		s, _ := n.manager.Volume(w.volume)
+		if w.pod != "" {
+			n.tellPod(w.pod, w.names, e, w.sentence)
+		}
+		if w.pod == "" || w.reason == reasonNoResize {
+			n.tellClaimOf(s.Volume, e, w.sentence)
 		}
 	}
-	return still
-}
-
-// waitReason is the reason of the event of a wait.
-func waitReason(v manager.PodVolumeStatus) string {
-	switch {
-	case v.Step == plan.Attach.String():
-		return reasonAttachFailed
-	case v.Step == plan.Expand.String():
-		return reasonNoResize
-	case v.Mode == state.Block:
-		return reasonMapFailed
-	default:
-		return reasonMountFailed
+	known := make(map[state.VolumeID]bool, len(f.Volumes))
+	for _, v := range f.Volumes {
+		known[v.Volume.ID] = true
 	}
+	maps.DeleteFunc(n.claims, func(id state.VolumeID, _ corev1.ObjectReference) bool { return !known[id] })
+	return more
 }
 
 // tellHealth tells every pod that has a volume that its driver says it is well, or is not.
@@ -268,6 +262,6 @@ func (n *Node) tellHealth(h stats.Status) {
 		e, sentence = report.Event{Reason: reasonAbnormal, Warning: true}, strings.Join(texts, "; ")
 	}
 	for _, uid := range slices.Sorted(slices.Values(s.Wanted)) {
-		n.tellPod(uid, s.Volume, e, sentence)
+		n.tellPod(uid, n.namesOf(uid, s.Volume), e, sentence)
 	}
 }

@@ -43,7 +43,12 @@ func TestReasonsOfEvents(t *testing.T) {
 			t.Errorf("a wait for %v: got %q, want %q", step, got, want)
 		}
 	}
-	if got := waitReason(manager.PodVolumeStatus{Mode: state.Block}); got != "FailedMapVolume" {
+	for phase, want := range map[state.Phase]string{state.Leaving: "FailedUnMount", state.Absent: "FailedMount"} {
+		if got := waitReason(manager.PodVolumeStatus{Step: "Unpublish", Phase: phase}); got != want {
+			t.Errorf("a wait for Unpublish where it is %v: got %q, want %q", phase, got, want)
+		}
+	}
+	if got := waitReason(manager.PodVolumeStatus{Step: "Resolve", Mode: state.Block}); got != "FailedMapVolume" {
 		t.Errorf("a wait of a raw block volume: got %q", got)
 	}
 }
@@ -240,45 +245,4 @@ func (infeasible) Publish(_ context.Context, v state.Volume, pod state.PodUID) e
 
 func (infeasible) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
 	return 0, &state.CallError{Outcome: state.Final, Call: "NodeExpandVolume", Code: "OutOfRange", Err: errors.New("the array is full")}
-}
-
-// A wait is told of when it takes long, once, and again only much later.
-func TestAWaitThatTakesLongIsToldOf(t *testing.T) {
-	api, c := fakeapi.New(), dirs(t)
-	pod, claim, pv, driver := ofCluster()
-	api.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}, driver, claim, pv, pod)
-	c.Cluster = &rest.Config{Host: "http://api.test", Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	n, _ := start(t, c)
-	var waits map[waiting]time.Time
-	now := time.Now()
-	for over := within(t); !strings.Contains(fmt.Sprint(waits), "has not registered"); waits = n.tellWaits(nil, now) {
-		if over.Err() != nil {
-			t.Fatalf("what waits: %v", waits)
-		}
-		time.Sleep(time.Millisecond) // until the pod has been heard of
-	}
-	count := func() int {
-		n := 0
-		for _, since := range waits {
-			if since.After(now) {
-				n++
-			}
-		}
-		return n
-	}
-	waits = n.tellWaits(waits, now.Add(holdPatience-time.Second))
-	if count() != 0 {
-		t.Errorf("told too soon: %v", waits)
-	}
-	now = now.Add(holdPatience)
-	if waits = n.tellWaits(waits, now); count() != 1 {
-		t.Errorf("not told: %v", waits)
-	}
-	if text := written(t, api, "Pod", "FailedMount"); !strings.Contains(text, "volume data: driver d.example") || !strings.Contains(text, "has not registered") {
-		t.Errorf("event %q", text)
-	}
-	told := waits
-	if waits = n.tellWaits(waits, now.Add(holdAgain-time.Second)); fmt.Sprint(waits) != fmt.Sprint(told) {
-		t.Errorf("told again: %v", waits)
-	}
 }

@@ -118,7 +118,8 @@ type Config struct {
 	// Logger nil means slog.Default.
 	Logger *slog.Logger
 
-	erredEvery time.Duration // for tests; 0 means erredEvery
+	erredEvery   time.Duration // for tests; 0 means erredEvery
+	waitPatience time.Duration // for tests; 0 means waitPatience
 }
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.

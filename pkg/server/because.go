@@ -49,13 +49,28 @@ func (f Facts) Because(uid state.PodUID, v manager.PodVolumeStatus) string {
 	if v.Unresolved() {
 		return v.BlockedBy
 	}
-	s := stepOfPod(f, uid, v)
-	if !s.pending() {
-		return ""
+	if s := stepOfPod(f, uid, v); s.pending() {
+		return s.because(f)
 	}
+	return ""
+}
+
+// because is the first of the step's causes; "" where it has none.
+func (s step) because(f Facts) string {
 	d, known := f.driver(s.driver)
 	for _, cause := range s.causes(f, s.spec.Builtin || known && d.Up) {
 		return cause
+	}
+	return ""
+}
+
+// BecauseLeft says in one sentence why a volume that no pod has or wants any more is
+// here still, in the words of its explanation; "" where a call is in flight, or has
+// failed, which is told when it does.
+func (f Facts) BecauseLeft(v manager.VolumeStatus) string {
+	s := stepOfVolume(f, v)
+	if because := s.because(f); s.pending() && (s.retry.Attempts == 0 || because != Failure(s.retry)) {
+		return because
 	}
 	return ""
 }
