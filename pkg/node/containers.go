@@ -165,6 +165,10 @@ func (n *Node) runSubpaths(ctx context.Context) error {
 	if n.manager.Settle(ctx) != nil {
 		return nil // told to end, or the manager has
 	}
+	places, err := n.subpaths.Places() // before the records: of one that is bound from now on there is a record
+	if err != nil {
+		n.log.Warn("subpaths left behind are not known", "err", err)
+	}
 	known := map[subpath.Place]bool{}
 	for _, v := range n.manager.Volumes() {
 		if v.Quarantined != "" {
@@ -175,10 +179,6 @@ func (n *Node) runSubpaths(ctx context.Context) error {
 				known[subpath.Place{Pod: uid, Volume: name}] = true
 			}
 		}
-	}
-	places, err := n.subpaths.Places()
-	if err != nil {
-		n.log.Warn("subpaths left behind are not known", "err", err)
 	}
 	for _, p := range places {
 		if known[p] {

@@ -2,13 +2,16 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,4 +91,49 @@ func TestDirectoriesOfPodsThatAreGone(t *testing.T) {
 	if told := strings.Count(log.String(), fmt.Sprintf("path=%s ", data)); told != 1 {
 		t.Errorf("told %d times of %s:\n%s", told, data, log)
 	}
+}
+
+// What only tidies up begins when the last source has spoken, and soon where one
+// does not speak.
+func TestTidyingUpWaitsForTheSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{silent: map[string]bool{"api": true, "file": true}}
+		speaks := func(source string) {
+			n.mu.Lock()
+			delete(n.silent, source)
+			n.mu.Unlock()
+			n.changed.send()
+			synctest.Wait()
+		}
+		begins := func(ctx context.Context) (begun *atomic.Bool, ended chan error) {
+			begun, ended = new(atomic.Bool), make(chan error, 1)
+			go func() { ended <- n.afterStart(func(context.Context) error { begun.Store(true); return nil })(ctx) }()
+			synctest.Wait()
+			return begun, ended
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped, ended := begins(ctx)
+		cancel()
+		if err := <-ended; stopped.Load() || err != nil {
+			t.Errorf("told to end: begun %v, %v", stopped.Load(), err)
+		}
+		late, _ := begins(t.Context())
+		time.Sleep(startGrace - 1)
+		synctest.Wait()
+		if late.Load() {
+			t.Error("begun while sources are silent")
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if !late.Load() {
+			t.Error("never begun, since a source does not speak")
+		}
+		soon, _ := begins(t.Context())
+		if speaks("file"); soon.Load() {
+			t.Error("begun while one source is silent")
+		}
+		if speaks("api"); !soon.Load() {
+			t.Error("not begun although all have spoken")
+		}
+	})
 }

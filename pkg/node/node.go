@@ -322,11 +322,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.runSubpaths, n.runLeftovers, n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}
-	parts = append(parts, n.sweeps...)
+	for _, sweep := range n.sweeps {
+		parts = append(parts, n.afterStart(sweep))
+	}
 	if n.runtime != nil {
 		parts = append(parts, n.runtime.Run, n.runRuntimeView)
 	}

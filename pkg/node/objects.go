@@ -137,8 +137,9 @@ func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 }
 
 // startGrace is how long sources may take to speak before whoever needs them to
-// is told that they have not: after a start they do so in moments, or only when
-// somebody mends what they cannot read.
+// is told that they have not, and before what waits for them goes on without:
+// after a start they do so in moments, or only when somebody mends what they
+// cannot read.
 const startGrace = 5 * time.Second
 
 // waitKnown waits until every source of pods has spoken and the manager shows it.
