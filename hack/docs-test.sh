@@ -1,12 +1,18 @@
 #!/bin/bash
-# Runs the commands of README.md and of the pages below, as they stand there, and
-# compares docs/reference/cli.md with what the program prints. The commands use
-# the default paths, so each page's run in a mount namespace where /run and the
-# paths below /var/lib are empty and forgotten afterwards.
+# Runs the commands of README.md, HACKING.md and the pages in docs/, as they stand
+# there, and compares docs/reference/cli.md with what the program prints. The
+# commands use the default paths, so each page's run in a mount namespace where
+# /run and the paths below /var/lib are empty and forgotten afterwards.
+#
+# In a page:  ```sh             is run; hack/arch sees that no command is elsewhere
+#             ```sh background  goes on while the next ones run
+#             ```text output    is what the block before it prints: ... stands for
+#                               anything, and times need not be the same
+#             <!-- docs-test    up to --> is run and not shown to readers: it makes
+#                               the scene that the page is about (background, too)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$1 page=${2-}
-pages=(README.md docs/operate.md docs/containers.md docs/drivers.md docs/write-a-driver.md docs/reference/api.md)
 
 if [ -z "$page" ]; then
 	if ! diff -u docs/reference/cli.md <(hack/cli-docs.sh "$bin"); then
@@ -17,15 +23,14 @@ if [ -z "$page" ]; then
 		echo "docs-test: the commands mount file systems: run this as root" >&2
 		exit 1
 	fi
-	for page in "${pages[@]}"; do
-		grep -q '^```sh' "$page" || { echo "docs-test: $page has no commands" >&2; exit 1; }
-		unshare --mount --propagation private "$0" "$bin" "$page"
+	grep --recursive --include=*.md --files-with-matches -E '^ *```sh( background)?$' README.md HACKING.md docs | sort | while read -r page; do
+		unshare --mount --propagation private "$0" "$bin" "$page" </dev/null
 	done
 	exit
 fi
 
 # Volumes of the local driver are sparse files, which a tmpfs can hold.
-for dir in /run /var/lib/kubelet /var/lib/csi-volmgr; do
+for dir in /run /var/lib/kubelet /var/lib/csi-volmgr /etc/csi-volmgr; do
 	[ -d "$dir" ] || { mkdir -p "$dir"; made+=("$dir"); }
 	mount -t tmpfs -o mode=755 docs-test "$dir"
 	mount --make-shared "$dir"
@@ -42,22 +47,39 @@ finish() {
 	[ "$code" = 0 ] || { echo "--- what ran beside it said:"; tail -n 40 "$blocks"/*.log; } >&2
 	# Devices are found by the paths of their files, which go with the mounts.
 	loops=$(losetup --list --noheadings --output NAME,BACK-FILE | awk '$2 ~ "^/var/lib/csi-volmgr/" {print $1}')
-	grep -oE ' (/var/lib/(kubelet|csi-volmgr)|/run)(/[^ ]*)? ' /proc/self/mountinfo | tac | xargs -r umount --lazy 2>/dev/null || true
-	[ -z "$loops" ] || losetup --detach $loops || true
+	grep -oE ' (/var/lib/(kubelet|csi-volmgr)|/etc/csi-volmgr|/run)(/[^ ]*)? ' /proc/self/mountinfo | tac | xargs -r umount --lazy 2>/dev/null || true
+	[ -z "$loops" ] || losetup --detach $loops 2>/dev/null || true # most have gone with their mounts
 	rm -rf "$blocks"
 	for dir in ${made[@]+"${made[@]}"}; do rmdir "$dir" 2>/dev/null || true; done
 	exit "$code"
 }
 trap finish EXIT
 
-# Each fenced block that begins with ```sh becomes a file: N.sh, or
-# N.background.sh for one that goes on while the next ones run.
+# Each block becomes a file: N.sh, N.background.sh, or N.out for what N.sh prints.
 awk -v dir="$blocks" '
-	/^```sh/ { n++; file = sprintf("%s/%02d%s.sh", dir, n, ($2 == "background" ? ".background" : "")); next }
-	/^```/ { file = ""; next }
-	file != "" { print > file }
+	/^<!-- docs-test( background)?$/ { file = sprintf("%s/%02d%s.sh", dir, ++n, ($NF == "background" ? ".background" : "")); indent = 1; next }
+	/^ *```sh( background)?$/ { file = sprintf("%s/%02d%s.sh", dir, ++n, ($NF == "background" ? ".background" : "")); indent = index($0, "`"); next }
+	/^ *```text output$/ { file = sprintf("%s/%02d.out", dir, n); indent = index($0, "`"); next }
+	/^ *```/ || /^-->$/ { file = ""; next }
+	file != "" { print substr($0, indent) > file }
 ' "$page"
 
+# printed FILE: whether what was printed is what the page has in FILE.
+printed() {
+	local same='s/\b([0-9.]+(ms|µs|[dhms]))+\b/AGE/g; s/[ \t]+/ /g; s/ $//' want got
+	want=$(sed -E "$same" "$1") got=$(sed -E "$same" "$2")
+	want=$(sed 's/[][\\*?]/\\&/g; s/\.\.\./*/g' <<<"$want")
+	# shellcheck disable=SC2053
+	[[ $got == $want ]] || { echo "docs-test: $page shows:"; cat "$1"; echo "docs-test: but that is not what was printed above"; return 1; } >&2
+}
+
+# stop_daemon is for scenes: what `systemctl stop csi-volmgr` does.
+stop_daemon() {
+	local pid
+	pid=$(</var/lib/csi-volmgr/state.db.lock)
+	kill "$pid" && tail --pid="$pid" -s 0.1 -f /dev/null
+}
+export -f stop_daemon
 sudo() { env "$@"; } # which takes NAME=value, too
 export -f sudo
 for block in "$blocks"/*.sh; do
@@ -74,7 +96,14 @@ for block in "$blocks"/*.sh; do
 			sleep 0.1
 		done
 		;;
-	*) bash -euo pipefail "$block" ;;
+	*)
+		if [ -e "${block%.sh}.out" ]; then
+			bash -euo pipefail "$block" | tee "$block.printed"
+			printed "${block%.sh}.out" "$block.printed"
+		else
+			bash -euo pipefail "$block"
+		fi
+		;;
 	esac
 done
 echo "docs-test: every command of $page did what it should"

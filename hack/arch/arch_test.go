@@ -81,6 +81,10 @@ func TestDocumentsSayWhatIsThere(t *testing.T) {
 			_, err := os.Stat(filepath.Join(root, target))
 			return err == nil
 		})...)
+		problems = append(problems, blockProblems(name, text, func(file string) (string, error) {
+			b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+			return string(b), err
+		})...)
 	}
 	for _, problem := range problems {
 		t.Error(problem)

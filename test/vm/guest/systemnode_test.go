@@ -100,7 +100,8 @@ func (n systemNode) enable() {
 		unit := sh(n.T, "csi-volmgr", "volume", "unit", "pod", pod, "--timeout="+timeout)
 		write(n.T, unitDir+"csi-volmgr-default-"+pod+".service", unit)
 	}
-	sh(n.T, "systemctl", "enable", "csi-volmgr.socket", daemonUnit, drainUnit) // reads all units anew, too
+	sh(n.T, "systemctl", "daemon-reload")
+	sh(n.T, "systemctl", "enable", "--now", "csi-volmgr.socket", daemonUnit, drainUnit)
 }
 
 // try runs a program that may fail.
