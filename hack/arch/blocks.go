@@ -103,7 +103,9 @@ func (b block) copied(at string, read func(string) (string, error)) []string {
 // plain checks that a block that is not run has no command.
 func (b block) plain(at string) (problems []string) {
 	for _, line := range b.body {
-		if slices.ContainsFunc(commands, func(c string) bool { return line == c || strings.HasPrefix(line, c+" ") || c == "hack/" && strings.HasPrefix(line, c) }) {
+		if slices.ContainsFunc(commands, func(c string) bool {
+			return line == c || strings.HasPrefix(line, c+" ") || c == "hack/" && strings.HasPrefix(line, c)
+		}) {
 			problems = append(problems, fmt.Sprintf("%s: a command in a block of kind %s, which nobody runs: %s", at, b.kind, line))
 		}
 	}
