@@ -1,6 +1,7 @@
 package token
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,16 +15,20 @@ type Cache struct {
 	issuer Issuer
 	log    *slog.Logger
 
-	mu      sync.Mutex // guards entries; never held while the issuer is asked
+	mu      sync.Mutex // guards what follows; never held while the issuer is asked
 	entries map[Request]*entry
+	kept    byExpiry // those with a token
 }
 
 // entry is the token of one request.
 type entry struct {
-	turn  chan struct{} // capacity 1: held by who looks at token and may replace it
-	token Token
-	// expires is the token's, guarded by Cache.mu; zero while there is none.
+	request Request
+	turn    chan struct{} // capacity 1: held by who looks at token and may replace it
+	token   Token
+	// expires is the token's, and at its place in Cache.kept, -1 while it has none;
+	// guarded by Cache.mu.
 	expires time.Time
+	at      int
 }
 
 // NewCache returns an empty cache before issuer. logger may be nil for no log.
@@ -68,7 +73,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 		t.Issued = now
 	}
 	e.token = t
-	c.keep(r, e)
+	c.keep(e)
 	return t, nil
 }
 
@@ -78,7 +83,7 @@ func (c *Cache) entry(r Request) *entry {
 	defer c.mu.Unlock()
 	e := c.entries[r]
 	if e == nil {
-		e = &entry{turn: make(chan struct{}, 1)}
+		e = &entry{request: r, turn: make(chan struct{}, 1), at: -1}
 		c.entries[r] = e
 	}
 	return e
@@ -89,24 +94,50 @@ func (c *Cache) entry(r Request) *entry {
 func (c *Cache) Soonest() (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range c.entries {
-		if !e.expires.IsZero() && (!ok || e.expires.Before(at)) {
-			at, ok = e.expires, true
-		}
+	if len(c.kept) == 0 {
+		return time.Time{}, false
 	}
-	return at, ok
+	return c.kept[0].expires, true
 }
 
 // keep notes how long e's token is good, and forgets what nobody renewed: the
 // tokens of pods that are gone.
-func (c *Cache) keep(r Request, e *entry) {
+func (c *Cache) keep(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.expires = e.token.Expires
-	c.entries[r] = e
-	for other, o := range c.entries {
-		if !o.expires.IsZero() && !o.expires.After(time.Now()) {
-			delete(c.entries, other)
+	c.entries[e.request] = e
+	if e.at < 0 {
+		heap.Push(&c.kept, e)
+	} else {
+		heap.Fix(&c.kept, e.at)
+	}
+	for now := time.Now(); len(c.kept) > 0 && !c.kept[0].expires.After(now); {
+		gone := heap.Pop(&c.kept).(*entry)
+		if c.entries[gone.request] == gone { // and not one that came after it
+			delete(c.entries, gone.request)
 		}
 	}
+}
+
+// byExpiry is a heap of entries: the one whose token expires first is the first.
+type byExpiry []*entry
+
+func (b byExpiry) Len() int           { return len(b) }
+func (b byExpiry) Less(i, j int) bool { return b[i].expires.Before(b[j].expires) }
+func (b byExpiry) Swap(i, j int)      { b[i], b[j] = b[j], b[i]; b[i].at, b[j].at = i, j }
+
+// Push implements heap.Interface.
+func (b *byExpiry) Push(e any) {
+	e.(*entry).at = len(*b)
+	*b = append(*b, e.(*entry))
+}
+
+// Pop implements heap.Interface.
+func (b *byExpiry) Pop() any {
+	last := len(*b) - 1
+	e := (*b)[last]
+	(*b)[last], e.at = nil, -1
+	*b = (*b)[:last]
+	return e
 }

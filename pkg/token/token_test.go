@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -31,7 +32,7 @@ func request(uid string) Request {
 	return Request{Pod: state.Pod{UID: state.PodUID(uid), Namespace: "default", Name: "web", ServiceAccount: "web"}, Audience: "vault"}
 }
 
-// counter issues tokens that live an hour and are numbered.
+// counter issues tokens that live as long as is asked, or an hour, and are numbered.
 type counter struct {
 	mu    sync.Mutex
 	calls int
@@ -39,7 +40,7 @@ type counter struct {
 	wait  chan struct{}
 }
 
-func (c *counter) Token(ctx context.Context, _ Request) (Token, error) {
+func (c *counter) Token(ctx context.Context, r Request) (Token, error) {
 	c.mu.Lock()
 	c.calls++
 	n, err, wait := c.calls, c.err, c.wait
@@ -55,7 +56,7 @@ func (c *counter) Token(ctx context.Context, _ Request) (Token, error) {
 		return Token{}, err
 	}
 	now := time.Now()
-	return Token{Value: fmt.Sprint("t", n), Issued: now, Expires: now.Add(time.Hour)}, nil
+	return Token{Value: fmt.Sprint("t", n), Issued: now, Expires: now.Add(cmp.Or(r.Lifetime, time.Hour))}, nil
 }
 
 func (c *counter) fail(err error) {
@@ -396,20 +397,56 @@ func unmarshal(t *testing.T, b []byte, v any) {
 }
 
 func TestSoonestExpiryOfTheTokensThatAreKept(t *testing.T) {
-	c := NewCache(&counter{}, nil)
-	if _, ok := c.Soonest(); ok {
-		t.Error("an empty cache has an expiry")
-	}
-	for _, uid := range []string{"a", "b"} {
-		if _, err := c.Token(t.Context(), request(uid)); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCache(&counter{}, nil)
+		if _, ok := c.Soonest(); ok {
+			t.Error("an empty cache has an expiry")
 		}
+		began := time.Now()
+		for _, step := range []struct {
+			lifetime, after, soonest time.Duration // soonest is since began
+		}{
+			{3 * time.Hour, 0, 3 * time.Hour},
+			{time.Hour, 0, time.Hour},
+			{2 * time.Hour, 0, time.Hour},
+			{time.Hour, 59 * time.Minute, 119 * time.Minute},             // renewed
+			{3 * time.Hour, 61*time.Minute + time.Second, 3 * time.Hour}, // the others have expired
+		} {
+			time.Sleep(step.after)
+			r := request("u")
+			r.Lifetime = step.lifetime
+			if _, err := c.Token(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if step.lifetime == 3*time.Hour && step.after > 0 {
+				// Nothing was renewed, so that nothing was forgotten yet.
+				r.Pod.UID = "other"
+				if _, err := c.Token(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if at, ok := c.Soonest(); !ok || at.Sub(began) != step.soonest {
+				t.Errorf("%+v: %v, %v", step, at.Sub(began), ok)
+			}
+		}
+	})
+}
+
+// BenchmarkTokenAmongMany is the token of one more pod.
+func BenchmarkTokenAmongMany(b *testing.B) {
+	c := NewCache(&counter{}, nil)
+	n := 0
+	get := func() {
+		if _, err := c.Token(b.Context(), request(fmt.Sprint("u", n))); err != nil {
+			b.Fatal(err)
+		}
+		n++
 	}
-	c.mu.Lock()
-	want := c.entries[request("a")].expires
-	c.entries[request("b")].expires = want.Add(time.Minute)
-	c.mu.Unlock()
-	if at, ok := c.Soonest(); !ok || !at.Equal(want) {
-		t.Errorf("%v, %v, want %v", at, ok, want)
+	for range 4000 {
+		get()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		get()
 	}
 }
