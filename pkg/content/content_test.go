@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -51,7 +52,7 @@ spec:
     resources: {limits: {memory: 1k}}
 `
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		maps:    map[string]*corev1.ConfigMap{"conf": {Data: map[string]string{"a": "map a", "b": "map b"}, BinaryData: map[string][]byte{"c": {0}}}},
@@ -70,7 +71,7 @@ func (w *world) reader() content.Reader {
 	}}
 }
 
-func decode[T any](t *testing.T, text string) (src T) {
+func decode[T any](t testing.TB, text string) (src T) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), &src); err != nil {
 		t.Fatal(err)
@@ -276,5 +277,63 @@ func TestRevisionDiffersWithPathsContentAndKey(t *testing.T) {
 	}
 	if len(seen) != 3*len(sets) {
 		t.Errorf("got %d revisions, want %d", len(seen), 3*len(sets))
+	}
+}
+
+// TestRevisionStaysThatOfEarlierVersions: records have it, and a
+// volume whose record has another one is written again.
+func TestRevisionStaysThatOfEarlierVersions(t *testing.T) {
+	files := content.Files{"d/b": {}, "a": {Data: []byte("1")}}
+	for key, want := range map[string]string{
+		"":    "cc5620a7d78ecea2cb0c23d4df2ea9675e33c0aa53dfd349a33d9eaf9f92f1e6",
+		"key": "55e9dd058839ca8fd6b740604c97a6b33275908b887414baf8cd03d17c1709a1",
+	} {
+		var k []byte
+		if key != "" {
+			k = []byte(key)
+		}
+		if got := files.Revision(k); got != want {
+			t.Errorf("with the key %q: %s, want %s", key, got, want)
+		}
+	}
+}
+
+// BenchmarkRead is what is done twice for each volume: its files and their revision.
+func BenchmarkRead(b *testing.B) {
+	w := newWorld(b)
+	r := w.reader()
+	r.Token = func(string, time.Duration) ([]byte, error) { return []byte("token"), nil }
+	projected := decode[corev1.ProjectedVolumeSource](b, `
+sources:
+- serviceAccountToken: {path: token, expirationSeconds: 3607}
+- configMap: {name: conf, items: [{key: a, path: ca.crt}]}
+- downwardAPI: {items: [{path: namespace, fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}]}
+`)
+	for name, read := range map[string]func() (content.Files, error){
+		"configMap": func() (content.Files, error) {
+			return r.ConfigMap(corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}})
+		},
+		"projected": func() (content.Files, error) { return r.Projected(projected) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				files, err := read()
+				if err != nil {
+					b.Fatal(err)
+				}
+				files.Revision(nil)
+			}
+		})
+	}
+}
+
+func TestOfAKeyThatIsBothTheTextCounts(t *testing.T) {
+	w := newWorld(t)
+	w.maps["conf"] = &corev1.ConfigMap{Data: map[string]string{"a": "text"}, BinaryData: map[string][]byte{"a": {0}, "b": {1}}}
+	got, err := w.reader().ConfigMap(corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}})
+	want := content.Files{"a": {Data: []byte("text"), Mode: 0o644}, "b": {Data: []byte{1}, Mode: 0o644}}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v: %s", err, d)
 	}
 }

@@ -40,15 +40,14 @@ func (fs Files) Revision(key []byte) string {
 	if h = sha256.New(); key != nil {
 		h = hmac.New(sha256.New, key)
 	}
-	part := func(b []byte) {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
-		h.Write(n[:])
-		h.Write(b)
-	}
+	var buf []byte // of one write for what is short
 	for _, path := range slices.Sorted(maps.Keys(fs)) {
-		part([]byte(path))
-		part(fs[path].Data)
+		data := fs[path].Data
+		buf = binary.BigEndian.AppendUint64(buf[:0], uint64(len(path)))
+		buf = append(buf, path...)
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(data)))
+		h.Write(buf)
+		h.Write(data)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -86,21 +85,46 @@ func newSelection(items []corev1.KeyToPath, mode *int32, optional *bool) (select
 	return selection{items: items, mode: m, optional: optional != nil && *optional}, nil
 }
 
-// of returns the files that are selected of data: all keys, or those of items
-// under the paths they give. A key that is missing is an error unless the
+// object is the keys of one object: those of a configMap that are text, and the
+// others. Of one that is both, the text counts.
+type object struct {
+	text   map[string]string
+	binary map[string][]byte
+}
+
+func (o object) get(key string) (value []byte, ok bool) {
+	if text, ok := o.text[key]; ok {
+		return []byte(text), true
+	}
+	value, ok = o.binary[key]
+	return value, ok
+}
+
+// keys are in order.
+func (o object) keys() []string {
+	keys := make([]string, 0, len(o.text)+len(o.binary))
+	keys = slices.AppendSeq(keys, maps.Keys(o.text))
+	keys = slices.AppendSeq(keys, maps.Keys(o.binary))
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// of returns the files that are selected of an object: all keys, or those of
+// items under the paths they give. A key that is missing is an error unless the
 // source is optional.
-func (s selection) of(data map[string][]byte) (Files, error) {
+func (s selection) of(o object) (Files, error) {
 	files := Files{}
 	if len(s.items) == 0 {
-		for _, key := range slices.Sorted(maps.Keys(data)) {
-			if err := files.put(key, File{Data: data[key], Mode: s.mode}); err != nil {
+		for _, key := range o.keys() {
+			value, _ := o.get(key)
+			if err := files.put(key, File{Data: value, Mode: s.mode}); err != nil {
 				return nil, fmt.Errorf("key: %w", err)
 			}
 		}
 		return files, nil
 	}
 	for i, item := range s.items {
-		value, ok := data[item.Key]
+		value, ok := o.get(item.Key)
 		if !ok && s.optional {
 			continue
 		}

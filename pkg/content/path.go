@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -32,15 +31,24 @@ func Clean(p string) (string, error) {
 		return "", pathError(p, "is absolute")
 	case strings.ContainsRune(p, 0):
 		return "", pathError(p, "contains a NUL")
-	case slices.Contains(strings.Split(p, "/"), ".."):
+	case hasElement(p, func(elem string) bool { return elem == ".." }):
 		return "", pathError(p, `contains ".."`)
 	case strings.HasPrefix(c, reserved):
 		return "", pathError(p, `begins with ".."`)
-	case slices.ContainsFunc(strings.Split(c, "/"), func(s string) bool { return len(s) > maxName }):
+	case hasElement(c, func(elem string) bool { return len(elem) > maxName }):
 		return "", pathError(p, fmt.Sprintf("has a name longer than %d bytes", maxName))
 	default:
 		return c, nil
 	}
+}
+
+func hasElement(p string, is func(elem string) bool) bool {
+	for elem := range strings.SplitSeq(p, "/") {
+		if is(elem) {
+			return true
+		}
+	}
+	return false
 }
 
 func pathError(p, why string) error {
@@ -54,10 +62,7 @@ func pathError(p, why string) error {
 // CheckPaths returns an error that wraps ErrPath unless each path is as Clean
 // returns it and none is a file and another's directory at once.
 func CheckPaths(paths []string) error {
-	files := make(map[string]bool, len(paths))
-	for _, p := range paths {
-		files[p] = true
-	}
+	var files map[string]bool // made for the first path with a directory
 	for _, p := range paths {
 		c, err := Clean(p)
 		if err != nil {
@@ -67,6 +72,12 @@ func CheckPaths(paths []string) error {
 			return fmt.Errorf("path %q is not in its shortest form: %w", p, ErrPath)
 		}
 		for d := path.Dir(p); d != "."; d = path.Dir(d) {
+			if files == nil {
+				files = make(map[string]bool, len(paths))
+				for _, p := range paths {
+					files[p] = true
+				}
+			}
 			if files[d] {
 				return fmt.Errorf("path %q is to be a file and the directory of %q: %w", d, p, ErrPath)
 			}

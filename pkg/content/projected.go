@@ -38,35 +38,39 @@ func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
 // projection returns the files of one source, and its field for messages.
 func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string, files Files, err error) {
 	set := 0
-	for _, c := range []struct {
-		name string
-		set  bool
-		make func() (Files, error)
-	}{
-		{".configMap", s.ConfigMap != nil, func() (Files, error) {
-			p := s.ConfigMap
-			return r.configMap(corev1.ConfigMapVolumeSource{
-				LocalObjectReference: p.LocalObjectReference, Items: p.Items, Optional: p.Optional, DefaultMode: mode,
-			})
-		}},
-		{".secret", s.Secret != nil, func() (Files, error) {
-			p := s.Secret
-			return r.secret(corev1.SecretVolumeSource{SecretName: p.Name, Items: p.Items, Optional: p.Optional, DefaultMode: mode})
-		}},
-		{".downwardAPI", s.DownwardAPI != nil, func() (Files, error) { return r.downward(s.DownwardAPI.Items, uint32(*mode)) }},
-		{".serviceAccountToken", s.ServiceAccountToken != nil, func() (Files, error) { return r.token(*s.ServiceAccountToken, uint32(*mode)) }},
-		{".clusterTrustBundle", s.ClusterTrustBundle != nil, func() (Files, error) { return r.trust(*s.ClusterTrustBundle, uint32(*mode)) }},
-		{".podCertificate", s.PodCertificate != nil, func() (Files, error) { return r.certificate(*s.PodCertificate, uint32(*mode)) }},
+	for _, is := range []bool{
+		s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil, s.ClusterTrustBundle != nil, s.PodCertificate != nil,
 	} {
-		if !c.set {
-			continue
+		if is {
+			set++
 		}
-		set++
-		kind = c.name
-		files, err = c.make()
 	}
 	if set != 1 {
 		return "", nil, errors.New("want exactly one of configMap, secret, downwardAPI, serviceAccountToken, clusterTrustBundle, podCertificate")
+	}
+	switch {
+	case s.ConfigMap != nil:
+		p := s.ConfigMap
+		kind = ".configMap"
+		files, err = r.configMap(corev1.ConfigMapVolumeSource{
+			LocalObjectReference: p.LocalObjectReference, Items: p.Items, Optional: p.Optional, DefaultMode: mode,
+		})
+	case s.Secret != nil:
+		p := s.Secret
+		kind = ".secret"
+		files, err = r.secret(corev1.SecretVolumeSource{SecretName: p.Name, Items: p.Items, Optional: p.Optional, DefaultMode: mode})
+	case s.DownwardAPI != nil:
+		kind = ".downwardAPI"
+		files, err = r.downward(s.DownwardAPI.Items, uint32(*mode))
+	case s.ServiceAccountToken != nil:
+		kind = ".serviceAccountToken"
+		files, err = r.token(*s.ServiceAccountToken, uint32(*mode))
+	case s.ClusterTrustBundle != nil:
+		kind = ".clusterTrustBundle"
+		files, err = r.trust(*s.ClusterTrustBundle, uint32(*mode))
+	default:
+		kind = ".podCertificate"
+		files, err = r.certificate(*s.PodCertificate, uint32(*mode))
 	}
 	return kind, files, err
 }

@@ -3,7 +3,6 @@ package content
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -55,24 +54,18 @@ func (r Reader) configMap(src corev1.ConfigMapVolumeSource) (Files, error) {
 	if src.Name == "" {
 		return nil, errors.New("name is empty")
 	}
-	object, err := r.Objects.ConfigMap(r.Namespace, src.Name)
+	found, err := r.Objects.ConfigMap(r.Namespace, src.Name)
 	if err != nil {
 		return nil, fmt.Errorf("get configMap %s/%s: %w", r.Namespace, src.Name, err)
 	}
-	if object == nil && !s.optional {
+	if found == nil && !s.optional {
 		return nil, missing("configMap", r.Namespace, src.Name)
 	}
-	var data map[string][]byte
-	if object != nil {
-		data = maps.Clone(object.BinaryData)
-		if data == nil {
-			data = map[string][]byte{}
-		}
-		for key, value := range object.Data {
-			data[key] = []byte(value)
-		}
+	var o object
+	if found != nil {
+		o = object{text: found.Data, binary: found.BinaryData}
 	}
-	files, err := s.of(data)
+	files, err := s.of(o)
 	if err != nil {
 		return nil, fmt.Errorf("configMap %s/%s: %w", r.Namespace, src.Name, err)
 	}
@@ -93,18 +86,18 @@ func (r Reader) secret(src corev1.SecretVolumeSource) (Files, error) {
 	if src.SecretName == "" {
 		return nil, errors.New("secretName is empty")
 	}
-	object, err := r.Objects.Secret(r.Namespace, src.SecretName)
+	found, err := r.Objects.Secret(r.Namespace, src.SecretName)
 	if err != nil {
 		return nil, fmt.Errorf("get secret %s/%s: %w", r.Namespace, src.SecretName, err)
 	}
-	if object == nil && !s.optional {
+	if found == nil && !s.optional {
 		return nil, missing("secret", r.Namespace, src.SecretName)
 	}
-	var data map[string][]byte
-	if object != nil {
-		data = object.Data
+	var o object
+	if found != nil {
+		o.binary = found.Data
 	}
-	files, err := s.of(data)
+	files, err := s.of(o)
 	if err != nil {
 		return nil, fmt.Errorf("secret %s/%s: %w", r.Namespace, src.SecretName, err)
 	}
