@@ -93,6 +93,7 @@ func auditOf(t *testing.T, n *Node) string {
 	return strings.Join(words, "; ")
 }
 
+// Faults: A130.
 func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	c := dirs(t)
 	v := orphan(c)

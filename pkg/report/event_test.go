@@ -69,6 +69,32 @@ func TestEventsAreNoFlood(t *testing.T) {
 	})
 }
 
+// A failure that is told of every two minutes for an hour is one event that is
+// counted, and seldom written; that it is over is another one, at once.
+//
+// Faults: A128.
+func TestAnHourOfOneFailureIsOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		for range 30 {
+			w.reporter.Event(failedMount("volume data: no"))
+			time.Sleep(2 * time.Minute)
+		}
+		synctest.Wait()
+		all := w.events()
+		if len(all) != 1 || all[0].Count < 10 || all[0].Count > 30 {
+			t.Errorf("got %+v", all)
+		}
+		over := failedMount("volume data: it is mounted")
+		over.Warning, over.Reason = false, "SuccessfulMountVolume"
+		w.reporter.Event(over)
+		synctest.Wait()
+		if all := w.events(); len(all) != 2 || !slices.ContainsFunc(all, func(e corev1.Event) bool { return e.Message == over.Text && e.Count == 1 }) {
+			t.Errorf("once it is over: %+v", all)
+		}
+	})
+}
+
 // An event waits for a server that cannot be reached, and for no other.
 func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -108,10 +108,21 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 		{"retry", id, "--reason=x"},
 		{"retry", id, "--step=harder", "--reason=x"},
 		{"retry", other, "--step=lazy", "--reason=x"}, // a pod uses it
+		{"forget", id},
+		{"forget", id, "--reason= ", "--even-mounted"},
+		{"forget", id, "--reason=x"}, // it is mounted
+		{"forget", other, "--reason=x", "--even-mounted"},
 	} {
 		if r := n.cli("", bad...); r.code == 0 {
 			t.Errorf("%q is not refused: %s", bad, r.stdout)
 		}
+	}
+	// The API by itself asks for the reason, too.
+	if _, err := n.api.Retry(t.Context(), id, state.UnmountForce, ""); err == nil {
+		t.Error("a step without a reason is not refused")
+	}
+	if _, err := n.api.Forget(t.Context(), id, "", true); err == nil {
+		t.Error("a volume is forgotten without a reason")
 	}
 	if !stuck.alive() {
 		t.Error("the process that waits was ended by nobody's order")
@@ -121,8 +132,10 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 	n.unmounted("web")
 	n.verified("other")
 	log, err := os.ReadFile(filepath.Join(n.dir, "state", "audit.log"))
-	if err != nil || !strings.Contains(string(log), "the filer is gone") || !strings.Contains(string(log), "force") {
-		t.Errorf("audit log: %v\n%s", err, log)
+	for _, want := range []string{"the filer is gone", "force", "forget"} { // what was refused is in it, too
+		if err != nil || !strings.Contains(string(log), want) {
+			t.Errorf("audit log: no %q, %v\n%s", want, err, log)
+		}
 	}
 	n.deletePods("other")
 	n.verdict()
