@@ -33,90 +33,102 @@ type limitError struct{ field, problem string }
 
 func (e *limitError) Error() string { return e.field + ": " + e.problem }
 
+// below puts what the field is below in front of it.
+func (e *limitError) below(path string) *limitError {
+	if e != nil {
+		e.field = path + e.field
+	}
+	return e
+}
+
 // checkLimits reports the first field of a request that CSI's limits forbid.
 // protobuf itself demands that strings are UTF-8 (CSI 1.13, "Secrets Requirements").
-func checkLimits(m proto.Message) error { return checkMessage(m.ProtoReflect(), "") }
+func checkLimits(m proto.Message) error {
+	if err := checkMessage(m.ProtoReflect()); err != nil {
+		return err
+	}
+	return nil
+}
 
-func checkMessage(m protoreflect.Message, in string) (err error) {
+// checkMessage and what it calls put the field's path together on the way back
+// only: each request is checked, and hardly any is refused.
+func checkMessage(m protoreflect.Message) (err *limitError) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		path := in + string(f.Name())
 		switch {
 		case f.IsMap():
-			err = checkMap(f, v.Map(), path)
+			err = checkMap(f, v.Map())
 		case f.IsList():
-			err = checkList(f, v.List(), path)
+			err = checkList(f, v.List())
 		case f.Message() != nil:
-			err = checkMessage(v.Message(), path+".")
+			err = checkMessage(v.Message()).below(".")
 		case f.Kind() == protoreflect.StringKind:
-			err = checkString(f, v.String(), path)
+			err = checkString(f, v.String())
 		}
+		err = err.below(string(f.Name()))
 		return err == nil
 	})
 	return err
 }
 
-func checkString(f protoreflect.FieldDescriptor, s, path string) error {
+func checkString(f protoreflect.FieldDescriptor, s string) *limitError {
 	limit := maxString
 	switch {
 	case pathFields[f.Name()]:
 		limit = len(s)
 	case f.Name() == "node_id":
 		limit = maxNodeID
-	case strings.HasSuffix(path, "volume_id"):
+	case strings.HasSuffix(string(f.Name()), "volume_id"):
 		limit = state.MaxHandle
 	}
 	if len(s) > limit {
-		return &limitError{path, fmt.Sprintf("%d bytes, CSI allows %d", len(s), limit)}
+		return &limitError{"", fmt.Sprintf("%d bytes, CSI allows %d", len(s), limit)}
 	}
 	if !utf8.ValidString(s) {
-		return &limitError{path, "not valid UTF-8"}
+		return &limitError{"", "not valid UTF-8"}
 	}
 	return nil
 }
 
-func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map, path string) error {
+func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map) (err *limitError) {
 	if f.MapValue().Kind() != protoreflect.StringKind {
 		return nil
 	}
 	var size int
-	var err error
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 		if k.String() != tokensKey { // two tokens of a cluster are 4 KiB already, and every driver that wants them gets them so
 			size += len(k.String()) + len(v.String())
 		}
 		if !utf8.ValidString(k.String()) || !utf8.ValidString(v.String()) {
-			err = &limitError{path, fmt.Sprintf("the value of key %q is not valid UTF-8", k.String())}
+			err = &limitError{"", fmt.Sprintf("the value of key %q is not valid UTF-8", k.String())}
 		}
 		return err == nil
 	})
 	if err == nil && size > maxMap {
-		err = &limitError{path, fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxMap)}
+		err = &limitError{"", fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxMap)}
 	}
 	return err
 }
 
-func checkList(f protoreflect.FieldDescriptor, l protoreflect.List, path string) error {
+func checkList(f protoreflect.FieldDescriptor, l protoreflect.List) (err *limitError) {
 	var size int
 	for i := range l.Len() {
-		item := fmt.Sprintf("%s[%d]", path, i)
 		switch {
 		case f.Message() != nil:
-			if err := checkMessage(l.Get(i).Message(), item+"."); err != nil {
-				return err
-			}
+			err = checkMessage(l.Get(i).Message()).below(".")
 		case f.Kind() == protoreflect.StringKind && f.Name() == "mount_flags":
 			size += len(l.Get(i).String())
 			if !utf8.ValidString(l.Get(i).String()) {
-				return &limitError{item, "not valid UTF-8"}
+				err = &limitError{"", "not valid UTF-8"}
 			}
 		case f.Kind() == protoreflect.StringKind:
-			if err := checkString(f, l.Get(i).String(), item); err != nil {
-				return err
-			}
+			err = checkString(f, l.Get(i).String())
+		}
+		if err != nil {
+			return err.below(fmt.Sprintf("[%d]", i))
 		}
 	}
 	if size > maxFlags {
-		return &limitError{path, fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxFlags)}
+		return &limitError{"", fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxFlags)}
 	}
 	return nil
 }

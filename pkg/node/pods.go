@@ -23,7 +23,7 @@ import (
 // Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
 // A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
 func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.Object) (map[string]manager.MountedVolume, error) {
-	pod = named(pod)
+	pod = named(pod).DeepCopy() // it is kept
 	if _, err := n.api.Apply(ctx, slices.Concat(beside, []runtime.Object{pod})); err != nil {
 		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -45,9 +45,11 @@ func (n *Node) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	return n.manager.WaitForUnmount(ctx, state.PodUID(pod.UID))
 }
 
-// named returns pod with what a manifest would have been given.
-func named(pod *corev1.Pod) *corev1.Pod {
-	pod = pod.DeepCopy()
+// named returns pod with what a manifest would have been given. What it points to
+// is the given one's.
+func named(given *corev1.Pod) *corev1.Pod {
+	copied := *given
+	pod := &copied
 	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
 	if pod.Namespace == "" {
 		pod.Namespace = corev1.NamespaceDefault

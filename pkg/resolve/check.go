@@ -87,8 +87,10 @@ func checkMeta(o metav1.Object, namespaced bool) []Fault {
 	if f, bad := checkSubdomain("metadata.name", o.GetName()); bad {
 		faults = append(faults, f)
 	}
-	if f, bad := checkLabel("metadata.namespace", o.GetNamespace()); namespaced && bad {
-		faults = append(faults, f)
+	if namespaced {
+		if f, bad := checkLabel("metadata.namespace", o.GetNamespace()); bad {
+			faults = append(faults, f)
+		}
 	}
 	if uid := string(o.GetUID()); uid != "" {
 		faults = append(faults, checkPlain("metadata.uid", uid, true)...)
