@@ -134,7 +134,6 @@ func findings(f server.Facts) []finding {
 		by[v.Volume.ID] = v
 	}
 	var all []finding
-	had := map[state.VolumeID]bool{}
 	for _, p := range f.Pods {
 		for _, v := range p.Volumes {
 			of := f // each is looked up and not sought, since there may be thousands
@@ -146,17 +145,14 @@ func findings(f server.Facts) []finding {
 			if x.mounted = p.Listed && v.Mounted; x.mounted {
 				x.drift = v.Drift
 			}
-			had[v.ID] = true
 			all = append(all, x)
 		}
 	}
-	for _, v := range f.Volumes {
-		if !had[v.Volume.ID] {
-			all = append(all, finding{
-				subject: subject{left: v.Volume.ID}, volume: v.Volume.ID, wait: f.BecauseLeft(v),
-				reason: callReason(v.Held.Step, true, v.Volume.Spec.Mode == state.Block),
-			})
-		}
+	for _, v := range f.Left() {
+		all = append(all, finding{
+			subject: subject{left: v.Volume.ID}, volume: v.Volume.ID, wait: f.BecauseLeft(v),
+			reason: callReason(v.Held.Step, true, v.Volume.Spec.Mode == state.Block),
+		})
 	}
 	return all
 }

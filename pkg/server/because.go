@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -75,13 +76,36 @@ func (f Facts) BecauseLeft(v manager.VolumeStatus) string {
 	return ""
 }
 
-// Why is Because, and the last failure while the call is made again. It is the
-// text of the status page.
+// Why is Because, the last failure while the call is made again, and how the mount
+// is not as it was made. It is the text of the status page.
 func (f Facts) Why(uid state.PodUID, v manager.PodVolumeStatus) string {
-	if because := f.Because(uid, v); because != "" || v.Retry.Attempts == 0 {
+	because := f.Because(uid, v)
+	if because == "" && v.Retry.Attempts > 0 {
+		because = Failure(v.Retry)
+	}
+	return cmp.Or(because, v.Drift)
+}
+
+// Left are the volumes that no pod has or wants any more.
+func (f Facts) Left() []manager.VolumeStatus {
+	had := map[state.VolumeID]bool{}
+	for _, p := range f.Pods {
+		for _, v := range p.Volumes {
+			had[v.ID] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(f.Volumes), func(v manager.VolumeStatus) bool { return had[v.Volume.ID] })
+}
+
+// WhyLeft is BecauseLeft, and the last failure.
+func (f Facts) WhyLeft(v manager.VolumeStatus) string {
+	if because := f.BecauseLeft(v); because != "" {
 		return because
 	}
-	return Failure(v.Retry)
+	if s := stepOfVolume(f, v); s.retry.Attempts > 0 {
+		return Failure(s.retry)
+	}
+	return ""
 }
 
 // Told is a sentence about one of a pod's volumes, which it names.

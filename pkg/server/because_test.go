@@ -1,41 +1,42 @@
 package server
 
-import (
-	"slices"
-	"testing"
-)
+import "testing"
 
-// What an event says of a pod's volume is a cause in the pod's explanation, word
-// for word; where it says nothing, the explanation has no cause either.
+// What an event and the status page say of a pod's volume is in the pod's
+// explanation, word for word; where they say nothing of any, it has no cause either.
 //
 // Items: O09.
-func TestEventsSayWhatTheExplanationSays(t *testing.T) {
+func TestEventsAndPageSayWhatTheExplanationSays(t *testing.T) {
 	said := 0
-	for name, f := range map[string]Facts{
-		"driver absent": driverAbsent(), "driver refused": driverRefusedAtSocket(), "claim not bound": claimNotBound(),
-		"attachment": attachWaiting(), "in flight": stageInFlight(), "unavailable": stageUnavailable(), "walking": walking(),
-		"aborted": aborted(), "invalid": refusedInvalid(), "permission": permissionDenied(), "exclusive": exclusiveElsewhere(),
-		"sources": sourcesNotSynced(), "removal": removalWaitsForDriver(), "busy": targetBusy(), "expand": expandRefused(), "fine": allFine(),
-	} {
-		for _, p := range f.Pods {
-			e, err := Explain(f, "pod", p.Pod.Namespace+"/"+p.Pod.Name)
+	for _, s := range situations() {
+		for _, p := range s.facts.Pods {
+			e, err := Explain(s.facts, "pod", p.Pod.Namespace+"/"+p.Pod.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var causes []string
+			labels := map[string]string{}
+			causes := 0
 			for _, l := range e.Lines {
-				if l.Label == "because" {
-					causes = append(causes, l.Text)
+				if labels[l.Text] = l.Label; l.Label == "because" || l.Label == "last error" || l.Label == "but" {
+					causes++
 				}
 			}
+			silent := true
 			for _, v := range p.Volumes {
-				because := f.Because(p.Pod.UID, v)
+				because, why := s.facts.Because(p.Pod.UID, v), s.facts.Why(p.Pod.UID, v)
 				if because != "" {
 					said++
 				}
-				if because != "" && !slices.Contains(causes, because) || because == "" && len(p.Volumes) == 1 && len(causes) > 0 && name != "removal" && name != "sources" {
-					t.Errorf("%s: event %q, explanation %q", name, because, causes)
+				if label := labels[because]; because != "" && label != "because" {
+					t.Errorf("%s: event %q, explained as %q", s.file, because, label)
 				}
+				if label := labels[why]; why != "" && label != "because" && label != "last error" && label != "but" {
+					t.Errorf("%s: page %q, explained as %q", s.file, why, label)
+				}
+				silent = silent && why == ""
+			}
+			if silent && causes > 0 {
+				t.Errorf("%s: the page says nothing, and the explanation %d causes:\n%s", s.file, causes, e)
 			}
 		}
 	}

@@ -318,15 +318,21 @@ func nothingKnown() Facts {
 	}
 }
 
-// Each situation that can keep a volume from its pod is told in full: what is
-// wanted, the step, what blocks it, the last error, what is next, what to do.
-//
-// Items: G09.
-func TestExplainTellsEverySituation(t *testing.T) {
-	for _, tt := range []struct {
-		file, kind, name, verdict string
-		facts                     Facts
-	}{
+// takesNoWrites is a volume whose file system takes no writes by now.
+func takesNoWrites() Facts {
+	f := allFine()
+	f.Pods[0].Volumes[0].Drift = plan.Fault{AfterError: true}.String()
+	return f
+}
+
+// situation is one that is to be explained, as the golden file says.
+type situation struct {
+	file, kind, name, verdict string
+	facts                     Facts
+}
+
+func situations() []situation {
+	return []situation{
 		{"driver-absent", "pod", "default/web", Waiting, driverAbsent()},
 		{"driver-absent-of-driver", "driver", "nfs.example.com", Waiting, driverAbsent()},
 		{"driver-refused-at-its-socket", "pod", "default/web", Waiting, driverRefusedAtSocket()},
@@ -360,7 +366,16 @@ func TestExplainTellsEverySituation(t *testing.T) {
 		{"content-broken", "pod", "default/web", Stuck, contentBroken()},
 		{"nothing-known", "pod", "default/web", Unknown, nothingKnown()},
 		{"nothing-known-of-driver", "driver", "smb.example.com", Unknown, driverRefusedAtSocket()},
-	} {
+		{"read-only", "pod", "default/web", Stuck, takesNoWrites()},
+	}
+}
+
+// Each situation that can keep a volume from its pod is told in full: what is
+// wanted, the step, what blocks it, the last error, what is next, what to do.
+//
+// Items: G09.
+func TestExplainTellsEverySituation(t *testing.T) {
+	for _, tt := range situations() {
 		t.Run(tt.file, func(t *testing.T) {
 			e, err := Explain(tt.facts, tt.kind, tt.name)
 			if err != nil {

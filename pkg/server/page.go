@@ -42,6 +42,7 @@ func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 	}
 }
 
+// pageProblems are what could not be read, and volumes that outlive their pods for a reason.
 func (s *Server) pageProblems() []ui.Problem {
 	var out []ui.Problem
 	for _, p := range s.cfg.Health.Problems() {
@@ -53,6 +54,12 @@ func (s *Server) pageProblems() []ui.Problem {
 			where += " " + p.Object
 		}
 		out = append(out, ui.Problem{Where: where, Text: p.Message})
+	}
+	f := s.facts()
+	for _, v := range f.Left() {
+		if why := f.WhyLeft(v); why != "" {
+			out = append(out, ui.Problem{Where: "volume " + f.title(v.Volume.Spec), Text: stepOfVolume(f, v).name, Why: why})
+		}
 	}
 	return out
 }

@@ -52,7 +52,7 @@ func (h *Handler) look() []Row {
 		out = append(out, driverRow(d))
 	}
 	for _, p := range h.cfg.Problems() {
-		out = append(out, Row{Key: "problem " + p.Where + p.Text, Kind: "problem", Name: p.Where, State: bad, What: p.Text})
+		out = append(out, Row{Key: "problem " + p.Where + p.Text, Kind: "problem", Name: p.Where, State: bad, What: p.Text, Why: p.Why})
 	}
 	slices.SortFunc(out, func(a, b Row) int { return cmp.Compare(a.Key, b.Key) })
 	return out
@@ -77,7 +77,7 @@ func podRows(p manager.PodStatus, why func(state.PodUID, manager.PodVolumeStatus
 	switch {
 	case !p.Listed:
 		pod.State, pod.What = worse(working, worst), "leaving"
-	case !p.Ready:
+	case !p.Ready || worst == bad:
 		pod.State, pod.What = worse(working, worst), fmt.Sprintf("%d of %d mounted", mounted, len(p.Volumes))
 	}
 	out[0] = pod
@@ -91,6 +91,9 @@ func volumeRow(pod string, listed bool, v manager.PodVolumeStatus) Row {
 		Detail: detail(v), Since: v.Since,
 	}
 	if v.Mounted && listed && v.Step == "" {
+		if v.Drift != "" {
+			r.State = bad
+		}
 		return r
 	}
 	r.State, r.What = working, v.Step
@@ -175,4 +178,6 @@ type Problem struct {
 	// Where is the file, line and object, as far as they are known.
 	Where string
 	Text  string
+	// Why says in a sentence what keeps it so; "" where Text says all.
+	Why string
 }

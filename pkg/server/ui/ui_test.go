@@ -34,7 +34,9 @@ func pod(name string, listed bool, volumes ...manager.PodVolumeStatus) manager.P
 var since = time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
 
 // why stands for the explanation.
-func why(_ state.PodUID, v manager.PodVolumeStatus) string { return v.BlockedBy + v.Retry.Error }
+func why(_ state.PodUID, v manager.PodVolumeStatus) string {
+	return v.BlockedBy + v.Retry.Error + v.Drift
+}
 
 func TestRows(t *testing.T) {
 	mounted := manager.PodVolumeStatus{Names: []string{"data"}, Driver: "d.example", Claim: "data", Mounted: true, Phase: state.Present, HostPath: "/v/mount"}
@@ -43,6 +45,8 @@ func TestRows(t *testing.T) {
 	held.BlockedBy = "driver d.example is not registered"
 	failing := staging
 	failing.Retry = state.Retry{Attempts: 3, Error: "no such disk"}
+	readOnly := mounted
+	readOnly.Drift = "it has become read-only"
 	leaving := manager.PodVolumeStatus{Names: []string{"data"}, Phase: state.Leaving, Mounted: true}
 	for _, c := range []struct {
 		name          string
@@ -63,6 +67,11 @@ func TestRows(t *testing.T) {
 			"something has to happen first", pod("web", true, held),
 			Row{State: blocked, What: "0 of 1 mounted"},
 			Row{State: blocked, What: "Stage", Why: "driver d.example is not registered", Since: since},
+		},
+		{
+			"its mount is not as it was made", pod("web", true, readOnly),
+			Row{State: bad, What: "1 of 1 mounted"},
+			Row{State: bad, What: "mounted", Why: "it has become read-only", Detail: "d.example · data · /v/mount"},
 		},
 		{
 			"a step failed", pod("web", true, failing),
