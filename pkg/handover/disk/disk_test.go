@@ -182,6 +182,21 @@ func TestWhatAKubeletKeepsGoesWithTheVolume(t *testing.T) {
 	}
 }
 
+// TestARemovalThatWasCutOffIsTakenUp: whatever it had removed already, what is
+// empty above goes.
+func TestARemovalThatWasCutOffIsTakenUp(t *testing.T) {
+	p := newPlace(t)
+	v := state.Volume{Spec: state.Spec{Name: "keys", Builtin: true}, Mounts: map[state.PodUID]state.Mount{"u": {}}}
+	const marks = "pods/u/plugins/kubernetes.io~empty-dir"
+	for _, left := range []string{marks + "/wrapped_keys", marks, "pods/u/plugins", "pods/u"} {
+		p.dir(left)
+		must(t, p.keeper().BeforeUnpublish(t.Context(), v, "u"))
+		if got := p.tree(); got != "pods pods/u" {
+			t.Errorf("of %s is left %s", left, got)
+		}
+	}
+}
+
 func TestAStageThatIsNoneOfTheKubeletsEmptyOnesStays(t *testing.T) {
 	p := newPlace(t)
 	p.file("plugins/kubernetes.io/csi/d/full/globalmount/f", "data")

@@ -146,7 +146,11 @@ func (r *reader) remove(rel, top string) error {
 		return err
 	}
 	for dir := path.Dir(rel); within(dir, top) && dir != top; dir = path.Dir(dir) {
-		if err := r.unlink(dir, unix.AT_REMOVEDIR); err != nil && !missing(err) {
+		if errors.Is(err, errNoDir) {
+			err = nil // dir is what is not there
+			continue
+		}
+		if err = r.unlink(dir, unix.AT_REMOVEDIR); err != nil && !missing(err) {
 			if slices.Contains([]error{unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY}, errors.Unwrap(err)) {
 				return nil
 			}
@@ -156,10 +160,16 @@ func (r *reader) remove(rel, top string) error {
 	return nil
 }
 
+// errNoDir is wrapped by the failure to remove what is in a directory that is missing.
+var errNoDir = errors.New("no such directory")
+
 func within(dir, top string) bool { return strings.HasPrefix(dir, top+"/") || dir == top }
 
 func (r *reader) unlink(rel string, flags int) error {
 	parent, err := r.openFD(path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
+	if missing(err) {
+		return fmt.Errorf("%w: %w", errNoDir, err)
+	}
 	if err != nil {
 		return err
 	}
