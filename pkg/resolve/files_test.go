@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-func withFiles(t *testing.T) *world {
+func withFiles(t testing.TB) *world {
 	t.Helper()
 	w := read(t, "testdata/base.yaml")
 	w.config.Builtins = []state.DriverName{resolve.Secret, resolve.DownwardAPI, resolve.Projected}
@@ -22,7 +22,7 @@ func withFiles(t *testing.T) *world {
 
 const secretCanary = "canary-93e1"
 
-func (w *world) secret(t *testing.T, value string) {
+func (w *world) secret(t testing.TB, value string) {
 	t.Helper()
 	w.add(t, "{apiVersion: v1, kind: Secret, metadata: {name: conf}, stringData: {a: '"+value+"'}}")
 }
@@ -157,6 +157,26 @@ func TestHostPathIsHandedOutAndNotOwned(t *testing.T) {
 		w.pod().Spec.Volumes[0].HostPath.Path = path
 		if got := w.only(t); !strings.HasPrefix(got.Problem, "pod default/web: spec.volumes[0].hostPath.path: found ") {
 			t.Errorf("%.20q: got %+v", path, got)
+		}
+	}
+}
+
+// BenchmarkPod is a pod of four volumes that show files.
+func BenchmarkPod(b *testing.B) {
+	w := withFiles(b)
+	w.secret(b, "value")
+	pod := w.pod()
+	pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil
+	for _, name := range []string{"a", "b", "c", "d"} {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: filesSources[resolve.Secret]})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, v := range w.resolve().Volumes {
+			if v.Problem != "" {
+				b.Fatal(v.Problem)
+			}
 		}
 	}
 }

@@ -74,6 +74,7 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 	r := resolver{pod: pod, objects: o, config: c}
 	faults := checkIdentity(pod)
 	uses := usesOf(pod)
+	w.Volumes = slices.Grow(w.Volumes, len(uses))
 	for _, name := range slices.Sorted(maps.Keys(uses)) {
 		var want state.VolumeWant
 		var err error

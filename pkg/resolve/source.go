@@ -86,8 +86,8 @@ func (r *resolver) kinds() []string {
 // volumes with one handle or two of the pod's volumes with one claim do. wants
 // is sorted by name; the first one's spec stands for all.
 func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
-	var merged []state.VolumeWant
-	at := map[state.VolumeID]int{}
+	merged := slices.Grow([]state.VolumeWant(nil), len(wants))
+	at := make(map[state.VolumeID]int, len(wants))
 	for _, w := range wants {
 		i, again := at[w.ID]
 		if w.ID == "" || !again {
