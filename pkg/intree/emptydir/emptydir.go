@@ -96,11 +96,8 @@ func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh boo
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	f, fresh, err := dir.MakeNew(m.dirMode())
+	fresh, err = dir.MakeNew(m.dirMode())
 	if err != nil {
-		return false, err
-	}
-	if err := f.Close(); err != nil {
 		return false, err
 	}
 	if fresh { // with nothing mounted there

@@ -186,11 +186,8 @@ func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
 	if !InMemory(d.Kind) {
 		return dir.Make(mode)
 	}
-	f, made, err := dir.MakeNew(coveredMode)
+	made, err := dir.MakeNew(coveredMode)
 	if err != nil {
-		return nil, err
-	}
-	if err := f.Close(); err != nil {
 		return nil, err
 	}
 	mounted := false
@@ -206,7 +203,8 @@ func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if f, err = dir.Open(); err != nil {
+	f, err := dir.Open()
+	if err != nil {
 		return nil, err
 	}
 	if err := inMemory(f); err != nil {

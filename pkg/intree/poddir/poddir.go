@@ -88,23 +88,34 @@ func (d Dir) Path() string { return filepath.Join(d.root, d.rel) }
 // Make returns the directory, open, and makes it with the given mode, and those
 // above it, where they are missing. The mode of one that is there is left alone.
 func (d Dir) Make(mode os.FileMode) (*os.File, error) {
-	f, _, err := d.MakeNew(mode)
-	return f, err
+	fd, _, err := d.makeAgain(mode)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), d.Path()), nil
 }
 
-// MakeNew is Make that also reports whether the directory was missing, so that
-// nothing can be mounted there.
-func (d Dir) MakeNew(mode os.FileMode) (f *os.File, made bool, err error) {
-	fd := -1
+// MakeNew is Make for those who do not need it open. It reports whether the
+// directory was missing, so that nothing can be mounted there.
+func (d Dir) MakeNew(mode os.FileMode) (made bool, err error) {
+	fd, made, err := d.makeAgain(mode)
+	if err != nil {
+		return false, err
+	}
+	return made, os.NewSyscallError("close", unix.Close(fd))
+}
+
+// makeAgain makes the directory though others remove what is empty above it.
+func (d Dir) makeAgain(mode os.FileMode) (fd int, made bool, err error) {
 	for range maxRaces {
 		if fd, made, err = d.make(mode); !errors.Is(err, unix.ENOENT) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("make %s: %w", d.Path(), err)
+		return -1, false, fmt.Errorf("make %s: %w", d.Path(), err)
 	}
-	return os.NewFile(uintptr(fd), d.Path()), made, nil
+	return fd, made, nil
 }
 
 func (d Dir) make(mode os.FileMode) (fd int, made bool, err error) {

@@ -27,9 +27,13 @@ func TestMakeNewSaysWhetherItWasMissing(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	_, d := volume(t, "v")
 	for _, want := range []bool{true, false} {
-		f, made, err := d.MakeNew(0o777)
+		made, err := d.MakeNew(0o777)
 		if err != nil || made != want {
 			t.Fatalf("made: %v, %v, want %v", made, err, want)
+		}
+		f, err := d.Make(0o700)
+		if err != nil {
+			t.Fatal(err)
 		}
 		st, err := f.Stat()
 		if err != nil || st.Mode().Perm() != 0o777 || f.Name() != d.Path() {
