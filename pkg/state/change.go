@@ -60,7 +60,7 @@ func recordChange(changes map[VolumeID]*Volume, quarantined map[VolumeID]string)
 		if why, ok := quarantined[id]; ok {
 			return change{}, fmt.Errorf("commit volume %q: %w (%s)", id, ErrQuarantined, why)
 		}
-		b, err := EncodeRecord(*v)
+		b, err := encodeRecord(v)
 		if err != nil {
 			return change{}, err
 		}

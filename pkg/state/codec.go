@@ -25,7 +25,7 @@ var upgrades = [recordVersion]func(json.RawMessage) (json.RawMessage, error){
 }
 
 // recordBytes is how much room is made for a record before it is encoded; most have less.
-const recordBytes = 2 << 10
+const recordBytes = 3 << 9
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -40,7 +40,9 @@ const (
 //	{"v":1,"crc":"<CRC-32C of the record's bytes, hex>","record":{...}}
 //
 // A Config that is not compact JSON is made compact.
-func EncodeRecord(v Volume) ([]byte, error) {
+func EncodeRecord(v Volume) ([]byte, error) { return encodeRecord(&v) }
+
+func encodeRecord(v *Volume) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(recordBytes)
 	fmt.Fprintf(&buf, envelopeHead+"00000000"+envelopeMiddle, recordVersion)
