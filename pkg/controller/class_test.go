@@ -76,6 +76,9 @@ func params(secret, name, namespace string) func(*Claim, *facts) {
 	}
 }
 
+// A claim names no secret: only the class does, whose author may use what is named there.
+//
+// Attacks: C13.
 func TestSecretsOfAClass(t *testing.T) {
 	c := testClaim("a", mib)
 	for _, p := range secretParameters {

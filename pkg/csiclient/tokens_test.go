@@ -109,6 +109,8 @@ func TestWithoutItsTokensAVolumeIsNotPublished(t *testing.T) {
 }
 
 // TestTokensAreInNoLogAndNoError: rule 7.
+//
+// Attacks: C8.
 func TestTokensAreInNoLogAndNoError(t *testing.T) {
 	const value = "eyJhbGciOiJub25lIn0.very.secret"
 	b, err := json.Marshal(map[string]any{"vault": map[string]string{"token": value}})

@@ -123,6 +123,9 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err != nil {
 		return refused(nodeUnpublish, err)
 	}
+	if _, err := d.dirs.rel(m.Target); err != nil { // a record is not believed that far (rule 8)
+		return refused(nodeUnpublish, err)
+	}
 	if m.DevicePath != "" { // first, so that no link to nothing is ever seen
 		if err := d.dirs.unlink(m.DevicePath); err != nil {
 			return failed(nodeUnpublish, fmt.Errorf("link to device: %w", err))
@@ -166,6 +169,9 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 func (d *Driver) unstage(ctx context.Context, v state.Volume) error {
 	req, err := unstageRequest(v)
 	if err != nil {
+		return refused(nodeUnstage, err)
+	}
+	if _, err := d.dirs.rel(v.Spec.StagePath); err != nil { // see Unpublish
 		return refused(nodeUnstage, err)
 	}
 	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Unstage)

@@ -147,14 +147,17 @@ func TestAPodWithoutAMountInTheRecordIsRefused(t *testing.T) {
 	}
 }
 
+// A path in a record that leads out of the root is refused, whoever wrote it there:
+// nothing is made of it, and no driver is told to unmount it (C11, C26).
+//
 // Items: N-42.
+// Attacks: C11, C26.
 func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 	n := connect(t, newFake())
 	outside := t.TempDir()
 	must(t, os.Symlink(outside, filepath.Join(n.layout.Root, "escape")))
-	for _, path := range []string{
-		filepath.Join(outside, "a/b"), n.layout.Root + "/../x/y", "relative/path", n.layout.Root, n.layout.Root + "/escape/a/b",
-	} {
+	beneath := n.layout.Root + "/escape/a/b" // by its name
+	for _, path := range []string{outside, filepath.Join(outside, "a/b"), n.layout.Root + "/../x/y", "relative/path", n.layout.Root, beneath} {
 		v := n.volume(state.Filesystem)
 		v.Spec.StagePath = path
 		if err := n.d.Stage(t.Context(), v); err == nil {
@@ -166,11 +169,20 @@ func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 		if err := n.d.Publish(t.Context(), v, "pod-1"); err == nil {
 			t.Errorf("published at %s", path)
 		}
+		if path == beneath {
+			continue // unmounted by its name, which a driver may have mounted at; nothing is removed through the link
+		}
+		if err := n.d.Unpublish(t.Context(), v, "pod-1"); outcome(t, err) != state.Refused {
+			t.Errorf("unpublished at %s: %v", path, err)
+		}
+		if err := n.d.Unstage(t.Context(), v); outcome(t, err) != state.Refused {
+			t.Errorf("unstaged at %s: %v", path, err)
+		}
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
 		t.Errorf("outside the root: %v, %v", left, err)
 	}
-	if n.f.calls(nodeStage)+n.f.calls(nodePublish) > 0 {
+	if n.f.calls(nodeStage)+n.f.calls(nodePublish)+n.f.calls(nodeUnpublish)+n.f.calls(nodeUnstage) > 0 {
 		t.Errorf("the driver was called: %q", n.f.seen())
 	}
 }

@@ -546,6 +546,7 @@ func TestFailedPublishLeavesNoTarget(t *testing.T) {
 	wantCode(t, "unpublish", vol{r: r, id: inlineID}.unpublishErr(r.path("target")), codes.OK)
 }
 
+// Attacks: C24.
 func TestDirectoryModeIsNotUpToTheUmask(t *testing.T) {
 	r := newRig(t)
 	defer unix.Umask(unix.Umask(0o077))

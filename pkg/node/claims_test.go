@@ -43,6 +43,8 @@ func TestWhichClaimsTheControllerMakes(t *testing.T) {
 }
 
 // A claim that asks for content never gets an empty volume in its place.
+//
+// Attacks: C13.
 func TestWhatAClaimIsToHold(t *testing.T) {
 	elsewhere := "elsewhere"
 	local := func(kind string) *corev1.TypedLocalObjectReference {

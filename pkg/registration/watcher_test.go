@@ -295,6 +295,7 @@ func TestGarbageAndSilenceAreReportedAndHarmNobodyElse(t *testing.T) {
 	x.untilState("hung.sock", Up)
 }
 
+// Attacks: C18.
 func TestOfTwoSocketsWithOneNameTheSecondTakesOverWhenTheFirstGoes(t *testing.T) {
 	for name, leave := range map[string]func(*registrar){
 		"removed":              (*registrar).quit,

@@ -284,6 +284,29 @@ func TestProblemNamesObjectFieldFoundAndWanted(t *testing.T) {
 	}
 }
 
+// What the node tells a driver of a pod is told by the node alone: attributes that
+// pose as it, in any case, are refused where the volume's owner or the pod sets them.
+//
+// Attacks: C17.
+func TestAttackAttributesThatPoseAsPodInfo(t *testing.T) {
+	for _, key := range []string{
+		"csi.storage.k8s.io/pod.name", "csi.storage.k8s.io/pod.namespace", "csi.storage.k8s.io/pod.uid", "csi.storage.k8s.io/serviceAccount.name",
+		"csi.storage.k8s.io/serviceAccount.tokens", "csi.storage.k8s.io/ephemeral", "CSI.Storage.K8s.IO/Ephemeral",
+	} {
+		attributes := map[string]string{"kind": "ssd", key: "x"}
+		w := read(t, "testdata/base.yaml")
+		w.source().VolumeAttributes = attributes
+		if got := w.only(t); !strings.Contains(got.Problem, "only the node sets") || got.ID != "" {
+			t.Errorf("%s in a PersistentVolume: %q", key, got.Problem)
+		}
+		w = read(t, "testdata/base.yaml")
+		inline(w, corev1.CSIVolumeSource{VolumeAttributes: attributes})
+		if got := w.only(t); !strings.Contains(got.Problem, "only the node sets") || got.ID != "" {
+			t.Errorf("%s in a pod: %q", key, got.Problem)
+		}
+	}
+}
+
 // TestProblemHurtsNoOtherVolume: rule 5, and "harms nothing else".
 // Items: B07.
 func TestProblemHurtsNoOtherVolume(t *testing.T) {

@@ -446,6 +446,7 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 // bit was changed of: it is in quarantine under its name, and no other is.
 //
 // Faults: A003.
+// Attacks: C26.
 func TestADamagedRecordIsQuarantinedAndNoOther(t *testing.T) {
 	const records = 5
 	for name, damage := range map[string]func(b *bolt.Bucket, key, value []byte) error{

@@ -23,6 +23,7 @@ func (n *node) usage() emptydir.Usage {
 // TestWhatIsOverItsLimitIsTold: where no quota holds it, a volume on disk may
 // grow over its limit; nothing of it is removed.
 // Items: M05.
+// Attacks: C14.
 func TestWhatIsOverItsLimitIsTold(t *testing.T) {
 	n := newNode(t, `{"sizeLimit": "1Mi"}`)
 	n.publish()
@@ -48,6 +49,8 @@ func TestWhatIsOverItsLimitIsTold(t *testing.T) {
 }
 
 // TestMemorySaysItselfHowFullItIs: by its file system, and it is never over its limit.
+//
+// Attacks: C14.
 func TestMemorySaysItselfHowFullItIs(t *testing.T) {
 	n := newNode(t, `{"medium": "Memory", "sizeLimit": "1Mi"}`)
 	n.publish()

@@ -90,6 +90,7 @@ func TestWhatIsNotKnownIsNotMissing(t *testing.T) {
 	})
 }
 
+// Attacks: C13.
 func TestConfigMapOfAnotherNamespaceIsNotSeen(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind state.DriverName) {
 		n := newNode(t, kind, `{"name": "theirs"}`)

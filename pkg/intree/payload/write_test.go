@@ -186,6 +186,7 @@ func TestLayoutIsTheOnePodsKnow(t *testing.T) {
 	}
 }
 
+// Attacks: C24.
 func TestModesAreIndependentOfTheUmask(t *testing.T) {
 	for _, mask := range []int{0, 0o077} {
 		defer unix.Umask(unix.Umask(mask))

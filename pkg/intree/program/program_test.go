@@ -67,6 +67,9 @@ func TestMissingProgramNamesItsPackage(t *testing.T) {
 	}
 }
 
+// What a server answered to a mount helper is no way to read what a pod may not reach.
+//
+// Attacks: C15.
 func TestFailureTellsWhatTheProgramSaidInOneShortLine(t *testing.T) {
 	err := runner(t, `printf 'no such\n\033[31mthing'; head -c 100000 /dev/zero | tr '\0' x >&2; exit 32`).Run(t.Context(), program.Command{Name: "mount.test"})
 	if err == nil || !strings.Contains(err.Error(), "exit status 32: no such ?[31mthing") || len(err.Error()) > 1200 || strings.ContainsAny(err.Error(), "\n\x1b") {
