@@ -95,6 +95,19 @@ var bugs = []bug{
 		"case r.Here.IsZero():", "case false:",
 	},
 	{
+		"an order is carried out more than once", "pkg/manager/ladder.go",
+		"if ordered && (", "if ordered && false && (",
+	},
+	{
+		"an order is carried out though it is refused", "pkg/manager/ladder.go",
+		"if !stuck {\n", "if l.orders[id] = (plan.Op{Kind: plan.Unstage, Step: step}); !stuck {\n",
+	},
+	{
+		"a write that takes long is taken for done", "pkg/manager/journal.go",
+		"if err := l.cfg.Store.Commit(ctx, batch); err != nil {",
+		"done := make(chan error, 1)\n\tgo func() { done <- l.cfg.Store.Commit(ctx, batch) }()\n\tvar err error\n\tselect {\n\tcase err = <-done:\n\tcase <-time.After(time.Second):\n\t}\n\tif err != nil {",
+	},
+	{
 		"nothing wakes a volume after its pause", "pkg/manager/decide.go",
 		"l.wakes.set(id, held.Until)", "",
 	},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -20,6 +21,8 @@ type disk struct {
 	records map[state.VolumeID]state.Volume // what it holds, decoded
 	// fail is how many writes fail from now on; some of them are durable nevertheless.
 	fail int
+	// takes is how long a write takes; what happens meanwhile happens.
+	takes time.Duration
 }
 
 func newDisk() *disk {
@@ -58,6 +61,13 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 		}
 	}
 	d := w.disk
+	if d.takes > 0 && !s.wait(d.takes) {
+		w.count.crashes["in a commit"]++
+		if w.dice("cut", w.count.commits)%2 == 0 {
+			_ = d.write(ctx, changes) // the kernel has it, whatever becomes of who wrote it
+		}
+		return errDead
+	}
 	if d.fail > 0 {
 		d.fail--
 		w.count.faults["disk"]++
@@ -84,6 +94,26 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 		return errDead
 	}
 	return nil
+}
+
+// wait lets time pass, and reports whether the daemon lives still; mu is held
+// before and after.
+func (s store) wait(d time.Duration) bool {
+	s.w.count.faults["slow commit"]++
+	s.w.mu.Unlock()
+	defer s.w.mu.Lock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.l.died:
+	}
+	select {
+	case <-s.l.died:
+		return false
+	default:
+		return true
+	}
 }
 
 func (d *disk) write(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {

@@ -18,7 +18,7 @@ type faults struct {
 
 // kinds are the ways in which a call goes wrong.
 var kinds = []string{
-	"failed", "lost", "uncertain", "refused", "final", "slow", "hang", "hang after", "late", "lie", "double", "stubborn", "plain",
+	"failed", "lost", "uncertain", "refused", "final", "slow", "hang", "hang after", "late", "lie", "lie", "double", "stubborn", "plain",
 }
 
 // driver is a driver as one life of the daemon has it.

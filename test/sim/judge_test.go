@@ -20,6 +20,8 @@ type judge struct {
 	running map[string]map[string]bool
 	// vanished are paths that were unmounted by others, and when a look could tell first.
 	vanished map[string]time.Time
+	// orders are those of an operator that were given in this life and not carried out.
+	orders []*order
 }
 
 // lane is the sequence of calls that make and unmake one fact.
@@ -108,7 +110,7 @@ func (j *judge) begin(l *life, o op) {
 		j.proven(l, o, ln)
 		ln.removing = true
 	} else if o.verb != "Expand" {
-		ln.making, ln.removed, ln.left, ln.req = true, false, late, request(o)
+		ln.making, ln.removed, ln.left, ln.req = true, false, late || l.left[string(o.pod)], request(o)
 		if o.v.Needs.Attach && o.verb != "Attach" && o.v.PublishContext["device"] != "x" {
 			w.breach("J5: %v without the publish context that Attach returned", o)
 		}
@@ -287,6 +289,7 @@ func (j *judge) left(l *life, pod string) {
 	if p, listed := l.told[pod]; listed && !p.Stopped || len(l.spoken) < len(sources) {
 		return
 	}
+	l.left[pod] = true
 	for id := range j.w.disk.records { // an intent may be all that there ever was
 		j.of(id)
 	}
@@ -302,6 +305,14 @@ func (j *judge) board(l *life) {
 		return
 	}
 	w := j.w
+	upToDate := l.showsAll()
+	if upToDate {
+		clear(l.left)
+		l.shown = true
+	}
+	if !l.shown {
+		return
+	}
 	inUse := l.m.GetVolumesInUse()
 	for _, id := range slices.Sorted(keys(j.lanes)) {
 		ls := j.lanes[id]
@@ -310,7 +321,7 @@ func (j *judge) board(l *life) {
 		}
 	}
 	for _, p := range l.m.Pods() {
-		j.pod(l, p)
+		j.pod(l, p, upToDate)
 	}
 	for _, v := range l.m.Volumes() {
 		w.count.saw(v, w.disk.records[v.Volume.ID])
@@ -330,7 +341,8 @@ func (j *judge) persistent(id state.VolumeID) bool {
 }
 
 // pod is rule 6 (what is said to be mounted is) and rule 10 (what is not is explained).
-func (j *judge) pod(l *life, p manager.PodStatus) {
+// Whoever starts containers waits until the board shows what was told before.
+func (j *judge) pod(l *life, p manager.PodStatus, upToDate bool) {
 	w, uid := j.w, string(p.Pod.UID)
 	has := map[string]state.VolumeID{}
 	for _, v := range p.Volumes {
@@ -351,7 +363,7 @@ func (j *judge) pod(l *life, p manager.PodStatus) {
 			}
 		}
 	}
-	if told, listed := l.told[uid]; !p.Ready || !listed || told.Stopped || w.wishes[uid].stopped {
+	if told, listed := l.told[uid]; !upToDate || !p.Ready || !listed || told.Stopped || w.wishes[uid].stopped {
 		return
 	}
 	if _, listed := w.wishes[uid]; !listed {

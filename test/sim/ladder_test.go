@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -49,7 +50,7 @@ func (l *life) climbs(cfg *manager.Config) {
 func (j *judge) forced(l *life, o op, step state.UnmountStep) {
 	w, ln := j.w, j.of(o.v.ID).lane(o)
 	w.count.faults["step "+step.String()]++
-	allowed := false
+	allowed := j.ordered(l, o, step)
 	for _, r := range w.ladder() {
 		allowed = allowed || r.Step == step && (ln.removed || ln.tried == l.number && time.Since(ln.triedAt) >= r.After)
 	}
@@ -62,6 +63,57 @@ func (j *judge) forced(l *life, o op, step state.UnmountStep) {
 	if to := o.v.Mounts[o.pod].Target; o.verb == "Unpublish" && j.running[string(o.pod)][to] {
 		w.breach("rule 5: %v by %s, and the pod is running", o, step)
 	}
+}
+
+// order is an operator's, for the unmount of a volume that does not succeed.
+type order struct {
+	id   state.VolumeID
+	step state.UnmountStep
+	life int
+	done bool // it was carried out
+}
+
+// order gives one, and judges the answer: what is refused is not carried out; mu is held.
+func (l *life) order(id state.VolumeID, step state.UnmountStep) {
+	j := l.w.judge
+	o := &order{id: id, step: step, life: l.number}
+	j.orders = append(j.orders, o)
+	go func() {
+		err := l.m.UnmountBy(context.Background(), id, step)
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		switch {
+		case err == nil:
+			l.w.count.faults["order"]++
+		case !errors.Is(err, manager.ErrNotStuck):
+		case o.done:
+			l.w.breach("ladder: an order for %s was refused and is carried out", id)
+		default:
+			j.orders = slices.DeleteFunc(j.orders, func(other *order) bool { return other == o })
+		}
+	}()
+}
+
+// ordered reports whether an unmount is one that somebody ordered in this life,
+// each order being for one, and for one that was tried before; mu is held.
+func (j *judge) ordered(l *life, o op, step state.UnmountStep) bool {
+	if ln := j.of(o.v.ID).lane(o); !ln.removed && ln.tried == 0 {
+		return false
+	}
+	for _, given := range j.orders {
+		if !given.done && given.life == l.number && given.id == o.v.ID && given.step == step {
+			given.done = true
+			return true
+		}
+	}
+	return false
+}
+
+// showsAll reports whether the board shows what the manager was told.
+func (l *life) showsAll() bool {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	return l.m.Settle(now) == nil
 }
 
 // tries notes when a removal was first tried in a life; mu is held.

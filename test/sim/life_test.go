@@ -29,6 +29,11 @@ type life struct {
 	drivers map[state.DriverName]*driver
 	// leaving are the removals that the journal says were begun in an earlier life.
 	leaving map[string]bool
+	// left are the pods of which the manager was told that they left, and may not
+	// have heard it yet: it may be busy with a write.
+	left map[string]bool
+	// shown: the board has shown what the journal says; before, nobody is to rely on it.
+	shown bool
 }
 
 // start begins a life: with the journal as it is, and nothing else known.
@@ -39,7 +44,7 @@ func (w *world) start() error {
 	l := &life{
 		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), nth: map[string]int{},
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
-		leaving: map[string]bool{},
+		leaving: map[string]bool{}, left: map[string]bool{},
 	}
 	for path := range w.judge.vanished { // whatever an earlier life had seen of it
 		w.judge.vanished[path] = time.Time{}

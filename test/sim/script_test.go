@@ -33,7 +33,7 @@ func step(r *rand.Rand, set settings) string {
 	uid := pods[r.IntN(len(pods))]
 	vol := set.volumes[r.IntN(len(set.volumes))]
 	name := sortedKeys(drivers)[r.IntN(len(drivers))]
-	switch roll := r.IntN(100); {
+	switch roll := r.IntN(108); {
 	case roll < 22:
 		return "pod " + uid + someVolumes(r, set)
 	case roll < 26:
@@ -62,7 +62,7 @@ func step(r *rand.Rand, set settings) string {
 	case roll < 87:
 		return fmt.Sprintf("vanish %s %s", vol, uid)
 	case roll < 89:
-		return "look " + []string{"well", "well", "fail", "hang"}[r.IntN(4)]
+		return "look " + []string{"well", "well", "fail", "fail", "hang"}[r.IntN(5)]
 	case roll < 92:
 		return fmt.Sprintf("faults %d %d", []int{0, 0, 10, 40, 90}[r.IntN(5)], r.IntN(1e6))
 	case roll < 94 && !set.limited:
@@ -73,8 +73,12 @@ func step(r *rand.Rand, set settings) string {
 		return []string{"silence ", "speak "}[r.IntN(2)] + []string{"file", "api"}[r.IntN(2)]
 	case roll < 99:
 		return "retry " + vol
-	default:
+	case roll < 100:
 		return "report"
+	case roll < 105:
+		return "order " + []state.UnmountStep{state.UnmountForce, state.UnmountLazy}[r.IntN(2)].String()
+	default:
+		return "commits " + []string{"0s", "1ms", "300ms", "2s", "5s"}[r.IntN(5)]
 	}
 }
 
@@ -226,6 +230,14 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		n, err := strconv.Atoi(arg(1))
 		w.disk.fail = n
 		return err
+	case "commits":
+		d, err := time.ParseDuration(arg(1))
+		w.disk.takes = d
+		return err
+	case "order":
+		for _, id := range sortedKeys(w.disk.records) { // of the others none is stuck
+			w.life.order(id, state.UnmountStep(arg(1)))
+		}
 	case "silence":
 		w.silent[arg(1)] = true
 	case "speak":
