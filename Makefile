@@ -33,8 +33,15 @@ install: build ## install the program, its units, manual pages and completion be
 deb: build ## build a Debian package in bin/, with its checksum; the same commit gives the same bytes
 	hack/deb/build.sh $(BIN) $(VERSION) $(CURDIR)/bin
 
-dist: ## build archives of the commit for each architecture in bin/dist, twice, with their checksums, and fail if the two differ
+image: build ## build an image of the program alone in bin/image, an OCI archive for podman load; no registry is asked
+	hack/image.sh $(BIN) $(shell $(GO) env GOARCH) $(VERSION) $(shell git log -1 --format=%ct) $(CURDIR)/bin/image/csi-volmgr.oci.tar
+
+dist: ## build archives and images of the commit for each architecture in bin/dist, twice, with their checksums, and fail if the two differ
 	hack/dist.sh $(VERSION) $(CURDIR)/bin/dist
+
+dist-test: ## build what dist builds for this machine twice and compare, and run the image (root; podman)
+	@hack/host-tools.sh --docs
+	hack/dist-test.sh
 
 deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a copy of this system that is thrown away (root)
 	hack/deb/test.sh

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Builds what is given to others, dist.sh VERSION DIRECTORY: for each architecture
-# an archive with the program, its units, manual pages and completion, and their
-# checksums. It is built from what is committed, twice, in two places; the same
-# commit, version and Go give the same bytes, or nothing is left. ARCHES names others
-# than amd64 and arm64.
+# an archive with the program, its units, manual pages and completion, an image of
+# the program alone (an OCI archive), and their checksums. It is built from what is
+# committed, twice, in two places; the same commit, version and Go give the same
+# bytes, or nothing is left. ARCHES names others than amd64 and arm64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1 out=$2
@@ -18,20 +18,24 @@ build() { # a directory to build in, and one for the archives
 	(
 		cd "$1"
 		export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0
-		go build -trimpath -ldflags "-X main.release=$version" -o host ./cmd/csi-volmgr
+		host=built/$(go env GOARCH)
+		for arch in ${ARCHES:-amd64 arm64} "${host#built/}"; do
+			[ -e "built/$arch" ] || GOARCH=$arch go build -trimpath -ldflags "-X main.release=$version" -o "built/$arch" ./cmd/csi-volmgr
+		done
 		for arch in ${ARCHES:-amd64 arm64}; do
 			stage=stage/csi-volmgr-$version-linux-$arch
 			mkdir -p "$stage"
-			GOARCH=$arch go build -trimpath -ldflags "-X main.release=$version" -o "$stage/csi-volmgr" ./cmd/csi-volmgr
+			cp "built/$arch" "$stage/csi-volmgr"
 			cp -r LICENSE README.md CHANGELOG.md deploy examples "$stage"
 			# What the program says of itself is the same on every architecture.
-			hack/man.sh ./host "$stage/man"
+			hack/man.sh "$host" "$stage/man"
 			mkdir "$stage/completion"
-			for shell in bash zsh fish; do ./host completion "$shell" >"$stage/completion/$shell"; done
+			for shell in bash zsh fish; do "$host" completion "$shell" >"$stage/completion/$shell"; done
 			tar -C stage --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "${stage#stage/}" | gzip -n >"$2/${stage#stage/}.tar.gz"
+			hack/image.sh "built/$arch" "$arch" "$version" "$epoch" "$2/${stage#stage/}.oci.tar" >/dev/null
 		done
 	)
-	(cd "$2" && sha256sum -- *.tar.gz >SHA256SUMS)
+	(cd "$2" && sha256sum -- *.tar.gz *.oci.tar >SHA256SUMS)
 }
 
 build "$work/one" "$work/first"
