@@ -1,0 +1,67 @@
+package state
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// A journal of an older program is read, and all that its record says is in the
+// record that is written next. The file is what commit ff69975 wrote of its sample,
+// whose every field is set; make upgrade replaces a whole program, with volumes mounted.
+//
+// Faults: A061.
+func TestJournalOfAnOlderProgramIsReadAndKept(t *testing.T) {
+	f, err := os.Open("testdata/state-ff69975.db.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	packed, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := io.ReadAll(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "state.db")
+	must(t, os.WriteFile(path, file, 0o600))
+	_, after, _ := strings.Cut(string(file), `"crc":"8ca62afe","record":`)
+	var before any
+	must(t, json.NewDecoder(strings.NewReader(after)).Decode(&before))
+
+	b := openBolt(t, path)
+	all, err := b.Load(t.Context())
+	if err != nil || b.Recovered() != "" || all.BootID != "boot-1" || len(all.Quarantined) != 0 || len(all.Volumes) != 1 {
+		t.Fatalf("%v, recovered %q: %+v", err, b.Recovered(), all)
+	}
+	record, err := EncodeRecord(all.Volumes["csi.example^vol-1"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now struct{ Record any }
+	must(t, json.Unmarshal(record, &now))
+	lacks(t, "record", before, now.Record)
+}
+
+// lacks fails the test for whatever want has that got has not, or otherwise.
+func lacks(t *testing.T, path string, want, got any) {
+	t.Helper()
+	fields, ok := want.(map[string]any)
+	if !ok {
+		if !reflect.DeepEqual(want, got) {
+			t.Errorf("%s was %v, and is %v", path, want, got)
+		}
+		return
+	}
+	have, _ := got.(map[string]any)
+	for name, value := range fields {
+		lacks(t, path+"."+name, value, have[name])
+	}
+}
