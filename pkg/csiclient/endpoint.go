@@ -1,21 +1,13 @@
 package csiclient
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// sunPathMax is the longest path that a unix socket address holds (unix(7),
-// less the terminating NUL).
-const sunPathMax = 107
 
 // endpointPath returns the socket's path. CSI 1.13 allows only unix sockets;
 // an endpoint is an absolute path or unix:///path.
@@ -30,22 +22,6 @@ func endpointPath(endpoint string) (string, error) {
 		return "", fmt.Errorf("endpoint %q: not an absolute path or unix:///path", endpoint)
 	}
 	return filepath.Clean(path), nil
-}
-
-// dialUnix connects to the socket at path, also where path is too long for a
-// socket address: then by way of a descriptor of its directory.
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
-	if len(path) <= sunPathMax {
-		return d.DialContext(ctx, "unix", path)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	short := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path))
-	return d.DialContext(ctx, "unix", short)
 }
 
 // socketID tells one socket from another made later at the same path. The

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // inNamespace marks the child in which the tests run.
@@ -132,7 +133,7 @@ func (f *fakeDriver) serve(t *testing.T, path string) {
 }
 
 func listenUnix(path string) (net.Listener, error) {
-	if len(path) <= sunPathMax {
+	if len(path) <= unixsocket.MaxPath {
 		return net.Listen("unix", path)
 	}
 	dir, err := os.Open(filepath.Dir(path))

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // socket dials the driver's socket, and knows which connection's driver was
@@ -29,7 +31,7 @@ type socket struct {
 // dial is gRPC's context dialer; the address that gRPC gives is the path's.
 func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 	id := identify(s.path) // before connecting: a newer socket is then noticed as another
-	conn, err := dialUnix(ctx, s.path)
+	conn, err := unixsocket.Dial(ctx, s.path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // register starts the registration of a driver in dir, and returns when its
@@ -36,7 +38,7 @@ func register(t *testing.T, d *Driver, dir string) (stop func()) {
 		case e := <-watcher.Events:
 			// The first anyone sees under this name is a socket that answers.
 			if e.Has(fsnotify.Create) && strings.HasSuffix(e.Name, "-reg.sock") {
-				conn, err := dialLong(ctx, e.Name)
+				conn, err := unixsocket.Dial(ctx, e.Name)
 				if err != nil {
 					t.Errorf("dial at once: %v", err)
 				} else {

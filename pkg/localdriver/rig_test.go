@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 const (
@@ -124,7 +126,7 @@ func (r *rig) start() {
 func (r *rig) connect() *grpc.ClientConn {
 	r.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return dialLong(ctx, r.path("csi.sock")) // it may be too long a path for sun_path
+		return unixsocket.Dial(ctx, r.path("csi.sock")) // it may be too long a path for sun_path
 	}), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: 10 * time.Second, // else a connection has the length of a pause to come about

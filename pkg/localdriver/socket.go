@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // listener is a listening unix socket that knows which file is its own.
@@ -86,7 +88,7 @@ func mustBeDead(ctx context.Context, path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("listen at %s: there is something that is no socket", path)
 	}
-	conn, err := dialLong(ctx, path)
+	conn, err := unixsocket.Dial(ctx, path)
 	if err == nil {
 		conn.Close()
 		return fmt.Errorf("listen at %s: another process answers there", path)
@@ -95,17 +97,6 @@ func mustBeDead(ctx context.Context, path string) error {
 		return nil
 	}
 	return fmt.Errorf("listen at %s: %w", path, err)
-}
-
-// dialLong dials a unix socket whose path may be longer than sun_path.
-func dialLong(ctx context.Context, path string) (net.Conn, error) {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
 // remove takes the socket's file away, unless another has taken its name.

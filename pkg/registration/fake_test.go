@@ -17,6 +17,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +69,7 @@ func serve(t *testing.T, path string, info *registerapi.PluginInfo, change ...fu
 // listen binds path, which may be too long for a socket address.
 func listen(t *testing.T, path string) net.Listener {
 	t.Helper()
-	if len(path) > sunPathMax {
+	if len(path) > unixsocket.MaxPath {
 		dir, err := os.Open(filepath.Dir(path))
 		if err != nil {
 			t.Fatal(err)

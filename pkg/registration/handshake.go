@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -21,11 +19,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
-
-// sunPathMax is the longest path that a unix socket address holds (unix(7),
-// less the terminating NUL).
-const sunPathMax = 107
 
 // maxText bounds what is repeated of what a plugin said, in bytes.
 const maxText = 256
@@ -43,26 +38,10 @@ var errIgnored = errors.New("plugin of another type")
 func dial(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialUnix(ctx, path) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return unixsocket.Dial(ctx, path) }),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 	)
-}
-
-// dialUnix connects to the socket at path, also where path is too long for a
-// socket address: then by way of a descriptor of its directory.
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
-	if len(path) <= sunPathMax {
-		return d.DialContext(ctx, "unix", path)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	short := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path))
-	return d.DialContext(ctx, "unix", short)
 }
 
 // getInfo asks a registration socket what it registers.

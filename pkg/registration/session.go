@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // Why a driver goes down.
@@ -227,7 +229,7 @@ func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 // the news.
 func waitRefused(ctx context.Context, path string, and func() bool) bool {
 	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
-		probe, err := dialUnix(ctx, path)
+		probe, err := unixsocket.Dial(ctx, path)
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
 			if and() {
@@ -244,7 +246,7 @@ func waitRefused(ctx context.Context, path string, and func() bool) bool {
 
 // outlives reports whether our driver is served, now that the holder's is not.
 func (s *session) outlives(ctx context.Context, t *tenure, ours string) bool {
-	probe, err := dialUnix(ctx, ours)
+	probe, err := unixsocket.Dial(ctx, ours)
 	if err != nil {
 		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose driver does not listen on %s, nor does this one: %w", t.path, t.endpoint, err))
 		return false
