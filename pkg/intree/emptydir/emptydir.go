@@ -87,7 +87,12 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		// What is not enforced is still measured, and whoever owns the pod evicts it.
 		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
-	return handOver(ctx, dir, scratch, m.FSGroup)
+	if !fresh || m.FSGroup != nil { // what is fresh has its mode
+		if err := own(ctx, dir, m.FSGroup); err != nil {
+			return err
+		}
+	}
+	return handOver(scratch)
 }
 
 // place makes the directory, with what the medium needs mounted on it, and
@@ -123,8 +128,8 @@ func (d *Driver) fill(dir poddir.Dir, m medium) error {
 	})
 }
 
-// handOver gives the directory its mode and group, and leaves the mark.
-func handOver(ctx context.Context, dir, scratch poddir.Dir, fsGroup *int64) error {
+// own gives the directory its mode and group.
+func own(ctx context.Context, dir poddir.Dir, fsGroup *int64) error {
 	f, err := dir.Open()
 	if err != nil {
 		return err
@@ -138,13 +143,15 @@ func handOver(ctx context.Context, dir, scratch poddir.Dir, fsGroup *int64) erro
 	if err := f.Chmod(mode | st.Mode()&os.ModeSetgid); err != nil {
 		return err
 	}
-	if fsGroup != nil {
-		// On the node's disk the directory is among files of others.
-		o := ownership.Options{GID: *fsGroup, OnRootMismatch: true, SkipLinked: true}
-		if err := ownership.Apply(ctx, f, o); err != nil {
-			return err
-		}
+	if fsGroup == nil {
+		return nil
 	}
+	// On the node's disk the directory is among files of others.
+	return ownership.Apply(ctx, f, ownership.Options{GID: *fsGroup, OnRootMismatch: true, SkipLinked: true})
+}
+
+// handOver leaves the mark.
+func handOver(scratch poddir.Dir) error {
 	s, err := scratch.Make(scratchMode)
 	if err != nil {
 		return err

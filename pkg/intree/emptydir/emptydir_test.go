@@ -106,6 +106,17 @@ func TestDiskIsADirectoryForEveryUser(t *testing.T) {
 	}
 }
 
+// TestAPublishThatWasCutOffIsTakenUp: a directory that was made and got no mode
+// any more gets it, where no mark says that it is the pod's.
+func TestAPublishThatWasCutOffIsTakenUp(t *testing.T) {
+	n := newNode(t, `{}`)
+	if err := os.MkdirAll(n.target(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.publish()
+	n.wantMode(n.target(), 0o777, 0)
+}
+
 // Items: M02.
 func TestMemoryIsATmpfsOfItsSize(t *testing.T) {
 	n := newNode(t, `{"medium": "Memory", "sizeLimit": "8Mi"}`)
