@@ -366,9 +366,9 @@ func isTold(g goldenScene, events []corev1.Event) bool {
 	want := tellings[g.name]
 	return slices.ContainsFunc(events, func(e corev1.Event) bool {
 		uid := types.UID("pod-" + g.name)
-		text := server.Told("data", g.sentence)
+		text := "volume data: " + g.sentence
 		if want.kind == onClaim {
-			uid, text = types.UID(g.name), server.Told(g.name, g.sentence)
+			uid, text = types.UID(g.name), "volume "+g.name+": "+g.sentence
 		}
 		return e.InvolvedObject.Kind == want.kind && e.InvolvedObject.UID == uid && e.Reason == want.reason && e.Type == corev1.EventTypeWarning && e.Message == text
 	})
