@@ -76,13 +76,19 @@ func callReason(op plan.Kind, failed, block bool) string {
 	}
 }
 
+// endedCall is a call to be told of, with the volume's claim as it was when it ended.
+type endedCall struct {
+	manager.EndedCall
+	claim corev1.ObjectReference
+}
+
 // teller tells the API server's users what becomes of their volumes. It is used by
 // one goroutine.
 type teller struct {
 	*Node
 	waits waits
-	// claims are those of volumes that were made here. A claim is not read any more
-	// once no pod names it, and of what is left of its volume it is told all the same.
+	// claims are those of volumes that calls were made for. A claim is not read any
+	// more once no pod names it, and of what is left of its volume it is told still.
 	claims map[state.VolumeID]corev1.ObjectReference
 }
 
@@ -114,14 +120,16 @@ func (n *Node) runEvents(ctx context.Context) error {
 
 // tellCall tells of a call that ended: the pod that it was for, or all for whose
 // sake it was made, and of an expansion, or where there is no pod, the claim.
-func (n *teller) tellCall(c manager.EndedCall) {
+func (n *teller) tellCall(c endedCall) {
 	s, ok := n.manager.Volume(c.Volume)
 	failed := c.Error != ""
 	reason := callReason(c.Op, failed, s.Volume.Spec.Mode == state.Block)
 	if c.Op == plan.Expand && failed && ok {
-		n.expandFailed(c, s.Volume)
+		n.expandFailed(c.EndedCall, s.Volume)
 	}
-	n.aboutClaim(s.Volume) // while it can be looked up
+	if c.claim.UID != "" {
+		n.claims[c.Volume] = c.claim
+	}
 	if !failed && c.Step != state.UnmountNormal {
 		ok, reason, s.Volume = true, reasonNotNormal, c.Of
 	}
@@ -192,21 +200,14 @@ func (n *Node) namesOf(uid state.PodUID, v state.Volume) string {
 	return v.Spec.Name
 }
 
-// aboutClaim returns a volume's claim, if that is the cluster's, and remembers it.
-func (n *teller) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
+// aboutClaim returns a volume's claim, if that is the cluster's: without its uid
+// where the claim is not read any more.
+func (n *Node) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
 	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindClaim, Namespace: namespace, Name: name}
 	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
-	switch claim := n.catalog.Get(key).(type) {
-	case *corev1.PersistentVolumeClaim:
-		about.UID = claim.UID
-		if ok = n.catalog.Provider(key) == kube.Name; ok {
-			n.claims[v.ID] = about
-		}
-	default: // where no call for it was made by this daemon yet, its uid is not known
-		if was, remembered := n.claims[v.ID]; remembered {
-			about = was
-		}
+	if claim, read := n.catalog.Get(key).(*corev1.PersistentVolumeClaim); read {
+		about.UID, ok = claim.UID, n.catalog.Provider(key) == kube.Name
 	}
 	return about, ok
 }
@@ -216,6 +217,9 @@ func (n *teller) tellClaimOf(v state.Volume, e report.Event, sentence string) {
 	about, ok := n.aboutClaim(v)
 	if !ok {
 		return
+	}
+	if was, known := n.claims[v.ID]; known && about.UID == "" {
+		about = was
 	}
 	e.About, e.Text = about, server.Told(v.Spec.Name, sentence)
 	n.report.Event(e)
