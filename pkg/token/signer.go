@@ -31,9 +31,8 @@ const maxKeyFile = 64 << 10
 // half accepts them, and unlike a cluster's they stay good when the pod goes.
 type Signer struct {
 	key    crypto.Signer
-	alg    string
 	hash   crypto.Hash
-	id     string
+	header string // of every token, encoded
 	issuer string
 }
 
@@ -45,25 +44,26 @@ func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 		return nil, errors.New("token issuer: found none, want the URL that tokens name as theirs")
 	}
 	s := &Signer{key: key, issuer: issuer}
+	var alg string
 	switch k := key.(type) {
 	case *rsa.PrivateKey:
 		if k.N.BitLen() < 2048 {
 			return nil, fmt.Errorf("token signing key: found RSA of %d bits, want 2048 or more", k.N.BitLen())
 		}
-		s.alg, s.hash = "RS256", crypto.SHA256
+		alg, s.hash = "RS256", crypto.SHA256
 	case *ecdsa.PrivateKey:
 		switch bits := k.Curve.Params().BitSize; bits {
 		case 256:
-			s.alg, s.hash = "ES256", crypto.SHA256
+			alg, s.hash = "ES256", crypto.SHA256
 		case 384:
-			s.alg, s.hash = "ES384", crypto.SHA384
+			alg, s.hash = "ES384", crypto.SHA384
 		case 521:
-			s.alg, s.hash = "ES512", crypto.SHA512
+			alg, s.hash = "ES512", crypto.SHA512
 		default:
 			return nil, fmt.Errorf("token signing key: found an ECDSA curve of %d bits, want P-256, P-384 or P-521", bits)
 		}
 	case ed25519.PrivateKey:
-		s.alg = "EdDSA"
+		alg = "EdDSA"
 	default:
 		return nil, fmt.Errorf("token signing key: found a %T, want an RSA, ECDSA or Ed25519 key", key)
 	}
@@ -72,7 +72,11 @@ func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 		return nil, fmt.Errorf("token signing key: %w", err)
 	}
 	sum := sha256.Sum256(public)
-	s.id = encode(sum[:]) // as the API server names its keys
+	header, err := json.Marshal(map[string]string{"alg": alg, "kid": encode(sum[:]), "typ": "JWT"}) // as the API server names its keys
+	if err != nil {
+		return nil, err
+	}
+	s.header = encode(header)
 	return s, nil
 }
 
@@ -177,15 +181,11 @@ func (s *Signer) Token(_ context.Context, r Request) (Token, error) {
 }
 
 func (s *Signer) sign(c claims) (string, error) {
-	header, err := json.Marshal(map[string]string{"alg": s.alg, "kid": s.id, "typ": "JWT"})
-	if err != nil {
-		return "", err
-	}
 	body, err := json.Marshal(c)
 	if err != nil {
 		return "", err
 	}
-	text := encode(header) + "." + encode(body)
+	text := s.header + "." + encode(body)
 	digest := []byte(text)
 	if s.hash != 0 {
 		h := s.hash.New()

@@ -450,3 +450,20 @@ func BenchmarkTokenAmongMany(b *testing.B) {
 		get()
 	}
 }
+
+func BenchmarkSign(b *testing.B) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := NewSigner(key, "https://node")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Token(b.Context(), request("u")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
