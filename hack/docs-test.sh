@@ -80,6 +80,10 @@ stop_daemon() {
 	kill "$pid" && tail --pid="$pid" -s 0.1 -f /dev/null
 }
 export -f stop_daemon
+# Pages for whoever has it installed call it by its name alone.
+mkdir "$blocks/bin"
+ln -s "$(realpath "$bin")" "$blocks/bin/csi-volmgr"
+PATH=$blocks/bin:$PATH
 sudo() { env "$@"; } # which takes NAME=value, too
 export -f sudo
 for block in "$blocks"/*.sh; do
@@ -98,10 +102,10 @@ for block in "$blocks"/*.sh; do
 		;;
 	*)
 		if [ -e "${block%.sh}.out" ]; then
-			bash -euo pipefail "$block" | tee "$block.printed"
+			timeout 300 bash -euo pipefail "$block" | tee "$block.printed"
 			printed "${block%.sh}.out" "$block.printed"
 		else
-			bash -euo pipefail "$block"
+			timeout 300 bash -euo pipefail "$block"
 		fi
 		;;
 	esac
