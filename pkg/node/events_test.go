@@ -246,3 +246,21 @@ func (infeasible) Publish(_ context.Context, v state.Volume, pod state.PodUID) e
 func (infeasible) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
 	return 0, &state.CallError{Outcome: state.Final, Call: "NodeExpandVolume", Code: "OutOfRange", Err: errors.New("the array is full")}
 }
+
+// That a volume does not grow here is told on its claim, too: whoever asked for more
+// looks there.
+func TestAVolumeThatDoesNotGrowIsToldOnPodAndClaim(t *testing.T) {
+	api, c := fakeapi.New(), dirs(t)
+	pod, claim, pv, driver := ofCluster()
+	claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] = corev1.PersistentVolumeClaimNodeResizeInfeasible
+	api.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}, driver, claim, pv, pod)
+	c.Cluster = &rest.Config{Host: "http://api.test", Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	c.waitPatience = 50 * time.Millisecond
+	n, _ := start(t, c)
+	n.manager.DriverUp(manager.DriverInfo{Name: "d.example", Expand: true}, &infeasible{})
+	ofPod := written(t, api, "Pod", "FileSystemResizeFailed")
+	ofClaim := written(t, api, "PersistentVolumeClaim", "FileSystemResizeFailed")
+	if sentence, ok := strings.CutPrefix(ofPod, "volume data: "); !ok || ofClaim != "volume pv: "+sentence {
+		t.Errorf("on the pod %q, on the claim %q", ofPod, ofClaim)
+	}
+}
