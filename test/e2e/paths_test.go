@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// pathRow is a path of docs/reference/paths.md, as it is there and as a pattern.
+type pathRow struct {
+	text    string
+	pattern *regexp.Regexp
+	// parent is that of the directory that it is in.
+	parent *regexp.Regexp
+	// rare: it is there only after what does not happen in this test.
+	rare bool
+}
+
+var (
+	pathSpan = regexp.MustCompile("`([^`]+)`")
+	pathName = regexp.MustCompile(`<[^>]+>`)
+)
+
+// patternOf is a path of the page as a regular expression.
+func patternOf(path string) string {
+	pattern := pathName.ReplaceAllStringFunc(regexp.QuoteMeta(path), func(name string) string {
+		if name == "<kind>" {
+			return "kubernetes[.]io/[^/]+"
+		}
+		return "[^/]+"
+	})
+	return strings.ReplaceAll(pattern, `\*`, "[^/]*")
+}
+
+// pathRows reads the page for a node. A path that ends in a slash is a directory
+// with whatever is in it. What a kubelet leaves, and what is not below the
+// directories of the daemon, has no row here.
+func (n *node) pathRows() (rows []pathRow) {
+	n.t.Helper()
+	page, err := os.ReadFile("../../docs/reference/paths.md")
+	must(n.t, err)
+	roots := map[byte]string{'R': n.root, 'S': n.path("state"), 'A': n.socket()}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, " | ")
+		if !strings.HasPrefix(line, "| `") || len(cells) != 4 || cells[2] == "a kubelet" {
+			continue
+		}
+		for _, m := range pathSpan.FindAllStringSubmatch(cells[0], -1) {
+			root, below := roots[m[1][0]], m[1][1:]
+			if root == "" || below != "" && below[0] != '/' && below[0] != '.' {
+				continue
+			}
+			path := filepath.Join(root, below)
+			if below != "" && below[0] == '.' {
+				path = root + below
+			}
+			whole := patternOf(path)
+			if strings.HasSuffix(below, "/") {
+				whole += "(/.*)?"
+			}
+			rows = append(rows, pathRow{
+				text: m[1], pattern: regexp.MustCompile("^" + whole + "$"), parent: regexp.MustCompile("^" + patternOf(filepath.Dir(path)) + "$"),
+				rare: strings.Contains(m[1], "<n>") || strings.Contains(m[1], "<1 to 4>") || strings.Contains(m[1], "/<kind>/"),
+			})
+		}
+	}
+	if len(rows) < 15 {
+		n.t.Fatalf("the page has %d paths", len(rows))
+	}
+	return rows
+}
+
+// compare marks in seen the rows of which there is a path, and fails the test for
+// each file, link, mount and empty directory that no row is about: but for a
+// directory out of which what a row is about has gone.
+func (n *node) compare(rows []pathRow, seen map[string]bool) {
+	n.t.Helper()
+	mounts := mountsBelow(n.t, n.dir)
+	for _, top := range []string{n.root, n.path("state"), filepath.Dir(n.socket())} {
+		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			told, above := false, false
+			for _, r := range rows {
+				if r.pattern.MatchString(path) {
+					told, seen[r.text] = true, true
+				}
+				above = above || r.parent.MatchString(path)
+			}
+			entire := !d.IsDir() || slices.Contains(mounts, path)
+			if d.IsDir() && !entire {
+				in, err := os.ReadDir(path)
+				must(n.t, err)
+				entire = len(in) == 0
+			}
+			if entire && !told && !(d.IsDir() && above) {
+				n.t.Errorf("docs/reference/paths.md does not tell of %s", strings.TrimPrefix(path, n.dir))
+			}
+			if d.IsDir() && told && !above && path != n.root {
+				return fs.SkipDir
+			}
+			return nil
+		})
+		must(n.t, err)
+	}
+}
+
+// The page tells of each path that there is on a node with volumes of all kinds
+// that this machine can have, and of none that there is not.
+func TestPathsPageIsOfWhatIsThere(t *testing.T) {
+	localOnly(t)
+	n := newPlace(t)
+	n.flags = documented(t)
+	n.start()
+	n.do("", "apply", "-f", "../../examples/")
+	n.mounted("web")
+	n.mounted("more")
+	n.do("", "get", "mounts", "--pod", "web", "--container", "web")
+	n.do("", "drain", "--reason", "a line for the audit log")
+	n.do("", "undrain")
+	rows, seen := n.pathRows(), map[string]bool{}
+	n.compare(rows, seen)
+	n.daemon.stop()
+	n.compare(rows, seen)
+	must(t, os.WriteFile(n.path("state/state.db"), []byte("damaged"), 0o600))
+	n.start()
+	n.mounted("web")
+	n.compare(rows, seen)
+	for _, r := range rows {
+		if !seen[r.text] && !r.rare {
+			t.Errorf("docs/reference/paths.md tells of %s, and there is none", r.text)
+		}
+		if rare := (state.Layout{Root: n.root}).BuiltinStagePath("kubernetes.io/iscsi", "v"); strings.Contains(r.text, "/<kind>/") && !r.pattern.MatchString(rare) {
+			t.Errorf("docs/reference/paths.md: %s is not %s", r.text, rare)
+		}
+	}
+	n.deletePod("web", "more")
+	n.deleteClaim("data", "disk", "more-own")
+}
