@@ -123,7 +123,7 @@ func TestTidyingUpWaitsForTheSources(t *testing.T) {
 		if late.Load() {
 			t.Error("begun while sources are silent")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if !late.Load() {
 			t.Error("never begun, since a source does not speak")
