@@ -409,7 +409,7 @@ func TestAttackSwappedDirectoryIsNotMounted(t *testing.T) {
 	stop := drivertest.Swap(t, n.disks+"/a", n.disks+"/link")
 	v := n.volume(n.disks+"/a", podA)
 	mounted := 0
-	for range 300 {
+	for i := 0; i < 300 || mounted == 0 && i < 100_000; i++ {
 		if err := n.driver.Publish(t.Context(), v, podA); err == nil {
 			mounted++
 		}

@@ -27,7 +27,7 @@ func TestAttackSwapsWhileVersionsAreWritten(t *testing.T) {
 	stop := swapEntries(t, v.path, canary)
 	gid := int64(4711)
 	written := 0
-	for i := range 100 {
+	for i := 0; i < 100 || written == 0 && i < 100_000; i++ {
 		if _, err := v.write(t.Context(), payload.Files{"a": text(fmt.Sprint(i)), "d/b": text(fmt.Sprint(i))}, &gid); err == nil {
 			written++
 		}
