@@ -303,6 +303,17 @@ type Stats struct {
 	Hung    []Hang
 }
 
+// Left returns a [*HangError] while a call for key that was left behind has not
+// returned, else nil.
+func (p *Pool) Left(key string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[key]; c != nil && c.left {
+		return NewHangError(key, c.name, c.since)
+	}
+	return nil
+}
+
 // Stats returns what the pool has now.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()

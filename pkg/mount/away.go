@@ -19,6 +19,9 @@ import (
 // [*isolate.Pool] is one, with [Service] as what it does.
 type Away interface {
 	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
+	// Left returns an error that wraps [isolate.ErrHangs] while a call for key that
+	// was left behind has not returned.
+	Left(key string) error
 }
 
 // The calls that are made away.
@@ -124,6 +127,14 @@ func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func()
 	}
 	_, err = k.away.Do(ctx, key, call, data)
 	return err
+}
+
+// left returns an error while an unmount of path that was left behind has not returned.
+func (k *Kernel) left(path string) error {
+	if k.away != nil {
+		return k.away.Left(path)
+	}
+	return k.lanes.leftBehind(lane{callUnmount, path})
 }
 
 // Probe returns nil if the storage behind the mount at path answers (statfs). It

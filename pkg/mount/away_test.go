@@ -69,6 +69,8 @@ func (n nobody) Do(_ context.Context, key, call string, _ []byte) ([]byte, error
 	return nil, nil
 }
 
+func (nobody) Left(string) error { return nil }
+
 // A probe asks the storage: it is not answered by a server that hangs, nor by one
 // that is dead, which says so; and it holds nobody up.
 func TestProbeAsksTheStorage(t *testing.T) {

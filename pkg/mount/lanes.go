@@ -82,6 +82,19 @@ func (l *lanes) enter(ctx context.Context, key lane) (*passage, error) {
 	}
 }
 
+// leftBehind returns an error while a call of the lane that was left behind has not returned.
+func (l *lanes) leftBehind(key lane) error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.busy[key]; p != nil && p.left {
+		return isolate.NewHangError(key.path, key.call, p.since)
+	}
+	return nil
+}
+
 func (l *lanes) leave(p *passage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,8 @@ const maxLayers = 4096
 // is in use the error is a [BusyError].
 //
 // The kernel may wait for the storage; when ctx ends first, Unmount returns and
-// the call is left behind, one per target at most. The mount may then still go.
+// the call is left behind, one per target at most. The mount may then still go; until
+// that call returns, Unmount of the target fails with [isolate.ErrHangs].
 func (k *Kernel) Unmount(ctx context.Context, target string) error {
 	return k.unmountAll(ctx, target, 0)
 }
@@ -41,7 +42,13 @@ func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error
 	err := ctx.Err()
 	if err != nil {
 		err = context.Cause(ctx)
-	} else if !k.plain(target) {
+	} else if k.plain(target) {
+		// The kernel takes a mount out of the tree before it waits for its storage:
+		// until that unmount returns, the volume is in use although nothing shows.
+		if flags == 0 {
+			err = k.left(target)
+		}
+	} else {
 		err = k.elsewhere(ctx, callUnmount, request{Path: target, Flags: flags}, func() error { return k.unmountLayers(target, flags) })
 	}
 	if errors.Is(err, unix.EBUSY) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -222,6 +223,10 @@ func testUnmountReturns(t *testing.T, k *Kernel) {
 		t.Errorf("Unmount: %v, want the context's cause with the path", err)
 	}
 	must(t, <-read)
+	// Nothing shows at the target any more, and the storage is in use.
+	if err := k.Unmount(t.Context(), target); look(t, k, target).Mounted || !errors.Is(err, isolate.ErrHangs) {
+		t.Errorf("Unmount again: %v, want that unmount hangs", err)
+	}
 	if k.away != nil {
 		err := k.RemoveTree(t.Context(), dir, "target")
 		if hung, ok := errors.AsType[*isolate.HangError](err); !ok || hung.Call != callUnmount {
@@ -232,7 +237,12 @@ func testUnmountReturns(t *testing.T, k *Kernel) {
 	must(t, k.Tmpfs(other, TmpfsOptions{}))
 	must(t, k.Unmount(t.Context(), other))
 	must(t, fuseReply(server, destroy, nil)) // and not before: nobody cut it short
-	must(t, k.Unmount(t.Context(), target))  // it is in no directory any more
+	err = k.Unmount(t.Context(), target)
+	for errors.Is(err, isolate.ErrHangs) { // until it has returned
+		runtime.Gosched()
+		err = k.Unmount(t.Context(), target)
+	}
+	must(t, err)
 	if look(t, k, target).Mounted {
 		t.Error("it is still mounted")
 	}
