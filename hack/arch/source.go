@@ -170,6 +170,8 @@ func banned(r room, pkg, call string) string {
 		return "wait for an event or a timer, with a context"
 	case call == "time.Tick":
 		return "nothing polls"
+	case call == "unix.Flock" && r.dir != "pkg/filelock":
+		return "a killed program's child may have the lock for a moment yet: pkg/filelock outwaits it"
 	case call == "context.TODO", call == "context.Background" && pkg != "main":
 		return "take the caller's context"
 	}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
@@ -103,41 +103,18 @@ func New(c Config) (*Driver, error) {
 // Close releases the state directory. Volumes stay as they are.
 func (d *Driver) Close() error { return d.lock.Close() }
 
-// lockPatience is how long a driver that was killed may still seem to hold its
-// lock: a child that it was about to make has the lock too until it executes its
-// program.
-const lockPatience = time.Second
-
 // lockDir makes sure that no other driver uses dir.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	locked := make(chan error, 1)
-	go func() { locked <- flock(f) }()
-	select {
-	case err := <-locked:
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
-		}
-		return f, nil
-	case <-time.After(lockPatience):
-		go func() { // the system call cannot be called off; the lock is given back when it comes
-			<-locked
-			f.Close()
-		}()
+	if err := filelock.Take(f); errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("state directory %s is in use by another driver", dir)
+	} else if err != nil {
+		return nil, err
 	}
-}
-
-// flock waits until it has the lock.
-func flock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
-			return err
-		}
-	}
+	return f, nil
 }
 
 // thawAll ends the freezes of a driver that was killed during a copy. One that

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 )
 
 // ErrKubelet means that a kubelet runs on the root directory.
@@ -36,9 +36,11 @@ func (n *Node) claimRoot() error {
 	if err != nil {
 		return fmt.Errorf("open the root directory: %w", err)
 	}
-	n.root = root
-	if err := unix.Flock(int(root.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("use root directory %s: another csi-volmgr has it: %w", n.cfg.Root, err)
+	if err := filelock.Take(root); errors.Is(err, filelock.ErrHeld) {
+		return fmt.Errorf("use root directory %s: another csi-volmgr has it", n.cfg.Root)
+	} else if err != nil {
+		return fmt.Errorf("use the root directory: %w", err)
 	}
+	n.root = root
 	return nil
 }

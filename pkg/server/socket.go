@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 )
 
 const (
@@ -115,12 +117,10 @@ func lockFile(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			_ = f.Close()
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, errors.New("another daemon is there (it holds " + path + ")")
-			}
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+		if err := filelock.Take(f); errors.Is(err, filelock.ErrHeld) {
+			return nil, errors.New("another daemon is there (it holds " + path + ")")
+		} else if err != nil {
+			return nil, err
 		}
 		held, err1 := f.Stat()
 		there, err2 := os.Stat(path)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 )
 
 // journalFormat is the version of the file's own layout: its buckets and how
@@ -34,13 +35,11 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(f, 32))
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w (process %s)", ErrLocked, bytes.TrimSpace(holder))
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+	if err := filelock.Take(f); errors.Is(err, filelock.ErrHeld) {
+		holder, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("%w (process %s)", ErrLocked, bytes.TrimSpace(holder[:min(len(holder), 32)]))
+	} else if err != nil {
+		return nil, err
 	}
 	if err := f.Truncate(0); err != nil {
 		return nil, errors.Join(err, f.Close())
