@@ -72,3 +72,29 @@ func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
 		}
 	})
 }
+
+// TestARenewalThatWaitsForItsDriverIsInThePodsStatus: from when the driver goes and
+// not from when the renewal is due, and the pod stays ready.
+func TestARenewalThatWaitsForItsDriverIsInThePodsStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		up := func() {
+			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, renews{h, 40 * time.Minute})
+		}
+		up()
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		l.DriverDown("d", "it died")
+		synctest.Wait()
+		s, _ := l.Pod("a")
+		if v := s.Volumes[0]; !s.Ready || !v.Mounted || v.Step != "Republish" || v.BlockedBy != "driver d is not registered: it died" {
+			t.Errorf("while the driver is away: %+v", s)
+		}
+		up()
+		synctest.Wait()
+		if s, _ = l.Pod("a"); !s.Ready || s.Volumes[0].Step != "" || s.Volumes[0].BlockedBy != "" {
+			t.Errorf("with the driver back: %+v", s)
+		}
+	})
+}

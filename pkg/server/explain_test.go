@@ -224,6 +224,17 @@ func sourcesNotSynced() Facts {
 	return f
 }
 
+// renewalWaitsForDriver is a mount whose tokens end while its driver is away.
+func renewalWaitsForDriver() Facts {
+	v, p := nfsVolume(), podVolume()
+	present(&v, &p)
+	const gone = "driver nfs.example.com is not registered: its socket is gone"
+	held(&v, &p, plan.Held{Step: plan.Republish, Pod: webUID, Reason: gone, Until: now.Add(30 * time.Second)}, before(time.Minute))
+	f := one(v, p, true)
+	f.Drivers[0].Up, f.Drivers[0].Since, f.Drivers[0].Problem = false, before(time.Minute), gone
+	return f
+}
+
 func removalWaitsForDriver() Facts {
 	f := sourcesNotSynced()
 	f.NotReady = nil
@@ -355,6 +366,8 @@ func situations() []situation {
 		{"permission-denied", "pod", "default/web", Stuck, permissionDenied()},
 		{"exclusive-elsewhere", "pod", "default/web", Waiting, exclusiveElsewhere()},
 		{"sources-not-synced", "volume", "data", Waiting, sourcesNotSynced()},
+		{"renewal-waits-for-driver", "pod", "default/web", Waiting, renewalWaitsForDriver()},
+		{"renewal-waits-for-driver-of-volume", "volume", "data", Waiting, renewalWaitsForDriver()},
 		{"removal-waits-for-driver", "pod", "default/web", Waiting, removalWaitsForDriver()},
 		{"target-busy", "volume", "data", Stuck, targetBusy()},
 		{"expand-refused", "volume", "data", Stuck, expandRefused()},

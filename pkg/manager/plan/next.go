@@ -248,7 +248,7 @@ func opening(v state.Volume) Op {
 // keep offers what a mount that is present needs to stay as wanted.
 func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
-	case m.Revision != wm.Revision || due(m, wm, c.now):
+	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero(): // what it has ends while its driver is away
 		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Retry)
 	case !m.MountSpec.Equal(wm.MountSpec):
 		c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})

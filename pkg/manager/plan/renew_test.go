@@ -41,6 +41,28 @@ func TestADriverThatWantsItIsCalledAgainFromTimeToTime(t *testing.T) {
 	}
 }
 
+// TestARenewalWaitsAsSoonAsItsDriverIsAway: that a mount's content is about to end is
+// said before it is due, and is no longer once the driver is back.
+func TestARenewalWaitsAsSoonAsItsDriverIsAway(t *testing.T) {
+	for name, renewAt := range map[string]time.Time{"a token ends": start.Add(40 * time.Minute), "the driver wants calls": {}, "nothing ends": {}} {
+		w, v, f := published(state.Renewal{Republish: name == "the driver wants calls"})
+		v = Complete(v, publishA, Result{RenewAt: renewAt}, start)
+		at := v.Mounts["a"].RenewAt
+		f.Driver.Up, f.Driver.Why = false, "it is away"
+		want := Held{Step: Republish, Pod: "a", Reason: "it is away", Until: at}
+		if at.IsZero() {
+			want = Held{}
+		}
+		if op, held := Next(w, v, f, start); op != (Op{}) || held != want {
+			t.Errorf("%s: %v, %+v; want %+v", name, op, held, want)
+		}
+		f.Driver.Up = true
+		if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{Until: at}) {
+			t.Errorf("%s, and it is back: %v, %+v", name, op, held)
+		}
+	}
+}
+
 func TestWhatEndsIsRenewedInTimeAndTheRestNever(t *testing.T) {
 	w, v, f := published(state.Renewal{})
 	for name, tc := range map[string]struct {
