@@ -43,19 +43,14 @@ func (k *Kernel) bind(source, target string, c flagChange) error {
 
 // bindFD makes what src is open at appear at target.
 func (k *Kernel) bindFD(src int, target string, c flagChange) error {
-	p, err := k.place(target)
-	if err != nil {
-		return fmt.Errorf("target: %w", err)
+	if !k.has(MountTree) {
+		return k.bindOld(src, target, c)
 	}
-	defer p.close()
-	dst, err := k.openTarget(p)
+	dst, err := k.openTarget(target)
 	if err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
 	defer unix.Close(dst)
-	if !k.has(MountTree) {
-		return k.bindOld(src, p, dst, c)
-	}
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
 	if c.recursive {
 		flags |= unix.AT_RECURSIVE

@@ -141,12 +141,7 @@ func (k *Kernel) newFilesystem(fsType, source, target string, o options) error {
 
 // onTarget calls f with a descriptor of what a mount at target would cover.
 func (k *Kernel) onTarget(target string, f func(dst int) error) error {
-	p, err := k.place(target)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	dst, err := k.openTarget(p)
+	dst, err := k.openTarget(target)
 	if err != nil {
 		return err
 	}

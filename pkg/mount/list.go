@@ -181,10 +181,5 @@ func (k *Kernel) openAny(path string) (int, error) {
 	if path == "/" {
 		return k.openDir(path)
 	}
-	p, err := k.place(path)
-	if err != nil {
-		return -1, err
-	}
-	defer p.close()
-	return k.openTarget(p)
+	return k.openTarget(path)
 }

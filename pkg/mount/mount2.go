@@ -14,8 +14,18 @@ func mountOld(source, target, fsType string, flags uintptr, data string) error {
 	return os.NewSyscallError("mount", unix.Mount(source, target, fsType, flags, data))
 }
 
-// bindOld binds what src is open at to dst, which is what is at p.
-func (k *Kernel) bindOld(src int, p place, dst int, c flagChange) error {
+// bindOld binds what src is open at to target.
+func (k *Kernel) bindOld(src int, target string, c flagChange) error {
+	p, err := k.place(target)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	defer p.close()
+	dst, err := k.openTargetAt(p)
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	defer unix.Close(dst)
 	flags := uintptr(unix.MS_BIND)
 	if c.recursive {
 		flags |= unix.MS_REC
@@ -36,7 +46,7 @@ func (k *Kernel) bindOld(src int, p place, dst int, c flagChange) error {
 
 // restrictOld changes the flags of the mount at p.
 func (k *Kernel) restrictOld(p place, c flagChange) error {
-	fd, err := k.openTarget(p)
+	fd, err := k.openTargetAt(p)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath is the rule for every lookup that starts at a descriptor.
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+const (
+	// noLinks is the rule for a lookup of a clean absolute path.
+	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	// beneath is the rule for every lookup that starts at a descriptor.
+	beneath = unix.RESOLVE_BENEATH | noLinks
+)
 
 // place is a path taken apart for work on descriptors: its directory, open, and
 // its last element, which need not exist. The directory keeps nothing that is
@@ -39,9 +43,12 @@ func (k *Kernel) place(path string) (place, error) {
 		}
 	}
 	root := k.rootOf(clean)
-	if root == "" {
+	if root == "" || k.has(OpenAt2) {
 		dir, err := k.openDir(filepath.Dir(clean))
-		return place{dir, filepath.Base(clean)}, err
+		if root == "" || !errors.Is(err, unix.ELOOP) {
+			return place{dir, filepath.Base(clean)}, err
+		}
+		// Somewhere is a link: in the root's own path one may be.
 	}
 	top, err := ignoreEINTR(func() (int, error) {
 		return unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -111,7 +118,7 @@ func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 func (k *Kernel) openDir(path string) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY
 	if k.has(OpenAt2) {
-		return k.openAt(unix.AT_FDCWD, path, flags, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+		return k.openAt(unix.AT_FDCWD, path, flags, noLinks)
 	}
 	top, err := unix.Open("/", flags|unix.O_CLOEXEC, 0)
 	if err != nil || path == "/" {
@@ -166,9 +173,27 @@ func isLink(dir int, name string) bool {
 	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// openTarget opens what a mount is to cover, or a mount to be changed. A
-// symbolic link is neither.
-func (k *Kernel) openTarget(p place) (int, error) {
+// openTarget opens, for identity only, what a mount at path is to cover, or a
+// mount to be changed. A symbolic link is neither.
+func (k *Kernel) openTarget(path string) (int, error) {
+	clean, err := cleanPath(path)
+	if err == nil && clean != "/" && k.has(OpenAt2) {
+		fd, err := k.openAt(unix.AT_FDCWD, clean, unix.O_PATH, noLinks)
+		if !errors.Is(err, unix.ELOOP) {
+			return fd, err
+		}
+		// A link in the path of one of the roots is none of these.
+	}
+	p, err := k.place(path)
+	if err != nil {
+		return -1, err
+	}
+	defer p.close()
+	return k.openTargetAt(p)
+}
+
+// openTargetAt is openTarget of a path that was taken apart.
+func (k *Kernel) openTargetAt(p place) (int, error) {
 	fd, err := k.open(p)
 	if err != nil {
 		return -1, err

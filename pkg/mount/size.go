@@ -98,12 +98,7 @@ func sizeAway(k *Kernel, path string) ([]byte, error) {
 
 // statfs asks the storage behind the mount at path.
 func (k *Kernel) statfs(path string) (st unix.Statfs_t, err error) {
-	p, err := k.place(path)
-	if err != nil {
-		return st, err
-	}
-	defer p.close()
-	fd, err := k.openTarget(p)
+	fd, err := k.openTarget(path)
 	if err != nil {
 		return st, err
 	}

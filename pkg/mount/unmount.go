@@ -72,6 +72,11 @@ func (k *Kernel) unmountLayers(target string, flags int) error {
 	for range maxLayers {
 		err := unix.Unmount(p.proc(), unix.UMOUNT_NOFOLLOW|flags)
 		switch {
+		case err == nil && k.has(MountRoot):
+			// As a rule it was the only one. What is not to be told is for the next round.
+			if st, err := k.identifyPlace(p); err == nil && !st.mountRoot || missing(err) {
+				return nil
+			}
 		case err == nil || err == unix.EINTR:
 		case missing(err):
 			return nil

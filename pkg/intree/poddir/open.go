@@ -1,6 +1,7 @@
 package poddir
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +14,51 @@ import (
 
 const (
 	dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// beneath is the rule for every look-up below the node's root.
-	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	// noLinks and beneath are the rules for every look-up below the node's root: by
+	// a whole path, and from a descriptor of the root.
+	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	beneath = unix.RESOLVE_BENEATH | noLinks
 )
+
+// tree is the node's root during one call.
+type tree struct {
+	root string
+	top  int // the root, open; -1 until a look-up needs it
+}
+
+func (d Dir) tree() *tree { return &tree{d.root, -1} }
+
+func (t *tree) close() {
+	if t.top >= 0 {
+		unix.Close(t.top)
+	}
+}
+
+// open opens the directory rel below the root, if no element of rel is a
+// symbolic link: by the whole path, as long as the root's own has none either.
+func (t *tree) open(rel string) (int, error) {
+	if t.top < 0 {
+		fd, err := openWhole(t.root + "/" + rel)
+		switch err {
+		case nil:
+			return fd, nil
+		case unix.ELOOP, unix.ENOSYS, unix.EPERM: // see openBelow
+		default:
+			return -1, &os.PathError{Op: "openat2", Path: rel, Err: err}
+		}
+		if t.top, err = openRoot(t.root); err != nil {
+			return -1, err
+		}
+	}
+	return openBelow(t.top, rel)
+}
+
+// openWhole opens the directory at a clean absolute path, if no element of it is
+// a symbolic link.
+func openWhole(path string) (int, error) {
+	how := unix.OpenHow{Flags: dirFlags, Resolve: noLinks}
+	return retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
+}
 
 // openRoot opens the node's root, whose own path may have symbolic links.
 func openRoot(root string) (int, error) {
@@ -65,17 +108,21 @@ func openIn(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// openDeepest opens as much of the directory rel below top as is there, and
+// openDeepest opens as much of the directory rel below the root as is there, and
 // returns which elements are missing.
-func openDeepest(top int, rel string) (fd int, missing []string, err error) {
+func (t *tree) openDeepest(rel string) (fd int, missing []string, err error) {
 	elems := strings.Split(rel, "/")
 	for n := len(elems); ; n-- {
 		at := "."
 		if n > 0 {
 			at = filepath.Join(elems[:n]...)
 		}
-		fd, err = openBelow(top, at)
-		if n == 0 || !os.IsNotExist(err) {
+		fd, err = t.open(at)
+		if n == 0 && os.IsNotExist(err) {
+			// Not as ENOENT: beginning again would not help.
+			return -1, nil, fmt.Errorf("the node's root %s: %v", t.root, err)
+		}
+		if !os.IsNotExist(err) {
 			return fd, elems[n:], err
 		}
 	}

@@ -119,13 +119,9 @@ func (d Dir) makeAgain(mode os.FileMode) (fd int, made bool, err error) {
 }
 
 func (d Dir) make(mode os.FileMode) (fd int, made bool, err error) {
-	top, err := openRoot(d.root)
-	if err != nil {
-		// Not as ENOENT: beginning again would not help.
-		return -1, false, fmt.Errorf("open the node's root: %v", err)
-	}
-	defer unix.Close(top)
-	at, missing, err := openDeepest(top, d.rel)
+	t := d.tree()
+	defer t.close()
+	at, missing, err := t.openDeepest(d.rel)
 	if err != nil {
 		return -1, false, err
 	}
@@ -175,12 +171,9 @@ func (d Dir) makeFile() error {
 
 // Open returns the directory, or an error that wraps [os.ErrNotExist].
 func (d Dir) Open() (*os.File, error) {
-	top, err := openRoot(d.root)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", d.Path(), err)
-	}
-	defer unix.Close(top)
-	fd, err := openBelow(top, d.rel)
+	t := d.tree()
+	defer t.close()
+	fd, err := t.open(d.rel)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.Path(), err)
 	}
@@ -199,30 +192,24 @@ func (d Dir) Remove(ctx context.Context, k *mount.Kernel) error {
 
 // Clear is Remove of a directory on which nothing is mounted any more.
 func (d Dir) Clear(ctx context.Context, k *mount.Kernel) error {
-	top, err := openRoot(d.root)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(top)
+	t := d.tree()
+	defer t.close()
 	// An empty one, as what a mount leaves is, needs no walk; whatever else it may
 	// be is for that to judge.
-	if err := d.rmdir(top, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := d.rmdir(t, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		path := d.Path()
 		if err := k.RemoveTree(ctx, filepath.Dir(path), filepath.Base(path)); err != nil {
 			return err
 		}
 	}
-	return d.prune(top)
+	return d.prune(t)
 }
 
 // prune removes the directories above d that are empty, but not the first below
 // the root, which holds every pod's.
-func (d Dir) prune(top int) error {
+func (d Dir) prune(t *tree) error {
 	for n := 1; n < strings.Count(d.rel, "/"); n++ {
-		err := d.rmdir(top, n)
+		err := d.rmdir(t, n)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
@@ -235,12 +222,12 @@ func (d Dir) prune(top int) error {
 }
 
 // rmdir removes the directory that is n elements above d.
-func (d Dir) rmdir(top, n int) error {
+func (d Dir) rmdir(t *tree, n int) error {
 	rel := d.rel
 	for range n {
 		rel = filepath.Dir(rel)
 	}
-	parent, err := openBelow(top, filepath.Dir(rel))
+	parent, err := t.open(filepath.Dir(rel))
 	if err != nil {
 		return err
 	}

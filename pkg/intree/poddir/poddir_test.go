@@ -77,6 +77,38 @@ func TestNoLinkIsFollowed(t *testing.T) {
 	}
 }
 
+// TestOnlyTheRootsOwnPathMayBeALink: a look-up by a whole path would refuse that too.
+func TestOnlyTheRootsOwnPathMayBeALink(t *testing.T) {
+	real, d := volume(t, "v")
+	d.root = filepath.Join(t.TempDir(), "root")
+	if err := os.Symlink(real, d.root); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := d.MakeNew(0o755); err != nil || !made {
+		t.Fatalf("made: %v, %v", made, err)
+	}
+	f, err := d.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := d.Clear(t.Context(), mount.New(d.root)); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(real, "pods")); err != nil || len(left) != 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if err := os.Remove(d.root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Make(0o755); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("make where there is no root: %v, want an error that says nothing of a race", err)
+	}
+	if err := d.Clear(t.Context(), mount.New(d.root)); err != nil {
+		t.Errorf("clear where there is no root: %v", err)
+	}
+}
+
 // TestWalkFindsWhatOneCallFinds, for kernels without openat2.
 func TestWalkFindsWhatOneCallFinds(t *testing.T) {
 	root, d := volume(t, "v")
