@@ -115,6 +115,40 @@ func TestModulesOfTheTreeAskForNothingOlderThanEachOther(t *testing.T) {
 	}
 }
 
+// TestReleaseHasNoTemplates: with html/template linked in, which calls methods by
+// name, the program is a quarter larger and so is what of it is in memory.
+func TestReleaseHasNoTemplates(t *testing.T) {
+	const tag = "grpcnotrace"
+	for _, file := range []string{"Makefile", "hack/dist.sh", "hack/bench/run.sh", "deploy/Dockerfile"} {
+		b, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		builds := 0
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, " build ") && strings.Contains(line, "./cmd/csi-volmgr") {
+				builds++
+				if !strings.Contains(line, "-tags "+tag+" ") {
+					t.Errorf("%s builds the program without %s: %s", file, tag, line)
+				}
+			}
+		}
+		if builds != 1 {
+			t.Errorf("%s builds the program %d times", file, builds)
+		}
+	}
+	cmd := exec.Command("go", "list", "-deps", "-tags", tag, "./cmd/csi-volmgr")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	deps := strings.Fields(string(out))
+	if len(deps) < 100 || slices.Contains(deps, "html/template") {
+		t.Errorf("html/template is in the program, or among %d packages nothing is", len(deps))
+	}
+}
+
 func TestModuleRuleCatchesItsBreach(t *testing.T) {
 	const root = "module m\n\nrequire a.b/c v1.10.0\nrequire (\n\td.e/f v0.0.0-20260102000000-abc\n\tg.h/i v2.0.0 // indirect\n)\n"
 	got := moduleProblems(map[string]string{

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 bin=$PWD/../../bin/bench
 mkdir -p "$bin"
-go build -o "$bin" ./cmd/...
+go build -tags grpcnotrace -o "$bin" ./cmd/...
 (cd kubelet && go build -o "$bin/kubeletbench" .)
-(cd ../.. && CGO_ENABLED=0 go build -o "$bin/csi-volmgr" ./cmd/csi-volmgr)
+(cd ../.. && CGO_ENABLED=0 go build -tags grpcnotrace -o "$bin/csi-volmgr" ./cmd/csi-volmgr)
 exec unshare -m --propagation private "$bin/bench" --bin="$bin" "$@"
