@@ -137,3 +137,28 @@ func TestTidyingUpWaitsForTheSources(t *testing.T) {
 		}
 	})
 }
+
+// A node that starts and finds nothing to change makes the journal's spare copy
+// all the same.
+func TestJournalIsCopiedOnceANodeHasStarted(t *testing.T) {
+	c := dirs(t)
+	n, stop := start(t, c)
+	settled(t, n) // the boot id is stored
+	stop()
+	spare := filepath.Join(c.StateDir, "state.db.spare")
+	if err := os.Remove(spare); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = start(t, c)
+	defer stop()
+	over := within(t)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for _, err := os.Stat(spare); err != nil; _, err = os.Stat(spare) {
+		select {
+		case <-look.C:
+		case <-over.Done():
+			t.Fatal("there is none while the node runs")
+		}
+	}
+}

@@ -203,9 +203,6 @@ func New(cfg Config) (_ *Node, err error) {
 	if what := n.journal.Recovered(); what != "" {
 		n.log.Error("journal was damaged and its spare copy is used: every call of what was present is made again", "err", what)
 	}
-	if err := n.journal.SpareErr(); err != nil {
-		n.log.Warn("journal has no spare copy", "err", err)
-	}
 	if err := n.measure(); err != nil {
 		return nil, err
 	}
@@ -322,7 +319,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.runSources, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}
@@ -369,6 +366,14 @@ func (n *Node) runSources(ctx context.Context) error {
 		return nil
 	}
 	return n.file.Run(ctx)
+}
+
+// spareJournal makes the journal's spare copy: by then nobody waits for it.
+func (n *Node) spareJournal(ctx context.Context) error {
+	if err := n.journal.Spare(ctx); err != nil && ctx.Err() == nil {
+		n.log.Warn("journal has no spare copy", "err", err)
+	}
+	return nil
 }
 
 // Close gives up what New took, for a Node that is not run. Run does so itself.

@@ -36,6 +36,7 @@ type Bolt struct {
 	// written counts transactions, and at spareDue the spare copy is renewed;
 	// both are the writer's.
 	written, spareDue int
+	opened            sync.Once // done when what was opened has a spare copy
 	// roomFor is the size of the file for which room is set aside; the writer's.
 	roomFor  int
 	spareErr error // guarded by mu
@@ -48,9 +49,12 @@ type Bolt struct {
 //
 // A journal that another process holds gives ErrLocked; one of a newer format
 // ErrFormat. A damaged file is put aside as <path>.damaged, and the spare copy
-// made at the last clean open or close, and every maxSpareLag transactions between, takes its place: then Recovered says
-// so, and every fact that was present is entering, because calls made since
-// may have changed it. Without a sound spare the error is ErrDamaged.
+// takes its place: then Recovered says so, and every fact that was present is
+// entering, because calls made since may have changed it. Without a sound spare
+// the error is ErrDamaged.
+//
+// The spare copy is made by Spare, at the latest before the first change, then
+// every maxSpareLag transactions, and by Close.
 func OpenBolt(path string) (*Bolt, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
@@ -69,7 +73,6 @@ func OpenBolt(path string) (*Bolt, error) {
 		return nil, errors.Join(fmt.Errorf("journal %s: %w", path, err), lock.Close())
 	}
 	b.keepRoom()
-	b.spareErr = saveSpare(b.db, path)
 	return b, nil
 }
 
@@ -77,14 +80,6 @@ func OpenBolt(path string) (*Bolt, error) {
 // instead; "" means that it was sound. Volumes mounted or unmounted since the
 // copy was made are not, or wrongly, in the records.
 func (b *Bolt) Recovered() string { return b.recovered }
-
-// SpareErr says why no spare copy could be made when the journal was opened or
-// closed; nil means that there is one. An earlier copy stays.
-func (b *Bolt) SpareErr() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.spareErr
-}
 
 // Load returns every record, and those that cannot be read. The latter stay in
 // the journal until they are deleted, and Commit refuses to overwrite them.

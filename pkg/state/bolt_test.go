@@ -62,7 +62,7 @@ func TestForeignLockIsNamed(t *testing.T) {
 // Items: N-06.
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	openBolt(t, filepath.Join(dir, "state.db"))
+	must(t, openBolt(t, filepath.Join(dir, "state.db")).Spare(t.Context()))
 	for name, want := range map[string]os.FileMode{"": 0o700, "state.db": 0o600, "state.db.spare": 0o600, "state.db.lock": 0o600} {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || st.Mode().Perm() != want {
@@ -359,6 +359,45 @@ func TestSpareFollowsTheJournal(t *testing.T) {
 	}
 }
 
+// A start does not wait for the spare copy; the first change does, whoever has not
+// asked for the copy before: nothing is written while it is older than the start.
+func TestSpareOfWhatWasOpenedIsMadeAfterTheStartAndBeforeAChange(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "state.db")
+		b := openBolt(t, path)
+		v := sample("v")
+		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		must(t, b.Close())
+		must(t, os.Remove(path+spareSuffix))
+
+		b = openBolt(t, path)
+		if _, err := os.Stat(path + spareSuffix); err == nil {
+			t.Error("opening makes the copy")
+		}
+		release := holdWriter(t, b)
+		written := make(chan error, 1)
+		if asked {
+			must(t, b.Spare(t.Context()))
+		} else {
+			go func() { written <- b.SetBootID(t.Context(), "boot") }()
+			for _, err := os.Stat(path + spareSuffix); err != nil; _, err = os.Stat(path + spareSuffix) {
+				runtime.Gosched() // the change is not in the file before it is there
+			}
+		}
+		copied := filepath.Join(t.TempDir(), "state.db")
+		write(t, copied, read(t, path+spareSuffix))
+		got, err := openBolt(t, copied).Load(t.Context())
+		must(t, err)
+		if len(got.Volumes) != 1 || got.BootID != "" {
+			t.Errorf("the copy has %d records of boot %q", len(got.Volumes), got.BootID)
+		}
+		release()
+		if !asked {
+			must(t, <-written)
+		}
+	}
+}
+
 func TestDamagedFileWithoutSoundSpareIsRefusedWithAdvice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	for _, spare := range []string{"", "garbage"} {
@@ -521,7 +560,7 @@ func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
 	must(t, os.MkdirAll(path+spareSuffix+".new/x", 0o700)) // nothing can be written there
 	b, err := OpenBolt(path)
 	must(t, err)
-	if b.SpareErr() == nil {
+	if b.Spare(t.Context()) == nil {
 		t.Error("no error")
 	}
 	v := sample("v")

@@ -79,6 +79,7 @@ func (b *Bolt) write() {
 		if len(batch) == 0 {
 			return
 		}
+		b.opened.Do(b.copySpare)
 		short := b.short()
 		err := b.use(func() error { return b.update(batch, short) })
 		if noRoom(err) {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,6 +40,29 @@ func (b *Bolt) renewSpare() {
 		return
 	}
 	b.spareDue = b.written + max(min(b.written, maxSpareLag), b.size()/spareBytesPerTx)
+	b.copySpare()
+}
+
+// Spare makes the spare copy of what was opened, unless a change has had it made
+// already, and says why the last one could not be made; an earlier one stays then.
+// A daemon calls it when it has started: the copy takes a while, in which the
+// journal can be neither read nor changed, and until then the copy of the last
+// daemon is as young as it was to that one.
+func (b *Bolt) Spare(ctx context.Context) error {
+	b.mu.Lock()
+	err := b.usable(ctx)
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	b.opened.Do(b.copySpare)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spareErr
+}
+
+// copySpare makes the spare copy.
+func (b *Bolt) copySpare() {
 	err := b.use(func() error { return saveSpare(b.db, b.path) })
 	b.mu.Lock()
 	defer b.mu.Unlock()
