@@ -27,6 +27,12 @@ import (
 const (
 	// dialTimeout bounds the connect to the socket, which is local.
 	dialTimeout = 5 * time.Second
+	// maxIdle is how many connections are kept between requests: a caller that has
+	// as many under way at a time connects once for each, and not for each request.
+	maxIdle = 64
+	// idleTimeout is when one that nobody uses is closed; the daemon does so after
+	// 30 seconds, and a request that meets that end is lost.
+	idleTimeout = 20 * time.Second
 	// maxAnswer bounds an answer that is no stream (bytes).
 	maxAnswer = 256 << 20
 )
@@ -53,7 +59,9 @@ func New(socket string) *Client {
 				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 					return dialer.DialContext(ctx, "unix", socket)
 				},
-				DisableCompression: true,
+				DisableCompression:  true,
+				MaxIdleConnsPerHost: maxIdle,
+				IdleConnTimeout:     idleTimeout,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
