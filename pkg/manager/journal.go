@@ -115,6 +115,7 @@ func (l *loop) write(ctx context.Context, batch map[state.VolumeID]*state.Volume
 	if len(batch) == 0 {
 		return nil
 	}
+	l.writes++
 	if err := l.cfg.Store.Commit(ctx, batch); err != nil {
 		if l.journalErr == nil {
 			l.log.Error("journal cannot be written; no new call is made", "err", err)

@@ -58,6 +58,7 @@ type loop struct {
 	inFlight  int                          // goroutines of ours that will post an event
 
 	taken       uint64              // events ever
+	writes      uint64              // of the journal, tried
 	changed     set[state.VolumeID] // to be published
 	changedPods set[state.PodUID]
 	gone        []state.VolumeID // OnGone is to be told of, once it shows
@@ -180,12 +181,20 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
+// takeEvents takes in what was told, also while an event wrote to the journal,
+// which may take long: what is planned next rests on all of it.
 func (l *loop) takeEvents() {
-	events := l.m.take()
-	for _, event := range events {
-		event(l)
+	for {
+		writes := l.writes
+		events := l.m.take()
+		for _, event := range events {
+			event(l)
+		}
+		l.taken += uint64(len(events))
+		if l.writes == writes {
+			return
+		}
 	}
-	l.taken += uint64(len(events))
 }
 
 // end waits for the calls in flight, whose context has ended, and leaves the

@@ -169,6 +169,7 @@ func (l *loop) storeBootID(ctx context.Context) {
 	l.addLazy(batch)
 	err := l.write(ctx, batch)
 	if err == nil {
+		l.writes++
 		err = l.cfg.Store.SetBootID(ctx, l.cfg.BootID)
 	}
 	if l.sameBoot = err == nil; l.sameBoot {
