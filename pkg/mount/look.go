@@ -84,7 +84,7 @@ func (k *Kernel) lookOnce(p place) (Info, error) {
 	}
 	info := Info{Exists: true, Dev: st.dev, BlockDevice: st.block}
 	if k.has(MountID) {
-		err = fillByID(&info, st)
+		err = k.fillByID(&info, p, st)
 	} else {
 		err = k.fillFromTable(&info, p, st)
 	}
@@ -163,8 +163,8 @@ func mountIDFromProc(fd int) (uint64, error) {
 }
 
 // fillByID completes info with statmount.
-func fillByID(info *Info, st identity) error {
-	top, err := statMount(st.mountID, statmountBasic|statmountSuper|statmountPoint)
+func (k *Kernel) fillByID(info *Info, p place, st identity) error {
+	top, err := statMount(st.mountID, statmountBasic|statmountSuper)
 	if err == unix.ENOENT {
 		return errGone
 	}
@@ -176,17 +176,35 @@ func fillByID(info *Info, st identity) error {
 		return nil
 	}
 	info.Mounted, info.MountID = true, st.mountID
-	// A mount that covers another has its mount point at the other's root, so
-	// both have the same path.
-	for m := top; ; info.Layers++ {
-		below, err := statMount(m.ParentID, statmountBasic|statmountPoint)
+	// As nearly all, it is mounted on the directory's entry itself, and not on
+	// another mount there.
+	if dir, err := k.identify(p.dir); err == nil && dir.mountID == top.ParentID {
+		info.Layers = 1
+		return nil
+	}
+	info.Layers, err = layers(st.mountID)
+	return err
+}
+
+// layers counts the mounts at the path of one that is the topmost there. A mount
+// that covers another has its mount point at the other's root, so both have the
+// same path.
+func layers(id uint64) (int, error) {
+	const mask = statmountBasic | statmountPoint
+	top, err := statMount(id, mask)
+	if err == unix.ENOENT {
+		return 0, errGone
+	}
+	if err != nil {
+		return 0, os.NewSyscallError("statmount", err)
+	}
+	for n, m := 1, top; ; n++ {
+		below, err := statMount(m.ParentID, mask)
 		if err != nil || below.Path != top.Path || below.ID == m.ID {
-			break
+			return n, nil
 		}
 		m = below
 	}
-	info.Layers++
-	return nil
 }
 
 // fillFromTable completes info from /proc/self/mountinfo.
