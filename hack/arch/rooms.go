@@ -50,7 +50,7 @@ var rooms = []room{
 	{dir: "pkg/filelock"},
 	{dir: "pkg/cri", may: []string{"pkg/state"}},
 	{dir: "pkg/tracing", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
-	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager"}},
+	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/audit"},
 	{dir: "pkg/bundle"},
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},

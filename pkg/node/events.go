@@ -103,7 +103,7 @@ func (n *Node) runEvents(ctx context.Context) error {
 	for {
 		select {
 		case c := <-n.ended:
-			t.tellCall(c)
+			t.tellCall(*c)
 		case <-changed:
 			changed = nil
 			pause.Reset(between)

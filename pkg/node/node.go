@@ -156,11 +156,11 @@ type Node struct {
 	holders      holders.Finder
 	bootID       string
 
-	ended    chan endedCall // to be told of; nobody takes them without Cluster
-	changed  signal         // claims, volumes, problems
-	telling  sync.Mutex     // held while the controller is told how a claim stands
-	draining sync.Mutex     // held while it is changed how far the node is emptied
-	loaded   chan struct{}  // closed when what was applied before is known
+	ended    chan *endedCall // to be told of; nobody takes them without Cluster
+	changed  signal          // claims, volumes, problems
+	telling  sync.Mutex      // held while the controller is told how a claim stands
+	draining sync.Mutex      // held while it is changed how far the node is emptied
+	loaded   chan struct{}   // closed when what was applied before is known
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
@@ -176,7 +176,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), ended: make(chan endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}

@@ -73,7 +73,7 @@ func (n *Node) callEnded(c manager.EndedCall) {
 	if n.report != nil {
 		claim, _ := n.aboutClaim(c.Of)
 		select {
-		case n.ended <- endedCall{c, claim}:
+		case n.ended <- &endedCall{c, claim}:
 		default: // so many at once are in the log, and no event
 		}
 	}

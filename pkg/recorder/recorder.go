@@ -10,7 +10,6 @@
 package recorder
 
 import (
-	"cmp"
 	"container/list"
 	"slices"
 	"sync"
@@ -41,10 +40,10 @@ type Recorder struct {
 // kept is what is known of one volume.
 type kept struct {
 	volume state.VolumeID
-	calls  []manager.EndedCall
+	calls  []call
 }
 
-// Record keeps a call.
+// Record keeps a call, without the record and the pacing that went with it.
 func (r *Recorder) Record(c manager.EndedCall) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +51,7 @@ func (r *Recorder) Record(c manager.EndedCall) {
 	if len(k.calls) == PerVolume {
 		k.calls = slices.Delete(k.calls, 1, 2)
 	}
-	k.calls = append(k.calls, c)
+	k.calls = append(k.calls, smaller(c))
 }
 
 // of returns what is kept of the volume that a call has ended for, and makes
@@ -81,7 +80,7 @@ func (r *Recorder) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	var out []manager.EndedCall
 	for _, id := range ids {
 		if e, ok := r.volumes[id]; ok {
-			out = append(out, e.Value.(*kept).calls...)
+			out = e.Value.(*kept).appendTo(out)
 		}
 	}
 	return inOrder(out)
@@ -93,14 +92,7 @@ func (r *Recorder) AllCalls() []manager.EndedCall {
 	defer r.mu.Unlock()
 	var out []manager.EndedCall
 	for e := r.order.Front(); e != nil; e = e.Next() {
-		out = append(out, e.Value.(*kept).calls...)
+		out = e.Value.(*kept).appendTo(out)
 	}
 	return inOrder(out)
-}
-
-func inOrder(out []manager.EndedCall) []manager.EndedCall {
-	slices.SortStableFunc(out, func(a, b manager.EndedCall) int {
-		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Volume, b.Volume))
-	})
-	return out
 }

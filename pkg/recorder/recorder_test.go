@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/google/go-cmp/cmp"
 )
 
-func call(volume string, n int) manager.EndedCall {
+func ended(volume string, n int) manager.EndedCall {
 	return manager.EndedCall{Volume: state.VolumeID(volume), Began: time.Unix(int64(n), 0), Code: fmt.Sprint(n)}
 }
 
@@ -18,7 +20,7 @@ func call(volume string, n int) manager.EndedCall {
 func TestFirstAndLastCallsAreKept(t *testing.T) {
 	var r Recorder
 	for n := range 3 * PerVolume {
-		r.Record(call("v", n))
+		r.Record(ended("v", n))
 	}
 	got := r.Calls("v")
 	if len(got) != PerVolume || got[0].Code != "0" || got[1].Code != fmt.Sprint(2*PerVolume+1) || got[PerVolume-1].Code != fmt.Sprint(3*PerVolume-1) {
@@ -30,10 +32,10 @@ func TestFirstAndLastCallsAreKept(t *testing.T) {
 func TestOldestVolumeMakesRoom(t *testing.T) {
 	var r Recorder
 	for n := range Volumes {
-		r.Record(call(fmt.Sprint("v", n), n))
+		r.Record(ended(fmt.Sprint("v", n), n))
 	}
-	r.Record(call("v0", Volumes))
-	r.Record(call("new", Volumes+1))
+	r.Record(ended("v0", Volumes))
+	r.Record(ended("new", Volumes+1))
 	for volume, want := range map[string]int{"v0": 2, "v1": 0, "v2": 1, "new": 1, "never": 0} {
 		if got := r.Calls(state.VolumeID(volume)); len(got) != want {
 			t.Errorf("%s: %d calls are kept, want %d", volume, len(got), want)
@@ -44,8 +46,8 @@ func TestOldestVolumeMakesRoom(t *testing.T) {
 func TestCallsOfSeveralVolumesAreInOrderOfTime(t *testing.T) {
 	var r Recorder
 	for _, n := range []int{1, 3, 5} {
-		r.Record(call("a", n))
-		r.Record(call("b", n-1))
+		r.Record(ended("a", n))
+		r.Record(ended("b", n-1))
 	}
 	if d := cmp.Diff(r.Calls("a", "b"), r.AllCalls()); d != "" {
 		t.Errorf("of every volume: %s", d)
@@ -61,17 +63,36 @@ func TestCallsOfSeveralVolumesAreInOrderOfTime(t *testing.T) {
 	}
 }
 
+// What people read of a call is kept whole, and nothing that is as large as a
+// record: 1,000 volumes with four calls each take less than 1 MB.
+func TestCallsAreKeptWholeAndSmall(t *testing.T) {
+	var r Recorder
+	ok := manager.EndedCall{Volume: "v", Driver: "d", Migrated: true, Op: plan.Expand, SizeBytes: 7, Pod: "p", Began: time.Unix(1, 2), TookNanos: 3}
+	failed := manager.EndedCall{Volume: "v", Driver: "d", Op: plan.Unpublish, Step: state.UnmountLazy, Began: time.Unix(2, 0), Code: "Internal", Error: "text", Outcome: "unknown", NoEffect: true}
+	for _, c := range []manager.EndedCall{ok, failed} {
+		with := c
+		with.Of, with.Retry = state.Volume{ID: "v"}, state.Retry{Error: "text"}
+		r.Record(with)
+	}
+	if d := cmp.Diff([]manager.EndedCall{ok, failed}, r.Calls("v")); d != "" {
+		t.Error(d)
+	}
+	if size := unsafe.Sizeof(call{}); size > 160 {
+		t.Errorf("a call takes %d bytes", size)
+	}
+}
+
 // BenchmarkRecord is the one call of a volume that nobody has heard of, after
 // thousands of others, as on a node whose pods come and go.
 func BenchmarkRecord(b *testing.B) {
 	var r Recorder
 	n := 0
 	for ; n < 2*Volumes; n++ {
-		r.Record(call(fmt.Sprint("v", n), n))
+		r.Record(ended(fmt.Sprint("v", n), n))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Record(call(fmt.Sprint("v", n), n))
+		r.Record(ended(fmt.Sprint("v", n), n))
 		n++
 	}
 }

@@ -91,12 +91,12 @@ type Catalog struct {
 	update sync.Mutex
 	// mu guards what follows. It is never held while the sink is called.
 	mu      sync.RWMutex
-	objects map[Key]map[string]runtime.Object
+	objects map[Key]tellers
 	index   index
 	notes   map[Key]string
 	pods    map[Key]*pod
-	users   map[Key]map[Key]bool
-	uids    map[state.PodUID]map[Key]bool
+	users   map[Key]*few[Key]
+	uids    map[state.PodUID]*few[Key]
 	told    map[state.PodUID]state.PodWant
 	hear    []func(Key)
 	remote  remote
@@ -130,12 +130,12 @@ func New(c Config) *Catalog {
 		sink:    c.Sink,
 		logger:  c.Logger,
 		ranking: slices.Clone(c.Precedence),
-		objects: map[Key]map[string]runtime.Object{},
+		objects: map[Key]tellers{},
 		index:   newIndex(),
 		notes:   map[Key]string{},
 		pods:    map[Key]*pod{},
-		users:   map[Key]map[Key]bool{},
-		uids:    map[state.PodUID]map[Key]bool{},
+		users:   map[Key]*few[Key]{},
+		uids:    map[state.PodUID]*few[Key]{},
 		told:    map[state.PodUID]state.PodWant{},
 		remote:  newRemote(c.Remote, c.Demand),
 	}
@@ -232,7 +232,7 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if faults := append(resolve.Check(obj), resolve.CheckChange(c.objects[key][provider], obj)...); len(faults) > 0 {
+		if faults := append(resolve.Check(obj), resolve.CheckChange(c.objects[key].of(provider), obj)...); len(faults) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
 			if c.remote.told(provider, key, "refused: "+faults[0].String()) {
 				changed[key] = true
@@ -251,21 +251,14 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 // object that holds under the key changed by it.
 func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	was := c.holder(key)
-	all := c.objects[key]
-	_, had := all[provider]
-	if obj != nil {
-		if all == nil {
-			all = map[string]runtime.Object{}
-			c.objects[key] = all
-		}
-		all[provider] = obj
+	before := len(c.objects[key])
+	all := c.objects[key].with(provider, obj)
+	if len(all) == 0 {
+		delete(c.objects, key)
 	} else {
-		delete(all, provider)
-		if len(all) == 0 {
-			delete(c.objects, key)
-		}
+		c.objects[key] = all
 	}
-	if len(all) > 1 && obj != nil && !had {
+	if len(all) > 1 && len(all) > before {
 		c.logger.Warn("object told by several sources", "object", key.String(), "holds", c.first(all))
 	}
 	is := c.holder(key)
@@ -279,28 +272,26 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 // holder returns the object that holds under the key, nil for none.
 func (c *Catalog) holder(key Key) runtime.Object {
 	all := c.objects[key]
-	if len(all) == 0 {
+	switch len(all) {
+	case 0:
 		return nil
+	case 1:
+		return all[0].object
 	}
-	return all[c.first(all)]
+	return all.of(c.first(all))
 }
 
 // first returns which of the providers comes first.
-func (c *Catalog) first(all map[string]runtime.Object) string {
-	if len(all) == 1 {
-		for only := range all {
-			return only
-		}
-	}
+func (c *Catalog) first(all tellers) string {
 	rank := func(p string) int {
 		if i := slices.Index(c.ranking, p); i >= 0 {
 			return i
 		}
 		return len(c.ranking)
 	}
-	return slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b string) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
-	})
+	return slices.MinFunc(all, func(a, b told) int {
+		return cmp.Or(cmp.Compare(rank(a.provider), rank(b.provider)), cmp.Compare(a.provider, b.provider))
+	}).provider
 }
 
 // touched returns, sorted, the pods that the changed objects touch.
@@ -312,11 +303,11 @@ func (c *Catalog) touched(changed []Key) []Key {
 		if key.Kind == resolve.KindPod {
 			pods[key] = true
 		}
-		for user := range c.users[key] {
+		for user := range c.users[key].all() {
 			pods[user] = true
 		}
 		for _, list := range c.index.lists(key) {
-			for user := range c.users[list] {
+			for user := range c.users[list].all() {
 				pods[user] = true
 			}
 		}
@@ -398,7 +389,7 @@ func (c *Catalog) resolveOne(key Key) []state.PodUID {
 // resolve, all volumes of all of them are a problem: so nothing is made, and
 // nothing that one of them has is taken away.
 func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
-	keys := slices.SortedFunc(maps.Keys(c.uids[uid]), Key.Compare)
+	keys := slices.SortedFunc(c.uids[uid].all(), Key.Compare)
 	if len(keys) == 0 {
 		return state.PodWant{}, false
 	}
@@ -420,18 +411,4 @@ func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
 		want.Volumes = append(want.Volumes, state.VolumeWant{Names: []string{name}, Problem: problem})
 	}
 	return want, true
-}
-
-func addTo[K, V comparable](m map[K]map[V]bool, k K, v V) {
-	if m[k] == nil {
-		m[k] = map[V]bool{}
-	}
-	m[k][v] = true
-}
-
-func removeFrom[K, V comparable](m map[K]map[V]bool, k K, v V) {
-	delete(m[k], v)
-	if len(m[k]) == 0 {
-		delete(m, k)
-	}
 }

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"maps"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -21,14 +20,14 @@ const (
 // index finds volumes by claim and claims by volume.
 type index struct {
 	// members holds the keys of the objects in each list.
-	members map[Key]map[Key]bool
+	members map[Key]*few[Key]
 	// moved holds, for each object that changed since the last update was
 	// settled, the lists that it was or is in.
 	moved map[Key][]Key
 }
 
 func newIndex() index {
-	return index{members: map[Key]map[Key]bool{}, moved: map[Key][]Key{}}
+	return index{members: map[Key]*few[Key]{}, moved: map[Key][]Key{}}
 }
 
 // list returns the list that the object is in; false for none.
@@ -115,7 +114,7 @@ func (v *view) Unread(key Key) string {
 func members[T runtime.Object](v *view, l Key) []T {
 	v.seen[l] = true
 	var all []T
-	for _, key := range slices.SortedFunc(maps.Keys(v.catalog.index.members[l]), Key.Compare) {
+	for _, key := range slices.SortedFunc(v.catalog.index.members[l].all(), Key.Compare) {
 		if o, ok := v.catalog.holder(key).(T); ok {
 			all = append(all, o)
 		}

@@ -156,9 +156,9 @@ func (c *Catalog) Problems() []Problem {
 			continue
 		}
 		first := c.first(providers)
-		for _, p := range slices.Sorted(maps.Keys(providers)) {
-			if p != first {
-				problems = append(problems, Problem{Provider: p, Where: key.String(), Text: "source " + first + " tells it too, and its object holds"})
+		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b told) int { return cmp.Compare(a.provider, b.provider) }) {
+			if t.provider != first {
+				problems = append(problems, Problem{Provider: t.provider, Where: key.String(), Text: "source " + first + " tells it too, and its object holds"})
 			}
 		}
 	}

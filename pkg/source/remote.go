@@ -3,8 +3,6 @@ package source
 import (
 	"maps"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Remote is what a provider that has to be asked knows of objects that it does
@@ -42,12 +40,8 @@ func newRemote(name string, demand func(pod Key, objects []Key)) remote {
 }
 
 // has reports whether the first of the objects' providers is the remote one.
-func (r *remote) has(providers map[string]runtime.Object) bool {
-	if r.name == "" || len(providers) != 1 {
-		return false
-	}
-	_, ok := providers[r.name]
-	return ok
+func (r *remote) has(providers tellers) bool {
+	return r.name != "" && len(providers) == 1 && providers[0].provider == r.name
 }
 
 // learn takes over what the provider says it knows, and returns the keys of
