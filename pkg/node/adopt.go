@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -55,7 +55,7 @@ func (n *Node) Adopt(ctx context.Context, h Handover) (handover.Takeover, error)
 	if err != nil {
 		return handover.Takeover{}, err
 	}
-	loaded, err := n.journalOfNow(ctx)
+	journal, err := n.journalOfNow(ctx)
 	if err != nil {
 		return handover.Takeover{}, err
 	}
@@ -63,7 +63,7 @@ func (n *Node) Adopt(ctx context.Context, h Handover) (handover.Takeover, error)
 	if err != nil {
 		return handover.Takeover{}, err
 	}
-	t := handover.Adopt(handover.Input{Layout: n.layout, Disk: found, Pods: pods, Journal: loaded.Volumes, Drivers: n.askDrivers(ctx)})
+	t := handover.Adopt(handover.Input{Layout: n.layout, Disk: found, Pods: pods, Journal: journal.Volumes(), Drivers: n.askDrivers(ctx)})
 	if against := handover.Against(t.Refusals, h.Reason); against != "" {
 		return t, fmt.Errorf("adopt the volumes below %s: %w: %s", n.cfg.Root, ErrNotHandedOver, against)
 	}
@@ -73,36 +73,23 @@ func (n *Node) Adopt(ctx context.Context, h Handover) (handover.Takeover, error)
 	act := audit.Act{By: h.By, Verb: "adopt", Object: n.cfg.Root, Reason: h.Reason, Detail: overruled(t.Refusals)}
 	return t, n.audit.Do(act, func() (string, error) {
 		ctx := context.WithoutCancel(ctx) // a moment's work, which is done or not
-		if err := n.adopt(ctx, h, loaded, t); err != nil {
+		if err := n.adopt(ctx, h, journal, t); err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%d records", len(t.Records)), nil
 	})
 }
 
-// adopt commits the records. That the journal is of this boot comes first: its
-// own start would do that as well, and records of another boot are not mounted.
-func (n *Node) adopt(ctx context.Context, h Handover, loaded state.Loaded, t handover.Takeover) error {
+// adopt commits the records.
+func (n *Node) adopt(ctx context.Context, h Handover, journal *manager.Offline, t handover.Takeover) error {
 	if err := n.noKubelet(h.Host); err != nil { // it may have been started meanwhile
 		return err
-	}
-	if loaded.BootID != n.bootID {
-		before := map[state.VolumeID]*state.Volume{}
-		for id, v := range loaded.Volumes {
-			before[id] = &v
-		}
-		if err := n.journal.Commit(ctx, before); err != nil {
-			return err
-		}
-		if err := n.journal.SetBootID(ctx, n.bootID); err != nil {
-			return err
-		}
 	}
 	batch := map[state.VolumeID]*state.Volume{}
 	for id, v := range t.Records {
 		batch[id] = &v
 	}
-	if err := n.journal.Commit(ctx, batch); err != nil {
+	if err := journal.Commit(ctx, batch); err != nil {
 		return err
 	}
 	for _, dir := range t.Empty {
@@ -134,21 +121,17 @@ func (n *Node) noKubelet(h disk.Host) error {
 	return nil
 }
 
-// journalOfNow returns the records as a daemon that starts now sees them.
-func (n *Node) journalOfNow(ctx context.Context) (state.Loaded, error) {
-	loaded, err := n.journal.Load(ctx)
+// journalOfNow is the journal as a daemon that starts now sees it.
+func (n *Node) journalOfNow(ctx context.Context) (*manager.Offline, error) {
+	journal, err := manager.OpenOffline(ctx, n.journal, n.bootID)
 	if err != nil {
-		return loaded, err
+		return nil, err
 	}
-	if ids := slices.Sorted(maps.Keys(loaded.Quarantined)); len(ids) > 0 {
-		return loaded, fmt.Errorf("%w: the record of volume %s cannot be read: %s", ErrNotHandedOver, ids[0], loaded.Quarantined[ids[0]])
+	unreadable := journal.Quarantined()
+	if ids := slices.Sorted(maps.Keys(unreadable)); len(ids) > 0 {
+		return nil, fmt.Errorf("%w: the record of volume %s cannot be read: %s", ErrNotHandedOver, ids[0], unreadable[ids[0]])
 	}
-	if loaded.BootID != n.bootID {
-		for id, v := range loaded.Volumes {
-			loaded.Volumes[id], _ = plan.Adopt(v, false, nil)
-		}
-	}
-	return loaded, nil
+	return journal, nil
 }
 
 // hearSources returns the pods that the sources list, once each has spoken.

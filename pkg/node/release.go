@@ -11,6 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -22,7 +23,7 @@ func (n *Node) Release(ctx context.Context, h Handover) (handover.Handback, erro
 	if err := n.noKubelet(h.Host); err != nil {
 		return handover.Handback{}, err
 	}
-	loaded, err := n.journalOfNow(ctx)
+	journal, err := n.journalOfNow(ctx)
 	if err != nil {
 		return handover.Handback{}, err
 	}
@@ -30,8 +31,9 @@ func (n *Node) Release(ctx context.Context, h Handover) (handover.Handback, erro
 	if err != nil {
 		return handover.Handback{}, err
 	}
+	volumes := journal.Volumes()
 	back := handover.Release(handover.Managed{
-		Layout: n.layout, NodeName: n.cfg.Name, Journal: loaded.Volumes, Mounts: found.Mounts, Devices: localDevices(loaded.Volumes),
+		Layout: n.layout, NodeName: n.cfg.Name, Journal: volumes, Mounts: found.Mounts, Devices: localDevices(volumes),
 	})
 	if against := handover.Against(back.Refusals, ""); against != "" {
 		return back, fmt.Errorf("release the volumes below %s: %w: %s", n.cfg.Root, ErrNotHandedOver, against)
@@ -41,14 +43,14 @@ func (n *Node) Release(ctx context.Context, h Handover) (handover.Handback, erro
 	}
 	act := audit.Act{By: h.By, Verb: "release", Object: n.cfg.Root, Reason: h.Reason}
 	return back, n.audit.Do(act, func() (string, error) {
-		if err := n.release(context.WithoutCancel(ctx), back); err != nil {
+		if err := n.release(context.WithoutCancel(ctx), journal, back); err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%d records", len(back.Records)), nil
 	})
 }
 
-func (n *Node) release(ctx context.Context, back handover.Handback) error {
+func (n *Node) release(ctx context.Context, journal *manager.Offline, back handover.Handback) error {
 	if err := n.keeper().Write(ctx, back.Files); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (n *Node) release(ctx context.Context, back handover.Handback) error {
 	for _, id := range back.Records {
 		gone[id] = nil
 	}
-	if err := n.journal.Commit(ctx, gone); err != nil {
+	if err := journal.Commit(ctx, gone); err != nil {
 		return err
 	}
 	if err := n.keeper().RemoveDirs(ctx, back.Empty); err != nil {

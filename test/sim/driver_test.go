@@ -327,7 +327,7 @@ func (w *world) effect(o op, layers int) error {
 			return refuse("it is not staged")
 		}
 		if _, ok := w.table[to]; !ok {
-			w.change(to, &mount{dir: drivers[o.v.Spec.Driver].Builtin, dev: w.devOf(id), layers: layers})
+			w.change(to, &mount{dir: !drivers[o.v.Spec.Driver].MountsTarget, dev: w.devOf(id), layers: layers})
 		}
 	case "Unpublish":
 		w.unmount(to)

@@ -333,7 +333,7 @@ func (j *judge) board(l *life) {
 
 func (j *judge) persistent(id state.VolumeID) bool {
 	for name, v := range volumes {
-		if !v.own && state.SharedID(v.driver, name) == id {
+		if !v.own && !drivers[v.driver].Builtin && state.SharedID(v.driver, name) == id {
 			return true
 		}
 	}
@@ -358,7 +358,7 @@ func (j *judge) pod(l *life, p manager.PodStatus, upToDate bool) {
 			w.breach("rule 6: pod %s is said to have %v, and there is nothing at %s", uid, v.Names, to)
 		}
 		if of, _ := l.m.Volume(v.ID); of.Volume.Needs.Stage {
-			if _, ok := w.table["/stage/"+v.Names[0]]; !ok && !j.excused("/stage/"+v.Names[0]) {
+			if _, ok := w.table[stagePath(v.Names[0])]; !ok && !j.excused(stagePath(v.Names[0])) {
 				w.breach("rule 6: pod %s is said to have %v, and it is not staged", uid, v.Names)
 			}
 		}

@@ -119,8 +119,8 @@ func (l *life) up(name state.DriverName) {
 
 // info is what the newest version of a driver can do; mu is held.
 func (w *world) info(name state.DriverName) manager.DriverInfo {
-	if info, ok := otherwise[name]; ok && w.swapped[name] {
-		return info
+	if n := w.version[name]; n > 0 {
+		return otherwise[name][n-1]
 	}
 	return drivers[name]
 }

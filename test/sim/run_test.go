@@ -219,7 +219,7 @@ func (w *world) settled(except map[string]bool) {
 		}
 		for name, ws := range p.vols {
 			to := target(uid, name)
-			may[to], may["/stage/"+name] = true, true
+			may[to], may[stagePath(name)] = true, true
 			if except[name] {
 				continue
 			}
@@ -260,14 +260,13 @@ func (w *world) settled(except map[string]bool) {
 		}
 	}
 	for _, path := range sortedKeys(w.table) {
-		part := strings.Split(path, "/")
-		name := part[len(part)-1]
-		if may[path] || except[name] {
+		of := places[path]
+		if may[path] || except[of.name] {
 			continue
 		}
 		kept := false // a pod that is listed keeps what it has
 		for uid, p := range w.wishes {
-			kept = kept || !p.stopped && (part[1] == "stage" || part[2] == uid)
+			kept = kept || !p.stopped && (of.uid == "" || of.uid == uid)
 		}
 		if !kept {
 			w.breach("rule 10: %s is wanted by nobody and never goes", path)

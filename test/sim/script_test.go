@@ -56,7 +56,7 @@ func step(r *rand.Rand, set settings) string {
 	case roll < 79:
 		return "reboot"
 	case roll < 83:
-		return fmt.Sprintf("driver %s %s", []string{"down", "up", "kill", "kill", "twin", "swap"}[r.IntN(6)], name)
+		return fmt.Sprintf("driver %s %s", []string{"down", "up", "kill", "kill", "twin", "v0", "v1", "v2", "v3"}[r.IntN(9)], name)
 	case roll < 85:
 		return fmt.Sprintf("vanish %s", vol)
 	case roll < 87:
@@ -205,7 +205,7 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 	case "driver":
 		w.driver(arg(1), state.DriverName(arg(2)))
 	case "vanish":
-		path := "/stage/" + arg(1)
+		path := stagePath(arg(1))
 		if arg(2) != "" {
 			path = target(arg(2), arg(1))
 		}
@@ -285,8 +285,9 @@ func (w *world) driver(what string, name state.DriverName) {
 			w.life.up(name)
 		}
 	case "swap": // the next instance is of another version
-		w.count.faults["other version"]++
-		w.swapped[name] = !w.swapped[name]
+		w.upgrade(name, 1-min(w.version[name], 1))
+	case "v0", "v1", "v2", "v3":
+		w.upgrade(name, int(what[1]-'0'))
 	case "kill": // and it comes back by itself
 		w.count.crashes["of a driver"]++
 		w.life.drop(name)
@@ -297,6 +298,12 @@ func (w *world) driver(what string, name state.DriverName) {
 		}
 		w.life.after("back", string(name), func() { w.life.up(name) })
 	}
+}
+
+// upgrade makes the next instance of a driver one of a version, if there is such.
+func (w *world) upgrade(name state.DriverName, version int) {
+	w.count.faults["other version"]++
+	w.version[name] = min(version, len(otherwise[name]))
 }
 
 // vanish is somebody else's umount; mu is held.

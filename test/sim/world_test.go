@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -31,20 +32,41 @@ var volumes = map[string]volume{
 	"v4": {driver: "dir", own: true},
 	"v5": {driver: "d", own: true, inline: true},
 	"v6": {driver: "att"},
+	"v7": {driver: emptyDir, own: true},
+	"v8": {driver: "image", own: true},
+	"v9": {driver: "disk", expandable: true},
 }
+
+// emptyDir is the built-in kind that a kubelet keeps as it is kept here.
+const emptyDir = "kubernetes.io/empty-dir"
 
 var drivers = map[state.DriverName]manager.DriverInfo{
 	"d":     {Name: "d", Stage: true, Expand: true, MountsTarget: true},
 	"att":   {Name: "att", Stage: true, Attach: true, MountGroup: true, MountsTarget: true},
 	"plain": {Name: "plain", Expand: true, MountsTarget: true},
 	"dir":   {Name: "dir", Builtin: true},
+	"image": {Name: "image", Builtin: true, MountsTarget: true},
+	"disk":  {Name: "disk", Builtin: true, Stage: true, Expand: true, MountsTarget: true},
+
+	emptyDir: {Name: emptyDir, Builtin: true},
 }
 
-// otherwise is what another version of a driver can do.
-var otherwise = map[state.DriverName]manager.DriverInfo{
-	"d":     {Name: "d", Stage: true, MountGroup: true, MountsTarget: true},
-	"att":   {Name: "att", Stage: true, Attach: true, Expand: true, MountsTarget: true},
-	"plain": {Name: "plain", Stage: true, Expand: true, MountsTarget: true},
+// otherwise is what other versions of a driver can do, the first being number 1.
+var otherwise = map[state.DriverName][]manager.DriverInfo{
+	"d": {
+		{Name: "d", Stage: true, MountGroup: true, MountsTarget: true},
+		{Name: "d", Expand: true, MountsTarget: true},
+		{Name: "d", Attach: true, Stage: true, MountsTarget: true},
+	},
+	"att": {
+		{Name: "att", Stage: true, Attach: true, Expand: true, MountsTarget: true},
+		{Name: "att", Stage: true, MountGroup: true, MountsTarget: true},
+		{Name: "att", Attach: true, MountsTarget: true},
+	},
+	"plain": {
+		{Name: "plain", Stage: true, Expand: true, MountsTarget: true},
+		{Name: "plain", Attach: true, Stage: true, MountsTarget: true},
+	},
 }
 
 var pods = []string{"a", "b", "c"}
@@ -103,7 +125,7 @@ type world struct {
 	objects map[string]object
 	down    map[state.DriverName]bool
 	twins   map[state.DriverName]bool // a second instance waits for the name
-	swapped map[state.DriverName]bool // the next instance is of the other version
+	version map[state.DriverName]int  // of the next instance
 	frozen  map[string]bool           // volumes whose calls hang
 	faults  faults
 	look    string // how looks go: "" well, "fail", "hang"
@@ -114,6 +136,10 @@ type world struct {
 	lives  int
 	judge  *judge
 	trap   trap
+	// kubelet: one has the volumes, and the daemon does not run. notes are its
+	// files, by path.
+	kubelet bool
+	notes   map[string]handover.Notes
 	told   bool // the kernel's notification of a change is under way
 	broken string
 	count  *tally
@@ -142,13 +168,14 @@ func parseSettings(line string) (s settings, err error) {
 func newWorld(set settings, count *tally) *world {
 	w := &world{
 		set: set, table: map[string]mount{}, attached: map[state.VolumeID]bool{}, late: map[state.VolumeID]int{},
-		wishes: map[string]pod{}, down: map[state.DriverName]bool{}, twins: map[state.DriverName]bool{}, swapped: map[state.DriverName]bool{}, frozen: map[string]bool{}, silent: map[string]bool{},
+		wishes: map[string]pod{}, down: map[state.DriverName]bool{}, twins: map[state.DriverName]bool{}, version: map[state.DriverName]int{}, frozen: map[string]bool{}, silent: map[string]bool{},
 		count: count, boot: 1,
 	}
 	w.objects = map[string]object{}
 	for _, name := range set.volumes {
 		w.objects[name] = object{fs: "x", size: 1}
 	}
+	w.notes = map[string]handover.Notes{}
 	w.disk = newDisk()
 	w.judge = newJudge(w)
 	return w
@@ -191,11 +218,9 @@ func (w *world) specOf(uid, name string) (state.VolumeID, state.Spec) {
 		return state.PodVolumeID(v.driver, state.PodUID(uid), name), s
 	}
 	s.Handle = name
-	s.StagePath = "/stage/" + name
+	s.StagePath = stagePath(name)
 	return state.SharedID(v.driver, name), s
 }
-
-func target(uid, name string) string { return "/pods/" + uid + "/" + name }
 
 // wantOf is a pod as its source and the resolution tell it. late: its objects cannot be found yet.
 func (w *world) wantOf(uid string, late bool) state.PodWant {
@@ -236,7 +261,7 @@ func (w *world) change(path string, m *mount) {
 		return
 	}
 	w.told = true
-	time.AfterFunc(time.Duration(1+w.dice("notify", path)%20)*time.Millisecond, func() {
+	time.AfterFunc(time.Duration(1+w.dice("notify", short(path))%20)*time.Millisecond, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.told = false
