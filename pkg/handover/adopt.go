@@ -192,8 +192,10 @@ func (a *adoption) add(f found, stage func(*state.Volume) bool) {
 		v.Mounts = map[state.PodUID]state.Mount{}
 	}
 	v.Mounts[pod] = f.mount
-	if v.Needs.Stage && f.mount.Phase == state.Present && v.Stage.Phase == state.Entering {
-		v.Stage = state.Fact{Phase: state.Present} // it is published, so it was staged (rule 1)
+	if v.Spec.Mode == state.Block && f.mount.Phase == state.Present && v.Stage.Phase == state.Entering {
+		// It is published, so it was staged. Of a file system that is not enough: with
+		// its mount gone a second pod would be given a directory of the node's own disk.
+		v.Stage = state.Fact{Phase: state.Present}
 	}
 	v.For = slices.Sorted(maps.Keys(v.Mounts))
 	a.out.Records[f.id] = v

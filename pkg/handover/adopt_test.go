@@ -111,6 +111,24 @@ func TestAVolumeThatNobodyWantsHasARecordThatIsEnoughToRemoveIt(t *testing.T) {
 	}
 }
 
+// A pod that has it and has ended, and is not listed, comes first by its uid.
+func TestAVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
+	const other = state.PodUID("ffff")
+	in, w := input(oneVolume()), wantVolume()
+	w.Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
+	w.Mount.Target = layout().Target(state.Filesystem, other, "pv-1")
+	in.Pods = map[state.PodUID]state.PodWant{other: {Pod: state.Pod{UID: other}, Volumes: []state.VolumeWant{w}}}
+	if v := Adopt(in).Records[w.ID]; !v.Spec.Equal(w.Spec) || len(v.Mounts) != 1 || v.Mounts[uid].Phase != state.Present {
+		t.Errorf("record %+v", v)
+	}
+	w.Spec.Mode = state.Block
+	in.Pods[other].Volumes[0] = w
+	in.Disk = Disk{Blocks: []Block{{Name: "pv-1", Notes: notes(blockNotes), Published: map[state.PodUID]state.Seen{uid: {Exists: true, BlockDevice: true}}}}}
+	if v := Adopt(in).Records[w.ID]; !v.Spec.Exclusive() || v.Mounts[uid].Phase != state.Present {
+		t.Errorf("block: record %+v", v)
+	}
+}
+
 func TestASecondTimeThereIsNothingToDo(t *testing.T) {
 	in := input(Disk{
 		Volumes: append(oneVolume().Volumes, builtinVolume("kubernetes.io~empty-dir", "x", state.Seen{Exists: true})),
@@ -145,7 +163,7 @@ func TestWhatTheKernelDoesNotShowIsNotTakenForDone(t *testing.T) {
 		want, wantM state.Phase
 	}{
 		{"both", mounted(1), mounted(2), state.Present, state.Present},
-		{"published over a stage without a mount", state.Seen{Exists: true}, mounted(2), state.Present, state.Present},
+		{"published over a stage without a mount", state.Seen{Exists: true}, mounted(2), state.Entering, state.Present},
 		{"publish was begun", mounted(1), state.Seen{}, state.Present, state.Entering},
 		{"publish was begun, with a directory", mounted(1), state.Seen{Exists: true}, state.Present, state.Entering},
 		{"stage was begun", state.Seen{Exists: true}, state.Seen{}, state.Entering, state.Entering},
@@ -180,6 +198,14 @@ func TestADriverThatStagesNothing(t *testing.T) {
 	v := got.Records[state.SharedID(driver, "vol-1")]
 	if v.Needs.Stage || v.Stage.Phase != state.Absent || !slices.Equal(got.Empty, []string{stagePath("vol-1")}) || v.Spec.MountGroup != "2000" {
 		t.Errorf("record %+v, empty %q", v, got.Empty)
+	}
+	// A run that died before it removed the directory left it to the next.
+	for _, can := range []map[state.DriverName]Abilities{in.Drivers, nil} {
+		again := in
+		again.Journal, again.Drivers = got.Records, can
+		if got := adopt(t, again); len(got.Records) != 0 || !slices.Equal(got.Empty, []string{stagePath("vol-1")}) {
+			t.Errorf("again: records %v, empty %q", got.Records, got.Empty)
+		}
 	}
 	in.Disk.Staged, in.Disk.Mounts = nil, in.Disk.Mounts[1:]
 	if got := adopt(t, in); len(got.Empty) != 0 {

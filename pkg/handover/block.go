@@ -32,9 +32,7 @@ func (a *adoption) block(b Block) {
 		return
 	}
 	id := state.SharedID(spec.Driver, spec.Handle)
-	if want := a.by[id]; want.ID != "" {
-		spec = want.Spec
-	}
+	spec = a.wanted(id, spec)
 	v, fresh := a.record(id)
 	if !fresh {
 		a.refuse(staging, "the volume has a record, by which it is not staged there: unmount it first")
@@ -69,11 +67,13 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 		a.refuse(where, "%s", problem)
 		return
 	}
+	id := state.SharedID(spec.Driver, spec.Handle)
+	spec = a.wanted(id, spec)
 	spec.Mode = state.Block
 	m := a.mountOf(pod, b.Name, target, want)
 	m.DevicePath = a.Layout.DevicePath(pod, b.Name)
 	phase(b.Published[pod].BlockDevice, &m, b.Published[pod])
-	f := found{id: state.SharedID(spec.Driver, spec.Handle), spec: spec, mount: m, want: want, path: target}
+	f := found{id: id, spec: spec, mount: m, want: want, path: target}
 	a.add(f, func(v *state.Volume) bool {
 		v.Spec.StagePath = a.Layout.StagePath(state.Block, spec.Driver, spec.Handle, b.Name)
 		// A kubelet makes the directory where the driver stages, and asks for it to

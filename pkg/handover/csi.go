@@ -30,16 +30,26 @@ func (a *adoption) volume(v Volume) {
 		a.refuse(v.Path, "%s", problem)
 		return
 	}
-	spec.Mode = state.Filesystem
-	m := a.mountOf(v.Pod, v.Name, target, want)
-	phase(v.Seen.Mounted, &m, v.Seen)
 	id := state.SharedID(spec.Driver, spec.Handle)
 	if spec.Ephemeral {
 		id = state.PodVolumeID(spec.Driver, v.Pod, spec.Name)
 	}
+	spec = a.wanted(id, spec)
+	spec.Mode = state.Filesystem
+	m := a.mountOf(v.Pod, v.Name, target, want)
+	phase(v.Seen.Mounted, &m, v.Seen)
 	spec.MountGroup = groupOf(m, a.Drivers[spec.Driver])
 	spec.SELinuxLabel = v.Notes.Values[keyLabel]
 	a.add(found{id: id, spec: spec, mount: m, want: want, path: v.Path}, func(r *state.Volume) bool { return a.stage(r, v.Path) })
+}
+
+// wanted returns what a pod that is listed says of a volume, which is more than
+// notes do; spec where none does.
+func (a *adoption) wanted(id state.VolumeID, spec state.Spec) state.Spec {
+	if want, ok := a.by[id]; ok {
+		return want.Spec
+	}
+	return spec
 }
 
 // identify returns what calls say of a volume: what the pod wants of it, where
@@ -127,7 +137,7 @@ func takenStage(s state.Seen) string {
 	if s.Mounted {
 		return takenMounted
 	}
-	return takenDir + ": nothing is mounted there, which drivers may do; what pods have of the volume says whether it is staged"
+	return takenDir + ": nothing is mounted there, which drivers may do; the daemon stages it once more if it is wanted"
 }
 
 func (a *adoption) empty(s Staged) {
@@ -169,22 +179,19 @@ func (a *adoption) stageAlone(s Staged) {
 	}
 	id := state.SharedID(spec.Driver, spec.Handle)
 	want := a.by[id]
-	if want.ID != "" {
-		spec = want.Spec
-	}
+	spec = a.wanted(id, spec)
 	if at, ok := a.staged(spec); !ok || at.Path != s.Path {
 		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, which is not staged there by its path", NotesName, spec.Handle, spec.Driver)
 		return
 	}
 	v, fresh := a.record(id)
-	if !fresh {
-		a.refuse(s.Path, "the volume has a record, by which it is not staged there: unmount it first")
-		return
-	}
 	can, answers := a.Drivers[spec.Driver]
 	switch {
-	case !s.Seen.Mounted && answers && !can.Stage:
+	case !s.Seen.Mounted && (answers && !can.Stage || !fresh && !v.Needs.Stage): // perhaps an earlier run died before it was removed
 		a.empty(s)
+		return
+	case !fresh:
+		a.refuse(s.Path, "the volume has a record, by which it is not staged there: unmount it first")
 		return
 	case !s.Seen.Mounted && !answers && want.ID != "":
 		a.refuse(s.Path, "driver %s does not answer, so it is not known whether it has staged the volume: start the driver first", spec.Driver)

@@ -110,7 +110,7 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 		return v
 	}
 	l.setRecord(now)
-	if now.SizeBytes != v.SizeBytes && l.cfg.OnExpanded != nil {
+	if now.SizeBytes != cmp.Or(v.SizeBytes, w.HaveBytes, w.SizeBytes) && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(now)
 	}
 	return now

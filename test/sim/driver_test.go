@@ -342,11 +342,13 @@ func (w *world) unmount(path string) {
 	m, ok := w.table[path]
 	switch {
 	case !ok:
+		w.forget(path)
 	case w.set.weak && m.layers > 1:
 		m.layers--
 		w.change(path, &m)
 	default:
 		w.change(path, nil)
+		w.forget(path)
 	}
 }
 
@@ -375,12 +377,18 @@ func (k kernel) Look(ctx context.Context, path string) (state.Seen, error) {
 		return state.Seen{}, errLook
 	}
 	k.w.judge.looked(path)
-	m, ok := k.w.table[path]
-	if !ok {
-		return state.Seen{}, nil
+	return k.w.seen(path), nil
+}
+
+// seen is what is at a path; mu is held.
+func (w *world) seen(path string) state.Seen {
+	m, ok := w.table[path]
+	switch {
+	case !ok:
+		return state.Seen{}
+	case m.dir:
+		return state.Seen{Exists: true, Dev: m.dev}
+	default:
+		return state.Seen{Exists: true, Mounted: true, Dev: m.dev, Layers: m.layers}
 	}
-	if m.dir {
-		return state.Seen{Exists: true, Dev: m.dev}, nil
-	}
-	return state.Seen{Exists: true, Mounted: true, Dev: m.dev, Layers: m.layers}, nil
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -37,6 +38,9 @@ type lane struct {
 	// ok: the newest call of the lane made it, by its answer and in truth.
 	ok  bool
 	req string // the request that makes it
+	// foreign: another made it, and what it said is not known. there: and it was
+	// there when it was taken over.
+	foreign, there bool
 	// tried is the life in which a call that removes it ended last, and triedAt
 	// when the first in that life did.
 	tried   int
@@ -101,7 +105,8 @@ func (j *judge) begin(l *life, o op) {
 	if ln.removing && !removes(o.verb) {
 		w.breach("rule 2: %v turns back from a removal whose answer was lost", o)
 	}
-	if o.verb != "Expand" && ln.making && ln.req != request(o) {
+	j.again(o, ln)
+	if o.verb != "Expand" && ln.making && !ln.foreign && ln.req != request(o) {
 		w.breach("J5: %v says %q, and what it repeats or removes said %q", o, request(o), ln.req)
 	}
 	j.order(o, ls)
@@ -110,9 +115,41 @@ func (j *judge) begin(l *life, o op) {
 		j.proven(l, o, ln)
 		ln.removing = true
 	} else if o.verb != "Expand" {
+		ln.foreign = false
 		ln.making, ln.removed, ln.left, ln.req = true, false, late || l.left[string(o.pod)], request(o)
 		if o.v.Needs.Attach && o.verb != "Attach" && o.v.PublishContext["device"] != "x" {
 			w.breach("J5: %v without the publish context that Attach returned", o)
+		}
+	}
+}
+
+// again judges that what was taken over as it is mounted is not made once more.
+func (j *judge) again(o op, ln *lane) {
+	at := o.v.Mounts[o.pod].Target
+	if o.verb == "Stage" {
+		at = o.v.Spec.StagePath
+	}
+	_, still := j.w.table[at]
+	if ln.there && still && (o.verb == "Stage" || o.verb == "Publish") {
+		j.w.breach("adopt: %v, and %s was taken over as it is mounted", o, at)
+	}
+	if o.verb != "Expand" {
+		ln.there = false
+	}
+}
+
+// gone: what was at paths is there no more, and whoever has the volumes knows.
+func (j *judge) gone(paths iter.Seq[string]) {
+	for at := range paths {
+		of := places[at]
+		if _, ok := j.w.table[at]; ok {
+			continue
+		}
+		id, _ := j.w.specOf(of.uid, of.name)
+		if of.uid == "" {
+			j.of(id).stage = lane{removed: true}
+		} else {
+			*j.of(id).lane(op{pod: state.PodUID(of.uid)}) = lane{removed: true}
 		}
 	}
 }
@@ -301,10 +338,10 @@ func (j *judge) left(l *life, pod string) {
 // board judges what the manager says of itself, when it has nothing to do at
 // this moment; mu is held.
 func (j *judge) board(l *life) {
-	if l == nil || l.dead {
+	w := j.w
+	if l == nil || l.dead || w.kubelet {
 		return
 	}
-	w := j.w
 	upToDate := l.showsAll()
 	if upToDate {
 		clear(l.left)

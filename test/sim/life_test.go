@@ -182,6 +182,11 @@ func (l *life) tell(uid string) {
 
 func (l *life) set(uid string, late bool) {
 	p := l.w.wantOf(uid, late)
+	for _, vw := range p.Volumes {
+		if ln := l.w.judge.of(vw.ID).publish[state.PodUID(uid)]; ln != nil && vw.Revision != "" {
+			ln.there = false // it is to be made anew with the content
+		}
+	}
 	l.told[uid] = p
 	l.w.judge.left(l, uid)
 	l.m.SetPod(p)

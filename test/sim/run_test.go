@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func (w *world) pass(d time.Duration) {
 		synctest.Wait()
 		w.mu.Lock()
 		w.judge.board(w.life)
-		dead, broken := w.life.dead, w.broken != ""
+		dead, broken := w.life.dead && !w.kubelet, w.broken != ""
 		w.mu.Unlock()
 		if dead {
 			w.revive()
@@ -80,6 +81,15 @@ func (w *world) kill(when string) {
 
 // stop is SIGTERM: the daemon ends its calls and writes what it knows.
 func (w *world) stop() {
+	if w.kubelet {
+		return
+	}
+	w.end()
+	w.revive()
+}
+
+// end lets a life end by itself.
+func (w *world) end() {
 	w.life.cancel()
 	if err := <-w.life.done; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errDisk) && w.broken == "" && !w.life.dead {
 		w.broken = "stop: " + err.Error()
@@ -92,7 +102,6 @@ func (w *world) stop() {
 	}
 	w.mu.Unlock()
 	w.life.done <- nil
-	w.revive()
 }
 
 // reboot takes every mount and every process.
@@ -105,6 +114,9 @@ func (w *world) reboot() {
 		if !m.dir {
 			delete(w.table, path)
 		}
+	}
+	if w.kubelet {
+		w.judge.gone(maps.Keys(places))
 	}
 	w.judge.rebooted()
 	clear(w.late)
@@ -147,8 +159,14 @@ func (w *world) calmDown() {
 		}
 		w.tell(uid)
 	}
+	clear(w.silent)
+	if w.kubelet {
+		clear(w.down)
+		w.mu.Unlock()
+		w.handsOver()
+		w.mu.Lock()
+	}
 	for _, s := range sources {
-		delete(w.silent, s)
 		w.life.speak(s, false)
 	}
 	for name := range otherwise { // of the version that a restart would find
@@ -274,7 +292,7 @@ func (w *world) settled(except map[string]bool) {
 	}
 	for _, p := range w.life.m.Pods() {
 		for _, v := range p.Volumes {
-			if _, ok := w.table[target(string(p.Pod.UID), v.Names[0])]; v.Mounted && !ok {
+			if _, ok := w.table[target(string(p.Pod.UID), v.Names[0])]; v.Mounted && !ok && !except[v.Names[0]] { // what hangs is looked at after its call
 				w.breach("rule 6: pod %s is said to have %v, for ever", p.Pod.UID, v.Names)
 			}
 		}
@@ -337,12 +355,12 @@ func (w *world) clear() {
 	w.pass(30 * time.Second)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.table)+len(w.attached)+len(w.disk.records) > 0 || len(w.life.m.Volumes()) > 0 || len(w.life.m.Pods()) > 0 || len(w.life.m.GetVolumesInUse()) > 0 {
+	if len(w.table)+len(w.attached)+len(w.disk.records)+len(w.notes) > 0 || len(w.life.m.Volumes()) > 0 || len(w.life.m.Pods()) > 0 || len(w.life.m.GetVolumesInUse()) > 0 {
 		var left []string
 		for _, v := range w.life.m.Volumes() {
 			left = append(left, brief(v))
 		}
-		w.breach("J7: left 30 s after every pod is gone: mounts %v, attached %v, records %v, volumes %v", sortedKeys(w.table), w.attached, sortedKeys(w.disk.records), left)
+		w.breach("J7: left 30 s after every pod is gone: mounts %v, files %v, attached %v, records %v, volumes %v", sortedKeys(w.table), sortedKeys(w.notes), w.attached, sortedKeys(w.disk.records), left)
 	}
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,10 +23,32 @@ func script(seed uint64) []string {
 	if r.IntN(4) > 0 {
 		lines = append(lines, fmt.Sprintf("faults %d %d", []int{5, 15, 30, 60}[r.IntN(4)], r.IntN(1e6)))
 	}
+	hands := r.IntN(6) == 0
+	if hands && r.IntN(2) == 0 {
+		lines = append(lines, "release")
+	}
 	for range 8 + r.IntN(30) {
-		lines = append(lines, step(r, set))
+		if hands && r.IntN(3) == 0 {
+			lines = append(lines, handing(r))
+		} else {
+			lines = append(lines, step(r, set))
+		}
 	}
 	return lines
+}
+
+// handing makes one step up of a node that is handed over, to and fro.
+func handing(r *rand.Rand) string {
+	switch roll := r.IntN(12); {
+	case roll < 2:
+		return "release"
+	case roll < 8:
+		return fmt.Sprintf("kubelet %s %d", pods[r.IntN(len(pods))], []int{-1, -1, 1, 2, 3, 5, 8}[r.IntN(7)])
+	case roll < 11:
+		return "adopt " + []string{"", "gone"}[r.IntN(2)]
+	default:
+		return "trap commit " + fmt.Sprint(1+r.IntN(3)) + " " + fmt.Sprint(r.IntN(2) == 0)
+	}
 }
 
 // step makes one step up.
@@ -152,6 +175,10 @@ func (w *world) do(line string) error {
 		w.stop()
 	case "reboot":
 		w.reboot()
+	case "release":
+		w.release()
+	case "adopt":
+		w.adopt(arg(1))
 	default:
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -196,6 +223,10 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 			w.wishes[arg(1)] = p
 		}
 		w.tell(arg(1))
+	case "kubelet":
+		steps, err := strconv.Atoi(arg(2))
+		w.syncs(arg(1), steps)
+		return err
 	case "trap":
 		left, err := strconv.Atoi(arg(2))
 		if err != nil {
@@ -258,7 +289,7 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 
 // tell passes a pod on if its source has spoken in this life; mu is held.
 func (w *world) tell(uid string) {
-	if w.life.spoken[sourceOf(uid)] {
+	if w.life.spoken[sourceOf(uid)] && !w.kubelet {
 		w.life.tell(uid)
 	}
 }
@@ -313,6 +344,9 @@ func (w *world) vanish(path string) {
 	}
 	w.count.faults["vanish"]++
 	w.change(path, nil)
+	if w.kubelet {
+		w.judge.gone(slices.Values([]string{path}))
+	}
 	w.judge.vanished[path] = time.Time{}
 	for _, held := range w.judge.running {
 		delete(held, path)

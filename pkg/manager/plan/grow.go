@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -26,7 +27,10 @@ func waits(v state.Volume, w state.Want, m state.Mount) bool {
 // not, or cannot.
 func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 	changed := false
-	if v.SizeBytes != 0 && v.SizeBytes < w.SizeBytes && (w.Grown || f.Driver.Up && !f.Driver.Expand) {
+	if v.SizeBytes == 0 && w.SizeBytes != 0 && !v.Clear() {
+		v.SizeBytes, changed = cmp.Or(w.HaveBytes, w.SizeBytes), true
+	}
+	if v.SizeBytes < w.SizeBytes && (w.Grown || f.Driver.Up && !f.Driver.Expand) {
 		v.SizeBytes, v.Expand, changed = w.SizeBytes, state.Retry{}, true
 	}
 	for pod, m := range v.Mounts {

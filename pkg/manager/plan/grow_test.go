@@ -136,3 +136,17 @@ func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
 		t.Error("a pod that had it waits for it to grow")
 	}
 }
+
+// A volume that was taken over while nobody wanted it has a record without a size.
+func TestASizeThatNobodyHasToldIsTheClaims(t *testing.T) {
+	w, v, f := grown(nil)
+	w.HaveBytes, v.SizeBytes = 3, 0
+	v, changed := Resize(v, w, f)
+	if op, _ := Next(w, v, f, start); v.SizeBytes != 3 || !changed || op.Kind != Expand || op.SizeBytes != 9 {
+		t.Errorf("size %d, news: %v, next is %v", v.SizeBytes, changed, op)
+	}
+	w.HaveBytes, v.SizeBytes = 0, 0
+	if v, _ := Resize(v, w, f); v.SizeBytes != 9 {
+		t.Errorf("nothing is known of before: size %d", v.SizeBytes)
+	}
+}

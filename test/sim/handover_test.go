@@ -1,0 +1,267 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// tries is how often somebody repeats a command that died or met a disk error.
+const tries = 8
+
+// command is one run of adopt or release, which dies as a daemon does.
+func (w *world) command() *life {
+	w.lives++
+	return &life{w: w, number: w.lives, died: make(chan struct{}), cancel: func() {}}
+}
+
+// adopt takes over what the kubelet has, and begins a life; it reports whether
+// it did, and else why not. A command that died is made once more.
+func (w *world) adopt(reason string) (done bool, why string) {
+	synctest.Wait()
+	w.mu.Lock()
+	may := w.kubelet && len(w.silent) == 0
+	w.mu.Unlock()
+	if !may {
+		return false, "a source is silent, or no kubelet has the volumes"
+	}
+	for range tries {
+		w.mu.Lock()
+		l, boot := w.command(), fmt.Sprint("boot-", w.boot)
+		w.mu.Unlock()
+		err := w.adoptOnce(l, boot, reason, &why)
+		if why != "" {
+			return false, why
+		}
+		if err == nil {
+			break
+		}
+	}
+	w.mu.Lock()
+	w.judge.takenOver()
+	w.count.faults["adopt"]++
+	w.kubelet = false
+	w.mu.Unlock()
+	if err := w.start(); err != nil {
+		panic(err)
+	}
+	return true, ""
+}
+
+func (w *world) adoptOnce(l *life, boot, reason string, why *string) error {
+	ctx := context.Background()
+	journal, err := manager.OpenOffline(ctx, store{w, l}, boot)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	in := handover.Input{Layout: layout, Disk: w.found(), Journal: journal.Volumes(), Pods: map[state.PodUID]state.PodWant{}, Drivers: map[state.DriverName]handover.Abilities{}}
+	for uid := range w.wishes {
+		in.Pods[state.PodUID(uid)] = w.wantOf(uid, false)
+	}
+	for name := range otherwise {
+		if i := w.info(name); !w.down[name] {
+			in.Drivers[name] = handover.Abilities{Stage: i.Stage, MountGroup: i.MountGroup}
+		}
+	}
+	w.mu.Unlock()
+	t := handover.Adopt(in)
+	if *why = handover.Against(t.Refusals, reason); *why != "" {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(in.Journal) > 0 {
+			w.breach("adopt: refused after it died: %s", *why)
+		}
+		return nil
+	}
+	changes := map[state.VolumeID]*state.Volume{}
+	for id, v := range t.Records {
+		changes[id] = &v
+	}
+	w.mu.Lock()
+	if len(in.Journal) > 0 && len(changes) > 0 {
+		w.breach("adopt: %v are new the second time", sortedKeys(changes))
+	}
+	w.mu.Unlock()
+	if err := journal.Commit(ctx, changes); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.springs("commit") { // after the last of them
+		return errDead
+	}
+	for _, at := range t.Empty {
+		w.forget(at)
+	}
+	return nil
+}
+
+// takenOver judges the records that adopt has made: each says what is so.
+func (j *judge) takenOver() {
+	w := j.w
+	for _, at := range sortedKeys(places) {
+		of := places[at]
+		id, _ := w.specOf(of.uid, of.name)
+		ls, r := j.of(id), w.disk.records[id]
+		ln, fact, seen := &ls.stage, r.Stage, r.Staged
+		if of.uid != "" {
+			m := r.Mounts[state.PodUID(of.uid)]
+			ln, fact, seen = ls.lane(op{pod: state.PodUID(of.uid)}), m.Fact, m.Seen
+		}
+		m, there := w.table[at]
+		switch {
+		case fact.Phase == state.Leaving:
+			w.breach("adopt: %s is to be removed by its record", at)
+		case there && (fact.Phase != state.Present || seen.Mounted == m.dir):
+			w.breach("adopt: %s is there, and its record says %v, seen as %+v", at, fact.Phase, seen)
+		case !there && ln.making && fact.Phase == state.Absent && w.info(volumes[of.name].driver).Stage:
+			w.breach("adopt: %s may be there, and no record says so", at)
+		case !there && fact.Phase == state.Absent:
+			*ln = lane{removed: true}
+		}
+		ln.foreign, ln.there = ln.making, there
+	}
+}
+
+// release hands everything back, if nothing is against it, and there is no life then.
+func (w *world) release() {
+	if w.kubelet {
+		return
+	}
+	w.halt()
+	for range tries {
+		w.mu.Lock()
+		l, boot := w.command(), fmt.Sprint("boot-", w.boot)
+		w.mu.Unlock()
+		refused, err := w.releaseOnce(l, boot)
+		if refused {
+			break
+		}
+		if err == nil {
+			w.mu.Lock()
+			w.judge.handedBack()
+			w.count.faults["release"]++
+			w.kubelet = true
+			w.mu.Unlock()
+			w.idleLife()
+			return
+		}
+	}
+	if err := w.start(); err != nil {
+		panic(err)
+	}
+}
+
+func (w *world) releaseOnce(l *life, boot string) (refused bool, err error) {
+	ctx := context.Background()
+	journal, err := manager.OpenOffline(ctx, store{w, l}, boot)
+	if err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	back := handover.Release(handover.Managed{Layout: layout, NodeName: "n", Journal: journal.Volumes(), Mounts: w.found().Mounts})
+	if refused = handover.Against(back.Refusals, "") != ""; !refused {
+		for _, f := range back.Files {
+			w.notes[f.Path] = handover.Notes{Found: true, Values: f.Values}
+		}
+	}
+	w.mu.Unlock()
+	if refused {
+		return true, nil
+	}
+	gone := map[state.VolumeID]*state.Volume{}
+	for _, id := range back.Records {
+		gone[id] = nil
+	}
+	return false, journal.Commit(ctx, gone)
+}
+
+// handedBack judges what a kubelet finds: all that is there or may be, and nothing
+// that was being removed, which it may turn back.
+func (j *judge) handedBack() {
+	w := j.w
+	if len(w.disk.records) > 0 {
+		w.breach("release: records of %v are left", sortedKeys(w.disk.records))
+	}
+	for _, at := range sortedKeys(places) {
+		of := places[at]
+		id, spec := w.specOf(of.uid, of.name)
+		ln := &j.of(id).stage
+		if of.uid != "" {
+			ln = j.of(id).lane(op{pod: state.PodUID(of.uid)})
+		}
+		_, there := w.table[at]
+		notes := w.notes[path.Join(path.Dir(at), handover.NotesName)]
+		switch {
+		case ln.making && ln.removing && there:
+			w.breach("release: %s is handed back in the middle of its removal", at)
+		case !there && !ln.making || spec.Builtin:
+		case notes.Values["driverName"] != string(spec.Driver) || notes.Values["volumeHandle"] != spec.Handle:
+			w.breach("release: %s is there or may be, and no kubelet finds it: %v", at, notes)
+		}
+		if ln.removing && !there {
+			*ln = lane{removed: true}
+		}
+	}
+}
+
+// halt is SIGTERM, and waits for the end of the life and of its calls.
+func (w *world) halt() {
+	w.end()
+	<-w.life.done
+	synctest.Wait()
+}
+
+// idleLife is one of the daemon after a release, on a node whose pods are the
+// kubelet's: it makes no call.
+func (w *world) idleLife() {
+	w.mu.Lock()
+	calls, wishes, silent, calm := maps.Clone(w.count.calls), w.wishes, w.silent, w.calm
+	w.wishes, w.silent, w.calm = map[string]pod{}, map[string]bool{}, true
+	w.mu.Unlock()
+	if err := w.start(); err != nil {
+		panic(err)
+	}
+	time.Sleep(time.Minute)
+	w.halt()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wishes, w.silent, w.calm = wishes, silent, calm
+	if !maps.Equal(calls, w.count.calls) {
+		w.breach("release: the manager made calls after it: before %v, after %v", calls, w.count.calls)
+	}
+}
+
+// handsOver ends a kubelet's time: it ends or completes what it does, and then
+// nothing is against taking over.
+func (w *world) handsOver() {
+	if !w.kubelet {
+		return
+	}
+	w.pass(10 * time.Minute) // what drivers are busy with ends
+	w.mu.Lock()
+	clear(w.frozen)
+	for range 2 {
+		for _, uid := range pods {
+			w.syncs(uid, -1)
+		}
+	}
+	w.mu.Unlock()
+	if done, why := w.adopt(""); !done {
+		w.mu.Lock()
+		w.breach("adopt: refused with nothing in the way: %s", why)
+		w.kubelet = false
+		w.mu.Unlock()
+		if err := w.start(); err != nil {
+			panic(err)
+		}
+	}
+}
