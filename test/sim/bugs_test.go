@@ -108,6 +108,43 @@ var bugs = []bug{
 		"done := make(chan error, 1)\n\tgo func() { done <- l.cfg.Store.Commit(ctx, batch) }()\n\tvar err error\n\tselect {\n\tcase err = <-done:\n\tcase <-time.After(time.Second):\n\t}\n\tif err != nil {",
 	},
 	{
+		"what a kubelet mounted is not taken for mounted", "pkg/handover/adopt.go",
+		"if there {\n\t\tm.Phase", "if there && false {\n\t\tm.Phase",
+	},
+	{
+		"what is staged for nobody is not taken over", "pkg/handover/csi.go",
+		"a.setStage(&v, s)\n\ta.out.Records[id] = v", "a.setStage(&v, s)",
+	},
+	{
+		"what is taken over is of another boot", "pkg/manager/offline.go",
+		"o.store.SetBootID(ctx, o.bootID)", "error(nil)",
+	},
+	{
+		"a run that died is refused the next time", "pkg/handover/csi.go",
+		"answers && !can.Stage || !fresh && !v.Needs.Stage", "fresh && answers && !can.Stage",
+	},
+	{
+		"a release forgets a record", "pkg/handover/release.go",
+		"r.out.Records = append(r.out.Records, id)", "if !v.Spec.Builtin {\n\t\t\tr.out.Records = append(r.out.Records, id)\n\t\t}",
+	},
+	{
+		"a release forgets what is staged", "pkg/handover/release.go",
+		"!v.Spec.Ephemeral && v.Spec.StagePath != \"\" {", "!v.Spec.Ephemeral && v.Spec.StagePath != \"\" && len(v.Mounts) > 0 {",
+	},
+	{
+		"what is being removed is handed back", "pkg/handover/release.go",
+		"leaving = leaving || m.Phase == state.Leaving", "leaving = leaving && m.Phase == state.Leaving",
+	},
+	{
+		"what a volume needs follows its driver's version", "pkg/manager/plan/next.go",
+		"if len(w.Pods) == 0 || v.Stage.Phase != state.Absent || !v.Unmounted() {",
+		"if f.Driver.Up {\n\t\tv.Needs.Stage = f.Driver.Stage && v.Spec.StagePath != \"\"\n\t}\n\tif len(w.Pods) == 0 || v.Stage.Phase != state.Absent || !v.Unmounted() {",
+	},
+	{
+		"an attachment is forgotten by a driver that attaches no more", "pkg/manager/plan/next.go",
+		"case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v)", "case v.Unmounted() && v.Stage.Phase == state.Absent && f.Driver.Attach && leaves(v.Attach, w, v)",
+	},
+	{
 		"nothing wakes a volume after its pause", "pkg/manager/decide.go",
 		"l.wakes.set(id, held.Until)", "",
 	},

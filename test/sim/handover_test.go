@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"path"
 	"testing/synctest"
@@ -131,6 +132,37 @@ func (j *judge) takenOver() {
 	}
 }
 
+// again judges that what was taken over as it is mounted is not made once more.
+func (j *judge) again(o op, ln *lane) {
+	at := o.v.Mounts[o.pod].Target
+	if o.verb == "Stage" {
+		at = o.v.Spec.StagePath
+	}
+	_, still := j.w.table[at]
+	if ln.there && still && (o.verb == "Stage" || o.verb == "Publish") {
+		j.w.breach("adopt: %v, and %s was taken over as it is mounted", o, at)
+	}
+	if o.verb != "Expand" {
+		ln.there = false
+	}
+}
+
+// gone: what was at paths is there no more, and whoever has the volumes knows.
+func (j *judge) gone(paths iter.Seq[string]) {
+	for at := range paths {
+		of := places[at]
+		if _, ok := j.w.table[at]; ok {
+			continue
+		}
+		id, _ := j.w.specOf(of.uid, of.name)
+		if of.uid == "" {
+			j.of(id).stage = lane{removed: true}
+		} else {
+			*j.of(id).lane(op{pod: state.PodUID(of.uid)}) = lane{removed: true}
+		}
+	}
+}
+
 // release hands everything back, if nothing is against it, and there is no life then.
 func (w *world) release() {
 	if w.kubelet {
@@ -169,6 +201,11 @@ func (w *world) releaseOnce(l *life, boot string) (refused bool, err error) {
 	w.mu.Lock()
 	back := handover.Release(handover.Managed{Layout: layout, NodeName: "n", Journal: journal.Volumes(), Mounts: w.found().Mounts})
 	if refused = handover.Against(back.Refusals, "") != ""; !refused {
+		for _, id := range back.Records {
+			if v := journal.Volumes()[id]; len(leaving(v)) > 0 {
+				w.breach("release: %s is handed back in the middle of its removal", id)
+			}
+		}
 		for _, f := range back.Files {
 			w.notes[f.Path] = handover.Notes{Found: true, Values: f.Values}
 		}
@@ -184,8 +221,7 @@ func (w *world) releaseOnce(l *life, boot string) (refused bool, err error) {
 	return false, journal.Commit(ctx, gone)
 }
 
-// handedBack judges what a kubelet finds: all that is there or may be, and nothing
-// that was being removed, which it may turn back.
+// handedBack judges what a kubelet finds: all that is there or may be.
 func (j *judge) handedBack() {
 	w := j.w
 	if len(w.disk.records) > 0 {
@@ -201,8 +237,6 @@ func (j *judge) handedBack() {
 		_, there := w.table[at]
 		notes := w.notes[path.Join(path.Dir(at), handover.NotesName)]
 		switch {
-		case ln.making && ln.removing && there:
-			w.breach("release: %s is handed back in the middle of its removal", at)
 		case !there && !ln.making || spec.Builtin:
 		case notes.Values["driverName"] != string(spec.Driver) || notes.Values["volumeHandle"] != spec.Handle:
 			w.breach("release: %s is there or may be, and no kubelet finds it: %v", at, notes)

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -123,37 +122,6 @@ func (j *judge) begin(l *life, o op) {
 	}
 }
 
-// again judges that what was taken over as it is mounted is not made once more.
-func (j *judge) again(o op, ln *lane) {
-	at := o.v.Mounts[o.pod].Target
-	if o.verb == "Stage" {
-		at = o.v.Spec.StagePath
-	}
-	_, still := j.w.table[at]
-	if ln.there && still && (o.verb == "Stage" || o.verb == "Publish") {
-		j.w.breach("adopt: %v, and %s was taken over as it is mounted", o, at)
-	}
-	if o.verb != "Expand" {
-		ln.there = false
-	}
-}
-
-// gone: what was at paths is there no more, and whoever has the volumes knows.
-func (j *judge) gone(paths iter.Seq[string]) {
-	for at := range paths {
-		of := places[at]
-		if _, ok := j.w.table[at]; ok {
-			continue
-		}
-		id, _ := j.w.specOf(of.uid, of.name)
-		if of.uid == "" {
-			j.of(id).stage = lane{removed: true}
-		} else {
-			*j.of(id).lane(op{pod: state.PodUID(of.uid)}) = lane{removed: true}
-		}
-	}
-}
-
 // order is rule 1, J2 and J3.
 func (j *judge) order(o op, ls *lanes) {
 	w := j.w
@@ -245,7 +213,19 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 // decided judges the removals that a record begins, when it is written: they
 // will be made, whatever is told later, and also if the write fails.
 func (j *judge) decided(l *life, v state.Volume) {
-	var ops []op
+	if was := j.w.disk.records[v.ID]; was.InUse() && j.of(v.ID).made() && len(leaving(was)) == 0 && was.Needs != v.Needs {
+		j.w.breach("J5: %s was begun as %+v, and goes on as %+v", v.ID, was.Needs, v.Needs)
+	}
+	for _, o := range leaving(v) {
+		o.v, o.name = v, v.Spec.Name
+		ln := j.of(v.ID).lane(o)
+		j.proven(l, o, ln)
+		ln.left = true
+	}
+}
+
+// leaving are the removals that a record says were begun.
+func leaving(v state.Volume) (ops []op) {
 	if v.Attach.Phase == state.Leaving {
 		ops = append(ops, op{verb: "Detach"})
 	}
@@ -257,12 +237,7 @@ func (j *judge) decided(l *life, v state.Volume) {
 			ops = append(ops, op{verb: "Unpublish", pod: uid})
 		}
 	}
-	for _, o := range ops {
-		o.v, o.name = v, v.Spec.Name
-		ln := j.of(v.ID).lane(o)
-		j.proven(l, o, ln)
-		ln.left = true
-	}
+	return ops
 }
 
 // end takes a call's answer and the truth into the lane; mu is held.
@@ -353,7 +328,7 @@ func (j *judge) board(l *life) {
 	inUse := l.m.GetVolumesInUse()
 	for _, id := range slices.Sorted(keys(j.lanes)) {
 		ls := j.lanes[id]
-		if j.persistent(id) && (ls.stage.making || slices.ContainsFunc(slices.Collect(values(ls.publish)), func(ln *lane) bool { return ln.making })) && !slices.Contains(inUse, id) {
+		if j.persistent(id) && ls.made() && !slices.Contains(inUse, id) {
 			w.breach("rule 3, J4: %s is not in use, and is staged or published or may be", id)
 		}
 	}
@@ -366,6 +341,11 @@ func (j *judge) board(l *life) {
 			w.breach("rule 10: %s is not wanted, is there, and nothing says why", v.Volume.ID)
 		}
 	}
+}
+
+// made reports whether a call was begun of which something is on the node or may be.
+func (ls *lanes) made() bool {
+	return ls.stage.making || slices.ContainsFunc(slices.Collect(values(ls.publish)), func(ln *lane) bool { return ln.making })
 }
 
 func (j *judge) persistent(id state.VolumeID) bool {

@@ -35,7 +35,7 @@ func (w *world) syncs(uid string, steps int) {
 		}
 		ws, wants := p.vols[name]
 		switch {
-		case !listed || p.stopped:
+		case !listed || p.stopped || !wants && !w.judge.running[uid][target(uid, name)]:
 			k.unmake(name)
 		case wants && !ws.problem && !w.objects[name].hold:
 			k.make(name)

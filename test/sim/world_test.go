@@ -132,18 +132,18 @@ type world struct {
 	silent  map[string]bool
 	calm    bool // the end: sources speak at once
 
-	life   *life
-	lives  int
-	judge  *judge
-	trap   trap
+	life  *life
+	lives int
+	judge *judge
+	trap  trap
 	// kubelet: one has the volumes, and the daemon does not run. notes are its
 	// files, by path.
 	kubelet bool
 	notes   map[string]handover.Notes
-	told   bool // the kernel's notification of a change is under way
-	broken string
-	count  *tally
-	now    string // the step being made, for a breach
+	told    bool // the kernel's notification of a change is under way
+	broken  string
+	count   *tally
+	now     string // the step being made, for a breach
 }
 
 // settings are fixed for a script: its first line.
