@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"bytes"
-	"encoding/json"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,37 +60,32 @@ func plain(data []byte) bool {
 
 // cutDocument returns the JSON document that data begins with, after "---" where
 // it is not the first, and what follows it.
-func cutDocument(data []byte) (document, rest []byte, ok bool) {
+func cutDocument(data []byte) (document scanned, rest []byte, ok bool) {
 	data = bytes.TrimLeft(data, "\n")
 	data, _ = bytes.CutPrefix(data, []byte("---\n"))
 	if len(data) == 0 || data[0] != '{' {
-		return nil, nil, false
+		return scanned{}, nil, false
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	var raw json.RawMessage
-	if d.Decode(&raw) != nil {
-		return nil, nil, false
+	if document, ok = scan(data); !ok {
+		return scanned{}, nil, false
 	}
-	rest = data[d.InputOffset():]
+	rest = data[len(document.text):]
 	next := bytes.TrimLeft(rest, "\n")
 	if len(next) > 0 && (len(next) == len(rest) || !bytes.HasPrefix(next, []byte("---\n"))) {
-		return nil, nil, false
+		return scanned{}, nil, false
 	}
-	return raw, rest, true
+	return document, rest, true
 }
 
-// strict decodes one document, if there is nothing to be said about it.
-func strict(document []byte) (object, resolve.Key, bool) {
-	var head metav1.TypeMeta
-	if strictjson.UnmarshalCaseSensitivePreserveInts(document, &head) != nil {
-		return nil, resolve.Key{}, false
-	}
-	k, ok := kindNamed(head.Kind)
-	if !ok || head.APIVersion != k.apiVersion {
+// strict decodes one document, if there is nothing to be said about it. That no
+// field is there twice has been seen, for less than the decoder takes to see it.
+func strict(document scanned) (object, resolve.Key, bool) {
+	k, ok := kindNamed(document.kind)
+	if !ok || document.apiVersion != k.apiVersion {
 		return nil, resolve.Key{}, false
 	}
 	obj := k.make()
-	if wrong, err := strictjson.UnmarshalStrict(document, obj); err != nil || len(wrong) > 0 {
+	if !known(document.text, obj) {
 		return nil, resolve.Key{}, false
 	}
 	key := resolve.Key{Kind: k.name, Name: obj.GetName()}
@@ -106,4 +100,11 @@ func strict(document []byte) (object, resolve.Key, bool) {
 	}
 	fill(obj, k, key)
 	return obj, key, len(resolve.Check(obj)) == 0
+}
+
+// known decodes JSON into obj. It is false for what is not JSON, and where a field
+// is not one of the object's.
+func known(text []byte, obj object) bool {
+	wrong, err := strictjson.UnmarshalStrict(text, obj, strictjson.DisallowUnknownFields)
+	return err == nil && len(wrong) == 0
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,7 +17,17 @@ const podJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels"
 // it is left to the reader that explains it.
 func TestJSONIsReadQuicklyWhereNothingIsWrong(t *testing.T) {
 	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"n"},"data":{"k":"dg=="},"stringData":{"t":"a\nb"}}`
-	for _, text := range []string{podJSON, podJSON + "\n", "---\n" + podJSON + "\n---\n" + secret + "\n", "{\n" + secret[1:], ""} {
+	fields := func(n int) string { // of one object
+		text := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"0":"{\"a\":[{,}"`
+		for i := 1; i < n; i++ {
+			text += fmt.Sprintf(`,"%d":"0"`, i)
+		}
+		return text + "}}"
+	}
+	if _, ok := decodeJSON([]byte(fields(maxKeys + 1))); ok {
+		t.Errorf("%d fields are compared with each other", maxKeys+1)
+	}
+	for _, text := range []string{podJSON, fields(maxKeys), podJSON + "\n", "---\n" + podJSON + "\n---\n" + secret + "\n", "{\n" + secret[1:], ""} {
 		if _, ok := decodeJSON([]byte(text)); !ok {
 			t.Errorf("not read: %s", text)
 		}
@@ -26,6 +37,9 @@ func TestJSONIsReadQuicklyWhereNothingIsWrong(t *testing.T) {
 		return `{"apiVersion":"v1","kind":"Pod",` + more + podJSON[len(`{"apiVersion":"v1","kind":"Pod",`):]
 	}
 	for _, text := range []string{
+		pod(`"status":{"message":"a","reason":"b","message":"c"},`), pod(`"status":{"conditions":[{"type":"a"},{"type":"b","type":"c"}]},`),
+		pod(`"status":{"phase":"a"]},`), pod(`"status":{"message":"a` + "\n" + `b"},`), `{"apiVersion":["v1"],"kind":"Pod"}`, `{"metadata":{"apiVersion":"v1","kind":"Pod"}}`,
+		`{"apiVersion":"v1" "kind":"Pod"}`, `{"apiVersion","v1","kind":"Pod"}`, `{"`, `{"a\`, `{"a":]`, `{]`, `{"a":{}`,
 		pod(`"Spec":{},`), pod(`"unknown":1,`), pod(`"kind":"Pod",`), pod(`"metadata":{"name":"b"},`), pod("\t"),
 		pod(`"status":{"message":"\/"},`), pod(`"status":{"message":"\u00e4"},`), pod(`"status":{"message":"ä"},`),
 		podJSON + podJSON, podJSON + "\n" + podJSON, podJSON + "\n---\n" + podJSON, podJSON + "\n...\n", podJSON + " # a pod",

@@ -62,9 +62,7 @@ func reload(data []byte) (runtime.Object, bool) {
 		return nil, false
 	}
 	obj := k.make()
-	strict := json.NewDecoder(bytes.NewReader(data))
-	strict.DisallowUnknownFields()
-	if strict.Decode(obj) != nil || strict.More() {
+	if !known(data, obj) {
 		return nil, false
 	}
 	key, err := resolve.KeyOf(obj)
@@ -280,8 +278,10 @@ func Encode(obj runtime.Object) ([]byte, error) {
 		return nil, err
 	}
 	k, _ := kindNamed(key.Kind)
-	obj = obj.DeepCopyObject()
-	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
+	if obj.GetObjectKind().GroupVersionKind() != gvk(k) {
+		obj = obj.DeepCopyObject()
+		obj.GetObjectKind().SetGroupVersionKind(gvk(k))
+	}
 	b, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", key, err)
