@@ -262,6 +262,18 @@ func (m *Manager) Volumes() []VolumeStatus {
 	return slices.SortedFunc(maps.Values(m.board.volumes), compareVolumes)
 }
 
+// EachVolume yields what Volumes returns, in no order and without a copy of it all:
+// the board waits meanwhile, so yield must be quick and call nothing of m.
+func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	for _, s := range m.board.volumes {
+		if !yield(s) {
+			return
+		}
+	}
+}
+
 // Volume returns one volume, and whether it is known or wanted.
 func (m *Manager) Volume(id state.VolumeID) (VolumeStatus, bool) {
 	m.board.mu.RLock()

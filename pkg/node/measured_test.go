@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
 // TestAnEmptyDirOverItsLimitIsAbnormal: and says what it holds and may hold.
@@ -29,11 +30,17 @@ func TestAnEmptyDirOverItsLimitIsAbnormal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		subjects := n.subjects()
-		if len(subjects) != 1 || subjects[0].Deadline == 0 {
-			t.Fatalf("%+v", subjects)
+		var q stats.Question
+		found := questions(n)
+		for s, is := range found {
+			if q = is; !s.Watched {
+				t.Errorf("its limit is not watched: %+v", s)
+			}
 		}
-		r, err := subjects[0].Ask(t.Context())
+		if len(found) != 1 || q.Deadline == 0 {
+			t.Fatalf("%+v", found)
+		}
+		r, err := q.Ask(t.Context())
 		if err != nil || !r.Judged || r.Bytes.Total != 64<<10 || (size > 0) != (len(r.Conditions) == 1) {
 			t.Fatalf("with %d bytes: %+v, %v", size, r, err)
 		}

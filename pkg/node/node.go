@@ -206,7 +206,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.measure(); err != nil {
 		return nil, err
 	}
-	n.stats = stats.New(stats.Config{Subjects: n.subjects, OnHealth: n.tellHealth, Logger: n.log})
+	n.stats = n.newStats(n.log)
 	if err := n.wire(); err != nil {
 		return nil, err
 	}

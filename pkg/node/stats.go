@@ -4,75 +4,108 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
-	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// subjects lists what may be asked how full it is and how it fares: volumes
-// that a pod has and of which no call is in flight, and drivers' storage.
-func (n *Node) subjects() []stats.Subject {
-	n.mu.Lock()
-	drivers := maps.Clone(n.drivers)
-	n.mu.Unlock()
-	var all []stats.Subject
-	for _, s := range n.manager.Volumes() {
-		if subject, ok := n.volumeSubject(s, drivers); ok {
-			all = append(all, subject)
-		}
-	}
-	for name, c := range drivers {
-		if c.driver.Info().StorageHealth {
-			all = append(all, stats.Subject{
-				Key: "driver " + string(name), Driver: name, Source: string(name),
-				Ask: func(ctx context.Context) (stats.Report, error) {
-					found, err := c.driver.StorageHealth(ctx)
-					return stats.Report{Judged: true, Conditions: conditions(found)}, err
-				},
-			})
-		}
-	}
-	return all
+func (n *Node) newStats(log *slog.Logger) *stats.Collector {
+	return stats.New(stats.Config{
+		Subjects: n.subjects, Question: n.question, Changed: func() <-chan struct{} { return n.manager.Changed() },
+		OnHealth: n.tellHealth, Logger: log,
+	})
 }
 
-// volumeSubject asks for a volume through the first of its pods; one of which a
-// call is in flight is listed, and not asked for.
-func (n *Node) volumeSubject(s manager.VolumeStatus, drivers map[state.DriverName]*connection) (stats.Subject, bool) {
-	v := s.Volume
-	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
-		if v.Mounts[pod].Phase != state.Present {
+// subjects yields what may be asked how full it is and how it fares: volumes
+// that a pod has, and drivers' storage. It is a look at 1,000 volumes every 10
+// seconds while any is watched, so nothing is made for a volume.
+func (n *Node) subjects(yield func(stats.Subject) bool) {
+	n.mu.Lock()
+	drivers, fuse := maps.Clone(n.drivers), n.fuse
+	n.mu.Unlock()
+	judges := make(map[state.DriverName]bool, len(drivers))
+	for name, c := range drivers {
+		i := c.driver.Info()
+		judges[name] = i.VolumeHealth || i.OldCondition
+		if i.StorageHealth && !yield(stats.Subject{Key: storageKey + string(name), Driver: name, Watched: true}) {
+			return
+		}
+	}
+	for s := range n.manager.EachVolume {
+		spec := &s.Volume.Spec
+		pod, has := firstPod(s.Volume.Mounts)
+		if !has {
 			continue
 		}
-		subject := stats.Subject{Key: string(v.ID), Driver: v.Spec.Driver, Claim: v.Spec.Claim, Source: string(v.Spec.Driver)}
-		if c, up := drivers[v.Spec.Driver]; up {
-			subject.Ask = func(ctx context.Context) (stats.Report, error) { return askDriver(ctx, c.driver, v, pod) }
-		} else if n.builtins[v.Spec.Driver].usage != nil {
-			subject.Source, subject.Deadline = "fs", measureDeadline
-			subject.Ask = func(ctx context.Context) (stats.Report, error) {
-				return measured(n.builtins[v.Spec.Driver].usage(ctx, v, pod))
-			}
-		} else if n.builtins[v.Spec.Driver].mounts && v.Spec.Mode == state.Filesystem {
-			subject.Source = "statfs"
-			subject.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
+		_, mortal := fuse[s.Volume.Mounts[pod].Target]
+		b, builtin := n.builtins[spec.Driver]
+		if builtin && !mortal && b.usage == nil && !(b.mounts && spec.Mode == state.Filesystem) {
+			continue // it has nothing to say
 		}
-		if n.isFuse(v.Mounts[pod].Target) {
-			n.feels(&subject, v.Mounts[pod].Target)
+		limited := b.usage != nil && emptydir.Limited(*spec)
+		if !yield(stats.Subject{
+			Key: string(s.Volume.ID), Driver: spec.Driver, Claim: spec.Claim,
+			Watched: mortal || limited || judges[spec.Driver], Mortal: mortal,
+		}) {
+			return
 		}
-		if s.Call.Kind != plan.None {
-			subject.Ask = nil
-		}
-		return subject, true
 	}
-	return stats.Subject{}, false
+}
+
+// storageKey begins the key of a driver's storage.
+const storageKey = "driver "
+
+// firstPod is the first by name of the pods that have the volume.
+func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool) {
+	for pod := range mounts {
+		if mounts[pod].Phase == state.Present && (!has || pod < first) {
+			first, has = pod, true
+		}
+	}
+	return first, has
+}
+
+// question asks for a volume through the first of its pods; one of which a call
+// is in flight is not asked for.
+func (n *Node) question(s stats.Subject) (q stats.Question, ok bool) {
+	n.mu.Lock()
+	c, up := n.drivers[s.Driver]
+	n.mu.Unlock()
+	if strings.HasPrefix(s.Key, storageKey) {
+		return stats.Question{Source: string(s.Driver), Ask: func(ctx context.Context) (stats.Report, error) {
+			found, err := c.driver.StorageHealth(ctx)
+			return stats.Report{Judged: true, Conditions: conditions(found)}, err
+		}}, up
+	}
+	is, known := n.manager.Volume(state.VolumeID(s.Key))
+	pod, has := firstPod(is.Volume.Mounts)
+	if !known || !has || is.Call.Kind != plan.None {
+		return stats.Question{}, false
+	}
+	v := is.Volume
+	q.Source = string(s.Driver)
+	if up {
+		q.Ask = func(ctx context.Context) (stats.Report, error) { return askDriver(ctx, c.driver, v, pod) }
+	} else if b := n.builtins[s.Driver]; b.usage != nil {
+		q.Source, q.Deadline = "fs", measureDeadline
+		q.Ask = func(ctx context.Context) (stats.Report, error) { return measured(b.usage(ctx, v, pod)) }
+	} else if b.mounts && v.Spec.Mode == state.Filesystem {
+		q.Source = "statfs"
+		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
+	}
+	if n.isFuse(v.Mounts[pod].Target) {
+		n.feels(&q, v.Mounts[pod].Target)
+	}
+	return q, q.Ask != nil
 }
 
 // measureDeadline bounds a walk over all files of a volume.
@@ -131,13 +164,13 @@ func conditions(found []csiclient.Condition) []stats.Condition {
 	return all
 }
 
-// feels has the subject's mount asked whether the process that serves it lives:
+// feels has the volume's mount asked whether the process that serves it lives:
 // of the death of a FUSE server the kernel tells nobody. Its driver is not asked
 // about a dead one.
-func (n *Node) feels(subject *stats.Subject, target string) {
-	ask := subject.Ask
-	subject.Alive = func(ctx context.Context) error { return n.aliveFUSE(ctx, target) }
-	subject.Ask = func(ctx context.Context) (stats.Report, error) {
+func (n *Node) feels(q *stats.Question, target string) {
+	ask := q.Ask
+	q.Alive = func(ctx context.Context) error { return n.aliveFUSE(ctx, target) }
+	q.Ask = func(ctx context.Context) (stats.Report, error) {
 		if err := n.aliveFUSE(ctx, target); err != nil && ctx.Err() == nil {
 			return stats.Report{Judged: true, Conditions: []stats.Condition{{Status: "STORAGE_UNREACHABLE", Message: err.Error(), Kernel: true}}}, nil
 		}
@@ -186,5 +219,11 @@ func statfs(path string) (stats.Report, error) {
 	}, nil
 }
 
-// Stats lists what volumes and drivers last said of themselves (server.Stats).
-func (n *Node) Stats() []stats.Status { return n.stats.Stats() }
+// Stats lists how full volumes are and how they fare (server.Stats). Figures are
+// asked for as long as it is called now and then; who calls it first waits for
+// them, a second at most.
+func (n *Node) Stats(ctx context.Context) []stats.Status { return n.stats.Stats(ctx) }
+
+// LastStats lists what volumes and drivers last said of themselves; nobody is
+// asked for its sake.
+func (n *Node) LastStats() []stats.Status { return n.stats.LastStats() }

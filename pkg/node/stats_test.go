@@ -1,7 +1,7 @@
 package node
 
 import (
-	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,26 +23,36 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 		}
 	}
 	asked := 0
-	for _, s := range n.subjects() {
-		if plain := strings.Contains(s.Key, "configmap"); plain != (s.Ask == nil) {
-			t.Errorf("%s: asked %v", s.Key, s.Ask != nil)
+	for s := range n.subjects {
+		if strings.Contains(s.Key, "configmap") || s.Watched || s.Mortal {
+			t.Errorf("%+v is asked, or watched", s)
 		}
-		if s.Ask == nil {
-			continue
-		}
+	}
+	for s, q := range questions(n) {
 		asked++
 		source := "statfs"
 		if strings.Contains(s.Key, "empty-dir") {
 			source = "fs"
 		}
-		r, err := s.Ask(t.Context())
-		if err != nil || r.Bytes.Total <= 0 || r.Inodes.Total <= 0 || s.Source != source || r.Judged {
+		r, err := q.Ask(t.Context())
+		if err != nil || r.Bytes.Total <= 0 || r.Inodes.Total <= 0 || q.Source != source || r.Judged {
 			t.Errorf("%s: %+v, %v", s.Key, r, err)
 		}
 	}
 	if asked == 0 {
 		t.Error("nobody is asked")
 	}
+}
+
+// questions are those that can be asked now.
+func questions(n *Node) map[stats.Subject]stats.Question {
+	all := map[stats.Subject]stats.Question{}
+	for _, s := range slices.Collect(n.subjects) { // a question looks at the board, which waits meanwhile
+		if q, ok := n.question(s); ok {
+			all[s] = q
+		}
+	}
+	return all
 }
 
 const ephemeralPod = `
@@ -78,13 +88,9 @@ func TestAnEphemeralClaimIsNamed(t *testing.T) {
 	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
 		t.Fatal(err)
 	}
-	told := stats.New(stats.Config{Subjects: n.subjects})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go told.Run(ctx)
 	ask := time.NewTicker(time.Millisecond)
 	defer ask.Stop()
-	for s := told.Stats(); len(s) == 0 || s[0].At.IsZero(); s = told.Stats() {
+	for s := n.Stats(within(t)); len(s) == 0 || s[0].At.IsZero(); s = n.Stats(within(t)) {
 		select {
 		case <-ask.C:
 		case <-within(t).Done():
@@ -92,7 +98,7 @@ func TestAnEphemeralClaimIsNamed(t *testing.T) {
 		}
 	}
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(told)
+	r.MustRegister(n.stats)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -240,7 +240,8 @@ func (o operator) Retry(context.Context, audit.By, Retry) error    { return nil 
 func (o operator) SetDrain(context.Context, audit.By, Drain) error { return nil }
 func (o operator) Draining() Drain                                 { return filled[Drain](o.t) }
 
-func (o operator) Stats() []stats.Status { return filled[[]stats.Status](o.t) }
+func (o operator) Stats(context.Context) []stats.Status { return filled[[]stats.Status](o.t) }
+func (o operator) LastStats() []stats.Status            { return filled[[]stats.Status](o.t) }
 
 func (o operator) ContainerMounts(context.Context, Container) ([]ContainerMount, error) {
 	return filled[[]ContainerMount](o.t), nil

@@ -33,9 +33,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
 	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", s.cfg.Objects.DeleteClaim))
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
-	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, _ *http.Request) {
-		s.answer(w, List[stats.Status]{Items: nonNil(s.stats())})
-	})
+	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[Problem]{Items: nonNil(s.cfg.Health.Problems())})
 	})
@@ -141,15 +139,24 @@ func (s *Server) facts() Facts {
 		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.cfg.Volumes.Drivers(),
 		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
 		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
-		Stats: s.stats(), Now: s.cfg.Now(),
+		Stats: s.lastStats(), Now: s.cfg.Now(),
 	}
 }
 
-func (s *Server) stats() []stats.Status {
+func (s *Server) figures(w http.ResponseWriter, r *http.Request) {
+	var all []stats.Status
+	if s.cfg.Stats != nil {
+		all = s.cfg.Stats.Stats(r.Context())
+	}
+	s.answer(w, List[stats.Status]{Items: nonNil(all)})
+}
+
+// lastStats is for who wants to know how volumes fare, which is known without asking.
+func (s *Server) lastStats() []stats.Status {
 	if s.cfg.Stats == nil {
 		return nil
 	}
-	return s.cfg.Stats.Stats()
+	return s.cfg.Stats.LastStats()
 }
 
 // deleteObject serves one of the verbs that take something away, and logs who

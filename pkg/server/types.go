@@ -101,10 +101,13 @@ type Health interface {
 	NotReady() []string
 }
 
-// Stats shows what volumes and drivers last said of themselves.
+// Stats shows what volumes and drivers say of themselves.
 type Stats interface {
-	// Stats lists, by key, how full volumes are and how they fare.
-	Stats() []stats.Status
+	// Stats lists, by key, how full volumes are and how they fare, and has that
+	// asked for; it may wait a moment for answers.
+	Stats(ctx context.Context) []stats.Status
+	// LastStats lists what was said last, and has nobody asked.
+	LastStats() []stats.Status
 }
 
 // Manifest is YAML or JSON as a person wrote it: one or more documents.

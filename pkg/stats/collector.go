@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -22,7 +23,12 @@ const (
 	// subject may have to wait for the next question: the kubelet's.
 	askEvery  = time.Minute
 	askJitter = time.Minute
-	// lookEvery is how often it is looked which subjects there are and are due.
+	// readLease is how long after somebody read figures they are asked for.
+	readLease = 5 * time.Minute
+	// readPatience is how long whoever reads first waits for answers.
+	readPatience = time.Second
+	// lookEvery is the least time between two looks at who is there and due, and
+	// how often it is looked while anybody is to be asked again.
 	lookEvery = 10 * time.Second
 	// restFactor times as long as a question with a deadline of its own took, it
 	// is not asked again, but for maxRest: the disk is there for the pods.
@@ -34,11 +40,17 @@ const (
 	perDriver = 8
 )
 
-// Config says whom a Collector asks. Subjects is required.
+// Config says whom a Collector asks. Subjects, Question and Changed are required.
 type Config struct {
-	// Subjects lists what there is to ask for now. A volume of which a call is
-	// in flight is left out: CSI wants one call for a volume at a time.
-	Subjects func() []Subject
+	// Subjects yields whom there is to ask now. It is called often, and must not
+	// call the Collector.
+	Subjects iter.Seq[Subject]
+	// Question returns how a subject is asked as things stand; false if it cannot
+	// be asked now, as one cannot of which a call is in flight: CSI wants one call
+	// for a volume at a time.
+	Question func(Subject) (Question, bool)
+	// Changed returns a channel that is closed when Subjects may yield others.
+	Changed func() <-chan struct{}
 	// OnHealth is told when the health of a subject changed; it must not block.
 	// It may be nil.
 	OnHealth func(Status)
@@ -50,17 +62,28 @@ type Config struct {
 type Collector struct {
 	cfg     Config
 	took    *prometheus.HistogramVec
-	mu      sync.Mutex // guards what follows
+	read    chan struct{} // somebody reads again
+	mu      sync.Mutex    // guards what follows
 	entries map[string]*entry
-	open    map[state.DriverName]int // questions without an answer
+	queues  map[state.DriverName][]*entry // who is to be asked, in this order
+	open    map[state.DriverName]int      // questions without an answer
+	// Somebody reads from since on, and until then figures are asked for.
+	since, until time.Time
+	// answered is closed when all have answered who were due at since, and looked
+	// says that they are queued; nil when it is closed.
+	answered chan struct{}
+	looked   bool
 }
 
 type entry struct {
 	Status
-	next time.Time
-	told bool // that the question failed, in the log
-	gone bool // the subject is there no more, but its question is open
-	dead bool // its storage did not answer when it was asked last
+	subject Subject
+	next    time.Time
+	good    time.Time // until when what was said is not too old
+	told    bool      // that the question failed, in the log
+	queued  bool
+	gone    bool // the subject is there no more, but its question is open
+	dead    bool // its storage did not answer when it was asked last
 }
 
 // New returns a Collector that asks nobody until Run.
@@ -69,7 +92,8 @@ func New(cfg Config) *Collector {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Collector{
-		cfg: cfg, entries: map[string]*entry{}, open: map[state.DriverName]int{},
+		cfg: cfg, read: make(chan struct{}, 1),
+		entries: map[string]*entry{}, queues: map[state.DriverName][]*entry{}, open: map[state.DriverName]int{},
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_volume_metric_collection_duration_seconds",
 			Help: "How long it took to learn how full a volume is, by who answered.",
@@ -78,99 +102,172 @@ func New(cfg Config) *Collector {
 }
 
 // Run asks until ctx ends. A question that does not heed its end is left behind.
+// While nobody reads and nobody's health is watched, it sleeps.
 func (c *Collector) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	pause := time.NewTimer(lookEvery)
+	defer pause.Stop()
 	for {
-		c.look(ctx, time.Now())
+		changed := c.cfg.Changed()
+		again := c.look(ctx, time.Now())
+		pause.Reset(lookEvery)
 		select {
-		case <-tick.C:
+		case <-c.read:
+			continue
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if again {
+			continue
+		}
+		select {
+		case <-c.read:
+		case <-changed:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// look begins the questions that are due and forgets subjects that have gone.
-func (c *Collector) look(ctx context.Context, now time.Time) {
-	subjects := c.cfg.Subjects()
+// look queues who is due, begins their questions as far as there is room, and
+// forgets subjects that have gone. It reports whether anybody is to be asked again
+// although nothing changes.
+func (c *Collector) look(ctx context.Context, now time.Time) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
 		e.gone = true
 	}
-	for _, s := range subjects {
-		e := c.entries[s.Key]
-		if e == nil {
+	for s := range c.cfg.Subjects {
+		e, known := c.entries[s.Key]
+		wanted := s.Watched || now.Before(c.until)
+		again = again || wanted
+		if !known && !wanted {
+			continue
+		}
+		if !known {
 			e = &entry{}
 			c.entries[s.Key] = e
 		}
-		e.gone, e.Key, e.Driver, e.Claim = false, s.Key, s.Driver, s.Claim
-		due := !e.next.After(now)
-		if s.Ask == nil || !e.Asking.IsZero() || !due && s.Alive == nil || c.open[s.Driver] >= perDriver {
-			continue
-		}
-		e.Asking = now
-		c.open[s.Driver]++
-		if due {
-			go c.ask(ctx, s)
-		} else {
-			go c.feel(ctx, s)
+		e.gone, e.subject, e.Key, e.Driver, e.Claim = false, s, s.Key, s.Driver, s.Claim
+		if !e.queued && e.Asking.IsZero() && wanted && (s.Mortal || !e.next.After(now)) {
+			e.queued = true
+			c.queues[s.Driver] = append(c.queues[s.Driver], e)
 		}
 	}
 	maps.DeleteFunc(c.entries, func(_ string, e *entry) bool { return e.gone && e.Asking.IsZero() })
+	for d := range c.queues {
+		for c.open[d] < perDriver {
+			e := c.pop(d, now)
+			if e == nil {
+				break
+			}
+			c.open[d]++
+			go c.work(ctx, d, e)
+		}
+	}
+	c.looked = true
+	c.settle()
+	return again
 }
 
-func (c *Collector) ask(ctx context.Context, s Subject) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Deadline, askDeadline))
+// pop takes from the queue of d who is to be asked next, or nil; c.mu is held.
+func (c *Collector) pop(d state.DriverName, now time.Time) *entry {
+	for q := c.queues[d]; len(q) > 0; q = c.queues[d] {
+		e := q[0]
+		c.queues[d], e.queued = q[1:], false
+		if !e.gone && (e.subject.Watched || now.Before(c.until)) {
+			e.Asking = now
+			return e
+		}
+	}
+	delete(c.queues, d)
+	return nil
+}
+
+// work asks e, and then who waits for an answer of e to be asked.
+func (c *Collector) work(ctx context.Context, d state.DriverName, e *entry) {
+	for e != nil {
+		c.question(ctx, e)
+		c.mu.Lock()
+		e.Asking = time.Time{}
+		if e = nil; ctx.Err() == nil {
+			e = c.pop(d, time.Now())
+		}
+		if e == nil {
+			if c.open[d]--; c.open[d] == 0 {
+				delete(c.open, d)
+			}
+			c.settle()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// settle lets go who waits for answers, if there are none to wait for; c.mu is held.
+func (c *Collector) settle() {
+	if c.answered != nil && c.looked && len(c.open) == 0 && len(c.queues) == 0 {
+		close(c.answered)
+		c.answered = nil
+	}
+}
+
+// question asks the subject of e, if it is due, or whether its storage died or is
+// back since, and only then all.
+func (c *Collector) question(ctx context.Context, e *entry) {
+	c.mu.Lock()
+	s, due, dead := e.subject, !e.next.After(e.Asking), e.dead
+	c.mu.Unlock()
+	q, ok := c.cfg.Question(s)
+	if !ok {
+		return
+	}
+	if !due {
+		if q.Alive == nil {
+			return
+		}
+		one, cancel := context.WithTimeout(ctx, askDeadline)
+		err := q.Alive(one)
+		cancel()
+		if dead == (err != nil) {
+			return
+		}
+		c.mu.Lock()
+		e.dead = err != nil
+		c.mu.Unlock()
+	}
+	c.ask(ctx, e, q)
+}
+
+func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(q.Deadline, askDeadline))
 	defer cancel()
 	start := time.Now()
-	r, err := s.Ask(ctx)
+	r, err := q.Ask(ctx)
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open[s.Driver]--
-	e := c.entries[s.Key]
-	e.Asking, e.next = time.Time{}, now.Add(max(askEvery+jitter(s.Key), rest(s, now.Sub(start))))
+	e.next = now.Add(max(askEvery+jitter(e.Key), rest(q, now.Sub(start))))
 	switch {
 	case errors.Is(err, ErrNone):
-		e.Status = Status{Key: s.Key, Driver: s.Driver, Claim: s.Claim}
+		e.Status = Status{Key: e.Key, Driver: e.Driver, Claim: e.Claim, Asking: e.Asking}
 	case err != nil:
 		if e.Error = err.Error(); !e.told && ctx.Err() == nil {
 			e.told = true
-			c.cfg.Logger.Warn("nobody says how full a volume is or how it fares", "volume", s.Key, "driver", string(s.Driver), "err", err)
+			c.cfg.Logger.Warn("nobody says how full a volume is or how it fares", "volume", e.Key, "driver", string(e.Driver), "err", err)
 		}
 	default:
-		c.took.WithLabelValues(s.Source).Observe(now.Sub(start).Seconds())
-		e.told = false
+		c.took.WithLabelValues(q.Source).Observe(now.Sub(start).Seconds())
+		e.told, e.good = false, e.next
 		was := e.Status
 		e.Status = e.with(r, now)
 		c.tell(ctx, was, e.Status)
 	}
 }
 
-// feel asks a subject whose storage died, or is back, and no other.
-func (c *Collector) feel(ctx context.Context, s Subject) {
-	one, cancel := context.WithTimeout(ctx, askDeadline)
-	err := s.Alive(one)
-	cancel()
-	c.mu.Lock()
-	e := c.entries[s.Key]
-	changed := e.dead != (err != nil)
-	e.dead = err != nil
-	if !changed {
-		e.Asking = time.Time{}
-		c.open[s.Driver]--
-	}
-	c.mu.Unlock()
-	if changed {
-		c.ask(ctx, s)
-	}
-}
-
-// rest is how long a subject that took that long is left in peace.
-func rest(s Subject, took time.Duration) time.Duration {
-	if s.Deadline == 0 {
+// rest is how long a subject is left in peace that took that long to ask.
+func rest(q Question, took time.Duration) time.Duration {
+	if q.Deadline == 0 {
 		return 0
 	}
 	return min(maxRest, restFactor*took)
@@ -202,16 +299,64 @@ func jitter(key string) time.Duration {
 	return askJitter / 1000 * time.Duration(h.Sum32()%1000)
 }
 
-// Stats lists what is known of what was answered for, or is being asked, by key.
-func (c *Collector) Stats() []Status {
+// Stats lists what was answered for, or is being asked, by key, and has figures
+// asked for as long as it is called now and then. Who calls it first, or after a
+// while, waits for the answers, a second at most.
+func (c *Collector) Stats(ctx context.Context) []Status {
+	c.want()
+	c.mu.Lock()
+	answered, patience := c.answered, time.Until(c.since.Add(readPatience))
+	c.mu.Unlock()
+	if answered != nil && patience > 0 {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	}
+	return c.LastStats()
+}
+
+// want has figures asked for from now on, for readLease, and returns since when they are.
+func (c *Collector) want() (since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
+	lapsed := !now.Before(c.until)
+	c.until = now.Add(readLease)
+	if !lapsed {
+		return c.since
+	}
+	c.since, c.looked = now, false
+	if c.answered == nil {
+		c.answered = make(chan struct{})
+	}
+	select {
+	case c.read <- struct{}{}:
+	default: // Run has not seen the one before
+	}
+	return now
+}
+
+// LastStats is Stats that waits for nobody and has nobody asked.
+func (c *Collector) LastStats() []Status {
 	all := []Status{}
+	for _, e := range c.said() {
+		all = append(all, e.Status)
+	}
+	return all
+}
+
+// said is a copy of what there is to show, by key.
+func (c *Collector) said() []entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []entry
 	for _, key := range slices.Sorted(maps.Keys(c.entries)) {
-		if e := c.entries[key]; !e.gone && (!e.At.IsZero() || e.Error != "" || !e.Asking.IsZero()) {
-			s := e.Status
-			s.Conditions = slices.Clone(s.Conditions)
-			all = append(all, s)
+		if e := *c.entries[key]; !e.gone && (!e.At.IsZero() || e.Error != "" || !e.Asking.IsZero()) {
+			e.Conditions = slices.Clone(e.Conditions)
+			all = append(all, e)
 		}
 	}
 	return all

@@ -31,11 +31,14 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	c.took.Describe(ch)
 }
 
-// Collect implements prometheus.Collector: from what was said last, asking nobody.
+// Collect implements prometheus.Collector: from what was said last, waiting for
+// nobody. Figures are asked for as long as it is called now and then; those from
+// before, which nobody renewed, are not shown as if they were of now.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	since := c.want()
 	c.took.Collect(ch)
 	seen := map[string]bool{}
-	for _, s := range c.Stats() {
+	for _, s := range c.said() {
 		namespace, name, ok := strings.Cut(s.Claim, "/")
 		if !ok || seen[s.Claim] || s.At.IsZero() {
 			continue
@@ -44,12 +47,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		send := func(d *prometheus.Desc, v int64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), namespace, name)
 		}
-		if s.Bytes != (Usage{}) {
+		renewed := s.good.After(since)
+		if renewed && s.Bytes != (Usage{}) {
 			send(capacity, s.Bytes.Total)
 			send(available, s.Bytes.Available)
 			send(used, s.Bytes.Used)
 		}
-		if s.Inodes != (Usage{}) {
+		if renewed && s.Inodes != (Usage{}) {
 			send(inodes, s.Inodes.Total)
 			send(inodesFree, s.Inodes.Available)
 			send(inodesUsed, s.Inodes.Used)

@@ -4,8 +4,10 @@
 // Owns: when each subject is asked, the last answers with their age, changes of
 // health, and the metrics kubelet_volume_stats_*.
 //
-// Does not: know what a driver is or which call asks it; its Subjects bring
-// that. Nothing waits for it: who wants to know reads what was said last.
+// Does not: know what a driver is or which call asks it; a Question brings that.
+// Nobody waits for storage: who wants to know reads what was said last, and the
+// first to do so waits a second at most. Figures that nobody reads are not asked
+// for: 1,000 idle volumes cost nothing.
 package stats
 
 import (
@@ -63,6 +65,18 @@ type Subject struct {
 	Driver state.DriverName
 	// Claim is "namespace/name" of the claim; "" for what has none.
 	Claim string
+	// Watched: its answer may say that something is wrong, which is to be known
+	// although nobody reads. Others have figures only, and are asked while somebody
+	// reads those.
+	Watched bool
+	// Mortal: between the questions, every 10 seconds, Question.Alive is asked: for
+	// storage whose death nobody tells of and that costs little to ask. When it dies
+	// or is back, all is asked at once.
+	Mortal bool
+}
+
+// Question is how a Subject is asked.
+type Question struct {
 	// Source says who answers, for metrics: a driver's name, or "statfs".
 	Source string
 	// Deadline bounds a question that is work, and is asked the more seldom the
@@ -71,10 +85,7 @@ type Subject struct {
 	// Ask asks. It should honour ctx; while one call of a subject has not
 	// returned, no other is made.
 	Ask func(ctx context.Context) (Report, error)
-	// Alive returns nil if the subject's storage answers. It is asked between the
-	// questions, every 10 seconds, where it is not nil: for storage whose death
-	// nobody tells of and that costs little to ask. When it dies or is back, Ask is
-	// asked at once.
+	// Alive returns nil if the storage of a Mortal subject answers.
 	Alive func(ctx context.Context) error
 }
 

@@ -34,26 +34,87 @@ func (a *asked) say(answer func(ctx context.Context) (Report, error)) {
 	a.answer = answer
 }
 
-func (a *asked) subject(key string) Subject {
-	return Subject{Key: key, Driver: "d", Claim: "default/" + key, Source: "d", Ask: func(ctx context.Context) (Report, error) {
-		a.mu.Lock()
-		a.calls++
-		answer := a.answer
-		a.mu.Unlock()
-		return answer(ctx)
-	}}
+// subject is watched, as long as a test does not say that it is not.
+func (a *asked) subject(key string) subject {
+	return subject{
+		Subject: Subject{Key: key, Driver: "d", Claim: "default/" + key, Watched: true},
+		Question: Question{Source: "d", Ask: func(ctx context.Context) (Report, error) {
+			a.mu.Lock()
+			a.calls++
+			answer := a.answer
+			a.mu.Unlock()
+			return answer(ctx)
+		}},
+	}
 }
 
-// run runs a collector over subjects, which may change, until the test ends.
-func run(t *testing.T, subjects func() []Subject) (*Collector, *[]Status) {
+// subject is a Subject with its Question; without Ask it cannot be asked.
+type subject struct {
+	Subject
+	Question
+}
+
+// node has subjects, which may change.
+type node struct {
+	mu       sync.Mutex // guards what follows
+	subjects []subject
+	changed  chan struct{}
+	looks    int
+}
+
+func (n *node) each(yield func(Subject) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looks++
+	for _, s := range n.subjects {
+		if !yield(s.Subject) {
+			return
+		}
+	}
+}
+
+func (n *node) looked() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks
+}
+
+func (n *node) question(of Subject) (Question, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.subjects {
+		if s.Key == of.Key {
+			return s.Question, s.Ask != nil
+		}
+	}
+	return Question{}, false
+}
+
+func (n *node) change() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+func (n *node) set(subjects ...subject) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.subjects = subjects
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// run runs a collector over subjects until the test ends.
+func run(t *testing.T, subjects ...subject) (*Collector, *node, *[]Status) {
 	t.Helper()
 	var told []Status
-	c := New(Config{Subjects: subjects, OnHealth: func(s Status) { told = append(told, s) }})
+	n := &node{subjects: subjects, changed: make(chan struct{})}
+	c := New(Config{Subjects: n.each, Question: n.question, Changed: n.change, OnHealth: func(s Status) { told = append(told, s) }})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = c.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return c, &told
+	return c, n, &told
 }
 
 // series are the samples of claim default/data, without what is before each name.
@@ -90,19 +151,13 @@ func full(n int64) func(context.Context) (Report, error) {
 func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}
-		var gone atomic.Bool
-		c, _ := run(t, func() []Subject {
-			if gone.Load() {
-				return nil
-			}
-			return []Subject{a.subject("data")}
-		})
+		c, n, _ := run(t, a.subject("data"))
 		synctest.Wait()
 		if a.count() != 1 {
 			t.Fatalf("asked %d times at first", a.count())
 		}
 		for range 100 {
-			c.Stats()
+			c.Stats(t.Context())
 		}
 		began := time.Now()
 		time.Sleep(time.Hour)
@@ -110,7 +165,7 @@ func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 		if n := a.count(); n < 28 || n > 61 {
 			t.Errorf("asked %d times in an hour", n)
 		}
-		s := c.Stats()
+		s := c.LastStats()
 		if len(s) != 1 || s[0].Bytes.Used != 40 || !s[0].At.After(began) || time.Since(s[0].At) > 2*time.Minute+lookEvery {
 			t.Errorf("%+v", s)
 		}
@@ -118,10 +173,10 @@ func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 		if got := series(t, c); !maps.Equal(got, want) {
 			t.Errorf("series %v, want %v", got, want)
 		}
-		gone.Store(true)
+		n.set()
 		time.Sleep(lookEvery)
 		synctest.Wait()
-		if s := c.Stats(); len(s) != 0 {
+		if s := c.LastStats(); len(s) != 0 {
 			t.Errorf("of a volume that is gone: %+v", s)
 		}
 	})
@@ -133,11 +188,10 @@ func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 func TestADriverThatCannotSayIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: func(context.Context) (Report, error) { return Report{}, fmt.Errorf("call: %w", ErrNone) }}
-		subjects := []Subject{a.subject("data"), {Key: "mute", Driver: "d"}}
-		c, told := run(t, func() []Subject { return subjects })
+		c, _, told := run(t, a.subject("data"), subject{Subject: Subject{Key: "mute", Driver: "d", Watched: true}})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if s := c.Stats(); len(s) != 0 || len(*told) != 0 {
+		if s := c.LastStats(); len(s) != 0 || len(*told) != 0 {
 			t.Errorf("%+v, told %+v", s, *told)
 		}
 		if got := series(t, c); len(got) != 0 {
@@ -155,17 +209,16 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 			return func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }
 		}
 		a := &asked{answer: judged()}
-		subjects := []Subject{a.subject("data")}
-		c, told := run(t, func() []Subject { return subjects })
+		c, _, told := run(t, a.subject("data"))
 		step := func(conditions ...Condition) Status {
 			t.Helper()
 			a.say(judged(conditions...))
 			time.Sleep(3 * time.Minute)
 			synctest.Wait()
-			return c.Stats()[0]
+			return c.LastStats()[0]
 		}
 		synctest.Wait()
-		if s := c.Stats()[0]; s.Health != Healthy || len(*told) != 0 {
+		if s := c.LastStats()[0]; s.Health != Healthy || len(*told) != 0 {
 			t.Errorf("%+v, told %+v", s, *told)
 		}
 		gauge := func(want float64) {
@@ -201,14 +254,14 @@ func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 		free := make(chan struct{})
 		hung := &asked{answer: func(context.Context) (Report, error) { <-free; return Report{}, errors.New("too late") }}
 		fine := &asked{answer: full(1)}
-		var subjects []Subject
+		var subjects []subject
 		for i := range 2 * perDriver {
 			subjects = append(subjects, hung.subject(fmt.Sprint("hung", i)))
 		}
 		other := fine.subject("fine")
 		other.Driver = "e"
 		subjects = append(subjects, other)
-		c, _ := run(t, func() []Subject { return subjects })
+		c, _, _ := run(t, subjects...)
 		began := time.Now()
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
@@ -218,7 +271,7 @@ func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 		if fine.count() < 14 {
 			t.Errorf("another was asked %d times", fine.count())
 		}
-		for _, s := range c.Stats() {
+		for _, s := range c.LastStats() {
 			if s.Driver == "d" && !s.Asking.Equal(began) {
 				t.Errorf("%+v", s)
 			}
@@ -227,7 +280,7 @@ func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 		close(free)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		for _, s := range c.Stats() {
+		for _, s := range c.LastStats() {
 			if s.At.IsZero() || s.Error != "" || !s.Asking.IsZero() {
 				t.Errorf("after it is cured: %+v", s)
 			}
@@ -238,14 +291,13 @@ func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}
-		subjects := []Subject{a.subject("data")}
-		c, _ := run(t, func() []Subject { return subjects })
+		c, _, _ := run(t, a.subject("data"))
 		synctest.Wait()
-		at := c.Stats()[0].At
+		at := c.LastStats()[0].At
 		a.say(func(context.Context) (Report, error) { return Report{}, errors.New("boom") })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if s := c.Stats()[0]; s.Bytes.Used != 40 || !s.At.Equal(at) || s.Error != "boom" {
+		if s := c.LastStats()[0]; s.Bytes.Used != 40 || !s.At.Equal(at) || s.Error != "boom" {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -265,13 +317,13 @@ func TestWhoTakesLongIsAskedSeldom(t *testing.T) {
 		}}
 		s := a.subject("data")
 		s.Deadline = 10 * time.Minute
-		c, _ := run(t, func() []Subject { return []Subject{s} })
+		c, _, _ := run(t, s)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		if n := a.count(); n < 5 || n > 6 {
 			t.Errorf("asked %d times in two hours", n)
 		}
-		if got := c.Stats()[0]; got.Bytes.Used != 40 || got.Error != "" {
+		if got := c.LastStats()[0]; got.Bytes.Used != 40 || got.Error != "" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -283,14 +335,14 @@ func TestStorageThatDiesIsAskedForAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
 		a := &asked{answer: full(1)}
-		subject := a.subject("data")
-		subject.Alive = func(context.Context) error {
+		s := a.subject("data")
+		s.Mortal, s.Alive = true, func(context.Context) error {
 			if dead.Load() {
 				return errors.New("not connected")
 			}
 			return nil
 		}
-		c, told := run(t, func() []Subject { return []Subject{subject} })
+		c, _, told := run(t, s)
 		time.Sleep(askEvery)
 		synctest.Wait()
 		if a.count() != 1 {
@@ -300,7 +352,7 @@ func TestStorageThatDiesIsAskedForAtOnce(t *testing.T) {
 			t.Helper()
 			time.Sleep(2 * lookEvery)
 			synctest.Wait()
-			if s := c.Stats()[0]; s.Health != health || !s.Asking.IsZero() {
+			if s := c.LastStats()[0]; s.Health != health || !s.Asking.IsZero() {
 				t.Errorf("health %q, want %q; %+v", s.Health, health, s)
 			}
 		}

@@ -2,6 +2,7 @@ package emptydir
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,10 @@ func parseMedium(spec state.Spec) (medium, error) {
 	}
 	return m, nil
 }
+
+// Limited reports whether the volume may have a limit, at no cost: of one that
+// has none, its source does not say so.
+func Limited(spec state.Spec) bool { return bytes.Contains(spec.Config, []byte(`"sizeLimit"`)) }
 
 func parsePageSize(s string) (int64, error) {
 	q, err := resource.ParseQuantity(s)

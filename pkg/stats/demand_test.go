@@ -1,0 +1,182 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// unwatched are n subjects of one driver that have figures only.
+func unwatched(n int, a *asked) []subject {
+	var all []subject
+	for i := range n {
+		s := a.subject(fmt.Sprint("v", i))
+		s.Watched = false
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestFiguresThatNobodyReadsAreNotAskedFor: nor is it looked who there is; once
+// somebody reads, all are asked soon, however many share a driver, and until some
+// minutes after the last read.
+func TestFiguresThatNobodyReadsAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 1000
+		a := &asked{answer: func(ctx context.Context) (Report, error) {
+			time.Sleep(100 * time.Millisecond)
+			return full(1)(ctx)
+		}}
+		c, n, _ := run(t, unwatched(many, a)...)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.count() != 0 || n.looked() != 1 || len(c.LastStats()) != 0 {
+			t.Errorf("in an hour without readers asked %d times, looked %d times", a.count(), n.looked())
+		}
+		c.Stats(t.Context())
+		time.Sleep(many / perDriver * 100 * time.Millisecond)
+		synctest.Wait()
+		for _, s := range c.LastStats() {
+			if s.At.IsZero() {
+				t.Fatalf("%s was not asked", s.Key)
+			}
+		}
+		if a.count() != many {
+			t.Errorf("after a read %d were asked, want all %d once", a.count(), many)
+		}
+		time.Sleep(readLease)
+		synctest.Wait()
+		asked, looked := a.count(), n.looked()
+		if asked < 2*many || asked > 6*many {
+			t.Errorf("asked %d times in the minutes after a read", asked)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.count() != asked || n.looked() > looked+1 {
+			t.Errorf("long after a read asked %d times more, looked %d times", a.count()-asked, n.looked()-looked)
+		}
+	})
+}
+
+// TestHealthIsWatchedWithoutReaders: and only of those that can say how they fare,
+// also where they come when nobody was watched.
+func TestHealthIsWatchedWithoutReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &asked{answer: full(1)}, &asked{answer: full(1)}
+		_, n, _ := run(t, unwatched(1, a)...)
+		time.Sleep(time.Hour)
+		n.set(append(unwatched(1, a), b.subject("watched"))...)
+		synctest.Wait()
+		if b.count() != 1 {
+			t.Errorf("a volume that came was asked %d times", b.count())
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.count() != 0 || b.count() < 28 || b.count() > 62 {
+			t.Errorf("asked %d times for figures alone, %d times for health", a.count(), b.count())
+		}
+	})
+}
+
+// TestChangesAreLookedAtSeldom: a storm of them is a look every ten seconds.
+func TestChangesAreLookedAtSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: full(1)}
+		_, n, _ := run(t)
+		for range 600 {
+			n.set(unwatched(1, a)...)
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if got := n.looked(); got < 6 || got > 8 {
+			t.Errorf("looked %d times in a minute of changes", got)
+		}
+	})
+}
+
+// TestWhoReadsFirstWaitsForAnswers: but a second at most, and nobody after that.
+func TestWhoReadsFirstWaitsForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		defer close(free)
+		fine, hung := &asked{answer: full(1)}, &asked{answer: func(context.Context) (Report, error) { <-free; return Report{}, nil }}
+		c, n, _ := run(t, unwatched(20, fine)...)
+		synctest.Wait()
+		read := func(want int) time.Duration {
+			t.Helper()
+			began, has := time.Now(), 0
+			for _, s := range c.Stats(t.Context()) {
+				if !s.At.IsZero() {
+					has++
+				}
+			}
+			if has != want {
+				t.Errorf("%d have figures, want %d", has, want)
+			}
+			return time.Since(began)
+		}
+		if took := read(20); took != 0 {
+			t.Errorf("waited %s for answers that came at once", took)
+		}
+		time.Sleep(time.Hour)
+		s := hung.subject("hung")
+		s.Watched = false
+		n.set(append(unwatched(20, fine), s)...)
+		synctest.Wait()
+		if took := read(20); took != readPatience {
+			t.Errorf("waited %s for an answer that does not come, want %s", took, readPatience)
+		}
+		if took := read(20); took != 0 {
+			t.Errorf("the second waited %s", took)
+		}
+		time.Sleep(time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		if c.Stats(ctx); !time.Now().Equal(began) {
+			t.Errorf("who went away waited %s", time.Since(began))
+		}
+	})
+}
+
+// TestMetricsShowNoFiguresOfLongAgo: the first scrape after a while has none, and the
+// next has those of now.
+func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: full(40)}
+		s := a.subject("data")
+		s.Watched = false
+		c, _, _ := run(t, s)
+		scrape := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			got := series(t, c)
+			if used, has := got["used_bytes"]; has != (want > 0) || used != float64(want) {
+				t.Errorf("%v, want %d used", got, want)
+			}
+		}
+		scrape(0)
+		scrape(40)
+		time.Sleep(time.Hour)
+		a.say(full(50))
+		scrape(0)
+		scrape(50)
+		a.say(func(ctx context.Context) (Report, error) { <-ctx.Done(); return Report{}, ctx.Err() })
+		for range 20 { // what was said since it is read stays, should the driver fail
+			time.Sleep(time.Minute)
+			scrape(50)
+		}
+	})
+}
+
+// TestALookCostsNothingForAVolumeThatIsNotWatched: as often as it may be.
+func TestALookCostsNothingForAVolumeThatIsNotWatched(t *testing.T) {
+	subjects := unwatched(1000, &asked{})
+	n := &node{subjects: subjects}
+	c := New(Config{Subjects: n.each})
+	if allocs := testing.AllocsPerRun(10, func() { c.look(t.Context(), time.Now()) }); allocs > 10 {
+		t.Errorf("%v allocations for 1,000 volumes", allocs)
+	}
+}
