@@ -312,6 +312,14 @@ func (m *Manager) Pods() []PodStatus {
 	return pods
 }
 
+// KnowsPod reports whether a pod is listed or still has volumes.
+func (m *Manager) KnowsPod(uid state.PodUID) bool {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	_, listed := m.board.pods[uid]
+	return listed || len(m.board.byPod[uid]) > 0
+}
+
 // Pod returns one pod, and whether it is listed or still has volumes.
 func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 	m.board.mu.RLock()

@@ -1,8 +1,12 @@
 package mount
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"os"
 )
 
 // Fault is how a file system takes no more writes: it was shut down after an error,
@@ -16,26 +20,89 @@ type Fault struct{ ShutDown, AfterError bool }
 // nobody: the mount table changes without a notification, and since Linux 6.13
 // ext4 shows it by an option alone. No storage is asked.
 func (k *Kernel) Erred(ctx context.Context, under string) (map[string]Fault, error) {
-	rows, err := inLane(ctx, k.lanes, lane{"read the mount table", under}, func() ([]row, error) {
+	erred, err := inLane(ctx, k.lanes, lane{"read the mount table", under}, func() (map[string]Fault, error) {
 		if _, err := k.canonical(under); err != nil {
 			return nil, err
 		}
-		return k.readMountinfo()
+		if !k.has(MountRoot) {
+			data, err := k.mountinfo()
+			if err != nil {
+				return nil, err
+			}
+			return readErred(bytes.NewReader(data), under)
+		}
+		table, err := os.Open("/proc/self/mountinfo")
+		if err != nil {
+			return nil, err
+		}
+		defer table.Close()
+		return readErred(table, under)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for file systems with errors below %s: %w", under, err)
 	}
-	erred := map[string]Fault{}
-	for _, r := range rows { // the topmost of a path comes last
-		if !within(r.path, under) {
+	return erred, nil
+}
+
+// readErred looks through a mount table. It is done again and again while nothing
+// happens, so nothing is made for a mount that is well.
+func readErred(table io.Reader, under string) (map[string]Fault, error) {
+	erred := map[string]Fault{} // by path as the table has it
+	lines := bufio.NewScanner(table)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Bytes()
+		if len(erred) > 0 { // the topmost of a path comes last
+			delete(erred, string(rawPath(line)))
+		}
+		if !maybeErred(line) {
 			continue
 		}
-		delete(erred, r.path)
-		if f, faulty := faultOf(r.superOptions); faulty {
-			erred[r.path] = f
+		r, err := parseRow(string(line))
+		if err != nil {
+			return nil, fmt.Errorf("mountinfo line %d: %w", n, err)
+		}
+		if f, faulty := faultOf(r.superOptions); faulty && within(r.path, under) {
+			erred[string(rawPath(line))] = f
 		}
 	}
-	return erred, nil
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	found := make(map[string]Fault, len(erred))
+	for path, f := range erred {
+		found[unescape(path)] = f
+	}
+	return found, nil
+}
+
+// maxLine is beyond any line: its paths and options are a page each, escaped.
+const maxLine = 1 << 20
+
+// rawPath is the fifth field of a line of the mount table.
+func rawPath(line []byte) []byte {
+	for range 4 {
+		_, line, _ = bytes.Cut(line, []byte(" "))
+	}
+	path, _, _ := bytes.Cut(line, []byte(" "))
+	return path
+}
+
+// maybeErred is false for lines of which [faultOf] would not say anything either.
+func maybeErred(line []byte) bool {
+	_, options, _ := bytes.Cut(line, []byte(" - ")) // file system, source, and these
+	for range 2 {
+		_, options, _ = bytes.Cut(options, []byte(" "))
+	}
+	for more := true; more; {
+		var option []byte
+		option, options, more = bytes.Cut(options, []byte(","))
+		switch string(option) {
+		case "ro", "shutdown", "emergency_ro":
+			return true
+		}
+	}
+	return false
 }
 
 // faultOf says by a file system's options whether and how it takes no writes.

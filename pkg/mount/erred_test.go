@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,6 +53,37 @@ func TestFileSystemThatIsReadOnlyAfterAnErrorIsFound(t *testing.T) {
 		t.Errorf("covered: %v, %v", erred, err)
 	}
 	must(t, unix.Unmount(ill, 0))
+}
+
+// A look at a table of 2,000 mounts makes nothing for one that is well, and finds
+// the same as whoever parses all of it.
+func TestALookForErrorsCostsNothingForAMount(t *testing.T) {
+	var table strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&table, "%d 1 0:5 / /pods/p%d rw,relatime shared:7 - ext4 /dev/a rw,errors=remount-ro\n", i, i)
+	}
+	for _, line := range []string{
+		`1 1 0:5 / /pods/ill\040one rw - ext4 /dev/a rw,emergency_ro`, `2 1 0:5 / /pods/off rw - xfs /dev/a rw,shutdown,nouuid`,
+		`3 1 0:5 / /pods/- rw - cifs //a/b ro,unc=a b`, `4 1 0:5 / /pods/covered rw - fuse.x  ro`, `5 4 0:6 / /pods/covered rw - tmpfs ro rw`,
+		`6 1 0:5 / /elsewhere rw - ext4 /dev/a ro`, `7 1 0:5 / /pods/mount ro - ext4 /dev/a rw`,
+	} {
+		fmt.Fprintln(&table, line)
+	}
+	read := func() map[string]Fault {
+		found, err := readErred(strings.NewReader(table.String()), "/pods")
+		must(t, err)
+		return found
+	}
+	want := map[string]Fault{"/pods/ill one": {AfterError: true}, "/pods/off": {ShutDown: true}, "/pods/-": {}}
+	if got := read(); !maps.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
+	if allocs := testing.AllocsPerRun(10, func() { read() }); allocs > 200 {
+		t.Errorf("%v allocations", allocs)
+	}
+	if _, err := readErred(strings.NewReader("1 - tmpfs none ro\n"), "/pods"); err == nil {
+		t.Error("what is no line of a mount table is read")
+	}
 }
 
 func TestWhatMountOptionsSayOfErrors(t *testing.T) {

@@ -37,10 +37,18 @@ func hasOption(options []string, name string) bool {
 	return false
 }
 
-// readMountinfo reads the whole table. Kernels before 5.8 may skip lines when
-// the table changes between two reads; there the table is read until it is
-// twice the same.
+// readMountinfo reads the whole table.
 func (k *Kernel) readMountinfo() ([]row, error) {
+	data, err := k.mountinfo()
+	if err != nil {
+		return nil, err
+	}
+	return parseMountinfo(data)
+}
+
+// mountinfo is the text of the table. Kernels before 5.8 may skip lines when
+// the table changes between two reads; there it is read until it is twice the same.
+func (k *Kernel) mountinfo() ([]byte, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	for tries := 0; err == nil && !k.has(MountRoot) && tries < maxTableReads; tries++ {
 		var again []byte
@@ -49,10 +57,7 @@ func (k *Kernel) readMountinfo() ([]row, error) {
 		}
 		data = again
 	}
-	if err != nil {
-		return nil, err
-	}
-	return parseMountinfo(data)
+	return data, err
 }
 
 // maxTableReads bounds the re-reading of a table that never holds still.

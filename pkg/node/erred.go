@@ -24,7 +24,7 @@ func (n *Node) runErred(ctx context.Context) error {
 		return fmt.Errorf("resolve the root directory: %w", err)
 	}
 	every := cmp.Or(n.cfg.erredEvery, erredEvery)
-	for told := false; ; {
+	for told, ill := false, false; ; {
 		pause := time.NewTimer(every + rand.N(every/2))
 		select {
 		case <-pause.C:
@@ -32,23 +32,29 @@ func (n *Node) runErred(ctx context.Context) error {
 			pause.Stop()
 			return nil
 		}
-		if err := n.tellErred(ctx, real); err != nil && !told && ctx.Err() == nil {
+		var err error
+		if ill, err = n.tellErred(ctx, real, ill); err != nil && !told && ctx.Err() == nil {
 			told = true
 			n.log.Warn("file systems that turn read-only are not noticed", "err", err)
 		}
 	}
 }
 
-// tellErred looks once. real is the root as the mount table has it.
-func (n *Node) tellErred(ctx context.Context, real string) error {
+// tellErred looks once, and reports whether any was found. real is the root as the
+// mount table has it. That there are none is told once, for whatever is told is a
+// change to all who follow the manager, and with 1,000 volumes those have work.
+func (n *Node) tellErred(ctx context.Context, real string, before bool) (ill bool, err error) {
 	found, err := n.kernel.Erred(ctx, real)
 	if err != nil {
-		return err
+		return before, err
+	}
+	if len(found) == 0 && !before {
+		return false, nil
 	}
 	erred := make(map[string]plan.Fault, len(found))
 	for path, fault := range found {
 		erred[n.cfg.Root+strings.TrimPrefix(path, real)] = plan.Fault(fault)
 	}
 	n.manager.MountsErred(erred)
-	return nil
+	return len(found) > 0, nil
 }

@@ -122,13 +122,12 @@ func (n *Node) strangers() (count int, err error) {
 		}
 		return 0, err
 	}
-	known := n.known()
 	for _, e := range entries {
-		if e.IsDir() && !known.Pods[state.PodUID(e.Name())] {
+		if e.IsDir() && !n.manager.KnowsPod(state.PodUID(e.Name())) {
 			count++
 		}
 	}
-	if count > 0 && known.Unsure != "" {
+	if count > 0 && n.known().Unsure != "" {
 		return 0, nil
 	}
 	return count, nil
