@@ -40,7 +40,9 @@ wants each volume, which part of it (subPath and subPathExpr, which are made
 and bound by this), read-only, recursively so, and with which propagation.
 
 Stats are how full volumes are and how they fare, as their drivers or the kernel
-last said; the age of an answer is shown, for nobody waits for one.
+last said, with the age of each answer. How full they are is asked for while
+somebody wants to know, and until five minutes later; the first to want to know
+waits for it, a second at most. How they fare is always watched.
 
 Problems are what could not be read of the manifests, with file, line and field.`,
 		Example: `  csi-volmgr get pods -A
