@@ -76,7 +76,7 @@ var bugs = []bug{
 	},
 	{
 		"two pods have a volume for one", "pkg/manager/plan/next.go",
-		"if v.Spec.Exclusive() {", "if false {",
+		"if v.Spec.Exclusive() || w.Spec.Exclusive() {", "if false {",
 	},
 	{
 		"a repeated call says something else", "pkg/manager/plan/next.go",

@@ -26,5 +26,9 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why, "ReadWriteOncePod and it is already in use by another pod, n/a") {
 			t.Errorf("%v: %v, %q", phase, c.op, why)
 		}
+		v.Spec.AccessModes = nil // as of a volume that was taken over while nobody wanted it
+		if why := c.publishHold(w, v, "b"); !strings.Contains(why, "ReadWriteOncePod") {
+			t.Errorf("%v, and the wish alone says so: %q", phase, why)
+		}
 	}
 }

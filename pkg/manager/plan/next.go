@@ -274,7 +274,7 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 	if reattached(w, v) && !used(v, v.Mounts[pod]) {
 		return reasonReattached
 	}
-	if v.Spec.Exclusive() {
+	if v.Spec.Exclusive() || w.Spec.Exclusive() { // a record that was taken over may not know it
 		for _, other := range slices.Sorted(maps.Keys(v.Mounts)) {
 			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
 				return "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, " +
