@@ -137,14 +137,20 @@ func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 		Containers: []corev1.Container{{Name: "web", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/s"}}}},
 		Volumes:    []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}}
-	beside := append(make([]runtime.Object, 0, 4), &corev1.ConfigMap{
+	settings := &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"},
-	})
+		Data: map[string]string{"level": "low"},
+	}
+	beside := append(make([]runtime.Object, 0, 4), settings)
 	if _, err := n.MountPod(within(t), pod, beside...); err != nil {
 		t.Fatal(err)
 	}
 	if beside[:2][1] != nil {
 		t.Error("MountPod writes into its caller's list")
+	}
+	settings.Data["level"] = "high"
+	if kept, err := n.catalog.ConfigMap(t.Context(), "default", "c"); err != nil || kept.Data["level"] != "low" {
+		t.Errorf("what MountPod was given is kept, and not a copy: %v, %v", kept, err)
 	}
 	over, cancel := context.WithTimeout(t.Context(), -time.Second)
 	defer cancel()

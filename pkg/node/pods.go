@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,8 +22,15 @@ import (
 // Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
 // A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
 func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.Object) (map[string]manager.MountedVolume, error) {
-	pod = named(pod).DeepCopy() // it is kept
-	if _, err := n.api.Apply(ctx, slices.Concat(beside, []runtime.Object{pod})); err != nil {
+	pod = named(pod).DeepCopy() // they are kept
+	var all []runtime.Object
+	for _, o := range beside {
+		if o != nil { // Apply says so
+			o = o.DeepCopyObject()
+		}
+		all = append(all, o)
+	}
+	if _, err := n.api.Apply(ctx, append(all, pod)); err != nil {
 		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	uid := state.PodUID(pod.UID)

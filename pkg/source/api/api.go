@@ -78,6 +78,7 @@ type Provider struct {
 	objects    map[source.Key]runtime.Object
 	waiting    []*request // for the token; bounded by the number of blocked callers
 	unreadable map[source.Key]string
+	shared     shared
 	// loaded: Load succeeded. spoken: the catalog knows that it has heard all.
 	loaded, spoken bool
 }
@@ -135,6 +136,7 @@ func (p *Provider) Load(ctx context.Context) error {
 			p.logger.Error("applied object not readable", "object", k.key.String(), "err", k.err)
 			continue
 		}
+		p.shared.object(k.obj)
 		p.objects[k.key] = k.obj
 		u.Put = append(u.Put, k.obj)
 	}
@@ -158,7 +160,8 @@ func (p *Provider) tell(u source.Update) error {
 
 // Apply adds or replaces objects as [manifest.Decode] returns them. They are
 // durable when it returns. Where an object is not as [resolve.Check] wants it,
-// or two have one key, none is applied. Where writing fails midway the error
+// or two have one key, none is applied. Claims and volumes are the provider's from
+// then on; its callers change none of them any more. Where writing fails midway the error
 // names what is not in effect; the rest is.
 func (p *Provider) Apply(ctx context.Context, objects []runtime.Object) ([]Result, error) {
 	keys, err := check(objects)
@@ -262,6 +265,7 @@ func (p *Provider) note(u *source.Update, it item) {
 		u.Delete = append(u.Delete, it.key)
 		return
 	}
+	p.shared.object(it.object)
 	p.objects[it.key] = it.object
 	u.Put = append(u.Put, it.object)
 }

@@ -1,0 +1,85 @@
+package api_test
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// volumes are a bound claim and its volume for each size, as they are applied.
+func volumes(sizes ...string) string {
+	var b strings.Builder
+	for i, size := range sizes {
+		fmt.Fprintf(&b, `---
+{"apiVersion":"v1","kind":"PersistentVolume","metadata":{"name":"pv%[1]d"},"spec":{"capacity":{"storage":%[2]q},"accessModes":["ReadWriteOnce"],"csi":{"driver":"d","volumeHandle":"h%[1]d"},"claimRef":{"namespace":"default","name":"c%[1]d"}}}
+---
+{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"c%[1]d"},"spec":{"accessModes":["ReadWriteOnce"],"volumeName":"pv%[1]d","resources":{"requests":{"storage":%[2]q}}},"status":{"capacity":{"storage":%[2]q}}}
+`, i, size)
+	}
+	return strings.TrimPrefix(b.String(), "---\n")
+}
+
+// Lists that say the same are one, applied or read again, and each object says
+// what it said.
+func TestListsThatSayTheSameAreOne(t *testing.T) {
+	kv := state.NewMemory()
+	p, applied := start(t, kv, "")
+	sizes := []string{"1Gi", "1Gi", "2Gi"}
+	for n := range sizes { // in requests of their own
+		apply(t, p, volumes(sizes[:n+1]...))
+	}
+	_, read := start(t, kv, "")
+	for _, c := range []*catalog{applied, read} {
+		same := map[string]uintptr{}
+		for i, size := range sizes {
+			pv := c.objects[key("PersistentVolume", fmt.Sprint("pv", i))].(*corev1.PersistentVolume)
+			claim := c.objects[key("PersistentVolumeClaim", fmt.Sprint("c", i))].(*corev1.PersistentVolumeClaim)
+			for _, l := range []corev1.ResourceList{pv.Spec.Capacity, claim.Spec.Resources.Requests, claim.Status.Capacity} {
+				if got := l[corev1.ResourceStorage]; len(l) != 1 || got.Cmp(resource.MustParse(size)) != 0 {
+					t.Errorf("%s: found %v", size, l)
+				}
+				at := reflect.ValueOf(l).Pointer()
+				if is, ok := same[size]; ok && is != at {
+					t.Errorf("%s: there are two lists", size)
+				}
+				same[size] = at
+			}
+		}
+	}
+}
+
+// BenchmarkLive is what is kept of a bound claim and its volume, with their text.
+func BenchmarkLive(b *testing.B) {
+	const n = 1000
+	text := []byte(volumes(slices.Repeat([]string{"1Gi"}, n)...))
+	var before, after runtime.MemStats
+	for b.Loop() {
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		p := api.New(api.Config{KV: state.NewMemory(), Catalog: &catalog{objects: map[source.Key]k8sruntime.Object{}}})
+		objects, err := manifest.Decode("x", text)
+		if err == nil {
+			_, err = p.Apply(b.Context(), objects)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		objects = nil
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(p)
+	}
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/claim")
+}
