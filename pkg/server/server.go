@@ -89,6 +89,7 @@ type Server struct {
 	api      *socketListener
 	http     net.Listener // nil where HTTPAddress is ""
 	stopping chan struct{}
+	patience time.Duration // stopTimeout
 	streams  chan struct{} // one token for each open stream
 	pods     podList       // for those who wait
 }
@@ -100,7 +101,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), streams: make(chan struct{}, maxStreams), pods: podList{follow: cfg.FollowPods}}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, streams: make(chan struct{}, maxStreams), pods: podList{follow: cfg.FollowPods}}
 	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
 	if cfg.Passed != nil {
 		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }
@@ -145,7 +146,8 @@ func (s *Server) Close() error {
 
 // Run serves until ctx ends; then streams are ended, requests under way or on
 // connections that were just accepted get [stopTimeout], and the socket is
-// removed. It returns nil after such a stop.
+// removed. Who has no answer by then gets none, which is logged and no error: Run
+// returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx) // a request under way outlives the signal to stop
 	open := newConnections(s.cfg.Now)
@@ -172,7 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for range running {
 		<-ended // whoever was accepted is known then
 	}
-	stop, cancel := context.WithTimeout(base, stopTimeout)
+	stop, cancel := context.WithTimeout(base, s.patience)
 	defer cancel()
 	for srv := range servers {
 		srv.SetKeepAlivesEnabled(false)
@@ -182,7 +184,8 @@ func (s *Server) Run(ctx context.Context) error {
 	open.answer(stop)
 	for srv := range servers {
 		if e := srv.Shutdown(stop); e != nil {
-			err = errors.Join(err, e, srv.Close())
+			s.cfg.Logger.Warn("requests that are under way still get no answer", "waited", s.patience, "err", e)
+			_ = srv.Close() // whatever it says, nobody is served any more
 		}
 	}
 	return err

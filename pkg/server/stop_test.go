@@ -2,12 +2,18 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Whoever was accepted is answered, although the request comes when the server
@@ -47,6 +53,41 @@ func TestWhoWasAcceptedIsAnswered(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("stop: %v", err)
 	}
+}
+
+// A request that takes longer than a stop waits is cut off, and the stop succeeds:
+// a daemon that fails at each stop during a slow verb is taken for one that crashed.
+func TestARequestThatTakesTooLongIsCutOffAtAStop(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	asked, release := make(chan struct{}), make(chan struct{})
+	cfg.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		close(asked)
+		<-release
+		return nil, nil
+	})
+	var log bytes.Buffer // read once the server has ended
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, stop := start(t, cfg)
+	s.patience = time.Millisecond
+	answered := make(chan error, 1)
+	go func() {
+		answer, err := http.Get("http://" + s.HTTPAddress() + "/metrics")
+		if err == nil {
+			answer.Body.Close()
+		}
+		answered <- err
+	}()
+	<-asked
+	if err := stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if !strings.Contains(log.String(), "get no answer") {
+		t.Errorf("logged: %s", log.String())
+	}
+	if err := <-answered; err == nil {
+		t.Error("it was answered")
+	}
+	close(release)
 }
 
 // Who was accepted a while ago and has asked nothing, or not wholly, is not waited
