@@ -391,7 +391,11 @@ func (n *Node) Close() error {
 		errs = append(errs, n.images.Close())
 	}
 	if n.journal != nil {
-		errs = append(errs, n.journal.Close())
+		err := n.journal.Close()
+		errs = append(errs, err)
+		if spareErr := n.journal.SpareErr(); err == nil && spareErr != nil {
+			n.log.Warn("journal is whole, and its spare copy is of an earlier time or missing", "err", spareErr)
+		}
 	}
 	if n.root != nil {
 		errs = append(errs, n.root.Close())

@@ -81,6 +81,14 @@ func OpenBolt(path string) (*Bolt, error) {
 // copy was made are not, or wrongly, in the records.
 func (b *Bolt) Recovered() string { return b.recovered }
 
+// SpareErr says why the spare copy could not be made when it was to be last; nil
+// means that it could, or was not to be yet. An earlier copy stays.
+func (b *Bolt) SpareErr() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spareErr
+}
+
 // Load returns every record, and those that cannot be read. The latter stay in
 // the journal until they are deleted, and Commit refuses to overwrite them.
 func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
@@ -164,7 +172,9 @@ func (b *Bolt) CommitBucket(ctx context.Context, bucket string, changes map[stri
 }
 
 // Close waits for the writes under way, makes the spare copy and closes the
-// file. Every later call fails with ErrClosed; a second Close does nothing.
+// file. That no spare copy can be made, on a full disk, is no error but what
+// SpareErr says: the journal itself is whole and durable without. Every later
+// call fails with ErrClosed; a second Close does nothing.
 func (b *Bolt) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -179,12 +189,17 @@ func (b *Bolt) Close() error {
 	defer b.access.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.broken == nil {
+		b.spareErr = saveSpare(b.db, b.path)
+		if errors.Is(b.spareErr, ErrDamaged) {
+			b.broken = b.spareErr
+		}
+	}
 	if b.broken != nil {
 		// bbolt may hold its own locks for ever after a panic: leave it alone.
 		return errors.Join(b.broken, b.lock.Close())
 	}
-	b.spareErr = saveSpare(b.db, b.path)
-	if err := errors.Join(b.spareErr, b.db.Close(), b.lock.Close()); err != nil {
+	if err := errors.Join(b.db.Close(), b.lock.Close()); err != nil {
 		return fmt.Errorf("close journal %s: %w", b.path, err)
 	}
 	return nil

@@ -565,8 +565,28 @@ func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
 	}
 	v := sample("v")
 	commit(t, b, map[VolumeID]*Volume{"v": &v}) // the journal itself works
-	if err := b.Close(); err == nil {
-		t.Error("Close: no error")
+	if err := b.Close(); err != nil {
+		t.Errorf("Close: %v; the journal itself is whole", err)
+	}
+	if b.SpareErr() == nil {
+		t.Error("once closed: no error")
+	}
+	b, err = OpenBolt(path)
+	must(t, err)
+	if got, err := b.Load(t.Context()); err != nil || len(got.Volumes) != 1 {
+		t.Errorf("%d records, %v", len(got.Volumes), err)
+	}
+	must(t, b.Close())
+}
+
+// A journal that turns out to be damaged at its end is no orderly close.
+func TestDamageThatShowsAtTheCloseIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b, err := OpenBolt(path)
+	must(t, err)
+	must(t, os.Truncate(path, 0)) // the pages of the memory map are gone
+	if err := b.Close(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v, want ErrDamaged", err)
 	}
 }
 
