@@ -42,9 +42,9 @@ ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are take
 
 func (p *program) deleteCommand() *cobra.Command {
 	var files []string
-	var ns string
+	var ns, reason string
 	cmd := &cobra.Command{
-		Use:   "delete (pod NAME... | pvc NAME... | -f FILE)",
+		Use:   "delete (pod NAME... | pvc NAME... [--reason=TEXT] | -f FILE)",
 		Short: "Take pods back, or delete claims with their data",
 		Long: `Take something back.
 
@@ -53,9 +53,10 @@ unmounted then. What its claims hold stays.
 
 delete pvc NAME deletes a claim and, where its class's reclaimPolicy is Delete,
 THE DATA of its volume. It is refused while a pod uses the claim. Nothing else
-deletes data: delete -f takes back all objects of a manifest but its claims.`,
+deletes data: delete -f takes back all objects of a manifest but its claims.
+The deletion of a claim is in the audit log, with the reason.`,
 		Example: `  csi-volmgr delete pod web
-  csi-volmgr delete pvc data -n shop
+  csi-volmgr delete pvc data -n shop --reason="the shop has closed"
   csi-volmgr delete -f web.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(files) == 0) == (len(args) == 0) {
@@ -68,16 +69,17 @@ deletes data: delete -f takes back all objects of a manifest but its claims.`,
 					return c.Withdraw(cmd.Context(), m)
 				})
 			}
-			return p.deleteNamed(cmd.Context(), c, ns, args)
+			return p.deleteNamed(cmd.Context(), c, ns, reason, args)
 		},
 	}
 	namespaceFlag(cmd, &ns)
 	p.completes(cmd, "pod", "pvc")
+	cmd.Flags().StringVar(&reason, "reason", "", "why claims may go with their data, in `words`, for the audit log")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
 	return cmd
 }
 
-func (p *program) deleteNamed(ctx context.Context, c *client.Client, ns string, args []string) error {
+func (p *program) deleteNamed(ctx context.Context, c *client.Client, ns, reason string, args []string) error {
 	ts, err := targets(args, "pods", "pvc")
 	if err != nil {
 		return err
@@ -88,11 +90,14 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, ns string, 
 		}
 	}
 	for _, t := range ts {
-		do, word := c.DeletePod, "pod"
+		var err error
+		word := "pod"
 		if t.kind == "pvc" {
-			do, word = c.DeleteClaim, "pvc"
+			word, err = "pvc", c.DeleteClaim(ctx, ns, t.name, reason)
+		} else {
+			err = c.DeletePod(ctx, ns, t.name)
 		}
-		if err := do(ctx, ns, t.name); err != nil {
+		if err != nil {
 			return err
 		}
 		if err := writeAll(p.stdout, fmt.Sprintf("%s/%s deleted\n", word, t.name)); err != nil {

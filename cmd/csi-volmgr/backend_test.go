@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -256,8 +257,8 @@ func (b *backend) DeletePod(_ context.Context, ns, name string) error {
 	return b.ask("delete pod " + ns + "/" + name)
 }
 
-func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
-	return b.ask("delete claim " + ns + "/" + name)
+func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d server.ClaimDeletion) error {
+	return b.ask(strings.TrimSpace("delete claim " + d.Namespace + "/" + d.Name + " " + d.Reason))
 }
 
 func (b *backend) AllCalls() []manager.EndedCall {

@@ -11,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -124,7 +126,7 @@ func TestAClaimJustAppliedIsDeletedWhole(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	for range 20 {
 		apply(t, n, classes)
-		if err := n.DeleteClaim(within(t), "default", "data"); err != nil {
+		if err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); err != nil {
 			t.Fatal(err)
 		}
 		claimed(t, n, func(_ controller.ClaimStatus, known bool) bool { return !known })

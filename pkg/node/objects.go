@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -104,12 +105,13 @@ func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
 
 // DeleteClaim deletes a claim, its volume and the data in it, and returns when
 // the driver has said that they are gone (server.Objects). It is refused while
-// a pod names the claim or has the volume.
-func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
-	key := controller.Key{Namespace: namespace, Name: name}
+// a pod names the claim or has the volume; what is not refused is in the audit log.
+func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) error {
+	key := controller.Key{Namespace: d.Namespace, Name: d.Name}
 	if err := n.waitKnown(ctx); err != nil {
 		return fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
 	}
+	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
 	status, made := n.controller.Claim(key)
 	if who := n.Wanted(key); who != "" {
 		return fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
@@ -118,7 +120,13 @@ func (n *Node) DeleteClaim(ctx context.Context, namespace, name string) error {
 		if err := n.waitUnused(ctx, key, status.Volume.ID()); err != nil {
 			return err
 		}
+		act.Detail = "volume " + string(status.Volume.ID())
 	}
+	return n.audit.Do(act, func() (string, error) { return "", n.deleteClaim(ctx, key) })
+}
+
+// deleteClaim deletes a claim that nobody uses, its volume and the data in it.
+func (n *Node) deleteClaim(ctx context.Context, key controller.Key) error {
 	withdrawn := n.withdraw(ctx, catalogKey(key))
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return withdrawn

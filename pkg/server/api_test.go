@@ -127,20 +127,20 @@ func TestVerbsReachTheDaemonAndTheirErrorsTheCaller(t *testing.T) {
 	if err != nil || len(kept) != 1 || kept[0].Result != "kept" {
 		t.Errorf("withdraw: got %v, %v", kept, err)
 	}
-	if err := errors.Join(c.DeletePod(ctx, "default", "web"), c.DeleteClaim(ctx, "default", "data")); err != nil {
+	if err := errors.Join(c.DeletePod(ctx, "default", "web"), c.DeleteClaim(ctx, "default", "data", "no longer needed & old")); err != nil {
 		t.Error(err)
 	}
 	applied, deleted := b.Asked()
 	if diff := cmp.Diff([]server.Manifest{m}, applied); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"pod default/web", "claim default/data"}, deleted); diff != "" {
+	if diff := cmp.Diff([]string{"pod default/web", "claim default/data no longer needed & old"}, deleted); diff != "" {
 		t.Errorf("deleted (-want +got):\n%s", diff)
 	}
 	for _, want := range []error{server.ErrNotFound, server.ErrInvalid, server.ErrConflict} {
 		b.Fail(fmt.Errorf("%w: the reason", want))
 		_, err := c.Apply(ctx, m)
-		for _, err := range []error{err, c.DeletePod(ctx, "default", "web"), c.DeleteClaim(ctx, "default", "data")} {
+		for _, err := range []error{err, c.DeletePod(ctx, "default", "web"), c.DeleteClaim(ctx, "default", "data", "no longer needed & old")} {
 			if !errors.Is(err, want) || !strings.Contains(err.Error(), "the reason") {
 				t.Errorf("got %v, want %v with its reason", err, want)
 			}

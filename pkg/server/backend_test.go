@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -163,8 +164,8 @@ func (b *backend) DeletePod(_ context.Context, ns, name string) error {
 	return b.remove("pod " + ns + "/" + name)
 }
 
-func (b *backend) DeleteClaim(_ context.Context, ns, name string) error {
-	return b.remove("claim " + ns + "/" + name)
+func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d ClaimDeletion) error {
+	return b.remove("claim " + d.Namespace + "/" + d.Name + " " + d.Reason)
 }
 
 func (b *backend) ContainerMounts(ctx context.Context, c Container) ([]ContainerMount, error) {

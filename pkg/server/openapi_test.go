@@ -61,7 +61,7 @@ func paths() []path {
 		{pattern: "GET /v1/volumes/{id...}", summary: "One volume, by its id", answer: manager.VolumeStatus{}},
 		{pattern: "GET /v1/drivers", summary: "The drivers", query: []string{watch}, answer: List[manager.DriverStatus]{}, event: Event[manager.DriverStatus]{}},
 		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
-		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and, where its class says so, its data", answer: Applied{}},
+		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and, where its class says so, its data", query: []string{reason}, answer: Applied{}},
 		{pattern: "GET /v1/persistentvolumes", summary: "The persistent volumes", query: []string{watch}, answer: List[PVStatus]{}, event: Event[PVStatus]{}},
 		{pattern: "GET /v1/stats", summary: "How full volumes are and how they fare, as last said", answer: List[stats.Status]{}},
 		{pattern: "GET /v1/problems", summary: "What the sources could not read", answer: List[Problem]{}},

@@ -25,13 +25,18 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/mounts", s.podMounts)
 	mux.HandleFunc("POST /v1/pods/{ns}/{name}/containers/{container}/mounts", s.containerMounts)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/wait", s.wait)
-	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", s.cfg.Objects.DeletePod))
+	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", func(r *http.Request, ns, name string) error {
+		return s.cfg.Objects.DeletePod(r.Context(), ns, name)
+	}))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
 	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Volumes, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
 	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Drivers, driverKey))
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
-	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", s.cfg.Objects.DeleteClaim))
+	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", func(r *http.Request, ns, name string) error {
+		d := ClaimDeletion{Namespace: ns, Name: name, Reason: strings.TrimSpace(r.URL.Query().Get("reason"))}
+		return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
+	}))
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
@@ -161,11 +166,11 @@ func (s *Server) lastStats() []stats.Status {
 
 // deleteObject serves one of the verbs that take something away, and logs who
 // asked for it.
-func (s *Server) deleteObject(kind string, do func(ctx context.Context, ns, name string) error) http.HandlerFunc {
+func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ns, name, err := podName(r)
 		if err == nil {
-			err = do(r.Context(), ns, name)
+			err = do(r, ns, name)
 		}
 		p, _ := r.Context().Value(peerKey{}).(peer)
 		log := s.cfg.Logger.With("kind", kind, "object", ns+"/"+name, "uid", p.uid, "pid", p.pid)

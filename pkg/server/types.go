@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -33,7 +34,15 @@ type Objects interface {
 	DeletePod(ctx context.Context, namespace, name string) error
 	// DeleteClaim deletes a claim and, where its class says so, its data. It is the only
 	// way to do that (no vanished file does), and is refused while a pod uses it.
-	DeleteClaim(ctx context.Context, namespace, name string) error
+	// It is in the audit log before it is done.
+	DeleteClaim(ctx context.Context, by audit.By, d ClaimDeletion) error
+}
+
+// ClaimDeletion says which claim is to be deleted, and why.
+type ClaimDeletion struct {
+	Namespace, Name string
+	// Reason is the operator's own words, for the audit log; "" for none.
+	Reason string
 }
 
 // Containers gives whoever runs containers what it has to mount into them.

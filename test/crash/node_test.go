@@ -462,7 +462,7 @@ func (n *node) delete() error {
 	}
 	for _, name := range []string{"data", "disk", "copy"} {
 		if !n.deleted[name] {
-			n.deleted[name] = n.api.DeleteClaim(n.ctx(), "default", name) == nil
+			n.deleted[name] = n.api.DeleteClaim(n.ctx(), "default", name, "") == nil
 		}
 	}
 	pvs, err := n.api.PersistentVolumes(n.ctx())

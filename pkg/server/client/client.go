@@ -196,10 +196,11 @@ func (c *Client) DeletePod(ctx context.Context, ns, name string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: podPath(ns, name)}, nil)
 }
 
-// DeleteClaim deletes a claim and, where its class says so, its data.
-func (c *Client) DeleteClaim(ctx context.Context, ns, name string) error {
+// DeleteClaim deletes a claim and, where its class says so, its data. The reason is
+// for the audit log, and may be "".
+func (c *Client) DeleteClaim(ctx context.Context, ns, name, reason string) error {
 	path := "/v1/claims/" + url.PathEscape(ns) + "/" + url.PathEscape(name)
-	return c.call(ctx, request{method: http.MethodDelete, path: path}, nil)
+	return c.call(ctx, request{method: http.MethodDelete, path: path, query: url.Values{"reason": {reason}}}, nil)
 }
 
 func podPath(ns, name string) string {
