@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 )
@@ -98,6 +99,7 @@ type Pool struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	changed chan struct{} // closed and replaced when a helper or a key gets free
+	waiting []*waiter     // in order of arrival
 	calls   map[string]*call
 	idle    []helper
 	total   int // helpers, idle ones included
@@ -168,31 +170,62 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 	return nil, fmt.Errorf("no answer, the call is left behind: %w", context.Cause(ctx))
 }
 
+// waiter is a call that waits for its key or for a helper.
+type waiter struct {
+	key, name string
+	turn      chan turn // has room for the one that comes
+}
+
+// turn is what a call begins with, or why it does not.
+type turn struct {
+	call   *call
+	helper helper
+	err    error
+}
+
 // begin waits for the key and for a helper, and takes both.
 func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, error) {
-	for {
-		if ctx.Err() != nil {
-			return nil, nil, context.Cause(ctx)
-		}
-		p.mu.Lock()
-		h, err := p.take(key)
-		if err == nil && h != nil {
-			c := &call{name: name, since: time.Now()}
-			p.calls[key] = c
-			p.running++
-			p.mu.Unlock()
-			return c, h, nil
-		}
-		changed := p.changed
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	p.mu.Lock()
+	if t, ok := p.turn(key, name); ok {
 		p.mu.Unlock()
-		if err != nil {
-			return nil, nil, err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		return t.call, t.helper, t.err
+	}
+	w := &waiter{key: key, name: name, turn: make(chan turn, 1)}
+	p.waiting = append(p.waiting, w)
+	p.mu.Unlock()
+	select {
+	case t := <-w.turn:
+		return t.call, t.helper, t.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	at := slices.Index(p.waiting, w)
+	if at >= 0 {
+		p.waiting = slices.Delete(p.waiting, at, at+1)
+	}
+	p.mu.Unlock()
+	if at < 0 { // its turn has just come
+		if t := <-w.turn; t.err == nil {
+			p.finish(key, t.call, t.helper, false)
 		}
 	}
+	return nil, nil, context.Cause(ctx)
+}
+
+// turn begins a call, or says why it is not to begin; false says that something
+// has to end first. p.mu is held.
+func (p *Pool) turn(key, name string) (turn, bool) {
+	h, err := p.take(key)
+	if err != nil || h == nil {
+		return turn{err: err}, err != nil
+	}
+	c := &call{name: name, since: time.Now()}
+	p.calls[key] = c
+	p.running++
+	return turn{call: c, helper: h}, true
 }
 
 // take returns a helper if key is free and a helper is, or may be started;
@@ -283,8 +316,16 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	}
 }
 
-// wake has all that wait look again; p.mu is held.
+// wake gives those who wait their turn, as far as there is one, and leaves the
+// others asleep; p.mu is held.
 func (p *Pool) wake() {
+	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool {
+		t, ok := p.turn(w.key, w.name)
+		if ok {
+			w.turn <- t
+		}
+		return ok
+	})
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
