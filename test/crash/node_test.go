@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
@@ -29,7 +30,7 @@ const (
 )
 
 // phases are what happens to a node, in order.
-var phases = []string{"start", "make", "restart", "change", "remove", "delete"}
+var phases = []string{"start", "make", "restart", "change", "damage", "remove", "delete"}
 
 // process is a daemon or a driver.
 type process struct {
@@ -56,8 +57,10 @@ type node struct {
 	daemon, driver *process
 	asking         context.Context // of the step that is being made
 
-	deleted map[string]bool // claims of which the daemon said so
-	empty   time.Time       // since when it lists none
+	layouts    string          // of OCI images
+	plain, raw string          // disks of 16 MiB with nothing on them
+	deleted    map[string]bool // claims of which the daemon said so
+	empty      time.Time       // since when it lists none
 }
 
 func newNode(t *testing.T, apart bool) *node {
@@ -66,6 +69,10 @@ func newNode(t *testing.T, apart bool) *node {
 		t.Fatal(err)
 	}
 	n := &node{t: t, dir: dir, apart: apart, deleted: map[string]bool{}}
+	if n.layouts, err = filepath.Abs("../../examples/image"); err != nil {
+		t.Fatal(err)
+	}
+	n.plain, n.raw = drivertest.Device(t, ""), drivertest.Device(t, "")
 	n.api = client.New(n.path("api.sock"))
 	for _, dir := range []string{"root", "host", "host/disk"} {
 		if err := os.Mkdir(n.path(dir), 0o755); err != nil {
@@ -109,7 +116,8 @@ func (n *node) clean() {
 func (n *node) start(place string) {
 	args := []string{
 		"run", "--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock"),
-		"--http-address", "off", "--node-name", "node-1", "--host-path-allow", n.path("host"), "--log-level", "debug",
+		"--http-address", "off", "--node-name", "node-1", "--log-level", "debug",
+		"--host-path-allow", n.path("host"), "--host-path-allow", "/dev", "--image-layouts", n.layouts,
 	}
 	if !n.apart {
 		n.daemon = n.spawn(place, append(args, "--local-driver")...)
@@ -161,7 +169,7 @@ func (n *node) victim() *process {
 func (n *node) live(at map[string]string) map[string]bool {
 	killed := map[string]bool{}
 	steps := map[string]func() error{
-		"start": n.answers, "make": n.make, "restart": n.there, "change": n.change, "remove": n.remove, "delete": n.delete,
+		"start": n.answers, "make": n.make, "restart": n.there, "change": n.change, "damage": n.change, "remove": n.remove, "delete": n.delete,
 	}
 	for _, phase := range phases {
 		if p := n.victim(); p != nil {
@@ -171,7 +179,10 @@ func (n *node) live(at map[string]string) map[string]bool {
 		if at == nil {
 			arm = learn + phase
 		}
-		if phase == "start" || phase == "restart" {
+		if phase == "damage" {
+			n.damage()
+		}
+		if slices.Contains([]string{"start", "restart", "damage"}, phase) {
 			n.arm(arm)
 			n.start(at[phase])
 		} else {
@@ -266,102 +277,8 @@ func (n *node) answers() error {
 	return fmt.Errorf("the driver is not up: %+v", drivers)
 }
 
-const objects = `apiVersion: storage.k8s.io/v1
-kind: CSIDriver
-metadata: {name: local.csi-volmgr.dev}
-spec: {attachRequired: false, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: class}
-provisioner: local.csi-volmgr.dev
-reclaimPolicy: Delete
-allowVolumeExpansion: true
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: class, accessModes: [ReadWriteOnce], resources: {requests: {storage: %[1]s}}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: disk}
-spec: {storageClassName: class, accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 16Mi}}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: copy}
-spec:
-  storageClassName: class
-  accessModes: [ReadWriteOnce]
-  dataSource: {kind: PersistentVolumeClaim, name: data}
-  resources: {requests: {storage: %[1]s}}
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: shelf}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  storageClassName: ""
-  claimRef: {namespace: default, name: shelf}
-  local: {path: %[3]s/disk}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: shelf}
-spec: {storageClassName: "", volumeName: shelf, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {greeting: %[2]s, other: same}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-stringData: {key: %[2]s}
-`
-
-const podObject = `---
-apiVersion: v1
-kind: Pod
-metadata: {name: web}
-spec:
-  securityContext: {fsGroup: 2000}
-  containers:
-  - name: main
-    image: none
-    volumeMounts:
-    - {name: data, mountPath: /data}
-    - {name: inline, mountPath: /inline}
-    - {name: scratch, mountPath: /scratch}
-    - {name: memory, mountPath: /memory}
-    - {name: settings, mountPath: /settings}
-    - {name: key, mountPath: /key}
-    - {name: shelf, mountPath: /shelf}
-    - {name: host, mountPath: /host}
-    - {name: self, mountPath: /self}
-    - {name: all, mountPath: /all}
-    volumeDevices:
-    - {name: disk, devicePath: /dev/disk}
-  volumes:
-  - {name: data, persistentVolumeClaim: {claimName: data}}
-  - {name: disk, persistentVolumeClaim: {claimName: disk}}
-  - {name: inline, csi: {driver: local.csi-volmgr.dev}}
-  - {name: scratch, emptyDir: {}}
-  - {name: memory, emptyDir: {medium: Memory}}
-  - {name: settings, configMap: {name: settings}}
-  - {name: key, secret: {secretName: key}}
-  - {name: shelf, persistentVolumeClaim: {claimName: shelf}}
-  - {name: host, hostPath: {path: %[3]s/made, type: DirectoryOrCreate}}
-  - {name: self, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
-  - {name: all, projected: {sources: [{configMap: {name: settings}}, {secret: {name: key}}]}}
-`
-
 func (n *node) apply(size, text string) error {
-	_, err := n.api.Apply(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects+podObject, size, text, n.path("host"))})
+	_, err := n.api.Apply(n.ctx(), n.manifest(objects+podObject, size, text))
 	return err
 }
 
@@ -378,7 +295,7 @@ func (n *node) there() error {
 	if err != nil {
 		return err
 	}
-	if !p.Ready || len(p.Volumes) != 11 {
+	if !p.Ready || len(p.Volumes) != 15 {
 		return fmt.Errorf("the pod is not ready: %+v", p)
 	}
 	for _, v := range p.Volumes {
@@ -395,7 +312,7 @@ func (n *node) there() error {
 			return fmt.Errorf("claim %s has no volume: %+v", c.Name, c)
 		}
 	}
-	return n.holds("hello")
+	return errors.Join(n.holds("hello"), n.contains())
 }
 
 func (n *node) holds(text string) error {
@@ -421,7 +338,7 @@ func (n *node) change() error {
 	if err := n.apply("96Mi", "goodbye"); err != nil {
 		return err
 	}
-	if err := n.holds("goodbye"); err != nil {
+	if err := errors.Join(n.holds("goodbye"), n.contains()); err != nil {
 		return err
 	}
 	claims, err := n.api.Claims(n.ctx())
@@ -436,11 +353,15 @@ func (n *node) change() error {
 	return nil
 }
 
+// remove lets the pod go while nothing may come.
 func (n *node) remove() error {
+	if _, err := n.api.Drain(n.ctx(), server.DrainHold, ""); err != nil {
+		return err
+	}
 	if err := n.api.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return err
 	}
-	return n.noVolumes()
+	return errors.Join(n.noVolumes(), n.api.Undrain(n.ctx()))
 }
 
 // noVolumes fails while there is a volume.
@@ -469,8 +390,9 @@ func (n *node) delete() error {
 	if err != nil {
 		return err
 	}
-	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return c.Name == "shelf" }) // which is withdrawn
-	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return v.Name == "shelf" })
+	// Those of the node's own disks are withdrawn.
+	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return slices.Contains(own, c.Name) })
+	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return slices.Contains(own, v.Name) })
 	if len(claims)+len(pvs) > 0 {
 		n.empty = time.Time{}
 		return fmt.Errorf("left: %+v, %+v", claims, pvs)
@@ -485,7 +407,7 @@ func (n *node) delete() error {
 			return errors.New("the claims are not known to be deleted")
 		}
 	}
-	if _, err = n.api.Withdraw(n.ctx(), server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, "96Mi", "goodbye", n.path("host"))}); err != nil {
+	if _, err = n.api.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {
 		return err
 	}
 	// A kill right after the last removal loses that it succeeded, which is
@@ -536,7 +458,7 @@ func (n *node) nothingLeft() {
 
 // noFiles fails the test for every file, and every directory of a volume, that is left.
 func (n *node) noFiles() {
-	keep := []string{"pods", "plugins", "plugins_registry", "plugins/kubernetes.io", "plugins/kubernetes.io/csi", "plugins/local.csi-volmgr.dev"}
+	keep := []string{"pods", "plugins", "plugins_registry", "plugins/kubernetes.io", "plugins/kubernetes.io/image", "plugins/kubernetes.io/csi", "plugins/local.csi-volmgr.dev"}
 	err := filepath.WalkDir(n.path("root"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -555,7 +477,7 @@ func (n *node) noFiles() {
 		n.t.Error(err)
 	}
 	err = filepath.WalkDir(n.path("state"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && filepath.Base(path) != "lock" {
+		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && !slices.Contains([]string{"lock", "audit.log"}, filepath.Base(path)) {
 			n.t.Errorf("left in the state directory: %s", path)
 		}
 		return err
