@@ -164,6 +164,20 @@ func (n *Node) expanded(v state.Volume) {
 	}
 }
 
+// tellSizes tells the controller what the node serves of each volume, as when the
+// daemon ended before the controller had written that one has grown.
+func (n *Node) tellSizes(ctx context.Context) error {
+	if n.manager.Settle(ctx) != nil {
+		return nil // all ends
+	}
+	for _, s := range n.manager.Volumes() {
+		if s.Volume.InUse() {
+			n.controller.NodeSize(s.Volume.ID, s.Volume.SizeBytes)
+		}
+	}
+	return nil
+}
+
 // reportSize has a claim of the cluster show a size that the node serves already,
 // as when the daemon ended before that was written.
 func (n *Node) reportSize(key source.Key) {
