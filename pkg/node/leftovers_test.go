@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // lines is a log that may be read while it is written.
@@ -107,7 +110,7 @@ func TestTidyingUpWaitsForTheSources(t *testing.T) {
 		}
 		begins := func(ctx context.Context) (begun *atomic.Bool, ended chan error) {
 			begun, ended = new(atomic.Bool), make(chan error, 1)
-			go func() { ended <- n.afterStart(func(context.Context) error { begun.Store(true); return nil })(ctx) }()
+			go func() { ended <- n.afterSources(func(context.Context) error { begun.Store(true); return nil })(ctx) }()
 			synctest.Wait()
 			return begun, ended
 		}
@@ -136,6 +139,45 @@ func TestTidyingUpWaitsForTheSources(t *testing.T) {
 			t.Error("not begun although all have spoken")
 		}
 	})
+}
+
+// waitedFor is a context that calls begin when somebody first waits for its end.
+type waitedFor struct {
+	context.Context
+	begin func()
+}
+
+func (w waitedFor) Done() <-chan struct{} {
+	w.begin()
+	return w.Context.Done()
+}
+
+// What only tidies up begins when the manager shows what the sources said.
+func TestTidyingUpWaitsForTheManager(t *testing.T) {
+	n, err := New(dirs(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(n.silent)
+	n.manager.SetPod(state.PodWant{Pod: state.Pod{UID: "u", Name: "web"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	run := sync.OnceFunc(func() { go func() { ended <- n.manager.Run(ctx) }() })
+	defer func() {
+		cancel()
+		run() // where nobody has waited
+		if err := errors.Join(<-ended, n.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	shown := 0
+	err = n.afterStart(func(context.Context) error {
+		shown = len(n.manager.Pods())
+		return nil
+	})(waitedFor{ctx, run})
+	if err != nil || shown != 1 {
+		t.Errorf("begun while %d pods are shown: %v", shown, err)
+	}
 }
 
 // A node that starts and finds nothing to change makes the journal's spare copy
