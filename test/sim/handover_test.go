@@ -102,6 +102,11 @@ func (w *world) adoptOnce(l *life, boot, reason string, why *string) error {
 	for _, at := range t.Empty {
 		w.forget(at)
 	}
+	for _, i := range t.Items { // what is left with nothing in it is a person's to remove
+		if _, there := w.table[i.Path]; !there && i.Volume == "" && i.Pod == "" {
+			w.forget(i.Path)
+		}
+	}
 	return nil
 }
 
@@ -129,6 +134,7 @@ func (j *judge) takenOver() {
 			*ln = lane{removed: true}
 		}
 		ln.foreign, ln.there = ln.making, there
+		ln.ok = ln.ok || there // of a call that was cut off nobody knows more than the kernel
 	}
 }
 
