@@ -129,6 +129,20 @@ func TestAVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	}
 }
 
+// Else the record would not say where the volume is, and no pod could get it any more.
+func TestALocalVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
+	const other = state.PodUID("ffff")
+	w := state.VolumeWant{
+		ID: state.SharedID(local, "pv-2"), Names: []string{"x"}, Mount: state.MountSpec{Target: layout().BuiltinTarget(local, other, "pv-2")},
+		Spec: state.Spec{Driver: local, Builtin: true, Name: "pv-2", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/data"}`)},
+	}
+	in := input(Disk{Volumes: []Volume{builtinVolume("kubernetes.io~local-volume", "pv-2", mounted(3))}})
+	in.Pods = map[state.PodUID]state.PodWant{other: {Pod: state.Pod{UID: other}, Volumes: []state.VolumeWant{w}}}
+	if v := Adopt(in).Records[w.ID]; !v.Spec.Equal(w.Spec) || v.Mounts[uid].Phase != state.Present {
+		t.Errorf("record %+v", v)
+	}
+}
+
 func TestASecondTimeThereIsNothingToDo(t *testing.T) {
 	in := input(Disk{
 		Volumes: append(oneVolume().Volumes, builtinVolume("kubernetes.io~empty-dir", "x", state.Seen{Exists: true})),

@@ -48,6 +48,7 @@ func (a *adoption) builtin(kind state.DriverName, v Volume) {
 			f.id = state.SharedID(kind, v.Name)
 		}
 		f.spec = state.Spec{Driver: kind, Builtin: true, Name: v.Name, Mode: state.Filesystem, Config: json.RawMessage("{}")}
+		f.spec = a.wanted(f.id, f.spec)
 	}
 	mounts = mounts || kind == emptyDir && inMemory(f.spec)
 	phase(v.Seen.Exists && (v.Seen.Mounted || !mounts), &f.mount, v.Seen)
