@@ -21,6 +21,9 @@
 // listens on the first's own CSI socket while its own is served: a registrar
 // may outlive its driver, and would keep the name from one that is well.
 //
+// A socket is dialled only where root listens, or the user of this process, as the
+// kernel says: whoever registers a driver's name is given its secrets.
+//
 // A registrar that is told of a refusal exits, and its kubelet may think
 // otherwise; so where a kubelet watches the directory too nobody is told
 // anything, and elsewhere only what cannot get better by itself is refused:

@@ -7,12 +7,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -35,6 +38,8 @@ type registrar struct {
 	hang     chan struct{} // GetInfo waits for it if not nil
 	told     chan *registerapi.RegistrationStatus
 	answer   func(*registerapi.RegistrationStatus) error
+	user     uint32       // who listens; 0 is root
+	asked    atomic.Int64 // how often GetInfo was called
 	server   *grpc.Server
 	listener *countingListener
 	served   chan struct{}
@@ -57,13 +62,57 @@ func serve(t *testing.T, path string, info *registerapi.PluginInfo, change ...fu
 		c(r)
 	}
 	registerapi.RegisterRegistrationServer(r.server, r)
-	r.listener = &countingListener{Listener: listen(t, path)}
+	r.listener = &countingListener{Listener: r.listen(path)}
 	go func() {
 		defer close(r.served)
 		_ = r.server.Serve(r.listener)
 	}()
 	t.Cleanup(r.die)
 	return r
+}
+
+// ofUser has a process of a user listen.
+func ofUser(uid uint32) func(*registrar) { return func(r *registrar) { r.user = uid } }
+
+func (r *registrar) listen(path string) net.Listener {
+	if r.user == 0 {
+		return listen(r.t, path)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), as(r.user, func() error { return unix.Listen(fd, 10) })); err != nil {
+		r.t.Fatalf("listen as user %d, which only root may: %v", r.user, err)
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return l
+}
+
+// as runs do as a user: on this thread, and not in the whole process as [unix.Setresuid].
+func as(uid uint32, do func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const same = ^uintptr(0)
+	become := func(uid uintptr) error {
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); e != 0 {
+			return e
+		}
+		return nil
+	}
+	if err := become(uintptr(uid)); err != nil {
+		return err
+	}
+	err := do()
+	if err := become(0); err != nil {
+		panic(err) // the thread is no use any more
+	}
+	return err
 }
 
 // listen binds path, which may be too long for a socket address.
@@ -121,6 +170,7 @@ func remove(t *testing.T, path string) {
 }
 
 func (r *registrar) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	r.asked.Add(1)
 	if r.hang != nil {
 		select {
 		case <-r.hang:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,10 +39,44 @@ var errIgnored = errors.New("plugin of another type")
 func dial(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return unixsocket.Dial(ctx, path) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialTrusted(ctx, path) }),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 	)
+}
+
+// dialTrusted connects to a registration socket, unless who listens on it may not
+// register anything: a driver is given secrets, so it is root, or the user of this
+// process. The owner and mode of the socket's file say less: who may write the
+// directory may put a socket there, and who owns a file may let others connect.
+func dialTrusted(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := unixsocket.Dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	uid, err := unixsocket.PeerUID(conn)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("tell who listens on it: %w", err)
+	case uid != 0 && int(uid) != os.Geteuid():
+		err = fmt.Errorf("%w: a process of user id %d listens on it, and only root may register drivers", ErrRefused, uid)
+	default:
+		return conn, nil
+	}
+	return nil, errors.Join(err, conn.Close())
+}
+
+// trusted returns the error that wraps ErrRefused where who listens may not
+// register anything: gRPC hides it behind the code Unavailable.
+func trusted(ctx context.Context, path string) error {
+	conn, err := dialTrusted(ctx, path)
+	if err == nil {
+		return conn.Close()
+	}
+	if errors.Is(err, ErrRefused) {
+		return err
+	}
+	return nil
 }
 
 // getInfo asks a registration socket what it registers.
@@ -54,6 +89,11 @@ func getInfo(ctx context.Context, path string, timeout time.Duration) (*register
 	}
 	defer conn.Close()
 	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+	if status.Code(err) == codes.Unavailable {
+		if refused := trusted(ctx, path); refused != nil {
+			return nil, refused
+		}
+	}
 	if status.Code(err) == codes.Unimplemented {
 		return nil, fmt.Errorf("GetInfo: %w: this is no registration socket but, most likely, a driver's own; it belongs outside of this directory, and its registrar's socket into it", plain(err))
 	}

@@ -323,6 +323,37 @@ func TestOfTwoSocketsWithOneNameTheSecondTakesOverWhenTheFirstGoes(t *testing.T)
 	}
 }
 
+// A process of another user that can write the directory is no driver, whatever name
+// it has, of one that is up or of none yet: it is told nothing and asked nothing.
+//
+// Attacks: C18.
+func TestASocketOfAnotherUserRegistersNothing(t *testing.T) {
+	for _, name := range []string{"a.example.com", "new.example.com"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			first := serve(t, filepath.Join(dir, "1.sock"), csi("a.example.com"))
+			x := start(t, dir)
+			x.untilState("1.sock", Up)
+			rogue := serve(t, x.path("2.sock"), csi(name), ofUser(1000))
+			s := x.untilState("2.sock", Refused)
+			if s.Driver != "" || !strings.Contains(s.Problem, "user id 1000") {
+				t.Errorf("status %+v, want no driver and who it is", s)
+			}
+			first.quit()
+			x.untilGone("1.sock")
+			serve(t, x.path("3.sock"), csi("a.example.com")) // the name is free, and not the rogue's
+			x.untilState("3.sock", Up)
+			want := []string{"up a.example.com 1.sock", "down a.example.com 1.sock", "up a.example.com 3.sock"}
+			if got := x.h.lines(); !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if n := rogue.asked.Load(); n > 0 || len(rogue.told) > 0 {
+				t.Errorf("it got %d requests, and %d answers", n, len(rogue.told))
+			}
+		})
+	}
+}
+
 // TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed: but not
 // before that one is.
 func TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed(t *testing.T) {

@@ -1,14 +1,20 @@
 // Package unixsocket connects to unix sockets whose paths may be longer than an
-// address holds, as those of drivers are below a deep root directory. It knows
-// nothing of what is spoken there. Dial may be called by any goroutine.
+// address holds, as those of drivers are below a deep root directory, and says who
+// listens there. It knows nothing of what is spoken. Its functions may be called by
+// any goroutine.
 package unixsocket
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxPath is the longest path that a unix socket's address holds (unix(7), less
@@ -30,4 +36,26 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	defer dir.Close()
 	short := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path))
 	return d.DialContext(ctx, "unix", short)
+}
+
+// PeerUID is the effective user id of the process at the other end of a unix
+// connection: of one that was dialled, who began to listen there.
+func PeerUID(c net.Conn) (uint32, error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return 0, fmt.Errorf("connection of type %T has no credentials", c)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
 }
