@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
@@ -240,6 +242,29 @@ func TestWithdrawKeepsClaims(t *testing.T) {
 	}
 	if _, err := n.Apply(t.Context(), server.Manifest{Name: "f.yaml", Data: []byte("kind: Pod\nbad")}); !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), "f.yaml") {
 		t.Errorf("%v", err)
+	}
+}
+
+// What was taken back before an object that cannot be is shown when the answer comes.
+func TestAWithdrawalThatFailsMidwayIsShownAsFarAsItWent(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "another-source"}}
+	volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+	if err := n.catalog.Put(sourceController, volume); err != nil {
+		t.Fatal(err)
+	}
+	const theirs = "\n---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: another-source}\nspec: {csi: {driver: d, volumeHandle: h}}\n"
+	for range 50 { // what is told is shown soon by itself
+		apply(t, n, scratchPod)
+		got, err := n.Withdraw(t.Context(), server.Manifest{Name: "-", Data: []byte(scratchPod + theirs)})
+		if !errors.Is(err, server.ErrConflict) || len(got) != 1 || got[0].Result != "deleted" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		for _, p := range n.Manager().Pods() {
+			if p.Listed {
+				t.Fatalf("shown as wanted once it is taken back: %+v", p)
+			}
+		}
 	}
 }
 

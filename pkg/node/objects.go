@@ -57,6 +57,7 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 	}
+	defer n.show(ctx) // also what was taken back before one that cannot be
 	var out []server.Applied
 	for _, obj := range objects {
 		key, err := resolve.KeyOf(obj)
@@ -73,7 +74,6 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 		}
 		out = append(out, a)
 	}
-	n.show(ctx)
 	return out, nil
 }
 
