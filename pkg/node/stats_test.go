@@ -90,10 +90,11 @@ func TestAnEphemeralClaimIsNamed(t *testing.T) {
 	}
 	ask := time.NewTicker(time.Millisecond)
 	defer ask.Stop()
-	for s := n.Stats(within(t)); len(s) == 0 || s[0].At.IsZero(); s = n.Stats(within(t)) {
+	ctx := within(t)
+	for s := n.Stats(ctx); len(s) == 0 || s[0].At.IsZero(); s = n.Stats(ctx) {
 		select {
 		case <-ask.C:
-		case <-within(t).Done():
+		case <-ctx.Done():
 			t.Fatalf("nobody says: %+v", s)
 		}
 	}

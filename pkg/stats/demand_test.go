@@ -171,6 +171,35 @@ func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
 	})
 }
 
+// TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead: nobody wants to know any more.
+func TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: func(ctx context.Context) (Report, error) { <-ctx.Done(); return Report{}, ctx.Err() }}
+		c, _, _ := run(t, unwatched(1000, a)...)
+		c.Stats(t.Context())
+		time.Sleep(readLease + askDeadline)
+		synctest.Wait()
+		asked := a.count()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.count() != asked || asked == 0 {
+			t.Errorf("asked %d times while it was read, %d times after", asked, a.count()-asked)
+		}
+	})
+}
+
+// TestWhoReadsWaitsForALook: that nobody is queued before it does not say that all
+// have answered.
+func TestWhoReadsWaitsForALook(t *testing.T) {
+	n := &node{subjects: unwatched(1, &asked{answer: full(1)})}
+	c := New(Config{Subjects: n.each, Question: n.question})
+	c.want()
+	c.settle()
+	if c.answered == nil {
+		t.Error("a question that ends before the look lets go who waits")
+	}
+}
+
 // TestALookCostsNothingForAVolumeThatIsNotWatched: as often as it may be.
 func TestALookCostsNothingForAVolumeThatIsNotWatched(t *testing.T) {
 	subjects := unwatched(1000, &asked{})
