@@ -66,9 +66,10 @@ func (l *loop) announced(some []*announcement, err error) {
 	for _, a := range some {
 		id := a.waits.id
 		if v, known := l.mem[id]; known && a.removes {
-			v.Mounts = a.intent.Mounts
-			l.setRecord(v)
-			l.changed[id] = struct{}{}
+			leaving := *v
+			leaving.Mounts = a.intent.Mounts
+			l.setRecord(&leaving)
+			l.changed.push(id)
 		}
 		if err == nil {
 			delete(l.lazy, id) // the journal says more, not less

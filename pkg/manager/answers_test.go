@@ -220,7 +220,7 @@ func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 		{held: plan.Held{Step: plan.Unpublish, Pod: "b", Reason: "r"}, step: "Unpublish", blocked: "first comes Unpublish for pod b: r"},
 	} {
 		v.Call, v.Held = tc.call, tc.held
-		s := podVolume("a", wantOf("a", "v"), v)
+		s := podVolume("a", wantOf("a", "v"), &v)
 		if s.Step != tc.step || s.BlockedBy != tc.blocked || s.Retry.Attempts != tc.attempts {
 			t.Errorf("%+v %+v: step %q, blocked by %q, %d attempts", tc.call, tc.held, s.Step, s.BlockedBy, s.Retry.Attempts)
 		}

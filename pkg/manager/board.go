@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -11,10 +12,10 @@ import (
 )
 
 // board is what others see of the loop's state. The loop writes what changed
-// once a round; what stands on it is immutable, so readers copy only lists.
+// once a round; what a status refers to is immutable, so readers copy no more than that.
 type board struct {
 	mu      sync.RWMutex // guards all below
-	volumes map[state.VolumeID]VolumeStatus
+	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
 	pods    map[state.PodUID]state.PodWant // as listed by the sources
 	byPod   map[state.PodUID]set[state.VolumeID]
 	drivers map[state.DriverName]DriverStatus
@@ -36,7 +37,7 @@ type watch struct {
 
 func newBoard() *board {
 	return &board{
-		volumes: map[state.VolumeID]VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
+		volumes: map[state.VolumeID]*VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
 		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 	}
@@ -50,10 +51,10 @@ func (l *loop) publish() {
 	b := l.m.board
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id := range l.changed {
+	for id, ok := l.changed.pop(); ok; id, ok = l.changed.pop() {
 		l.publishVolume(b, id)
 	}
-	for uid := range l.changedPods {
+	for uid, ok := l.changedPods.pop(); ok; uid, ok = l.changedPods.pop() {
 		if p, listed := l.pods[uid]; listed {
 			b.pods[uid] = p
 		} else {
@@ -72,7 +73,6 @@ func (l *loop) publish() {
 		b.drivers[name] = s
 	}
 	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found
-	l.changed, l.changedPods = emptied(l.changed), emptied(l.changedPods)
 	if b.changed != nil {
 		close(b.changed)
 		b.changed = nil
@@ -88,65 +88,48 @@ func (l *loop) answer() {
 	l.answers = nil
 }
 
-// emptied returns s without what it has, or another: to clear one, and every
-// later range over it, costs what it once held.
-func emptied[K comparable](s set[K]) set[K] {
-	if len(s) > 64 {
-		return set[K]{}
-	}
-	clear(s)
-	return s
-}
-
 func (l *loop) publishVolume(b *board, id state.VolumeID) {
-	was := b.volumes[id]
-	is, there := l.volumeStatus(id)
-	if there {
-		b.volumes[id] = is
-	} else {
-		delete(b.volumes, id)
-	}
-	if len(b.feeds) > 0 {
-		b.mark(podsOf(was)...)
-		b.mark(podsOf(is)...)
-	}
-	for _, uid := range podsOf(was) {
-		if there && is.concerns(uid) {
-			continue
+	was := b.volume(id)
+	is, there := l.volumeStatus(id, was.Wanted)
+	for uid := range was.pods() {
+		b.mark(uid)
+		if !is.concerns(uid) {
+			delete(b.byPod[uid], id)
+			l.changedPods.push(uid)
 		}
-		delete(b.byPod[uid], id)
-		l.changedPods[uid] = struct{}{}
 	}
-	if !there {
-		return
-	}
-	for _, uid := range podsOf(is) {
+	for uid := range is.pods() {
+		b.mark(uid)
 		if b.byPod[uid] == nil {
 			b.byPod[uid] = set[state.VolumeID]{}
 		}
 		b.byPod[uid][id] = struct{}{}
 		if was.forPod(uid) != is.forPod(uid) {
-			l.changedPods[uid] = struct{}{}
+			l.changedPods.push(uid)
 		}
 	}
+	if !there {
+		delete(b.volumes, id)
+		return
+	}
+	*was, b.volumes[id] = is, was
 }
 
 // volumeStatus says how a volume stands, and whether there is anything to say.
-func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
-	v, known := l.mem[id]
+func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeStatus, bool) {
+	record, known := l.mem[id]
 	if !known && len(l.wants[id]) == 0 && l.quarantined[id] == "" {
 		return VolumeStatus{}, false
 	}
-	if !known {
-		v = state.Volume{ID: id, Spec: l.wished(id).Spec}
+	v := state.Volume{ID: id}
+	if known {
+		v = *record
+	} else {
+		v.Spec = l.wished(id).Spec
 	}
 	held := l.held[id]
-	s := VolumeStatus{Volume: v, Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drifted(id)}
+	s := VolumeStatus{Volume: v, Wanted: l.wantedBy(id, wanted), Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drifted(id)}
 	s.Unmount = plan.Climbing(v, l.busy[id].op, l.cfg.Ladders.Of(v.Spec.Driver))
-	for uid := range l.wants[id] {
-		s.Wanted = append(s.Wanted, uid)
-	}
-	slices.Sort(s.Wanted)
 	if c, busy := l.busy[id]; busy {
 		s.Call, s.Since, s.Progress, s.Held = c.op, c.since, c.progress, plan.Held{}
 		if c.op.Kind == plan.None {
@@ -154,6 +137,16 @@ func (l *loop) volumeStatus(id state.VolumeID) (VolumeStatus, bool) {
 		}
 	}
 	return s, true
+}
+
+// wantedBy lists the pods that want a volume, sorted: it is was, where that is so still.
+func (l *loop) wantedBy(id state.VolumeID, was []state.PodUID) []state.PodUID {
+	wants := l.wants[id]
+	left := func(uid state.PodUID) bool { _, still := wants[uid]; return !still }
+	if len(wants) == len(was) && !slices.ContainsFunc(was, left) {
+		return was
+	}
+	return slices.Sorted(maps.Keys(wants))
 }
 
 // forPod is what a wait for a pod depends on in one volume's status.
@@ -179,9 +172,20 @@ func (s *VolumeStatus) concerns(uid state.PodUID) bool {
 	return has || slices.Contains(s.Wanted, uid)
 }
 
-// podsOf lists the pods that want a volume or have it, or may.
-func podsOf(s VolumeStatus) []state.PodUID {
-	return slices.AppendSeq(slices.Clone(s.Wanted), maps.Keys(s.Volume.Mounts))
+// pods goes through the pods that want a volume or have it, or may.
+func (s *VolumeStatus) pods() iter.Seq[state.PodUID] {
+	return func(yield func(state.PodUID) bool) {
+		for _, uid := range s.Wanted {
+			if !yield(uid) {
+				return
+			}
+		}
+		for uid := range s.Volume.Mounts {
+			if !slices.Contains(s.Wanted, uid) && !yield(uid) {
+				return
+			}
+		}
+	}
 }
 
 // wake tells whoever waits for a pod to look again.
@@ -259,7 +263,12 @@ func (m *Manager) Settle(ctx context.Context) error {
 func (m *Manager) Volumes() []VolumeStatus {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(m.board.volumes), compareVolumes)
+	all := make([]VolumeStatus, 0, len(m.board.volumes))
+	for _, s := range m.board.volumes {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, compareVolumes)
+	return all
 }
 
 // EachVolume yields what Volumes returns, in no order and without a copy of it all:
@@ -268,7 +277,7 @@ func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
 	for _, s := range m.board.volumes {
-		if !yield(s) {
+		if !yield(*s) {
 			return
 		}
 	}
@@ -278,8 +287,17 @@ func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
 func (m *Manager) Volume(id state.VolumeID) (VolumeStatus, bool) {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
-	s, ok := m.board.volumes[id]
-	return s, ok
+	_, ok := m.board.volumes[id]
+	return *m.board.volume(id), ok
+}
+
+// volume returns how a volume stands, for as long as b.mu is held; of one that is
+// not there it says nothing.
+func (b *board) volume(id state.VolumeID) *VolumeStatus {
+	if s, ok := b.volumes[id]; ok {
+		return s
+	}
+	return &VolumeStatus{}
 }
 
 // Drivers returns every driver that was up or is named by a volume, sorted by name.
@@ -331,7 +349,7 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 // its names, which none of told is; b.mu is held.
 func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.VolumeID]) state.VolumeWant {
 	for _, id := range slices.Sorted(maps.Keys(b.byPod[uid])) {
-		v := b.volumes[id].Volume
+		v := &b.volumes[id].Volume
 		m, has := v.Mounts[uid]
 		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool { return slices.Contains(w.Names, name) }) {
 			w.ID, w.Spec = id, v.Spec
@@ -351,7 +369,7 @@ func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
 			if vw.Problem != "" {
 				vw = b.kept(uid, vw, told)
 			}
-			pv := podVolume(uid, vw, b.volumes[vw.ID])
+			pv := podVolume(uid, vw, b.volume(vw.ID))
 			told[vw.ID] = struct{}{}
 			s.Ready = s.Ready && pv.Mounted && vw.Problem == ""
 			s.Volumes = append(s.Volumes, pv)

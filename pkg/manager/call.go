@@ -15,12 +15,12 @@ import (
 // start makes a call whose intent is durable, by a worker.
 func (l *loop) start(ctx context.Context, s *start) {
 	_, changed := l.lazy[s.id]
-	l.setRecord(s.begun)
+	l.setRecord(&s.begun)
 	if s.intent != nil || l.early.has(s.id) && !changed {
 		delete(l.lazy, s.id) // the journal says more, not less
 	}
 	delete(l.early, s.id)
-	l.changed[s.id] = struct{}{}
+	l.changed.push(s.id)
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
 	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, by: l.cfg.Unmount, expanding: l.cfg.BeforeExpand, driver: impl, info: info}
@@ -59,11 +59,11 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	delete(l.busy, s.id)
 	l.fulfil(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
-	v := plan.Complete(l.mem[s.id], s.op, r, time.Now())
+	v := plan.Complete(*l.mem[s.id], s.op, r, time.Now())
 	if cured {
 		v = plan.Reset(v)
 	}
-	l.setRecord(v)
+	l.setRecord(&v)
 	l.ahead.push(s.id)
 	l.logEnd(s, r.Err, took)
 	l.tell(s, r.Err, began, took)
@@ -80,17 +80,18 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 
 // logEnd writes the one line of a step.
 func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
-	attrs := make([]any, 0, 14)
+	attrs := make([]slog.Attr, 0, 7)
 	attrs = append(attrs, slog.String("volume", string(s.id)), slog.String("driver", string(s.driver.status.Name)),
 		slog.String("op", s.op.Kind.String()), slog.Duration("took", took))
 	if s.op.Pod != "" {
 		attrs = append(attrs, slog.String("pod", string(s.op.Pod)))
 	}
 	if failure == nil {
-		l.log.Info("call done", attrs...)
+		l.log.LogAttrs(context.Background(), slog.LevelInfo, "call done", attrs...)
 		return
 	}
-	l.log.Warn("call failed", append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))...)
+	attrs = append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))
+	l.log.LogAttrs(context.Background(), slog.LevelWarn, "call failed", attrs...)
 }
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).
@@ -177,6 +178,9 @@ func publish(ctx context.Context, d Driver, v state.Volume, pod state.PodUID) (t
 	return time.Time{}, d.Publish(ctx, v, pod)
 }
 
+// errNoLook is why a look at the kernel ended without one.
+var errNoLook = fmt.Errorf("no answer from the kernel within %v", lookDeadline)
+
 // errStageGone is wrapped by the failure of a call that was not made.
 var errStageGone = errors.New("what was staged is not there any more")
 
@@ -188,7 +192,7 @@ func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) erro
 	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the kernel within %v", lookDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
 	defer cancel()
 	if seen, err := c.kernel.Look(ctx, v.Spec.StagePath); err == nil && !seen.Mounted {
 		return fmt.Errorf("%w: nothing is mounted at %s", errStageGone, v.Spec.StagePath)
@@ -203,7 +207,7 @@ var ErrNoEffect = errors.New("answered OK without the effect")
 // verify asks the kernel. What it shows at a path that was made goes into r.
 func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) error {
 	m := v.Mounts[op.Pod]
-	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the kernel within %v", lookDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
 	defer cancel()
 	path := m.Target
 	switch op.Kind {

@@ -69,7 +69,7 @@ func (m *Manager) Progress(id state.VolumeID, text string) {
 		}
 		c.progress = text
 		l.busy[id] = c
-		l.changed[id] = struct{}{}
+		l.changed.push(id)
 		c.ctx.getsOn()
 		l.stopUnwanted(id)
 	})

@@ -26,9 +26,9 @@ func (l *loop) plan(now time.Time) []*start {
 		d.entering = 0
 	}
 	rest := l.dirty
-	l.dirty, l.ahead = l.ahead, queue{in: set[state.VolumeID]{}}
+	l.dirty = l.ahead
 	starts := l.planDirty(nil, now)
-	l.dirty = rest
+	l.ahead, l.dirty = l.dirty, rest // nothing is left in ahead, and nothing that is planned comes to it
 	return l.planDirty(starts, now)
 }
 
@@ -51,11 +51,12 @@ func (l *loop) planDirty(starts []*start, now time.Time) []*start {
 }
 
 func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
-	l.changed[id] = struct{}{}
+	l.changed.push(id)
 	if _, busy := l.busy[id]; busy || l.quarantined[id] != "" {
 		return nil, false // planned again when the call ends
 	}
-	v, known := l.mem[id]
+	var v state.Volume
+	record, known := l.mem[id]
 	w := l.want(id)
 	if !known {
 		if len(w.Pods) == 0 {
@@ -64,6 +65,8 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 			return nil, false
 		}
 		v = state.Volume{ID: id, Spec: w.Spec}
+	} else {
+		v = *record
 	}
 	d := l.driverOf(v, w)
 	f := l.facts(v, w, d)
@@ -109,7 +112,7 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 	if !changed {
 		return v
 	}
-	l.setRecord(now)
+	l.setRecord(new(now))
 	if now.SizeBytes != cmp.Or(v.SizeBytes, w.HaveBytes, w.SizeBytes) && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(now)
 	}
@@ -125,6 +128,7 @@ type heldSince struct {
 func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
 	if h.Reason == "" {
 		delete(l.held, id)
+		delete(l.together, id)
 		return
 	}
 	was := l.held[id]
@@ -135,9 +139,23 @@ func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
 	l.held[id] = heldSince{h, since}
 }
 
-// wished is what all pods together want of a volume. Where they differ about the
-// volume itself, the latest word holds.
+// wished is what all pods together want of a volume. It is put together once for
+// all plans until the volume is as wanted, or the wishes change.
 func (l *loop) wished(id state.VolumeID) state.Want {
+	w, ok := l.together[id]
+	if !ok && len(l.wants[id]) > 0 {
+		w = l.wishes(id)
+		l.together[id] = w
+	}
+	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !w.Spec.NoAttach && !l.reported.has(id) {
+		w.Hold = "waiting for the node's status to report the volume as in use"
+	}
+	return w
+}
+
+// wishes puts together what the pods want of a volume. Where they differ about the
+// volume itself, the latest word holds.
+func (l *loop) wishes(id state.VolumeID) state.Want {
 	var w state.Want
 	var latest, sized uint64
 	for uid, vw := range l.wants[id] {
@@ -154,9 +172,6 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 			w.Topology = vw.Topology
 			w.SizeBytes, w.HaveBytes, w.Grown, w.NoGrow = vw.SizeBytes, vw.HaveBytes, vw.Grown, vw.NoGrow
 		}
-	}
-	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !w.Spec.NoAttach && !l.reported.has(id) {
-		w.Hold = "waiting for the node's status to report the volume as in use"
 	}
 	return w
 }

@@ -117,7 +117,7 @@ func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
 	if known {
 		l.drop(id)
 	}
-	l.changed[id] = struct{}{}
+	l.changed.push(id)
 	l.log.Warn("record is dropped as asked for; what it said was on the host is not looked after any more", "volume", id)
 	return nil
 }

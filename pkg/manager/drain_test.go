@@ -165,8 +165,8 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 					t.Fatal(err)
 				}
 				l := newLoop(m, state.Loaded{Volumes: map[state.VolumeID]state.Volume{id: tc.v}})
-				l.mem[id] = tc.v
-				l.changed[id] = struct{}{}
+				l.mem[id] = &tc.v
+				l.changed.push(id)
 				l.publish()
 				returned := make(chan error, 1)
 				go func() { returned <- tc.ask(t.Context(), m) }()

@@ -23,7 +23,7 @@ func (c caller) stageAlone(ctx context.Context, v state.Volume, op plan.Op) erro
 	if op.Kind != plan.Unstage || !v.Staged.Mounted || !finds {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the kernel within %v", lookDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
 	defer cancel()
 	switch places, err := f.Elsewhere(ctx, v.Spec.StagePath); {
 	case err != nil:

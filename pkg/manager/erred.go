@@ -18,7 +18,7 @@ func (m *Manager) MountsErred(erred map[string]plan.Fault) {
 
 func (l *loop) setErred(erred map[string]plan.Fault) {
 	for id, v := range l.mem {
-		now := erredOf(v, erred)
+		now := erredOf(*v, erred)
 		if maps.Equal(now, l.erred[id]) {
 			continue
 		}
@@ -32,7 +32,7 @@ func (l *loop) setErred(erred map[string]plan.Fault) {
 				l.log.Info("file system takes writes again", "volume", id, "path", path)
 			}
 		}
-		l.changed[id] = struct{}{}
+		l.changed.push(id)
 		if l.erred[id] = now; len(now) == 0 {
 			delete(l.erred, id)
 		}

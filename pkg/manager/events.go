@@ -22,8 +22,8 @@ func (l *loop) setPod(p state.PodWant) {
 	if p.Stopped {
 		l.leave(uid)
 	} else {
-		for _, vw := range p.Volumes {
-			if vw.Problem == "" {
+		for i := range p.Volumes {
+			if vw := &p.Volumes[i]; vw.Problem == "" {
 				now[vw.ID] = true
 				l.wish(uid, wanted{vw, l.arrivals})
 			}
@@ -60,7 +60,8 @@ func (l *loop) leave(uid state.PodUID) {
 		return
 	}
 	for _, id := range slices.Collect(maps.Keys(l.has[uid])) {
-		l.setRecord(plan.Leave(l.mem[id], uid))
+		v := plan.Leave(*l.mem[id], uid)
+		l.setRecord(&v)
 		l.dirty.push(id)
 	}
 }
@@ -77,9 +78,10 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 		l.reset(w.ID)
 	}
 	pods[uid] = w
+	delete(l.together, w.ID)
 }
 
-func sameWish(a, b state.VolumeWant) bool {
+func sameWish(a, b *state.VolumeWant) bool {
 	return a.Revision == b.Revision && a.Hold == b.Hold && a.SizeBytes == b.SizeBytes && a.HaveBytes == b.HaveBytes && a.Grown == b.Grown && a.NoGrow == b.NoGrow &&
 		a.Spec.Equal(b.Spec) && a.Mount.Equal(b.Mount)
 }
@@ -89,6 +91,7 @@ func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
 	if len(l.wants[id]) == 0 {
 		delete(l.wants, id)
 	}
+	delete(l.together, id)
 	l.stopUnwanted(id)
 	l.dirty.push(id)
 }
@@ -99,7 +102,7 @@ func (l *loop) touchPod(uid state.PodUID) {
 	for id := range l.has[uid] {
 		l.dirty.push(id)
 	}
-	l.changedPods[uid] = struct{}{}
+	l.changedPods.push(uid)
 }
 
 func (l *loop) sourceSynced(name string) {
@@ -146,8 +149,9 @@ func (l *loop) reset(id state.VolumeID) {
 		c.cured = true
 		l.busy[id] = c
 	}
-	if v, ok := l.mem[id]; ok {
-		l.mem[id] = plan.Reset(v) // pacing needs no durable write
+	if was, ok := l.mem[id]; ok {
+		v := plan.Reset(*was)
+		l.mem[id] = &v // pacing needs no durable write
 	}
 	l.dirty.push(id)
 }

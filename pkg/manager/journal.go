@@ -51,7 +51,7 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 		l.count(s.driver, s.op, -1)
 		delete(l.busy, s.id)
 		if s.op.Kind.Removes() {
-			l.setRecord(*s.intent) // it may be durable, and no removal is turned back from (rule 2)
+			l.setRecord(s.intent) // it may be durable, and no removal is turned back from (rule 2)
 		}
 		l.hold(s.id, plan.Held{Step: s.op.Kind, Pod: s.op.Pod, Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry)}, now)
 		l.wakes.set(s.id, now.Add(journalRetry))
@@ -106,7 +106,7 @@ func (l *loop) addRecord(batch map[state.VolumeID]*state.Volume, id state.Volume
 	}
 	batch[id] = nil
 	if v, ok := l.mem[id]; ok {
-		batch[id] = &v
+		batch[id] = v
 	}
 }
 

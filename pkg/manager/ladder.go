@@ -42,7 +42,11 @@ func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.U
 }
 
 func (l *loop) order(id state.VolumeID, step state.UnmountStep) error {
-	op, stuck := plan.Stuck(l.mem[id], l.busy[id].op)
+	var op plan.Op
+	v, stuck := l.mem[id]
+	if stuck {
+		op, stuck = plan.Stuck(*v, l.busy[id].op)
+	}
 	if !stuck {
 		return fmt.Errorf("volume %s: %w", id, ErrNotStuck)
 	}

@@ -15,8 +15,9 @@ type loop struct {
 	cfg Config
 	log *slog.Logger
 
-	mem         map[state.VolumeID]state.Volume  // what is known
-	durable     map[state.VolumeID]*state.Volume // what the journal says; never changed, only replaced
+	// Records are never changed, only replaced: those of the two may be the same.
+	mem         map[state.VolumeID]*state.Volume // what is known
+	durable     map[state.VolumeID]*state.Volume // what the journal says
 	lazy        map[state.VolumeID]time.Time     // where the two differ, and since when
 	lazySince   time.Time
 	quarantined map[state.VolumeID]string
@@ -24,6 +25,7 @@ type loop struct {
 
 	pods     map[state.PodUID]state.PodWant
 	wants    map[state.VolumeID]map[state.PodUID]wanted
+	together map[state.VolumeID]state.Want // all of one's wants, as put together for its last plan
 	arrivals uint64
 	has      map[state.PodUID]set[state.VolumeID] // pods named by records
 	asked    map[state.PodUID]*asked              // pods that left, and whose containers may live
@@ -46,8 +48,8 @@ type loop struct {
 	running plan.Running
 	workers workers
 
-	dirty     queue                         // to be planned
-	ahead     queue                         // to be planned first: their call has just ended
+	dirty     queue[state.VolumeID]         // to be planned
+	ahead     queue[state.VolumeID]         // to be planned first: their call has just ended
 	isBlocked map[state.VolumeID]blockedKey // planned, and waiting for a slot of their driver
 	blocks    uint64                        // counts those that ever waited
 	offers    map[state.VolumeID]*announcement
@@ -57,10 +59,10 @@ type loop struct {
 	wakes     wakes                        // to be planned later
 	inFlight  int                          // goroutines of ours that will post an event
 
-	taken       uint64              // events ever
-	writes      uint64              // of the journal, tried
-	changed     set[state.VolumeID] // to be published
-	changedPods set[state.PodUID]
+	taken       uint64                // events ever
+	writes      uint64                // of the journal, tried
+	changed     queue[state.VolumeID] // to be published
+	changedPods queue[state.PodUID]
 	gone        []state.VolumeID // OnGone is to be told of, once it shows
 	answers     []func()         // to who asked, once what they say shows
 	sameBoot    bool             // the journal was written in this boot of the node
@@ -72,9 +74,9 @@ type set[K comparable] map[K]struct{}
 
 func (s set[K]) has(k K) bool { _, ok := s[k]; return ok }
 
-// wanted is one pod's wish for a volume and when it was told.
+// wanted is one pod's wish for a volume, as it is in pods, and when it was told.
 type wanted struct {
-	state.VolumeWant
+	*state.VolumeWant
 	arrival uint64
 }
 
@@ -106,20 +108,21 @@ type call struct {
 func newLoop(m *Manager, loaded state.Loaded) *loop {
 	l := &loop{
 		m: m, cfg: m.cfg, log: m.cfg.Logger,
-		mem:         map[state.VolumeID]state.Volume{},
+		mem:         map[state.VolumeID]*state.Volume{},
 		durable:     map[state.VolumeID]*state.Volume{},
 		lazy:        map[state.VolumeID]time.Time{},
 		quarantined: loaded.Quarantined,
 		pods:        map[state.PodUID]state.PodWant{},
 		wants:       map[state.VolumeID]map[state.PodUID]wanted{},
+		together:    map[state.VolumeID]state.Want{},
 		has:         map[state.PodUID]set[state.VolumeID]{},
 		asked:       map[state.PodUID]*asked{},
 		reported:    set[state.VolumeID]{},
 		unsynced:    set[string]{},
 		drivers:     map[state.DriverName]*driver{},
 		busy:        map[state.VolumeID]call{},
-		dirty:       queue{in: set[state.VolumeID]{}},
-		ahead:       queue{in: set[state.VolumeID]{}},
+		dirty:       queue[state.VolumeID]{in: set[state.VolumeID]{}},
+		ahead:       queue[state.VolumeID]{in: set[state.VolumeID]{}},
 		isBlocked:   map[state.VolumeID]blockedKey{},
 		offers:      map[state.VolumeID]*announcement{},
 		early:       set[state.VolumeID]{},
@@ -130,8 +133,8 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		erred:       map[state.VolumeID]map[string]string{},
 		orders:      map[state.VolumeID]plan.Op{},
 		held:        map[state.VolumeID]heldSince{},
-		changed:     set[state.VolumeID]{},
-		changedPods: set[state.PodUID]{},
+		changed:     queue[state.VolumeID]{in: set[state.VolumeID]{}},
+		changedPods: queue[state.PodUID]{in: set[state.PodUID]{}},
 		served:      map[state.DriverName]int{},
 		taken:       1,
 	}
@@ -140,7 +143,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 	}
 	for id, why := range loaded.Quarantined {
 		l.log.Error("record cannot be read; the volume counts as in use and is not touched", "volume", id, "err", why)
-		l.changed[id] = struct{}{}
+		l.changed.push(id)
 	}
 	l.recover(loaded)
 	return l

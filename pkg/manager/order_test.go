@@ -54,7 +54,7 @@ func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
 		events()
 		starts := l.plan(time.Now())
 		for _, s := range starts {
-			l.setRecord(s.begun)
+			l.setRecord(&s.begun)
 		}
 		return starts
 	}

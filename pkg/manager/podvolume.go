@@ -16,7 +16,7 @@ func (s PodVolumeStatus) Unresolved() bool { return s.Step == stepResolve }
 
 // podVolume says how one volume of one pod stands. It is a pure function. A want
 // that could not be resolved has an id where the pod has something under its name.
-func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeStatus {
+func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeStatus {
 	s := PodVolumeStatus{
 		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: w.Spec.Claim, Mode: w.Spec.Mode,
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
@@ -58,7 +58,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v VolumeStatus) PodVolumeSt
 }
 
 // step fills in what is under way and how it fares, if it matters to the pod.
-func (s *PodVolumeStatus) step(v VolumeStatus, k plan.Kind, mine bool) {
+func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 	if !mine && s.Mounted {
 		return
 	}

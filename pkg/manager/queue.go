@@ -7,13 +7,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// queue is a set of volumes in order of arrival.
-type queue struct {
-	ids []state.VolumeID
-	in  set[state.VolumeID]
+// queue is a set of volumes or pods in order of arrival. To fill and to empty it
+// costs what it has then, and not what it once had.
+type queue[K ~string] struct {
+	ids  []K
+	next int // in ids, the first that was not popped
+	in   set[K]
 }
 
-func (q *queue) push(id state.VolumeID) {
+func (q *queue[K]) push(id K) {
 	if q.in.has(id) {
 		return
 	}
@@ -21,13 +23,13 @@ func (q *queue) push(id state.VolumeID) {
 	q.ids = append(q.ids, id)
 }
 
-func (q *queue) pop() (state.VolumeID, bool) {
-	if len(q.ids) == 0 {
-		q.ids = nil
+func (q *queue[K]) pop() (id K, ok bool) {
+	if q.next == len(q.ids) {
+		q.ids, q.next = q.ids[:0], 0
 		return "", false
 	}
-	id := q.ids[0]
-	q.ids = q.ids[1:]
+	id, q.ids[q.next] = q.ids[q.next], ""
+	q.next++
 	delete(q.in, id)
 	return id, true
 }

@@ -9,20 +9,23 @@ import (
 )
 
 // setRecord replaces what is known of a volume; the journal learns it lazily.
-func (l *loop) setRecord(v state.Volume) {
-	was := l.mem[v.ID]
+func (l *loop) setRecord(v *state.Volume) {
+	was, known := l.mem[v.ID]
+	if !known {
+		was = &state.Volume{}
+	}
 	l.serves(was, -1)
 	l.mem[v.ID] = v
 	delete(l.offers, v.ID) // it was made of the record before
 	l.serves(v, +1)
-	for uid := range named(&v) {
+	for uid := range named(v) {
 		if l.has[uid] == nil {
 			l.has[uid] = set[state.VolumeID]{}
 		}
 		l.has[uid][v.ID] = struct{}{}
 	}
-	for uid := range named(&was) {
-		if !names(&v, uid) {
+	for uid := range named(was) {
+		if !names(v, uid) {
 			l.unname(uid, v.ID)
 		}
 	}
@@ -73,7 +76,7 @@ func (l *loop) later(id state.VolumeID) {
 // drop forgets a volume of which nothing is left on the host.
 func (l *loop) drop(id state.VolumeID) {
 	was := l.mem[id]
-	for uid := range named(&was) {
+	for uid := range named(was) {
 		l.unname(uid, id)
 	}
 	name := was.Spec.Driver
@@ -104,6 +107,7 @@ func (l *loop) tellGone() {
 func (l *loop) forget(id state.VolumeID) {
 	delete(l.held, id)
 	delete(l.unseen, id)
+	delete(l.together, id)
 	delete(l.isBlocked, id)
 	delete(l.offers, id)
 	for name, d := range l.drivers {

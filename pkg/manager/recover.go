@@ -15,7 +15,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	l.found = Found{Volumes: len(loaded.Volumes) + len(loaded.Quarantined), Unreadable: len(loaded.Quarantined)}
 	for id, v := range loaded.Volumes {
 		l.durable[id] = &v
-		l.setRecord(plan.Reset(v))
+		l.setRecord(new(plan.Reset(v)))
 		delete(l.lazy, id)
 		l.driverOf(v, state.Want{})
 		l.dirty.push(id)
@@ -26,9 +26,9 @@ func (l *loop) recover(loaded state.Loaded) {
 		return
 	}
 	for _, v := range l.mem { // no mount of an earlier boot is there
-		if v, changes := plan.Adopt(v, false, nil); len(changes) > 0 {
+		if v, changes := plan.Adopt(*v, false, nil); len(changes) > 0 {
 			l.found.Changed++
-			l.setRecord(v)
+			l.setRecord(&v)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func (l *loop) recover(loaded state.Loaded) {
 func (l *loop) look(ctx context.Context) {
 	var ids []state.VolumeID
 	for id, v := range l.mem {
-		if paths(v) != nil {
+		if paths(*v) != nil {
 			ids = append(ids, id)
 		}
 	}
@@ -64,7 +64,7 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 	next := make(chan task, len(ids))
 	for _, id := range ids {
 		l.busy[id] = call{}
-		next <- task{l.mem[id], l.verifying[id]}
+		next <- task{*l.mem[id], l.verifying[id]}
 		delete(l.verifying, id)
 	}
 	close(next)
@@ -127,7 +127,7 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem st
 	delete(l.busy, id)
 	delete(l.unseen, id)
 	l.dirty.push(id)
-	v, changes := plan.Adopt(l.mem[id], true, seen)
+	v, changes := plan.Adopt(*l.mem[id], true, seen)
 	for _, c := range changes {
 		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
 	}
@@ -135,9 +135,9 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem st
 		if l.looking > 0 { // this is the look at the start
 			l.found.Changed++
 		}
-		l.setRecord(v)
+		l.setRecord(&v)
 	} else {
-		l.mem[id] = v // with what was seen of its mounts, which the next start sees anew
+		l.mem[id] = &v // with what was seen of its mounts, which the next start sees anew
 	}
 	l.setDrift(id, plan.Drift(v, seen))
 	unlooked := len(seen) < len(paths(v))

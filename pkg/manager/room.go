@@ -8,7 +8,7 @@ import (
 
 // serves counts a record, n is +1 or -1, among those that its driver serves here:
 // inline volumes and persistent ones, for the driver's limit is for all of them.
-func (l *loop) serves(v state.Volume, n int) {
+func (l *loop) serves(v *state.Volume, n int) {
 	if v.Clear() {
 		return
 	}

@@ -74,7 +74,7 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 	for _, vw := range p.Volumes {
 		id := vw.ID
 		v, known := l.mem[id]
-		if m := v.Mounts[uid]; vw.Problem != "" || !known || m.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
+		if vw.Problem != "" || !known || v.Mounts[uid].Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
 			problems[id] = "it is not mounted"
 			continue
 		}

@@ -22,7 +22,7 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 		return mounted
 	}
 	for _, vw := range p.Volumes {
-		v := m.board.volumes[vw.ID]
+		v := m.board.volume(vw.ID)
 		if s := podVolume(uid, vw, v); s.Mounted {
 			for _, name := range vw.Names {
 				mounted[name] = MountedVolume{
@@ -63,7 +63,7 @@ func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 	p := m.board.pods[uid]
 	extra := map[int64]bool{}
 	for _, vw := range p.Volumes {
-		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) && podVolume(uid, vw, m.board.volumes[vw.ID]).Mounted {
+		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) && podVolume(uid, vw, m.board.volume(vw.ID)).Mounted {
 			extra[*vw.GID] = true
 		}
 	}
@@ -79,7 +79,7 @@ func (m *Manager) GetVolumesInUse() []state.VolumeID {
 	defer m.board.mu.RUnlock()
 	var ids []state.VolumeID
 	for id, v := range m.board.volumes {
-		spec := v.Volume.Spec
+		spec := &v.Volume.Spec
 		if v.Quarantined != "" || !spec.Builtin && !spec.Ephemeral && (v.Volume.InUse() || len(v.Wanted) > 0) {
 			ids = append(ids, id)
 		}

@@ -153,7 +153,7 @@ func (b *board) ready(uid state.PodUID) bool {
 		return false
 	}
 	for _, vw := range want.Volumes {
-		v := b.volumes[vw.ID]
+		v := b.volume(vw.ID)
 		if vw.Problem != "" || !v.mounted(v.Volume.Mounts[uid]) {
 			return false
 		}

@@ -49,6 +49,7 @@ func (c change) check() error {
 // recordChange encodes records; quarantined ones may only be deleted.
 func recordChange(changes map[VolumeID]*Volume, quarantined map[VolumeID]string) (change, error) {
 	c := change{bucket: volumesBucket, values: make(map[string][]byte, len(changes))}
+	var e encoder
 	for id, v := range changes {
 		if v == nil {
 			c.values[string(id)] = nil
@@ -60,7 +61,7 @@ func recordChange(changes map[VolumeID]*Volume, quarantined map[VolumeID]string)
 		if why, ok := quarantined[id]; ok {
 			return change{}, fmt.Errorf("commit volume %q: %w (%s)", id, ErrQuarantined, why)
 		}
-		b, err := encodeRecord(v)
+		b, err := e.record(v)
 		if err != nil {
 			return change{}, err
 		}

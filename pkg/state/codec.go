@@ -40,24 +40,38 @@ const (
 //	{"v":1,"crc":"<CRC-32C of the record's bytes, hex>","record":{...}}
 //
 // A Config that is not compact JSON is made compact.
-func EncodeRecord(v Volume) ([]byte, error) { return encodeRecord(&v) }
+func EncodeRecord(v Volume) ([]byte, error) {
+	var e encoder
+	return e.record(&v)
+}
 
-func encodeRecord(v *Volume) ([]byte, error) {
-	var buf bytes.Buffer
-	buf.Grow(recordBytes)
-	fmt.Fprintf(&buf, envelopeHead+"00000000"+envelopeMiddle, recordVersion)
-	head := buf.Len()
-	enc := json.NewEncoder(&buf)
-	// Config must come back as it was, and not with its "<" escaped.
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+// encoder encodes one record after another. Its room is used again: with room for
+// the largest in each of them most of it would be garbage at once.
+type encoder struct {
+	buf  bytes.Buffer
+	json *json.Encoder
+}
+
+func (e *encoder) record(v *Volume) ([]byte, error) {
+	if e.json == nil {
+		e.buf.Grow(recordBytes)
+		e.json = json.NewEncoder(&e.buf)
+		// Config must come back as it was, and not with its "<" escaped.
+		e.json.SetEscapeHTML(false)
+	}
+	e.buf.Reset()
+	fmt.Fprintf(&e.buf, envelopeHead+"00000000"+envelopeMiddle, recordVersion)
+	head := e.buf.Len()
+	if err := e.json.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode record of volume %q: %w", v.ID, err)
 	}
-	b := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	b := e.buf.Bytes()
+	end := len(b) - len("\n")
 	var sum [4]byte
-	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(b[head:], castagnoli))
+	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(b[head:end], castagnoli))
 	hex.Encode(b[head-len("00000000"+envelopeMiddle):], sum[:])
-	return append(b, '}'), nil
+	b[end] = '}'
+	return bytes.Clone(b), nil
 }
 
 // DecodeRecord reads what EncodeRecord of this or an earlier version wrote. An

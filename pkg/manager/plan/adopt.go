@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"maps"
-	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -43,7 +41,7 @@ func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Vol
 	if v.Stage.Phase == state.Present && lost("", v.Spec.StagePath, v.Staged) {
 		v.Stage = state.Fact{Phase: state.Entering}
 	}
-	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
+	for _, pod := range byUID(v.Mounts) {
 		if m := v.Mounts[pod]; m.Phase == state.Present && lost(pod, m.Target, m.Seen) {
 			m.Fact = state.Fact{Phase: state.Entering}
 			v.Mounts = with(v.Mounts, pod, m)

@@ -28,11 +28,11 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	switch op.Kind {
 	case Attach:
 		v = renew(v, w, f)
-		v.For = slices.Sorted(maps.Keys(w.Pods))
+		v.For = byUID(w.Pods)
 		v.Attach = turn(v.Attach, state.Entering)
 	case Stage:
 		v = renew(v, w, f)
-		v.For = slices.Sorted(maps.Keys(w.Pods))
+		v.For = byUID(w.Pods)
 		v.Stage, v.Expand = turn(v.Stage, state.Entering), state.Retry{}
 	case Publish:
 		v = renew(v, w, f)
@@ -47,9 +47,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Republish:
 		v.Mounts = with(v.Mounts, op.Pod, refresh(v.Mounts[op.Pod], w.Pods[op.Pod]))
 	case Unpublish:
-		m := v.Mounts[op.Pod]
-		m.Fact = turn(m.Fact, state.Leaving)
-		v.Mounts = with(v.Mounts, op.Pod, m)
+		v = depart(v, op.Pod)
 	case Unstage:
 		v.Stage = turn(v.Stage, state.Leaving)
 	case Detach:
@@ -64,6 +62,15 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 func Leave(v state.Volume, pod state.PodUID) state.Volume {
 	v.For = slices.DeleteFunc(slices.Clone(v.For), func(p state.PodUID) bool { return p == pod })
 	if m, has := v.Mounts[pod]; has && m.Phase != state.Absent {
+		v = depart(v, pod)
+	}
+	return v
+}
+
+// depart returns v with pod's mount leaving, which it mostly is before the call
+// that takes it away has a slot.
+func depart(v state.Volume, pod state.PodUID) state.Volume {
+	if m := v.Mounts[pod]; m.Phase != state.Leaving {
 		m.Fact = turn(m.Fact, state.Leaving)
 		v.Mounts = with(v.Mounts, pod, m)
 	}
@@ -84,6 +91,15 @@ func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) 
 	}
 	mounts = maps.Clone(mounts)
 	mounts[pod] = m
+	return mounts
+}
+
+func without(mounts map[state.PodUID]state.Mount, pod state.PodUID) map[state.PodUID]state.Mount {
+	if _, has := mounts[pod]; has && len(mounts) == 1 { // as most
+		return nil
+	}
+	mounts = maps.Clone(mounts)
+	delete(mounts, pod)
 	return mounts
 }
 
@@ -115,6 +131,10 @@ func mark(intent, ahead state.Volume, op Op) state.Volume {
 	case Stage, Unstage:
 		intent.Stage = ahead.Stage
 	case Publish, Unpublish:
+		if len(intent.Mounts) == 0 && len(ahead.Mounts) == 1 { // as most
+			intent.Mounts = ahead.Mounts
+			break
+		}
 		intent.Mounts = with(intent.Mounts, op.Pod, ahead.Mounts[op.Pod])
 	}
 	return intent
@@ -175,8 +195,7 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	case Expand:
 		v.Expand, v.SizeBytes = state.Retry{}, max(op.SizeBytes, r.SizeBytes)
 	case Unpublish:
-		v.Mounts = maps.Clone(v.Mounts)
-		delete(v.Mounts, op.Pod)
+		v.Mounts = without(v.Mounts, op.Pod)
 	case Unstage:
 		v.Stage, v.Staged, v.Expand = state.Fact{}, state.Seen{}, state.Retry{}
 	case Detach:

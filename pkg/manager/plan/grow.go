@@ -2,8 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -54,7 +52,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 		return
 	}
 	readOnly := false
-	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+	for _, pod := range byUID(w.Pods) {
 		m := v.Mounts[pod]
 		switch {
 		case m.Phase != state.Present:

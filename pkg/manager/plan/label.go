@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -13,7 +12,7 @@ import (
 // has, if a pod still asks for it, else the first pod's by uid. None is a label
 // like any other: such a pod's runtime would relabel what has a label already.
 func labelled(w state.Want, v state.Volume) state.Want {
-	pods := slices.Sorted(maps.Keys(w.Pods))
+	pods := byUID(w.Pods)
 	for i, pod := range pods {
 		label := w.Pods[pod].SELinuxLabel
 		if i == 0 {
@@ -30,7 +29,7 @@ func labelled(w state.Want, v state.Volume) state.Want {
 // Labels returns which of the pods' labels a volume has, or would have: has, if a
 // pod asks for it, else that of the first by uid; and the pods that ask for another.
 func Labels(wanted map[state.PodUID]string, has string) (label string, others []state.PodUID) {
-	pods := slices.Sorted(maps.Keys(wanted))
+	pods := byUID(wanted)
 	for i, pod := range pods {
 		if i == 0 || wanted[pod] == has {
 			label = wanted[pod]

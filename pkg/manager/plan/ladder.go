@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -72,7 +70,7 @@ func Stuck(v state.Volume, fly Op) (op Op, stuck bool) {
 	if unmounts(fly.Kind) {
 		return fly, true
 	}
-	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
+	for _, pod := range byUID(v.Mounts) {
 		if m := v.Mounts[pod]; m.Phase == state.Leaving && m.Retry.Attempts > 0 {
 			return Op{Kind: Unpublish, Pod: pod, Step: m.Retry.Step}, true
 		}

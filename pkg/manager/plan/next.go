@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -108,7 +107,7 @@ func (c *chooser) offer(op Op, r state.Retry) {
 // unmount offers the removal of every mount that is leaving, unwanted, or
 // wanted in another form than the one whose outcome is unknown.
 func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
-	for _, pod := range slices.Sorted(maps.Keys(v.Mounts)) {
+	for _, pod := range byUID(v.Mounts) {
 		m, op := v.Mounts[pod], Op{Kind: Unpublish, Pod: pod}
 		wm, wanted := w.Pods[pod]
 		switch {
@@ -219,7 +218,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		c.make(Op{Kind: Stage}, w.Hold, v.Stage.Retry)
 		return
 	}
-	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+	for _, pod := range byUID(w.Pods) {
 		m, wm := v.Mounts[pod], w.Pods[pod]
 		switch {
 		case m.Phase == state.Leaving:
@@ -275,7 +274,7 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 		return reasonReattached
 	}
 	if v.Spec.Exclusive() || w.Spec.Exclusive() { // a record that was taken over may not know it
-		for _, other := range slices.Sorted(maps.Keys(v.Mounts)) {
+		for _, other := range byUID(v.Mounts) {
 			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
 				return "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, " +
 					o.Pod.Namespace + "/" + o.Pod.Name
@@ -329,7 +328,7 @@ func grouped(w state.Want, v state.Volume, f Facts) state.Want {
 	if !f.Driver.MountGroup {
 		return w
 	}
-	for _, pod := range slices.Sorted(maps.Keys(w.Pods)) {
+	for _, pod := range byUID(w.Pods) {
 		group := groupOf(w.Pods[pod].MountSpec)
 		if group != "" && group == v.Spec.MountGroup {
 			w.Spec.MountGroup = group

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -83,4 +84,15 @@ type Held struct {
 	Reason string `json:"reason,omitempty"`
 	// Until is when to look again if no event comes first; zero means that only an event helps.
 	Until time.Time `json:"until,omitzero"`
+}
+
+// byUID lists the pods that a map is about, sorted. It is asked for several times
+// a plan, nearly always of one pod, for which a sequence of keys costs more than all else.
+func byUID[T any](of map[state.PodUID]T) []state.PodUID {
+	pods := make([]state.PodUID, 0, len(of))
+	for pod := range of {
+		pods = append(pods, pod)
+	}
+	slices.Sort(pods)
+	return pods
 }
