@@ -14,9 +14,9 @@ import (
 // board is what others see of the loop's state. The loop writes what changed
 // once a round; what a status refers to is immutable, so readers copy no more than that.
 type board struct {
-	mu      sync.RWMutex // guards all below
+	mu      sync.RWMutex                     // guards all below
 	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
-	pods    map[state.PodUID]state.PodWant // as listed by the sources
+	pods    map[state.PodUID]state.PodWant   // as listed by the sources
 	byPod   map[state.PodUID]set[state.VolumeID]
 	drivers map[state.DriverName]DriverStatus
 	// synced: all sources have spoken; looked: all records were compared with the kernel.

@@ -1,7 +1,6 @@
 package plan
 
 import (
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
