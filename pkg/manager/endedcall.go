@@ -35,8 +35,8 @@ type EndedCall struct {
 	// NoEffect: the driver answered OK, and the kernel does not show the effect
 	// ([ErrNoEffect]).
 	NoEffect bool `json:"noEffect,omitempty"`
-	// Of is the record during the call; it must not be changed.
-	Of *state.Volume `json:"-"`
+	// Of is the record during the call.
+	Of state.Volume `json:"-"`
 	// Retry is, of a failure, what the record says of it by then.
 	Retry state.Retry `json:"-"`
 }
@@ -60,7 +60,7 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if l.cfg.OnCall == nil {
 		return
 	}
-	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, Step: s.op.Step, Of: &s.begun, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
+	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, Step: s.op.Step, Of: s.begun, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)

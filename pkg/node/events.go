@@ -131,7 +131,7 @@ func (n *teller) tellCall(c endedCall) {
 		n.claims[c.Volume] = c.claim
 	}
 	if !failed && c.Step != state.UnmountNormal {
-		ok, reason, s.Volume = true, reasonNotNormal, *c.Of
+		ok, reason, s.Volume = true, reasonNotNormal, c.Of
 	}
 	if !ok || reason == "" || !failed && s.Volume.Spec.Builtin && reason != reasonNotNormal {
 		return

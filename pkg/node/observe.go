@@ -71,7 +71,7 @@ func (n *Node) AllCalls() []manager.EndedCall { return n.calls.AllCalls() }
 func (n *Node) callEnded(c manager.EndedCall) {
 	n.calls.Record(c)
 	if n.report != nil {
-		claim, _ := n.aboutClaim(*c.Of)
+		claim, _ := n.aboutClaim(c.Of)
 		select {
 		case n.ended <- &endedCall{c, claim}:
 		default: // so many at once are in the log, and no event

@@ -47,7 +47,6 @@ type kept struct {
 func (r *Recorder) Record(c manager.EndedCall) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.Of = nil // what the volume was like then is not told, and would be kept for each call
 	k := r.of(c.Volume)
 	if len(k.calls) == PerVolume {
 		k.calls = slices.Delete(k.calls, 1, 2)

@@ -28,17 +28,6 @@ func TestFirstAndLastCallsAreKept(t *testing.T) {
 	}
 }
 
-// A record of 1 kB a call would stay in memory with each, and nobody is told of it.
-func TestRecordsAreNotKept(t *testing.T) {
-	var r Recorder
-	c := call("v", 1)
-	c.Of = &state.Volume{ID: "v"}
-	r.Record(c)
-	if got := r.Calls("v"); len(got) != 1 || got[0].Of != nil {
-		t.Errorf("kept: %+v", got)
-	}
-}
-
 // The volume that was quiet for the longest makes room, and no other.
 func TestOldestVolumeMakesRoom(t *testing.T) {
 	var r Recorder
