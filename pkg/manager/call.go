@@ -80,18 +80,17 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 
 // logEnd writes the one line of a step.
 func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
-	attrs := make([]slog.Attr, 0, 7)
+	attrs := make([]any, 0, 14)
 	attrs = append(attrs, slog.String("volume", string(s.id)), slog.String("driver", string(s.driver.status.Name)),
 		slog.String("op", s.op.Kind.String()), slog.Duration("took", took))
 	if s.op.Pod != "" {
 		attrs = append(attrs, slog.String("pod", string(s.op.Pod)))
 	}
 	if failure == nil {
-		l.log.LogAttrs(context.Background(), slog.LevelInfo, "call done", attrs...)
+		l.log.Info("call done", attrs...)
 		return
 	}
-	attrs = append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))
-	l.log.LogAttrs(context.Background(), slog.LevelWarn, "call failed", attrs...)
+	l.log.Warn("call failed", append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))...)
 }
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).
