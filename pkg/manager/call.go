@@ -71,8 +71,11 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)
 		return
 	}
-	waiting := len(s.driver.blocked[0])+len(s.driver.blocked[1]) > 0
-	s.driver.running.More = s.driver.pace.Ended(l.cfg.Limits, took, s.driver.running, waiting)
+	told := plan.Call{Kind: s.op.Kind, With: s.with, Began: began, Took: took}
+	s.driver.running.More = s.driver.pace.Ended(l.cfg.Limits, told, s.driver.running, s.driver.waits())
+	if s.driver.pace.Fast(s.op.Kind) {
+		s.driver.running.First = 0
+	}
 	if s.op.Kind == plan.Expand && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(v)
 	}

@@ -16,6 +16,7 @@ type start struct {
 	begun  state.Volume
 	intent *state.Volume // nil where the journal says enough already
 	driver *driver
+	with   int // calls of the driver in flight, with this one
 }
 
 // plan decides about every dirty volume and takes slots for what may begin:
@@ -101,7 +102,8 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 			s.begun.Mounts = intent.Mounts // a pod that comes back must not be told that it has what the journal says is leaving
 		}
 	}
-	l.count(d, op, +1)
+	l.enter(d, op)
+	s.with = d.running.Calls
 	l.busy[id] = call{op: op, since: now}
 	return s, true
 }

@@ -123,7 +123,7 @@ func (l *loop) driverUp(info DriverInfo, impl Driver) {
 	d.driver = impl
 	d.status.DriverInfo, d.status.Up, d.status.Problem, d.status.Since = info, true, "", time.Now()
 	d.status.Generation++
-	d.pace, d.running.More = plan.Pace{}, 0 // what another process could do says nothing of this one
+	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // what another process could do says nothing of this one
 	l.log.Info("driver is up", "driver", info.Name, "version", info.Version, "generation", d.status.Generation)
 	for id := range d.keys {
 		l.reset(id)

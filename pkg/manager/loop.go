@@ -91,6 +91,7 @@ type driver struct {
 	// not know yet.
 	entering int
 	blocked  [2]blockedQueue // that wait to be made, and to be removed
+	widening bool            // running.First is to grow
 }
 
 // call is a call in flight.

@@ -164,3 +164,60 @@ func TestADriverThatWorksGetsNoMoreCallsThanTheLimit(t *testing.T) {
 		}
 	})
 }
+
+// The first calls of a burst are few, so that one tells how long it takes: a driver
+// that answers soon gets all at once then, one that does not a few more with time,
+// and one that is known to be fast all from the first on.
+func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk())
+		l.up(h)
+		limits, takes := plan.DefaultLimits(), time.Millisecond
+		h.fails(func(call string) fault {
+			return fault{hangs: strings.Contains(call, "^hung"), takes: takes}
+		})
+		flying := func() int {
+			synctest.Wait()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.inFlight)
+		}
+		burst := func(of string) int {
+			for i := range 100 {
+				l.SetPod(podWant(fmt.Sprint(of, i), fmt.Sprint(of, i)))
+			}
+			return flying()
+		}
+		if n := burst("a"); n != limits.First {
+			t.Errorf("%d calls at first, want %d", n, limits.First)
+		}
+		time.Sleep(takes * 3 / 2)
+		if n, want := flying(), limits.Driver-limits.Reserved; n != want {
+			t.Errorf("%d calls after the first answers, want %d", n, want)
+		}
+		for i := range 100 {
+			mounted(t, l, fmt.Sprint("a", i))
+		}
+		if n, want := burst("b"), limits.Driver-limits.Reserved; n != want {
+			t.Errorf("%d calls at once of a driver that is known to be fast, want %d", n, want)
+		}
+		for i := range 100 {
+			mounted(t, l, fmt.Sprint("b", i))
+		}
+		l.up(h) // another process, of which nothing is known
+		if n := burst("hung"); n != limits.First {
+			t.Errorf("%d calls at first of another process, want %d", n, limits.First)
+		}
+		time.Sleep(plan.FirstWait * 3 / 2)
+		if n := flying(); n != 2*limits.First {
+			t.Errorf("%d calls after %v, want %d", n, plan.FirstWait, 2*limits.First)
+		}
+		time.Sleep(10 * plan.FirstWait)
+		if n, want := flying(), limits.Driver-limits.Reserved; n != want {
+			t.Errorf("%d calls in the end, want %d", n, want)
+		}
+		h.fails(nil)
+		rest()
+	})
+}

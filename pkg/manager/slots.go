@@ -27,6 +27,40 @@ func (l *loop) count(d *driver, op plan.Op, n int) {
 	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
 }
 
+// enter counts a call that begins. Those of a burst are few at first, unless
+// it is known that their driver is fast, or takes no longer for many.
+func (l *loop) enter(d *driver, op plan.Op) {
+	if d.running.Calls == 0 {
+		d.running.First = 0
+		if d.running.More <= 0 && !d.pace.Fast(op.Kind) {
+			d.running.First = l.cfg.Limits.First
+		}
+	}
+	l.count(d, op, +1)
+}
+
+// widen gives a driver a few more of its first calls for as long as others wait.
+func (l *loop) widen(d *driver) {
+	if d.running.First == 0 || d.widening {
+		return
+	}
+	d.widening = true
+	time.AfterFunc(plan.FirstWait, func() {
+		l.m.post(func(l *loop) {
+			d.widening = false
+			if d.running.First > 0 {
+				d.running.First = l.cfg.Limits.Widen(d.running.First)
+			}
+			if d.waits() {
+				l.widen(d)
+			}
+		})
+	})
+}
+
+// waits reports whether volumes wait for a slot of the driver.
+func (d *driver) waits() bool { return len(d.blocked[0])+len(d.blocked[1]) > 0 }
+
 // block lets a planned volume wait for a slot.
 func (l *loop) block(id state.VolumeID, d *driver, k plan.Kind) {
 	if b, ok := l.isBlocked[id]; ok && b.kind.Removes() == k.Removes() {
@@ -40,6 +74,7 @@ func (l *loop) block(id state.VolumeID, d *driver, k plan.Kind) {
 		q = &d.blocked[1]
 	}
 	*q = append(*q, b)
+	l.widen(d)
 }
 
 // unblock plans those again who wait longest and whom the slots suffice for. Its
