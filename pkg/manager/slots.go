@@ -28,7 +28,8 @@ func (l *loop) count(d *driver, op plan.Op, n int) {
 }
 
 // enter counts a call that begins. Those of a burst are few at first, unless
-// it is known that their driver is fast, or takes no longer for many.
+// it is known that their driver is fast, or takes no longer for many. One of whom
+// all calls have just ended begins another: a call of another kind may be slow.
 func (l *loop) enter(d *driver, op plan.Op) {
 	if d.running.Calls == 0 {
 		d.running.First = 0
