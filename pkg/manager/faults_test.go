@@ -494,9 +494,10 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := len(h.calls())
-			l = live(t, h, d)
+			l = live(t, h, d, func(c *Config) { c.Sources = []string{"s"} }) // or a counts as gone until it is told of
 			l.up(h)
 			l.SetPod(podWant("a", "v"))
+			l.SourceSynced("s")
 			began := time.Now()
 			gone(t, l, "b")
 			if took := time.Since(began); took > time.Second {
