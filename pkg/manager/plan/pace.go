@@ -125,9 +125,10 @@ func (p *Pace) judge(l Limits, c Call) {
 		return
 	}
 	// A crowd pays while it is at least half as many calls a second as it would be if
-	// each took as long as the shortest; a large one while it is twice as many as
-	// Limits.Driver could be at best.
-	long := max(least, slowCall) * time.Duration(max(2, c.With/(2*l.Driver)))
+	// each took as long as the shortest; a large one while it is as many as
+	// Limits.Driver could be at best: the time in which a busy machine begins and ends
+	// so many calls is not the driver's.
+	long := max(least, slowCall) * time.Duration(max(2, c.With/l.Driver))
 	if p.unlike++; c.Took < long {
 		p.unlike = 0
 	}

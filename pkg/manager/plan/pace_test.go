@@ -49,8 +49,8 @@ func TestWhatCallsTellOfHowManyADriverCanDo(t *testing.T) {
 		"short calls":                        {cohort(2, 0, 24*ms, 1, 0), crowds(9, 24*ms)},
 		"slow enough":                        {cohort(2, 0, 25*ms, 1, 0), crowds(3, 25*ms), cohort(1, 20*ms, 25*ms, 9, 25)},
 		"a crowd that does not pay":          {few, crowds(3, 50*ms), all, cohort(7, 30*ms, 100*ms, 20, 25), cohort(1, 30*ms, 100*ms, 20, 0)},
-		"a large one that pays":              {few, crowds(3, 50*ms), all, cohort(50, 30*ms, 149*ms, 60, 25)},
-		"a large one that does not":          {few, crowds(3, 50*ms), all, cohort(7, 30*ms, 150*ms, 60, 25), cohort(1, 30*ms, 150*ms, 60, 0)},
+		"a large one that pays":              {few, crowds(3, 50*ms), all, cohort(50, 30*ms, 299*ms, 60, 25)},
+		"a large one that does not":          {few, crowds(3, 50*ms), all, cohort(7, 30*ms, 300*ms, 60, 25), cohort(1, 30*ms, 300*ms, 60, 0)},
 		"not in a row":                       {few, crowds(3, 50*ms), all, cohort(7, 30*ms, 100*ms, 20, 25), cohort(1, 30*ms, 99*ms, 20, 25), cohort(7, 30*ms, 100*ms, 20, 25)},
 		"the next burst may try again": {
 			few, crowds(3, 50*ms), all, cohort(7, 30*ms, 100*ms, 20, 25), cohort(1, 30*ms, 100*ms, 20, 0),
