@@ -107,8 +107,10 @@ in_root csi-volmgr delete pvc data disk more-own
 for _ in $(seq 600); do in_root csi-volmgr get pv -o jsonpath='{.items[*].name}' | grep -q pvc- || break; sleep 0.1; done # that of the examples is nobody's data
 in_root dpkg -r csi-volmgr
 [ -e "$root/var/lib/csi-volmgr/state.db" ] || fail "removing took the state, which is for purging"
-in_root dpkg -P csi-volmgr
-for gone in /usr/bin/csi-volmgr /etc/csi-volmgr /var/lib/csi-volmgr; do
+in_root dpkg -P csi-volmgr 2> "$root/tmp/purged"
+[ "$(ls -A "$root/var/lib/csi-volmgr")" = audit.log ] || fail "left after purging: $(ls -A "$root/var/lib/csi-volmgr"), and not the log of what operators had done alone"
+grep -q 'left in /var/lib/csi-volmgr: audit.log' "$root/tmp/purged" || fail "the log that stays is not told of: $(cat "$root/tmp/purged")"
+for gone in /usr/bin/csi-volmgr /etc/csi-volmgr; do
 	[ ! -e "$root$gone" ] || fail "left after purging: $gone"
 done
 [ -z "$(mounts)" ] || fail "left mounted: $(mounts)"

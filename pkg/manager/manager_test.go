@@ -178,8 +178,8 @@ func TestWhatVanishedIsMadeAgainAfterARestart(t *testing.T) {
 		delete(h.published, "/pods/a/v")
 		before := len(h.calls())
 		l = live(t, h, d)
+		l.SetPod(podWant("a", "v", "w")) // before the driver, which would undo what nobody wants yet
 		l.up(h)
-		l.SetPod(podWant("a", "v", "w"))
 		rest()
 		equal(t, "calls of the second life", h.calls()[before:], []string{"Publish d^v a"})
 	})
