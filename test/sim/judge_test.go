@@ -284,9 +284,9 @@ func (j *judge) looked(path string) {
 // rebooted: no mount is there, no container runs.
 func (j *judge) rebooted() {
 	for _, ls := range j.lanes {
-		ls.stage.ok = false
+		ls.stage.ok, ls.stage.there = false, false // what is no mount is there yet, and is made once more
 		for _, ln := range ls.publish {
-			ln.ok = false
+			ln.ok, ln.there = false, false
 		}
 	}
 	clear(j.running)
