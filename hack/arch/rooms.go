@@ -59,7 +59,7 @@ var rooms = []room{
 	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver"}},
 	{dir: "pkg/handover", may: []string{"pkg/state"}, pure: true, timeless: true},
 	{dir: "pkg/handover/disk", may: []string{"pkg/state", "pkg/mount", "pkg/handover"}},
-	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/filelock"}},
+	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/filelock", "pkg/unixsocket"}},
 	{dir: "pkg/node", may: []string{"*"}},
 	{dir: "cmd/csi-volmgr", may: []string{"*"}},
 	{dir: "examples", may: []string{"pkg/node", "pkg/source"}},

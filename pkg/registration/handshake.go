@@ -54,12 +54,12 @@ func dialTrusted(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	uid, err := unixsocket.PeerUID(conn)
+	peer, err := unixsocket.Peer(conn)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("tell who listens on it: %w", err)
-	case uid != 0 && int(uid) != os.Geteuid():
-		err = fmt.Errorf("%w: a process of user id %d listens on it, and only root may register drivers", ErrRefused, uid)
+	case peer.Uid != 0 && int(peer.Uid) != os.Geteuid():
+		err = fmt.Errorf("%w: a process of user id %d listens on it, and only root may register drivers", ErrRefused, peer.Uid)
 	default:
 		return conn, nil
 	}

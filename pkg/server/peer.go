@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // maxPeerGroups bounds what is asked of the kernel about a caller; NGROUPS_MAX
@@ -40,22 +42,17 @@ func credentials(c net.Conn) peer {
 	if !ok {
 		return peer{err: fmt.Errorf("connection of type %T has no credentials", c)}
 	}
+	cred, err := unixsocket.Peer(uc)
+	if err != nil {
+		return peer{err: err}
+	}
 	raw, err := uc.SyscallConn()
 	if err != nil {
 		return peer{err: err}
 	}
-	var cred *unix.Ucred
-	var groups []uint32
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		if cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); credErr == nil {
-			groups = peerGroups(fd)
-		}
-	})
-	if err := errors.Join(err, credErr); err != nil {
-		return peer{err: err}
-	}
-	return peer{uid: cred.Uid, pid: cred.Pid, groups: append([]uint32{cred.Gid}, groups...)}
+	p := peer{uid: cred.Uid, pid: cred.Pid, groups: []uint32{cred.Gid}}
+	p.err = raw.Control(func(fd uintptr) { p.groups = append(p.groups, peerGroups(fd)...) })
+	return p
 }
 
 // peerGroups returns the further groups of the other end (SO_PEERGROUPS, Linux

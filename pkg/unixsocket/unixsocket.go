@@ -38,24 +38,21 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", short)
 }
 
-// PeerUID is the effective user id of the process at the other end of a unix
-// connection: of one that was dialled, who began to listen there.
-func PeerUID(c net.Conn) (uint32, error) {
+// Peer says who is at the other end of a unix connection, as the kernel vouches
+// for it (unix(7), SO_PEERCRED): of one that was dialled, who began to listen there.
+func Peer(c net.Conn) (*unix.Ucred, error) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return 0, fmt.Errorf("connection of type %T has no credentials", c)
+		return nil, fmt.Errorf("connection of type %T has no credentials", c)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var credErr error
 	err = raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	if err := errors.Join(err, credErr); err != nil {
-		return 0, err
-	}
-	return cred.Uid, nil
+	return cred, errors.Join(err, credErr)
 }
