@@ -32,3 +32,44 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 		}
 	}
 }
+
+// TestOfPodsThatMayHaveOneVolumeAllButOneYield: what may be made for several is left
+// of a takeover. One that uses it stays; else the first; and whose containers may
+// use it is not taken from.
+func TestOfPodsThatMayHaveOneVolumeAllButOneYield(t *testing.T) {
+	spec := state.Spec{Driver: "d", Handle: "h", AccessModes: []state.AccessMode{state.ReadWriteOncePod}}
+	entering := state.Fact{Phase: state.Entering}
+	for name, test := range map[string]struct {
+		seen, keep state.PodUID // whose mount was seen in this boot; whose is kept
+		want       Op
+	}{
+		"none uses it":     {"", "", Op{Kind: Unpublish, Pod: "b"}},
+		"the first does":   {"a", "", Op{Kind: Unpublish, Pod: "b"}},
+		"the second does":  {"b", "", Op{Kind: Unpublish, Pod: "a"}},
+		"it may be in use": {"b", "a", Op{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{}}
+			v := state.Volume{ID: "d^h", Spec: spec, Mounts: map[state.PodUID]state.Mount{}}
+			for _, pod := range []state.PodUID{"a", "b"} {
+				w.Pods[pod] = state.WantMount{MountSpec: mountSpec(pod, false)}
+				v.Mounts[pod] = state.Mount{Fact: entering, MountSpec: mountSpec(pod, false), Seen: state.Seen{Mounted: pod == test.seen}}
+			}
+			f := Facts{Driver: DriverFacts{Up: true}, Synced: true, Keep: map[state.PodUID]string{}}
+			if test.keep != "" {
+				f.Keep[test.keep] = "its containers may run"
+			}
+			op, held := Next(w, v, f, start)
+			if op.Kind != test.want.Kind || op.Pod != test.want.Pod || op.Kind == None && held.Reason == "" {
+				t.Errorf("%v, %+v", op, held)
+			}
+			if spec := v.Spec; op.Kind == Unpublish { // of a volume for any number of pods nobody yields
+				spec.AccessModes = nil
+				v.Spec, w.Spec = spec, spec
+				if op, _ := Next(w, v, f, start); op.Kind == Unpublish {
+					t.Errorf("%v of a volume that is not for one pod", op)
+				}
+			}
+		})
+	}
+}

@@ -116,7 +116,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 			c.offer(op, m.Retry)
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
-		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):
+		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || yields(w, v, pod)):
 			if why := f.Keep[pod]; why != "" {
 				c.hold(op, why, time.Time{})
 				continue
@@ -125,6 +125,25 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		}
 	}
 }
+
+// yields reports whether what may have been made of a ReadWriteOncePod volume for
+// pod goes, so that another can have it: one that uses it, or else the first of
+// those for which it may have been made, as after a takeover of what a kubelet had
+// begun for several. Each would wait for the others for good.
+func yields(w state.Want, v state.Volume, pod state.PodUID) bool {
+	if !exclusive(w, v) {
+		return false
+	}
+	for other, m := range v.Mounts {
+		if other != pod && (used(v, m) || m.Phase == state.Entering && other < pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// exclusive: a record that was taken over may not know it.
+func exclusive(w state.Want, v state.Volume) bool { return v.Spec.Exclusive() || w.Spec.Exclusive() }
 
 // remove offers op, which takes fact away, unless that must not be begun for
 // the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
@@ -273,7 +292,7 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 	if reattached(w, v) && !used(v, v.Mounts[pod]) {
 		return reasonReattached
 	}
-	if v.Spec.Exclusive() || w.Spec.Exclusive() { // a record that was taken over may not know it
+	if exclusive(w, v) {
 		for _, other := range byUID(v.Mounts) {
 			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
 				return "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, " +
