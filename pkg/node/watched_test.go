@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+)
+
+// ableDriver is a driver of which only what it says it can do matters.
+type ableDriver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
+	can []csi.NodeServiceCapability_RPC_Type
+}
+
+func (*ableDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: localdriver.DefaultName, VendorVersion: "1"}, nil
+}
+
+func (*ableDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{}, nil
+}
+
+func (*ableDriver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+func (*ableDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: "n"}, nil
+}
+
+func (d *ableDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	r := &csi.NodeGetCapabilitiesResponse{}
+	for _, t := range d.can {
+		r.Capabilities = append(r.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
+	}
+	return r, nil
+}
+
+// watchedOf counts what of a node with one volume is asked although
+// nobody reads, where the volume's driver can do that.
+func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type) (volumes int) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "csi.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	d := &ableDriver{can: can}
+	csi.RegisterIdentityServer(s, d)
+	csi.RegisterNodeServer(s, d)
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	c, err := csiclient.Dial(t.Context(), csiclient.Config{Name: localdriver.DefaultName, Endpoint: socket, Root: n.cfg.Root, OnChange: func(csiclient.Info, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.mu.Lock()
+	n.drivers = map[state.DriverName]*connection{localdriver.DefaultName: {driver: c}}
+	n.mu.Unlock()
+	t.Cleanup(func() { c.Close() })
+	n.subjects(func(s stats.Subject) bool {
+		if s.Watched {
+			volumes++
+		}
+		return true
+	})
+	return volumes
+}
+
+// TestOfDriversThatJudgeVolumesAreWatched: those that say how a volume fares are
+// asked although nobody reads; of one that says how full it is nobody hears then.
+func TestOfDriversThatJudgeVolumesAreWatched(t *testing.T) {
+	c := dirs(t)
+	c.LocalDriver = true
+	n, _ := start(t, c)
+	apply(t, n, ephemeralPod)
+	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
+		t.Fatal(err)
+	}
+	n.mu.Lock()
+	own := n.drivers
+	n.mu.Unlock()
+	t.Cleanup(func() { n.mu.Lock(); defer n.mu.Unlock(); n.drivers = own })
+	const figures, condition = csi.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.NodeServiceCapability_RPC_Type(4) // VOLUME_CONDITION, which CSI 1.13 has no more
+	if got := watchedOf(t, n, figures); got != 0 {
+		t.Errorf("%d volumes of a driver that gives figures are watched", got)
+	}
+	for _, can := range [][]csi.NodeServiceCapability_RPC_Type{{csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH}, {figures, condition}} {
+		if got := watchedOf(t, n, can...); got != 1 {
+			t.Errorf("%d volumes of a driver with %v are watched, want 1", got, can)
+		}
+	}
+}
