@@ -60,15 +60,19 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterNodeServer(s, d)
 	go s.Serve(l)
-	t.Cleanup(s.Stop)
+	defer s.Stop()
 	c, err := csiclient.Dial(t.Context(), csiclient.Config{Name: localdriver.DefaultName, Endpoint: socket, Root: n.cfg.Root, OnChange: func(csiclient.Info, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.mu.Lock()
-	n.drivers = map[state.DriverName]*connection{localdriver.DefaultName: {driver: c}}
-	n.mu.Unlock()
-	t.Cleanup(func() { c.Close() })
+	defer c.Close()
+	use := func(drivers map[state.DriverName]*connection) (before map[state.DriverName]*connection) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		before, n.drivers = n.drivers, drivers
+		return before
+	}
+	defer use(use(map[state.DriverName]*connection{localdriver.DefaultName: {driver: c}}))
 	n.subjects(func(s stats.Subject) bool {
 		if s.Watched {
 			volumes++
@@ -88,10 +92,6 @@ func TestOfDriversThatJudgeVolumesAreWatched(t *testing.T) {
 	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
 		t.Fatal(err)
 	}
-	n.mu.Lock()
-	own := n.drivers
-	n.mu.Unlock()
-	t.Cleanup(func() { n.mu.Lock(); defer n.mu.Unlock(); n.drivers = own })
 	const figures, condition = csi.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.NodeServiceCapability_RPC_Type(4) // VOLUME_CONDITION, which CSI 1.13 has no more
 	if got := watchedOf(t, n, figures); got != 0 {
 		t.Errorf("%d volumes of a driver that gives figures are watched", got)
