@@ -76,11 +76,11 @@ var bugs = []bug{
 	},
 	{
 		"two pods have a volume for one", "pkg/manager/plan/next.go",
-		"if v.Spec.Exclusive() || w.Spec.Exclusive() {", "if false {",
+		"\tif exclusive(w, v) {", "\tif false {",
 	},
 	{
 		"a repeated call says something else", "pkg/manager/plan/next.go",
-		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v)):", "wm.Target == \"nowhere\":",
+		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || yields(w, v, pod)):", "wm.Target == \"nowhere\":",
 	},
 	{
 		"a boot id that was not stored is forgotten", "pkg/manager/recover.go",

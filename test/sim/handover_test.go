@@ -33,7 +33,9 @@ func (w *world) adopt(reason string) (done bool, why string) {
 	if !may {
 		return false, "a source is silent, or no kubelet has the volumes"
 	}
+	runs := 0
 	for range tries {
+		runs++
 		w.mu.Lock()
 		l, boot := w.command(), fmt.Sprint("boot-", w.boot)
 		w.mu.Unlock()
@@ -46,7 +48,7 @@ func (w *world) adopt(reason string) (done bool, why string) {
 		}
 	}
 	w.mu.Lock()
-	w.judge.takenOver()
+	w.judge.takenOver(runs > 1)
 	w.count.faults["adopt"]++
 	w.kubelet = false
 	w.mu.Unlock()
@@ -110,8 +112,9 @@ func (w *world) adoptOnce(l *life, boot, reason string, why *string) error {
 	return nil
 }
 
-// takenOver judges the records that adopt has made: each says what is so.
-func (j *judge) takenOver() {
+// takenOver judges the records that adopt has made: each says what is so. Where it
+// was run again, what was on its way in the first run may be there by now.
+func (j *judge) takenOver(again bool) {
 	w := j.w
 	for _, at := range sortedKeys(places) {
 		of := places[at]
@@ -126,6 +129,7 @@ func (j *judge) takenOver() {
 		switch {
 		case fact.Phase == state.Leaving:
 			w.breach("adopt: %s is to be removed by its record", at)
+		case there && again && fact.Phase == state.Entering:
 		case there && (fact.Phase != state.Present || seen.Mounted == m.dir):
 			w.breach("adopt: %s is there, and its record says %v, seen as %+v", at, fact.Phase, seen)
 		case !there && ln.making && fact.Phase == state.Absent && w.info(volumes[of.name].driver).Stage:
@@ -133,7 +137,7 @@ func (j *judge) takenOver() {
 		case !there && fact.Phase == state.Absent:
 			*ln = lane{removed: true}
 		}
-		ln.foreign, ln.there = ln.making, there
+		ln.foreign, ln.there = ln.making, there && fact.Phase == state.Present
 		ln.ok = ln.ok || there // of a call that was cut off nobody knows more than the kernel
 	}
 }
