@@ -98,13 +98,13 @@ func checkMeta(o metav1.Object, namespaced bool) []Fault {
 	return faults
 }
 
-// isUID reports whether a pod's UID may be s: it becomes one element of a path.
-func isUID(s string) bool { return len(s) <= 63 && isWord(s, letter, "-") }
+// uid is what a pod's UID may be: it becomes one element of a path.
+var uid = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
 // checkIdentity checks what makes up a pod's directory and its key.
 func checkIdentity(pod *corev1.Pod) []Fault {
 	faults := checkMeta(pod, true)
-	if !isUID(string(pod.UID)) {
+	if !uid.MatchString(string(pod.UID)) {
 		faults = append(faults, Fault{"metadata.uid", string(pod.UID), "1 to 63 letters, digits and dashes, a letter or digit first and last"})
 	}
 	if a := pod.Spec.ServiceAccountName; a != "" {
@@ -334,9 +334,11 @@ func checkVolumeMode(m *corev1.PersistentVolumeMode) []Fault {
 	return []Fault{{"spec.volumeMode", string(*m), "Filesystem or Block"}}
 }
 
-// checkDriver is CSI 1.13's rule for GetPluginInfoResponse.name.
+// driverName is CSI 1.13's rule for GetPluginInfoResponse.name.
+var driverName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+
 func checkDriver(field, name string) (Fault, bool) {
-	if len(name) <= 63 && isWord(name, letter, "-.") {
+	if len(name) <= 63 && driverName.MatchString(name) {
 		return Fault{}, false
 	}
 	return Fault{field, name, "a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last"}, true
@@ -351,14 +353,14 @@ var (
 func server(s string) bool { return hostName.MatchString(s) || address.MatchString(s) }
 
 func checkLabel(field, name string) (Fault, bool) {
-	if isLabel(name) {
+	if len(validation.IsDNS1123Label(name)) == 0 {
 		return Fault{}, false
 	}
 	return Fault{field, name, "1 to 63 lower-case letters, digits and dashes, a letter or digit first and last"}, true
 }
 
 func checkSubdomain(field, name string) (Fault, bool) {
-	if isSubdomain(name) {
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
 		return Fault{}, false
 	}
 	return Fault{field, name, "1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last"}, true

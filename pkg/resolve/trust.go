@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 )
@@ -35,6 +36,8 @@ func checkTrustBundle(o *certificatesv1.ClusterTrustBundle) []Fault {
 
 // maxSigner is the API server's limit on the name of a signer, in bytes.
 const maxSigner = 571
+
+func isSubdomain(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
 
 func (o objects) TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error) {
 	key := Key{Kind: KindTrustBundles}
