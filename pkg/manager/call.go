@@ -127,7 +127,7 @@ var ErrPanic = errors.New("panic")
 
 // do makes the call. A panic of a driver's code in this process is an answer
 // that nobody got, and costs no other volume anything.
-func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) (r plan.Result) {
+func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.log.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod, "panic", p, "stack", string(debug.Stack()))
@@ -137,6 +137,9 @@ func (c caller) do(ctx context.Context, v state.Volume, op plan.Op) (r plan.Resu
 	err := c.stageThere(ctx, v, op)
 	if err == nil {
 		err = c.stageAlone(ctx, v, op)
+	}
+	if err == nil {
+		err = ctx.goes()
 	}
 	if err == nil {
 		err = c.call(ctx, v, op, &r)

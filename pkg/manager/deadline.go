@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -17,6 +18,8 @@ type limited struct {
 	cancel context.CancelCauseFunc
 	after  time.Duration
 	timer  *time.Timer
+	// decided: it goes to the driver, or was withdrawn before it did.
+	decided atomic.Bool
 }
 
 // errUnwanted is why a call is ended that works for a pod that has left.
@@ -25,9 +28,26 @@ var errUnwanted = errors.New("the pod does not want the volume any more")
 // withLimit returns a context that ends after a time, and [limited.end] has to be called.
 func withLimit(ctx context.Context, after time.Duration) *limited {
 	base, cancel := context.WithCancelCause(ctx)
-	return &limited{base, cancel, after, time.AfterFunc(after, func() {
+	return &limited{Context: base, cancel: cancel, after: after, timer: time.AfterFunc(after, func() {
 		cancel(fmt.Errorf("no answer within %v%w", after, silent{}))
 	})}
+}
+
+// goes says that the call goes to the driver now, or why it does not: it has ended,
+// or was withdrawn, while the looks before it took their time.
+func (l *limited) goes() error {
+	if l.Err() == nil && l.decided.CompareAndSwap(false, true) {
+		return nil
+	}
+	<-l.Done()
+	return fmt.Errorf("not made: %w", context.Cause(l))
+}
+
+// withdraw ends a call that did not go to the driver yet.
+func (l *limited) withdraw(cause error) {
+	if l.decided.CompareAndSwap(false, true) {
+		l.cancel(cause)
+	}
 }
 
 // silent marks the cause of an end by time; it adds nothing to the text.
@@ -75,12 +95,16 @@ func (m *Manager) Progress(id state.VolumeID, text string) {
 	})
 }
 
-// stopUnwanted ends a call that says how far it is, where nobody wants any more
-// what it works for. One that says nothing may be a driver's, whose work goes on
-// whoever waits for it.
+// stopUnwanted ends a call where nobody wants any more what it works for, if it
+// says how far it is, or did not go to the driver yet. One that says nothing may be
+// a driver's, whose work goes on whoever waits for it.
 func (l *loop) stopUnwanted(id state.VolumeID) {
 	c := l.busy[id]
-	if _, wants := l.wants[id][c.op.Pod]; c.op.Kind == plan.Publish && c.progress != "" && !wants {
+	if _, wants := l.wants[id][c.op.Pod]; c.op.Kind != plan.Publish || c.ctx == nil || wants {
+		return
+	}
+	c.ctx.withdraw(errUnwanted)
+	if c.progress != "" {
 		c.ctx.cancel(errUnwanted)
 	}
 }

@@ -3,11 +3,14 @@ package manager
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -40,6 +43,52 @@ func TestAPublishLooksWhetherTheVolumeIsStagedStill(t *testing.T) {
 			t.Errorf("it took %v: no pause is due, for what failed is cured", took)
 		}
 	})
+}
+
+// stuck is a kernel that does not answer while something hangs.
+type stuck struct {
+	*house
+	hangs atomic.Bool
+}
+
+func (s *stuck) Look(ctx context.Context, path string) (state.Seen, error) {
+	if s.hangs.Load() {
+		<-ctx.Done()
+		return state.Seen{}, ctx.Err()
+	}
+	return s.house.Look(ctx, path)
+}
+
+// Whoever leaves while the look before its Publish hangs is not given the volume
+// any more: neither a pod, which does not wait for the look, nor the daemon.
+func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
+	for name, leave := range map[string]func(*life){
+		"pod":    func(l *life) { l.RemovePod("b") },
+		"daemon": func(l *life) { _ = l.stop() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, d := newHouse(t), newDisk()
+			k := &stuck{house: h}
+			l := live(t, h, d, func(c *Config) { c.Kernel = k })
+			l.up(h)
+			l.SetPod(podWant("a", "v"))
+			mounted(t, l, "a")
+			before := len(h.calls())
+			k.hangs.Store(true)
+			l.SetPod(podWant("b", "v"))
+			synctest.Wait()
+			began := time.Now()
+			leave(l)
+			synctest.Wait()
+			if slices.Contains(h.calls()[before:], "Publish d^v b") {
+				t.Errorf("%s: %v", name, h.calls()[before:])
+			}
+			if v, _ := l.Volume("d^v"); name == "pod" && v.Call.Kind == plan.Publish {
+				t.Errorf("%v after it left its call is on still", time.Since(began))
+			}
+			k.hangs.Store(false)
+		})
+	}
 }
 
 // Verify asks the kernel now: it says what is gone, which is made again, and

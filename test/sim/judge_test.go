@@ -164,8 +164,8 @@ func (j *judge) durable(o op) (late bool) {
 	case "Stage", "Unstage":
 		phase = r.Stage.Phase
 	}
-	// A pod may leave while the look before its Publish takes its time: what is
-	// made then is known to be leaving, and goes next.
+	// A pod may leave at the moment at which its Publish goes to the driver, and the
+	// journal may say so before the driver has it: what is made then goes next.
 	late = phase == state.Leaving && o.verb == "Publish" && j.of(o.v.ID).lane(o).left
 	switch {
 	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving && !late:
