@@ -13,6 +13,8 @@ import (
 const (
 	republishEvery  = time.Minute
 	republishJitter = 30 * time.Second
+	// clockSlack is how far a clock is corrected without notice.
+	clockSlack = 10 * time.Second
 )
 
 // renewAt returns when m, just published, is to be published again: when what
@@ -36,7 +38,15 @@ func due(m state.Mount, wm state.WantMount, now time.Time) bool {
 	if m.RenewAt.IsZero() {
 		return wm.Renewal.Republish
 	}
-	return !m.RenewAt.After(now)
+	return !m.RenewAt.After(now) || setBack(m, now)
+}
+
+// setBack reports whether the clock was put back since m was published: what is in
+// it is of a time to come, or it is to be renewed later than any call sets. It would
+// be renewed late by as much.
+func setBack(m state.Mount, now time.Time) bool {
+	return m.RevisionAt.After(now.Add(clockSlack)) ||
+		m.Renewal.Republish && m.RenewAt.After(now.Add(republishEvery+republishJitter+clockSlack))
 }
 
 // refresh gives a call what the driver wants anew by now. What it is told of the

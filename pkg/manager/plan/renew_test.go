@@ -95,6 +95,33 @@ func TestWhatEndsIsRenewedInTimeAndTheRestNever(t *testing.T) {
 	}
 }
 
+// A clock that was put back by an hour or a year makes no renewal late, one that was
+// corrected a little makes none early, and one put forward is what time does.
+//
+// Faults: A065.
+func TestAClockThatIsPutBackDelaysNoRenewal(t *testing.T) {
+	for back, early := range map[time.Duration]bool{0: false, time.Second: false, time.Hour: true, 9000 * time.Hour: true} {
+		for name, of := range map[string]struct {
+			republish Op
+			renewal   state.Renewal
+			ends      time.Time
+		}{
+			"the driver wants calls": {republishA, state.Renewal{Republish: true}, time.Time{}},
+			"a content with a token": {Op{Kind: Republish, Pod: "a", Revision: "r"}, state.Renewal{}, start.Add(time.Hour)},
+		} {
+			w, v, f := published(of.renewal)
+			wm := w.Pods["a"]
+			wm.Revision = of.republish.Revision
+			w.Pods["a"] = wm
+			v = Complete(v, Op{Kind: Publish, Pod: "a", Revision: wm.Revision}, Result{RenewAt: of.ends}, start)
+			op, _ := Next(w, v, f, start.Add(-back))
+			if want := map[bool]Op{true: of.republish}[early]; op != want {
+				t.Errorf("%s, %v back: %v, want %v", name, back, op, want)
+			}
+		}
+	}
+}
+
 // TestAFailedRenewalTakesNothingAway: it is paced, it stays due, and the mount
 // stays present whatever the failure.
 //
