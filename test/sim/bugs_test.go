@@ -108,6 +108,14 @@ var bugs = []bug{
 		"done := make(chan error, 1)\n\tgo func() { done <- l.cfg.Store.Commit(ctx, batch) }()\n\tvar err error\n\tselect {\n\tcase err = <-done:\n\tcase <-time.After(time.Second):\n\t}\n\tif err != nil {",
 	},
 	{
+		"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
+		" || setBack(m, now)", "",
+	},
+	{
+		"nothing is renewed by time", "pkg/manager/plan/next.go",
+		"c.wake(m.RenewAt)", "",
+	},
+	{
 		"what a kubelet mounted is not taken for mounted", "pkg/handover/adopt.go",
 		"if there {\n\t\tm.Phase", "if there && false {\n\t\tm.Phase",
 	},
@@ -118,10 +126,6 @@ var bugs = []bug{
 	{
 		"what is taken over is of another boot", "pkg/manager/offline.go",
 		"o.store.SetBootID(ctx, o.bootID)", "error(nil)",
-	},
-	{
-		"a run that died is refused the next time", "pkg/handover/csi.go",
-		"answers && !can.Stage || !fresh && !v.Needs.Stage", "fresh && answers && !can.Stage",
 	},
 	{
 		"a release forgets a record", "pkg/handover/release.go",

@@ -116,6 +116,35 @@ func (s store) wait(d time.Duration) bool {
 	}
 }
 
+// jump makes the journal's times those that a clock put forward by ahead finds in
+// it: that much older.
+func (d *disk) jump(ahead time.Duration) error {
+	if ahead == 0 {
+		return nil
+	}
+	changes := map[state.VolumeID]*state.Volume{}
+	for id, v := range d.records {
+		older := func(at *time.Time) {
+			if !at.IsZero() {
+				*at = at.Add(-ahead)
+			}
+		}
+		retry := func(r *state.Retry) { older(&r.Since); older(&r.NotBefore) }
+		retry(&v.Attach.Retry)
+		retry(&v.Stage.Retry)
+		retry(&v.Expand)
+		v.Mounts = maps.Clone(v.Mounts)
+		for uid, m := range v.Mounts {
+			retry(&m.Retry)
+			older(&m.RevisionAt)
+			older(&m.RenewAt)
+			v.Mounts[uid] = m
+		}
+		changes[id] = &v
+	}
+	return d.write(context.Background(), changes)
+}
+
 func (d *disk) write(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	if err := d.journal.Commit(ctx, changes); err != nil {
 		return err

@@ -102,7 +102,11 @@ func (d *driver) call(ctx context.Context, o op) error {
 		return errDead
 	}
 	w.judge.begin(d.l, o)
-	w.count.calls[o.verb]++
+	if volumes[o.name].renewed && o.verb == "Publish" {
+		w.count.calls["Publish to be renewed"]++
+	} else {
+		w.count.calls[o.verb]++
+	}
 	d.l.nth[o.String()]++
 	kind, roll := w.fate(d.l, o)
 	if w.springs("call") {

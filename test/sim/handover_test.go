@@ -149,7 +149,7 @@ func (j *judge) again(o op, ln *lane) {
 		at = o.v.Spec.StagePath
 	}
 	_, still := j.w.table[at]
-	if ln.there && still && (o.verb == "Stage" || o.verb == "Publish") {
+	if ln.there && still && (o.verb == "Stage" || o.verb == "Publish") && !volumes[o.name].renewed {
 		j.w.breach("adopt: %v, and %s was taken over as it is mounted", o, at)
 	}
 	if o.verb != "Expand" {

@@ -20,6 +20,8 @@ type judge struct {
 	running map[string]map[string]bool
 	// vanished are paths that were unmounted by others, and when a look could tell first.
 	vanished map[string]time.Time
+	// renewed is when what has to be renewed was published last, by path.
+	renewed map[string]time.Time
 	// orders are those of an operator that were given in this life and not carried out.
 	orders []*order
 }
@@ -54,7 +56,7 @@ type lanes struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}}
+	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}, renewed: map[string]time.Time{}}
 }
 
 func (j *judge) of(id state.VolumeID) *lanes {
@@ -256,7 +258,9 @@ func (j *judge) end(l *life, o op, err error) {
 	case removes(o.verb) && err == nil && !there:
 		*ln = lane{removed: true}
 	case !removes(o.verb):
-		ln.ok = err == nil && there
+		if ln.ok = err == nil && there; ln.ok {
+			j.renewed[o.v.Mounts[o.pod].Target] = time.Now()
+		}
 	}
 }
 

@@ -41,6 +41,10 @@ func (w *world) start() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lives++
+	if err := w.disk.jump(w.jumps); err != nil {
+		return err
+	}
+	w.jumps = 0
 	l := &life{
 		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), nth: map[string]int{},
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},

@@ -225,6 +225,9 @@ func (w *world) thaw() {
 	w.settled(nil)
 }
 
+// renewal is longer than the longest time between two calls that renew a volume.
+const renewal = 2 * time.Minute
+
 // settled judges rule 10: what is wanted is there, what is unwanted is gone.
 func (w *world) settled(except map[string]bool) {
 	w.mu.Lock()
@@ -248,6 +251,9 @@ func (w *world) settled(except map[string]bool) {
 			}
 			if w.life.drivers[volumes[name].driver].info.MountGroup && w.hasAnother(uid, name) {
 				continue // the volume has the group of the pod that has it
+			}
+			if at := w.judge.renewed[to]; volumes[name].renewed && time.Since(at) > renewal {
+				w.breach("rule 10: pod %s has %s as it was renewed %v ago: %s", uid, name, time.Since(at), brief(v))
 			}
 			if _, ok := w.table[to]; !ok && !volumes[name].exclusive {
 				w.breach("rule 10: pod %s never gets %s: %s", uid, name, brief(v))
@@ -313,7 +319,7 @@ func (w *world) hasAnother(uid, name string) bool {
 func (w *world) idle() {
 	w.mu.Lock()
 	w.now = "(idle)"
-	before, doubt := fmt.Sprint(w.count.calls), w.doubtful()
+	before, doubt := w.calls(), w.doubtful()
 	w.mu.Unlock()
 	if w.dice("idle")%2 == 0 {
 		w.stop()
@@ -323,9 +329,16 @@ func (w *world) idle() {
 	w.rest(time.Minute)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if after := fmt.Sprint(w.count.calls); after != before && !doubt {
+	if after := w.calls(); after != before && !doubt {
 		w.breach("a restart with nothing to do made calls: before %s, after %s", before, after)
 	}
+}
+
+// calls are those made but for renewals, which go on whoever is idle; mu is held.
+func (w *world) calls() string {
+	calls := maps.Clone(w.count.calls)
+	delete(calls, "Publish to be renewed")
+	return fmt.Sprint(calls)
 }
 
 // doubtful reports whether a mount is there whose Publish failed and that waits

@@ -23,7 +23,7 @@ func script(seed uint64) []string {
 	if r.IntN(4) > 0 {
 		lines = append(lines, fmt.Sprintf("faults %d %d", []int{5, 15, 30, 60}[r.IntN(4)], r.IntN(1e6)))
 	}
-	hands := r.IntN(6) == 0
+	hands := r.IntN(4) == 0
 	if hands && r.IntN(2) == 0 {
 		lines = append(lines, "release")
 	}
@@ -39,15 +39,20 @@ func script(seed uint64) []string {
 
 // handing makes one step up of a node that is handed over, to and fro.
 func handing(r *rand.Rand) string {
-	switch roll := r.IntN(12); {
-	case roll < 2:
+	uid := pods[r.IntN(len(pods))]
+	switch roll := r.IntN(14); {
+	case roll < 3:
 		return "release"
-	case roll < 8:
-		return fmt.Sprintf("kubelet %s %d", pods[r.IntN(len(pods))], []int{-1, -1, 1, 2, 3, 5, 8}[r.IntN(7)])
-	case roll < 11:
+	case roll < 7:
+		return fmt.Sprintf("kubelet %s %d", uid, []int{-1, -1, 1, 2, 3, 5, 8}[r.IntN(7)])
+	case roll < 10:
 		return "adopt " + []string{"", "gone"}[r.IntN(2)]
+	case roll < 11:
+		return "remove " + uid
+	case roll < 12:
+		return fmt.Sprintf("driver v%d %s", r.IntN(4), sortedKeys(otherwise)[r.IntN(len(otherwise))])
 	default:
-		return "trap commit " + fmt.Sprint(1+r.IntN(3)) + " " + fmt.Sprint(r.IntN(2) == 0)
+		return fmt.Sprintf("trap commit %d %v", 1+r.IntN(3), r.IntN(2) == 0)
 	}
 }
 
@@ -68,8 +73,10 @@ func step(r *rand.Rand, set settings) string {
 	case roll < 62:
 		waits := []string{"1ms", "19ms", "21ms", "100ms", "600ms", "3s", "31s", "3m", "12m"}
 		return "wait " + waits[r.IntN(len(waits))]
-	case roll < 66:
+	case roll < 64:
 		return "crash"
+	case roll < 66: // it comes with a crash
+		return "clock " + []string{"-9000h", "-30h", "-2h", "9000h"}[r.IntN(4)]
 	case roll < 70:
 		return fmt.Sprintf("trap commit %d %v", 1+r.IntN(4), r.IntN(2) == 0)
 	case roll < 75:
@@ -264,6 +271,12 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 	case "commits":
 		d, err := time.ParseDuration(arg(1))
 		w.disk.takes = d
+		return err
+	case "clock":
+		d, err := time.ParseDuration(arg(1))
+		w.jumps += d // found by the next life
+		w.count.faults["clock"]++
+		w.life.die()
 		return err
 	case "order":
 		for _, id := range sortedKeys(w.disk.records) { // of the others none is stuck

@@ -21,6 +21,8 @@ type volume struct {
 	own               bool
 	inline, exclusive bool
 	expandable        bool
+	// renewed: its driver wants to be called again and again.
+	renewed bool
 }
 
 // volumes are one of each kind that the manager tells apart.
@@ -35,6 +37,8 @@ var volumes = map[string]volume{
 	"v7": {driver: emptyDir, own: true},
 	"v8": {driver: "image", own: true},
 	"v9": {driver: "disk", expandable: true},
+
+	"v10": {driver: "token", own: true, inline: true, renewed: true},
 }
 
 // emptyDir is the built-in kind that a kubelet keeps as it is kept here.
@@ -46,6 +50,7 @@ var drivers = map[state.DriverName]manager.DriverInfo{
 	"plain": {Name: "plain", Expand: true, MountsTarget: true},
 	"dir":   {Name: "dir", Builtin: true},
 	"image": {Name: "image", Builtin: true, MountsTarget: true},
+	"token": {Name: "token", MountsTarget: true},
 	"disk":  {Name: "disk", Builtin: true, Stage: true, Expand: true, MountsTarget: true},
 
 	emptyDir: {Name: emptyDir, Builtin: true},
@@ -66,6 +71,9 @@ var otherwise = map[state.DriverName][]manager.DriverInfo{
 	"plain": {
 		{Name: "plain", Stage: true, Expand: true, MountsTarget: true},
 		{Name: "plain", Attach: true, Stage: true, MountsTarget: true},
+	},
+	"token": {
+		{Name: "token", Stage: true, MountsTarget: true},
 	},
 }
 
@@ -118,6 +126,9 @@ type world struct {
 	attached map[state.VolumeID]bool
 	disk     *disk
 	boot     int
+	// jumps is how far the node's clock is put forward (or back) before the next
+	// life. Within one the manager compares by the monotonic clock.
+	jumps time.Duration
 	// late counts work that a driver still does although its call has ended.
 	late map[state.VolumeID]int
 
@@ -238,6 +249,7 @@ func (w *world) wantOf(uid string, late bool) state.PodWant {
 			Names: []string{name}, ID: id, Spec: spec, Revision: ws.rev, SizeBytes: w.objects[name].size,
 			Mount: state.MountSpec{Pod: ref, Names: []string{name}, Target: target(uid, name), ReadOnly: ws.ro},
 		}
+		vw.Mount.Renewal.Republish = volumes[name].renewed
 		if ws.group != 0 {
 			vw.Mount.FSGroup = &ws.group
 		}
