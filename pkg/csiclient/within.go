@@ -1,0 +1,57 @@
+package csiclient
+
+import (
+	"unicode/utf8"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// within reports whether a request is surely within the limits, of the four that
+// every volume costs: to walk them by reflection is 3 % of a manager's CPU. Of any
+// other, or one that may not be, it says false, and checkMessage finds out.
+func within(m proto.Message) bool {
+	switch r := m.(type) {
+	case *csi.NodeStageVolumeRequest:
+		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) && capabilityWithin(r.VolumeCapability) &&
+			few(r.PublishContext) && few(r.Secrets) && few(r.VolumeContext)
+	case *csi.NodePublishVolumeRequest:
+		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) && utf8.ValidString(r.TargetPath) && capabilityWithin(r.VolumeCapability) &&
+			few(r.PublishContext) && few(r.Secrets) && few(r.VolumeContext)
+	case *csi.NodeUnpublishVolumeRequest:
+		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.TargetPath)
+	case *csi.NodeUnstageVolumeRequest:
+		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath)
+	}
+	return false
+}
+
+func capabilityWithin(c *csi.VolumeCapability) bool {
+	m := c.GetMount()
+	return short(m.GetFsType(), maxString) && short(m.GetVolumeMountGroup(), maxString) && flagsWithin(m.GetMountFlags())
+}
+
+func flagsWithin(flags []string) bool {
+	size := 0
+	for _, f := range flags {
+		if size += len(f); !utf8.ValidString(f) {
+			return false
+		}
+	}
+	return size <= maxFlags
+}
+
+func short(s string, limit int) bool { return len(s) <= limit && utf8.ValidString(s) }
+
+// few is checkMap, but that tokens count as all else.
+func few(m map[string]string) bool {
+	size := 0
+	for k, v := range m {
+		if size += len(k) + len(v); !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return false
+		}
+	}
+	return size <= maxMap
+}
