@@ -18,7 +18,7 @@ type board struct {
 	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
 	pods    map[state.PodUID]state.PodWant   // as listed by the sources
 	byPod   map[state.PodUID]set[state.VolumeID]
-	drivers map[state.DriverName]DriverStatus
+	drivers map[state.DriverName]*DriverStatus // as volumes are
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
 	synced, looked bool
 	found          Found
@@ -38,7 +38,7 @@ type watch struct {
 func newBoard() *board {
 	return &board{
 		volumes: map[state.VolumeID]*VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
-		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]DriverStatus{},
+		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 	}
 }
@@ -63,15 +63,7 @@ func (l *loop) publish() {
 		b.wake(uid)
 		b.mark(uid)
 	}
-	clear(b.drivers)
-	for name, d := range l.drivers {
-		s := d.status
-		s.Calls, s.Volumes, s.Limit = d.running.Calls, len(d.keys), 0
-		if d.running.More != 0 {
-			s.Limit = l.cfg.Limits.Driver + d.running.More
-		}
-		b.drivers[name] = s
-	}
+	l.publishDrivers(b)
 	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found
 	if b.changed != nil {
 		close(b.changed)
@@ -298,13 +290,6 @@ func (b *board) volume(id state.VolumeID) *VolumeStatus {
 		return s
 	}
 	return &VolumeStatus{}
-}
-
-// Drivers returns every driver that was up or is named by a volume, sorted by name.
-func (m *Manager) Drivers() []DriverStatus {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(m.board.drivers), compareDrivers)
 }
 
 // Pods returns every pod that is listed or still has volumes, sorted by namespace and name.
