@@ -293,6 +293,10 @@ func (d *daemon) stop() error {
 	return d.cmd.Wait()
 }
 
+// Idle closes the connections of the burst, which would all end 20 seconds after
+// it; the watch goes on.
+func (d *daemon) Idle() { d.client.Close() }
+
 func (d *daemon) Usage() benchdef.Snap     { return d.meter.Snap() }
 func (d *daemon) RSS() (now, peak float64) { return d.meter.RSS() }
 func (d *daemon) ResetRSS()                { d.meter.ResetPeakRSS() }
