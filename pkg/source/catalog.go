@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -100,14 +99,6 @@ type Catalog struct {
 	told    map[state.PodUID]state.PodWant
 	hear    []func(Key)
 	remote  remote
-}
-
-// pod is a pod as it was resolved last.
-type pod struct {
-	uid state.PodUID
-	// used are the keys that its resolving looked up, found or not.
-	used []Key
-	want state.PodWant
 }
 
 // New returns an empty Catalog.
@@ -214,6 +205,7 @@ func (c *Catalog) announce(changed []Key) {
 // store changes the objects and returns, sorted, the keys whose object that
 // holds is another now.
 func (c *Catalog) store(provider string, u Update) ([]Key, error) {
+	all := checkAll(u.Put)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := map[Key]bool{}
@@ -226,13 +218,13 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 		changed[key] = true
 	}
 	var errs []error
-	for _, obj := range u.Put {
-		key, err := resolve.KeyOf(obj)
+	for i, obj := range u.Put {
+		key, faults, err := all[i].key, all[i].faults, all[i].err
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if faults := append(resolve.Check(obj), resolve.CheckChange(c.objects[key].of(provider), obj)...); len(faults) > 0 {
+		if faults = append(faults, resolve.CheckChange(c.objects[key].of(provider), obj)...); len(faults) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
 			if c.remote.told(provider, key, "refused: "+faults[0].String()) {
 				changed[key] = true
@@ -314,101 +306,4 @@ func (c *Catalog) touched(changed []Key) []Key {
 	}
 	c.index.settled()
 	return slices.SortedFunc(maps.Keys(pods), Key.Compare)
-}
-
-// resolve resolves the pods and tells the sink what is new.
-func (c *Catalog) resolve(pods []Key) {
-	uids := map[state.PodUID]bool{}
-	c.mu.Lock()
-	for _, key := range pods {
-		for _, uid := range c.resolveOne(key) {
-			uids[uid] = true
-		}
-	}
-	type news struct {
-		want state.PodWant
-		gone bool
-	}
-	var tell []news
-	for _, uid := range slices.Sorted(maps.Keys(uids)) {
-		want, ok := c.want(uid)
-		before, told := c.told[uid]
-		switch {
-		case !ok && told:
-			delete(c.told, uid)
-			tell = append(tell, news{want: before, gone: true})
-		case ok && (!told || !reflect.DeepEqual(before, want)):
-			c.told[uid] = want
-			tell = append(tell, news{want: want})
-		}
-	}
-	c.mu.Unlock()
-	for _, n := range tell {
-		if n.gone {
-			c.sink.RemovePod(n.want.Pod.UID)
-		} else {
-			c.sink.SetPod(n.want)
-		}
-	}
-	c.remote.tell()
-}
-
-// resolveOne resolves one pod and returns the UIDs that it had and has.
-func (c *Catalog) resolveOne(key Key) []state.PodUID {
-	var uids []state.PodUID
-	if old := c.pods[key]; old != nil {
-		uids = append(uids, old.uid)
-		for _, used := range old.used {
-			removeFrom(c.users, used, key)
-		}
-		removeFrom(c.uids, old.uid, key)
-		delete(c.pods, key)
-	}
-	object, ok := c.holder(key).(*corev1.Pod)
-	if !ok {
-		c.remote.demands(key, nil)
-		return uids
-	}
-	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.objects[key])}
-	p := &pod{want: resolve.Pod(object, &v, c.config)}
-	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
-	c.pods[key] = p
-	for _, used := range p.used {
-		addTo(c.users, used, key)
-	}
-	addTo(c.uids, p.uid, key)
-	if v.remote {
-		c.remote.demands(key, v.seen)
-	}
-	return append(uids, p.uid)
-}
-
-// want returns what the sink is to be told of the UID, false for nothing.
-//
-// Where several pods have it, which is a mistake that no order of arrival can
-// resolve, all volumes of all of them are a problem: so nothing is made, and
-// nothing that one of them has is taken away.
-func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
-	keys := slices.SortedFunc(c.uids[uid].all(), Key.Compare)
-	if len(keys) == 0 {
-		return state.PodWant{}, false
-	}
-	want := c.pods[keys[0]].want
-	if len(keys) == 1 {
-		return want, true
-	}
-	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; want another one for one of them", keys[0], keys[1], uid)
-	names := map[string]bool{}
-	for _, key := range keys {
-		for _, v := range c.pods[key].want.Volumes {
-			for _, name := range v.Names {
-				names[name] = true
-			}
-		}
-	}
-	want.Stopped, want.Volumes = false, nil
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		want.Volumes = append(want.Volumes, state.VolumeWant{Names: []string{name}, Problem: problem})
-	}
-	return want, true
 }

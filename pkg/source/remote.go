@@ -1,7 +1,6 @@
 package source
 
 import (
-	"maps"
 	"slices"
 )
 
@@ -101,9 +100,9 @@ func (r *remote) unread(key Key) string {
 }
 
 // demands notes what a pod needs. Lists are no objects and cannot be asked for.
-func (r *remote) demands(pod Key, seen map[Key]bool) {
+func (r *remote) demands(pod Key, used []Key) {
 	var keys []Key
-	for _, key := range slices.SortedFunc(maps.Keys(seen), Key.Compare) {
+	for _, key := range slices.SortedFunc(slices.Values(used), Key.Compare) {
 		if key.Kind != volumesOf && key.Kind != claimsOf {
 			keys = append(keys, key)
 		}

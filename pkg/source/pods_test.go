@@ -1,0 +1,58 @@
+package source_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// TestManyAtOnceAreWhatTheyAreOneByOne: what a start tells at once, which is
+// checked and resolved on all processors, comes to the same as one object after
+// another: what is wrong is left out, each pod is told once and in order, and two
+// of one UID, however far apart, are never told as one.
+func TestManyAtOnceAreWhatTheyAreOneByOne(t *testing.T) {
+	const n = 200
+	var objects []runtime.Object
+	for i := range n {
+		objects = append(objects, decode(t, pod(fmt.Sprintf("p%03d", i), fmt.Sprintf("c%03d", i)))...)
+		objects = append(objects, decode(t, claim(fmt.Sprintf("c%03d", i), fmt.Sprintf("v%03d", i))+volume(fmt.Sprintf("v%03d", i), fmt.Sprintf("c%03d", i)))...)
+	}
+	objects = append(objects, decode(t, strings.Replace(pod("twin", "c007"), "uid: twin", "uid: p003", 1))...)
+	bad := decode(t, volume("bad", ""))[0].(interface{ SetName(string) })
+	bad.SetName("../bad")
+	objects = append(objects, bad.(runtime.Object))
+	rand.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+
+	one, oneSink := start()
+	for _, obj := range objects {
+		_ = one.Put("api", obj) // the bad one's error is compared below
+	}
+	all, allSink := start()
+	err := all.Apply("api", source.Update{Put: objects})
+	if err == nil || !strings.Contains(err.Error(), "../bad") || strings.Count(err.Error(), "\n") > 0 {
+		t.Errorf("of the one that is wrong: %v", err)
+	}
+	if !reflect.DeepEqual(allSink.pods, oneSink.pods) || !reflect.DeepEqual(all.Wants(), one.Wants()) || len(all.Volumes()) != n {
+		t.Error("other wants than one by one")
+	}
+	told := allSink.took()
+	if len(told) != n || !slices.IsSorted(told) {
+		t.Errorf("told %d times of %d pods: %q", len(told), n, told)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(allSink.pods)) {
+		for _, v := range allSink.pods[uid].Volumes {
+			if (v.Problem != "") != (uid == state.PodUID("p003")) {
+				t.Errorf("pod %s: %q", uid, v.Problem)
+			}
+		}
+	}
+}
