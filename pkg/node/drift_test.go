@@ -64,3 +64,42 @@ func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestTheMountTableIsReadOnceANodeHasStarted: reading all of it takes no time from
+// what pods wait for.
+func TestTheMountTableIsReadOnceANodeHasStarted(t *testing.T) {
+	n, err := New(dirs(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.silent["other"] = true
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	read := func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.fuse != nil
+	}
+	<-n.loaded
+	n.show(within(t))
+	time.Sleep(50 * time.Millisecond) // the look would take one
+	if read() {
+		t.Error("read while a source is silent")
+	}
+	sink{n}.SourceSynced("other")
+	over := within(t)
+	for look := time.Tick(time.Millisecond); !read(); {
+		select {
+		case <-look:
+		case <-over.Done():
+			t.Fatal("never read")
+		}
+	}
+}
