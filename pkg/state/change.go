@@ -81,6 +81,7 @@ func bucketChange(bucket string, changes map[string][]byte) (change, error) {
 	return c, c.check()
 }
 
+// unsealAll replaces what is stored, which is the caller's own, by the values.
 func unsealAll(bucket string, stored map[string][]byte) (map[string][]byte, error) {
 	for key, b := range stored {
 		value, err := unseal(b)

@@ -178,7 +178,8 @@ func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]stri
 	return volumes, quarantined
 }
 
-// seal and unseal guard a value of a bucket with a checksum in front.
+// seal and unseal guard a value of a bucket with a checksum in front. What is
+// unsealed is a part of the sealed.
 func seal(value []byte) []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(value)), crc32.Checksum(value, castagnoli))
 	return append(b, value...)
@@ -191,5 +192,5 @@ func unseal(b []byte) ([]byte, error) {
 	if crc32.Checksum(b[4:], castagnoli) != binary.BigEndian.Uint32(b) {
 		return nil, errors.New("checksum mismatch")
 	}
-	return bytes.Clone(b[4:]), nil
+	return b[4:len(b):len(b)], nil
 }

@@ -70,9 +70,9 @@ func (m *Memory) LoadBucket(ctx context.Context, bucket string) (map[string][]by
 	if err := m.usable(ctx); err != nil {
 		return nil, fmt.Errorf("load bucket %q: %w", bucket, err)
 	}
-	stored := maps.Clone(m.buckets[kvPrefix+bucket])
-	if stored == nil {
-		stored = map[string][]byte{}
+	stored := map[string][]byte{}
+	for key, b := range m.buckets[kvPrefix+bucket] {
+		stored[key] = bytes.Clone(b)
 	}
 	return unsealAll(bucket, stored)
 }
