@@ -48,7 +48,7 @@ func (l *loop) start(ctx context.Context, s *start) {
 // ended takes a call's outcome into the record.
 func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duration) {
 	l.inFlight--
-	cured := l.busy[s.id].cured
+	ctx, cured := l.busy[s.id].ctx, l.busy[s.id].cured
 	if r.Err != nil && errors.Is(r.Err, errStageGone) {
 		cured = true // by being staged again, which comes first
 		l.suspects[s.id] = struct{}{}
@@ -65,7 +65,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	}
 	l.setRecord(&v)
 	l.ahead.push(s.id)
-	l.logEnd(s, r.Err, took)
+	l.logEnd(ctx, s, r.Err, took)
 	l.tell(s, r.Err, began, took)
 	if r.Err != nil {
 		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)
@@ -82,18 +82,21 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 }
 
 // logEnd writes the one line of a step.
-func (l *loop) logEnd(s *start, failure *state.CallError, took time.Duration) {
-	attrs := make([]any, 0, 14)
+func (l *loop) logEnd(ctx context.Context, s *start, failure *state.CallError, took time.Duration) {
+	level, text := slog.LevelInfo, "call done"
+	if failure != nil {
+		level, text = slog.LevelWarn, "call failed"
+	}
+	attrs := make([]slog.Attr, 0, 7)
 	attrs = append(attrs, slog.String("volume", string(s.id)), slog.String("driver", string(s.driver.status.Name)),
 		slog.String("op", s.op.Kind.String()), slog.Duration("took", took))
 	if s.op.Pod != "" {
 		attrs = append(attrs, slog.String("pod", string(s.op.Pod)))
 	}
-	if failure == nil {
-		l.log.Info("call done", attrs...)
-		return
+	if failure != nil {
+		attrs = append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))
 	}
-	l.log.Warn("call failed", append(attrs, slog.String("err", failure.Error()), slog.String("outcome", failure.Outcome.String()))...)
+	l.log.LogAttrs(ctx, level, text, attrs...)
 }
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).

@@ -112,7 +112,7 @@ func (l *loop) forget(id state.VolumeID) {
 	delete(l.offers, id)
 	for name, d := range l.drivers {
 		delete(d.keys, id)
-		if len(d.keys) == 0 && d.status.Problem == neverUp(name) {
+		if len(d.keys) == 0 && d.status.Problem != "" && d.status.Problem == neverUp(name) {
 			delete(l.drivers, name) // known only by the volumes that named it
 		}
 	}
