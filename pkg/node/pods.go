@@ -1,12 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -22,7 +24,9 @@ import (
 // Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
 // A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
 func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.Object) (map[string]manager.MountedVolume, error) {
-	pod = named(pod).DeepCopy() // they are kept
+	pod = pod.DeepCopy() // they are kept
+	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
+	pod.Namespace, pod.UID = identity(pod)
 	var all []runtime.Object
 	for _, o := range beside {
 		if o != nil { // Apply says so
@@ -44,24 +48,19 @@ func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.
 // until nothing of its volumes is mounted. Data of persistent volumes stays. It
 // may be called again where ctx ended first; a pod that is not known has nothing.
 func (n *Node) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
-	pod = named(pod)
-	if err := n.DeletePod(ctx, pod.Namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
-		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	namespace, uid := identity(pod)
+	if err := n.DeletePod(ctx, namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
+		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", namespace, pod.Name, err)
 	}
-	return n.manager.WaitForUnmount(ctx, state.PodUID(pod.UID))
+	return n.manager.WaitForUnmount(ctx, state.PodUID(uid))
 }
 
-// named returns pod with what a manifest would have been given. What it points to
-// is the given one's.
-func named(given *corev1.Pod) *corev1.Pod {
-	copied := *given
-	pod := &copied
-	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
-	if pod.Namespace == "" {
-		pod.Namespace = corev1.NamespaceDefault
+// identity returns a pod's namespace and UID, or what a manifest would have been
+// given in their place.
+func identity(pod *corev1.Pod) (namespace string, uid types.UID) {
+	namespace, uid = cmp.Or(pod.Namespace, corev1.NamespaceDefault), pod.UID
+	if uid == "" {
+		uid = manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: pod.Name})
 	}
-	if pod.UID == "" {
-		pod.UID = manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: pod.Namespace, Name: pod.Name})
-	}
-	return pod
+	return namespace, uid
 }
