@@ -14,6 +14,13 @@ import (
 // does not say why.
 type Fault struct{ ShutDown, AfterError bool }
 
+// Options of a file system that takes no writes: the first also where it is meant so.
+const (
+	optionReadOnly   = "ro"
+	optionShutDown   = "shutdown"
+	optionAfterError = "emergency_ro"
+)
+
 // Erred returns, by path, the mounts at and below the directory under whose file
 // system takes no more writes: one that was mounted so is among them, and one that
 // has become so after an error. Of the latter the kernel tells
@@ -98,7 +105,7 @@ func maybeErred(line []byte) bool {
 		var option []byte
 		option, options, more = bytes.Cut(options, []byte(","))
 		switch string(option) {
-		case "ro", "shutdown", "emergency_ro":
+		case optionReadOnly, optionShutDown, optionAfterError:
 			return true
 		}
 	}
@@ -107,6 +114,6 @@ func maybeErred(line []byte) bool {
 
 // faultOf says by a file system's options whether and how it takes no writes.
 func faultOf(superOptions []string) (f Fault, faulty bool) {
-	f = Fault{ShutDown: hasOption(superOptions, "shutdown"), AfterError: hasOption(superOptions, "emergency_ro")}
-	return f, f != Fault{} || hasOption(superOptions, "ro")
+	f = Fault{ShutDown: hasOption(superOptions, optionShutDown), AfterError: hasOption(superOptions, optionAfterError)}
+	return f, f != Fault{} || hasOption(superOptions, optionReadOnly)
 }
