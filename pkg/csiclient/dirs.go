@@ -88,9 +88,50 @@ func (d *dirs) makeParent(path string) error {
 	return d.mkdirAll(filepath.Dir(rel))
 }
 
+// makeRoom has nothing at path that can be removed without loss, and makes the
+// directory that it is to be in: the two in one look-up.
+func (d *dirs) makeRoom(path string, mode state.Mode) error {
+	rel, err := d.rel(path)
+	if err != nil {
+		return err
+	}
+	err = d.inParent(rel, func(fd int, name string) error {
+		if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); errors.Is(err, unix.ENOTDIR) && mode == state.Block {
+			_ = d.clearFile(rel) // what it leaves is for whoever comes to it
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.mkdirNew(filepath.Dir(rel))
+	}
+	return err
+}
+
 // mkdirAll makes the directory rel and its parents.
 func (d *dirs) mkdirAll(rel string) error {
-	return d.inMade(rel, func(int) error { return nil })
+	fd, err := d.open(rel)
+	if err == nil {
+		unix.Close(fd)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.mkdirNew(rel)
+	}
+	return err
+}
+
+// mkdirNew is mkdirAll where rel was found missing.
+func (d *dirs) mkdirNew(rel string) error {
+	err := d.inMade(filepath.Dir(rel), func(fd int) error {
+		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, filepath.Base(rel), dirMode))
+	})
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	fd, err := d.open(rel) // another was quicker; it must be a directory
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
 }
 
 // inMade calls f with a descriptor of the directory rel, which it makes with
@@ -109,25 +150,45 @@ func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
 	return err
 }
 
-// make makes what is missing of the directory rel, and opens it.
+// make makes what is missing of the directory rel, and opens it. As a rule that
+// is nothing, the last directory, or, for a new pod, all but the first: the
+// others are not tried one by one.
 func (d *dirs) make(rel string) (int, error) {
-	var missing []string
-	fd, err := d.open(rel)
-	for ; errors.Is(err, fs.ErrNotExist) && rel != "."; fd, err = d.open(rel) {
-		missing = append(missing, filepath.Base(rel))
-		rel = filepath.Dir(rel)
-	}
-	for i := len(missing) - 1; i >= 0 && err == nil; i-- {
-		parent := fd
-		if err = unix.Mkdirat(parent, missing[i], dirMode); err == nil || errors.Is(err, fs.ErrExist) {
-			fd, err = unix.Openat(parent, missing[i], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	first, _, _ := strings.Cut(rel, "/")
+	fd, err, there := -1, error(nil), ""
+	for _, there = range []string{rel, filepath.Dir(rel), first, "."} {
+		if fd, err = d.open(there); !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		unix.Close(parent)
+	}
+	if err == nil && there != rel {
+		for name := range strings.SplitSeq(strings.TrimPrefix(rel, there+"/"), "/") {
+			there = filepath.Join(there, name)
+			parent := fd
+			fd, err = d.makeIn(parent, there)
+			unix.Close(parent)
+			if err != nil {
+				break
+			}
+		}
 	}
 	if err != nil {
-		return -1, fmt.Errorf("make directory %s: %w", filepath.Join(d.base, rel), err)
+		return -1, fmt.Errorf("make directory %s: %w", filepath.Join(d.base, there), err)
 	}
 	return fd, nil
+}
+
+// makeIn makes the directory rel, which parent is the parent of, and opens it.
+func (d *dirs) makeIn(parent int, rel string) (int, error) {
+	name := filepath.Base(rel)
+	err := unix.Mkdirat(parent, name, dirMode)
+	if errors.Is(err, fs.ErrExist) {
+		return d.open(rel)
+	}
+	if err != nil {
+		return -1, err
+	}
+	return unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
 // open opens the directory rel for its place only: one system call, in which the

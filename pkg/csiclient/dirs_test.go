@@ -4,8 +4,79 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
+
+// Directories are made from any that there is, also through a link that stays
+// beneath the root, and never through one that leads out of it.
+func TestDirectoriesAreMadeFromWhatThereIs(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	d, err := openDirs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	for _, err := range []error{
+		os.MkdirAll(root+"/pods/old/volumes/csi/pv", 0o700), os.WriteFile(root+"/pods/file", nil, 0o600),
+		os.Symlink("old", root+"/pods/alias"), os.Symlink(outside, root+"/pods/out"), os.Symlink(outside, root+"/pods/old/out"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{
+		"top/mount": true, "pods/old/volumes/csi/pv/mount": true, "pods/old/volumes/csi/pv2/mount": true,
+		"pods/old/volumes/other/pv/mount": true, "pods/new/volumes/csi/pv/mount": true, "new/a/b/c/mount": true,
+		"pods/alias/subdir/a/b/mount": true,
+		"pods/file/a/b/mount":         false, "pods/out/a/mount": false, "pods/out/a/b/c/mount": false, "pods/old/out/a/b/mount": false,
+		"pods/file/mount": false,
+	} {
+		for name, f := range map[string]func(string) error{
+			"room": func(p string) error { return d.makeRoom(p, state.Filesystem) }, "parent": d.makeParent, "dir": d.makeDir,
+		} {
+			err := f(filepath.Join(root, path))
+			info, statErr := os.Stat(filepath.Join(root, filepath.Dir(path)))
+			if (err == nil) != want || want && (statErr != nil || !info.IsDir()) {
+				t.Errorf("%s for %s: %v, its directory: %v, want it to be made: %t", name, path, err, statErr, want)
+			}
+		}
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) != 0 {
+		t.Errorf("outside of the root: %v, %v", left, err)
+	}
+}
+
+// One that removes the empty directories above its own ends no other's work.
+func TestDirectoriesAreMadeWhileOthersRemoveThem(t *testing.T) {
+	root := t.TempDir()
+	d, err := openDirs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	var all sync.WaitGroup
+	for _, name := range []string{"a", "b", "c", "d"} {
+		all.Go(func() {
+			path := filepath.Join(root, "pods/x/volumes/csi", name, "mount")
+			for range 500 {
+				if err := d.makeRoom(path, state.Filesystem); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if err := d.makeDir(path); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if gone, err := d.clear(path, state.Filesystem); !gone || err != nil {
+					t.Errorf("%s: %t, %v", name, gone, err)
+				}
+				d.prune(path)
+			}
+		})
+	}
+	all.Wait()
+}
 
 // A call that outlasts its driver, as one on dead storage does, uses the root
 // directory or nothing, never what has its descriptor's number by then: the race
