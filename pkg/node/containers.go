@@ -136,10 +136,8 @@ func (n *Node) hasLabels(v manager.MountedVolume) bool {
 // beforeUnpublish ends what containers of the pod were given of a volume, and
 // what a kubelet kept of it that it was taken over from, before the volume itself goes.
 func (n *Node) beforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	for _, name := range subpathNames(v, v.Mounts[pod]) {
-		if err := n.subpaths.Remove(ctx, pod, name); err != nil {
-			return err
-		}
+	if err := n.subpaths.Remove(ctx, pod, subpathNames(v, v.Mounts[pod])...); err != nil {
+		return err
 	}
 	if err := n.keeper().BeforeUnpublish(ctx, v, pod); err != nil {
 		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)

@@ -49,7 +49,7 @@ func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, err
 	if err != nil {
 		return handover.Disk{}, fmt.Errorf("read what is below %s: %w", root, err)
 	}
-	defer r.top.Close()
+	defer r.close()
 	for _, part := range []func() error{r.mounts, r.pods, r.staged, r.blocks} {
 		if err := part(); err != nil {
 			return handover.Disk{}, fmt.Errorf("read what is below %s: %w", root, err)
@@ -65,7 +65,7 @@ func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, err
 type reader struct {
 	ctx    context.Context
 	root   string
-	top    *os.File
+	top    int // root, open; an os.File costs a system call more, and a finalizer
 	kernel *mount.Kernel
 	disk   handover.Disk
 }
@@ -75,8 +75,10 @@ func open(ctx context.Context, root string, k *mount.Kernel) (*reader, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: root, Err: err}
 	}
-	return &reader{ctx: ctx, root: root, top: os.NewFile(uintptr(top), root), kernel: k}, nil
+	return &reader{ctx: ctx, root: root, top: top, kernel: k}, nil
 }
+
+func (r *reader) close() { unix.Close(r.top) }
 
 func (r *reader) mounts() error {
 	real, err := filepath.EvalSymlinks(r.root)
@@ -292,7 +294,7 @@ func (r *reader) openAt(rel string, flags int) (*os.File, error) {
 }
 
 func (r *reader) openFD(rel string, flags int) (int, error) {
-	fd, err := unix.Openat2(int(r.top.Fd()), rel, &unix.OpenHow{
+	fd, err := unix.Openat2(r.top, rel, &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})

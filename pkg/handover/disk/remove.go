@@ -32,7 +32,7 @@ func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.P
 	if err != nil {
 		return err
 	}
-	defer below.top.Close()
+	defer below.close()
 	switch m := v.Mounts[pod]; {
 	case v.Spec.Builtin:
 		mark := path.Join("pods", string(pod), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name, "ready")
@@ -60,7 +60,7 @@ func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
 	if err != nil {
 		return err
 	}
-	defer below.top.Close()
+	defer below.close()
 	if v.Spec.Mode == state.Block {
 		return below.remove(path.Join(deviceDir, v.Spec.Name, "data", handover.NotesName), deviceDir)
 	}
@@ -77,7 +77,7 @@ func (r Keeper) Empty(ctx context.Context, stage string) error {
 	if err != nil {
 		return err
 	}
-	defer below.top.Close()
+	defer below.close()
 	rel, err := below.rel(stage)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func (r Keeper) Write(ctx context.Context, files []handover.File) error {
 	if err != nil {
 		return err
 	}
-	defer below.top.Close()
+	defer below.close()
 	for _, f := range files {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -109,7 +109,7 @@ func (r *reader) holds(rel string, text []byte) bool {
 // place writes the file and moves it into a directory, where it replaces what
 // was there at once.
 func (r *reader) place(dir *os.File, name string, text []byte) error {
-	top := int(r.top.Fd())
+	top := r.top
 	if err := unix.Unlinkat(top, scratchName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return os.NewSyscallError("unlinkat", err)
 	}
@@ -160,7 +160,7 @@ func (r Keeper) RemoveDirs(ctx context.Context, dirs []string) error {
 	if err != nil {
 		return err
 	}
-	defer below.top.Close()
+	defer below.close()
 	var errs []error
 	for _, dir := range dirs {
 		rel, err := below.rel(dir)

@@ -142,26 +142,45 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	return nil
 }
 
-// Remove ends every subpath mount of a pod's volume and removes their
-// directories; that there is none is no error.
-func (b *Binder) Remove(ctx context.Context, pod state.PodUID, volume string) error {
+// Remove ends every subpath mount of a pod's volume, which has volumes as its
+// names, and removes their directories; that there is none is no error.
+func (b *Binder) Remove(ctx context.Context, pod state.PodUID, volumes ...string) error {
+	all, err := b.dir(pod)
+	if err != nil {
+		return err
+	}
+	if !b.works(pod, volumes) { // before the look, so that what is being made is not missed
+		if _, err := os.Lstat(all.Path()); errors.Is(err, os.ErrNotExist) {
+			return nil // nobody has made any for this pod, as for most
+		}
+	}
+	for _, volume := range volumes {
+		if err := b.remove(ctx, pod, volume); err != nil {
+			return fmt.Errorf("remove the subpaths of volume %s: %w", volume, err)
+		}
+	}
+	return nil
+}
+
+func (b *Binder) remove(ctx context.Context, pod state.PodUID, volume string) error {
 	dir, err := b.dir(pod, volume)
 	if err != nil {
 		return err
 	}
-	err = b.work(ctx, key{pod, volume}, func() error {
-		if _, err := os.Lstat(filepath.Dir(dir.Path())); errors.Is(err, os.ErrNotExist) {
-			return nil // nobody has made any for this pod, as for most
-		}
+	return b.work(ctx, key{pod, volume}, func() error {
 		if err := b.kernel.UnmountTree(ctx, dir.Path()); err != nil {
 			return err
 		}
 		return dir.Clear(ctx, b.kernel)
 	})
-	if err != nil {
-		return fmt.Errorf("remove the subpaths of volume %s: %w", volume, err)
-	}
-	return nil
+}
+
+// works reports whether a call for one of a pod's volumes is under way, also one
+// that was left behind.
+func (b *Binder) works(pod state.PodUID, volumes []string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(volumes, func(volume string) bool { return b.busy[key{pod, volume}] != nil })
 }
 
 // Mounts lists, deepest first, where subpaths of a pod's volume are mounted, and

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -278,6 +279,12 @@ func TestAVolumeThatHangsHoldsUpItselfOnly(t *testing.T) {
 	cancel()
 	if err := <-inside; !errors.Is(err, context.Canceled) {
 		t.Errorf("the hung one: %v, want context.Canceled", err)
+	}
+	// What is being made shows nowhere yet, and is not taken for what there is none of.
+	waits, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	if err := n.binder.Remove(waits, pod, "pv", "data"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("removing what is being bound: %v, want that it waits", err)
 	}
 	other := n.request("d")
 	other.Volume = "other"
