@@ -106,10 +106,11 @@ func (k *Kernel) sameByID(path string) (here string, same []Entry, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if len(ids) == 1 && ids[0] == id { // as most
-		return at.Path, []Entry{at}, nil
-	}
 	for _, id := range ids {
+		if id == at.ID {
+			same = append(same, at)
+			continue
+		}
 		switch e, err := statMount(id, statmountSame); {
 		case err == unix.ENOENT:
 		case err != nil:

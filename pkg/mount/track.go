@@ -37,7 +37,12 @@ func (t *Tracker) Forget() {
 	t.elsewhere = nil
 }
 
-// List is [Kernel.List] of the Tracker's directory.
+// statmountPlace is what a Tracker asks for: each of its mounts is looked at again
+// in each list, since it may have been moved.
+const statmountPlace = statmountBasic | statmountSuper | statmountPoint | statmountFSType
+
+// List is [Kernel.List] of the Tracker's directory, but for what is mounted where
+// (Root and Source), which costs as much as the rest and may be missing.
 func (t *Tracker) List(ctx context.Context) ([]Entry, error) {
 	if !t.k.has(MountID) { // the ids of mountinfo are reused, and say nothing
 		return t.k.List(ctx, t.under)
@@ -66,7 +71,7 @@ func (t *Tracker) list() ([]Entry, error) {
 	elsewhere, ask := split(ids, t.elsewhere)
 	var entries []Entry
 	for _, id := range ask {
-		e, err := statMount(id, statmountAll)
+		e, err := statMount(id, statmountPlace)
 		switch {
 		case errors.Is(err, unix.ENOENT): // unmounted since it was listed
 		case err != nil:

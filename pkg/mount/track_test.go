@@ -21,7 +21,7 @@ func TestATrackerTellsWhatTheTableHas(t *testing.T) {
 			must(t, err)
 			got, err := tracker.List(t.Context())
 			must(t, err)
-			if diff := cmp.Diff(whole, got, cmpopts.EquateEmpty()); diff != "" || len(got) != want {
+			if diff := cmp.Diff(whole, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Entry{}, "Root", "Source")); diff != "" || len(got) != want {
 				t.Errorf("%s: %d mounts, want %d; the table (-) and the Tracker (+):\n%s", what, len(got), want, diff)
 			}
 		}
