@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -268,6 +269,27 @@ func TestLinksLeadNowhere(t *testing.T) {
 	}
 	if _, err := os.Lstat(outside); err != nil {
 		t.Error(err)
+	}
+	p.dir("elsewhere/pv-2") // without notes: what cannot be reached is not said to be gone either
+	for _, dir := range []string{p.root + "/pods/u/volumes/kubernetes.io~csi/pv-2", t.TempDir()} {
+		v.Mounts["u"] = state.Mount{MountSpec: state.MountSpec{Target: dir + "/mount"}}
+		v.Spec.StagePath = dir + "/globalmount"
+		if p.keeper().BeforeUnpublish(t.Context(), v, "u") == nil || p.keeper().BeforeUnstage(t.Context(), v) == nil {
+			t.Errorf("%s: no error", dir)
+		}
+	}
+}
+
+// The root's own path may go through a link.
+func TestNotesAreFoundBelowARootThatALinkLeadsTo(t *testing.T) {
+	p := newPlace(t)
+	notes := p.file("pods/u/volumes/kubernetes.io~csi/pv-1/vol_data.json", "{}")
+	link := t.TempDir() + "/root"
+	must(t, os.Symlink(p.root, link))
+	v := state.Volume{Spec: state.Spec{Mode: state.Filesystem}, Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Target: link + "/pods/u/volumes/kubernetes.io~csi/pv-1/mount"}}}}
+	must(t, Keeper{Layout: state.Layout{Root: link}, Kernel: p.kernel}.BeforeUnpublish(t.Context(), v, "u"))
+	if _, err := os.Lstat(notes); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the notes: %v, want that they are gone", err)
 	}
 }
 

@@ -28,6 +28,10 @@ type Keeper struct {
 // volume the loop device that keeps it open, with the mount that this is of.
 // That there is none is no error.
 func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	notesAlone := !v.Spec.Builtin && v.Spec.Mode != state.Block
+	if notesAlone && r.noNotes(filepath.Dir(v.Mounts[pod].Target)) {
+		return nil
+	}
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
 		return err
@@ -37,7 +41,7 @@ func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.P
 	case v.Spec.Builtin:
 		mark := path.Join("pods", string(pod), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name, "ready")
 		return below.remove(mark, "pods/"+string(pod))
-	case v.Spec.Mode != state.Block:
+	case notesAlone:
 		dir, err := below.rel(filepath.Dir(m.Target))
 		if err != nil {
 			return err
@@ -56,6 +60,9 @@ func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.P
 
 // BeforeUnstage removes the notes of what is staged.
 func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
+	if v.Spec.Mode != state.Block && r.noNotes(filepath.Dir(v.Spec.StagePath)) {
+		return nil
+	}
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
 		return err
@@ -69,6 +76,23 @@ func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
 		return err
 	}
 	return below.remove(path.Join(dir, handover.NotesName), dir)
+}
+
+// noNotes reports whether a directory below the root is known to have no notes, as nearly all that
+// no kubelet had: by one look along its whole path, without what removing takes. A
+// link in the path, that of the root too, leaves it to those who know the root.
+func (r Keeper) noNotes(dir string) bool {
+	if _, err := relative(r.Layout.Root, dir); err != nil {
+		return false
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path.Join(dir, handover.NotesName), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == unix.ENOENT
 }
 
 // Empty removes a staging directory in which nothing is, and the notes beside it.
@@ -129,10 +153,12 @@ func detach(device string) error {
 }
 
 // rel is a path relative to the root, which it must be below.
-func (r *reader) rel(at string) (string, error) {
-	rel, err := filepath.Rel(r.root, at)
+func (r *reader) rel(at string) (string, error) { return relative(r.root, at) }
+
+func relative(root, at string) (string, error) {
+	rel, err := filepath.Rel(root, at)
 	if err != nil || !filepath.IsLocal(rel) || rel == "." {
-		return "", fmt.Errorf("path %q: not below %s", at, r.root)
+		return "", fmt.Errorf("path %q: not below %s", at, root)
 	}
 	return rel, nil
 }
