@@ -25,6 +25,7 @@ type Tracker struct {
 
 	mu        sync.Mutex
 	elsewhere []uint64 // unique ids of mounts that are not below under, ascending; guarded by mu
+	had       int      // for how many entries room is made: those of the last list, and a few; guarded by mu
 }
 
 // Track returns a Tracker of the mounts at and below the directory under.
@@ -69,7 +70,7 @@ func (t *Tracker) list() ([]Entry, error) {
 		return nil, os.NewSyscallError("listmount", err)
 	}
 	elsewhere, ask := split(ids, t.elsewhere)
-	var entries []Entry
+	entries := make([]Entry, 0, min(len(ask), t.had))
 	for _, id := range ask {
 		e, err := statMount(id, statmountPlace)
 		switch {
@@ -83,7 +84,7 @@ func (t *Tracker) list() ([]Entry, error) {
 		}
 	}
 	slices.Sort(elsewhere)
-	t.elsewhere = elsewhere
+	t.elsewhere, t.had = elsewhere, len(entries)+len(entries)/4
 	sortByDepth(entries, func(e Entry) (uint64, uint64) { return e.ID, e.ParentID })
 	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
 	return entries, nil

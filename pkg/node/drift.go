@@ -43,7 +43,10 @@ func (n *Node) runDrift(ctx context.Context) error {
 		}
 		mounts, fuse := make(map[string]state.Seen, len(entries)), map[string]struct{}{}
 		for _, e := range entries { // the topmost of a path comes last
-			path := n.cfg.Root + strings.TrimPrefix(e.Path, real)
+			path := e.Path
+			if real != n.cfg.Root { // as it seldom is
+				path = n.cfg.Root + strings.TrimPrefix(e.Path, real)
+			}
 			mounts[path] = state.Seen{
 				Exists: true, Mounted: true, MountID: e.ID, Dev: e.Dev, ReadOnly: e.ReadOnly, Layers: mounts[path].Layers + 1,
 			}
