@@ -32,12 +32,12 @@ import (
 const chunk = 250
 
 func main() {
-	t0 := time.Now()
 	f := harness.Register()
 	via := flag.String("via", "embedded", "embedded or daemon")
 	program := flag.String("program", "csi-volmgr", "the daemon's program (--via=daemon)")
 	flag.Parse()
 	pods, setup := work(f)
+	t0 := time.Now() // the pods are the harness's: of a restart csi-volmgr gets none
 	var api *cluster
 	if f.API != "" {
 		api = &cluster{benchdef.NewCtl(f.APIControlSocket)}

@@ -72,7 +72,7 @@ func Register() *Flags {
 	return f
 }
 
-// Run measures one system. t0 is when the process began; start starts the
+// Run measures one system. t0 is when the system may begin; start starts the
 // system and returns when the driver is registered with it, but in the phase
 // restart at once, with a function that waits until all is known.
 type Run struct {
