@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,5 +209,3 @@ func (m *Manager) MarkVolumesAsReportedInUse(ids []state.VolumeID) {
 	ids = slices.Clone(ids)
 	m.post(func(l *loop) { l.reportedInUse(ids) })
 }
-
-func compareVolumes(a, b VolumeStatus) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) }
