@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,10 @@ import (
 // start waits for them.
 const minShared = 64
 
+// fewAtOnce is how many of them a goroutine takes at a time: a processor that has
+// other work to do takes fewer in all.
+const fewAtOnce = 16
+
 // each calls f for each number below n, from several goroutines where there are many.
 func each(n int, f func(i int)) {
 	workers := runtime.GOMAXPROCS(0)
@@ -30,10 +35,14 @@ func each(n int, f func(i int)) {
 		return
 	}
 	var all sync.WaitGroup
-	for w := range workers {
+	var next atomic.Int64
+	for range workers {
 		all.Go(func() {
-			for i := n * w / workers; i < n*(w+1)/workers; i++ {
-				f(i)
+			for begin := 0; begin < n; {
+				begin = int(next.Add(fewAtOnce)) - fewAtOnce
+				for i := begin; i < min(begin+fewAtOnce, n); i++ {
+					f(i)
+				}
 			}
 		})
 	}

@@ -311,6 +311,10 @@ type kept struct {
 	err  error
 }
 
+// fewAtOnce is how many objects a goroutine takes to decode at a time: pods, which
+// take longest, come last, and a processor that has other work to do takes fewer.
+const fewAtOnce = 32
+
 // decodeAll reads the kept objects in the order of their names, on all processors:
 // a node that starts waits for nothing else as long.
 func decodeAll(values map[string][]byte) []kept {
@@ -318,12 +322,19 @@ func decodeAll(values map[string][]byte) []kept {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		all = append(all, kept{name: name})
 	}
+	shares := make(chan []kept, len(all)/fewAtOnce+1)
+	for share := range slices.Chunk(all, fewAtOnce) {
+		shares <- share
+	}
+	close(shares)
 	var workers sync.WaitGroup
-	for share := range slices.Chunk(all, len(all)/goruntime.GOMAXPROCS(0)+1) {
+	for range goruntime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for i := range share {
-				k := &share[i]
-				k.key, k.obj, k.err = decode(k.name, values[k.name])
+			for share := range shares {
+				for i := range share {
+					k := &share[i]
+					k.key, k.obj, k.err = decode(k.name, values[k.name])
+				}
 			}
 		})
 	}
