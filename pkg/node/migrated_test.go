@@ -116,6 +116,7 @@ func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
 			if err := m.WaitForUnmount(within(t), pod); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait() // the volume is unstaged after the pod has nothing of it
 			end()
 			var want []string
 			for _, verb := range []string{"Stage", "Publish", "Unpublish", "Unstage"} {
