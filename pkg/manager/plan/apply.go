@@ -112,6 +112,9 @@ const chainLimit = 64
 func Intent(begun state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	intent, ahead, removes := begun, begun, op.Kind.Removes()
 	for range chainLimit {
+		if op.Kind == Publish && len(w.Pods) == 1 {
+			break // as most end: what follows the only pod's Publish marks nothing
+		}
 		ahead = Complete(ahead, op, Result{}, time.Time{})
 		op, _ = Next(w, ahead, f, time.Time{})
 		if op.Kind == None || op.Kind == Republish || op.Kind == Expand || op.Kind.Removes() != removes {
