@@ -25,8 +25,8 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	if len(batch) > 0 {
 		early = l.announceSome(batch)
 	}
-	// When all is done nobody waits for the write, and whoever is told then of a
-	// mount is told so after a crash, too.
+	// When all is done no call waits for the write, and whoever was told of a mount
+	// is told so after a crash, too, unless that comes within the write.
 	atRest := len(starts) == 0 && l.inFlight == 0 && l.journalErr == nil
 	if len(l.lazy) > 0 && (atRest || now.Sub(l.lazySince) >= lazyWrite) {
 		l.addResults(batch, now)
