@@ -24,6 +24,7 @@ type announcement struct {
 func (l *loop) announce(id state.VolumeID, v state.Volume, op plan.Op, w state.Want, f plan.Facts) {
 	begun := plan.Begin(v, op, w, f)
 	if l.covers(&begun, op) {
+		delete(l.offers, id)
 		return
 	}
 	if _, offered := l.offers[id]; !offered {

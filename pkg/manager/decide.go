@@ -76,6 +76,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	}
 	op, held := plan.Next(w, v, f, now)
 	if op.Kind == plan.None {
+		l.waitsNoMore(id)
 		l.hold(id, held, now)
 		l.wakes.set(id, held.Until)
 		if known && v.Clear() {
@@ -90,6 +91,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		l.hold(id, plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
 		return nil, false
 	}
+	l.waitsNoMore(id)
 	delete(l.held, id)
 	if v.Clear() {
 		d.entering++

@@ -108,8 +108,7 @@ func (l *loop) forget(id state.VolumeID) {
 	delete(l.held, id)
 	delete(l.unseen, id)
 	delete(l.together, id)
-	delete(l.isBlocked, id)
-	delete(l.offers, id)
+	l.waitsNoMore(id)
 	for name, d := range l.drivers {
 		delete(d.keys, id)
 		if len(d.keys) == 0 && d.status.Problem != "" && d.status.Problem == neverUp(name) {

@@ -78,6 +78,13 @@ func (l *loop) block(id state.VolumeID, d *driver, k plan.Kind) {
 	l.widen(d)
 }
 
+// waitsNoMore takes in that a volume was planned and needs no slot, or has one: no
+// intent is written any more for what it waited for.
+func (l *loop) waitsNoMore(id state.VolumeID) {
+	delete(l.isBlocked, id)
+	delete(l.offers, id)
+}
+
 // unblock plans those again who wait longest and whom the slots suffice for. Its
 // cost grows with how many those are, and not with how many wait.
 func (l *loop) unblock() {
