@@ -59,13 +59,19 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	delete(l.busy, s.id)
 	l.fulfil(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
-	v := plan.Complete(*l.mem[s.id], s.op, r, time.Now())
+	v := *l.mem[s.id]
+	if !untried(r.Err) {
+		v = plan.Complete(v, s.op, r, time.Now())
+	}
 	if cured {
 		v = plan.Reset(v)
 	}
 	l.setRecord(&v)
 	l.ahead.push(s.id)
 	l.logEnd(ctx, s, r.Err, took)
+	if untried(r.Err) {
+		return
+	}
 	l.tell(s, r.Err, began, took)
 	if r.Err != nil {
 		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)

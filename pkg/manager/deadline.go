@@ -40,7 +40,17 @@ func (l *limited) goes() error {
 		return nil
 	}
 	<-l.Done()
-	return fmt.Errorf("not made: %w", context.Cause(l))
+	return fmt.Errorf("%w: %w", errNotMade, context.Cause(l))
+}
+
+// errNotMade is wrapped by the failure of a call that did not go to the driver.
+var errNotMade = errors.New("not made")
+
+// untried reports whether a call was given up before it was made, so that it is no
+// attempt that failed: nobody is to wait for it, or to unmount by force. One whose time was
+// over before is paced as any other.
+func untried(err *state.CallError) bool {
+	return err != nil && errors.Is(err, errNotMade) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // withdraw ends a call that did not go to the driver yet.
