@@ -210,6 +210,7 @@ func (d *driver) answer(ctx context.Context, o op, kind string, roll uint64) err
 		if o.verb == "Expand" {
 			return errLie
 		}
+		d.forget(o)
 		return nil
 	default:
 		panic("fault " + kind)
@@ -280,6 +281,20 @@ func (d *driver) work(ctx context.Context, o op, takes time.Duration, layers int
 		}
 	}
 	return d.ended(ctx, o)
+}
+
+// forget removes the notes of what is not mounted, which the daemon does itself
+// before it calls, whatever the driver does then.
+func (d *driver) forget(o op) {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	at := o.v.Mounts[o.pod].Target
+	if o.verb == "Unstage" {
+		at = o.v.Spec.StagePath
+	}
+	if _, mounted := d.w.table[at]; removes(o.verb) && !mounted {
+		d.w.forget(at)
+	}
 }
 
 func (d *driver) do(o op) {
