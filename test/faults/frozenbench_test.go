@@ -90,7 +90,8 @@ func TestBenchFrozen(t *testing.T) {
 			thaw := n.freeze(target)
 			took[true] = append(took[true], n.churned(docs)...)
 			thaw()
-			if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+			// Whoever hung there may not have let go yet.
+			if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 				t.Fatal(err)
 			}
 			continue
