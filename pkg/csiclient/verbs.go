@@ -85,13 +85,13 @@ func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.Pod
 
 func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req *csi.NodePublishVolumeRequest) error {
 	renewal := m.Phase == state.Present
-	make := d.dirs.makeParent
+	makeRoom := d.dirs.makeParent
 	if !renewal {
 		// Lesson 1. What cannot be looked at or removed, a dead mount for
 		// instance, is the driver's to judge (lesson 3).
-		make = func(target string) error { return d.dirs.makeRoom(target, v.Spec.Mode) }
+		makeRoom = func(target string) error { return d.dirs.makeRoom(target, v.Spec.Mode) }
 	}
-	if err := make(m.Target); err != nil {
+	if err := makeRoom(m.Target); err != nil {
 		return failed(nodePublish, fmt.Errorf("parent of target: %w", err))
 	}
 	call, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Publish)
