@@ -127,7 +127,7 @@ func stuck(now time.Time) scene {
 		Error: "connection\x1b[2Jrefused",
 	}
 	v := &s.volumes[1]
-	v.Volume.Stage, v.Volume.Mounts = state.Fact{Phase: state.Entering, Retry: r}, nil
+	v.Volume.Stage, v.Volume.Mounts = state.Fact{Phase: state.Entering, Failed: &r}, nil
 	v.Held, v.Since = plan.Held{Step: plan.Stage, Reason: "waiting to try again after a failure"}, now.Add(-14*time.Minute)
 	pv := &s.pods[0].Volumes[1]
 	pv.Mounted, pv.Phase, pv.HostPath, pv.Step, pv.Retry, pv.BlockedBy, pv.Since = false, state.Absent, "", "Stage", r, v.Held.Reason, v.Since

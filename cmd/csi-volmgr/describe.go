@@ -170,16 +170,16 @@ func (s *sheet) volume(st manager.VolumeStatus) {
 	}
 	if v.Needs.Attach || v.Attach.Phase != state.Absent {
 		s.add(0, "Attach", v.Attach.Phase.String())
-		s.retry(1, v.Attach.Retry)
+		s.retry(1, v.Attach.Retry())
 	}
 	if v.Needs.Stage || v.Stage.Phase != state.Absent {
 		s.add(0, "Stage", v.Stage.Phase.String())
 		s.addSome(1, "Path", v.Spec.StagePath)
-		s.retry(1, v.Stage.Retry)
+		s.retry(1, v.Stage.Retry())
 	}
-	if v.Expand.Attempts > 0 {
+	if v.ExpandFailed != nil {
 		s.add(0, "Expand", "")
-		s.retry(1, v.Expand)
+		s.retry(1, *v.ExpandFailed)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(v.Mounts)) {
 		s.mount(v.Mounts[uid])
@@ -223,7 +223,7 @@ func (s *sheet) mount(m state.Mount) {
 	s.add(1, "Path", m.Target)
 	s.addSome(1, "Device", m.DevicePath)
 	s.add(1, "Access", access(m.ReadOnly))
-	s.retry(1, m.Retry)
+	s.retry(1, m.Retry())
 }
 
 func (s *sheet) driver(d manager.DriverStatus) {

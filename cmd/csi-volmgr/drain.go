@@ -166,10 +166,10 @@ func leftLine(v manager.VolumeStatus) string {
 
 // failureOf is the failure of a volume's removal that was tried most often.
 func failureOf(v state.Volume) state.Retry {
-	r := v.Stage.Retry
+	r := v.Stage.Retry()
 	for _, m := range v.Mounts {
-		if m.Retry.Attempts > r.Attempts {
-			r = m.Retry
+		if m.Retry().Attempts > r.Attempts {
+			r = m.Retry()
 		}
 	}
 	return r

@@ -262,12 +262,12 @@ func volumeReason(s manager.VolumeStatus) string {
 func retryOf(s manager.VolumeStatus) state.Retry {
 	switch k := s.Held.Step; k {
 	case plan.Attach, plan.Detach:
-		return s.Volume.Attach.Retry
+		return s.Volume.Attach.Retry()
 	case plan.Stage, plan.Unstage:
-		return s.Volume.Stage.Retry
+		return s.Volume.Stage.Retry()
 	case plan.Expand:
-		return s.Volume.Expand
+		return s.Volume.ExpandFailed.Value()
 	default:
-		return s.Volume.Mounts[s.Held.Pod].Retry
+		return s.Volume.Mounts[s.Held.Pod].Retry()
 	}
 }

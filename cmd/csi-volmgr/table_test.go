@@ -42,8 +42,8 @@ func TestVolumeReasonIsThatOfItsStep(t *testing.T) {
 		return state.Retry{Attempts: 1, Call: "C", Code: "Internal", Error: text}
 	}
 	v := state.Volume{
-		Attach: state.Fact{Retry: failed("attach")}, Stage: state.Fact{Retry: failed("stage")}, Expand: failed("expand"),
-		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Retry: failed("publish")}}},
+		Attach: state.Fact{Failed: failed("attach").Kept()}, Stage: state.Fact{Failed: failed("stage").Kept()}, ExpandFailed: failed("expand").Kept(),
+		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Failed: failed("publish").Kept()}}},
 	}
 	for kind, want := range map[plan.Kind]string{
 		plan.Attach: "attach", plan.Detach: "attach", plan.Stage: "stage", plan.Unstage: "stage",

@@ -104,7 +104,7 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 		if !res.unsent {
 			r.Unanswered = res.err.Outcome == state.Uncertain && !makesNothing(res.err)
 		}
-		r.Volume.Retry = failed(r.Volume.Retry, res.err, now)
+		r.Volume.Failed = failed(r.Volume.Retry(), res.err, now).Kept()
 		return r
 	}
 	c := res.created
@@ -122,14 +122,14 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 
 func completeRemove(r record, res result, now time.Time) record {
 	if res.err != nil {
-		r.Volume.Retry = failed(r.Volume.Retry, res.err, now)
+		r.Volume.Failed = failed(r.Volume.Retry(), res.err, now).Kept()
 		return r
 	}
 	if r.Delete || r.Reject == "" {
 		return record{}
 	}
 	again := record{Claim: r.Claim, UID: r.UID, Name: r.Name, Spec: r.Spec, Rejects: r.Rejects + 1}
-	again.Volume.Retry = state.Retry{
+	again.Volume.Failed = &state.Retry{
 		Attempts: again.Rejects, Since: now, NotBefore: now.Add(wait(again.Rejects, state.Refused)),
 		Call: create.String(), Error: r.Reject,
 	}
@@ -193,7 +193,9 @@ func wait(attempts int, o state.Outcome) time.Duration {
 
 // reset makes what waits after a failure due at once, because something happened.
 func reset(r record) record {
-	r.Volume.Retry.NotBefore, r.Volume.Retry.Final = time.Time{}, false
+	again := r.Volume.Retry()
+	again.NotBefore, again.Final = time.Time{}, false
+	r.Volume.Failed = again.Kept()
 	r.Expand.NotBefore, r.Expand.Final = time.Time{}, false
 	return r
 }

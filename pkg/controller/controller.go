@@ -221,7 +221,7 @@ func (c *Controller) delete(ctx context.Context, key Key) error {
 		return fmt.Errorf("delete claim %s: %w", key, err)
 	}
 	rec := e.rec
-	rec.Delete, rec.Volume.Retry = true, state.Retry{}
+	rec.Delete, rec.Volume.Failed = true, nil
 	if err := c.commit(ctx, map[Key]record{key: rec}); err != nil {
 		return fmt.Errorf("delete claim %s: %w", key, err)
 	}

@@ -154,7 +154,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 			return op{}, held{reason: problem}
 		}
 	}
-	return o.unless(r.Volume.Retry, f, now)
+	return o.unless(r.Volume.Retry(), f, now)
 }
 
 // nextDelete gets rid of the volume because somebody said so.
@@ -177,7 +177,7 @@ func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
 	}
 	// The volume may exist, and only CreateVolume tells its handle.
 	o := op{verb: create, from: r.Volume.Phase, spec: r.Spec}
-	return o.unless(r.Volume.Retry, f, now)
+	return o.unless(r.Volume.Retry(), f, now)
 }
 
 // nextRemove makes the DeleteVolume call, again and again until it is definite.
@@ -188,7 +188,7 @@ func nextRemove(r record, f facts, now time.Time) (op, held) {
 	case !f.Driver.caps.Create:
 		return op{}, heldf("driver %s cannot delete volumes (it has no CREATE_DELETE_VOLUME)", r.Spec.Driver)
 	}
-	return op{verb: remove, from: r.Volume.Phase}.unless(r.Volume.Retry, f, now)
+	return op{verb: remove, from: r.Volume.Phase}.unless(r.Volume.Retry(), f, now)
 }
 
 // nextPresent attaches, detaches and expands a volume that is there.

@@ -13,7 +13,7 @@ func TestReasonsForPeople(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	bound := func() record {
 		r := fullRecord()
-		r.Growing, r.Attach, r.Delete, r.Volume.Retry = 0, state.Absent, false, state.Retry{}
+		r.Growing, r.Attach, r.Delete, r.Volume.Failed = 0, state.Absent, false, nil
 		return r
 	}
 	type given struct {

@@ -14,7 +14,7 @@ func fullRecord() record {
 	s, _ := newSpec(testClaim("a", mib), allCaps())
 	return record{
 		Version: recordVersion, Claim: testKey("a"), UID: "uid-a", Name: "pvc-uid-a", Spec: s,
-		Volume: state.Fact{Phase: state.Present, Retry: state.Retry{Attempts: 2, Since: time.Unix(5, 0).UTC(), Call: "CreateVolume"}},
+		Volume: state.Fact{Phase: state.Present, Failed: &state.Retry{Attempts: 2, Since: time.Unix(5, 0).UTC(), Call: "CreateVolume"}},
 		Handle: "vol-1", RequestedBytes: mib, CapacityBytes: mib, NodeBytes: mib,
 		Context: map[string]string{"k": "v"}, Topology: []map[string]string{{"zone": "a"}},
 		Growing: 2 * mib, Attach: state.Entering, NodeID: "node-1", Delete: true, Rejects: 1,

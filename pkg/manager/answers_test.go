@@ -202,8 +202,8 @@ func TestPodsAndChangesOnTheBoard(t *testing.T) {
 // Items: D11.
 func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 	v := VolumeStatus{Volume: state.Volume{
-		Needs: state.Needs{Attach: true, Stage: true}, Expand: state.Retry{Attempts: 1},
-		Attach: state.Fact{Retry: state.Retry{Attempts: 2}}, Stage: state.Fact{Retry: state.Retry{Attempts: 3}},
+		Needs: state.Needs{Attach: true, Stage: true}, ExpandFailed: &state.Retry{Attempts: 1},
+		Attach: state.Fact{Failed: &state.Retry{Attempts: 2}}, Stage: state.Fact{Failed: &state.Retry{Attempts: 3}},
 	}}
 	for _, tc := range []struct {
 		call     plan.Op

@@ -86,8 +86,8 @@ func TestARestartEndsEveryPause(t *testing.T) {
 		l = live(t, h, d)
 		l.SetPod(podWant("a", "v"))
 		synctest.Wait()
-		if v, _ := l.Volume("d^v"); v.Volume.Stage.Retry.Final || v.Volume.Stage.Retry.Error == "" {
-			t.Errorf("%+v", v.Volume.Stage.Retry)
+		if v, _ := l.Volume("d^v"); v.Volume.Stage.Retry().Final || v.Volume.Stage.Retry().Error == "" {
+			t.Errorf("%+v", v.Volume.Stage.Retry())
 		}
 		l.up(h)
 		mounted(t, l, "a")

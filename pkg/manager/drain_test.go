@@ -135,7 +135,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 	id := state.SharedID("d", "a")
 	gone := state.Volume{ID: id, Spec: wantOf("a", "a").Spec}
 	stuck := gone
-	stuck.Needs.Stage, stuck.Stage = true, state.Fact{Phase: state.Leaving, Retry: state.Retry{Attempts: 1}}
+	stuck.Needs.Stage, stuck.Stage = true, state.Fact{Phase: state.Leaving, Failed: &state.Retry{Attempts: 1}}
 	for what, tc := range map[string]struct {
 		v    state.Volume
 		ask  func(context.Context, *Manager) error

@@ -46,7 +46,7 @@ func TestAVolumeThatIsMountedElsewhereIsNotUnstaged(t *testing.T) {
 		gone(t, l, "a")
 		rest()
 		v, _ := l.Volume("d^v")
-		if r := v.Volume.Stage.Retry; h.took["Unstage"] != 0 || len(l.GetVolumesInUse()) != 1 || !strings.Contains(r.Error, "/backup/one, /backup/two") || r.Call != "NodeUnstageVolume" {
+		if r := v.Volume.Stage.Retry(); h.took["Unstage"] != 0 || len(l.GetVolumesInUse()) != 1 || !strings.Contains(r.Error, "/backup/one, /backup/two") || r.Call != "NodeUnstageVolume" {
 			t.Errorf("%d calls, in use %v, %+v", h.took["Unstage"], l.GetVolumesInUse(), r)
 		}
 		k.set(errors.New("the table cannot be read"))

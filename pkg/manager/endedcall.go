@@ -45,13 +45,13 @@ type EndedCall struct {
 func retryOf(v state.Volume, op plan.Op) state.Retry {
 	switch op.Kind {
 	case plan.Attach, plan.Detach:
-		return v.Attach.Retry
+		return v.Attach.Retry()
 	case plan.Stage, plan.Unstage:
-		return v.Stage.Retry
+		return v.Stage.Retry()
 	case plan.Expand:
-		return v.Expand
+		return v.ExpandFailed.Value()
 	default:
-		return v.Mounts[op.Pod].Retry
+		return v.Mounts[op.Pod].Retry()
 	}
 }
 

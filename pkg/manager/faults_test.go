@@ -40,7 +40,7 @@ func TestARenewalThatFailsLeavesTheMountAsItIs(t *testing.T) {
 		rest()
 		equal(t, "calls", h.calls()[before:], slices.Repeat([]string{"Publish d^v a"}, 6))
 		v, _ := l.Volume("d^v")
-		if m := v.Volume.Mounts["a"]; m.Phase != state.Present || m.Revision != "2" || m.Retry.Attempts != 0 {
+		if m := v.Volume.Mounts["a"]; m.Phase != state.Present || m.Revision != "2" || m.Retry().Attempts != 0 {
 			t.Errorf("%+v", m)
 		}
 	})
@@ -483,8 +483,9 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 			shifted := map[state.VolumeID]*state.Volume{}
 			for id, v := range d.records(t) {
 				for pod, m := range v.Mounts { // as the clock of that time has it
-					if m.Retry.Attempts > 0 {
-						m.Retry.NotBefore, m.Retry.Since = m.Retry.NotBefore.Add(jump), m.Retry.Since.Add(jump)
+					if r := m.Retry(); r.Attempts > 0 {
+						r.NotBefore, r.Since = r.NotBefore.Add(jump), r.Since.Add(jump)
+						m.Failed = &r
 					}
 					v.Mounts[pod] = m
 				}

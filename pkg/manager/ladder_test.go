@@ -81,8 +81,8 @@ func TestAnUnmountThatFailsClimbsTheLadderOfItsDriver(t *testing.T) {
 		synctest.Wait()
 		equal(t, "steps when the first is due", u.made(), []string{"force v p"})
 		v, _ = l.Volume("d^v")
-		if c := v.Unmount; c == nil || c.Step != state.UnmountForce || c.Next != state.UnmountLazy || !strings.Contains(v.Volume.Mounts["p"].Retry.Error, "the step fails too") {
-			t.Errorf("shown: %+v, %+v", c, v.Volume.Mounts["p"].Retry)
+		if c := v.Unmount; c == nil || c.Step != state.UnmountForce || c.Next != state.UnmountLazy || !strings.Contains(v.Volume.Mounts["p"].Retry().Error, "the step fails too") {
+			t.Errorf("shown: %+v, %+v", c, v.Volume.Mounts["p"].Retry())
 		}
 		gone(t, l, "p")
 		equal(t, "steps", u.made(), []string{"force v p", "lazy v p"})

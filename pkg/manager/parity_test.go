@@ -77,7 +77,7 @@ func TestAVolumeIsInUseUntilItsUnstageSucceeded(t *testing.T) {
 		for range 24 {
 			rest()
 			v, _ := l.Volume("d^v")
-			if r := v.Volume.Stage.Retry; len(l.GetVolumesInUse()) != 1 || r.Code != "Internal" || r.Error != "told to" || v.Held.Step != plan.Unstage {
+			if r := v.Volume.Stage.Retry(); len(l.GetVolumesInUse()) != 1 || r.Code != "Internal" || r.Error != "told to" || v.Held.Step != plan.Unstage {
 				t.Fatalf("in use: %v, %+v", l.GetVolumesInUse(), v)
 			}
 		}

@@ -33,7 +33,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		s.Drift = cmp.Or(v.Drift[m.Target], v.Drift[v.Volume.Spec.StagePath])
 	}
 	if m.Phase != state.Absent {
-		s.Retry = m.Retry
+		s.Retry = m.Retry()
 	}
 	switch {
 	case w.Problem != "": // whatever is under way with what it has
@@ -65,11 +65,11 @@ func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 	s.Step, s.Since = k.String(), v.Since
 	switch k {
 	case plan.Attach, plan.Detach:
-		s.Retry = v.Volume.Attach.Retry
+		s.Retry = v.Volume.Attach.Retry()
 	case plan.Stage, plan.Unstage:
-		s.Retry = v.Volume.Stage.Retry
+		s.Retry = v.Volume.Stage.Retry()
 	case plan.Expand:
-		s.Retry = v.Volume.Expand
+		s.Retry = v.Volume.ExpandFailed.Value()
 	}
 }
 

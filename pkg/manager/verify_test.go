@@ -83,8 +83,8 @@ func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
 			if slices.Contains(h.calls()[before:], "Publish d^v b") {
 				t.Errorf("%s: %v", name, h.calls()[before:])
 			}
-			if m := d.records(t)["d^v"].Mounts["b"]; m.Retry.Attempts != 0 {
-				t.Errorf("%s: what was not made has failed %d times", name, m.Retry.Attempts)
+			if m := d.records(t)["d^v"].Mounts["b"]; m.Retry().Attempts != 0 {
+				t.Errorf("%s: what was not made has failed %d times", name, m.Retry().Attempts)
 			}
 			if v, _ := l.Volume("d^v"); name == "pod" && v.Call.Kind == plan.Publish {
 				t.Errorf("%v after it left its call is on still", time.Since(began))

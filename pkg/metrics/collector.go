@@ -118,11 +118,11 @@ func count(volumes []manager.VolumeStatus) map[state.DriverName]counts {
 func inspect(v state.Volume) (mounted, uncertain, failing bool) {
 	doubtful := func(p state.Phase) bool { return p == state.Entering || p == state.Leaving }
 	uncertain = doubtful(v.Stage.Phase)
-	failing = v.Attach.Retry.Attempts+v.Stage.Retry.Attempts+v.Expand.Attempts > 0
+	failing = v.Attach.Failed != nil || v.Stage.Failed != nil || v.ExpandFailed != nil
 	for _, m := range v.Mounts {
 		mounted = mounted || m.Phase == state.Present
 		uncertain = uncertain || doubtful(m.Phase)
-		failing = failing || m.Retry.Attempts > 0
+		failing = failing || m.Failed != nil
 	}
 	return mounted, uncertain, failing
 }

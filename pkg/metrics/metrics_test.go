@@ -41,7 +41,7 @@ func (shown) Volumes() []manager.VolumeStatus {
 		}),
 		volume("d.example", func(v *manager.VolumeStatus) {
 			v.Wanted, v.Held = nil, plan.Held{Step: plan.Unpublish, Reason: "pause"}
-			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Leaving, Retry: state.Retry{Attempts: 4}}}
+			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Leaving, Failed: &state.Retry{Attempts: 4}}}
 		}),
 		volume("d.example", func(v *manager.VolumeStatus) {
 			v.Volume.Stage.Phase, v.Call = state.Entering, plan.Op{Kind: plan.Stage}

@@ -18,7 +18,7 @@ func TestTheLadderIsExplained(t *testing.T) {
 		c.Kind, c.Path = plan.Unstage, "/stage"
 		v := manager.VolumeStatus{
 			Volume: state.Volume{ID: "d^v", Spec: state.Spec{Driver: "d", Handle: "v", Name: "pv"}, Stage: state.Fact{
-				Phase: state.Leaving, Retry: state.Retry{Attempts: 3, Since: now.Add(-time.Hour), Call: "NodeUnstageVolume", Error: "busy"},
+				Phase: state.Leaving, Failed: &state.Retry{Attempts: 3, Since: now.Add(-time.Hour), Call: "NodeUnstageVolume", Error: "busy"},
 			}},
 			Unmount: &c, Call: fly, Since: now.Add(-5 * time.Second),
 		}

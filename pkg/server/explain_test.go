@@ -134,7 +134,7 @@ func attachWaiting() Facts {
 func stageUnavailable() Facts {
 	v, p := nfsVolume(), podVolume()
 	r := failed("NodeStageVolume", "Unavailable", "connection refused", 4)
-	v.Volume.Stage = state.Fact{Phase: state.Entering, Retry: r}
+	v.Volume.Stage = state.Fact{Phase: state.Entering, Failed: &r}
 	held(&v, &p, plan.Held{Step: plan.Stage, Reason: "waiting to try again after a failure", Until: r.NotBefore}, before(2*time.Minute))
 	p.Retry = r
 	f := one(v, p, true)
@@ -171,7 +171,7 @@ func aborted() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "Aborted", "an operation with the given Volume ID already exists", 12)
 	r.Since, r.First = before(14*time.Minute), "DeadlineExceeded: no answer within 2m0s"
-	f.Volumes[0].Volume.Stage.Retry, f.Pods[0].Volumes[0].Retry = r, r
+	f.Volumes[0].Volume.Stage.Failed, f.Pods[0].Volumes[0].Retry = &r, r
 	return f
 }
 
@@ -194,14 +194,14 @@ func labelsDiffer() Facts {
 func refusedInvalid() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "InvalidArgument", "share \"/x\" is not exported\x1b[31m", 1)
-	f.Volumes[0].Volume.Stage.Retry, f.Pods[0].Volumes[0].Retry = r, r
+	f.Volumes[0].Volume.Stage.Failed, f.Pods[0].Volumes[0].Retry = &r, r
 	return f
 }
 
 func permissionDenied() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "PermissionDenied", "bad key", 2)
-	f.Volumes[0].Volume.Stage.Retry, f.Pods[0].Volumes[0].Retry = r, r
+	f.Volumes[0].Volume.Stage.Failed, f.Pods[0].Volumes[0].Retry = &r, r
 	return f
 }
 
@@ -253,10 +253,10 @@ func targetBusy() Facts {
 	f.Drivers[0].Up, f.Drivers[0].Problem = true, ""
 	v := &f.Volumes[0]
 	m := v.Volume.Mounts[webUID]
-	m.Retry = failed("NodeUnpublishVolume", "Internal", "target is busy", 9)
+	m.Failed = failed("NodeUnpublishVolume", "Internal", "target is busy", 9).Kept()
 	v.Volume.Mounts[webUID] = m
 	held(v, &f.Pods[0].Volumes[0], plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "waiting to try again after a failure"}, before(time.Minute))
-	f.Pods[0].Volumes[0].Retry = m.Retry
+	f.Pods[0].Volumes[0].Retry = m.Retry()
 	return f
 }
 
@@ -265,7 +265,7 @@ func expandRefused() Facts {
 	present(&v, &p)
 	r := failed("NodeExpandVolume", "FailedPrecondition", "volume is in use", 1)
 	r.Final = true
-	v.Volume.Expand = r
+	v.Volume.ExpandFailed = &r
 	held(&v, &p, plan.Held{Step: plan.Expand, Pod: webUID, Reason: "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"}, before(time.Minute))
 	p.Retry = r
 	return one(v, p, true)

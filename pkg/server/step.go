@@ -70,8 +70,8 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 	}
 	s.about(v, op.Pod)
 	s.name, s.retry = op.Kind.String(), retryOf(v.Volume, op)
-	if s.name == "" && v.Volume.Expand.Attempts > 0 {
-		s.name, s.retry = plan.Expand.String(), v.Volume.Expand
+	if s.name == "" && v.Volume.ExpandFailed != nil {
+		s.name, s.retry = plan.Expand.String(), v.Volume.ExpandFailed.Value()
 	}
 	return s
 }
@@ -95,13 +95,13 @@ func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 func retryOf(v state.Volume, op plan.Op) state.Retry {
 	switch op.Kind {
 	case plan.Attach, plan.Detach:
-		return v.Attach.Retry
+		return v.Attach.Retry()
 	case plan.Stage, plan.Unstage:
-		return v.Stage.Retry
+		return v.Stage.Retry()
 	case plan.Publish, plan.Republish, plan.Unpublish:
-		return v.Mounts[op.Pod].Retry
+		return v.Mounts[op.Pod].Retry()
 	case plan.Expand:
-		return v.Expand
+		return v.ExpandFailed.Value()
 	default:
 		return state.Retry{}
 	}

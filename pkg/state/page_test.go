@@ -52,7 +52,7 @@ func fieldsOf(t *testing.T, of reflect.Type, name string, rows map[string]bool) 
 		f := of.Field(i)
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		inner := f.Type
-		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map || inner.Kind() == reflect.Pointer {
 			inner = inner.Elem()
 		}
 		switch {

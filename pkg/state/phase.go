@@ -56,8 +56,12 @@ func (p *Phase) UnmarshalText(b []byte) error {
 // should change it are faring.
 type Fact struct {
 	Phase Phase `json:"phase"`
-	Retry Retry `json:"retry,omitzero"`
+	// Failed is how the calls fare, where one has failed since the last success.
+	Failed *Retry `json:"retry,omitempty"`
 }
+
+// Retry is the pacing of the calls for the fact.
+func (f Fact) Retry() Retry { return f.Failed.Value() }
 
 // Retry paces the calls for one fact and keeps what a person asks of a failure.
 // The zero value means that nothing failed since the last success.
@@ -86,4 +90,22 @@ type Retry struct {
 	// First is what failed before the driver began to answer Aborted, code and
 	// text in one: the cause, of which Aborted only says that it goes on.
 	First string `json:"first,omitempty"`
+}
+
+// Value is what r points to, and the zero value for none.
+func (r *Retry) Value() Retry {
+	if r == nil {
+		return Retry{}
+	}
+	return *r
+}
+
+// Kept is r as records have it: a copy that is never changed, only replaced, and
+// nil where nothing failed, as of most facts.
+func (r Retry) Kept() *Retry {
+	if r == (Retry{}) {
+		return nil
+	}
+	kept := r // not &r, which would be made on the heap for none, too
+	return &kept
 }

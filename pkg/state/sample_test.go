@@ -25,12 +25,12 @@ func sample(id VolumeID) Volume {
 			AttachRef: ref, StageRef: ref, PublishRef: ref, ExpandRef: ref,
 		},
 		Needs: Needs{Attach: true, Stage: true}, For: []PodUID{"p1"},
-		Attach: Fact{Phase: Present, Retry: retry}, PublishContext: map[string]string{"lun": "7"},
+		Attach: Fact{Phase: Present, Failed: &retry}, PublishContext: map[string]string{"lun": "7"},
 		Stage: Fact{Phase: Present}, Staged: Seen{Exists: true, Mounted: true, MountID: 1 << 40, Dev: 7 << 32, Layers: 1, ReadOnly: true},
-		SizeBytes: 1 << 30, Expand: retry,
+		SizeBytes: 1 << 30, ExpandFailed: &retry,
 		Mounts: map[PodUID]Mount{
 			"p1": {
-				Fact: Fact{Phase: Leaving, Retry: retry},
+				Fact: Fact{Phase: Leaving, Failed: &retry},
 				MountSpec: MountSpec{
 					Pod: Pod{UID: "p1", Namespace: "ns", Name: "web", ServiceAccount: "sa"}, Names: []string{"data", "more"},
 					Target: "/r/pods/p1/x", DevicePath: "/r/dev", HostPath: "/srv", ReadOnly: true, Ownership: OwnAlways, SELinuxLabel: "u:r:t:s0:c1", FSGroup: &group, Context: map[string]string{"k": "v"},

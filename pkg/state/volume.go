@@ -31,9 +31,9 @@ type Volume struct {
 	Staged Seen `json:"staged,omitzero"`
 	// SizeBytes is the size the node is known to serve; 0 means no opinion.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// Expand paces NodeExpandVolume. Expansion is no fact of its own: it can be
+	// ExpandFailed paces NodeExpandVolume. Expansion is no fact of its own: it can be
 	// repeated at any time and never undone.
-	Expand Retry `json:"expand,omitzero"`
+	ExpandFailed *Retry `json:"expand,omitempty"`
 	// Mounts has an entry for every pod whose fact is not absent.
 	Mounts map[PodUID]Mount `json:"mounts,omitempty"`
 }

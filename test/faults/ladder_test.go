@@ -68,7 +68,7 @@ func (n *node) failedUnmounts(times int) (v manager.VolumeStatus) {
 		}
 		for _, one := range all.Items {
 			for _, m := range one.Volume.Mounts {
-				if v = one; m.Phase == state.Leaving && m.Retry.Attempts >= times {
+				if v = one; m.Phase == state.Leaving && m.Retry().Attempts >= times {
 					return true
 				}
 			}

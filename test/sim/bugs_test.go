@@ -32,11 +32,11 @@ var bugs = []bug{
 	},
 	{
 		"an error proves a mount absent", "pkg/manager/plan/apply.go",
-		"m.Retry = next(m.Retry)", "if m.Retry = next(m.Retry); op.Kind == Publish && err.Outcome == state.Failed { m.Phase = state.Absent }",
+		"m.Failed = next(m.Failed)", "if m.Failed = next(m.Failed); op.Kind == Publish && err.Outcome == state.Failed { m.Phase = state.Absent }",
 	},
 	{
 		"a failed removal is turned back from", "pkg/manager/plan/next.go",
-		"case m.Phase == state.Leaving:\n\t\t\tc.offer(op, m.Retry)", "case m.Phase == state.Leaving && !wanted:\n\t\t\tc.offer(op, m.Retry)",
+		"case m.Phase == state.Leaving:\n\t\t\tc.offer(op, m.Failed)", "case m.Phase == state.Leaving && !wanted:\n\t\t\tc.offer(op, m.Failed)",
 	},
 	{
 		"unstage while a mount is uncertain", "pkg/state/volume.go",

@@ -129,13 +129,20 @@ func (d *disk) jump(ahead time.Duration) error {
 				*at = at.Add(-ahead)
 			}
 		}
-		retry := func(r *state.Retry) { older(&r.Since); older(&r.NotBefore) }
-		retry(&v.Attach.Retry)
-		retry(&v.Stage.Retry)
-		retry(&v.Expand)
+		retry := func(failed **state.Retry) {
+			if *failed != nil {
+				r := **failed
+				older(&r.Since)
+				older(&r.NotBefore)
+				*failed = &r
+			}
+		}
+		retry(&v.Attach.Failed)
+		retry(&v.Stage.Failed)
+		retry(&v.ExpandFailed)
 		v.Mounts = maps.Clone(v.Mounts)
 		for uid, m := range v.Mounts {
-			retry(&m.Retry)
+			retry(&m.Failed)
 			older(&m.RevisionAt)
 			older(&m.RenewAt)
 			v.Mounts[uid] = m

@@ -197,9 +197,9 @@ func (w *world) unpause() {
 	defer w.mu.Unlock()
 	again := map[state.DriverName]bool{}
 	for _, v := range w.life.m.Volumes() {
-		final := v.Volume.Attach.Retry.Final || v.Volume.Stage.Retry.Final || v.Volume.Expand.Final
+		final := v.Volume.Attach.Retry().Final || v.Volume.Stage.Retry().Final || v.Volume.ExpandFailed.Value().Final
 		for _, m := range v.Volume.Mounts {
-			final = final || m.Retry.Final
+			final = final || m.Retry().Final
 		}
 		if final {
 			again[v.Volume.Spec.Driver] = true

@@ -46,10 +46,10 @@ func (c *tally) saw(v manager.VolumeStatus, durable state.Volume) {
 		retry := func(r state.Retry) byte {
 			return byte(min(r.Attempts, 2))
 		}
-		h.Write([]byte{byte(v.Attach.Phase), retry(v.Attach.Retry), byte(v.Stage.Phase), retry(v.Stage.Retry), retry(v.Expand), byte(v.SizeBytes)})
+		h.Write([]byte{byte(v.Attach.Phase), retry(v.Attach.Retry()), byte(v.Stage.Phase), retry(v.Stage.Retry()), retry(v.ExpandFailed.Value()), byte(v.SizeBytes)})
 		for _, p := range pods {
 			m := v.Mounts[state.PodUID(p)]
-			h.Write([]byte{byte(m.Phase), retry(m.Retry)})
+			h.Write([]byte{byte(m.Phase), retry(m.Retry())})
 			h.WriteString(m.Revision)
 		}
 	}

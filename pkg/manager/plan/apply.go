@@ -33,7 +33,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Stage:
 		v = renew(v, w, f)
 		v.For = byUID(w.Pods)
-		v.Stage, v.Expand = turn(v.Stage, state.Entering), state.Retry{}
+		v.Stage, v.ExpandFailed = turn(v.Stage, state.Entering), nil
 	case Publish:
 		v = renew(v, w, f)
 		m := v.Mounts[op.Pod]
@@ -192,15 +192,15 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Republish:
 		m := v.Mounts[op.Pod]
-		m.Retry, m.Revision, m.RevisionAt = state.Retry{}, op.Revision, revisionAt(op, now)
+		m.Failed, m.Revision, m.RevisionAt = nil, op.Revision, revisionAt(op, now)
 		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	case Expand:
-		v.Expand, v.SizeBytes = state.Retry{}, max(op.SizeBytes, r.SizeBytes)
+		v.ExpandFailed, v.SizeBytes = nil, max(op.SizeBytes, r.SizeBytes)
 	case Unpublish:
 		v.Mounts = without(v.Mounts, op.Pod)
 	case Unstage:
-		v.Stage, v.Staged, v.Expand = state.Fact{}, state.Seen{}, state.Retry{}
+		v.Stage, v.Staged, v.ExpandFailed = state.Fact{}, state.Seen{}, nil
 	case Detach:
 		v.Attach, v.PublishContext = state.Fact{}, nil
 	}
@@ -209,17 +209,17 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 
 // fail leaves every phase as Begin wrote it: no error proves anything absent.
 func fail(v state.Volume, op Op, err *state.CallError, now time.Time) state.Volume {
-	next := func(r state.Retry) state.Retry { return backoff(r, v.ID, op, err, now) }
+	next := func(r *state.Retry) *state.Retry { return backoff(r.Value(), v.ID, op, err, now).Kept() }
 	switch op.Kind {
 	case Attach, Detach:
-		v.Attach.Retry = next(v.Attach.Retry)
+		v.Attach.Failed = next(v.Attach.Failed)
 	case Stage, Unstage:
-		v.Stage.Retry = next(v.Stage.Retry)
+		v.Stage.Failed = next(v.Stage.Failed)
 	case Expand:
-		v.Expand = next(v.Expand)
+		v.ExpandFailed = next(v.ExpandFailed)
 	default:
 		m := v.Mounts[op.Pod]
-		m.Retry = next(m.Retry)
+		m.Failed = next(m.Failed)
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	}
 	return v

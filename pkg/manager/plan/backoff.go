@@ -68,14 +68,18 @@ func first(r state.Retry, now *state.CallError) string {
 // failures: the driver came back, the wish or a secret changed, a person asked.
 // What is known of the failures stays, for people.
 func Reset(v state.Volume) state.Volume {
-	ready := func(r state.Retry) state.Retry {
+	ready := func(failed *state.Retry) *state.Retry {
+		if failed == nil {
+			return nil
+		}
+		r := *failed
 		r.NotBefore, r.Final = time.Time{}, false
-		return r
+		return &r
 	}
-	v.Attach.Retry, v.Stage.Retry, v.Expand = ready(v.Attach.Retry), ready(v.Stage.Retry), ready(v.Expand)
+	v.Attach.Failed, v.Stage.Failed, v.ExpandFailed = ready(v.Attach.Failed), ready(v.Stage.Failed), ready(v.ExpandFailed)
 	for pod, m := range v.Mounts {
-		if m.Retry.Attempts > 0 {
-			m.Retry = ready(m.Retry)
+		if m.Failed != nil {
+			m.Failed = ready(m.Failed)
 			v.Mounts = with(v.Mounts, pod, m)
 		}
 	}

@@ -16,7 +16,7 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 	for _, phase := range []state.Phase{state.Entering, state.Present, state.Leaving} {
 		spec := state.Spec{Driver: "d", Handle: "h", AccessModes: []state.AccessMode{state.ReadWriteOncePod}}
 		w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{"b": {MountSpec: mountSpec("b", false)}}}
-		m := state.Mount{Fact: state.Fact{Phase: phase, Retry: state.Retry{Attempts: 1, NotBefore: start.Add(1)}}, MountSpec: mountSpec("a", false)}
+		m := state.Mount{Fact: state.Fact{Phase: phase, Failed: &state.Retry{Attempts: 1, NotBefore: start.Add(1)}}, MountSpec: mountSpec("a", false)}
 		v := state.Volume{ID: "d^h", Spec: spec, Mounts: map[state.PodUID]state.Mount{"a": m}}
 		if phase != state.Leaving {
 			w.Pods["a"] = state.WantMount{MountSpec: mountSpec("a", false)}

@@ -159,11 +159,11 @@ func keyOf(v state.Volume) volumeKey {
 		needs:   bit(v.Needs.Attach, 1) | bit(v.Needs.Stage, 2),
 		forPods: bit(slices.Contains(v.For, "a"), 1) | bit(slices.Contains(v.For, "b"), 2),
 		spec:    bit(v.Spec.FSType == "x", 1) | bit(v.Spec.FSType == "y", 2), size: v.SizeBytes,
-		attachRetry: retry(v.Attach.Retry), stageRetry: retry(v.Stage.Retry), expandRetry: retry(v.Expand),
+		attachRetry: retry(v.Attach.Retry()), stageRetry: retry(v.Stage.Retry()), expandRetry: retry(v.ExpandFailed.Value()),
 	}
 	for i, p := range pods {
 		if m, ok := v.Mounts[p]; ok {
-			k.mounts[i] = mountKey{uint8(m.Phase), retry(m.Retry), m.ReadOnly, used(v, m), m.Revision, m.Waits}
+			k.mounts[i] = mountKey{uint8(m.Phase), retry(m.Retry()), m.ReadOnly, used(v, m), m.Revision, m.Waits}
 		}
 	}
 	return k
@@ -271,9 +271,13 @@ func (x *explorer) moves(w world) []world {
 
 // wake ends pauses, but not what only an event ends.
 func wake(v state.Volume) state.Volume {
-	v.Attach.Retry.NotBefore, v.Stage.Retry.NotBefore, v.Expand.NotBefore = time.Time{}, time.Time{}, time.Time{}
+	ended := func(r state.Retry) *state.Retry {
+		r.NotBefore = time.Time{}
+		return r.Kept()
+	}
+	v.Attach.Failed, v.Stage.Failed, v.ExpandFailed = ended(v.Attach.Retry()), ended(v.Stage.Retry()), ended(v.ExpandFailed.Value())
 	for p, m := range v.Mounts {
-		m.Retry.NotBefore = time.Time{}
+		m.Failed = ended(m.Retry())
 		v.Mounts = with(v.Mounts, p, m)
 	}
 	return v

@@ -15,7 +15,7 @@ func grows(v state.Volume, w state.Want) bool {
 // waits reports whether a pod that is given a mount now has to wait until the
 // volume has grown. One that has it already never has to.
 func waits(v state.Volume, w state.Want, m state.Mount) bool {
-	return grows(v, w) && !m.ReadOnly && !v.Expand.Final
+	return grows(v, w) && !m.ReadOnly && !v.ExpandFailed.Value().Final
 }
 
 // Resize returns v with what follows for its size without a call, and whether
@@ -29,7 +29,7 @@ func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 		v.SizeBytes, changed = cmp.Or(w.HaveBytes, w.SizeBytes), true
 	}
 	if v.SizeBytes < w.SizeBytes && (w.Grown || f.Driver.Up && !f.Driver.Expand) {
-		v.SizeBytes, v.Expand, changed = w.SizeBytes, state.Retry{}, true
+		v.SizeBytes, v.ExpandFailed, changed = w.SizeBytes, nil, true
 	}
 	for pod, m := range v.Mounts {
 		if m.Waits && !waits(v, w, m) {
@@ -60,7 +60,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 			c.hold(Op{Kind: Expand}, w.NoGrow, time.Time{})
 			return
 		case !m.ReadOnly:
-			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.Expand)
+			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.ExpandFailed)
 			return
 		default:
 			readOnly = true

@@ -71,11 +71,11 @@ func Stuck(v state.Volume, fly Op) (op Op, stuck bool) {
 		return fly, true
 	}
 	for _, pod := range byUID(v.Mounts) {
-		if m := v.Mounts[pod]; m.Phase == state.Leaving && m.Retry.Attempts > 0 {
-			return Op{Kind: Unpublish, Pod: pod, Step: m.Retry.Step}, true
+		if m := v.Mounts[pod]; m.Phase == state.Leaving && m.Retry().Attempts > 0 {
+			return Op{Kind: Unpublish, Pod: pod, Step: m.Retry().Step}, true
 		}
 	}
-	return Op{Kind: Unstage, Step: v.Stage.Retry.Step}, v.Stage.Phase == state.Leaving && v.Stage.Retry.Attempts > 0
+	return Op{Kind: Unstage, Step: v.Stage.Retry().Step}, v.Stage.Phase == state.Leaving && v.Stage.Retry().Attempts > 0
 }
 
 // Climb is how far an unmount is that has failed, or that is made otherwise than
@@ -101,9 +101,9 @@ func Climbing(v state.Volume, fly Op, l Ladder) *Climb {
 	if !stuck {
 		return nil
 	}
-	r, path := v.Stage.Retry, v.Spec.StagePath
+	r, path := v.Stage.Retry(), v.Spec.StagePath
 	if op.Kind == Unpublish {
-		r, path = v.Mounts[op.Pod].Retry, v.Mounts[op.Pod].Target
+		r, path = v.Mounts[op.Pod].Retry(), v.Mounts[op.Pod].Target
 	}
 	if r.Attempts == 0 && op.Step == state.UnmountNormal {
 		return nil

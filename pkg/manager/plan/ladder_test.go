@@ -80,7 +80,9 @@ func TestNothingIsForcedWithoutAWord(t *testing.T) {
 	v, op := leaving(f)
 	v = Complete(v, op, Result{Err: callError(state.Failed)}, start)
 	m := v.Mounts["a"]
-	m.Retry.Here = time.Time{} // as the journal has it
+	failed := m.Retry()
+	failed.Here = time.Time{} // as the journal has it
+	m.Failed = &failed
 	earlier := v
 	earlier.Mounts = with(v.Mounts, "a", m)
 	if next, _ := Next(state.Want{}, Reset(earlier), f, start.Add(1e6*time.Hour)); next.Kind != Unpublish || next.Step != state.UnmountNormal {

@@ -13,7 +13,7 @@ func TestACallForAPodThatLeftMeanwhileDoesNotBringItBack(t *testing.T) {
 	for _, kind := range []Kind{Publish, Republish} {
 		for _, err := range []*state.CallError{nil, {Outcome: state.Final, Err: errAny}} {
 			got := Complete(left, Op{Kind: kind, Pod: "a", Revision: "2"}, Result{Err: err}, start)
-			if m := got.Mounts["a"]; m.Phase != state.Leaving || m.Retry.Final {
+			if m := got.Mounts["a"]; m.Phase != state.Leaving || m.Retry().Final {
 				t.Errorf("%v, %v: %+v", kind, err, m)
 			}
 		}

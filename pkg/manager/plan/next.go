@@ -89,8 +89,8 @@ func (c *chooser) hold(op Op, reason string, until time.Time) {
 	}
 }
 
-func (c *chooser) offer(op Op, r state.Retry) {
-	op, r = c.climb(op, r)
+func (c *chooser) offer(op Op, failed *state.Retry) {
+	op, r := c.climb(op, failed.Value())
 	switch {
 	case c.op.Kind != None:
 	case !c.driver.Up:
@@ -113,7 +113,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		switch {
 		case m.Phase == state.Absent:
 		case m.Phase == state.Leaving:
-			c.offer(op, m.Retry)
+			c.offer(op, m.Failed)
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
 		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || yields(w, v, pod)):
@@ -121,7 +121,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 				c.hold(op, why, time.Time{})
 				continue
 			}
-			c.offer(op, state.Retry{})
+			c.offer(op, nil)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func exclusive(w state.Want, v state.Volume) bool { return v.Spec.Exclusive() ||
 // the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
 func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 	if fact.Phase == state.Leaving {
-		c.offer(op, fact.Retry)
+		c.offer(op, fact.Failed)
 		return
 	}
 	if !f.Synced {
@@ -162,7 +162,7 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 			return
 		}
 	}
-	c.offer(op, state.Retry{})
+	c.offer(op, nil)
 }
 
 // keepers are the pods for whose sake a stage or an attachment stays that no mount
@@ -231,10 +231,10 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		c.hold(opening(v), c.driver.Full, time.Time{})
 		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
-		c.make(Op{Kind: Attach}, w.Hold, v.Attach.Retry)
+		c.make(Op{Kind: Attach}, w.Hold, v.Attach.Failed)
 		return
 	case v.Needs.Stage && v.Stage.Phase != state.Present:
-		c.make(Op{Kind: Stage}, w.Hold, v.Stage.Retry)
+		c.make(Op{Kind: Stage}, w.Hold, v.Stage.Failed)
 		return
 	}
 	for _, pod := range byUID(w.Pods) {
@@ -245,7 +245,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 			c.keep(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
 		default:
-			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Retry)
+			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Failed)
 		}
 	}
 	c.expand(w, v)
@@ -267,7 +267,7 @@ func opening(v state.Volume) Op {
 func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
 	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero(): // what it has ends while its driver is away
-		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Retry)
+		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
 		c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
 	}
@@ -276,12 +276,12 @@ func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	}
 }
 
-func (c *chooser) make(op Op, hold string, r state.Retry) {
+func (c *chooser) make(op Op, hold string, failed *state.Retry) {
 	if hold != "" {
 		c.hold(op, hold, time.Time{})
 		return
 	}
-	c.offer(op, r)
+	c.offer(op, failed)
 }
 
 // publishHold says why the volume cannot be published to pod yet.

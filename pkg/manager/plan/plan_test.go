@@ -76,16 +76,16 @@ func TestPausesOfDifferentVolumesDiffer(t *testing.T) {
 func TestResetEndsEveryPauseAndKeepsWhatFailed(t *testing.T) {
 	failed := backoff(state.Retry{}, "d^h", Op{Kind: Stage}, callError(state.Final), start)
 	v := state.Volume{
-		Attach: state.Fact{Phase: state.Entering, Retry: failed}, Stage: state.Fact{Phase: state.Entering, Retry: failed}, Expand: failed,
-		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering, Retry: failed}}, "b": {}},
+		Attach: state.Fact{Phase: state.Entering, Failed: &failed}, Stage: state.Fact{Phase: state.Entering, Failed: &failed}, ExpandFailed: &failed,
+		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering, Failed: &failed}}, "b": {}},
 	}
 	r := Reset(v)
-	for name, got := range map[string]state.Retry{"attach": r.Attach.Retry, "stage": r.Stage.Retry, "expand": r.Expand, "mount": r.Mounts["a"].Retry} {
+	for name, got := range map[string]state.Retry{"attach": r.Attach.Retry(), "stage": r.Stage.Retry(), "expand": r.ExpandFailed.Value(), "mount": r.Mounts["a"].Retry()} {
 		if got.Final || !got.NotBefore.IsZero() || got.Attempts != 1 || got.Error != "boom" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if !v.Mounts["a"].Retry.Final {
+	if !v.Mounts["a"].Retry().Final {
 		t.Error("Reset changed its argument")
 	}
 }
@@ -93,7 +93,7 @@ func TestResetEndsEveryPauseAndKeepsWhatFailed(t *testing.T) {
 func TestAttachFailuresArePaced(t *testing.T) {
 	v := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Attach}, variant{attach: true}.wants()[1], Facts{Driver: DriverFacts{Up: true, Attach: true}}),
 		Op{Kind: Attach}, Result{Err: callError(state.Failed)}, start)
-	if v.Attach.Phase != state.Entering || v.Attach.Retry.Attempts != 1 {
+	if v.Attach.Phase != state.Entering || v.Attach.Retry().Attempts != 1 {
 		t.Errorf("%+v", v.Attach)
 	}
 }
@@ -237,8 +237,8 @@ func TestAnExpansionThatIsRefusedForGoodDoesNotHoldTheVolumeUp(t *testing.T) {
 	if v.Mounts["a"].Phase != state.Present {
 		t.Error("the mount suffered")
 	}
-	if got := Complete(v, Op{Kind: Expand, Pod: "a", SizeBytes: 9}, Result{SizeBytes: 12}, start); got.SizeBytes != 12 || got.Expand.Attempts != 0 {
-		t.Errorf("after success: size %d, %+v", got.SizeBytes, got.Expand)
+	if got := Complete(v, Op{Kind: Expand, Pod: "a", SizeBytes: 9}, Result{SizeBytes: 12}, start); got.SizeBytes != 12 || got.ExpandFailed.Value().Attempts != 0 {
+		t.Errorf("after success: size %d, %+v", got.SizeBytes, got.ExpandFailed.Value())
 	}
 }
 
@@ -263,7 +263,7 @@ func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
 func TestHeldNamesTheFirstReasonAndTheEarliestMoment(t *testing.T) {
 	w, f := variant{}.wants()[2], Facts{Driver: DriverFacts{Up: true}, Synced: true}
 	waits := func(pod state.PodUID, d time.Duration) state.Mount {
-		return state.Mount{MountSpec: mountSpec(pod, false), Fact: state.Fact{Phase: state.Entering, Retry: state.Retry{Attempts: 1, NotBefore: start.Add(d)}}}
+		return state.Mount{MountSpec: mountSpec(pod, false), Fact: state.Fact{Phase: state.Entering, Failed: &state.Retry{Attempts: 1, NotBefore: start.Add(d)}}}
 	}
 	v := state.Volume{ID: "d^h", Spec: w.Spec, SizeBytes: 1, Mounts: map[state.PodUID]state.Mount{"a": waits("a", time.Minute), "b": waits("b", time.Second)}}
 	op, held := Next(w, v, f, start)
@@ -346,12 +346,12 @@ func BenchmarkNext(b *testing.B) {
 func TestWhatAnEndedPodHasLeaves(t *testing.T) {
 	failed := state.Retry{Attempts: 3}
 	v := state.Volume{For: []state.PodUID{"a", "b", "c"}, Mounts: map[state.PodUID]state.Mount{
-		"a": {Fact: state.Fact{Phase: state.Present, Retry: failed}},
-		"b": {Fact: state.Fact{Phase: state.Leaving, Retry: failed}},
+		"a": {Fact: state.Fact{Phase: state.Present, Failed: &failed}},
+		"b": {Fact: state.Fact{Phase: state.Leaving, Failed: &failed}},
 		"c": {Fact: state.Fact{Phase: state.Present}},
 	}}
 	for pod, want := range map[state.PodUID]state.Fact{
-		"a": {Phase: state.Leaving}, "b": {Phase: state.Leaving, Retry: failed}, "x": {},
+		"a": {Phase: state.Leaving}, "b": {Phase: state.Leaving, Failed: &failed}, "x": {},
 	} {
 		got := Leave(v, pod)
 		if got.Mounts[pod].Fact != want || got.Mounts["c"].Phase != state.Present || len(got.Mounts) != 3 {

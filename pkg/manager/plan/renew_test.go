@@ -133,7 +133,7 @@ func TestAFailedRenewalTakesNothingAway(t *testing.T) {
 		at := v.Mounts["a"].RenewAt
 		v = Complete(Begin(v, republishA, w, f), republishA, Result{Err: callError(outcome)}, at)
 		m := v.Mounts["a"]
-		if m.Phase != state.Present || m.Retry.Attempts != 1 || !m.RenewAt.Equal(at) {
+		if m.Phase != state.Present || m.Retry().Attempts != 1 || !m.RenewAt.Equal(at) {
 			t.Errorf("%v: %+v", outcome, m)
 		}
 		op, held := Next(w, v, f, at)
