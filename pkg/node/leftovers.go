@@ -22,39 +22,6 @@ const (
 	leftoverIdle = time.Minute
 )
 
-// afterStart returns part, begun when all sources have spoken and the manager shows
-// what they said, or startGrace is over: what only tidies up takes no time from what
-// pods wait for (with 1,000 mounted volumes an eighth of the CPU of a start).
-func (n *Node) afterStart(part func(context.Context) error) func(context.Context) error {
-	return n.afterSources(func(ctx context.Context) error {
-		shown, cancel := context.WithTimeout(ctx, startGrace)
-		n.show(shown)
-		cancel()
-		return part(ctx)
-	})
-}
-
-// afterSources returns part, begun when all sources have spoken or startGrace is over.
-func (n *Node) afterSources(part func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		grace := time.NewTimer(startGrace)
-		defer grace.Stop()
-		for {
-			changed := n.changed.next()
-			if len(n.Views().NotReady()) == 0 {
-				return part(ctx)
-			}
-			select {
-			case <-changed:
-			case <-grace.C:
-				return part(ctx)
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	}
-}
-
 // runLeftovers removes the directories of pods that are gone, where they are
 // empty, after every change of what there is; and again where one was too young.
 // What is in use of other volumes is an operator's to remove (csi-volmgr gc).

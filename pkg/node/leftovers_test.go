@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // lines is a log that may be read while it is written.
@@ -96,87 +94,81 @@ func TestDirectoriesOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
-// What only tidies up begins when the last source has spoken, and soon where one
-// does not speak.
-func TestTidyingUpWaitsForTheSources(t *testing.T) {
+// A start is over when the last source has spoken and the manager shows what it said,
+// and soon where one does not speak; what only tidies up begins a moment later.
+func TestTidyingUpWaitsForTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &Node{silent: map[string]bool{"api": true, "file": true}}
-		speaks := func(source string) {
-			n.mu.Lock()
-			delete(n.silent, source)
-			n.mu.Unlock()
-			n.changed.send()
-			synctest.Wait()
+		n, err := New(dirs(t))
+		if err != nil {
+			t.Fatal(err)
 		}
-		begins := func(ctx context.Context) (begun *atomic.Bool, ended chan error) {
-			begun, ended = new(atomic.Bool), make(chan error, 1)
-			go func() { ended <- n.afterSources(func(context.Context) error { begun.Store(true); return nil })(ctx) }()
-			synctest.Wait()
-			return begun, ended
-		}
+		defer n.Close()
 		ctx, cancel := context.WithCancel(t.Context())
-		stopped, ended := begins(ctx)
 		cancel()
-		if err := <-ended; stopped.Load() || err != nil {
-			t.Errorf("told to end: begun %v, %v", stopped.Load(), err)
+		if err := n.runStart(ctx); err != nil || over(n.Started()) {
+			t.Errorf("told to end: over %v, %v", over(n.Started()), err)
 		}
-		late, _ := begins(t.Context())
+		if err := n.afterStart(func(context.Context) error { return errors.New("begun") })(ctx); err != nil {
+			t.Errorf("told to end: %v", err)
+		}
+		go func() { _ = n.runStart(t.Context()) }()
+		var begun atomic.Bool
+		go func() {
+			_ = n.afterStart(func(context.Context) error { begun.Store(true); return nil })(t.Context())
+		}()
 		time.Sleep(startGrace - 1)
 		synctest.Wait()
-		if late.Load() {
-			t.Error("begun while sources are silent")
+		if over(n.Started()) {
+			t.Error("over while a source is silent")
+		}
+		time.Sleep(tidyPause)
+		synctest.Wait()
+		if !over(n.Started()) || begun.Load() {
+			t.Errorf("a source does not speak: over %v, begun %v", over(n.Started()), begun.Load())
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if !late.Load() {
-			t.Error("never begun, since a source does not speak")
-		}
-		soon, _ := begins(t.Context())
-		if speaks("file"); soon.Load() {
-			t.Error("begun while one source is silent")
-		}
-		if speaks("api"); !soon.Load() {
-			t.Error("not begun although all have spoken")
+		if !begun.Load() {
+			t.Error("never begun")
 		}
 	})
 }
 
-// waitedFor is a context that calls begin when somebody first waits for its end.
-type waitedFor struct {
-	context.Context
-	begin func()
+func over(what <-chan struct{}) bool {
+	select {
+	case <-what:
+		return true
+	default:
+		return false
+	}
 }
 
-func (w waitedFor) Done() <-chan struct{} {
-	w.begin()
-	return w.Context.Done()
-}
-
-// What only tidies up begins when the manager shows what the sources said.
-func TestTidyingUpWaitsForTheManager(t *testing.T) {
-	n, err := New(dirs(t))
+// What was applied before is shown, and compared with the kernel, when a start is over.
+func TestAStartIsOverWhenAllIsKnown(t *testing.T) {
+	c := dirs(t)
+	n, stop := start(t, c)
+	apply(t, n, scratchPod)
+	stop()
+	n, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(n.silent)
-	n.manager.SetPod(state.PodWant{Pod: state.Pod{UID: "u", Name: "web"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	run := sync.OnceFunc(func() { go func() { ended <- n.manager.Run(ctx) }() })
+	go func() { ended <- n.Run(ctx) }()
 	defer func() {
 		cancel()
-		run() // where nobody has waited
-		if err := errors.Join(<-ended, n.Close()); err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	}()
-	shown := 0
-	err = n.afterStart(func(context.Context) error {
-		shown = len(n.manager.Pods())
-		return nil
-	})(waitedFor{ctx, run})
-	if err != nil || shown != 1 {
-		t.Errorf("begun while %d pods are shown: %v", shown, err)
+	select {
+	case <-n.Started():
+	case <-within(t).Done():
+		t.Fatal("never over")
+	}
+	if p := n.manager.Pods(); len(p) != 1 || !p[0].Listed || !n.manager.ReconcilerStatesHasBeenSynced() {
+		t.Errorf("over while it shows %+v", p)
 	}
 }
 

@@ -161,6 +161,7 @@ type Node struct {
 	telling  sync.Mutex      // held while the controller is told how a claim stands
 	draining sync.Mutex      // held while it is changed how far the node is emptied
 	loaded   chan struct{}   // closed when what was applied before is known
+	started  chan struct{}   // as Started returns it
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
@@ -176,7 +177,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), started: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}
@@ -319,7 +320,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -98,6 +100,36 @@ type oneOf struct {
 }
 
 func (o *oneOf) Take() ([]manager.PodStatus, []state.Pod) { return o.changed, nil }
+
+// A watch of a daemon that just started tells of pods when it knows what it was
+// told before, once, and not for long of nothing.
+func TestAWatchOfADaemonThatStartsWaits(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b, started := newBackend(Facts{Pods: []manager.PodStatus{podNamed("a")}}), make(chan struct{})
+			s := &Server{cfg: Config{FollowPods: b.FollowPods, Started: started, Logger: slog.New(slog.DiscardHandler)}, streams: make(chan struct{}, maxStreams), made: time.Now()}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			answer := httptest.NewRecorder()
+			go s.listPods(answer, httptest.NewRequestWithContext(ctx, "GET", "/v1/pods?watch=true", nil))
+			time.Sleep(startPatience - 1)
+			synctest.Wait()
+			if got := answer.Body.String(); got != "" {
+				t.Errorf("told before the start was over: %s", got)
+			}
+			b.set(func(f *Facts) { f.Pods[0].Listed = true })
+			if known {
+				close(started)
+			} else {
+				time.Sleep(time.Nanosecond)
+			}
+			synctest.Wait()
+			if got := answer.Body.String(); strings.Count(got, `"type":"set"`) != 1 || !strings.Contains(got, `"listed":true`) {
+				t.Errorf("known %v: told %s", known, got)
+			}
+		})
+	}
+}
 
 // BenchmarkRead is what a client reads of a node with 1,000 pods.
 func BenchmarkRead(b *testing.B) {

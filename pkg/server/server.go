@@ -34,6 +34,8 @@ const (
 	askTimeout = time.Second
 	// maxWait bounds a wait, so that one forgotten does not stay for ever.
 	maxWait = 24 * time.Hour
+	// startPatience bounds how long after New a watch of pods waits for Started.
+	startPatience = 2 * time.Second
 	// watchPause is the least time between two looks of one watch: a node with
 	// thousands of volumes in motion is then listed ten times a second at most.
 	watchPause = 100 * time.Millisecond
@@ -60,6 +62,9 @@ type Config struct {
 	Volumes Volumes
 	// FollowPods begins to tell of the pods of Volumes.
 	FollowPods func() PodFeed
+	// Started is closed when the manager shows all that the daemon was told before it
+	// started; nil where it does from the beginning.
+	Started <-chan struct{}
 	// Verify returns nil if the pod's volumes are mounted as they were made and
 	// their storage answers, now; nil where that cannot be asked.
 	Verify  func(ctx context.Context, uid state.PodUID) error
@@ -90,6 +95,7 @@ type Server struct {
 	http     net.Listener // nil where HTTPAddress is ""
 	stopping chan struct{}
 	patience time.Duration // stopTimeout
+	made     time.Time
 	streams  chan struct{} // one token for each open stream
 	pods     podList       // for those who wait
 }
@@ -101,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, streams: make(chan struct{}, maxStreams), pods: podList{follow: cfg.FollowPods}}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(), streams: make(chan struct{}, maxStreams), pods: podList{follow: cfg.FollowPods}}
 	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
 	if cfg.Passed != nil {
 		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }

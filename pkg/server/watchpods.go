@@ -41,11 +41,26 @@ func (s *Server) listPods(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
+	if !s.started(st) {
+		return
+	}
 	feed := s.cfg.FollowPods()
 	defer feed.Close()
 	if err := watchPods(st, feed); err != nil {
 		s.cfg.Logger.Debug("watch ended", "path", r.URL.Path, "err", err)
 	}
+}
+
+// started waits, not long, until there is something to tell of a daemon that just
+// started: who watches then would be told of every pod two or three times, at first
+// that nobody wants it. It reports whether the stream goes on.
+func (s *Server) started(st *stream) bool {
+	if s.cfg.Started == nil {
+		return true
+	}
+	patience := time.NewTimer(time.Until(s.made.Add(startPatience)))
+	defer patience.Stop()
+	return st.sleep(s.cfg.Started, patience.C)
 }
 
 func watchPods(st *stream, feed PodFeed) error {
