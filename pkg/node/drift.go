@@ -13,8 +13,11 @@ import (
 
 const (
 	// driftPause is the least time between two looks at the mount table. Our own
-	// mounts change it too, and reading 5,000 mounts takes 50 ms.
+	// mounts change it too, and reading 5,000 mounts takes 50 ms: after such a look
+	// the pause is driftRest times as long as the look, up to driftMost.
 	driftPause = time.Second
+	driftRest  = 50
+	driftMost  = 10 * time.Second
 	// driftWhole is the least time between two looks that read all of it, also what
 	// was mounted elsewhere when it was looked at before.
 	driftWhole = time.Minute
@@ -77,8 +80,9 @@ func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, tell
 			case <-ctx.Done():
 				return
 			}
+			began := time.Now()
 			err := tell()
-			pause.Reset(driftPause)
+			pause.Reset(min(max(driftPause, driftRest*time.Since(began)), driftMost))
 			if err == nil {
 				break
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,4 +64,35 @@ func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 		close(changes)
 		<-ended
 	})
+}
+
+// TestLongLooksAtTheMountTableAreRare: where the table changes all the time, a look
+// comes after a pause in proportion to the one before it, but no look that hung
+// puts off the next for long.
+func TestLongLooksAtTheMountTableAreRare(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{
+		time.Millisecond:       driftPause,
+		100 * time.Millisecond: 5 * time.Second,
+		time.Minute:            driftMost,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			changes := make(chan struct{}, 2)
+			changes <- struct{}{}
+			changes <- struct{}{}
+			close(changes)
+			var ended time.Time
+			var pauses []time.Duration
+			follow(t.Context(), changes, slog.New(slog.DiscardHandler), func() error {
+				if !ended.IsZero() {
+					pauses = append(pauses, time.Since(ended))
+				}
+				time.Sleep(takes)
+				ended = time.Now()
+				return nil
+			})
+			if !slices.Equal(pauses, []time.Duration{want, want}) {
+				t.Errorf("after looks that take %v: pauses of %v, want %v", takes, pauses, want)
+			}
+		})
+	}
 }
