@@ -8,12 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
-	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
@@ -53,37 +50,23 @@ func (n *Node) wireCluster() error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	core, err := corev1client.NewForConfigAndClient(c, client)
+	clients, err := kubeclient.New(c, client)
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	storage, err := storagev1client.NewForConfigAndClient(c, client)
+	bulk, err := kubeclient.New(c, client) // with limits of their own
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	bulk := &kube.Clients{} // other clients have limits of their own
-	if bulk.Core, err = corev1client.NewForConfigAndClient(c, client); err != nil {
-		return fmt.Errorf("reach the API server: %w", err)
-	}
-	if bulk.Storage, err = storagev1client.NewForConfigAndClient(c, client); err != nil {
-		return fmt.Errorf("reach the API server: %w", err)
-	}
-	certificates, err := certificatesv1client.NewForConfigAndClient(c, client)
-	if err != nil {
-		return fmt.Errorf("reach the API server: %w", err)
-	}
-	beta, err := certificatesv1beta1client.NewForConfigAndClient(c, client)
-	if err != nil {
-		return fmt.Errorf("reach the API server: %w", err)
-	}
-	n.certificates = podcert.New(podcert.Config{Certificates: certificates, Beta: beta, Core: core, NodeName: n.cfg.Name, Logger: n.log})
+	n.certificates = podcert.New(podcert.Config{Certificates: clients.Certificates, Beta: clients.CertificatesBeta, Core: clients.Core, NodeName: n.cfg.Name, Logger: n.log})
 	n.report = report.New(report.Config{
-		Core: core, Storage: storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
+		Core: clients.Core, Storage: clients.Storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
 		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
 	n.kube = kube.New(kube.Config{
-		Core: core, Storage: storage, Bulk: bulk, Certificates: certificates, CertificatesBeta: beta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
+		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,
+		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
 	})
 	if n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.kube, n.log)

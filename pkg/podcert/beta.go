@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 )
 
 // requests is what is asked of the API's PodCertificateRequests of a namespace.
@@ -52,7 +53,7 @@ func notServed(err error) bool {
 
 // betaRequests are those of v1beta1, which Kubernetes 1.35 and 1.36 have.
 type betaRequests struct {
-	client certificatesv1beta1client.PodCertificateRequestInterface
+	client *kubeclient.Kind[*certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequestList]
 }
 
 func (b betaRequests) Create(ctx context.Context, r *certificatesv1.PodCertificateRequest, o metav1.CreateOptions) (*certificatesv1.PodCertificateRequest, error) {

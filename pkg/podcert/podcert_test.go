@@ -20,8 +20,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
@@ -31,7 +31,7 @@ import (
 type world struct {
 	t      *testing.T
 	server *fakeapi.Server
-	certs  certificatesv1client.CertificatesV1Interface
+	certs  *kubeclient.Certificates
 	q      *podcert.Requester
 }
 

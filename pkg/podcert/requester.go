@@ -16,9 +16,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
-	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 )
 
 const (
@@ -40,9 +39,9 @@ const (
 // Config is what a Requester needs; all but Beta and Logger is required.
 type Config struct {
 	// Beta is used where the server has no Certificates.
-	Beta         certificatesv1beta1client.CertificatesV1beta1Interface
-	Certificates certificatesv1client.CertificatesV1Interface
-	Core         corev1client.CoreV1Interface
+	Beta         *kubeclient.CertificatesBeta
+	Certificates *kubeclient.Certificates
+	Core         *kubeclient.Core
 	NodeName     string
 	// Logger may be nil.
 	Logger *slog.Logger

@@ -148,7 +148,7 @@ func (r *Reporter) patchNode(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("write node %s: %w", v.node.Name, err)
 	}
-	if _, err := r.config.Core.Nodes().Patch(ctx, v.node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := r.config.Core.Nodes().Patch(ctx, v.node.Name, types.MergePatchType, patch); err != nil {
 		return fmt.Errorf("write node %s: annotations and labels: %w", v.node.Name, err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 	if equality.Semantic.DeepEqual(changed, old) {
 		return nil
 	}
-	if _, err := client.Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+	if _, err := client.Update(ctx, changed.Name, changed, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("write CSINode %s: %w", v.node.Name, err)
 	}
 	return nil

@@ -139,7 +139,7 @@ func (r *Reporter) sendEvent(ctx context.Context, result *record.EventCorrelateR
 	e := result.Event
 	events := r.config.Core.Events(e.Namespace)
 	if e.Count > 1 {
-		written, err := events.Patch(ctx, e.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
+		written, err := events.Patch(ctx, e.Name, types.StrategicMergePatchType, result.Patch)
 		if err == nil {
 			return written, nil
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -110,7 +109,7 @@ func (r *Reporter) patchInUse(ctx context.Context, list []corev1.UniqueVolumeNam
 	if err != nil {
 		return fmt.Errorf("write status.volumesInUse: %w", err)
 	}
-	if _, err := r.config.Core.Nodes().Patch(ctx, r.config.NodeName, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := r.config.Core.Nodes().Patch(ctx, r.config.NodeName, types.MergePatchType, patch, "status"); err != nil {
 		return fmt.Errorf("write status.volumesInUse: %w", err)
 	}
 	return nil

@@ -27,9 +27,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -53,8 +52,8 @@ type Driver struct {
 
 // Config is what a Reporter needs.
 type Config struct {
-	Core     corev1client.CoreV1Interface
-	Storage  storagev1client.StorageV1Interface
+	Core     *kubeclient.Core
+	Storage  *kubeclient.Storage
 	NodeName string
 	Volumes  Volumes
 	// Attachable reports whether a controller attaches the driver's volumes; only

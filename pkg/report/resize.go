@@ -96,7 +96,7 @@ func (r *Reporter) changeClaim(ctx context.Context, c Claim, change func(*corev1
 	if err != nil {
 		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	if _, err := claims.Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := claims.Patch(ctx, c.Name, types.MergePatchType, patch, "status"); err != nil {
 		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil

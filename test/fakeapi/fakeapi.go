@@ -15,11 +15,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
-	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 )
 
 // Server is the API server. Its methods may be called by any goroutine.
@@ -58,27 +56,42 @@ func New() *Server {
 
 // Clients returns clients of the server, without limits of their own. wrap, unless
 // nil, is between them and the server.
-func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (corev1client.CoreV1Interface, storagev1client.StorageV1Interface) {
+func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (*kubeclient.Core, *kubeclient.Storage) {
 	c := s.config(wrap)
-	return corev1client.NewForConfigOrDie(c), storagev1client.NewForConfigOrDie(c)
+	made := clients(c)
+	return made.Core, made.Storage
 }
 
 // LimitedClients are clients that may send so many requests a second, and at once.
-func (s *Server) LimitedClients(wrap func(http.RoundTripper) http.RoundTripper, perSecond float32, atOnce int) (corev1client.CoreV1Interface, storagev1client.StorageV1Interface) {
+func (s *Server) LimitedClients(wrap func(http.RoundTripper) http.RoundTripper, perSecond float32, atOnce int) (*kubeclient.Core, *kubeclient.Storage) {
 	c := s.config(wrap)
 	c.QPS, c.Burst = perSecond, atOnce
-	return corev1client.NewForConfigOrDie(c), storagev1client.NewForConfigOrDie(c)
+	made := clients(c)
+	return made.Core, made.Storage
 }
 
 // Certificates and CertificatesBeta return other clients, as Clients does. They
 // see the same objects.
-func (s *Server) Certificates(wrap func(http.RoundTripper) http.RoundTripper) certificatesv1client.CertificatesV1Interface {
-	return certificatesv1client.NewForConfigOrDie(s.config(wrap))
+func (s *Server) Certificates(wrap func(http.RoundTripper) http.RoundTripper) *kubeclient.Certificates {
+	return clients(s.config(wrap)).Certificates
 }
 
 // CertificatesBeta is as Certificates.
-func (s *Server) CertificatesBeta(wrap func(http.RoundTripper) http.RoundTripper) certificatesv1beta1client.CertificatesV1beta1Interface {
-	return certificatesv1beta1client.NewForConfigOrDie(s.config(wrap))
+func (s *Server) CertificatesBeta(wrap func(http.RoundTripper) http.RoundTripper) *kubeclient.CertificatesBeta {
+	return clients(s.config(wrap)).CertificatesBeta
+}
+
+// clients are those of a configuration, which is always in order.
+func clients(c *rest.Config) *kubeclient.Clients {
+	h, err := rest.HTTPClientFor(c)
+	if err != nil {
+		panic(err)
+	}
+	made, err := kubeclient.New(c, h)
+	if err != nil {
+		panic(err)
+	}
+	return made
 }
 
 func (s *Server) config(wrap func(http.RoundTripper) http.RoundTripper) *rest.Config {

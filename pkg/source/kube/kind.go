@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
@@ -60,7 +61,7 @@ func everywhere[C any](client func() C) func(string) C {
 func kinds(c Config) map[string]kind {
 	core, storage, bulk := c.Core, c.Storage, c.Bulk
 	if bulk == nil {
-		bulk = &Clients{core, storage}
+		bulk = &kubeclient.Clients{Core: core, Storage: storage}
 	}
 	all := map[string]kind{
 		resolve.KindPod:              kindOf(core.Pods),

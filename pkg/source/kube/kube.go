@@ -13,11 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
-	certificatesv1beta1client "k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
@@ -35,24 +32,18 @@ type Catalog interface {
 	Synced(provider string)
 }
 
-// Clients reach one API server.
-type Clients struct {
-	Core    corev1client.CoreV1Interface
-	Storage storagev1client.StorageV1Interface
-}
-
 // Config is what a Provider needs.
 type Config struct {
-	Core    corev1client.CoreV1Interface
-	Storage storagev1client.StorageV1Interface
+	Core    *kubeclient.Core
+	Storage *kubeclient.Storage
 	// Bulk reads claims, volumes and attachments, of which there are as many as pods
 	// have claims; nil means Core and Storage. With limits of its own these wait for
 	// one another, and pods, secrets and configMaps do not wait for them.
-	Bulk *Clients
+	Bulk *kubeclient.Clients
 	// Certificates has ClusterTrustBundles; it may be nil for none.
 	// CertificatesBeta has them where the server has no others; it may be nil.
-	Certificates     certificatesv1client.CertificatesV1Interface
-	CertificatesBeta certificatesv1beta1client.CertificatesV1beta1Interface
+	Certificates     *kubeclient.Certificates
+	CertificatesBeta *kubeclient.CertificatesBeta
 	NodeName         string
 	Catalog          Catalog
 	// Refresh is how often claims are read again where they may not be watched; 0

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
@@ -40,7 +41,7 @@ func startSlow(t *testing.T, objects func(*fakeapi.Server)) *world {
 		wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(slow{next}) }
 		c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
 		core, storage := server.LimitedClients(wrap, 50, 100)
-		c.Bulk = &kube.Clients{Core: core, Storage: storage}
+		c.Bulk = &kubeclient.Clients{Core: core, Storage: storage}
 	})
 	return w
 }

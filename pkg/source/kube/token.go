@@ -6,7 +6,6 @@ import (
 	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
@@ -33,7 +32,7 @@ func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, err
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	issued := time.Now()
-	got, err := p.config.Core.ServiceAccounts(r.Pod.Namespace).CreateToken(ctx, r.Pod.ServiceAccount, ask, metav1.CreateOptions{})
+	got, err := p.config.Core.CreateToken(ctx, r.Pod.Namespace, r.Pod.ServiceAccount, ask)
 	if err != nil {
 		return token.Token{}, fmt.Errorf("request a token of service account %s/%s for pod %s: %s: %w",
 			r.Pod.Namespace, r.Pod.ServiceAccount, r.Pod.Name, explain(err), err)
