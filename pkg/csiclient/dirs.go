@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -25,11 +24,8 @@ const mkdirTries = 64
 // by directory entries alone: nothing is opened that storage may be behind.
 type dirs struct {
 	root *os.Root
-	base string   // root's path
-	top  *os.File // root's directory
-	// at is top's descriptor, which stays open while it is used: a call that
-	// outlasts its driver must not find another file under that number.
-	at syscall.RawConn
+	base string      // root's path
+	top  *descriptor // root's directory
 }
 
 // openDirs opens the root directory at path.
@@ -38,18 +34,19 @@ func openDirs(path string) (*dirs, error) {
 	if err != nil {
 		return nil, err
 	}
-	top, err := root.Open(".")
+	d := &dirs{root: root, base: root.Name()}
+	fd, err := d.walk(".")
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	at, err := top.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(err, top.Close(), root.Close())
-	}
-	return &dirs{root: root, base: root.Name(), top: top, at: at}, nil
+	d.top = newDescriptor(fd)
+	return d, nil
 }
 
-func (d *dirs) close() error { return errors.Join(d.top.Close(), d.root.Close()) }
+func (d *dirs) close() error {
+	d.top.leave()
+	return d.root.Close()
+}
 
 // rel returns path relative to the root, which it must be beneath.
 func (d *dirs) rel(path string) (string, error) {
@@ -197,11 +194,11 @@ func (d *dirs) makeIn(parent int, rel string) (int, error) {
 func (d *dirs) open(rel string) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	for {
-		var fd int
-		var err error
-		if d.at.Control(func(top uintptr) { fd, err = unix.Openat2(int(top), rel, &how) }) != nil {
+		if !d.top.take() {
 			return -1, fmt.Errorf("%s: %w", d.base, os.ErrClosed)
 		}
+		fd, err := unix.Openat2(d.top.fd, rel, &how)
+		d.top.leave()
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // something was renamed meanwhile
 			continue
 		}

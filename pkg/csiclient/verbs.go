@@ -42,9 +42,7 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	if err := d.dirs.makeDir(v.Spec.StagePath); err != nil {
 		return failed(nodeStage, fmt.Errorf("staging directory: %w", err))
 	}
-	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Stage)
-	defer cancel()
-	_, err = d.node.NodeStageVolume(ctx, req)
+	_, err = d.node.NodeStageVolume(about(ctx, v), req)
 	return CallError(nodeStage, err)
 }
 
@@ -94,9 +92,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req
 	if err := makeRoom(m.Target); err != nil {
 		return failed(nodePublish, fmt.Errorf("parent of target: %w", err))
 	}
-	call, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Publish)
-	defer cancel()
-	if _, err := d.node.NodePublishVolume(call, req); err != nil {
+	if _, err := d.node.NodePublishVolume(about(ctx, v), req); err != nil {
 		err = CallError(nodePublish, err)
 		if !renewal && definite(err) { // lessons 4, 6, 7
 			d.clearTarget(v, m.MountSpec)
@@ -133,9 +129,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 		}
 	}
 	before := d.dirs.exists(m.Target)
-	call, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Unpublish)
-	defer cancel()
-	_, err = d.node.NodeUnpublishVolume(call, req)
+	_, err = d.node.NodeUnpublishVolume(about(ctx, v), req)
 	switch {
 	case err == nil, status.Code(err) == codes.NotFound: // lesson 10
 	case !before && nonsense(err) && !d.dirs.exists(m.Target): // lessons 5, 11
@@ -175,9 +169,7 @@ func (d *Driver) unstage(ctx context.Context, v state.Volume) error {
 	if _, err := d.dirs.rel(v.Spec.StagePath); err != nil { // see Unpublish
 		return refused(nodeUnstage, err)
 	}
-	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Unstage)
-	defer cancel()
-	if _, err := d.node.NodeUnstageVolume(ctx, req); err != nil && status.Code(err) != codes.NotFound {
+	if _, err := d.node.NodeUnstageVolume(about(ctx, v), req); err != nil && status.Code(err) != codes.NotFound {
 		return CallError(nodeUnstage, err)
 	}
 	return nil
@@ -204,9 +196,7 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 		return 0, refused(nodeExpand, err)
 	}
 	req.Secrets = secrets
-	ctx, cancel := context.WithTimeout(about(ctx, v), d.deadlines.Expand)
-	defer cancel()
-	r, err := d.node.NodeExpandVolume(ctx, req)
+	r, err := d.node.NodeExpandVolume(about(ctx, v), req)
 	return max(0, r.GetCapacityBytes()), CallError(nodeExpand, err)
 }
 
