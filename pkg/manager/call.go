@@ -23,7 +23,8 @@ func (l *loop) start(ctx context.Context, s *start) {
 	l.changed.push(s.id)
 	l.inFlight++
 	impl, info := s.driver.driver, s.driver.status.DriverInfo
-	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, by: l.cfg.Unmount, expanding: l.cfg.BeforeExpand, driver: impl, info: info}
+	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, by: l.cfg.Unmount, expanding: l.cfg.BeforeExpand, driver: impl, info: info, staged: l.staged[s.id]}
+	delete(l.staged, s.id)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -67,6 +68,9 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		v = plan.Reset(v)
 	}
 	l.setRecord(&v)
+	if s.op.Kind == plan.Stage && r.Err == nil {
+		l.staged[s.id] = began.Add(took)
+	}
 	l.ahead.push(s.id)
 	l.logEnd(ctx, s, r.Err, took)
 	if untried(r.Err) {
@@ -115,6 +119,7 @@ type caller struct {
 	expanding func(context.Context, state.Volume)
 	driver    Driver
 	info      DriverInfo
+	staged    time.Time // when the volume was seen to be staged, where its last call did that
 }
 
 // rpc names a verb's call for people, where a driver's error does not.
@@ -154,6 +159,7 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.call(ctx, v, op, &r)
 	}
 	if err == nil {
+		ctx.last(lookDeadline, errNoLook)
 		err = c.verify(ctx, v, op, &r)
 	}
 	if err != nil {
@@ -201,9 +207,10 @@ var errStageGone = errors.New("what was staged is not there any more")
 // stageThere looks before a Publish whether the volume is still staged: a driver
 // binds what it finds at the staging path, and that may be an empty directory of
 // the node's own disk, which the pod would write to. A look that fails is no
-// reason: the driver knows its storage.
+// reason: the driver knows its storage. The look after a Stage that has just ended is
+// as good as one more: either is a moment before the driver binds.
 func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) error {
-	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted {
+	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted || time.Since(c.staged) < stagedFor {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
@@ -220,10 +227,7 @@ var ErrNoEffect = errors.New("answered OK without the effect")
 
 // verify asks the kernel. What it shows at a path that was made goes into r.
 func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) error {
-	m := v.Mounts[op.Pod]
-	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
-	defer cancel()
-	path := m.Target
+	path := v.Mounts[op.Pod].Target
 	switch op.Kind {
 	case plan.Attach, plan.Detach:
 		return nil // nothing of it shows on this node

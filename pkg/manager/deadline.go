@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,10 +17,13 @@ import (
 type limited struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	after  time.Duration
 	timer  *time.Timer
 	// decided: it goes to the driver, or was withdrawn before it did.
 	decided atomic.Bool
+
+	mu    sync.Mutex
+	after time.Duration // guarded by mu
+	cause error         // why it ends then; guarded by mu
 }
 
 // errUnwanted is why a call is ended that works for a pod that has left.
@@ -28,9 +32,30 @@ var errUnwanted = errors.New("the pod does not want the volume any more")
 // withLimit returns a context that ends after a time, and [limited.end] has to be called.
 func withLimit(ctx context.Context, after time.Duration) *limited {
 	base, cancel := context.WithCancelCause(ctx)
-	return &limited{Context: base, cancel: cancel, after: after, timer: time.AfterFunc(after, func() {
-		cancel(fmt.Errorf("no answer within %v%w", after, silent{}))
-	})}
+	l := &limited{Context: base, cancel: cancel, after: after}
+	l.timer = time.AfterFunc(after, l.expire)
+	return l
+}
+
+func (l *limited) expire() {
+	l.mu.Lock()
+	after, cause := l.after, l.cause
+	l.mu.Unlock()
+	if cause == nil {
+		cause = fmt.Errorf("no answer within %v%w", after, silent{})
+	}
+	l.cancel(cause)
+}
+
+// last begins the time of the last that the call does, and why it ends after that: by
+// the call's own timer, since another context would be a tenth of what a look costs.
+func (l *limited) last(after time.Duration, cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer.Stop() {
+		l.after, l.cause = after, cause
+		l.timer.Reset(after)
+	}
 }
 
 // goes says that the call goes to the driver now, or why it does not: it has ended,
@@ -69,7 +94,10 @@ func (silent) Unwrap() error { return context.DeadlineExceeded }
 // Err implements context.Context.
 func (l *limited) Err() error {
 	err := l.Context.Err()
-	if err != nil && errors.Is(context.Cause(l.Context), context.DeadlineExceeded) {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(l.Context); cause == errNoLook || errors.Is(cause, context.DeadlineExceeded) {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -77,6 +105,8 @@ func (l *limited) Err() error {
 
 // getsOn lets the time begin anew.
 func (l *limited) getsOn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.timer.Stop() {
 		l.timer.Reset(l.after)
 	}

@@ -57,6 +57,7 @@ type loop struct {
 	early     set[state.VolumeID]          // of which the journal says more than mem: announced, and not begun
 	held      map[state.VolumeID]heldSince // planned, and waiting for something else
 	wakes     wakes                        // to be planned later
+	staged    map[state.VolumeID]time.Time // when what was staged was seen, until the volume's next call
 	inFlight  int                          // goroutines of ours that will post an event
 
 	taken       uint64                // events ever
@@ -127,6 +128,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		isBlocked:   map[state.VolumeID]blockedKey{},
 		offers:      map[state.VolumeID]*announcement{},
 		early:       set[state.VolumeID]{},
+		staged:      map[state.VolumeID]time.Time{},
 		suspects:    set[state.VolumeID]{},
 		unseen:      map[state.VolumeID]set[state.PodUID]{},
 		verifying:   map[state.VolumeID][]func(string){},

@@ -136,6 +136,20 @@ func TestACallWithoutAWordEnds(t *testing.T) {
 			t.Error("it lives again")
 		}
 	})
+	synctest.Test(t, func(t *testing.T) { // as does the look after it
+		ctx := withLimit(t.Context(), time.Hour)
+		defer ctx.end()
+		began := time.Now()
+		ctx.last(lookDeadline, errNoLook)
+		<-ctx.Done()
+		if took := time.Since(began); took != lookDeadline || ctx.Err() != context.DeadlineExceeded || context.Cause(ctx) != errNoLook {
+			t.Errorf("after %v: %v, %v", took, ctx.Err(), context.Cause(ctx))
+		}
+		ctx.last(time.Hour, errNoLook) // too late
+		if ctx.Err() != context.DeadlineExceeded {
+			t.Error("it lives again")
+		}
+	})
 	other := withLimit(t.Context(), time.Hour)
 	other.end()
 	if other.Err() != context.Canceled {
