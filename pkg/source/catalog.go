@@ -64,8 +64,10 @@ type Config struct {
 
 // Update is what a provider tells at once.
 type Update struct {
-	Put    []runtime.Object
-	Delete []Key
+	Put []runtime.Object
+	// Checked: the provider has had [resolve.Check] find nothing in any of Put.
+	Checked bool
+	Delete  []Key
 	// Remote is what the provider [Config.Remote] knows besides; nobody else has any.
 	Remote Remote
 }
@@ -205,7 +207,7 @@ func (c *Catalog) announce(changed []Key) {
 // store changes the objects and returns, sorted, the keys whose object that
 // holds is another now.
 func (c *Catalog) store(provider string, u Update) ([]Key, error) {
-	all := checkAll(u.Put)
+	all := checkAll(u)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := map[Key]bool{}

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -56,12 +55,12 @@ type checked struct {
 	faults []resolve.Fault
 }
 
-func checkAll(objects []k8sruntime.Object) []checked {
-	all := make([]checked, len(objects))
-	each(len(objects), func(i int) {
+func checkAll(u Update) []checked {
+	all := make([]checked, len(u.Put))
+	each(len(u.Put), func(i int) {
 		k := &all[i]
-		if k.key, k.err = resolve.KeyOf(objects[i]); k.err == nil {
-			k.faults = resolve.Check(objects[i])
+		if k.key, k.err = resolve.KeyOf(u.Put[i]); k.err == nil && !u.Checked {
+			k.faults = resolve.Check(u.Put[i])
 		}
 	})
 	return all

@@ -56,3 +56,13 @@ func TestManyAtOnceAreWhatTheyAreOneByOne(t *testing.T) {
 		}
 	}
 }
+
+// What a provider has checked is not checked again.
+func TestWhatWasCheckedIsTaken(t *testing.T) {
+	c, _ := start()
+	bad := decode(t, volume("bad", ""))[0].(interface{ SetName(string) })
+	bad.SetName("../bad")
+	if err := c.Apply("api", source.Update{Put: []runtime.Object{bad.(runtime.Object)}, Checked: true}); err != nil || len(c.Volumes()) != 1 {
+		t.Errorf("%v, %d volumes", err, len(c.Volumes()))
+	}
+}

@@ -145,8 +145,10 @@ func (p *Provider) Load(ctx context.Context) error {
 	return p.tell(u)
 }
 
-// tell has the catalog apply the update, and says that the source has spoken if it has.
+// tell has the catalog apply the update, of objects that were checked, and says that
+// the source has spoken if it has.
 func (p *Provider) tell(u source.Update) error {
+	u.Checked = true
 	err := p.config.Catalog.Apply(Name, u)
 	p.mu.Lock()
 	speak := p.loaded && !p.spoken && len(p.unreadable) == 0

@@ -51,6 +51,9 @@ func (c *catalog) Apply(provider string, u source.Update) error {
 	if provider != "api" {
 		return errors.New("told by " + provider)
 	}
+	if !u.Checked {
+		return errors.New("told to check again")
+	}
 	if c.durable != nil {
 		c.durable(u)
 	}
