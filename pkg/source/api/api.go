@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -303,7 +304,13 @@ func keyOf(name string) source.Key {
 	return source.Key{Kind: kind, Namespace: namespace, Name: name}
 }
 
-func encode(obj runtime.Object) ([]byte, error) { return manifest.Encode(obj) }
+// encode returns the object as it is kept. The file of a secret is JSON.
+func encode(obj runtime.Object) ([]byte, error) {
+	if _, ok := obj.(*corev1.Secret); ok {
+		return manifest.Encode(obj)
+	}
+	return manifest.Keep(obj)
+}
 
 // kept is an object as it was kept, or why it cannot be read.
 type kept struct {

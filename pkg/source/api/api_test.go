@@ -510,3 +510,27 @@ func TestImmutableObjectIsNotReplaced(t *testing.T) {
 		t.Errorf("the same again: got %v", got)
 	}
 }
+
+// The journal has objects as a start reads them soonest, and reads those of JSON.
+func TestObjectsAreKeptShort(t *testing.T) {
+	kv, pod := state.NewMemory(), decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: web}}")[0]
+	text, err := manifest.Encode(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.CommitBucket(t.Context(), "objects", map[string][]byte{"Pod/default/web": text}); err != nil {
+		t.Fatal(err)
+	}
+	c := &catalog{objects: map[source.Key]runtime.Object{}}
+	p := api.New(api.Config{KV: kv, Catalog: c})
+	if err := p.Load(t.Context()); err != nil || !slices.Equal(c.keys(), []source.Key{key("Pod", "web")}) {
+		t.Fatalf("of JSON: %v, %v", c.keys(), err)
+	}
+	if _, err := p.Apply(t.Context(), decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: again}}")); err != nil {
+		t.Fatal(err)
+	}
+	values, err := kv.LoadBucket(t.Context(), "objects")
+	if got := values["Pod/default/again"]; err != nil || len(got) == 0 || len(got) >= len(text) {
+		t.Errorf("%q, %v", got, err)
+	}
+}

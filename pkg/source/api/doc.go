@@ -1,8 +1,8 @@
 // Package api keeps the objects that were applied through the node's API
 // (`csi-volmgr apply`) and tells the catalog of them.
 //
-// Owns: the bucket "objects" of the journal, one JSON object each, and the
-// directory of applied secrets.
+// Owns: the bucket "objects" of the journal, one object each (manifest.Keep), and
+// the directory of applied secrets.
 //
 // Does not: decode what a client sends (package manifest does), or serve.
 //

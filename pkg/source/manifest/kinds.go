@@ -17,6 +17,9 @@ import (
 type object interface {
 	runtime.Object
 	metav1.Object
+	Size() int
+	MarshalTo([]byte) (int, error)
+	Unmarshal([]byte) error
 }
 
 // kind is one kind of object and how it is written.

@@ -44,9 +44,16 @@ func Decode(file string, data []byte) ([]runtime.Object, error) {
 	return decode(file, data, maxWork)
 }
 
-// Reload is Decode for what Encode wrote, which may be larger than what it was
-// made from and is not limited.
+// Reload is Decode for what Keep or Encode wrote, which may be larger than what it
+// was made from and is not limited.
 func Reload(name string, data []byte) ([]runtime.Object, error) {
+	if data, ok := bytes.CutPrefix(data, []byte(keptMark)); ok {
+		obj, err := kept(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return []runtime.Object{obj}, nil
+	}
 	if obj, ok := reload(data); ok {
 		return []runtime.Object{obj}, nil
 	}

@@ -400,17 +400,21 @@ func TestEncodeIsReloaded(t *testing.T) {
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: "\u2028 \U0001F600 <>&\t"}}
 `) {
-		b, err := manifest.Encode(obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := manifest.Reload("kept", b)
-		if err != nil || len(back) != 1 || !equality.Semantic.DeepEqual(obj, back[0]) {
-			t.Errorf("%s: got %v, %v", b, back, err)
+		for _, as := range []func(runtime.Object) ([]byte, error){manifest.Encode, manifest.Keep} {
+			b, err := as(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := manifest.Reload("kept", b)
+			if err != nil || len(back) != 1 || !equality.Semantic.DeepEqual(obj, back[0]) {
+				t.Errorf("%q: got %v, %v", b, back, err)
+			}
 		}
 	}
-	if _, err := manifest.Encode(&corev1.Node{}); err == nil {
-		t.Error("a Node was encoded")
+	for _, as := range []func(runtime.Object) ([]byte, error){manifest.Encode, manifest.Keep} {
+		if _, err := as(&corev1.Node{}); err == nil {
+			t.Error("a Node was encoded")
+		}
 	}
 }
 
@@ -429,13 +433,15 @@ func FuzzDecode(f *testing.F) {
 			if faults := resolve.Check(o); len(faults) > 0 {
 				t.Errorf("%v: %v", o, faults)
 			}
-			b, err := manifest.Encode(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			back, err := manifest.Reload("kept", b)
-			if err != nil || !equality.Semantic.DeepEqual(o, back[0]) {
-				t.Errorf("kept %s: got %v, %v", b, back, err)
+			for _, as := range []func(runtime.Object) ([]byte, error){manifest.Encode, manifest.Keep} {
+				b, err := as(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				back, err := manifest.Reload("kept", b)
+				if err != nil || !equality.Semantic.DeepEqual(o, back[0]) {
+					t.Errorf("kept %q: got %v, %v", b, back, err)
+				}
 			}
 		}
 	})

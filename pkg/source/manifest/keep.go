@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+// keptMark begins what Keep writes, which no JSON begins with; the kind follows, a
+// zero byte, and the object as Kubernetes' API has it in protobuf.
+const keptMark = "\x00pb1"
+
+// Keep returns the object as it is to be kept for [Reload]: in less than half of the
+// bytes of JSON, and read in a fourth of the time, for which a node that starts waits.
+func Keep(obj runtime.Object) ([]byte, error) {
+	key, err := resolve.KeyOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := obj.(object)
+	if !ok {
+		return nil, fmt.Errorf("keep %s: found a %T", key, obj)
+	}
+	head := keptMark + key.Kind + "\x00"
+	b := make([]byte, len(head)+o.Size())
+	copy(b, head)
+	if _, err := o.MarshalTo(b[len(head):]); err != nil {
+		return nil, fmt.Errorf("keep %s: %w", key, err)
+	}
+	return b, nil
+}
+
+// kept reads what follows keptMark.
+func kept(data []byte) (object, error) {
+	name, data, _ := bytes.Cut(data, []byte{0})
+	k, ok := kindNamed(string(name))
+	if !ok {
+		return nil, fmt.Errorf("found kind %q, which this version does not know", cut(string(name)))
+	}
+	obj := k.make()
+	if err := obj.Unmarshal(data); err != nil {
+		return nil, errors.New("not a " + k.name) // the error may show a value
+	}
+	if obj.Size() != len(data) { // a field that is not known was dropped without a word
+		again := make([]byte, obj.Size())
+		if _, err := obj.MarshalTo(again); err != nil || saysMore(data, again) {
+			return nil, fmt.Errorf("found what this version does not know of a %s", k.name)
+		}
+	}
+	key, err := resolve.KeyOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	if resolve.Namespaced(k.name) != (obj.GetNamespace() != "") {
+		return nil, fmt.Errorf("found %s in namespace %q", key, obj.GetNamespace())
+	}
+	fill(obj, k, key)
+	if faults := resolve.Check(obj); len(faults) > 0 {
+		return nil, errors.New(faults[0].String())
+	}
+	return obj, nil
+}
+
+// saysMore reports whether a message says what another does not, which is what was
+// read from it written anew: in the same order, but with the fields of this version.
+// An empty field says nothing; those that are no pointers are written all the same.
+func saysMore(data, again []byte) bool {
+	for len(data) > 0 {
+		number, kind, value, rest, ok := field(data)
+		if !ok {
+			return true
+		}
+		data = rest
+		known, same := []byte(nil), false
+		for len(again) > 0 && !same {
+			n, _, v, r, ok := field(again)
+			if !ok || n > number {
+				break
+			}
+			known, same, again = v, n == number, r
+		}
+		switch {
+		case same && bytes.Equal(value, known):
+		case kind == protowire.BytesType:
+			if !same {
+				known = nil
+			}
+			if saysMore(value, known) {
+				return true
+			}
+		case same || len(bytes.Trim(value, "\x00")) > 0:
+			return true
+		}
+	}
+	return false
+}
+
+// field cuts the first field off a message; the value of one that has a length is
+// without it.
+func field(data []byte) (number protowire.Number, kind protowire.Type, value, rest []byte, ok bool) {
+	number, kind, n := protowire.ConsumeTag(data)
+	if n < 0 {
+		return 0, 0, nil, nil, false
+	}
+	m := protowire.ConsumeFieldValue(number, kind, data[n:])
+	if m < 0 {
+		return 0, 0, nil, nil, false
+	}
+	value, rest = data[n:n+m], data[n+m:]
+	if kind == protowire.BytesType {
+		value, _ = protowire.ConsumeBytes(value)
+	}
+	return number, kind, value, rest, true
+}
