@@ -83,6 +83,13 @@ bench: ## compare with the kubelet and the bare driver calls, and say which goal
 bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
 	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=600ms --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
 
+PROFILE := $(CURDIR)/bin/bench/profile
+bench-profile: ## where the library's CPU goes: shares of a profile of 4,000 pods and of a restart (root, 5 minutes)
+	rm -rf $(PROFILE) && for cells in full/bind/4000x1 restart; do \
+	  hack/bench/run.sh --suite=goals --only=$$cells --reps=5 --retries=0 --direct-concurrency=32 --out=$(CURDIR)/bin/bench/profile.jsonl \
+	    --systems='volmgr=volmgrbench --profile-dir=$(PROFILE)' || exit; done
+	bin/bench/shares $(PROFILE)
+
 benchstat: ## run the benchmarks of the parts, and compare them with hack/bench/baseline.txt (root, 3 minutes)
 	hack/bench/parts.sh
 

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/container-storage-interface/spec v1.13.0
 	github.com/csi-volmgr/csi-volmgr v0.0.0-00010101000000-000000000000
+	github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12

@@ -20,7 +20,6 @@ type cell struct {
 	burst                 int
 	variant               string
 	foreign               int // other mounts that are there
-	perCall               bool
 	noDirect              bool
 	// only are the systems that take part, of kubelet, volmgr and daemon; "" is all.
 	only string

@@ -408,7 +408,8 @@ func (b *bench) profile(name string) func() {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		log.Fatal(err)
 	}
-	f, err := os.Create(filepath.Join(dir, "cpu-"+name+".pb.gz"))
+	name = fmt.Sprintf("%s-%d.pb.gz", name, os.Getpid()) // of each repetition one
+	f, err := os.Create(filepath.Join(dir, "cpu-"+name))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -419,7 +420,7 @@ func (b *bench) profile(name string) func() {
 	return func() {
 		pprof.StopCPUProfile()
 		f.Close()
-		a, err := os.Create(filepath.Join(dir, "allocs-"+name+".pb.gz"))
+		a, err := os.Create(filepath.Join(dir, "allocs-"+name))
 		if err != nil {
 			log.Fatal(err)
 		}
