@@ -68,7 +68,7 @@ func mounted(now time.Time) scene {
 		volumes: []manager.VolumeStatus{
 			{
 				Volume: state.Volume{
-					ID: cache, Spec: state.Spec{Driver: emptyDir, Name: "cache", Builtin: true, Mode: state.Filesystem},
+					ID: cache, Spec: &state.Spec{Driver: emptyDir, Name: "cache", Builtin: true, Mode: state.Filesystem},
 					Mounts: map[state.PodUID]state.Mount{webUID: {Fact: ok, MountSpec: state.MountSpec{
 						Pod: web, Names: []string{"cache"}, Target: "/root/pods/web/cache",
 					}}},
@@ -78,7 +78,7 @@ func mounted(now time.Time) scene {
 			{
 				Volume: state.Volume{
 					ID: data, Needs: state.Needs{Stage: true}, Stage: ok, SizeBytes: 256 << 20,
-					Spec: state.Spec{
+					Spec: &state.Spec{
 						Driver: nfs, Handle: "vol-1", Name: "pv-data", Claim: "default/data", Mode: state.Filesystem, FSType: "nfs4",
 						AccessModes: []state.AccessMode{state.ReadWriteOnce, state.ReadOnlyMany}, StagePath: "/root/globalmount",
 						Context: map[string]string{"server": "10.0.0.5"}, MountFlags: []string{"hard"},

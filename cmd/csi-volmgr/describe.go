@@ -158,7 +158,7 @@ func (s *sheet) volume(st manager.VolumeStatus) {
 	s.addSome(0, "Quarantined", st.Quarantined)
 	s.add(0, "Status", volumeState(st))
 	s.addSome(0, "Size", size(v.SizeBytes))
-	s.spec(v.Spec)
+	s.spec(v.Spec.Value())
 	s.add(0, "Wanted by", orNone(joined(st.Wanted)))
 	s.addSome(0, "Begun for", joined(v.For))
 	switch {

@@ -194,7 +194,7 @@ func waitReason(p manager.PodStatus) string {
 
 var volumeColumns = []column[manager.VolumeStatus]{
 	{head: "ID", value: func(s manager.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
-	{head: "USED AS", value: func(s manager.VolumeStatus, _ view) string { return usedAs(s.Volume.Spec) }},
+	{head: "USED AS", value: func(s manager.VolumeStatus, _ view) string { return usedAs(s.Volume.Spec.Value()) }},
 	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(string(s.Volume.Spec.Driver)) }},
 	{head: "STATUS", state: true, value: func(s manager.VolumeStatus, _ view) string { return volumeState(s) }},
 	{head: "SIZE", value: func(s manager.VolumeStatus, _ view) string { return size(s.Volume.SizeBytes) }},

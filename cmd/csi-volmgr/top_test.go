@@ -20,7 +20,7 @@ import (
 func TestTopShowsWhatWaitsLongestFirst(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	volume := func(id string, since time.Duration, s manager.VolumeStatus) manager.VolumeStatus {
-		s.Volume.ID, s.Volume.Spec.Driver, s.Since = state.VolumeID("d^"+id), "d", now.Add(-since)
+		s.Volume.ID, s.Volume.Spec, s.Since = state.VolumeID("d^"+id), &state.Spec{Driver: "d"}, now.Add(-since)
 		return s
 	}
 	got, err := topText([]manager.VolumeStatus{
@@ -48,7 +48,7 @@ SINCE   VOLUME   DRIVER   STEP      WAITING FOR
 func TestTopIsBounded(t *testing.T) {
 	var many []manager.VolumeStatus
 	for i := range topLines + 5 {
-		many = append(many, manager.VolumeStatus{Volume: state.Volume{ID: state.VolumeID(fmt.Sprint("d^", i))}, Call: plan.Op{Kind: plan.Stage}})
+		many = append(many, manager.VolumeStatus{Volume: state.Volume{ID: state.VolumeID(fmt.Sprint("d^", i)), Spec: &state.Spec{}}, Call: plan.Op{Kind: plan.Stage}})
 	}
 	got, err := topText(many, nil, view{})
 	if err != nil || !strings.HasSuffix(got, "\nand 5 more\n") || strings.Count(got, "Stage") != topLines {

@@ -83,7 +83,7 @@ func (c *Controller) perform(ctx context.Context, k call) answer {
 	refs := k.rec.Spec.Secrets
 	ref := map[verb]state.SecretRef{
 		create: refs.Provision, remove: refs.Provision, grow: refs.Expand,
-		attach: k.volume.Spec.AttachRef, detach: k.volume.Spec.AttachRef,
+		attach: k.volume.Spec.Value().AttachRef, detach: k.volume.Spec.Value().AttachRef,
 	}[k.op.verb]
 	var secret map[string]string
 	if ref != (state.SecretRef{}) {

@@ -156,7 +156,7 @@ func TestCallersOfADriverThatIsReplacedOrGoneAreAnswered(t *testing.T) {
 	bubble(t, b, func(t *testing.T, h *house) {
 		gate = make(chan struct{})
 		h.up()
-		v := state.Volume{Spec: state.Spec{Driver: b.name, Handle: "elsewhere", Mode: state.Block}}
+		v := state.Volume{Spec: &state.Spec{Driver: b.name, Handle: "elsewhere", Mode: state.Block}}
 		errs := make(chan error, 1)
 		go func() { _, err := h.c.Attach(t.Context(), v); errs <- err }()
 		synctest.Wait()

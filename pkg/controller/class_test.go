@@ -182,7 +182,7 @@ func TestGrowAndAttachRequests(t *testing.T) {
 	}
 	compare(t, `volume_id: "h" capacity_range { required_bytes: 7 limit_bytes: 8 } secrets { key: "k" value: "v" }
 		volume_capability { mount { fs_type: "xfs" } access_mode { mode: SINGLE_NODE_WRITER } }`, grown, &csi.ControllerExpandVolumeRequest{})
-	v := state.Volume{Spec: state.Spec{
+	v := state.Volume{Spec: &state.Spec{
 		Handle: "h", Mode: state.Filesystem, FSType: "ext4", MountFlags: []string{"ro"},
 		AccessModes: []state.AccessMode{state.ReadOnlyMany}, Context: map[string]string{"c": "d"},
 	}}

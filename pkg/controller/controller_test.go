@@ -312,7 +312,7 @@ func TestAttachAndDetach(t *testing.T) {
 		}
 		// A volume that no claim of ours has, and one that is gone.
 		foreign := v
-		foreign.Spec.Handle = "elsewhere"
+		foreign.Spec = &state.Spec{Driver: foreign.Spec.Driver, Handle: "elsewhere"}
 		if err := h.c.Detach(t.Context(), foreign); err != nil {
 			t.Errorf("Detach of a volume that is gone: %v", err)
 		}
@@ -830,7 +830,7 @@ func TestAttachWaitsForCapabilities(t *testing.T) {
 		b.fault = onCall("GetPluginCapabilities", func(string, proto.Message) fault { return fault{wait: gate} })
 		h.up()
 		foreign := v
-		foreign.Spec.Handle = "elsewhere"
+		foreign.Spec = &state.Spec{Driver: foreign.Spec.Driver, Handle: "elsewhere"}
 		errs := make(chan error, 2)
 		for _, v := range []state.Volume{v, foreign} {
 			go func() {

@@ -219,7 +219,7 @@ func bubble(t *testing.T, b *backend, f func(t *testing.T, h *house)) {
 
 // volumeOf is the record that a manager would have of v.
 func volumeOf(v Volume) state.Volume {
-	return state.Volume{ID: v.ID(), Spec: state.Spec{
+	return state.Volume{ID: v.ID(), Spec: &state.Spec{
 		Driver: v.Driver, Handle: v.Handle, Name: v.Name, Mode: v.Mode, FSType: v.FSType,
 		AccessModes: v.AccessModes, Context: v.Context, AttachRef: v.AttachSecret,
 	}}

@@ -392,7 +392,7 @@ func (n *node) volume(mode state.Mode) state.Volume {
 	l := n.layout
 	v := state.Volume{
 		ID: state.SharedID(driverName, handle),
-		Spec: state.Spec{
+		Spec: &state.Spec{
 			Driver: driverName, Handle: handle, Name: pv, Mode: mode,
 			AccessModes: []state.AccessMode{state.ReadWriteOnce},
 			StagePath:   l.StagePath(mode, driverName, handle, pv),

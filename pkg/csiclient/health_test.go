@@ -68,7 +68,7 @@ func TestAHealthRequestNamesThePathsOfTheVolume(t *testing.T) {
 	r, err := healthRequest(v, v.Mounts["pod-1"].MountSpec)
 	must(t, err)
 	golden(t, "testdata/health_filesystem.json", r)
-	if _, err := healthRequest(state.Volume{}, state.MountSpec{}); err == nil {
+	if _, err := healthRequest(state.Volume{Spec: &state.Spec{}}, state.MountSpec{}); err == nil {
 		t.Error("a volume without a handle is asked for")
 	}
 }

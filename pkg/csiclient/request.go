@@ -17,7 +17,7 @@ import (
 // (drivers refuse or need exactly what the volume's owner wrote).
 
 func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeStageVolumeRequest, error) {
-	capability, err := volumeCapability(i, v.Spec, mountGroup(i, v))
+	capability, err := volumeCapability(i, *v.Spec, mountGroup(i, v))
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeS
 }
 
 func publishRequest(i Info, v state.Volume, m state.MountSpec, secrets map[string]string) (*csi.NodePublishVolumeRequest, error) {
-	capability, err := volumeCapability(i, v.Spec, mountGroup(i, v))
+	capability, err := volumeCapability(i, *v.Spec, mountGroup(i, v))
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func unstageRequest(v state.Volume) (*csi.NodeUnstageVolumeRequest, error) {
 func expandRequest(i Info, v state.Volume, m state.MountSpec, bytes int64) (*csi.NodeExpandVolumeRequest, error) {
 	spec := v.Spec
 	spec.SELinuxLabel = "" // it is of mounts
-	capability, err := volumeCapability(i, spec, "")
+	capability, err := volumeCapability(i, *spec, "")
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func sample(change ...func(*state.Volume, *state.Mount)) state.Volume {
 	group := int64(2000)
 	v := state.Volume{
 		ID: state.SharedID(driverName, "vol-1"),
-		Spec: state.Spec{
+		Spec: &state.Spec{
 			Driver: driverName, Handle: "vol-1", Name: "pv-1", Claim: "default/data", Mode: state.Filesystem,
 			FSType: "ext4", MountGroup: "2000", MountFlags: []string{"noatime", "discard"},
 			AccessModes:    []state.AccessMode{state.ReadWriteOnce},

@@ -181,7 +181,7 @@ func (a *adoption) add(f found, stage func(*state.Volume) bool) {
 		return
 	}
 	if fresh {
-		v.Spec = f.spec
+		v.Spec = &f.spec
 		v.SizeBytes = cmp.Or(f.want.HaveBytes, f.want.SizeBytes)
 		if !stage(&v) {
 			return

@@ -93,7 +93,7 @@ func TestAWantedVolumeHasTheRecordThatCallsOfItsOwnWouldHaveLeft(t *testing.T) {
 	v, ok := adopt(t, input(oneVolume(), w)).Records[w.ID]
 	m := v.Mounts[uid]
 	switch {
-	case !ok || !v.Spec.Equal(w.Spec) || !m.MountSpec.Equal(w.Mount) || !slices.Equal(m.Names, w.Names):
+	case !ok || !v.Spec.Equal(&w.Spec) || !m.MountSpec.Equal(w.Mount) || !slices.Equal(m.Names, w.Names):
 		t.Errorf("record %+v, want what is wished: %+v", v, w)
 	case v.Stage.Phase != state.Present || v.Staged.MountID != 1 || m.Phase != state.Present || m.Seen.MountID != 2 || !v.Needs.Stage || v.Needs.Attach:
 		t.Errorf("facts %+v", v)
@@ -118,7 +118,7 @@ func TestAVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	w.Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
 	w.Mount.Target = layout().Target(state.Filesystem, other, "pv-1")
 	in.Pods = map[state.PodUID]state.PodWant{other: {Pod: state.Pod{UID: other}, Volumes: []state.VolumeWant{w}}}
-	if v := Adopt(in).Records[w.ID]; !v.Spec.Equal(w.Spec) || len(v.Mounts) != 1 || v.Mounts[uid].Phase != state.Present {
+	if v := Adopt(in).Records[w.ID]; !v.Spec.Equal(&w.Spec) || len(v.Mounts) != 1 || v.Mounts[uid].Phase != state.Present {
 		t.Errorf("record %+v", v)
 	}
 	w.Spec.Mode = state.Block
@@ -138,7 +138,7 @@ func TestALocalVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	}
 	in := input(Disk{Volumes: []Volume{builtinVolume("kubernetes.io~local-volume", "pv-2", mounted(3))}})
 	in.Pods = map[state.PodUID]state.PodWant{other: {Pod: state.Pod{UID: other}, Volumes: []state.VolumeWant{w}}}
-	if v := Adopt(in).Records[w.ID]; !v.Spec.Equal(w.Spec) || v.Mounts[uid].Phase != state.Present {
+	if v := Adopt(in).Records[w.ID]; !v.Spec.Equal(&w.Spec) || v.Mounts[uid].Phase != state.Present {
 		t.Errorf("record %+v", v)
 	}
 }
@@ -391,7 +391,7 @@ func TestRefusals(t *testing.T) {
 		{"staged otherwise than the record says", "by which it is not staged there", false, func(in *Input) {
 			id := state.SharedID(driver, "vol-1")
 			in.Disk.Volumes = nil
-			in.Journal = map[state.VolumeID]state.Volume{id: {ID: id, Mounts: map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Present}}}}}
+			in.Journal = map[state.VolumeID]state.Volume{id: {ID: id, Spec: &state.Spec{}, Mounts: map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Present}}}}}
 		}},
 		{"a block volume without notes", "is missing", false, func(in *Input) {
 			in.Disk.Blocks = []Block{{Name: "pv-3", Published: map[state.PodUID]state.Seen{uid: {Exists: true, BlockDevice: true}}}}

@@ -38,7 +38,8 @@ func (a *adoption) block(b Block) {
 		a.refuse(staging, "the volume has a record, by which it is not staged there: unmount it first")
 		return
 	}
-	v.Spec, v.Spec.Mode, v.Spec.StagePath = spec, state.Block, staging
+	spec.Mode, spec.StagePath = state.Block, staging
+	v.Spec = &spec
 	a.setStage(&v, Staged{Path: staging, Seen: b.Stage})
 	a.out.Records[id] = v
 }

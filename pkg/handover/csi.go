@@ -96,7 +96,7 @@ func (a *adoption) stage(v *state.Volume, where string) bool {
 		v.Spec.StagePath = ""
 		return true
 	}
-	s, ok := a.staged(v.Spec)
+	s, ok := a.staged(*v.Spec)
 	can, answers := a.Drivers[v.Spec.Driver]
 	if v.Spec.StagePath = s.Path; !ok {
 		v.Spec.StagePath = a.Layout.StagePath(state.Filesystem, v.Spec.Driver, v.Spec.Handle, v.Spec.Name)
@@ -197,8 +197,8 @@ func (a *adoption) stageAlone(s Staged) {
 		a.refuse(s.Path, "driver %s does not answer, so it is not known whether it has staged the volume: start the driver first", spec.Driver)
 		return
 	}
-	v.Spec, v.Spec.Mode, v.Spec.StagePath = spec, state.Filesystem, s.Path
-	v.Spec.SELinuxLabel = s.Notes.Values[keyLabel]
+	spec.Mode, spec.StagePath, spec.SELinuxLabel = state.Filesystem, s.Path, s.Notes.Values[keyLabel]
+	v.Spec = &spec
 	a.setStage(&v, s)
 	a.out.Records[id] = v
 }

@@ -86,7 +86,7 @@ func (r *release) against(v state.Volume) string {
 		return "it is being removed: start the daemon and wait until it is gone"
 	}
 	if v.Spec.Builtin {
-		if why := r.againstKind(v.Spec); why != "" {
+		if why := r.againstKind(*v.Spec); why != "" {
 			return why
 		}
 	}
@@ -143,7 +143,7 @@ func (r *release) volume(v state.Volume) {
 				r.file(File{Path: path.Join(r.Layout.Pods(), string(uid), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name, "ready")})
 			}
 		case v.Spec.Mode != state.Block:
-			notes := r.notes(v.Spec)
+			notes := r.notes(*v.Spec)
 			notes[keyName] = path.Base(path.Dir(m.Target))
 			notes[keyLifecycle] = persistent
 			if v.Spec.Ephemeral {
@@ -160,7 +160,7 @@ func (r *release) shared(v state.Volume) {
 		r.out.Items = append(r.out.Items, Item{Path: v.Spec.StagePath, Volume: v.ID, What: givenBack})
 	}
 	if v.Spec.Mode == state.Block {
-		notes := r.notes(v.Spec)
+		notes := r.notes(*v.Spec)
 		notes[keyName] = v.Spec.Name
 		r.file(File{Path: path.Join(blockDir(r.Layout), v.Spec.Name, "data", NotesName), Values: notes})
 		return

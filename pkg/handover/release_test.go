@@ -21,17 +21,17 @@ func managed() Managed {
 	for _, v := range []state.Volume{
 		{
 			ID: state.SharedID(driver, "vol-1"), Needs: state.Needs{Stage: true}, Stage: is, Staged: mounted(1),
-			Spec:   state.Spec{Driver: driver, Handle: "vol-1", Name: "pv-1", Mode: state.Filesystem, StagePath: stagePath("vol-1"), SELinuxLabel: "u:r:t:s0"},
+			Spec:   &state.Spec{Driver: driver, Handle: "vol-1", Name: "pv-1", Mode: state.Filesystem, StagePath: stagePath("vol-1"), SELinuxLabel: "u:r:t:s0"},
 			Mounts: use(l.Target(state.Filesystem, uid, "pv-1"), "data", mounted(2)),
 		},
 		{
 			ID: state.SharedID(driver, "vol-2"), Needs: state.Needs{Stage: true}, Stage: is,
-			Spec:   state.Spec{Driver: driver, Handle: "vol-2", Name: "pv-2", Mode: state.Block, StagePath: l.StagePath(state.Block, driver, "vol-2", "pv-2")},
+			Spec:   &state.Spec{Driver: driver, Handle: "vol-2", Name: "pv-2", Mode: state.Block, StagePath: l.StagePath(state.Block, driver, "vol-2", "pv-2")},
 			Mounts: use(l.Target(state.Block, uid, "pv-2"), "disk", state.Seen{Exists: true, BlockDevice: true}),
 		},
 		{
 			ID:     state.PodVolumeID(driver, uid, "cache"),
-			Spec:   state.Spec{Driver: driver, Handle: state.EphemeralHandle(uid, "cache"), Name: "cache", Ephemeral: true, Mode: state.Filesystem},
+			Spec:   &state.Spec{Driver: driver, Handle: state.EphemeralHandle(uid, "cache"), Name: "cache", Ephemeral: true, Mode: state.Filesystem},
 			Mounts: use(l.Target(state.Filesystem, uid, "cache"), "cache", mounted(3)),
 		},
 	} {
@@ -40,7 +40,7 @@ func managed() Managed {
 	for kind, seen := range map[state.DriverName]state.Seen{emptyDir: {Exists: true}, hostPath: {Exists: true}, "kubernetes.io/secret": mounted(4), "kubernetes.io/configmap": {Exists: true}, "kubernetes.io/nfs": mounted(5), local: mounted(6)} {
 		id := state.PodVolumeID(kind, uid, "x")
 		m.Journal[id] = state.Volume{
-			ID: id, Spec: state.Spec{Driver: kind, Builtin: true, Name: "x", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/srv"}`)},
+			ID: id, Spec: &state.Spec{Driver: kind, Builtin: true, Name: "x", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/srv"}`)},
 			Mounts: use(l.BuiltinTarget(kind, uid, "x"), "x", seen),
 		}
 	}
@@ -135,17 +135,17 @@ func TestReleaseRefuses(t *testing.T) {
 			v.Mounts = map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Leaving}}}
 		}},
 		{"a kind that is kept otherwise", "kept otherwise", func(_ *Managed, v *state.Volume) {
-			v.Spec = state.Spec{Driver: "kubernetes.io/iscsi", Builtin: true, StagePath: "/x"}
+			v.Spec = &state.Spec{Driver: "kubernetes.io/iscsi", Builtin: true, StagePath: "/x"}
 		}},
 		{"a local volume on a device", "of the device /dev/sdx", func(m *Managed, v *state.Volume) {
-			v.Spec = state.Spec{Driver: local, Builtin: true, Name: "pv", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
+			v.Spec = &state.Spec{Driver: local, Builtin: true, Name: "pv", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 			m.Devices = map[string]bool{"/dev/sdx": true}
 		}},
 		{"a raw local volume", "raw block volumes of the kind", func(_ *Managed, v *state.Volume) {
-			v.Spec = state.Spec{Driver: local, Builtin: true, Mode: state.Block, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
+			v.Spec = &state.Spec{Driver: local, Builtin: true, Mode: state.Block, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 		}},
 		{"a local volume of nobody knows what", "not known what it is of", func(_ *Managed, v *state.Volume) {
-			v.Spec = state.Spec{Driver: local, Builtin: true}
+			v.Spec = &state.Spec{Driver: local, Builtin: true}
 		}},
 		{"parts under another name", "a kubelet looks for them by the name pv-1", func(m *Managed, _ *state.Volume) {
 			m.Mounts = []string{root + "/pods/" + string(uid) + "/volume-subpaths/data/main/0"}

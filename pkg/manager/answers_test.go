@@ -146,7 +146,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := state.Volume{
-				Spec:   state.Spec{StagePath: "/stage", Mode: tc.mode},
+				Spec:   &state.Spec{StagePath: "/stage", Mode: tc.mode},
 				Mounts: map[state.PodUID]state.Mount{"a": {MountSpec: state.MountSpec{Target: "/target"}}},
 			}
 			r := plan.Result{SizeBytes: tc.size}

@@ -116,8 +116,8 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	v := state.Volume{ID: id}
 	if known {
 		v = *record
-	} else {
-		v.Spec = l.wished(id).Spec
+	} else if v.Spec = l.wished(id).Spec; v.Spec == nil {
+		v.Spec = &state.Spec{} // of a record that cannot be read
 	}
 	held := l.held[id]
 	s := VolumeStatus{Volume: v, Wanted: l.wantedBy(id, wanted), Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drifted(id)}
@@ -278,8 +278,10 @@ func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
 func (m *Manager) Volume(id state.VolumeID) (VolumeStatus, bool) {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
-	_, ok := m.board.volumes[id]
-	return *m.board.volume(id), ok
+	if s, ok := m.board.volumes[id]; ok {
+		return *s, true
+	}
+	return VolumeStatus{Volume: state.Volume{Spec: &state.Spec{}}}, false
 }
 
 // volume returns how a volume stands, for as long as b.mu is held; of one that is
@@ -336,7 +338,7 @@ func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.Volume
 		v := &b.volumes[id].Volume
 		m, has := v.Mounts[uid]
 		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool { return slices.Contains(w.Names, name) }) {
-			w.ID, w.Spec = id, v.Spec
+			w.ID, w.Spec = id, *v.Spec
 			return w
 		}
 	}
@@ -368,7 +370,7 @@ func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
 		if !listed {
 			s.Pod = m.Pod
 		}
-		s.Volumes = append(s.Volumes, podVolume(uid, state.VolumeWant{Names: m.Names, ID: id, Spec: v.Volume.Spec}, v))
+		s.Volumes = append(s.Volumes, podVolume(uid, state.VolumeWant{Names: m.Names, ID: id, Spec: *v.Volume.Spec}, v))
 	}
 	return s, listed || len(s.Volumes) > 0
 }

@@ -169,7 +169,7 @@ func (l *loop) wishes(id state.VolumeID) state.Want {
 		w.Pods[uid] = state.WantMount{MountSpec: vw.Mount, Revision: vw.Revision}
 		if vw.arrival >= latest {
 			latest = vw.arrival
-			w.Spec, w.Hold = vw.Spec, vw.Hold
+			w.Spec, w.Hold = &vw.Spec, vw.Hold
 		}
 		if vw.SizeBytes != 0 && vw.arrival >= sized { // who only reads has no opinion
 			sized = vw.arrival

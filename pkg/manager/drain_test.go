@@ -133,7 +133,7 @@ func TestForgetDropsARecordAndMakesNoCall(t *testing.T) {
 // Who has something done or found, and looks, finds it on the board.
 func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 	id := state.SharedID("d", "a")
-	gone := state.Volume{ID: id, Spec: wantOf("a", "a").Spec}
+	gone := state.Volume{ID: id, Spec: new(wantOf("a", "a").Spec)}
 	stuck := gone
 	stuck.Needs.Stage, stuck.Stage = true, state.Fact{Phase: state.Leaving, Failed: &state.Retry{Attempts: 1}}
 	for what, tc := range map[string]struct {

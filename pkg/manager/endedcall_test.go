@@ -22,7 +22,7 @@ func TestAnEndedCallSaysThatItHadNoEffect(t *testing.T) {
 	} {
 		var got EndedCall
 		l := &loop{cfg: Config{OnCall: func(c EndedCall) { got = c }}, mem: map[state.VolumeID]*state.Volume{"d^v": {}}}
-		s := &start{id: "d^v", op: plan.Op{Kind: plan.Expand}, driver: &driver{}}
+		s := &start{id: "d^v", op: plan.Op{Kind: plan.Expand}, begun: state.Volume{Spec: &state.Spec{}}, driver: &driver{}}
 		l.tell(s, state.AsCallError("NodeExpandVolume", tt.err), time.Now(), 0)
 		if got.NoEffect != tt.want || got.Error == "" {
 			t.Errorf("%s: got %+v", name, got)

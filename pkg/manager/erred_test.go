@@ -55,7 +55,7 @@ func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 
 func TestWhatWasMadeReadOnlyIsNotToldToBe(t *testing.T) {
 	was := state.Seen{Mounted: true, ReadOnly: true}
-	v := state.Volume{Staged: was, Stage: state.Fact{Phase: state.Present}, Spec: state.Spec{StagePath: "/s"}, Mounts: map[state.PodUID]state.Mount{
+	v := state.Volume{Staged: was, Stage: state.Fact{Phase: state.Present}, Spec: &state.Spec{StagePath: "/s"}, Mounts: map[state.PodUID]state.Mount{
 		"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Target: "/a"}, Seen: was},
 		"b": {Fact: state.Fact{Phase: state.Entering}, MountSpec: state.MountSpec{Target: "/b"}, Seen: state.Seen{Mounted: true}},
 	}}

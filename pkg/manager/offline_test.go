@@ -10,7 +10,7 @@ import (
 // is not mounted, if it was of another.
 func TestAJournalChangesHandsWithinOneBoot(t *testing.T) {
 	present := func(id state.VolumeID) *state.Volume {
-		return &state.Volume{ID: id, Needs: state.Needs{Stage: true}, Spec: state.Spec{StagePath: "/" + string(id)}, Stage: state.Fact{Phase: state.Present}}
+		return &state.Volume{ID: id, Needs: state.Needs{Stage: true}, Spec: &state.Spec{StagePath: "/" + string(id)}, Stage: state.Fact{Phase: state.Present}}
 	}
 	s := state.NewMemory()
 	commit := func(boot string, changes map[state.VolumeID]*state.Volume) *Offline {

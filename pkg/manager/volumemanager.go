@@ -79,7 +79,7 @@ func (m *Manager) GetVolumesInUse() []state.VolumeID {
 	defer m.board.mu.RUnlock()
 	var ids []state.VolumeID
 	for id, v := range m.board.volumes {
-		spec := &v.Volume.Spec
+		spec := v.Volume.Spec
 		if v.Quarantined != "" || !spec.Builtin && !spec.Ephemeral && (v.Volume.InUse() || len(v.Wanted) > 0) {
 			ids = append(ids, id)
 		}

@@ -25,7 +25,7 @@ func (shown) Volumes() []manager.VolumeStatus {
 	volume := func(driver string, change func(*manager.VolumeStatus)) manager.VolumeStatus {
 		v := manager.VolumeStatus{
 			Volume: state.Volume{
-				Spec:   state.Spec{Driver: state.DriverName(driver)},
+				Spec:   &state.Spec{Driver: state.DriverName(driver)},
 				Mounts: map[state.PodUID]state.Mount{"p": {Fact: state.Fact{Phase: state.Present}}},
 			},
 			Wanted: []state.PodUID{"p"},

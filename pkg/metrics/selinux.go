@@ -43,7 +43,7 @@ func (l *labels) Collect(ch chan<- prometheus.Metric) {
 		if v.SELinux == nil {
 			continue
 		}
-		k := key{"kubernetes.io/csi/" + string(v.Volume.Spec.Driver), mode(v.Volume.Spec)}
+		k := key{"kubernetes.io/csi/" + string(v.Volume.Spec.Driver), mode(v.Volume.Spec.Value())}
 		c := all[k]
 		c.admitted += one(v.SELinux.Label != "")
 		if n := float64(len(v.SELinux.Conflicts)); v.SELinux.Applied {

@@ -16,7 +16,7 @@ type labelled struct{ shown }
 func (labelled) Volumes() []manager.VolumeStatus {
 	volume := func(s *manager.SELinuxStatus, pods int, modes ...state.AccessMode) manager.VolumeStatus {
 		return manager.VolumeStatus{
-			Volume: state.Volume{Spec: state.Spec{Driver: "d.test", AccessModes: modes}}, SELinux: s, Wanted: make([]state.PodUID, pods),
+			Volume: state.Volume{Spec: &state.Spec{Driver: "d.test", AccessModes: modes}}, SELinux: s, Wanted: make([]state.PodUID, pods),
 		}
 	}
 	return []manager.VolumeStatus{

@@ -44,7 +44,7 @@ func orphan(c Config) state.Volume {
 	layout := state.Layout{Root: c.Root}
 	return state.Volume{
 		ID: state.SharedID("d", "v"), Stage: state.Fact{Phase: state.Leaving}, Needs: state.Needs{Stage: true},
-		Spec: state.Spec{Driver: "d", Handle: "v", Name: "pv", Mode: state.Filesystem, StagePath: layout.StagePath(state.Filesystem, "d", "v", "pv")},
+		Spec: &state.Spec{Driver: "d", Handle: "v", Name: "pv", Mode: state.Filesystem, StagePath: layout.StagePath(state.Filesystem, "d", "v", "pv")},
 		Mounts: map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Leaving}, MountSpec: state.MountSpec{
 			Pod: state.Pod{UID: uid, Namespace: "default", Name: "web"}, Names: []string{"data"}, Target: layout.Target(state.Filesystem, uid, "pv"),
 		}}},

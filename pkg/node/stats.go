@@ -41,7 +41,7 @@ func (n *Node) subjects(yield func(stats.Subject) bool) {
 		}
 	}
 	for s := range n.manager.EachVolume {
-		spec := &s.Volume.Spec
+		spec := s.Volume.Spec
 		pod, has := firstPod(s.Volume.Mounts)
 		if !has {
 			continue

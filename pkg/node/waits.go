@@ -137,7 +137,9 @@ func findings(f server.Facts) []finding {
 	for _, p := range f.Pods {
 		for _, v := range p.Volumes {
 			of := f // each is looked up and not sought, since there may be thousands
-			of.Volumes = []manager.VolumeStatus{by[v.ID]}
+			if of.Volumes = nil; by[v.ID].Volume.Spec != nil {
+				of.Volumes = []manager.VolumeStatus{by[v.ID]}
+			}
 			x := finding{subject: subject{pod: p.Pod.UID, names: strings.Join(v.Names, ", ")}, volume: v.ID, reason: waitReason(v)}
 			if x.wait = of.Because(p.Pod.UID, v); v.Retry.Attempts > 0 && x.wait == server.Failure(v.Retry) {
 				x.wait = "" // told when it failed

@@ -17,7 +17,7 @@ func waiting(pods int, reason string) server.Facts {
 	f := server.Facts{Now: time.Unix(1_000_000, 0), Drivers: []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: "d"}, Up: true}}}
 	for i := range pods {
 		uid, id := state.PodUID(fmt.Sprint("pod-", i)), state.SharedID("d", fmt.Sprint(i))
-		v := state.Volume{ID: id, Spec: state.Spec{Driver: "d", Handle: fmt.Sprint(i)}}
+		v := state.Volume{ID: id, Spec: &state.Spec{Driver: "d", Handle: fmt.Sprint(i)}}
 		f.Volumes = append(f.Volumes, manager.VolumeStatus{Volume: v, Wanted: []state.PodUID{uid}, Held: plan.Held{Step: plan.Stage, Reason: reason}})
 		f.Pods = append(f.Pods, manager.PodStatus{Pod: state.Pod{UID: uid}, Listed: true, Volumes: []manager.PodVolumeStatus{{
 			Names: []string{"data"}, ID: id, Driver: "d", Step: "Stage", BlockedBy: reason,
@@ -129,7 +129,7 @@ func TestWhatWaitsWithoutAPodIsTold(t *testing.T) {
 	w, f := waits{}, waiting(1, "waiting for a")
 	f.Pods = append(f.Pods, f.Pods[0])
 	f.Pods[1].Pod.UID = "pod-1"
-	left := manager.VolumeStatus{Volume: state.Volume{ID: "d^left", Spec: state.Spec{Driver: "d", Name: "pv"}}, Held: plan.Held{Step: plan.Unstage, Reason: "kept"}}
+	left := manager.VolumeStatus{Volume: state.Volume{ID: "d^left", Spec: &state.Spec{Driver: "d", Name: "pv"}}, Held: plan.Held{Step: plan.Unstage, Reason: "kept"}}
 	f.Volumes = append(f.Volumes, left)
 	w.after(t, &f, 0, 0, true)
 	got := w.after(t, &f, waitPatience, 3, false)

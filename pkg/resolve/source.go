@@ -141,7 +141,7 @@ func differ(a, b state.VolumeWant) string {
 	// Two PersistentVolumes with one handle have two names, and what is made of them.
 	s := b.Spec
 	s.Name, s.Claim, s.StagePath = a.Spec.Name, a.Spec.Claim, a.Spec.StagePath
-	if !a.Spec.Equal(s) {
+	if !a.Spec.Equal(&s) {
 		return "what their PersistentVolumes " + show(a.Spec.Name) + " and " + show(b.Spec.Name) + " say"
 	}
 	return ""

@@ -88,7 +88,9 @@ func TestOneIsFoundByNameOrID(t *testing.T) {
 func TestMountsSayWhatARuntimeNeeds(t *testing.T) {
 	f := server.AllFine()
 	raw := f.Volumes[0]
-	raw.Volume.ID, raw.Volume.Spec.Mode, raw.Volume.Spec.Name = "nfs.example.com^raw", state.Block, "pv-raw"
+	spec := *raw.Volume.Spec
+	spec.Mode, spec.Name = state.Block, "pv-raw"
+	raw.Volume.ID, raw.Volume.Spec = "nfs.example.com^raw", &spec
 	f.Volumes = append(f.Volumes, raw)
 	f.Pods[0].Volumes = append(f.Pods[0].Volumes,
 		manager.PodVolumeStatus{Names: []string{"raw"}, ID: raw.Volume.ID, Mode: state.Block, Mounted: true, HostPath: "/dev/x", ReadOnly: true},

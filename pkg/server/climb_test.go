@@ -17,7 +17,7 @@ func TestTheLadderIsExplained(t *testing.T) {
 	volume := func(c plan.Climb, fly plan.Op) server.Facts {
 		c.Kind, c.Path = plan.Unstage, "/stage"
 		v := manager.VolumeStatus{
-			Volume: state.Volume{ID: "d^v", Spec: state.Spec{Driver: "d", Handle: "v", Name: "pv"}, Stage: state.Fact{
+			Volume: state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d", Handle: "v", Name: "pv"}, Stage: state.Fact{
 				Phase: state.Leaving, Failed: &state.Retry{Attempts: 3, Since: now.Add(-time.Hour), Call: "NodeUnstageVolume", Error: "busy"},
 			}},
 			Unmount: &c, Call: fly, Since: now.Add(-5 * time.Second),

@@ -210,7 +210,7 @@ func (f Facts) explainVolume(e *Explanation) error {
 		e.add("you can", "run the version of csi-volmgr that wrote the record; or restore the journal from a copy; the record's bytes are kept")
 		return nil
 	}
-	e.add("volume", "%s, id %s", f.title(vol.Spec), vol.ID)
+	e.add("volume", "%s, id %s", f.title(vol.Spec.Value()), vol.ID)
 	e.add("wanted by", "%s", f.wanters(v))
 	if done := doneOf(vol); done != "" {
 		e.add("done", "%s", done)

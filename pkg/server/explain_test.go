@@ -37,7 +37,7 @@ func nfsVolume() manager.VolumeStatus {
 	return manager.VolumeStatus{
 		Volume: state.Volume{
 			ID: state.SharedID(nfs, "vol-1"),
-			Spec: state.Spec{
+			Spec: &state.Spec{
 				Driver: nfs, Handle: "vol-1", Name: "pv-data", Claim: "default/data", Mode: state.Filesystem,
 				AccessModes: []state.AccessMode{state.ReadWriteOnce}, StagePath: "/root/globalmount",
 				StageRef: state.SecretRef{Namespace: "kube", Name: "nfs-key"},
@@ -282,7 +282,7 @@ func contentKept() Facts {
 	const kind = state.DriverName("kubernetes.io/configmap")
 	id := state.PodVolumeID(kind, webUID, "settings")
 	retry := state.Retry{Attempts: 1, Since: before(time.Minute), Error: "configMap default/settings: not known yet: sources file have not spoken", NotBefore: now.Add(time.Minute)}
-	v := manager.VolumeStatus{Volume: state.Volume{ID: id, Spec: state.Spec{Driver: kind, Builtin: true, Name: "settings", Mode: state.Filesystem}}, Wanted: []state.PodUID{webUID}}
+	v := manager.VolumeStatus{Volume: state.Volume{ID: id, Spec: &state.Spec{Driver: kind, Builtin: true, Name: "settings", Mode: state.Filesystem}}, Wanted: []state.PodUID{webUID}}
 	p := manager.PodVolumeStatus{
 		Names: []string{"settings"}, ID: id, Driver: kind, Mode: state.Filesystem, Mounted: true, Phase: state.Present,
 		HostPath: "/root/pods/web/settings", ContentAt: before(3 * time.Hour), Retry: retry,
@@ -311,7 +311,7 @@ func allFine() Facts {
 	f := one(v, p, true)
 	cache := manager.VolumeStatus{Volume: state.Volume{
 		ID:   state.PodVolumeID("kubernetes.io/empty-dir", webUID, "cache"),
-		Spec: state.Spec{Driver: "kubernetes.io/empty-dir", Name: "cache", Builtin: true, Mode: state.Filesystem},
+		Spec: &state.Spec{Driver: "kubernetes.io/empty-dir", Name: "cache", Builtin: true, Mode: state.Filesystem},
 	}, Wanted: []state.PodUID{webUID}}
 	f.Volumes = append(f.Volumes, cache)
 	f.Pods[0].Volumes = append(f.Pods[0].Volumes, manager.PodVolumeStatus{
@@ -443,7 +443,7 @@ func TestEveryCodeHasAdvice(t *testing.T) {
 		"InvalidArgument", "NotFound", "PermissionDenied", "FailedPrecondition", "OutOfRange", "ResourceExhausted",
 		"Unimplemented", "AlreadyExists", "DeadlineExceeded", "Aborted", "Unavailable", "Internal",
 	} {
-		s := step{name: "Stage", driver: nfs, spec: nfsVolume().Volume.Spec, retry: failed("NodeStageVolume", code, "x", 1)}
+		s := step{name: "Stage", driver: nfs, spec: *nfsVolume().Volume.Spec, retry: failed("NodeStageVolume", code, "x", 1)}
 		a := s.advice(true)
 		if a == "" || seen[a] != "" {
 			t.Errorf("%s: advice %q, also that of %q", code, a, seen[a])

@@ -17,7 +17,7 @@ func TestWhatADriverSaysIsWrongIsExplained(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	f := Facts{
 		Now:     at,
-		Volumes: []manager.VolumeStatus{{Volume: state.Volume{ID: "d^v", Spec: state.Spec{Driver: "d", Handle: "v", Name: "v"}}}},
+		Volumes: []manager.VolumeStatus{{Volume: state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d", Handle: "v", Name: "v"}}}},
 		Drivers: []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: "d"}, Up: true}},
 		Stats: []stats.Status{
 			{Key: "d^v", Driver: "d", At: at.Add(-time.Minute), Health: stats.Abnormal, HealthSince: at.Add(-10 * time.Minute), Conditions: []stats.Condition{{Status: "DEGRADED", Reason: "OneDisk", Message: "one disk of two"}}},

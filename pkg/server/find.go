@@ -89,7 +89,7 @@ func (s *Server) mountsOf(p manager.PodStatus) []Mount {
 		}
 		var spec state.Spec
 		if st, ok := s.cfg.Volumes.Volume(v.ID); ok {
-			spec = st.Volume.Spec
+			spec = st.Volume.Spec.Value()
 		}
 		for _, name := range v.Names {
 			out = append(out, Mount{

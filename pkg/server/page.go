@@ -37,7 +37,9 @@ func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 	}
 	return func(uid state.PodUID, v manager.PodVolumeStatus) string {
 		of := f
-		of.Volumes = []manager.VolumeStatus{volumes[v.ID]}
+		if of.Volumes = nil; volumes[v.ID].Volume.Spec != nil {
+			of.Volumes = []manager.VolumeStatus{volumes[v.ID]}
+		}
 		return of.Why(uid, v)
 	}
 }
@@ -58,7 +60,7 @@ func (s *Server) pageProblems() []ui.Problem {
 	f := s.facts()
 	for _, v := range f.Left() {
 		if why := f.WhyLeft(v); why != "" {
-			out = append(out, ui.Problem{Where: "volume " + f.title(v.Volume.Spec), Text: stepOfVolume(f, v).name, Why: why})
+			out = append(out, ui.Problem{Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).name, Why: why})
 		}
 	}
 	return out

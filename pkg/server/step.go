@@ -78,7 +78,7 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 
 // about adds what the record says of the volume and of the pod's mount of it.
 func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
-	s.spec = v.Volume.Spec
+	s.spec = v.Volume.Spec.Value()
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}

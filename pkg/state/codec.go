@@ -135,6 +135,9 @@ func decodeVersion(version int, record json.RawMessage) (v Volume, err error) {
 	if v.ID == "" {
 		return Volume{}, errors.New("not a record: it has no id")
 	}
+	if v.Spec == nil {
+		v.Spec = &Spec{}
+	}
 	return v, nil
 }
 

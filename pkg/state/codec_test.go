@@ -8,10 +8,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unsafe"
 )
 
 func TestRecordComesBackAsItWas(t *testing.T) {
-	for _, v := range []Volume{sample("csi.example^vol-1"), {ID: "v"}} {
+	for _, v := range []Volume{sample("csi.example^vol-1"), {ID: "v", Spec: &Spec{}}} {
 		b, err := EncodeRecord(v)
 		if err != nil {
 			t.Fatal(err)
@@ -187,6 +188,22 @@ func TestARecordIsReadOnceWhereNothingIsWrong(t *testing.T) {
 		}
 		if _, ok := sound(b[:i], recordVersion); ok {
 			t.Errorf("it ends at byte %d, and is read", i)
+		}
+	}
+}
+
+// A record is made for each call begun and each call ended, and several are alive of
+// each volume: what few volumes have is behind pointers.
+func TestRecordsAreSmall(t *testing.T) {
+	if got := unsafe.Sizeof(Volume{}); got > 224 {
+		t.Errorf("a record has %d bytes beside what it points to", got)
+	}
+}
+
+func TestEveryRecordThatIsReadHasASpec(t *testing.T) {
+	for _, record := range []string{`{"id":"v"}`, `{"id":"v","spec":null}`} {
+		if v, err := DecodeRecord([]byte(record)); err != nil || v.Spec == nil {
+			t.Errorf("%s: %+v, %v", record, v, err)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func sample(id VolumeID) Volume {
 	ref := SecretRef{Namespace: "ns", Name: "key"}
 	return Volume{
 		ID: id,
-		Spec: Spec{
+		Spec: &Spec{
 			Driver: "csi.example", Handle: "vol-1", Name: "pv-1", Claim: "ns/data", Ephemeral: true, Builtin: true, NoAttach: true, Migrated: true, MountGroup: "2000", SELinuxLabel: "u:r:t:s0:c1",
 			Mode: Filesystem, FSType: "xfs", MountFlags: []string{"noatime"}, AccessModes: []AccessMode{ReadWriteOnce},
 			Context: map[string]string{"a": "b"}, Config: json.RawMessage(`{"medium":"<Memory>"}`),

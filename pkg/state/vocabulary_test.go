@@ -112,7 +112,7 @@ func TestCallErrorNamesCallAndCode(t *testing.T) {
 // Every field decides, but for Claim and Migrated, which are for people, NoAttach, which
 // decides only whether a volume that is begun is attached, and Attachment, of which calls say nothing.
 func TestSpecEqualLooksAtEveryField(t *testing.T) {
-	differs(t, sample("v").Spec, Spec.Equal, "Claim", "NoAttach", "Migrated", "Attachment")
+	differs(t, *sample("v").Spec, func(a, b Spec) bool { return a.Equal(&b) }, "Claim", "NoAttach", "Migrated", "Attachment")
 }
 
 // Every field decides, but for Names, which are for people, and Renewal,
@@ -185,7 +185,7 @@ func TestOnlyReadWriteOncePodAloneIsExclusive(t *testing.T) {
 		{[]AccessMode{ReadWriteOncePod}, true},
 		{[]AccessMode{ReadWriteOncePod, ReadOnlyMany}, false},
 	} {
-		if got := (Spec{AccessModes: tc.modes}).Exclusive(); got != tc.want {
+		if got := (&Spec{AccessModes: tc.modes}).Exclusive(); got != tc.want {
 			t.Errorf("%v: %v", tc.modes, got)
 		}
 	}

@@ -9,13 +9,14 @@ import (
 )
 
 // Volume is the durable record of one volume on this node: all that is known,
-// and all that its removal needs without any API object. It is a plain value.
+// and all that its removal needs without any API object. It is a value; what it
+// points to is never changed, only replaced. Every record has a Spec.
 type Volume struct {
 	ID VolumeID `json:"id"`
 	// Spec is what the calls say about the volume. It is fixed while anything
 	// of the volume is not absent, so that a repeated call repeats its request
 	// (CSI 1.13, "retry must carry the same fields").
-	Spec Spec `json:"spec"`
+	Spec *Spec `json:"spec"`
 	// Needs says which of the facts below this volume has; fixed like Spec.
 	Needs Needs `json:"needs"`
 	// For lists, sorted, the pods for whose sake attach or stage was begun. It
@@ -211,13 +212,24 @@ type SecretRef struct {
 	Name      string `json:"name,omitempty"`
 }
 
+// Value is what s points to, and the zero value for none: of what is not known.
+func (s *Spec) Value() Spec {
+	if s == nil {
+		return Spec{}
+	}
+	return *s
+}
+
 // Exclusive reports whether only one pod may have the volume (ReadWriteOncePod).
-func (s Spec) Exclusive() bool {
-	return len(s.AccessModes) == 1 && s.AccessModes[0] == ReadWriteOncePod
+func (s *Spec) Exclusive() bool {
+	return s != nil && len(s.AccessModes) == 1 && s.AccessModes[0] == ReadWriteOncePod
 }
 
 // Equal reports whether calls made for s and o would say the same.
-func (s Spec) Equal(o Spec) bool {
+func (s *Spec) Equal(o *Spec) bool {
+	if s == o || s == nil || o == nil {
+		return s == o
+	}
 	return s.Driver == o.Driver && s.Handle == o.Handle && s.Name == o.Name &&
 		s.Ephemeral == o.Ephemeral && s.Builtin == o.Builtin &&
 		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath && s.MountGroup == o.MountGroup && s.SELinuxLabel == o.SELinuxLabel &&

@@ -62,7 +62,7 @@ type SELinuxWish struct {
 
 // Want is what all pods together want of one volume.
 type Want struct {
-	Spec      Spec
+	Spec      *Spec
 	Hold      string
 	SizeBytes int64
 	HaveBytes int64

@@ -171,10 +171,10 @@ func TestWhatAKubeletKeepsGoesWithTheVolume(t *testing.T) {
 	p.file("plugins/kubernetes.io/csi/volumeDevices/pv-2/dev/u", "")
 	for range 2 { // a second time there is nothing to do
 		r := p.keeper()
-		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: mounts(layout.Target(state.Filesystem, "u", "pv-1"))}, "u"))
-		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: state.Spec{Name: "keys", Builtin: true}, Mounts: mounts("")}, "u"))
-		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: state.Spec{Name: "pv-2", Mode: state.Block}, Mounts: mounts("")}, "u"))
-		must(t, r.BeforeUnstage(t.Context(), state.Volume{Spec: state.Spec{Mode: state.Filesystem, StagePath: p.root + "/plugins/kubernetes.io/csi/d/hash/globalmount"}}))
+		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: &state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: mounts(layout.Target(state.Filesystem, "u", "pv-1"))}, "u"))
+		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: &state.Spec{Name: "keys", Builtin: true}, Mounts: mounts("")}, "u"))
+		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: &state.Spec{Name: "pv-2", Mode: state.Block}, Mounts: mounts("")}, "u"))
+		must(t, r.BeforeUnstage(t.Context(), state.Volume{Spec: &state.Spec{Mode: state.Filesystem, StagePath: p.root + "/plugins/kubernetes.io/csi/d/hash/globalmount"}}))
 		must(t, r.Empty(t.Context(), p.root+"/plugins/kubernetes.io/csi/d/none/globalmount"))
 	}
 	want := "plugins plugins/kubernetes.io plugins/kubernetes.io/csi plugins/kubernetes.io/csi/d plugins/kubernetes.io/csi/d/hash plugins/kubernetes.io/csi/d/hash/globalmount plugins/kubernetes.io/csi/volumeDevices pods pods/u pods/u/plugins pods/u/plugins/kubernetes.io~empty-dir pods/u/plugins/kubernetes.io~empty-dir/cache pods/u/plugins/kubernetes.io~empty-dir/cache/ready pods/u/volumes pods/u/volumes/kubernetes.io~csi pods/u/volumes/kubernetes.io~csi/pv-1"
@@ -187,7 +187,7 @@ func TestWhatAKubeletKeepsGoesWithTheVolume(t *testing.T) {
 // empty above goes.
 func TestARemovalThatWasCutOffIsTakenUp(t *testing.T) {
 	p := newPlace(t)
-	v := state.Volume{Spec: state.Spec{Name: "keys", Builtin: true}, Mounts: map[state.PodUID]state.Mount{"u": {}}}
+	v := state.Volume{Spec: &state.Spec{Name: "keys", Builtin: true}, Mounts: map[state.PodUID]state.Mount{"u": {}}}
 	const marks = "pods/u/plugins/kubernetes.io~empty-dir"
 	for _, left := range []string{marks + "/wrapped_keys", marks, "pods/u/plugins", "pods/u"} {
 		p.dir(left)
@@ -263,7 +263,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 	outside := p.file("elsewhere/pv-1/vol_data.json", "{}")
 	p.dir("pods/u/volumes")
 	must(t, os.Symlink(p.root+"/elsewhere", p.root+"/pods/u/volumes/kubernetes.io~csi"))
-	v := state.Volume{Spec: state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Target: p.root + "/pods/u/volumes/kubernetes.io~csi/pv-1/mount"}}}}
+	v := state.Volume{Spec: &state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Target: p.root + "/pods/u/volumes/kubernetes.io~csi/pv-1/mount"}}}}
 	if err := p.keeper().BeforeUnpublish(t.Context(), v, "u"); err == nil {
 		t.Error("no error")
 	}
@@ -286,7 +286,7 @@ func TestNotesAreFoundBelowARootThatALinkLeadsTo(t *testing.T) {
 	notes := p.file("pods/u/volumes/kubernetes.io~csi/pv-1/vol_data.json", "{}")
 	link := t.TempDir() + "/root"
 	must(t, os.Symlink(p.root, link))
-	v := state.Volume{Spec: state.Spec{Mode: state.Filesystem}, Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Target: link + "/pods/u/volumes/kubernetes.io~csi/pv-1/mount"}}}}
+	v := state.Volume{Spec: &state.Spec{Mode: state.Filesystem}, Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Target: link + "/pods/u/volumes/kubernetes.io~csi/pv-1/mount"}}}}
 	must(t, Keeper{Layout: state.Layout{Root: link}, Kernel: p.kernel}.BeforeUnpublish(t.Context(), v, "u"))
 	if _, err := os.Lstat(notes); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the notes: %v, want that they are gone", err)

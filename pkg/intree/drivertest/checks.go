@@ -232,8 +232,8 @@ func badSourceRefusedAndContentStays(n *node) {
 	n.publish(v, pod)
 	n.leave(v.Mounts[pod].Target)
 	before := tree(n.T, n.layout.Root)
-	bad := v
-	bad.Spec.Config = badConfig
+	bad, spec := v, *v.Spec
+	spec.Config, bad.Spec = badConfig, &spec
 	n.wantRefused("publish", n.Driver.Publish(n.Context(), bad, pod))
 	n.wantSame("publish", before, tree(n.T, n.layout.Root))
 	n.unpublish(bad, pod) // removal needs no source

@@ -41,7 +41,7 @@ func (n *node) restart() { n.Subject = n.factory(n.T, n.layout) }
 func (n *node) volume(pod state.PodUID, name string) state.Volume {
 	return state.Volume{
 		ID: state.PodVolumeID(n.Kind, pod, name),
-		Spec: state.Spec{
+		Spec: &state.Spec{
 			Driver: n.Kind, Name: name, Builtin: true, Mode: state.Filesystem,
 			Config: slices.Clone(n.Config),
 		},

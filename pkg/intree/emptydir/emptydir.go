@@ -72,7 +72,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return poddir.Refused("Publish", err)
 	}
-	medium, err := parseMedium(v.Spec)
+	medium, err := parseMedium(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Publish", err)
 	}

@@ -48,7 +48,7 @@ func newNode(t *testing.T, config string) *node {
 	t.Helper()
 	l := state.Layout{Root: t.TempDir()}
 	n := &node{t, l, state.Volume{
-		Spec: state.Spec{Driver: emptydir.Kind, Name: "scratch", Builtin: true, Config: json.RawMessage(config)},
+		Spec: &state.Spec{Driver: emptydir.Kind, Name: "scratch", Builtin: true, Config: json.RawMessage(config)},
 		Mounts: map[state.PodUID]state.Mount{pod: {MountSpec: state.MountSpec{
 			Pod: state.Pod{UID: pod}, Target: l.BuiltinTarget(emptydir.Kind, pod, "scratch"),
 		}}},

@@ -74,7 +74,7 @@ func (d *Driver) Usage(ctx context.Context, v state.Volume, pod state.PodUID) (U
 	if err != nil {
 		return Usage{}, err
 	}
-	m, err := parseMedium(v.Spec)
+	m, err := parseMedium(*v.Spec)
 	if err != nil {
 		return Usage{}, err
 	}

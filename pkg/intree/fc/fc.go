@@ -45,7 +45,7 @@ func New(c Config) *Driver {
 
 // Stage finds the disk and mounts it.
 func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
-	u, err := parse(v.Spec)
+	u, err := parse(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Stage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
@@ -192,7 +192,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 
 // Unstage ends the mount and lets the disk go, unless another volume has it.
 func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
-	u, err := parse(v.Spec)
+	u, err := parse(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
@@ -213,7 +213,7 @@ func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) 
 		if o.ID == v.ID || o.Spec.Driver != Kind || o.Stage.Phase == state.Absent {
 			continue
 		}
-		other, err := parse(o.Spec)
+		other, err := parse(*o.Spec)
 		if err != nil {
 			return fmt.Errorf("volume %s may have the same disk: %w", o.Spec.Name, err)
 		}
@@ -236,7 +236,7 @@ func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) 
 
 // Expand lets the kernel see the disk's size and grows its file system.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ int64) (int64, error) {
-	u, err := parse(v.Spec)
+	u, err := parse(*v.Spec)
 	if err != nil {
 		return 0, poddir.Refused("Expand", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}

@@ -99,7 +99,7 @@ func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.Pod
 	if err != nil {
 		return time.Time{}, err
 	}
-	found, err := collect(d.Kind, v.Spec, d.reader(ctx, m.Pod, &renewAt))
+	found, err := collect(d.Kind, *v.Spec, d.reader(ctx, m.Pod, &renewAt))
 	if err != nil {
 		err = fmt.Errorf("volume %s: %w", v.Spec.Name, err)
 		if errors.Is(err, ErrConfig) {

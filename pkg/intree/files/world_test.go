@@ -184,7 +184,7 @@ func newNode(t *testing.T, kind state.DriverName, config string) *node {
 	}
 	t.Cleanup(func() { unix.Unmount(l.Root, unix.MNT_DETACH) })
 	n := &node{t, newDriver(kind, l, s), s, state.Volume{
-		Spec: state.Spec{Driver: kind, Name: "conf", Builtin: true, Config: json.RawMessage(config)},
+		Spec: &state.Spec{Driver: kind, Name: "conf", Builtin: true, Config: json.RawMessage(config)},
 		Mounts: map[state.PodUID]state.Mount{pod: {MountSpec: state.MountSpec{
 			Pod: state.Pod{UID: pod, Namespace: "default", Name: "pod"}, Target: l.BuiltinTarget(kind, pod, "conf"),
 		}}},

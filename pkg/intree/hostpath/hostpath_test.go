@@ -73,7 +73,7 @@ func (n *node) volume(path, kind string) state.Volume {
 		n.Fatal(err)
 	}
 	return state.Volume{
-		Spec: state.Spec{Driver: hostpath.Kind, Name: "host", Builtin: true, Config: config},
+		Spec: &state.Spec{Driver: hostpath.Kind, Name: "host", Builtin: true, Config: config},
 		Mounts: map[state.PodUID]state.Mount{pod: {MountSpec: state.MountSpec{
 			Pod: state.Pod{UID: pod}, Target: n.layout.BuiltinTarget(hostpath.Kind, pod, "host"), HostPath: filepath.Clean(path),
 		}}},

@@ -62,7 +62,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return err
 	}
-	ref, policy, err := parse(v.Spec)
+	ref, policy, err := parse(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}

@@ -68,7 +68,7 @@ func (n *node) volume(uid state.PodUID, reference string) state.Volume {
 	id := state.PodVolumeID(image.Kind, uid, "data")
 	return state.Volume{
 		ID:   id,
-		Spec: state.Spec{Driver: image.Kind, Name: "data", Builtin: true, Mode: state.Filesystem, Config: fmt.Appendf(nil, `{"reference": %q}`, reference)},
+		Spec: &state.Spec{Driver: image.Kind, Name: "data", Builtin: true, Mode: state.Filesystem, Config: fmt.Appendf(nil, `{"reference": %q}`, reference)},
 		Mounts: map[state.PodUID]state.Mount{uid: {MountSpec: state.MountSpec{
 			Pod: state.Pod{UID: uid}, Target: n.layout.BuiltinTarget(image.Kind, uid, "data"), ReadOnly: true,
 		}}},

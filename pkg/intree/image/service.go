@@ -100,7 +100,7 @@ func policyOf(policy corev1.PullPolicy, ref oci.Reference) corev1.PullPolicy {
 // mount for a pod's volume; ok is false where the volume's directory has the
 // image itself.
 func (d *Driver) Runtime(pod state.PodUID, name string) (reference string, ok bool, err error) {
-	scratch, err := poddir.Scratch(d.c.Layout, state.Volume{Spec: state.Spec{Driver: Kind, Name: name}}, pod)
+	scratch, err := poddir.Scratch(d.c.Layout, state.Volume{Spec: &state.Spec{Driver: Kind, Name: name}}, pod)
 	if err != nil {
 		return "", false, err
 	}

@@ -58,7 +58,7 @@ func New(c Config) *Driver {
 // Stage logs in to the target at every portal, finds the disk, and mounts it.
 // One portal that answers is enough.
 func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
-	t, err := parse(v.Spec)
+	t, err := parse(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Stage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
@@ -178,7 +178,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 // Unstage ends the mount, lets the disk go unless another volume has the same,
 // and ends the sessions that no other volume has.
 func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
-	t, err := parse(v.Spec)
+	t, err := parse(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
@@ -258,7 +258,7 @@ func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
 
 // Expand lets the kernel see the disk's size and grows its file system.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ int64) (int64, error) {
-	t, err := parse(v.Spec)
+	t, err := parse(*v.Spec)
 	if err != nil {
 		return 0, poddir.Refused("Expand", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}

@@ -193,7 +193,7 @@ func (d *Driver) others(v state.Volume) (targets []target, err error) {
 		if o.ID == v.ID || o.Spec.Driver != Kind || o.Stage.Phase == state.Absent {
 			continue
 		}
-		t, err := parse(o.Spec)
+		t, err := parse(*o.Spec)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s may share the session: %w", o.Spec.Name, err)
 		}

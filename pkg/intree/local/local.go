@@ -116,7 +116,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if err != nil || seen.Mounted {
 		return err
 	}
-	if err := d.mount(ctx, v.Spec, r, at{path, device}); err != nil {
+	if err := d.mount(ctx, *v.Spec, r, at{path, device}); err != nil {
 		return err
 	}
 	if err := own(ctx, v, r); err != nil {
@@ -198,7 +198,7 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	if err := json.Unmarshal(v.Spec.Config, &src); err != nil {
 		return 0, poddir.Refused("Expand", fmt.Errorf("volume %s: local: %w", v.Spec.Name, err))
 	}
-	size, err := d.expand(ctx, v.Spec, src, dir, bytes)
+	size, err := d.expand(ctx, *v.Spec, src, dir, bytes)
 	if err != nil {
 		err = fmt.Errorf("volume %s: local path %q: grow: %w", v.Spec.Name, src.Path, err)
 		if errors.Is(err, hostpath.ErrDenied) {

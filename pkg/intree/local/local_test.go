@@ -91,7 +91,7 @@ func newNode(t *testing.T, allow ...string) *node {
 func (n *node) volume(path string, pods ...state.PodUID) state.Volume {
 	n.Helper()
 	v := state.Volume{
-		Spec:   state.Spec{Driver: local.Kind, Name: "pv-1", Builtin: true, Mode: state.Filesystem, Config: config(n.T, path, "")},
+		Spec:   &state.Spec{Driver: local.Kind, Name: "pv-1", Builtin: true, Mode: state.Filesystem, Config: config(n.T, path, "")},
 		Mounts: map[state.PodUID]state.Mount{},
 	}
 	for _, pod := range pods {

@@ -67,7 +67,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return err
 	}
-	command, err := d.c.Command(v.Spec, m, dir.Path())
+	command, err := d.c.Command(*v.Spec, m, dir.Path())
 	if err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}

@@ -84,7 +84,7 @@ func (n *node) volume(server, path string) state.Volume {
 		n.Fatal(err)
 	}
 	return state.Volume{
-		Spec: state.Spec{Driver: nfs.Kind, Name: "share", Builtin: true, Config: config},
+		Spec: &state.Spec{Driver: nfs.Kind, Name: "share", Builtin: true, Config: config},
 		Mounts: map[state.PodUID]state.Mount{pod: {MountSpec: state.MountSpec{
 			Pod: state.Pod{UID: pod}, Target: n.layout.BuiltinTarget(nfs.Kind, pod, "share"),
 		}}},

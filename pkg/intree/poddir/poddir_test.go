@@ -16,7 +16,7 @@ import (
 func volume(t testing.TB, name string) (root string, d Dir) {
 	t.Helper()
 	l := state.Layout{Root: t.TempDir()}
-	d, err := Of(l, state.Volume{Spec: state.Spec{Driver: "kubernetes.io/empty-dir", Name: name}}, "uid")
+	d, err := Of(l, state.Volume{Spec: &state.Spec{Driver: "kubernetes.io/empty-dir", Name: name}}, "uid")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type Result struct {
 
 // Begin returns v as it is while op's call is in flight.
 func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
-	w = labelled(grouped(w, v, f), v)
+	w = agreed(w, v, f)
 	switch op.Kind {
 	case Attach:
 		v = renew(v, w, f)

@@ -29,7 +29,7 @@ func TestDriftIsMendedOrReported(t *testing.T) {
 		"read-only":                 {with(func(s *state.Seen) { s.ReadOnly = true }), false, true},
 	} {
 		v := state.Volume{
-			Spec: state.Spec{StagePath: "/stage"}, Stage: state.Fact{Phase: state.Present}, Staged: was,
+			Spec: &state.Spec{StagePath: "/stage"}, Stage: state.Fact{Phase: state.Present}, Staged: was,
 			Mounts: map[state.PodUID]state.Mount{
 				"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Target: "/a"}, Seen: was},
 				"b": {Fact: state.Fact{Phase: state.Leaving}, MountSpec: state.MountSpec{Target: "/b"}, Seen: was},

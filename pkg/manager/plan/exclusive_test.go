@@ -15,9 +15,9 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 	f := Facts{Driver: DriverFacts{Up: true}, Synced: true}
 	for _, phase := range []state.Phase{state.Entering, state.Present, state.Leaving} {
 		spec := state.Spec{Driver: "d", Handle: "h", AccessModes: []state.AccessMode{state.ReadWriteOncePod}}
-		w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{"b": {MountSpec: mountSpec("b", false)}}}
+		w := state.Want{Spec: new(spec), Pods: map[state.PodUID]state.WantMount{"b": {MountSpec: mountSpec("b", false)}}}
 		m := state.Mount{Fact: state.Fact{Phase: phase, Failed: &state.Retry{Attempts: 1, NotBefore: start.Add(1)}}, MountSpec: mountSpec("a", false)}
-		v := state.Volume{ID: "d^h", Spec: spec, Mounts: map[state.PodUID]state.Mount{"a": m}}
+		v := state.Volume{ID: "d^h", Spec: new(spec), Mounts: map[state.PodUID]state.Mount{"a": m}}
 		if phase != state.Leaving {
 			w.Pods["a"] = state.WantMount{MountSpec: mountSpec("a", false)}
 		}
@@ -49,8 +49,8 @@ func TestOfPodsThatMayHaveOneVolumeAllButOneYield(t *testing.T) {
 		"it may be in use": {"b", "a", Op{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{}}
-			v := state.Volume{ID: "d^h", Spec: spec, Mounts: map[state.PodUID]state.Mount{}}
+			w := state.Want{Spec: new(spec), Pods: map[state.PodUID]state.WantMount{}}
+			v := state.Volume{ID: "d^h", Spec: new(spec), Mounts: map[state.PodUID]state.Mount{}}
 			for _, pod := range []state.PodUID{"a", "b"} {
 				w.Pods[pod] = state.WantMount{MountSpec: mountSpec(pod, false)}
 				v.Mounts[pod] = state.Mount{Fact: entering, MountSpec: mountSpec(pod, false), Seen: state.Seen{Mounted: pod == test.seen}}

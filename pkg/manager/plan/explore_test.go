@@ -67,7 +67,7 @@ func mountSpec(pod state.PodUID, readOnly bool) state.MountSpec {
 // wants are the wishes between which the world moves at any time.
 func (va variant) wants() []state.Want {
 	want := func(fsType, hold string, size int64, pods ...state.WantMount) state.Want {
-		w := state.Want{Spec: va.spec(fsType), Hold: hold, SizeBytes: size, HaveBytes: 1, Pods: map[state.PodUID]state.WantMount{}}
+		w := state.Want{Spec: new(va.spec(fsType)), Hold: hold, SizeBytes: size, HaveBytes: 1, Pods: map[state.PodUID]state.WantMount{}}
 		for _, p := range pods {
 			w.Pods[p.Pod.UID] = p
 		}
@@ -158,7 +158,7 @@ func keyOf(v state.Volume) volumeKey {
 		attach: uint8(v.Attach.Phase), stage: uint8(v.Stage.Phase),
 		needs:   bit(v.Needs.Attach, 1) | bit(v.Needs.Stage, 2),
 		forPods: bit(slices.Contains(v.For, "a"), 1) | bit(slices.Contains(v.For, "b"), 2),
-		spec:    bit(v.Spec.FSType == "x", 1) | bit(v.Spec.FSType == "y", 2), size: v.SizeBytes,
+		spec:    bit(v.Spec.Value().FSType == "x", 1) | bit(v.Spec.Value().FSType == "y", 2), size: v.SizeBytes,
 		attachRetry: retry(v.Attach.Retry()), stageRetry: retry(v.Stage.Retry()), expandRetry: retry(v.ExpandFailed.Value()),
 	}
 	for i, p := range pods {
@@ -737,7 +737,12 @@ func mutants() map[string]func(core) core {
 		},
 		"an exclusive volume is shared": func(c core) core {
 			c.next = func(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
-				w.Spec.AccessModes, v.Spec.AccessModes = nil, nil
+				shared := func(s *state.Spec) *state.Spec {
+					spec := s.Value()
+					spec.AccessModes = nil
+					return &spec
+				}
+				w.Spec, v.Spec = shared(w.Spec), shared(v.Spec)
 				return Next(w, v, f, now)
 			}
 			return c

@@ -11,8 +11,9 @@ import (
 // and what was begun goes on.
 func TestNothingIsBegunOfADriverThatIsFull(t *testing.T) {
 	spec := state.Spec{Driver: "d", Handle: "h", Name: "pv", Mode: state.Filesystem, StagePath: "/s"}
-	w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: state.MountSpec{Pod: state.Pod{UID: "a"}, Target: "/a"}}}}
+	w := state.Want{Spec: new(spec), Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: state.MountSpec{Pod: state.Pod{UID: "a"}, Target: "/a"}}}}
 	inline := w
+	inline.Spec = new(spec)
 	inline.Spec.Ephemeral = true
 	for name, c := range map[string]struct {
 		want   state.Want
@@ -24,8 +25,8 @@ func TestNothingIsBegunOfADriverThatIsFull(t *testing.T) {
 		"to be attached":  {w, DriverFacts{Attach: true, Stage: true}, state.Volume{}, Attach, None},
 		"to be staged":    {w, DriverFacts{Stage: true}, state.Volume{}, Stage, None},
 		"to be published": {inline, DriverFacts{Stage: true}, state.Volume{}, Publish, None},
-		"begun":           {w, DriverFacts{Stage: true}, state.Volume{Spec: spec, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Entering}}, None, Stage},
-		"staged":          {w, DriverFacts{Stage: true}, state.Volume{Spec: spec, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Present}}, None, Publish},
+		"begun":           {w, DriverFacts{Stage: true}, state.Volume{Spec: new(spec), Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Entering}}, None, Stage},
+		"staged":          {w, DriverFacts{Stage: true}, state.Volume{Spec: new(spec), Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Present}}, None, Publish},
 	} {
 		f := Facts{Driver: c.driver, Synced: true}
 		f.Driver.Up, f.Driver.Full = true, "full"

@@ -115,6 +115,7 @@ func TestAttachmentThatIsNeededNoMore(t *testing.T) {
 	if !v.Needs.Attach || len(ops) != 3 {
 		t.Fatalf("calls: %v", ops)
 	}
+	w.Spec = new(*w.Spec)
 	w.Spec.NoAttach = true
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
 		t.Errorf("what is mounted follows a change of the object: %v, held %+v", op, held)
@@ -138,8 +139,22 @@ func TestVolumeThatNeedsNoAttachmentIsNotAttached(t *testing.T) {
 	if v.Needs.Attach || len(ops) != 2 {
 		t.Errorf("calls: %v", ops)
 	}
+	w.Spec = new(*w.Spec)
 	w.Spec.NoAttach = false
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
 		t.Errorf("what is mounted follows a change of the object: %v, held %+v", op, held)
+	}
+}
+
+// What pods and driver agree on is the record's alone: the wish, which all plans of
+// the volume share, is as it was.
+func TestWhatIsAgreedOnIsNotWrittenIntoTheWish(t *testing.T) {
+	group := int64(7)
+	m := mountSpec("a", false)
+	m.FSGroup, m.SELinuxLabel = &group, "l"
+	w := state.Want{Spec: &state.Spec{Driver: "d"}, Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: m}}}
+	v := Begin(state.Volume{ID: "d^h"}, Op{Kind: Publish, Pod: "a"}, w, Facts{Driver: DriverFacts{Up: true, MountGroup: true}})
+	if v.Spec.MountGroup != "7" || v.Spec.SELinuxLabel != "l" || w.Spec.MountGroup != "" || w.Spec.SELinuxLabel != "" {
+		t.Errorf("the record has %+v, the wish %+v", v.Spec, w.Spec)
 	}
 }

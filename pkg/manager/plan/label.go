@@ -6,24 +6,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// labelled returns w with the SELinux label that the volume is mounted with: a
-// file system has one for all its mounts, and the kernel refuses a second (EINVAL,
-// "Same superblock, different security settings"). It is the one that the volume
-// has, if a pod still asks for it, else the first pod's by uid. None is a label
-// like any other: such a pod's runtime would relabel what has a label already.
-func labelled(w state.Want, v state.Volume) state.Want {
-	pods := byUID(w.Pods)
-	for i, pod := range pods {
-		label := w.Pods[pod].SELinuxLabel
-		if i == 0 {
-			w.Spec.SELinuxLabel = label
-		}
-		if label == v.Spec.SELinuxLabel {
-			w.Spec.SELinuxLabel = label
-			break
+// labelFor returns the SELinux label that the volume is mounted with: a file system
+// has one for all its mounts, and the kernel refuses a second (EINVAL, "Same
+// superblock, different security settings"). It is has, if a pod asks for it, else
+// the first pod's by uid. None is a label like any other: such a pod's runtime would
+// relabel what has a label already.
+func labelFor(wanted map[state.PodUID]state.WantMount, has string) (label string) {
+	for i, pod := range byUID(wanted) {
+		if asked := wanted[pod].SELinuxLabel; i == 0 || asked == has {
+			label = asked
 		}
 	}
-	return w
+	return label
 }
 
 // Labels returns which of the pods' labels a volume has, or would have: has, if a

@@ -53,7 +53,7 @@ const (
 // Removal comes first, then what builds up; a step that has to wait does not
 // keep another that is independent of it from being made.
 func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
-	w = labelled(grouped(w, v, f), v)
+	w = agreed(w, v, f)
 	v = renew(v, w, f)
 	v, _ = Resize(v, w, f)
 	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, now: now}
@@ -335,27 +335,41 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 	return v
 }
 
-// grouped returns w with the group that the driver itself is to give the
-// volume (CSI 1.13, volume_mount_group): one for the stage and all pods, since
-// a volume is not to be published with different capabilities. It is the one
-// that the volume has, if a pod still asks for it, else the first pod's by uid.
-func grouped(w state.Want, v state.Volume, f Facts) state.Want {
-	if !f.Driver.Up {
-		w.Spec.MountGroup = v.Spec.MountGroup // what the driver can do is not known
+// agreed returns w with what is said of a volume once for all its pods, though each
+// asks for it: the group and the label.
+func agreed(w state.Want, v state.Volume, f Facts) state.Want {
+	if len(w.Pods) == 0 {
 		return w
 	}
-	if !f.Driver.MountGroup {
-		return w
-	}
-	for _, pod := range byUID(w.Pods) {
-		group := groupOf(w.Pods[pod].MountSpec)
-		if group != "" && group == v.Spec.MountGroup {
-			w.Spec.MountGroup = group
-			return w
-		}
-		w.Spec.MountGroup = cmp.Or(w.Spec.MountGroup, group)
+	has := cmp.Or(v.Spec, w.Spec)
+	group, label := groupFor(w.Pods, has.MountGroup, f), labelFor(w.Pods, has.SELinuxLabel)
+	if w.Spec.MountGroup != group || w.Spec.SELinuxLabel != label {
+		spec := *w.Spec
+		spec.MountGroup, spec.SELinuxLabel = group, label
+		w.Spec = &spec
 	}
 	return w
+}
+
+// groupFor returns the group that the driver itself is to give the volume (CSI 1.13,
+// volume_mount_group): one for the stage and all pods, since a volume is not to be
+// published with different capabilities. It is has, if a pod asks for it, else that
+// of the first pod by uid that asks for one.
+func groupFor(wanted map[state.PodUID]state.WantMount, has string, f Facts) (group string) {
+	switch {
+	case !f.Driver.Up:
+		return has // what the driver can do is not known
+	case !f.Driver.MountGroup:
+		return ""
+	}
+	for _, pod := range byUID(wanted) {
+		asked := groupOf(wanted[pod].MountSpec)
+		if asked != "" && asked == has {
+			return asked
+		}
+		group = cmp.Or(group, asked)
+	}
+	return group
 }
 
 // groupOf is the pod's fsGroup as CSI has it; "" for none.

@@ -101,7 +101,7 @@ func TestAttachFailuresArePaced(t *testing.T) {
 func TestAdoptSaysWhatIsWrong(t *testing.T) {
 	mounted := state.Seen{Exists: true, Mounted: true, Dev: 7}
 	v := state.Volume{
-		Spec: state.Spec{StagePath: stagePath}, Stage: state.Fact{Phase: state.Present}, Staged: mounted,
+		Spec: &state.Spec{StagePath: stagePath}, Stage: state.Fact{Phase: state.Present}, Staged: mounted,
 		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: mountSpec("a", false), Seen: mounted}},
 	}
 	for name, tc := range map[string]struct {
@@ -279,7 +279,7 @@ func TestInlineAndBuiltinVolumesHaveNoAttachAndNoStage(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
 	for _, spec := range []state.Spec{{Driver: "d", Ephemeral: true}, {Driver: "d", Builtin: true}} {
 		w := variant{}.wants()[1]
-		w.Spec = spec
+		w.Spec = &spec
 		if op, _ := Next(w, state.Volume{}, f, start); op.Kind != Publish {
 			t.Errorf("%+v: first call is %v", spec, op)
 		}
@@ -289,7 +289,7 @@ func TestInlineAndBuiltinVolumesHaveNoAttachAndNoStage(t *testing.T) {
 func TestBuiltinVolumeWithAStagePathIsStaged(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
 	w := variant{}.wants()[1]
-	w.Spec = state.Spec{Driver: "d", Builtin: true, StagePath: "/stage"}
+	w.Spec = &state.Spec{Driver: "d", Builtin: true, StagePath: "/stage"}
 	if op, _ := Next(w, state.Volume{}, f, start); op.Kind != Stage {
 		t.Errorf("first call is %v", op)
 	}
@@ -371,7 +371,7 @@ func TestWhatAnEndedPodHasLeaves(t *testing.T) {
 func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 	spec := state.MountSpec{Pod: state.Pod{UID: "a"}, Target: "/t"}
 	v := state.Volume{Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: spec}}}
-	w := state.Want{Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: spec}}}
+	w := state.Want{Spec: &state.Spec{}, Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: spec}}}
 	f := Facts{Synced: true, Driver: DriverFacts{Up: true}}
 	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{}) {
 		t.Errorf("as wanted: %v %+v", op, held)
@@ -436,7 +436,7 @@ func TestAStartLooksForMountsThatAPodMayHaveBeenToldOf(t *testing.T) {
 		"nothing":                         {builtin: true},
 	} {
 		v := v
-		v.Spec.Builtin = tc.builtin
+		v.Spec = &state.Spec{Builtin: tc.builtin}
 		got, changes := Adopt(v, true, map[string]state.Seen{"/pods/a": tc.seen})
 		if len(changes) != 0 || used(got, got.Mounts["a"]) != tc.used || got.Mounts["a"].Phase != state.Entering {
 			t.Errorf("%s: %+v, %+v", name, got.Mounts["a"], changes)
@@ -465,8 +465,8 @@ func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 		{"1", "2", false, None, Unstage},
 		{"1", "1", true, None, Unstage},
 	} {
-		v := state.Volume{Spec: state.Spec{Attachment: tc.was}, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Present}}
-		w := state.Want{Spec: state.Spec{Attachment: tc.is}, Pods: map[state.PodUID]state.WantMount{"b": {}}}
+		v := state.Volume{Spec: &state.Spec{Attachment: tc.was}, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Present}}
+		w := state.Want{Spec: &state.Spec{Attachment: tc.is}, Pods: map[state.PodUID]state.WantMount{"b": {}}}
 		if tc.device {
 			w.Spec.PublishContext = map[string]string{"device": "x"}
 		}
@@ -487,8 +487,8 @@ func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 // mount of it; with one it stays.
 func TestNobodyWaitsForAPodThatHasNothing(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true, Attach: true}, Synced: true, Keep: map[state.PodUID]string{"a": "kept"}}
-	w := state.Want{Spec: state.Spec{FSType: "y"}, Pods: map[state.PodUID]state.WantMount{"b": {}}}
-	v := state.Volume{Spec: state.Spec{FSType: "x"}, For: []state.PodUID{"a"}, Needs: state.Needs{Attach: true, Stage: true}}
+	w := state.Want{Spec: &state.Spec{FSType: "y"}, Pods: map[state.PodUID]state.WantMount{"b": {}}}
+	v := state.Volume{Spec: &state.Spec{FSType: "x"}, For: []state.PodUID{"a"}, Needs: state.Needs{Attach: true, Stage: true}}
 	v.Attach.Phase = state.Entering
 	if op, held := Next(w, v, f, start); op.Kind != Detach {
 		t.Errorf("attachment: %v, %+v", op, held)

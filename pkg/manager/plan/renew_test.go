@@ -13,8 +13,8 @@ func published(r state.Renewal) (state.Want, state.Volume, Facts) {
 	spec := state.Spec{Driver: "d", Handle: "h"}
 	m := mountSpec("a", false)
 	m.Renewal = r
-	w := state.Want{Spec: spec, Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: m}}}
-	v := state.Volume{ID: "d^h", Spec: spec, Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}, MountSpec: m}}}
+	w := state.Want{Spec: new(spec), Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: m}}}
+	v := state.Volume{ID: "d^h", Spec: new(spec), Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}, MountSpec: m}}}
 	return w, v, Facts{Synced: true, Driver: DriverFacts{Up: true}}
 }
 

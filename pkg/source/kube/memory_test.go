@@ -47,7 +47,7 @@ func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 		w, stop = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
 		w.expect("p", "", "")
 		w.expect("q", "", "")
-		if after := w.volume("p"); !after.Spec.Equal(before.Spec) || !after.Mount.Equal(before.Mount) || !after.Spec.NoAttach {
+		if after := w.volume("p"); !after.Spec.Equal(&before.Spec) || !after.Mount.Equal(before.Mount) || !after.Spec.NoAttach {
 			t.Errorf("wanted before %+v, now %+v", before, after)
 		}
 		advance(time.Hour)

@@ -91,7 +91,7 @@ func volume(t *testing.T, l state.Layout, s state.Spec, config any, pods ...stat
 		t.Fatal(err)
 	}
 	s.Builtin, s.Config = true, b
-	v := state.Volume{ID: state.SharedID(s.Driver, s.Name), Spec: s, Mounts: map[state.PodUID]state.Mount{}}
+	v := state.Volume{ID: state.SharedID(s.Driver, s.Name), Spec: &s, Mounts: map[state.PodUID]state.Mount{}}
 	for _, uid := range pods {
 		v.Mounts[uid] = state.Mount{MountSpec: state.MountSpec{Pod: state.Pod{UID: uid}, Target: l.BuiltinTarget(s.Driver, uid, s.Name)}}
 	}

@@ -156,7 +156,7 @@ func (n *Node) Volume(kind state.DriverName, name, config string, pods ...state.
 	id := state.SharedID(kind, name)
 	v := state.Volume{
 		ID: id, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Entering},
-		Spec: state.Spec{
+		Spec: &state.Spec{
 			Driver: kind, Name: name, Builtin: true, Mode: state.Filesystem, Config: []byte(config),
 			StagePath: n.Layout.BuiltinStagePath(kind, id),
 		},
