@@ -57,14 +57,15 @@ func (d *dirs) rel(path string) (string, error) {
 	return rel, nil
 }
 
-// makeDir makes the directory path and its parents. That something is at path
-// already is fine if it is a directory, or is not to be told: a dead mount.
+// makeDir makes the directory path and its parents, of which the last is path's
+// alone. That something is at path already is fine if it is a directory, or is not
+// to be told: a dead mount.
 func (d *dirs) makeDir(path string) error {
 	rel, err := d.rel(path)
 	if err != nil {
 		return err
 	}
-	err = d.inMade(filepath.Dir(rel), func(fd int) error {
+	err = d.inMade(filepath.Dir(rel), missing, func(fd int) error {
 		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, filepath.Base(rel), dirMode))
 	})
 	if !errors.Is(err, fs.ErrExist) {
@@ -86,20 +87,27 @@ func (d *dirs) makeParent(path string) error {
 }
 
 // makeRoom has nothing at path that can be removed without loss, and makes the
-// directory that it is to be in: the two in one look-up.
+// directory that it is to be in: where that is new, there is nothing to look for.
 func (d *dirs) makeRoom(path string, mode state.Mode) error {
 	rel, err := d.rel(path)
 	if err != nil {
 		return err
 	}
-	err = d.inParent(rel, func(fd int, name string) error {
-		if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); errors.Is(err, unix.ENOTDIR) && mode == state.Block {
-			_ = d.clearFile(rel) // what it leaves is for whoever comes to it
+	dir := filepath.Dir(rel)
+	for range mkdirTries {
+		err = d.mkdirIn(filepath.Dir(dir), filepath.Base(dir))
+		if !errors.Is(err, fs.ErrExist) {
+			return err
 		}
-		return nil
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return d.mkdirNew(filepath.Dir(rel))
+		err = d.inParent(rel, func(fd int, name string) error {
+			if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); errors.Is(err, unix.ENOTDIR) && mode == state.Block {
+				_ = d.clearFile(rel) // what it leaves is for whoever comes to it
+			}
+			return nil
+		})
+		if !errors.Is(err, fs.ErrNotExist) { // another's clean-up was quicker
+			return err
+		}
 	}
 	return err
 }
@@ -118,9 +126,7 @@ func (d *dirs) mkdirAll(rel string) error {
 
 // mkdirNew is mkdirAll where rel was found missing.
 func (d *dirs) mkdirNew(rel string) error {
-	err := d.inMade(filepath.Dir(rel), func(fd int) error {
-		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, filepath.Base(rel), dirMode))
-	})
+	err := d.mkdirIn(filepath.Dir(rel), filepath.Base(rel))
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -131,12 +137,25 @@ func (d *dirs) mkdirNew(rel string) error {
 	return err
 }
 
+// mkdirIn makes the directory name in the directory rel, which it makes with its parents.
+func (d *dirs) mkdirIn(rel, name string) error {
+	return d.inMade(rel, unknown, func(fd int) error { return os.NewSyscallError("mkdir", unix.Mkdirat(fd, name, dirMode)) })
+}
+
+// guess is what is most likely of a directory that is to be made where it is missing.
+type guess bool
+
+const (
+	unknown guess = false
+	missing guess = true // but what it is in is there
+)
+
 // inMade calls f with a descriptor of the directory rel, which it makes with
 // its parents. f is called again if the directory went meanwhile.
-func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
+func (d *dirs) inMade(rel string, is guess, f func(fd int) error) (err error) {
 	for range mkdirTries {
 		var fd int
-		if fd, err = d.make(rel); err == nil {
+		if fd, err = d.make(rel, is); err == nil {
 			err = f(fd)
 			unix.Close(fd)
 		}
@@ -150,10 +169,15 @@ func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
 // make makes what is missing of the directory rel, and opens it. As a rule that
 // is nothing, the last directory, or, for a new pod, all but the first: the
 // others are not tried one by one.
-func (d *dirs) make(rel string) (int, error) {
+func (d *dirs) make(rel string, is guess) (int, error) {
 	first, _, _ := strings.Cut(rel, "/")
+	from := [...]string{rel, filepath.Dir(rel), first, "."}
+	tried := from[:]
+	if is == missing {
+		tried = tried[1:]
+	}
 	fd, err, there := -1, error(nil), ""
-	for _, there = range []string{rel, filepath.Dir(rel), first, "."} {
+	for _, there = range tried {
 		if fd, err = d.open(there); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -185,7 +209,7 @@ func (d *dirs) makeIn(parent int, rel string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	return openIn(parent, name)
 }
 
 // open opens the directory rel for its place only: one system call, in which the
@@ -252,113 +276,6 @@ func (d *dirs) exists(path string) bool {
 	}
 	e, err := d.look(rel)
 	return err != nil || e.exists
-}
-
-// clear removes what is left at path if nothing can be lost by it: an empty
-// directory; for a block volume an empty file, a device node or a link. Never a
-// mount: the kernel refuses (EBUSY). It reports whether nothing is there now.
-func (d *dirs) clear(path string, mode state.Mode) (bool, error) {
-	rel, err := d.rel(path)
-	if err != nil {
-		return false, err
-	}
-	err = d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
-	if errors.Is(err, unix.ENOTDIR) && mode == state.Block {
-		err = d.clearFile(rel)
-	}
-	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
-		return true, nil
-	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY), errors.Is(err, unix.ENOTDIR):
-		return false, nil
-	}
-	return false, fmt.Errorf("remove %s: %w", path, err)
-}
-
-// clearFile is clear of what is no directory; ENOTEMPTY says that it may be somebody's.
-func (d *dirs) clearFile(rel string) error {
-	e, err := d.look(rel)
-	if err != nil {
-		return err
-	}
-	switch kind := e.mode & unix.S_IFMT; {
-	case e.mounted:
-		return unix.EBUSY
-	case !e.exists, kind == unix.S_IFBLK, kind == unix.S_IFLNK, kind == unix.S_IFREG && e.size == 0:
-		return d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, 0) })
-	}
-	return unix.ENOTEMPTY
-}
-
-// prune removes the empty directories above path, but for those directly in
-// the root. What is not empty, or a mount, ends it.
-func (d *dirs) prune(path string) {
-	rel, err := d.rel(path)
-	if err != nil {
-		return
-	}
-	for rel = filepath.Dir(rel); strings.Contains(rel, "/"); rel = filepath.Dir(rel) {
-		err := d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-	}
-}
-
-// link makes path a symbolic link to target, replacing an older link.
-func (d *dirs) link(path, target string) error {
-	rel, err := d.rel(path)
-	if err != nil {
-		return err
-	}
-	if old, err := d.root.Readlink(rel); err == nil && old == target {
-		return nil
-	}
-	if e, err := d.look(rel); err != nil || e.exists && e.mode&unix.S_IFMT != unix.S_IFLNK {
-		return errors.Join(fmt.Errorf("path %q: exists and is no link", path), err)
-	}
-	for range mkdirTries {
-		if err = d.makeLink(rel, target); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return err
-}
-
-// makeLink makes the link under another name and moves it into place, so that
-// there is the old or the new one at any time.
-func (d *dirs) makeLink(rel, target string) error {
-	if err := d.mkdirAll(filepath.Dir(rel)); err != nil {
-		return err
-	}
-	temp := filepath.Join(filepath.Dir(rel), "."+filepath.Base(rel)+".new")
-	if err := d.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := d.root.Symlink(target, temp); err != nil {
-		return err
-	}
-	return d.root.Rename(temp, rel)
-}
-
-// unlink removes the link at path; anything else there is not ours and stays.
-func (d *dirs) unlink(path string) error {
-	rel, err := d.rel(path)
-	if err != nil {
-		return err
-	}
-	e, err := d.look(rel)
-	if err != nil {
-		return err
-	}
-	if e.exists && e.mode&unix.S_IFMT == unix.S_IFLNK {
-		err = d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, 0) })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", path, err)
-		}
-	}
-	d.prune(path)
-	return nil
 }
 
 // inParent calls f with a descriptor of the directory that rel is in, reached

@@ -2,8 +2,11 @@ package csiclient
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -68,14 +71,89 @@ func TestDirectoriesAreMadeWhileOthersRemoveThem(t *testing.T) {
 				if err := d.makeDir(path); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
-				if gone, err := d.clear(path, state.Filesystem); !gone || err != nil {
+				if gone, err := d.clearUp(path, state.Filesystem); !gone || err != nil {
 					t.Errorf("%s: %t, %v", name, gone, err)
 				}
-				d.prune(path)
 			}
 		})
 	}
 	all.Wait()
+}
+
+// What goes with a pod's last volume goes up to what is directly in the root, or to
+// what is in use; through a link only what is beneath the root.
+func TestDirectoriesThatAreEmptyGo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		make, links []string // links: name, target
+		clear       string
+		gone        bool
+		left        []string
+	}{
+		"all": {
+			make:  []string{"pods/u/volumes/csi/pv/mount"},
+			clear: "pods/u/volumes/csi/pv/mount", gone: true, left: []string{"pods"},
+		},
+		"the driver removed the target": {
+			make:  []string{"pods/u/volumes/csi/pv"},
+			clear: "pods/u/volumes/csi/pv/mount", gone: true, left: []string{"pods"},
+		},
+		"the driver removed more": {
+			make:  []string{"pods/u/volumes/csi"},
+			clear: "pods/u/volumes/csi/pv/mount", gone: true, left: []string{"pods"},
+		},
+		"another volume of the pod": {
+			make:  []string{"pods/u/volumes/csi/pv/mount", "pods/u/volumes/csi/pv2"},
+			clear: "pods/u/volumes/csi/pv/mount", gone: true, left: []string{"pods", "pods/u", "pods/u/volumes", "pods/u/volumes/csi", "pods/u/volumes/csi/pv2"},
+		},
+		"another kind of volume": {
+			make:  []string{"pods/u/volumes/csi/pv/mount", "pods/u/volumes/files"},
+			clear: "pods/u/volumes/csi/pv/mount", gone: true, left: []string{"pods", "pods/u", "pods/u/volumes", "pods/u/volumes/files"},
+		},
+		"something at the target": {
+			make:  []string{"pods/u/a/b/mount/data"},
+			clear: "pods/u/a/b/mount", left: []string{"pods", "pods/u", "pods/u/a", "pods/u/a/b", "pods/u/a/b/mount", "pods/u/a/b/mount/data"},
+		},
+		"near the root": {
+			make:  []string{"csi/d/mount"},
+			clear: "csi/d/mount", gone: true, left: []string{"csi"},
+		},
+		"a link within the root": {
+			make: []string{"pods/u/a", "other/pv/mount"}, links: []string{"pods/u/a/csi", "../../../other"},
+			clear: "pods/u/a/csi/pv/mount", gone: true, left: []string{"other", "pods", "pods/u", "pods/u/a", "pods/u/a/csi"},
+		},
+		"a link out of the root": {
+			make: []string{"pods/u/a"}, links: []string{"pods/u/a/csi", "OUTSIDE"},
+			clear: "pods/u/a/csi/pv/mount", left: []string{"pods", "pods/u", "pods/u/a", "pods/u/a/csi"},
+		},
+	} {
+		root, outside := t.TempDir(), t.TempDir()
+		must(t, os.MkdirAll(outside+"/pv/mount", 0o700))
+		for _, dir := range tc.make {
+			must(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
+		}
+		if len(tc.links) > 0 {
+			must(t, os.Symlink(strings.Replace(tc.links[1], "OUTSIDE", outside, 1), filepath.Join(root, tc.links[0])))
+		}
+		d, err := openDirs(root)
+		must(t, err)
+		if gone, _ := d.clearUp(filepath.Join(root, tc.clear), state.Filesystem); gone != tc.gone {
+			t.Errorf("%s: gone: %t", name, gone)
+		}
+		var left []string
+		must(t, fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
+			if path != "." {
+				left = append(left, path)
+			}
+			return err
+		}))
+		if !slices.Equal(left, tc.left) {
+			t.Errorf("%s: left %v, want %v", name, left, tc.left)
+		}
+		if _, err := os.Stat(outside + "/pv/mount"); err != nil {
+			t.Errorf("%s: outside of the root: %v", name, err)
+		}
+		must(t, d.close())
+	}
 }
 
 // A call that outlasts its driver, as one on dead storage does, uses the root

@@ -95,7 +95,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req
 	if _, err := d.node.NodePublishVolume(about(ctx, v), req); err != nil {
 		err = CallError(nodePublish, err)
 		if !renewal && definite(err) { // lessons 4, 6, 7
-			d.clearTarget(v, m.MountSpec)
+			d.clearTarget(v, m.MountSpec, d.dirs.clear)
 		}
 		return err
 	}
@@ -137,8 +137,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	default:
 		return CallError(nodeUnpublish, err)
 	}
-	d.clearTarget(v, m.MountSpec)
-	d.dirs.prune(m.Target)
+	d.clearTarget(v, m.MountSpec, d.dirs.clearUp)
 	return nil
 }
 
@@ -153,11 +152,10 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 			return err
 		}
 	}
-	gone, err := d.dirs.clear(v.Spec.StagePath, state.Filesystem)
+	gone, err := d.dirs.clearUp(v.Spec.StagePath, state.Filesystem)
 	if !gone {
 		d.log.Warn("something is left at the staging path", "volume", string(v.ID), "path", v.Spec.StagePath, "err", err)
 	}
-	d.dirs.prune(v.Spec.StagePath)
 	return nil
 }
 
@@ -201,8 +199,8 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 }
 
 // clearTarget removes an empty leftover at a target and says so if it cannot.
-func (d *Driver) clearTarget(v state.Volume, m state.MountSpec) {
-	if gone, err := d.dirs.clear(m.Target, v.Spec.Mode); !gone {
+func (d *Driver) clearTarget(v state.Volume, m state.MountSpec, clear func(string, state.Mode) (bool, error)) {
+	if gone, err := clear(m.Target, v.Spec.Mode); !gone {
 		d.log.Warn("something is left at the target", "volume", string(v.ID), "pod", string(m.Pod.UID), "path", m.Target, "err", err)
 	}
 }
