@@ -110,7 +110,7 @@ func (r *resolver) persistentSpec(pv *corev1.PersistentVolume) (state.Spec, erro
 		Handle:     src.VolumeHandle,
 		Name:       pv.Name,
 		Mode:       state.Filesystem,
-		Context:    maps.Clone(src.VolumeAttributes),
+		Context:    src.VolumeAttributes,
 		AttachRef:  secretRef(src.ControllerPublishSecretRef),
 		StageRef:   secretRef(src.NodeStageSecretRef),
 		PublishRef: secretRef(src.NodePublishSecretRef),

@@ -3,9 +3,14 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"weak"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -59,5 +64,39 @@ func TestABurstIsInEffectPieceByPiece(t *testing.T) {
 		if writes := len(kv.sizes); writes < 3 || writes > 8 {
 			t.Errorf("%d writes of %v", writes, kv.sizes)
 		}
+	})
+}
+
+// What a burst applied is not kept by the row of those that waited once it is
+// deleted, however long nobody applies anything.
+func TestAServedRequestIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := &steppedKV{Memory: state.NewMemory(), step: make(chan struct{})}
+		p, _ := start(t, kv, "")
+		var wg sync.WaitGroup
+		var applied []weak.Pointer[corev1.Pod]
+		for i := range 100 { // one is being written; the row of the others has room left for some more
+			objects := decode(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: p%03d}}", i))
+			applied = append(applied, weak.Make(objects[0].(*corev1.Pod)))
+			wg.Go(func() {
+				if _, err := p.Apply(t.Context(), objects); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(kv.step)
+		wg.Wait()
+		for i := range 10 {
+			if err := p.Delete(t.Context(), key("Pod", fmt.Sprintf("p%03d", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.GC()
+		kept := slices.DeleteFunc(applied[:10], func(pod weak.Pointer[corev1.Pod]) bool { return pod.Value() == nil })
+		if len(kept) > 0 {
+			t.Errorf("%d of 10 deleted objects are kept", len(kept))
+		}
+		runtime.KeepAlive(p)
 	})
 }

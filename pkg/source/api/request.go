@@ -111,6 +111,7 @@ func (p *Provider) next() (batch []*request) {
 			touched[it.key] = true
 		}
 	}
+	clear(p.waiting[:len(batch)]) // the row outlives them, with their objects and values
 	p.waiting = p.waiting[len(batch):]
 	return batch
 }
