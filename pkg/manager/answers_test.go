@@ -150,7 +150,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 				Mounts: map[state.PodUID]state.Mount{"a": {MountSpec: state.MountSpec{Target: "/target"}}},
 			}
 			r := plan.Result{SizeBytes: tc.size}
-			err := caller{kernel: tc.kernel, info: tc.info}.verify(t.Context(), v, tc.op, &r)
+			err := caller{cfg: &Config{Kernel: tc.kernel}, info: &tc.info}.verify(t.Context(), v, tc.op, &r)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}

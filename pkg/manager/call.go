@@ -22,8 +22,8 @@ func (l *loop) start(ctx context.Context, s *start) {
 	delete(l.early, s.id)
 	l.changed.push(s.id)
 	l.inFlight++
-	impl, info := s.driver.driver, s.driver.status.DriverInfo
-	c := caller{log: l.log, kernel: l.cfg.Kernel, attacher: l.cfg.Attacher, before: l.cfg.BeforeUnpublish, by: l.cfg.Unmount, expanding: l.cfg.BeforeExpand, driver: impl, info: info, staged: l.staged[s.id]}
+	info := s.driver.info
+	c := caller{cfg: &l.cfg, driver: s.driver.driver, info: info, staged: l.staged[s.id]}
 	delete(l.staged, s.id)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
@@ -111,15 +111,10 @@ func (l *loop) logEnd(ctx context.Context, s *start, failure *state.CallError, t
 
 // caller makes one call and asks the kernel whether its answer is true (rule 6).
 type caller struct {
-	log       *slog.Logger
-	kernel    Kernel
-	attacher  Attacher
-	before    func(context.Context, state.Volume, state.PodUID) error
-	by        func(context.Context, state.Volume, state.PodUID, state.UnmountStep) error
-	expanding func(context.Context, state.Volume)
-	driver    Driver
-	info      DriverInfo
-	staged    time.Time // when the volume was seen to be staged, where its last call did that
+	cfg    *Config // never changed
+	driver Driver
+	info   *DriverInfo // likewise
+	staged time.Time   // when the volume was seen to be staged, where its last call did that
 }
 
 // rpc names a verb's call for people, where a driver's error does not.
@@ -144,7 +139,7 @@ var ErrPanic = errors.New("panic")
 func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.log.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod, "panic", p, "stack", string(debug.Stack()))
+			c.cfg.Logger.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod, "panic", p, "stack", string(debug.Stack()))
 			r = plan.Result{Err: &state.CallError{Outcome: state.Uncertain, Call: rpc(op.Kind), Err: fmt.Errorf("%w: %v", ErrPanic, p)}}
 		}
 	}()
@@ -171,9 +166,9 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) (err error) {
 	switch op.Kind {
 	case plan.Attach:
-		r.PublishContext, err = c.attacher.Attach(ctx, v)
+		r.PublishContext, err = c.cfg.Attacher.Attach(ctx, v)
 	case plan.Detach:
-		err = c.attacher.Detach(ctx, v)
+		err = c.cfg.Attacher.Detach(ctx, v)
 	case plan.Stage:
 		err = c.driver.Stage(ctx, v)
 	case plan.Unstage, plan.Unpublish:
@@ -215,7 +210,7 @@ func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) erro
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
 	defer cancel()
-	if seen, err := c.kernel.Look(ctx, v.Spec.StagePath); err == nil && !seen.Mounted {
+	if seen, err := c.cfg.Kernel.Look(ctx, v.Spec.StagePath); err == nil && !seen.Mounted {
 		return fmt.Errorf("%w: nothing is mounted at %s", errStageGone, v.Spec.StagePath)
 	}
 	return nil
@@ -239,7 +234,7 @@ func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.
 	case plan.Stage, plan.Unstage:
 		path = v.Spec.StagePath
 	}
-	seen, err := c.kernel.Look(ctx, path)
+	seen, err := c.cfg.Kernel.Look(ctx, path)
 	if err != nil {
 		return fmt.Errorf("look at %s after the call: %w", path, err)
 	}

@@ -19,7 +19,7 @@ var ErrElsewhere = errors.New("what is staged is mounted elsewhere too")
 // stageAlone looks before an Unstage for mounts of the volume that nobody of this
 // node's makes. What cannot be looked at is not unstaged yet.
 func (c caller) stageAlone(ctx context.Context, v state.Volume, op plan.Op) error {
-	f, finds := c.kernel.(Finder)
+	f, finds := c.cfg.Kernel.(Finder)
 	if op.Kind != plan.Unstage || !v.Staged.Mounted || !finds {
 		return nil
 	}

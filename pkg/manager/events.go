@@ -120,7 +120,7 @@ func (l *loop) sourceSynced(name string) {
 
 func (l *loop) driverUp(info DriverInfo, impl Driver) {
 	d := l.driver(info.Name)
-	d.driver = impl
+	d.driver, d.info = impl, &info
 	d.status.DriverInfo, d.status.Up, d.status.Problem, d.status.Since = info, true, "", time.Now()
 	d.status.Generation++
 	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // what another process could do says nothing of this one

@@ -71,7 +71,7 @@ func (c caller) remove(ctx context.Context, v state.Volume, op plan.Op) error {
 	var stepErr error
 	if op.Step != state.UnmountNormal {
 		short, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("no answer within %v", stepDeadline))
-		stepErr = c.by(short, v, op.Pod, op.Step)
+		stepErr = c.cfg.Unmount(short, v, op.Pod, op.Step)
 		cancel()
 	}
 	err := c.callRemove(ctx, v, op)
@@ -87,8 +87,8 @@ func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) erro
 	if op.Kind == plan.Unstage {
 		return c.driver.Unstage(ctx, v)
 	}
-	if c.before != nil {
-		if err := c.before(ctx, v, op.Pod); err != nil {
+	if c.cfg.BeforeUnpublish != nil {
+		if err := c.cfg.BeforeUnpublish(ctx, v, op.Pod); err != nil {
 			return err
 		}
 	}

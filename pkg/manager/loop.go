@@ -85,6 +85,7 @@ type wanted struct {
 type driver struct {
 	status  DriverStatus
 	driver  Driver
+	info    *DriverInfo // of driver, as it came up
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
 	pace    plan.Pace

@@ -17,8 +17,8 @@ type Sizer interface {
 // expand makes the call, and looks before and after it whether it is true: an
 // expansion is done when the device and the file system are larger (rule 6).
 func (c caller) expand(ctx context.Context, v state.Volume, op plan.Op) (int64, error) {
-	if c.expanding != nil {
-		c.expanding(ctx, v)
+	if c.cfg.BeforeExpand != nil {
+		c.cfg.BeforeExpand(ctx, v)
 	}
 	path := v.Mounts[op.Pod].Target
 	before := c.size(ctx, path)
@@ -34,7 +34,7 @@ func (c caller) expand(ctx context.Context, v state.Volume, op plan.Op) (int64, 
 
 // size asks the kernel, where it can tell; a question that fails says nothing.
 func (c caller) size(ctx context.Context, path string) state.Sizes {
-	k, ok := c.kernel.(Sizer)
+	k, ok := c.cfg.Kernel.(Sizer)
 	if !ok {
 		return state.Sizes{}
 	}
