@@ -17,7 +17,7 @@ type board struct {
 	mu      sync.RWMutex                     // guards all below
 	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
 	pods    map[state.PodUID]state.PodWant   // as listed by the sources
-	byPod   map[state.PodUID]set[state.VolumeID]
+	byPod   podVolumes
 	drivers map[state.DriverName]*DriverStatus // as volumes are
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
 	synced, looked bool
@@ -38,7 +38,7 @@ type watch struct {
 func newBoard() *board {
 	return &board{
 		volumes: map[state.VolumeID]*VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
-		byPod: map[state.PodUID]set[state.VolumeID]{}, drivers: map[state.DriverName]*DriverStatus{},
+		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 	}
 }
@@ -86,16 +86,13 @@ func (l *loop) publishVolume(b *board, id state.VolumeID) {
 	for uid := range was.pods() {
 		b.mark(uid)
 		if !is.concerns(uid) {
-			delete(b.byPod[uid], id)
+			b.byPod.remove(uid, id)
 			l.changedPods.push(uid)
 		}
 	}
 	for uid := range is.pods() {
 		b.mark(uid)
-		if b.byPod[uid] == nil {
-			b.byPod[uid] = set[state.VolumeID]{}
-		}
-		b.byPod[uid][id] = struct{}{}
+		b.byPod.add(uid, id)
 		if was.forPod(uid) != is.forPod(uid) {
 			l.changedPods.push(uid)
 		}
@@ -185,9 +182,6 @@ func (b *board) wake(uid state.PodUID) {
 	if w, ok := b.podChanged[uid]; ok {
 		close(w.changed)
 		delete(b.podChanged, uid)
-	}
-	if len(b.byPod[uid]) == 0 {
-		delete(b.byPod, uid)
 	}
 }
 
@@ -302,10 +296,8 @@ func (m *Manager) Pods() []PodStatus {
 	for uid := range b.pods {
 		uids[uid] = struct{}{}
 	}
-	for uid, ids := range b.byPod {
-		if len(ids) > 0 {
-			uids[uid] = struct{}{}
-		}
+	for uid := range b.byPod {
+		uids[uid] = struct{}{}
 	}
 	pods := make([]PodStatus, 0, len(uids))
 	for uid := range uids {
@@ -334,7 +326,7 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 // kept returns a want that could not be resolved with what the pod has under one of
 // its names, which none of told is; b.mu is held.
 func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.VolumeID]) state.VolumeWant {
-	for _, id := range slices.Sorted(maps.Keys(b.byPod[uid])) {
+	for _, id := range slices.Sorted(slices.Values(b.byPod[uid])) {
 		v := &b.volumes[id].Volume
 		m, has := v.Mounts[uid]
 		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool { return slices.Contains(w.Names, name) }) {
@@ -361,7 +353,7 @@ func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
 			s.Volumes = append(s.Volumes, pv)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(b.byPod[uid])) {
+	for _, id := range slices.Sorted(slices.Values(b.byPod[uid])) {
 		v := b.volumes[id]
 		m, has := v.Volume.Mounts[uid]
 		if told.has(id) || !has {

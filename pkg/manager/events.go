@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -59,7 +58,7 @@ func (l *loop) leave(uid state.PodUID) {
 	if len(l.has[uid]) == 0 || len(l.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
 		return
 	}
-	for _, id := range slices.Collect(maps.Keys(l.has[uid])) {
+	for _, id := range slices.Clone(l.has[uid]) {
 		v := plan.Leave(*l.mem[id], uid)
 		l.setRecord(&v)
 		l.dirty.push(id)
@@ -99,7 +98,7 @@ func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
 // touchPod marks every volume whose record names the pod: what is kept for its
 // sake depends on it.
 func (l *loop) touchPod(uid state.PodUID) {
-	for id := range l.has[uid] {
+	for _, id := range l.has[uid] {
 		l.dirty.push(id)
 	}
 	l.changedPods.push(uid)

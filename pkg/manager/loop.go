@@ -27,8 +27,8 @@ type loop struct {
 	wants    map[state.VolumeID]map[state.PodUID]wanted
 	together map[state.VolumeID]state.Want // all of one's wants, as put together for its last plan
 	arrivals uint64
-	has      map[state.PodUID]set[state.VolumeID] // pods named by records
-	asked    map[state.PodUID]*asked              // pods that left, and whose containers may live
+	has      podVolumes              // pods named by records
+	asked    map[state.PodUID]*asked // pods that left, and whose containers may live
 	reported set[state.VolumeID]
 	unsynced set[string]
 	looking  int                 // records still to be compared with the kernel at start-up
@@ -118,7 +118,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		pods:        map[state.PodUID]state.PodWant{},
 		wants:       map[state.VolumeID]map[state.PodUID]wanted{},
 		together:    map[state.VolumeID]state.Want{},
-		has:         map[state.PodUID]set[state.VolumeID]{},
+		has:         podVolumes{},
 		asked:       map[state.PodUID]*asked{},
 		reported:    set[state.VolumeID]{},
 		unsynced:    set[string]{},

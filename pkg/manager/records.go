@@ -19,10 +19,7 @@ func (l *loop) setRecord(v *state.Volume) {
 	delete(l.offers, v.ID) // it was made of the record before
 	l.serves(v, +1)
 	for uid := range named(v) {
-		if l.has[uid] == nil {
-			l.has[uid] = set[state.VolumeID]{}
-		}
-		l.has[uid][v.ID] = struct{}{}
+		l.has.add(uid, v.ID)
 	}
 	for uid := range named(was) {
 		if !names(v, uid) {
@@ -55,9 +52,7 @@ func names(v *state.Volume, uid state.PodUID) bool {
 
 // unname takes in that a record does not name a pod any more.
 func (l *loop) unname(uid state.PodUID, id state.VolumeID) {
-	delete(l.has[uid], id)
-	if len(l.has[uid]) == 0 {
-		delete(l.has, uid)
+	if l.has.remove(uid, id) {
 		l.unask(uid)
 	}
 }

@@ -40,7 +40,7 @@ func (m *Manager) GetPossiblyMountedVolumesForPod(uid state.PodUID) []state.Volu
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
 	var ids []state.VolumeID
-	for id := range m.board.byPod[uid] {
+	for _, id := range m.board.byPod[uid] {
 		if m.board.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
 			ids = append(ids, id)
 		}

@@ -163,7 +163,7 @@ func (b *board) ready(uid state.PodUID) bool {
 
 // unmounted reports whether nothing of the pod's may be mounted; b.mu is held.
 func (b *board) unmounted(uid state.PodUID) bool {
-	for id := range b.byPod[uid] {
+	for _, id := range b.byPod[uid] {
 		if b.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
 			return false
 		}
