@@ -173,13 +173,13 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 			err = do(r, ns, name)
 		}
 		p, _ := r.Context().Value(peerKey{}).(peer)
-		log := s.cfg.Logger.With("kind", kind, "object", ns+"/"+name, "uid", p.uid, "pid", p.pid)
+		who := []any{"kind", kind, "object", ns + "/" + name, "uid", p.uid, "pid", p.pid}
 		if err != nil {
-			log.Info("deletion asked for and refused", "err", err)
+			s.cfg.Logger.Info("deletion asked for and refused", append(who, "err", err)...)
 			s.fail(w, err)
 			return
 		}
-		log.Info("deleted as asked for")
+		s.cfg.Logger.Info("deleted as asked for", who...)
 		s.answer(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "deleted"})
 	}
 }

@@ -354,7 +354,7 @@ func decodeAll(values map[string][]byte) []kept {
 // decode reads one kept object, whose key has to be the one it is kept under.
 func decode(name string, value []byte) (source.Key, runtime.Object, error) {
 	key := keyOf(name)
-	objects, err := manifest.Reload(key.String(), value)
+	objects, err := manifest.Reload(name, value)
 	if err != nil {
 		return key, nil, err
 	}
