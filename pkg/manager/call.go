@@ -154,7 +154,7 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.call(ctx, v, op, &r)
 	}
 	if err == nil {
-		ctx.last(lookDeadline, errNoLook)
+		ctx.within(lookDeadline, errNoLook)
 		err = c.verify(ctx, v, op, &r)
 	}
 	if err != nil {

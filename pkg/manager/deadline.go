@@ -18,6 +18,7 @@ type limited struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
+	limit  time.Duration // of the driver's answer
 	// decided: it goes to the driver, or was withdrawn before it did.
 	decided atomic.Bool
 
@@ -32,7 +33,7 @@ var errUnwanted = errors.New("the pod does not want the volume any more")
 // withLimit returns a context that ends after a time, and [limited.end] has to be called.
 func withLimit(ctx context.Context, after time.Duration) *limited {
 	base, cancel := context.WithCancelCause(ctx)
-	l := &limited{Context: base, cancel: cancel, after: after}
+	l := &limited{Context: base, cancel: cancel, limit: after, after: after}
 	l.timer = time.AfterFunc(after, l.expire)
 	return l
 }
@@ -47,9 +48,10 @@ func (l *limited) expire() {
 	l.cancel(cause)
 }
 
-// last begins the time of the last that the call does, and why it ends after that: by
-// the call's own timer, since another context would be a tenth of what a look costs.
-func (l *limited) last(after time.Duration, cause error) {
+// within has the call end after a time from now, that of a look, by the cause given;
+// nil stands for that of a call. It is the call's own timer: a context of the look's
+// own would cost a tenth of what the look does.
+func (l *limited) within(after time.Duration, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer.Stop() {

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,13 +17,13 @@ var ErrElsewhere = errors.New("what is staged is mounted elsewhere too")
 
 // stageAlone looks before an Unstage for mounts of the volume that nobody of this
 // node's makes. What cannot be looked at is not unstaged yet.
-func (c caller) stageAlone(ctx context.Context, v state.Volume, op plan.Op) error {
+func (c caller) stageAlone(ctx *limited, v state.Volume, op plan.Op) error {
 	f, finds := c.cfg.Kernel.(Finder)
 	if op.Kind != plan.Unstage || !v.Staged.Mounted || !finds {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)
-	defer cancel()
+	ctx.within(lookDeadline, errNoLook)
+	defer ctx.within(ctx.limit, nil)
 	switch places, err := f.Elsewhere(ctx, v.Spec.StagePath); {
 	case err != nil:
 		return fmt.Errorf("before the call: %w", err)

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
 // foreign is a house in which somebody else has mounted what is staged.
@@ -58,6 +61,61 @@ func TestAVolumeThatIsMountedElsewhereIsNotUnstaged(t *testing.T) {
 		rest()
 		if h.took["Unstage"] != 1 || !h.clean() || len(d.records(t)) != 0 {
 			t.Errorf("%d calls, left %v", h.took["Unstage"], d.records(t))
+		}
+	})
+}
+
+// searching is a house whose kernel takes its time to find mounts.
+type searching struct {
+	*house
+	takes time.Duration // guarded by house.mu
+}
+
+func (s *searching) Elsewhere(ctx context.Context, _ string) ([]string, error) {
+	s.mu.Lock()
+	takes := s.takes
+	s.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// The look before an Unstage has its own time, and the driver all of its own.
+func TestALookBeforeAnUnstageHasItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		k := &searching{house: h, takes: time.Hour}
+		l := live(t, h, d, func(c *Config) { c.Kernel = k })
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		l.RemovePod("a")
+		gone(t, l, "a")
+		time.Sleep(lookDeadline + time.Millisecond)
+		v, _ := l.Volume("d^v")
+		if r := v.Volume.Stage.Retry(); h.took["Unstage"] != 0 || !strings.Contains(r.Error, errNoLook.Error()) {
+			t.Errorf("%d calls, %+v", h.took["Unstage"], r)
+		}
+		h.fails(func(string) fault { return fault{hangs: h.took["Unstage"] == 1} })
+		h.mu.Lock()
+		k.takes = lookDeadline / 2
+		h.mu.Unlock()
+		for called := false; !called; {
+			time.Sleep(time.Millisecond)
+			h.mu.Lock()
+			called = h.took["Unstage"] == 1
+			h.mu.Unlock()
+		}
+		time.Sleep(callDeadline - time.Second)
+		if v, _ := l.Volume("d^v"); v.Call.Kind != plan.Unstage {
+			t.Errorf("the driver's time is over: %+v", v.Volume.Stage.Retry())
+		}
+		rest()
+		if h.took["Unstage"] != 2 || !h.clean() {
+			t.Errorf("%d calls, what is left: %v", h.took["Unstage"], d.records(t))
 		}
 	})
 }
