@@ -14,9 +14,9 @@ import (
 // board is what others see of the loop's state. The loop writes what changed
 // once a round; what a status refers to is immutable, so readers copy no more than that.
 type board struct {
-	mu      sync.RWMutex                     // guards all below
-	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
-	pods    map[state.PodUID]state.PodWant   // as listed by the sources
+	mu      sync.RWMutex                       // guards all below
+	volumes map[state.VolumeID]*VolumeStatus   // overwritten in place: readers copy them
+	pods    byRef[state.PodUID, state.PodWant] // as listed by the sources
 	byPod   podVolumes
 	drivers map[state.DriverName]*DriverStatus // as volumes are
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
@@ -37,7 +37,7 @@ type watch struct {
 
 func newBoard() *board {
 	return &board{
-		volumes: map[state.VolumeID]*VolumeStatus{}, pods: map[state.PodUID]state.PodWant{},
+		volumes: map[state.VolumeID]*VolumeStatus{}, pods: byRef[state.PodUID, state.PodWant]{},
 		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 	}
@@ -116,7 +116,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	} else if v.Spec = l.wished(id).Spec; v.Spec == nil {
 		v.Spec = &state.Spec{} // of a record that cannot be read
 	}
-	held := l.held[id]
+	held, _ := l.held.get(id)
 	s := VolumeStatus{Volume: v, Wanted: l.wantedBy(id, wanted), Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drifted(id)}
 	s.Unmount = plan.Climbing(v, l.busy[id].op, l.cfg.Ladders.Of(v.Spec.Driver))
 	if c, busy := l.busy[id]; busy {
@@ -339,7 +339,7 @@ func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.Volume
 
 // pod composes a pod's status; b.mu is held.
 func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
-	want, listed := b.pods[uid]
+	want, listed := b.pods.get(uid)
 	s := PodStatus{Pod: want.Pod, Listed: listed, Ready: listed && !want.Stopped}
 	told := set[state.VolumeID]{}
 	if !want.Stopped {

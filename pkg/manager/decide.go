@@ -135,21 +135,21 @@ func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
 		delete(l.together, id)
 		return
 	}
-	was := l.held[id]
+	was, _ := l.held.get(id)
 	since := was.since
 	if was.Step != h.Step || was.Pod != h.Pod || was.Reason != h.Reason {
 		since = now
 	}
-	l.held[id] = heldSince{h, since}
+	l.held[id] = &heldSince{h, since}
 }
 
 // wished is what all pods together want of a volume. It is put together once for
 // all plans until the volume is as wanted, or the wishes change.
 func (l *loop) wished(id state.VolumeID) state.Want {
-	w, ok := l.together[id]
+	w, ok := l.together.get(id)
 	if !ok && len(l.wants[id]) > 0 {
 		w = l.wishes(id)
-		l.together[id] = w
+		l.together[id] = new(w)
 	}
 	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !w.Spec.NoAttach && !l.reported.has(id) {
 		w.Hold = "waiting for the node's status to report the volume as in use"
@@ -213,7 +213,7 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 }
 
 func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
-	p, listed := l.pods[uid]
+	p, listed := l.pods.get(uid)
 	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.drain == DrainEmpty}
 	if l.drain != DrainEmpty && (!listed || p.Stopped) {
 		facts.Living = l.living(uid)

@@ -11,8 +11,8 @@ import (
 // setPod takes over what a pod wants and marks the volumes that this touches.
 func (l *loop) setPod(p state.PodWant) {
 	uid := p.Pod.UID
-	old := l.pods[uid]
-	l.pods[uid] = p
+	old, _ := l.pods.get(uid)
+	l.pods[uid] = &p
 	if !p.Stopped {
 		l.unask(uid)
 	}

@@ -23,9 +23,9 @@ type loop struct {
 	quarantined map[state.VolumeID]string
 	journalErr  error // of the last durable write
 
-	pods     map[state.PodUID]state.PodWant
+	pods     byRef[state.PodUID, state.PodWant]
 	wants    map[state.VolumeID]map[state.PodUID]wanted
-	together map[state.VolumeID]state.Want // all of one's wants, as put together for its last plan
+	together byRef[state.VolumeID, state.Want] // all of one's wants, as put together for its last plan
 	arrivals uint64
 	has      podVolumes              // pods named by records
 	asked    map[state.PodUID]*asked // pods that left, and whose containers may live
@@ -53,12 +53,12 @@ type loop struct {
 	isBlocked map[state.VolumeID]blockedKey // planned, and waiting for a slot of their driver
 	blocks    uint64                        // counts those that ever waited
 	offers    map[state.VolumeID]*announcement
-	offered   []state.VolumeID             // in order, those of offers and some that are none any more
-	early     set[state.VolumeID]          // of which the journal says more than mem: announced, and not begun
-	held      map[state.VolumeID]heldSince // planned, and waiting for something else
-	wakes     wakes                        // to be planned later
-	staged    map[state.VolumeID]time.Time // when what was staged was seen, until the volume's next call
-	inFlight  int                          // goroutines of ours that will post an event
+	offered   []state.VolumeID                 // in order, those of offers and some that are none any more
+	early     set[state.VolumeID]              // of which the journal says more than mem: announced, and not begun
+	held      byRef[state.VolumeID, heldSince] // planned, and waiting for something else
+	wakes     wakes                            // to be planned later
+	staged    map[state.VolumeID]time.Time     // when what was staged was seen, until the volume's next call
+	inFlight  int                              // goroutines of ours that will post an event
 
 	taken       uint64                // events ever
 	writes      uint64                // of the journal, tried
@@ -115,9 +115,9 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		durable:     map[state.VolumeID]*state.Volume{},
 		lazy:        map[state.VolumeID]time.Time{},
 		quarantined: loaded.Quarantined,
-		pods:        map[state.PodUID]state.PodWant{},
+		pods:        byRef[state.PodUID, state.PodWant]{},
 		wants:       map[state.VolumeID]map[state.PodUID]wanted{},
-		together:    map[state.VolumeID]state.Want{},
+		together:    byRef[state.VolumeID, state.Want]{},
 		has:         podVolumes{},
 		asked:       map[state.PodUID]*asked{},
 		reported:    set[state.VolumeID]{},
@@ -136,7 +136,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		drift:       map[state.VolumeID]map[string]string{},
 		erred:       map[state.VolumeID]map[string]string{},
 		orders:      map[state.VolumeID]plan.Op{},
-		held:        map[state.VolumeID]heldSince{},
+		held:        byRef[state.VolumeID, heldSince]{},
 		changed:     queue[state.VolumeID]{in: set[state.VolumeID]{}},
 		changedPods: queue[state.PodUID]{in: set[state.PodUID]{}},
 		served:      map[state.DriverName]int{},

@@ -17,7 +17,7 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
 	mounted := map[string]MountedVolume{}
-	p := m.board.pods[uid]
+	p, _ := m.board.pods.get(uid)
 	if p.Stopped {
 		return mounted
 	}
@@ -60,7 +60,7 @@ func (m *Manager) HasPossiblyMountedVolumesForPod(uid state.PodUID) bool {
 func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
-	p := m.board.pods[uid]
+	p, _ := m.board.pods.get(uid)
 	extra := map[int64]bool{}
 	for _, vw := range p.Volumes {
 		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) && podVolume(uid, vw, m.board.volume(vw.ID)).Mounted {
