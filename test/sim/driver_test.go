@@ -303,13 +303,15 @@ func (d *driver) do(o op) {
 	_ = d.w.effect(o, 1)
 }
 
-// later goes on with a call that has ended; meanwhile the driver answers ABORTED.
+// later goes on with a call that has ended; meanwhile the driver answers ABORTED. A
+// Stage of a former version whose successor stages nothing comes to nothing once the
+// volume was taken over without it: nobody could know of it.
 func (d *driver) later(o op, after time.Duration) {
 	w := d.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.late[o.v.ID]++
-	boot := w.boot
+	boot, takeovers := w.boot, w.takeovers
 	time.AfterFunc(after, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -317,6 +319,9 @@ func (d *driver) later(o op, after time.Duration) {
 			return // the driver died with the node
 		}
 		w.late[o.v.ID]--
+		if o.verb == "Stage" && w.unknown[o.v.Spec.StagePath] > takeovers {
+			return
+		}
 		_ = w.effect(o, 1)
 	})
 }

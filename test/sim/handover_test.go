@@ -116,6 +116,7 @@ func (w *world) adoptOnce(l *life, boot, reason string, why *string) error {
 // was run again, what was on its way in the first run may be there by now.
 func (j *judge) takenOver(again bool) {
 	w := j.w
+	w.takeovers++
 	for _, at := range sortedKeys(places) {
 		of := places[at]
 		id, _ := w.specOf(of.uid, of.name)
@@ -135,6 +136,9 @@ func (j *judge) takenOver(again bool) {
 		case !there && ln.making && fact.Phase == state.Absent && w.info(volumes[of.name].driver).Stage:
 			w.breach("adopt: %s may be there, and no record says so", at)
 		case !there && fact.Phase == state.Absent:
+			if ln.making {
+				w.unknown[at] = w.takeovers // a kubelet has such a directory of drivers that stage nothing, too
+			}
 			*ln = lane{removed: true}
 		}
 		ln.foreign, ln.there = ln.making, there && fact.Phase == state.Present

@@ -151,10 +151,14 @@ type world struct {
 	// files, by path.
 	kubelet bool
 	notes   map[string]handover.Notes
-	told    bool // the kernel's notification of a change is under way
-	broken  string
-	count   *tally
-	now     string // the step being made, for a breach
+	// takeovers counts what adopt took over; unknown are staging paths of calls that
+	// it could not know of, and the takeover.
+	takeovers int
+	unknown   map[string]int
+	told      bool // the kernel's notification of a change is under way
+	broken    string
+	count     *tally
+	now       string // the step being made, for a breach
 }
 
 // settings are fixed for a script: its first line.
@@ -186,7 +190,7 @@ func newWorld(set settings, count *tally) *world {
 	for _, name := range set.volumes {
 		w.objects[name] = object{fs: "x", size: 1}
 	}
-	w.notes = map[string]handover.Notes{}
+	w.notes, w.unknown = map[string]handover.Notes{}, map[string]int{}
 	w.disk = newDisk()
 	w.judge = newJudge(w)
 	return w
