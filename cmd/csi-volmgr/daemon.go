@@ -72,9 +72,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	}
 	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket, "http", s.HTTPAddress())
 	end := tellSystemd(ctx, notifier, n, logger)
-	asEver := collectLate(n.Started())
 	err = both(ctx, n.Run, s.Run)
-	asEver()
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
