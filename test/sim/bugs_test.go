@@ -24,7 +24,7 @@ var bugs = []bug{
 	},
 	{
 		"a call's answer is not checked with the kernel", "pkg/manager/call.go",
-		"if err == nil {\n\t\terr = c.verify(", "if false {\n\t\terr = c.verify(",
+		"err = c.verify(ctx, v, op, &r)\n", "if false {\n\t\t\terr = c.verify(ctx, v, op, &r)\n\t\t}\n",
 	},
 	{
 		"nobody waits for a source that is silent", "pkg/manager/decide.go",
@@ -56,7 +56,7 @@ var bugs = []bug{
 	},
 	{
 		"a failed look confirms a removal", "pkg/manager/call.go",
-		"seen, err := c.kernel.Look(ctx, path)\n\tif err != nil {", "seen, err := c.kernel.Look(ctx, path)\n\tif err != nil && op.Kind.Removes() {\n\t\treturn nil\n\t}\n\tif err != nil {",
+		"seen, err := c.cfg.Kernel.Look(ctx, path)\n\tif err != nil {", "seen, err := c.cfg.Kernel.Look(ctx, path)\n\tif err != nil && op.Kind.Removes() {\n\t\treturn nil\n\t}\n\tif err != nil {",
 	},
 	{
 		"a failed write is believed", "pkg/manager/journal.go",
