@@ -54,8 +54,11 @@ func TestOnAFullDiskRemovalsGoOn(t *testing.T) {
 		rest()
 		d.full = true
 		before := len(h.calls())
-		l.SetPod(podWant("comes", "w")) // both are begun at once
+		told := make(chan struct{})
+		l.post(func(*loop) { <-told }) // so that both are begun at once
+		l.SetPod(podWant("comes", "w"))
 		l.RemovePod("goes")
+		close(told)
 		gone(t, l, "goes")
 		rest()
 		for _, call := range h.calls()[before:] {
