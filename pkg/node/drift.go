@@ -13,10 +13,10 @@ import (
 
 const (
 	// driftPause is the least time between two looks at the mount table. Our own
-	// mounts change it too, and reading 5,000 mounts takes 50 ms: after such a look
+	// mounts change it too, and reading 10,000 mounts takes 100 ms: after longer looks
 	// the pause is driftRest times as long as the look, up to driftMost.
 	driftPause = time.Second
-	driftRest  = 50
+	driftRest  = 10
 	driftMost  = 10 * time.Second
 	// driftWhole is the least time between two looks that read all of it, also what
 	// was mounted elsewhere when it was looked at before.
