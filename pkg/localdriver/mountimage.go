@@ -48,7 +48,7 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 		flags = append(flags, "nouuid")
 	}
 	if err := d.mounts.Filesystem(dev.path, target, v.Formatted, flags); err != nil {
-		if u.Flags != "" && errors.Is(err, unix.EINVAL) {
+		if u.Flags != "" && (errors.Is(err, unix.EINVAL) || errors.Is(err, mount.ErrOption)) {
 			return invalid("mount flags %q: %v", u.Flags, err)
 		}
 		return err

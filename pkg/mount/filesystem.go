@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 )
 
 // TmpfsOptions describe a file system in memory.
@@ -84,10 +86,17 @@ func unixMode(m os.FileMode) uint32 {
 // /dev/disk/by-id are. flags are options as mount(8) takes them, one or more
 // (comma separated) in each; those that speak only to mount(8) are passed over.
 //
+// A type that is not one of a disk, such as proc, is [diskfs.ErrType], and an
+// option that the type may not be given is [diskfs.ErrOption].
+//
 // It may take long, as a journal may have to be replayed. A refusal of the file
 // system is a [ContextError] with the kernel's own words where it has any.
 func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error {
-	device, err := blockDevice(source)
+	err := CheckFilesystem(fsType, flags)
+	var device string
+	if err == nil {
+		device, err = blockDevice(source)
+	}
 	if err == nil {
 		err = k.newFilesystem(fsType, device, target, parseOptions(flags))
 	}
@@ -95,6 +104,15 @@ func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error
 		return fmt.Errorf("mount %s (%s) at %s: %w", source, fsType, target, err)
 	}
 	return nil
+}
+
+// ErrOption means that a file system may not be given an option.
+var ErrOption = diskfs.ErrOption
+
+// CheckFilesystem returns the error by which [Kernel.Filesystem] refuses a type
+// or an option, without a look at any device.
+func CheckFilesystem(fsType string, flags []string) error {
+	return diskfs.Check(fsType, parseOptions(flags).data)
 }
 
 func blockDevice(source string) (string, error) {

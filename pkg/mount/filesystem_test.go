@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 )
 
 func TestTmpfsIsAsAsked(t *testing.T) {
@@ -116,8 +118,10 @@ func TestFilesystemErrorsSayWhy(t *testing.T) {
 			{dir + "/absent", "ext4", "rw", unix.ENOENT, ""},
 			{file, "ext4", "rw", unix.ENOTBLK, ""},
 			{"relative", "ext4", "rw", unix.EINVAL, "absolute path"},
-			{device, "nosuchfs", "rw", unix.ENODEV, "unknown to this kernel"},
-			{device, "ext4", "nonsense=1", unix.EINVAL, "Unknown parameter 'nonsense'"},
+			{device, "nosuchfs", "rw", diskfs.ErrType, ""},
+			{device, "proc", "rw", diskfs.ErrType, ""},
+			{device, "ext4", "nonsense=1", diskfs.ErrOption, ""},
+			{device, "ext4", "commit=nonsense", unix.EINVAL, "nonsense"},
 			{device, "xfs", "rw", unix.EINVAL, "kernel log"},
 		} {
 			err := k.Filesystem(c.source, target, c.fsType, []string{c.option})

@@ -1,10 +1,19 @@
 package resolve
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
+
+// checkFSType refuses a file system that is not one of a disk: the kernel would
+// mount it whatever is on the volume's device.
+func checkFSType(field, fsType string) (Fault, bool) {
+	return Fault{field + ".fsType", fsType, "one of " + strings.Join(diskfs.Types(), ", ")}, fsType != "" && !diskfs.Has(fsType)
+}
 
 // staged resolves a volume of a built-in kind that is mounted on the node before
 // it is shown to pods. What its source says the kind itself checks.

@@ -217,8 +217,14 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 	case kind == "nfs" && r.has(NFS):
 		return r.inlineNFS(v.Name, field+".nfs", v.NFS)
 	case kind == "iscsi" && r.has(ISCSI):
+		if f, bad := checkFSType(field+".iscsi", v.ISCSI.FSType); bad {
+			return state.VolumeWant{}, r.fault(f)
+		}
 		return r.iscsi(v.Name, v.ISCSI)
 	case kind == "fc" && r.has(FC):
+		if f, bad := checkFSType(field+".fc", v.FC.FSType); bad {
+			return state.VolumeWant{}, r.fault(f)
+		}
 		return r.fc(v.Name, v.FC)
 	case kind == "image" && r.has(Image):
 		return r.image(v.Name, v.Image)

@@ -102,13 +102,24 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		if !absolute(s.Local.Path) {
 			return w, Fault{"spec.local.path", s.Local.Path, wantAbsolute}, nil
 		}
+		if s.Local.FSType != nil {
+			if f, bad = checkFSType("spec.local", *s.Local.FSType); bad {
+				return w, f, nil
+			}
+		}
 		w, err = r.builtin(Local, pv.Name, s.Local)
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	case s.ISCSI != nil:
+		if f, bad = checkFSType("spec.iscsi", s.ISCSI.FSType); bad {
+			return w, f, nil
+		}
 		w, err = r.iscsi(pv.Name, iscsiInline(s.ISCSI))
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 		w.Spec.StageRef = secretRef(s.ISCSI.SecretRef)
 	case s.FC != nil:
+		if f, bad = checkFSType("spec.fc", s.FC.FSType); bad {
+			return w, f, nil
+		}
 		w, err = r.fc(pv.Name, s.FC)
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	case s.CephFS != nil:
@@ -119,7 +130,7 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 	case s.Glusterfs != nil:
 		w, err = r.glusterVolume(pv.Name, s.Glusterfs)
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-	default:
+	default: // nfs
 		if f, bad = checkNFS("spec.nfs", s.NFS); bad {
 			return w, f, nil
 		}

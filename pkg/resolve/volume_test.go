@@ -321,3 +321,33 @@ func TestTopologyOfAVolume(t *testing.T) {
 		t.Errorf("without affinity: %v", got.Topology)
 	}
 }
+
+// C27: a file system that is not one of a disk is refused where a manifest is
+// read, for each kind that has an fsType and for a pod's own volume too.
+//
+// Attacks: C27.
+func TestAttackFSTypeOfAManifestIsOneOfADisk(t *testing.T) {
+	lun, proc := int32(0), "proc"
+	for field, src := range map[string]corev1.PersistentVolumeSource{
+		"spec.local.fsType": {Local: &corev1.LocalVolumeSource{Path: "/dev/sdb", FSType: &proc}},
+		"spec.iscsi.fsType": {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x", FSType: proc}},
+		"spec.fc.fsType":    {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, FSType: proc}},
+	} {
+		w := ofKind(t, src)
+		w.config.Builtins = []state.DriverName{resolve.Local, resolve.FC, resolve.ISCSI}
+		if got := w.only(t); !strings.Contains(got.Problem, field+": found proc, want one of btrfs") {
+			t.Errorf("%s: got %q", field, got.Problem)
+		}
+	}
+	for kind, src := range map[string]corev1.VolumeSource{
+		"iscsi": {ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x", FSType: proc}},
+		"fc":    {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, FSType: proc}},
+	} {
+		w := ofKind(t, nfsAt("server", "/export"))
+		w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+		w.pod().Spec.Volumes[0].VolumeSource = src
+		if got := w.only(t); !strings.Contains(got.Problem, kind+".fsType: found proc, want one of btrfs") {
+			t.Errorf("%s: got %q", kind, got.Problem)
+		}
+	}
+}

@@ -33,11 +33,14 @@ func (d Device) open(flags int) (*os.File, error) {
 }
 
 // Prepare makes a file system on the device where reading proves that there is
-// nothing, and checks what is there. Of a device that is in use nothing is asked:
-// it has its file system, or the mount fails. No beginning of a file system is
+// nothing, and checks what is there. A device that is in use is read and not
+// changed: it has the file system that is wanted, or is refused. No beginning of a file system is
 // remembered, since nothing would prove that it is on the same device: what an
 // mkfs that was cut off left is data like any.
 func (d Device) Prepare(ctx context.Context, w Want) error {
+	if err := w.check(); err != nil {
+		return err
+	}
 	pinned, err := d.open(0) // so that the name stays this device's
 	if err != nil {
 		return err
@@ -45,7 +48,7 @@ func (d Device) Prepare(ctx context.Context, w Want) error {
 	defer pinned.Close()
 	alone, err := d.open(unix.O_EXCL)
 	if errors.Is(err, unix.EBUSY) {
-		return nil
+		return asked(pinned, w.FSType)
 	}
 	if err != nil {
 		return err

@@ -588,3 +588,39 @@ func TestRawBlockVolume(t *testing.T) {
 		t.Errorf("run %q", calls)
 	}
 }
+
+// C27: a disk that something else on the node has mounted is not asked for its
+// file system by the kernel alone: no type that ignores the disk is mounted, nor
+// is another than the disk has.
+//
+// Attacks: C27.
+func TestAttackFileSystemThatIgnoresItsDiskIsNotMounted(t *testing.T) {
+	n := disktest.New(t)
+	device := n.Disk(wwid, "sda")
+	if err := new(program.Runner).Run(t.Context(), program.Command{Name: "mkfs.ext4", Args: []string{"-q", device}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, held := range []bool{false, true} {
+		if held {
+			at := t.TempDir()
+			if err := unix.Mount(device, at, "ext4", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+		}
+		for _, w := range []disk.Want{
+			{FSType: "proc"},
+			{FSType: "cgroup2"},
+			{FSType: "devtmpfs"},
+			{FSType: "overlay", Flags: []string{"lowerdir=/etc:/usr"}},
+			{FSType: "ext4", Flags: []string{"journal_path=/dev/null"}},
+			{FSType: "xfs"},
+		} {
+			v, err := stage(n, w, "sda")
+			if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Refused {
+				t.Errorf("in use %v, %+v: got %v, want a refusal", held, w, err)
+			}
+			unstage(n, v)
+		}
+	}
+}

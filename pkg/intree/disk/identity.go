@@ -70,10 +70,7 @@ func (m *memory) recognize(f io.ReaderAt) error {
 // that is mounted: a copy, whose original is in use here. It is mounted without
 // that comparison if it is proven to be another disk.
 func (s Stager) mount(ctx context.Context, d Disk, target string, w Want) error {
-	flags := slices.Clone(w.Flags)
-	if w.ReadOnly {
-		flags = append(flags, "ro")
-	}
+	flags := w.Options()
 	err := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, flags)
 	if w.FSType != "xfs" || !errors.Is(err, unix.EINVAL) {
 		return err

@@ -33,6 +33,21 @@ type Want struct {
 	ReadOnly bool
 }
 
+// check refuses a file system that is not one of a disk, and options that it may
+// not be given.
+func (w Want) check() error { return mount.CheckFilesystem(w.FSType, w.Flags) }
+
+// Options are the options of the mount. Device nodes and set-user-id programs on
+// a disk, which comes from outside this node, have no effect, unless the volume's
+// mountOptions have "dev" or "suid".
+func (w Want) Options() []string {
+	options := append([]string{"nosuid,nodev"}, w.Flags...)
+	if w.ReadOnly {
+		options = append(options, "ro")
+	}
+	return options
+}
+
 // Begin makes the directories of a volume's stage and refuses a record that has
 // them elsewhere, which somebody else wrote.
 func (s Stager) Begin(ctx context.Context, v state.Volume) error {
@@ -83,6 +98,9 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 		// the disk is there: no link of udev's that may move.
 		return s.Kernel.Bind(s.Host.Path(d), v.Spec.StagePath, mount.BindOptions{})
 	}
+	if err := w.check(); err != nil {
+		return poddir.Refused("Stage", err)
+	}
 	alone, err := s.Host.alone(d)
 	if err != nil {
 		return err
@@ -93,9 +111,12 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 		}
 	}
 	if alone { // else it is mounted already, so that it has a file system in use
-		if err := s.Host.prepare(ctx, d, f, w, &m); err != nil {
-			return err
-		}
+		err = s.Host.prepare(ctx, d, f, w, &m)
+	} else {
+		err = asked(f, w.FSType)
+	}
+	if err != nil {
+		return err
 	}
 	if err := m.recognize(f); err != nil {
 		return err

@@ -14,11 +14,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
@@ -77,12 +77,19 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	}
 	if err := d.publish(ctx, v, request{dir, src, m, pod}); err != nil {
 		err = fmt.Errorf("volume %s: local path %q: %w", v.Spec.Name, src.Path, err)
-		if errors.Is(err, hostpath.ErrDenied) || errors.Is(err, ErrType) {
-			return poddir.Refused("Publish", err)
-		}
-		return err
+		return refusal("Publish", err)
 	}
 	return nil
+}
+
+// refusal is err as the refusal of a call where to ask again is no use.
+func refusal(call string, err error) error {
+	for _, reason := range []error{hostpath.ErrDenied, ErrType, diskfs.ErrType, diskfs.ErrOption} {
+		if errors.Is(err, reason) {
+			return poddir.Refused(call, err)
+		}
+	}
+	return err
 }
 
 // request is one Publish.
@@ -160,18 +167,21 @@ type at struct {
 
 // mount mounts that, which the kernel opens without following a link.
 func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a at) error {
-	flags := slices.Clone(spec.MountFlags)
-	if r.m.ReadOnly {
-		flags = append(flags, "ro")
-	}
+	want := disk.Want{FSType: fsTypeOf(r.src), ReadOnly: r.m.ReadOnly, Flags: spec.MountFlags}
 	if !a.device {
-		return d.mounter.Mount(a.path, r.dir.Path(), "", append([]string{"bind"}, flags...))
+		if err := diskfs.CheckWords(spec.MountFlags); err != nil {
+			return err
+		}
+		flags := append([]string{"bind"}, spec.MountFlags...)
+		if r.m.ReadOnly {
+			flags = append(flags, "ro")
+		}
+		return d.mounter.Mount(a.path, r.dir.Path(), "", flags)
 	}
-	fsType := fsTypeOf(r.src)
-	if err := (disk.Device{Path: a.path, Run: d.c.Run}).Prepare(ctx, disk.Want{FSType: fsType, ReadOnly: r.m.ReadOnly}); err != nil {
+	if err := (disk.Device{Path: a.path, Run: d.c.Run}).Prepare(ctx, want); err != nil {
 		return err
 	}
-	if err := d.c.Kernel.Filesystem(a.path, r.dir.Path(), fsType, flags); err != nil {
+	if err := d.c.Kernel.Filesystem(a.path, r.dir.Path(), want.FSType, want.Options()); err != nil {
 		return fmt.Errorf("%w (a device that is not blank is never formatted here: if what is on it is not needed, remove that with wipefs --all and blkdiscard --zeroout)", err)
 	}
 	return nil
@@ -200,12 +210,9 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	}
 	size, err := d.expand(ctx, *v.Spec, src, dir, bytes)
 	if err != nil {
-		err = fmt.Errorf("volume %s: local path %q: grow: %w", v.Spec.Name, src.Path, err)
-		if errors.Is(err, hostpath.ErrDenied) {
-			return 0, poddir.Refused("Expand", err)
-		}
+		return 0, refusal("Expand", fmt.Errorf("volume %s: local path %q: grow: %w", v.Spec.Name, src.Path, err))
 	}
-	return size, err
+	return size, nil
 }
 
 func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVolumeSource, dir poddir.Dir, bytes int64) (int64, error) {

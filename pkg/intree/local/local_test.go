@@ -277,7 +277,7 @@ func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {
 	}
 	v = n.volume(device, podA)
 	v.Spec.Config = config(t, device, "zfs")
-	if err := n.driver.Publish(t.Context(), v, podA); err == nil || !strings.Contains(err.Error(), "want one of ext2") {
+	if err := n.driver.Publish(t.Context(), v, podA); err == nil || !strings.Contains(err.Error(), "want one of btrfs") {
 		t.Errorf("zfs: got %v", err)
 	}
 	v.Spec.Config = config(t, drivertest.Device(t, "ext4"), "xfs")

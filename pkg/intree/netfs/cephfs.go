@@ -50,6 +50,11 @@ func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Comma
 	if !isPath(src.SecretFile) {
 		return bad("secretFile", src.SecretFile, "an absolute path without '..', commas and control characters")
 	}
+	for o := range words(spec.MountFlags) {
+		if key, _, _ := strings.Cut(o, "="); key == "conf" || key == "secretfile" {
+			return bad("mountOptions", o, "no option by which mount.ceph reads a file of the node; secretFile names the secret's")
+		}
+	}
 	options, err := Options(spec, m, "name="+src.User, "secretfile="+src.SecretFile)
 	if err != nil {
 		return program.Command{}, err

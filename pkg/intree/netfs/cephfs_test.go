@@ -88,7 +88,7 @@ func TestAttackSourcesOfCephFS(t *testing.T) {
 			t.Errorf("%s: got %q, %v", config, c.Args, err)
 		}
 	}
-	for _, option := range []string{"", "a b", "a\n"} {
+	for _, option := range []string{"", "a b", "a\n", "conf=/x", "noatime,conf=/x", "secretfile=/x", "bind", "rw,remount"} {
 		if _, err := netfs.CephFSCommand(state.Spec{Config: json.RawMessage(source), MountFlags: []string{option}}, state.Mount{}, "/t"); !errors.Is(err, netfs.ErrSource) {
 			t.Errorf("option %q: got %v", option, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -59,6 +60,11 @@ func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Co
 	for i, o := range spec.MountFlags {
 		if !isWord(o) || o[0] == '-' {
 			return bad(fmt.Sprintf("mountOptions[%d]", i), o, "letters, digits and the characters . - _ / : = , + %")
+		}
+	}
+	for o := range words(spec.MountFlags) {
+		if file, ok := strings.CutPrefix(o, "log-file="); ok && (path.Clean(file) != file || path.Dir(file) != path.Dir(GlusterFSLog)) {
+			return bad("mountOptions", o, "a log-file in "+path.Dir(GlusterFSLog)+", since root writes it")
 		}
 	}
 	if !isWord(target) {

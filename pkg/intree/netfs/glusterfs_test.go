@@ -85,6 +85,14 @@ func TestAttackSourcesOfGlusterFS(t *testing.T) {
 			t.Errorf("path %q: got %v", path, err)
 		}
 	}
+	for _, option := range []string{"log-file=/etc/cron.d/x", "acl,log-file=/x", "log-file=/var/log/glusterfs/../x", "log-file=x", "log-file=", "remount"} {
+		if err := command(glusterSource, "/t", option); !errors.Is(err, netfs.ErrSource) {
+			t.Errorf("option %q: got %v", option, err)
+		}
+	}
+	if err := command(glusterSource, "/t", "log-file=/var/log/glusterfs/web.log"); err != nil {
+		t.Error(err)
+	}
 	if err := command(glusterSource, "/a root/t"); !errors.Is(err, netfs.ErrSource) {
 		t.Errorf("a target with a space: got %v", err)
 	}

@@ -11,10 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
@@ -114,6 +116,19 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	return dir.Clear(ctx, d.c.Kernel)
 }
 
+// words are the options, of which each of flags may have several.
+func words(flags []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, flag := range flags {
+			for word := range strings.SplitSeq(flag, ",") {
+				if !yield(word) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Options are first, the volume's mount options and ro where the pod's mount is
 // read-only, as a helper takes them.
 func Options(spec state.Spec, m state.Mount, first ...string) (string, error) {
@@ -122,6 +137,9 @@ func Options(spec state.Spec, m state.Mount, first ...string) (string, error) {
 			return "", fmt.Errorf("mountOptions[%d]: %.64q is empty or has a space or control character: %w", i, o, ErrSource)
 		}
 		first = append(first, o)
+	}
+	if err := diskfs.CheckWords(spec.MountFlags); err != nil {
+		return "", fmt.Errorf("mountOptions: %w: %w", err, ErrSource)
 	}
 	if m.ReadOnly {
 		first = append(first, "ro")

@@ -1,0 +1,82 @@
+package local_test
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+)
+
+// C27: no fsType of a volume makes the kernel mount what is not on its device:
+// not while the device is unused, and not while something else has it mounted.
+// Attacks: C27.
+func TestAttackFileSystemThatIgnoresItsDeviceIsNotMounted(t *testing.T) {
+	n := newNode(t, "/dev")
+	device := drivertest.Device(t, "ext4")
+	held := drivertest.Device(t, "ext4")
+	at := t.TempDir()
+	if err := unix.Mount(held, at, "ext4", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+	for _, path := range []string{device, held} {
+		for _, fsType := range []string{"proc", "sysfs", "cgroup2", "devtmpfs", "tmpfs", "overlay"} {
+			v := n.volume(path, podA)
+			v.Spec.Config = config(t, path, fsType)
+			if fsType == "overlay" {
+				v.Spec.MountFlags = []string{"lowerdir=/etc:/usr"}
+			}
+			n.wantRefused(fsType, n.driver.Publish(t.Context(), v, podA), diskfs.ErrType)
+			n.unpublish(v, podA)
+		}
+		v := n.volume(path, podA)
+		v.Spec.Config = config(t, path, "xfs")
+		if err := n.driver.Publish(t.Context(), v, podA); err == nil || !strings.Contains(err.Error(), "the disk has ext") {
+			t.Errorf("ext4 as xfs: got %v", err)
+		}
+		for _, option := range []string{"journal_path=" + device, "source=/dev/null", "lowerdir=/"} {
+			v := n.volume(path, podA)
+			v.Spec.MountFlags = []string{option}
+			n.wantRefused(option, n.driver.Publish(t.Context(), v, podA), diskfs.ErrOption)
+			n.unpublish(v, podA)
+		}
+	}
+	if len(n.calls) != 0 && strings.HasPrefix(n.calls[0], "mkfs") {
+		t.Errorf("run %q", n.calls)
+	}
+}
+
+// A disk's file system comes from outside the node: device nodes and set-user-id
+// programs on it have no effect, unless its mountOptions say so.
+func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
+	n := newNode(t, "/dev")
+	device := drivertest.Device(t, "ext4")
+	for _, c := range []struct {
+		options []string
+		want    int64
+	}{{nil, unix.ST_NOSUID | unix.ST_NODEV}, {[]string{"suid,dev"}, 0}, {[]string{"dev"}, unix.ST_NOSUID}} {
+		v := n.volume(device, podA)
+		v.Spec.MountFlags = c.options
+		n.publish(v, podA)
+		var st unix.Statfs_t
+		if err := unix.Statfs(n.target(podA), &st); err != nil || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != c.want {
+			t.Errorf("%q: flags %#x, %v, want %#x", c.options, st.Flags, err, c.want)
+		}
+		n.unpublish(v, podA)
+	}
+}
+
+// C27: an option that speaks to mount(8) of another kind of mount is refused.
+// Attacks: C27.
+func TestAttackOptionThatChangesTheKindOfMountIsRefused(t *testing.T) {
+	n := newNode(t)
+	for _, option := range []string{"remount", "rbind", "bind", "move", "rw,remount", "shared", "rshared", "loop"} {
+		v := n.volume(n.disks+"/a", podA)
+		v.Spec.MountFlags = []string{option}
+		n.wantRefused(option, n.driver.Publish(t.Context(), v, podA), diskfs.ErrOption)
+		n.unpublish(v, podA)
+	}
+}
