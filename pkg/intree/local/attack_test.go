@@ -1,6 +1,8 @@
 package local_test
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -8,6 +10,8 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // C27: no fsType of a volume makes the kernel mount what is not on its device:
@@ -79,4 +83,35 @@ func TestAttackOptionThatChangesTheKindOfMountIsRefused(t *testing.T) {
 		n.wantRefused(option, n.driver.Publish(t.Context(), v, podA), diskfs.ErrOption)
 		n.unpublish(v, podA)
 	}
+}
+
+// C28: a node that something made in an allowed directory, as a container with
+// CAP_MKNOD can in its volume, is no local volume: neither its file system, nor
+// the device itself, nor by a link. One that the operator lists is.
+// Attacks: C28.
+func TestAttackDeviceNodeInAnAllowedDirectoryIsNoVolume(t *testing.T) {
+	n := newNode(t)
+	device := drivertest.Device(t, "ext4")
+	var st unix.Stat_t
+	node, link := n.disks+"/a/node", n.disks+"/a/link"
+	if err := errors.Join(unix.Stat(device, &st), unix.Mknod(node, unix.S_IFBLK|0o600, int(st.Rdev)), os.Symlink("node", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{node, link} {
+		for _, mode := range []state.Mode{state.Filesystem, state.Block} {
+			v := n.volume(path, podA)
+			v.Spec.Mode = mode
+			n.wantRefused(path, n.driver.Publish(t.Context(), v, podA), hostpath.ErrDenied)
+			n.unpublish(v, podA)
+			_, err := n.driver.Expand(t.Context(), v, podA, 1<<30)
+			n.wantRefused("grow "+path, err, hostpath.ErrDenied)
+		}
+	}
+	if len(n.calls) != 0 {
+		t.Errorf("run %q", n.calls)
+	}
+	n = newNode(t, node)
+	v := n.volume(node, podA)
+	n.publish(v, podA)
+	n.unpublish(v, podA)
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -152,11 +153,33 @@ func (d *Driver) find(path string) (real string, format uint32, err error) {
 		return "", 0, fmt.Errorf("%w: it leads to %s, which is not at or below any of the paths that the node's operator allows %q (--host-path-allow)",
 			hostpath.ErrDenied, real, d.c.Allow)
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(real, &st); err != nil {
-		return "", 0, &os.PathError{Op: "stat", Path: real, Err: err}
+	format, err = d.formatOf(real, slices.Contains(dirs, real))
+	return real, format, err
+}
+
+// formatOf is the format of what is at a path without links in it. A block
+// device is one only where the kernel made its node, or where the operator named
+// that: a container can make a node of any disk of the host in its volume.
+func (d *Driver) formatOf(real string, named bool) (uint32, error) {
+	f, err := d.c.Kernel.Open(real)
+	if err != nil {
+		return 0, err
 	}
-	return real, st.Mode & unix.S_IFMT, nil
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: real, Err: err}
+	}
+	format := st.Mode & uint32(unix.S_IFMT)
+	if format != unix.S_IFBLK || named {
+		return format, nil
+	}
+	made, err := d.c.Kernel.OnDevtmpfs(f)
+	if err == nil && !made {
+		err = fmt.Errorf("%w: the device's node %s was not made by the kernel (it is on no devtmpfs); name its path below /dev, or list this one (--host-path-allow)",
+			hostpath.ErrDenied, real)
+	}
+	return format, err
 }
 
 // at is what a volume's path leads to.
