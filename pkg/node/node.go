@@ -161,6 +161,7 @@ type Node struct {
 	telling  sync.Mutex      // held while the controller is told how a claim stands
 	draining sync.Mutex      // held while it is changed how far the node is emptied
 	loaded   chan struct{}   // closed when what was applied before is known
+	decoding chan struct{}   // filled while a large manifest is decoded
 	started  chan struct{}   // as Started returns it
 
 	mu      sync.Mutex // guards what follows
@@ -177,7 +178,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), started: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}

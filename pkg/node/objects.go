@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
@@ -22,9 +23,9 @@ import (
 
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects).
 func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, err := manifest.Decode(m.Name, m.Data)
+	objects, err := n.decode(ctx, m)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+		return nil, err
 	}
 	results, err := n.api.Apply(ctx, objects)
 	if err != nil {
@@ -36,6 +37,27 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 	}
 	n.show(ctx)
 	return applied, nil
+}
+
+// bulky is the size in bytes from which manifests are decoded one at a time: the
+// parser takes some hundred times as much for the worst of that size.
+const bulky = 256 << 10
+
+// decode returns the objects of a manifest, or ends with ctx.
+func (n *Node) decode(ctx context.Context, m server.Manifest) ([]runtime.Object, error) {
+	if len(m.Data) >= bulky {
+		select {
+		case n.decoding <- struct{}{}:
+			defer func() { <-n.decoding }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait until another large manifest is decoded: %w", context.Cause(ctx))
+		}
+	}
+	objects, err := manifest.DecodeContext(ctx, m.Name, m.Data)
+	if err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	}
+	return objects, err
 }
 
 // show waits until the manager shows what it was told, so that whoever applied
@@ -53,9 +75,9 @@ func changeWord(c api.Change) string {
 
 // Withdraw takes back what a manifest names, but for claims (server.Objects).
 func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, err := manifest.Decode(m.Name, m.Data)
+	objects, err := n.decode(ctx, m)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+		return nil, err
 	}
 	defer n.show(ctx) // also what was taken back before one that cannot be
 	var out []server.Applied

@@ -26,8 +26,16 @@ type decoder struct {
 	file     string
 	document int
 	// object is the one being decoded, for messages.
-	object  string
-	budget  int
+	object string
+	budget int
+	// gone says why the caller waits no more; it is asked now and then.
+	gone   func() error
+	values int
+	// expanded counts the bytes of the documents so far with their aliases expanded,
+	// anchors holds the weights of the anchors in the document being decoded.
+	expanded int
+	anchors  map[*yaml.Node]weight
+
 	seen    map[resolve.Key]int
 	fields  map[reflect.Type]map[string][]int
 	objects []runtime.Object
@@ -45,7 +53,11 @@ func (d *decoder) mismatch(n *yaml.Node, field, want string) {
 
 // value decodes n into v, which is settable.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
-	if d.budget < 0 || len(d.errs) >= maxErrors {
+	if d.ended() {
+		return
+	}
+	if d.values++; d.values%untilEvery == 0 && d.gone() != nil {
+		d.budget = -1
 		return
 	}
 	if d.budget -= 1 + int(v.Type().Size()/64); d.budget < 0 {
@@ -79,7 +91,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 		for i, one := range n.Content {
-			if d.budget < 0 {
+			if d.ended() {
 				return
 			}
 			v.Grow(1)
@@ -90,6 +102,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
 		d.scalar(n, v, field)
 	}
 }
+
+// ended reports whether nothing more is to be decoded.
+func (d *decoder) ended() bool { return d.budget < 0 || len(d.errs) >= maxErrors }
 
 func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string) {
 	if n.Kind != yaml.MappingNode {
@@ -129,7 +144,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, field string) {
 // eachEntry calls f for the entries of a mapping whose keys are plain and come once.
 func (d *decoder) eachEntry(n *yaml.Node, field string, f func(key, value *yaml.Node)) {
 	seen := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; i+1 < len(n.Content) && !d.ended(); i += 2 {
 		key := deref(n.Content[i])
 		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
 			d.add(key.Line, field, "found "+described(key)+" as the name of a field, want a plain name")

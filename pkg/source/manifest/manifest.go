@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -35,13 +36,34 @@ const (
 // documents, checked by [resolve.Check] and with defaults filled in. file is
 // for messages. The error is of type [Errors]; no object is returned with it.
 func Decode(file string, data []byte) ([]runtime.Object, error) {
+	return decodeUntil(never, file, data)
+}
+
+// DecodeContext is Decode until ctx ends. Its error wraps ctx's cause then.
+func DecodeContext(ctx context.Context, file string, data []byte) ([]runtime.Object, error) {
+	return decodeUntil(func() error {
+		if ctx.Err() == nil {
+			return nil
+		}
+		return context.Cause(ctx)
+	}, file, data)
+}
+
+// never is for a caller that waits however long it takes.
+func never() error { return nil }
+
+func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object, error) {
 	if len(data) > MaxBytes {
 		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
 	}
 	if objects, ok := decodeJSON(data); ok {
 		return objects, nil
 	}
-	return decode(file, data, maxWork)
+	if n := marks(data); n > maxMarks {
+		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d line ends, commas and other marks of YAML, "+
+			"want at most %d in a file", n, maxMarks)}}
+	}
+	return decode(gone, file, data, maxWork)
 }
 
 // Reload is Decode for what Keep or Encode wrote, which may be larger than what it
@@ -57,7 +79,7 @@ func Reload(name string, data []byte) ([]runtime.Object, error) {
 	if obj, ok := reload(data); ok {
 		return []runtime.Object{obj}, nil
 	}
-	return decode(name, data, math.MaxInt)
+	return decode(never, name, data, math.MaxInt)
 }
 
 // reload decodes one object as it was encoded, some ten times as fast as decode,
@@ -95,9 +117,13 @@ func kindEncoded(data []byte) (kind, bool) {
 	return kinds[i], true
 }
 
-func decode(file string, data []byte, budget int) ([]runtime.Object, error) {
-	d := decoder{file: file, budget: budget, seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{}}
-	stream := yaml.NewDecoder(bytes.NewReader(plainJSON(data)))
+// decode decodes until gone says why the caller waits no more.
+func decode(gone func() error, file string, data []byte, budget int) ([]runtime.Object, error) {
+	d := decoder{
+		file: file, budget: budget, gone: gone,
+		seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{},
+	}
+	stream := yaml.NewDecoder(until(gone, plainJSON(data)))
 	for d.document = 1; len(d.errs) < maxErrors; d.document++ {
 		var n yaml.Node
 		err := stream.Decode(&n)
@@ -112,9 +138,15 @@ func decode(file string, data []byte, budget int) ([]runtime.Object, error) {
 			d.add(n.Line, "", fmt.Sprintf("want at most %d documents", MaxObjects))
 			break
 		}
+		if !d.affordable(&n) {
+			break
+		}
 		if len(n.Content) == 1 && !null(n.Content[0]) {
 			d.top(n.Content[0], "")
 		}
+	}
+	if err := gone(); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", file, err)
 	}
 	if len(d.errs) > 0 {
 		return nil, d.errs[:min(len(d.errs), maxErrors)]

@@ -364,8 +364,9 @@ func TestLimits(t *testing.T) {
 		"bytes":    {strings.Repeat("#", manifest.MaxBytes+1), "found 4194305 bytes, want at most 4194304"},
 		"depth":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: " + strings.Repeat("[", 5000), "x.yaml"},
 		"items":    {"apiVersion: v1\nkind: ConfigMapList\nitems:\n" + strings.Repeat("- {}\n", manifest.MaxObjects+1), "x.yaml"},
-		"cycle":    {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: &s {affinity: {podAffinity: *s}}\n", "unknown field"},
-		"list":     {"apiVersion: v1\nkind: List\nitems: &i [{apiVersion: v1, kind: List, items: *i}]\n", `found "List"`},
+		"cycle":    {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: &s {affinity: {podAffinity: *s}}\n", "inside of what it stands for"},
+		"list":     {"apiVersion: v1\nkind: List\nitems: &i [{apiVersion: v1, kind: List, items: *i}]\n", "inside of what it stands for"},
+		"lists":    {"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: []}]\n", `found "List"`},
 		"bomb":     {bomb + "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: *i\n", "x.yaml"},
 		"quantity": {"x: &x [*x]\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {resources: {requests: {storage: *x}}}\n", "x.yaml"},
 	} {

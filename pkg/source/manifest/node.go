@@ -13,8 +13,8 @@ import (
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// deref follows aliases. The parser makes no alias of an alias to itself; a
-// cycle through a mapping ends at maxDepth.
+// deref follows aliases. A document with an alias inside of what it stands for
+// was refused before (weigh).
 func deref(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias

@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// One large manifest is decoded at a time, small ones do not wait for it, and a
+// client that waits for its turn or for its decoding can go.
+func TestLargeManifestsAreDecodedOneAtATime(t *testing.T) {
+	n := &Node{decoding: make(chan struct{}, 1)}
+	small := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	large := small + "data: {k: " + strings.Repeat("x", bulky) + "}\n"
+	gone := errors.New("the client has gone")
+	ended, end := context.WithCancelCause(t.Context())
+	end(gone)
+
+	n.decoding <- struct{}{}
+	if _, err := n.decode(ended, server.Manifest{Name: "-", Data: []byte(large)}); !errors.Is(err, gone) || errors.Is(err, server.ErrInvalid) {
+		t.Errorf("a large one while another is decoded: got %v", err)
+	}
+	if _, err := n.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(small)}); err != nil {
+		t.Errorf("a small one while a large one is decoded: got %v", err)
+	}
+	<-n.decoding
+	for range 2 {
+		if _, err := n.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(large)}); err != nil {
+			t.Errorf("a large one: got %v", err)
+		}
+	}
+	if _, err := n.decode(ended, server.Manifest{Name: "-", Data: []byte(small)}); !errors.Is(err, gone) {
+		t.Errorf("of a client that has gone: got %v", err)
+	}
+}
