@@ -14,11 +14,13 @@ import (
 // board is what others see of the loop's state. The loop writes what changed
 // once a round; what a status refers to is immutable, so readers copy no more than that.
 type board struct {
-	mu      sync.RWMutex                       // guards all below
-	volumes map[state.VolumeID]*VolumeStatus   // overwritten in place: readers copy them
-	pods    byRef[state.PodUID, state.PodWant] // as listed by the sources
-	byPod   podVolumes
-	drivers map[state.DriverName]*DriverStatus // as volumes are
+	mu      sync.RWMutex                     // guards all below
+	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
+	// attached is what loop.attachedAs says of the volumes of which it says anything.
+	attached map[state.VolumeID]string
+	pods     byRef[state.PodUID, state.PodWant] // as listed by the sources
+	byPod    podVolumes
+	drivers  map[state.DriverName]*DriverStatus // as volumes are
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
 	synced, looked bool
 	found          Found
@@ -37,7 +39,7 @@ type watch struct {
 
 func newBoard() *board {
 	return &board{
-		volumes: map[state.VolumeID]*VolumeStatus{}, pods: byRef[state.PodUID, state.PodWant]{},
+		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{}, pods: byRef[state.PodUID, state.PodWant]{},
 		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 	}
@@ -99,7 +101,13 @@ func (l *loop) publishVolume(b *board, id state.VolumeID) {
 	}
 	if !there {
 		delete(b.volumes, id)
+		delete(b.attached, id)
 		return
+	}
+	if name := l.attachedAs(id); name != "" {
+		b.attached[id] = name
+	} else {
+		delete(b.attached, id)
 	}
 	*was, b.volumes[id] = is, was
 }

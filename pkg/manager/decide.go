@@ -151,8 +151,8 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 		w = l.wishes(id)
 		l.together[id] = new(w)
 	}
-	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && !w.Spec.Builtin && !w.Spec.Ephemeral && !w.Spec.NoAttach && !l.reported.has(id) {
-		w.Hold = "waiting for the node's status to report the volume as in use"
+	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && w.Spec.AttachedAs(id) != "" && !l.reported.has(id) {
+		w.Hold = "waiting for the Node's status to list the volume in volumesInUse and in volumesAttached"
 	}
 	return w
 }

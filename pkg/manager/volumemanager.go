@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -86,6 +87,35 @@ func (m *Manager) GetVolumesInUse() []state.VolumeID {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// AttachedInUse returns, sorted by id, those of GetVolumesInUse that a controller of
+// the cluster attaches, and the built-in kinds' among them. The record and the
+// wishes decide, not the CSIDriver of today: what was begun as attached stays in
+// the list until it is unstaged.
+func (m *Manager) AttachedInUse() []state.InUse {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	var used []state.InUse
+	for id, name := range m.board.attached {
+		used = append(used, state.InUse{ID: id, Name: name})
+	}
+	slices.SortFunc(used, func(a, b state.InUse) int { return cmp.Compare(a.ID, b.ID) })
+	return used
+}
+
+// attachedAs is the name under which a controller of the cluster knows a volume that
+// is wanted here, or of which anything may be here; "" where none attaches it.
+func (l *loop) attachedAs(id state.VolumeID) string {
+	if l.quarantined[id] != "" {
+		return state.UnreadableAttachedAs(id)
+	}
+	if v, known := l.mem[id]; known && v.InUse() {
+		if name := v.Spec.AttachedAs(id); name != "" {
+			return name
+		}
+	}
+	return l.wished(id).Spec.AttachedAs(id)
 }
 
 // ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
@@ -60,7 +59,7 @@ func (n *Node) wireCluster() error {
 	}
 	n.certificates = podcert.New(podcert.Config{Certificates: clients.Certificates, Beta: clients.CertificatesBeta, Core: clients.Core, NodeName: n.cfg.Name, Logger: n.log})
 	n.report = report.New(report.Config{
-		Core: clients.Core, Storage: clients.Storage, NodeName: n.cfg.Name, Volumes: n.manager, Attachable: n.attachable, Logger: n.log,
+		Core: clients.Core, Storage: clients.Storage, NodeName: n.cfg.Name, Volumes: n.manager, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
 		Limit:       n.driverLimit, Period: n.limitPeriod,
 	})
@@ -79,13 +78,6 @@ func (n *Node) demand(pod source.Key, objects []source.Key) {
 	if n.kube != nil {
 		n.kube.Demand(pod, objects)
 	}
-}
-
-// attachable reports whether a controller attaches the driver's volumes, which is
-// so unless its CSIDriver says otherwise.
-func (n *Node) attachable(driver state.DriverName) bool {
-	d, ok := n.catalog.Get(source.Key{Kind: resolve.KindCSIDriver, Name: string(driver)}).(*storagev1.CSIDriver)
-	return !ok || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
 // runClusterView tells the node API when what it shows of the API server changes.

@@ -287,6 +287,13 @@ func (w *stage) attached(driver state.DriverName, handle string) {
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: string(driver), NodeName: "n1"},
 		Status:     storagev1.VolumeAttachmentStatus{Attached: true},
 	})
+	n := &corev1.Node{}
+	if !w.api.Get("nodes", "n1", n) {
+		w.t.Fatal("no node")
+	}
+	name := corev1.UniqueVolumeName("kubernetes.io/csi/" + string(state.SharedID(driver, handle)))
+	n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: name})
+	w.api.Put(n)
 }
 
 func (w *stage) noClaim(name string) {

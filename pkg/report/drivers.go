@@ -26,6 +26,8 @@ const (
 	AttachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 	// NodeIDAnnotation has every driver's node id, for attachers that read no CSINode.
 	NodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
+	// WriterAnnotation names the process that writes status.volumesInUse.
+	WriterAnnotation = "csi-volmgr.dev/volumes-in-use-writer"
 )
 
 // runDrivers keeps Node and CSINode true as to drivers.

@@ -3,19 +3,23 @@ package report
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// runInUse keeps status.volumesInUse true.
+// runInUse keeps status.volumesInUse true, and the manager told of what both lists say.
 func (r *Reporter) runInUse(ctx context.Context) {
 	var w inUse
+	var o overwritten
 	var b backoff
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
@@ -23,9 +27,12 @@ func (r *Reporter) runInUse(ctx context.Context) {
 		var retry <-chan time.Time
 		timer := time.NewTimer(0)
 		timer.Stop()
-		if v.node != nil && r.config.Volumes.ReconcilerStatesHasBeenSynced() {
-			if err := r.reportInUse(ctx, v.node, &w); err != nil {
+		if r.config.Volumes.ReconcilerStatesHasBeenSynced() {
+			if err := r.reportInUse(ctx, v.node, &w, &o); err != nil {
 				wait := b.next()
+				if p, ok := errors.AsType[paced](err); ok {
+					wait, b = time.Duration(p), backoff{}
+				}
 				r.problem("status.volumesInUse", err, wait)
 				timer.Reset(wait)
 				retry = timer.C
@@ -34,6 +41,10 @@ func (r *Reporter) runInUse(ctx context.Context) {
 			} else {
 				b = backoff{}
 				r.problem("status.volumesInUse", nil, 0)
+				if wait := r.showOverwritten(&o, time.Now()); wait > 0 {
+					timer.Reset(wait)
+					retry = timer.C
+				}
 			}
 		}
 		select {
@@ -46,81 +57,198 @@ func (r *Reporter) runInUse(ctx context.Context) {
 	}
 }
 
-// inUse is what was written last, and in which Node.
+// inUse is what runInUse knows of the Node's two lists.
 type inUse struct {
-	uid  types.UID
-	ids  []state.VolumeID // as the manager was told
-	list []corev1.UniqueVolumeName
-	// written: list is what this process wrote, or found there.
-	written bool
+	// node is the newest Node that was seen, by the watch or as an answer; nil while
+	// there is none.
+	node *corev1.Node
+	// unanswered is a list that was sent and has no answer: the server may apply it
+	// at any time yet, or have applied it. It is sent again until there is one.
+	unanswered *[]corev1.UniqueVolumeName
+	// written is the list as the last answer has it, or another program's that was
+	// noticed since; uid is that of its Node.
+	written []corev1.UniqueVolumeName
+	uid     types.UID
+	// marked is what the manager was told last, sorted.
+	marked []state.VolumeID
 }
 
-// reportInUse writes the list where it is another by now, and tells the manager.
-func (r *Reporter) reportInUse(ctx context.Context, node *corev1.Node, w *inUse) error {
-	if w.uid != node.UID {
-		*w = inUse{uid: node.UID} // another Node of the name lists nothing of what we wrote
+// see takes in a Node that the watch told. The watch may be behind an answer: of one
+// Node the newer version holds.
+func (w *inUse) see(n *corev1.Node) {
+	if n != nil && w.node != nil && n.UID == w.node.UID && older(n, w.node) {
+		return
 	}
-	for {
-		now := r.config.Volumes.GetVolumesInUse()
-		list := r.names(now)
-		if w.written && slices.Equal(w.ids, now) && slices.Equal(w.list, list) {
-			return nil
-		}
+	w.node = n
+}
+
+// older reports whether a is a version before b. Versions that are no numbers, which
+// no API server of Kubernetes has, are taken to come in order.
+func older(a, b *corev1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
+}
+
+// step is what comes next.
+type step struct {
+	// mark is what the manager may make something of, and settle that it is to take
+	// that in before anything else happens.
+	mark   []state.VolumeID
+	settle bool
+	// write says that list is to be written.
+	write bool
+	list  []corev1.UniqueVolumeName
+}
+
+// next decides what comes next where these volumes are in use.
+func (w *inUse) next(used []state.InUse) step {
+	kept := intersection(w.marked, used)
+	switch {
+	case len(kept) < len(w.marked):
 		// What is to leave the list must not come back into use while it is written.
-		if kept := intersection(w.ids, now); len(kept) < len(w.ids) {
-			r.config.Volumes.MarkVolumesAsReportedInUse(kept)
+		return step{mark: kept, settle: true}
+	case w.node == nil:
+		return step{}
+	case w.unanswered != nil:
+		return step{mark: intersection(kept, w.listed(used)), write: true, list: *w.unanswered}
+	case w.node.UID != w.uid && len(used) == 0 && len(w.node.Status.VolumesInUse) == 0:
+		return step{}
+	case w.node.UID != w.uid || !slices.Equal(w.node.Status.VolumesInUse, names(used)):
+		return step{mark: intersection(kept, w.listed(used)), write: true, list: names(used)}
+	}
+	return step{mark: w.attached(used)}
+}
+
+// answered takes in the Node that answered a write.
+func (w *inUse) answered(n *corev1.Node) {
+	w.node, w.uid, w.written, w.unanswered = n, n.UID, n.Status.VolumesInUse, nil
+}
+
+// reportInUse writes the list where the Node has another, and tells the manager which
+// volumes the Node has in both lists.
+func (r *Reporter) reportInUse(ctx context.Context, node *corev1.Node, w *inUse, o *overwritten) error {
+	w.see(node)
+	for {
+		r.notice(w, o, time.Now())
+		s := w.next(r.config.Volumes.AttachedInUse())
+		if !slices.Equal(w.marked, s.mark) {
+			r.config.Volumes.MarkVolumesAsReportedInUse(s.mark)
+			w.marked = s.mark
+		}
+		switch {
+		case s.settle:
 			if err := r.config.Volumes.Settle(ctx); err != nil {
 				return err
 			}
-			w.ids = kept
-			continue
-		}
-		if !w.written || !slices.Equal(w.list, list) {
-			if w.written || !slices.Equal(node.Status.VolumesInUse, list) {
-				w.written = false // what is there is not known until the server has answered
-				if err := r.patchInUse(ctx, list); err != nil {
-					return err
-				}
+		case !s.write:
+			return nil
+		default:
+			if wait := o.pause(time.Now()); wait > 0 {
+				return paced(wait)
 			}
-			w.list, w.written = list, true
+			if err := r.writeInUse(ctx, w, s.list); err != nil {
+				return err
+			}
+			if slices.Equal(w.node.Status.VolumesInUse, s.list) {
+				o.rewritten = time.Now()
+			}
 		}
-		r.config.Volumes.MarkVolumesAsReportedInUse(now)
-		w.ids = now
 	}
 }
 
-// names returns the volumes' names as the attach-detach controller has them.
-func (r *Reporter) names(ids []state.VolumeID) []corev1.UniqueVolumeName {
-	var list []corev1.UniqueVolumeName
-	for _, id := range ids {
-		driver, _, _ := cutID(id)
-		if r.config.Attachable == nil || r.config.Attachable(driver) {
-			list = append(list, corev1.UniqueVolumeName("kubernetes.io/csi/"+string(id)))
+// writeInUse replaces the Node's list, if the Node is the newest yet.
+func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.UniqueVolumeName) error {
+	w.unanswered = &list
+	meta := map[string]any{"resourceVersion": w.node.ResourceVersion}
+	if w.node.UID != w.uid {
+		// The first write must change the Node: the version that it leaves behind is
+		// what an earlier process's write, which may be under way yet, asks for.
+		meta["annotations"] = map[string]string{WriterAnnotation: r.writer}
+	}
+	n, err := r.patchInUse(ctx, map[string]any{"metadata": meta, "status": map[string]any{"volumesInUse": list}})
+	switch {
+	case apierrors.IsConflict(err):
+		// An empty patch reads what the server has, with the right that the reporter
+		// has anyway. No write of an earlier version is applied any more.
+		if n, err = r.patchInUse(ctx, map[string]any{}); err != nil {
+			return err
 		}
+		w.node, w.unanswered = n, nil
+		return nil
+	case err != nil:
+		return err
 	}
-	return list
-}
-
-func (r *Reporter) patchInUse(ctx context.Context, list []corev1.UniqueVolumeName) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	// A merge patch replaces the list as a whole, whatever others wrote meanwhile.
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"volumesInUse": list}})
-	if err != nil {
-		return fmt.Errorf("write status.volumesInUse: %w", err)
-	}
-	if _, err := r.config.Core.Nodes().Patch(ctx, r.config.NodeName, types.MergePatchType, patch, "status"); err != nil {
-		return fmt.Errorf("write status.volumesInUse: %w", err)
+	w.answered(n)
+	if !slices.Equal(n.Status.VolumesInUse, list) {
+		return errors.New("write status.volumesInUse: the API server took the list and answered with another; " +
+			"look for an admission webhook that changes status.volumesInUse of Nodes")
 	}
 	return nil
 }
 
-// intersection returns the members of a that b has; both are sorted.
-func intersection(a, b []state.VolumeID) []state.VolumeID {
-	var both []state.VolumeID
-	for _, id := range a {
-		if _, found := slices.BinarySearch(b, id); found {
-			both = append(both, id)
+// names returns the volumes' names as the attach-detach controller has them, each
+// once: pods that name one disk inline have a volume each.
+func names(used []state.InUse) []corev1.UniqueVolumeName {
+	var list []corev1.UniqueVolumeName
+	there := map[string]bool{}
+	for _, u := range used {
+		if !there[u.Name] {
+			list = append(list, corev1.UniqueVolumeName(u.Name))
+		}
+		there[u.Name] = true
+	}
+	return list
+}
+
+// listed returns those of the volumes that the Node has in use.
+func (w *inUse) listed(used []state.InUse) (both []state.InUse) {
+	there := map[corev1.UniqueVolumeName]bool{}
+	for _, name := range w.node.Status.VolumesInUse {
+		there[name] = true
+	}
+	for _, u := range used {
+		if there[corev1.UniqueVolumeName(u.Name)] {
+			both = append(both, u)
+		}
+	}
+	return both
+}
+
+// attached returns those of the volumes that the Node has attached.
+func (w *inUse) attached(used []state.InUse) (ids []state.VolumeID) {
+	there := map[corev1.UniqueVolumeName]bool{}
+	for _, v := range w.node.Status.VolumesAttached {
+		there[v.Name] = true
+	}
+	for _, u := range used {
+		if there[corev1.UniqueVolumeName(u.Name)] {
+			ids = append(ids, u.ID)
+		}
+	}
+	return ids
+}
+
+// patchInUse changes the Node's status, and returns the Node as it is then.
+func (r *Reporter) patchInUse(ctx context.Context, change map[string]any) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	// A merge patch replaces the list as a whole.
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return nil, fmt.Errorf("write status.volumesInUse: %w", err)
+	}
+	n, err := r.config.Core.Nodes().Patch(ctx, r.config.NodeName, types.MergePatchType, patch, "status")
+	if err != nil {
+		return nil, fmt.Errorf("write status.volumesInUse: %w", err)
+	}
+	return n, nil
+}
+
+// intersection returns those of ids that are used; both are sorted.
+func intersection(ids []state.VolumeID, used []state.InUse) (both []state.VolumeID) {
+	for _, u := range used {
+		if _, there := slices.BinarySearch(ids, u.ID); there {
+			both = append(both, u.ID)
 		}
 	}
 	return both

@@ -4,17 +4,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
-
-// cutID returns the driver and the handle of a persistent volume's id.
-func cutID(id state.VolumeID) (driver state.DriverName, handle string, ok bool) {
-	name, handle, ok := strings.Cut(string(id), "^")
-	return state.DriverName(name), handle, ok
-}
 
 const (
 	firstPause = 250 * time.Millisecond
@@ -52,6 +43,17 @@ func (r *Reporter) problem(what string, err error, wait time.Duration) {
 	}
 	r.problems[what] = text
 	r.logger.Warn("not written to the API server", "what", what, "err", err, "retry", wait.Round(time.Millisecond))
+}
+
+// show shows a problem that is no failure of a request, "" for none.
+func (r *Reporter) show(what, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text == "" {
+		delete(r.problems, what)
+		return
+	}
+	r.problems[what] = text
 }
 
 // Problem is something that could not be written, for people.

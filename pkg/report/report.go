@@ -1,8 +1,8 @@
 // Package report writes to the API server what this node has: which volumes are
 // in use, which drivers serve it, and that a controller may attach for it.
 //
-// Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach
-// and csi.volume.kubernetes.io/nodeid, the labels of drivers' topology and
+// Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach,
+// csi.volume.kubernetes.io/nodeid and csi-volmgr.dev/volumes-in-use-writer, the labels of drivers' topology and
 // status.volumesInUse; the CSINode of the node's name, and when drivers are asked
 // for their limits in it; the status of a claim whose volume was made larger here;
 // Events; the pauses between attempts.
@@ -10,19 +10,26 @@
 // Does not: decide what is in use (package manager does), nor make a Node: whoever
 // runs the pods registers it.
 //
-// Invariants: a volume is reported in use before anything is made of it, and
-// until everything of it is gone (rule 3): a list that leaves a volume out is sent
-// only after the manager was told that it may make nothing of it any more. Nothing
-// is reported before all sources have spoken, all records were compared with the
-// kernel, and the Node was read.
+// Invariants: the manager may make something of a volume that a controller attaches
+// only while the newest Node that was seen lists it in status.volumesInUse and in
+// status.volumesAttached. The controller takes a volume out of volumesAttached, then
+// reads volumesInUse, then detaches: so a Node with both says that a later detach sees
+// the volume in use (kubernetes, pkg/controller/volume/attachdetach). A volume stays
+// in use until everything of it is gone (rule 3): a list that leaves a volume out is
+// sent only after the manager was told that it may make nothing of it any more. A list
+// that another program replaced is written again. A write asks for the version of the
+// Node that it was made for, so that one that is applied late replaces nothing. Nothing is reported before all
+// sources have spoken, all records were compared with the kernel, and the Node was read.
 //
 // Concurrency: Run owns what is written; the other methods never block.
 package report
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +41,7 @@ import (
 
 // Volumes is what is in use; manager.Manager is one.
 type Volumes interface {
-	GetVolumesInUse() []state.VolumeID
+	AttachedInUse() []state.InUse
 	ReconcilerStatesHasBeenSynced() bool
 	MarkVolumesAsReportedInUse([]state.VolumeID)
 	Settle(context.Context) error
@@ -56,9 +63,6 @@ type Config struct {
 	Storage  *kubeclient.Storage
 	NodeName string
 	Volumes  Volumes
-	// Attachable reports whether a controller attaches the driver's volumes; only
-	// such are in status.volumesInUse.
-	Attachable func(state.DriverName) bool
 	// Annotations are those that the CSINode is to have; an empty value is none.
 	// Others of it are left as they are.
 	Annotations map[string]string
@@ -77,6 +81,7 @@ type Config struct {
 type Reporter struct {
 	config Config
 	logger *slog.Logger
+	writer string // see WriterAnnotation
 
 	mu sync.Mutex // guards what follows
 	// node is this node's object as it was seen last, nil while there is none.
@@ -98,8 +103,9 @@ func New(c Config) *Reporter {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Reporter{
-		config: c, logger: c.Logger, changed: make(chan struct{}),
-		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{}, sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
+		config: c, logger: c.Logger, writer: strings.ToLower(rand.Text()), changed: make(chan struct{}),
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{},
+		sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
 	}
 }
 
@@ -108,6 +114,13 @@ func (r *Reporter) Node(n *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.node = n
+	r.wake()
+}
+
+// Wake has Run look again: what Config.Period says may be another.
+func (r *Reporter) Wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.wake()
 }
 
@@ -126,13 +139,6 @@ func (r *Reporter) DriverDown(name state.DriverName) {
 	defer r.mu.Unlock()
 	delete(r.drivers, name)
 	r.gone[name] = true
-	r.wake()
-}
-
-// Wake has Run look again: what Config.Attachable says may be another.
-func (r *Reporter) Wake() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.wake()
 }
 

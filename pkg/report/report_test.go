@@ -27,21 +27,23 @@ type world struct {
 	server   *fakeapi.Server
 	reporter *report.Reporter
 
-	mu         sync.Mutex
-	used       []state.VolumeID
-	synced     bool
-	marked     []state.VolumeID
-	attachable bool
-	changed    chan struct{}
-	ask        ask
+	mu      sync.Mutex
+	used    []state.VolumeID
+	synced  bool
+	marked  []state.VolumeID
+	changed chan struct{}
+	ask     ask
 	// settling is called while what was marked is taken over.
 	settling func()
 }
 
-func (w *world) GetVolumesInUse() []state.VolumeID {
+func (w *world) AttachedInUse() (used []state.InUse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.used)
+	for _, id := range w.used {
+		used = append(used, state.InUse{ID: id, Name: "kubernetes.io/csi/" + string(id)})
+	}
+	return used
 }
 
 func (w *world) ReconcilerStatesHasBeenSynced() bool {
@@ -77,12 +79,11 @@ func (w *world) marks() []state.VolumeID { w.mu.Lock(); defer w.mu.Unlock(); ret
 
 func start(t *testing.T, opts ...func(*report.Config)) *world {
 	t.Helper()
-	w := &world{t: t, server: fakeapi.New(), changed: make(chan struct{}), attachable: true}
+	w := &world{t: t, server: fakeapi.New(), changed: make(chan struct{})}
 	core, storage := w.server.Clients(nil)
 	c := report.Config{
 		Core: core, Storage: storage, NodeName: "n1", Volumes: w, Limit: w.limit,
-		Attachable: func(state.DriverName) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.attachable },
-		Period:     func(state.DriverName) time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.ask.period },
+		Period: func(state.DriverName) time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.ask.period },
 	}
 	for _, o := range opts {
 		o(&c)
@@ -109,143 +110,6 @@ func (w *world) seeNode() *corev1.Node {
 
 func node() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Labels: map[string]string{"zone": "a"}}}
-}
-
-func (w *world) inUse() string {
-	n := &corev1.Node{}
-	w.server.Get("nodes", "n1", n)
-	var out []string
-	for _, v := range n.Status.VolumesInUse {
-		out = append(out, string(v))
-	}
-	return strings.Join(out, " ")
-}
-
-// Nothing is written before the records and the Node are known; then at once, and
-// the manager may go on only when it is written.
-//
-// Items: E11.
-// Faults: A038.
-func TestVolumesInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		n := node()
-		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^old"}
-		w.server.Put(n)
-		w.mu.Lock()
-		w.used = []state.VolumeID{"d^a"}
-		w.mu.Unlock()
-		w.seeNode()
-		if got := w.inUse(); got != "kubernetes.io/csi/d^old" || w.marks() != nil {
-			t.Fatalf("before the records are known: wrote %q, marked %q", got, w.marks())
-		}
-		w.use("d^a")
-		synctest.Wait()
-		if got := w.inUse(); got != "kubernetes.io/csi/d^a" || !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
-			t.Fatalf("wrote %q, marked %q", got, w.marks())
-		}
-		w.use("d^a", "d^b")
-		synctest.Wait()
-		w.use("d^b")
-		synctest.Wait()
-		if got := w.inUse(); got != "kubernetes.io/csi/d^b" || !slices.Equal(w.marks(), []state.VolumeID{"d^b"}) {
-			t.Errorf("wrote %q, marked %q", got, w.marks())
-		}
-		w.use()
-		synctest.Wait()
-		if got := w.inUse(); got != "" {
-			t.Errorf("wrote %q", got)
-		}
-	})
-}
-
-// While the server does not take the list, the manager is not told that it has.
-func TestVolumeIsNotReportedUntilTheServerHasIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Put(node())
-		w.use()
-		w.seeNode()
-		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusInternalServerError} })
-		w.use("d^a")
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if len(w.marks()) > 0 {
-			t.Fatalf("marked %q", w.marks())
-		}
-		if p := w.reporter.Problems(); !slices.ContainsFunc(p, func(p report.Problem) bool { return p.What == "status.volumesInUse" }) {
-			t.Errorf("problems: %v", p)
-		}
-		w.server.Fail(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
-			t.Errorf("marked %q", w.marks())
-		}
-	})
-}
-
-// A volume that comes back into use just while it is taken off the list stays on it.
-func TestVolumeThatComesBackStaysListed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Put(node())
-		w.use("d^a")
-		w.seeNode()
-		w.server.Took()
-		w.settling = func() {
-			w.settling = nil
-			w.mu.Lock()
-			w.used = []state.VolumeID{"d^a"}
-			w.mu.Unlock()
-		}
-		w.use()
-		synctest.Wait()
-		if got := w.inUse(); got != "kubernetes.io/csi/d^a" || !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
-			t.Errorf("listed %q, marked %q", got, w.marks())
-		}
-		if took := w.server.Took(); len(took) > 0 {
-			t.Errorf("wrote: %q", took)
-		}
-	})
-}
-
-// A CSIDriver that says by now that nobody attaches ends the report, and nothing else.
-//
-// Items: B14.
-func TestVolumeThatNobodyAttachesAnyMoreLeavesTheList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Put(node())
-		w.use("d^a")
-		w.seeNode()
-		w.mu.Lock()
-		w.attachable = false
-		w.mu.Unlock()
-		w.reporter.Wake()
-		synctest.Wait()
-		if got := w.inUse(); got != "" || !slices.Equal(w.marks(), []state.VolumeID{"d^a"}) {
-			t.Errorf("listed %q, marked %q", got, w.marks())
-		}
-	})
-}
-
-// Another Node of the name, as after it was deleted and registered again, is told anew.
-func TestNodeThatIsMadeAgainIsToldAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Put(node())
-		w.use("d^a")
-		w.seeNode()
-		w.server.Delete("nodes", "n1")
-		other := node()
-		other.UID = "u2"
-		w.server.Put(other)
-		w.seeNode()
-		if got := w.inUse(); got != "kubernetes.io/csi/d^a" {
-			t.Errorf("listed %q", got)
-		}
-	})
 }
 
 func csiNode(t *testing.T, s *fakeapi.Server) string {

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,7 @@ func (r *resolver) iscsi(name string, src *corev1.ISCSIVolumeSource) (state.Volu
 	named := *src
 	named.SecretRef = nil
 	w, err := r.staged(ISCSI, name, &named, src.ReadOnly)
+	w.Spec.AttachName = r.attachName(ISCSI, fmt.Sprintf("%s:%s:%d", src.TargetPortal, src.IQN, src.Lun))
 	if src.SecretRef != nil {
 		w.Spec.StageRef = state.SecretRef{Namespace: r.pod.Namespace, Name: src.SecretRef.Name}
 	}
@@ -46,5 +48,23 @@ func iscsiInline(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSourc
 
 // fc resolves a disk on a Fibre Channel network.
 func (r *resolver) fc(name string, src *corev1.FCVolumeSource) (state.VolumeWant, error) {
-	return r.staged(FC, name, src, src.ReadOnly)
+	w, err := r.staged(FC, name, src, src.ReadOnly)
+	switch {
+	case len(src.TargetWWNs) > 0 && src.Lun != nil:
+		w.Spec.AttachName = r.attachName(FC, fmt.Sprintf("%v:%d", src.TargetWWNs, *src.Lun))
+	case len(src.WWIDs) > 0:
+		w.Spec.AttachName = r.attachName(FC, fmt.Sprint(src.WWIDs))
+	}
+	return w, err
+}
+
+// attachName is the name under which Kubernetes' attach-detach controller knows a disk
+// (GetVolumeName of the in-tree plugin, behind the plugin's own name); "" where no
+// cluster attaches. The controller makes no VolumeAttachment for such a disk: it says
+// in the Node's volumesAttached which node may have it.
+func (r *resolver) attachName(kind state.DriverName, disk string) string {
+	if !r.config.ClusterAttach {
+		return ""
+	}
+	return string(kind) + "/" + disk
 }

@@ -263,6 +263,31 @@ func TestDisksOfTheNetworkAreStaged(t *testing.T) {
 	}
 }
 
+// A controller of the cluster attaches the disks of a network, under a name that does
+// not depend on the pod. Without a cluster they have none.
+//
+// Faults: A183.
+func TestDisksOfTheNetworkAreAttachedByACluster(t *testing.T) {
+	lun := int32(3)
+	for want, source := range map[string]corev1.PersistentVolumeSource{
+		"kubernetes.io/fc/[50060e80167021aa 50060e80167021ab]:3": {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa", "50060e80167021ab"}, Lun: &lun}},
+		"kubernetes.io/fc/[3600508b400105e210000900000490000]":   {FC: &corev1.FCVolumeSource{WWIDs: []string{"3600508b400105e210000900000490000"}}},
+		"kubernetes.io/iscsi/192.0.2.1:iqn.x:5":                  {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x", Lun: 5}},
+	} {
+		for _, cluster := range []bool{true, false} {
+			w := ofKind(t, source)
+			w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+			w.config.ClusterAttach = cluster
+			if !cluster {
+				want = ""
+			}
+			if got := w.only(t); got.Problem != "" || got.Spec.AttachedAs(got.ID) != want {
+				t.Errorf("cluster %v: got %+v, attached as %q, want %q", cluster, got, got.Spec.AttachedAs(got.ID), want)
+			}
+		}
+	}
+}
+
 // A local volume has its capacity, so that it can grow; nothing is staged.
 //
 // Items: M09.

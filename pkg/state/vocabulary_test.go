@@ -110,9 +110,9 @@ func TestCallErrorNamesCallAndCode(t *testing.T) {
 }
 
 // Every field decides, but for Claim and Migrated, which are for people, NoAttach, which
-// decides only whether a volume that is begun is attached, and Attachment, of which calls say nothing.
+// decides only whether a volume that is begun is attached, and Attachment and AttachName, which no call says.
 func TestSpecEqualLooksAtEveryField(t *testing.T) {
-	differs(t, *sample("v").Spec, func(a, b Spec) bool { return a.Equal(&b) }, "Claim", "NoAttach", "Migrated", "Attachment")
+	differs(t, *sample("v").Spec, func(a, b Spec) bool { return a.Equal(&b) }, "Claim", "NoAttach", "Migrated", "Attachment", "AttachName")
 }
 
 // Every field decides, but for Names, which are for people, and Renewal,

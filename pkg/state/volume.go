@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -194,6 +195,11 @@ type Spec struct {
 	// PublishContext is given where a cluster attaches (VolumeAttachment); where
 	// csi-volmgr attaches, it is in the record instead.
 	PublishContext map[string]string `json:"publishContext,omitempty"`
+	// AttachName is the name of a built-in kind's volume in status.volumesInUse and
+	// status.volumesAttached of the Node, where a controller of the cluster attaches
+	// it; "" where none does. A CSI volume's name follows from its id (AttachedAs).
+	// Calls do not say it.
+	AttachName string `json:"attachName,omitempty"`
 	// Attachment is the UID of the VolumeAttachment where a cluster attaches; ""
 	// where it is not known. Another one means that the volume was detached and
 	// attached meanwhile, perhaps as another device. Calls do not say it.
@@ -218,6 +224,36 @@ func (s *Spec) Value() Spec {
 		return Spec{}
 	}
 	return *s
+}
+
+// AttachedAs is the name under which Kubernetes' attach-detach controller knows the
+// volume (its UniqueVolumeName); "" for a volume that no controller attaches.
+func (s *Spec) AttachedAs(id VolumeID) string {
+	switch {
+	case s == nil || s.Ephemeral || s.NoAttach:
+		return ""
+	case s.Builtin:
+		return s.AttachName
+	}
+	return csiAttachName(id)
+}
+
+func csiAttachName(id VolumeID) string { return "kubernetes.io/csi/" + string(id) }
+
+// InUse is a volume that a controller of the cluster attaches and that this node uses.
+type InUse struct {
+	ID VolumeID
+	// Name is what status.volumesInUse and status.volumesAttached call it.
+	Name string
+}
+
+// UnreadableAttachedAs is AttachedAs of a volume whose record cannot be read: any CSI
+// volume may be attached.
+func UnreadableAttachedAs(id VolumeID) string {
+	if !strings.Contains(string(id), "^") {
+		return ""
+	}
+	return csiAttachName(id)
 }
 
 // Exclusive reports whether only one pod may have the volume (ReadWriteOncePod).

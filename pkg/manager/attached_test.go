@@ -1,0 +1,68 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// What was begun as attached is told as in use until it is unstaged, though its
+// CSIDriver says by then that no controller attaches: the controller detaches what it
+// attached as soon as the Node's status does not list it.
+//
+// Faults: A182.
+func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d, func(c *Config) { c.InUseHandshake = true })
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^v"})
+		mounted(t, l, "a")
+		flipped := podWant("a", "v")
+		flipped.Volumes[0].Spec.NoAttach = true
+		l.SetPod(flipped)
+		rest()
+		attached := []state.InUse{{ID: "d^v", Name: "kubernetes.io/csi/d^v"}}
+		equal(t, "while it is mounted", l.AttachedInUse(), attached)
+		l.MarkVolumesAsReportedInUse(nil)
+		h.fails(func(call string) fault {
+			if strings.HasPrefix(call, "Unstage") {
+				return answer(state.Failed, "NodeUnstageVolume", "Internal")
+			}
+			return fault{}
+		})
+		l.RemovePod("a")
+		rest()
+		equal(t, "until it is unstaged", l.AttachedInUse(), attached)
+		h.fails(nil)
+		rest()
+		equal(t, "in the end", l.AttachedInUse(), nil)
+	})
+}
+
+// A built-in kind that a cluster attaches takes part under the name that the
+// controller has for it; others, and inline volumes, do not.
+//
+// Faults: A183.
+func TestABuiltInKindThatIsAttachedTakesPartInTheHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d, func(c *Config) { c.InUseHandshake = true })
+		l.up(h)
+		p := podWant("a", "disk", "built", "inline")
+		p.Volumes[0].Spec.Builtin, p.Volumes[1].Spec.Builtin = true, true
+		p.Volumes[0].Spec.AttachName = "kubernetes.io/iscsi/10.0.0.1:3260:iqn.x:0"
+		p.Volumes[2].Spec.Ephemeral = true
+		l.SetPod(p)
+		rest()
+		equal(t, "in use", l.AttachedInUse(), []state.InUse{{ID: "d^disk", Name: "kubernetes.io/iscsi/10.0.0.1:3260:iqn.x:0"}})
+		if h.took["Stage"] != 1 {
+			t.Errorf("%d volumes were staged, want the other built-in one only", h.took["Stage"])
+		}
+		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^disk"})
+		mounted(t, l, "a")
+	})
+}

@@ -1,0 +1,353 @@
+package report_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+// inUse is status.volumesInUse of the Node as the server has it.
+func (w *world) inUse() string {
+	n := &corev1.Node{}
+	w.server.Get("nodes", "n1", n)
+	var out []string
+	for _, v := range n.Status.VolumesInUse {
+		out = append(out, strings.TrimPrefix(string(v), "kubernetes.io/csi/"))
+	}
+	return strings.Join(out, " ")
+}
+
+// change changes the Node as another writer does. The reporter does not see it yet.
+func (w *world) change(change func(*corev1.NodeStatus)) {
+	n := &corev1.Node{}
+	if !w.server.Get("nodes", "n1", n) {
+		w.t.Fatal("no node")
+	}
+	change(&n.Status)
+	w.server.Put(n)
+}
+
+// attached has the attach-detach controller write volumesAttached.
+func attached(ids ...string) func(*corev1.NodeStatus) {
+	return func(s *corev1.NodeStatus) {
+		s.VolumesAttached = nil
+		for _, id := range ids {
+			s.VolumesAttached = append(s.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName("kubernetes.io/csi/" + id)})
+		}
+	}
+}
+
+// want compares the server's list and what the manager was told with what they should be.
+func (w *world) want(when, inUse string, marked ...state.VolumeID) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.inUse(); got != inUse {
+		w.t.Errorf("%s: the server has %q in use, want %q", when, got, inUse)
+	}
+	if got := w.marks(); !slices.Equal(got, marked) {
+		w.t.Errorf("%s: the manager may make something of %q, want %q", when, got, marked)
+	}
+}
+
+// using starts a reporter of a Node that has the volumes attached and in use.
+func using(t *testing.T, ids ...state.VolumeID) *world {
+	t.Helper()
+	w := start(t)
+	n := node()
+	for _, id := range ids {
+		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName("kubernetes.io/csi/" + string(id))})
+	}
+	w.server.Put(n)
+	w.use(ids...)
+	w.seeNode()
+	return w
+}
+
+// Nothing is written before the records and the Node are known; then at once, and
+// the manager may go on only when it is written.
+//
+// Items: E11.
+// Faults: A038.
+func TestVolumesInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		n := node()
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^old"}
+		attached("d^a", "d^b")(&n.Status)
+		w.server.Put(n)
+		w.mu.Lock()
+		w.used = []state.VolumeID{"d^a"}
+		w.mu.Unlock()
+		w.seeNode()
+		w.want("before the records are known", "d^old")
+		w.use("d^a")
+		w.want("then", "d^a", "d^a")
+		w.use("d^a", "d^b")
+		w.want("with another volume", "d^a d^b", "d^a", "d^b")
+		w.use("d^b")
+		w.want("without the first", "d^b", "d^b")
+		w.use()
+		w.want("without any", "")
+	})
+}
+
+// The Node that answers the write has to list the volume in volumesAttached: a
+// controller that is about to detach has taken it out. The watch tells when it is back.
+//
+// Faults: A180.
+func TestVolumeIsNotForMountingUntilTheNodeHasItAttached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.use("d^a")
+		w.seeNode()
+		w.want("in use and not attached", "d^a")
+		w.change(attached("d^a"))
+		w.want("attached, before the watch tells", "d^a")
+		w.server.Took()
+		w.seeNode()
+		w.want("attached", "d^a", "d^a")
+		w.change(attached())
+		w.seeNode()
+		w.want("detached by force", "d^a")
+		if took := w.server.Took(); len(took) > 0 {
+			t.Errorf("the list is as it was, and still: %q", took)
+		}
+	})
+}
+
+// The watch may be behind the answer to a write: what it tells of an earlier version
+// is not what the Node says.
+func TestAWatchBehindTheAnswerIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(node())
+		w.use()
+		w.change(attached("d^a"))
+		before := w.seeNode()
+		w.change(attached())
+		w.use("d^a")
+		w.want("detached before the list was written", "d^a")
+		w.reporter.Node(before)
+		w.want("an earlier Node, which has it attached", "d^a")
+	})
+}
+
+// A watch that is behind shows a Node of before this process: nothing is made of a
+// volume until the server has answered once.
+func TestAListThatIsThereIsAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		n := node()
+		attached("d^a")(&n.Status)
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^a"}
+		w.server.Put(n)
+		stale := &corev1.Node{}
+		w.server.Get("nodes", "n1", stale)
+		w.change(func(s *corev1.NodeStatus) { *s = corev1.NodeStatus{} })
+		w.reporter.Node(stale)
+		w.use("d^a")
+		w.want("the watch has it in both lists, the server in none", "d^a")
+	})
+}
+
+// Each process changes the Node by its first write, also where the list is as it was:
+// a write that an earlier process sent, and that the server applies only now, asks for
+// a version that is no more.
+//
+// Faults: A180.
+func TestEachProcessChangesTheNodeByItsFirstWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[string]bool{}
+		for range 2 {
+			w := using(t, "d^a")
+			n := &corev1.Node{}
+			w.server.Get("nodes", "n1", n)
+			writer := n.Annotations[report.WriterAnnotation]
+			if writer == "" || seen[writer] {
+				t.Errorf("the writer is %q after %v", writer, seen)
+			}
+			seen[writer] = true
+		}
+	})
+}
+
+// While the server does not take the list, the manager is not told that it has.
+func TestVolumeIsNotReportedUntilTheServerHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		n := node()
+		attached("d^a")(&n.Status)
+		w.server.Put(n)
+		w.use()
+		w.seeNode()
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusInternalServerError} })
+		w.use("d^a")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(w.marks()) > 0 {
+			t.Fatalf("marked %q", w.marks())
+		}
+		if p := w.reporter.Problems(); !slices.ContainsFunc(p, func(p report.Problem) bool { return p.What == "status.volumesInUse" }) {
+			t.Errorf("problems: %v", p)
+		}
+		w.server.Fail(nil)
+		time.Sleep(time.Minute)
+		w.want("the server is back", "d^a", "d^a")
+	})
+}
+
+// A write whose answer is lost may be applied late. It is sent again as it was, before
+// any other, and one of an earlier version is refused by the server.
+//
+// Faults: A180.
+func TestALateWriteReplacesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a")
+		var late []fakeapi.Request
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			late = append(late, r)
+			return &fakeapi.Answer{Code: http.StatusGatewayTimeout}
+		})
+		w.use() // the write of the empty list has no answer
+		synctest.Wait()
+		w.use("d^a") // and the volume is wanted again
+		w.want("while nothing is answered", "d^a")
+		var then []fakeapi.Request
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			then = append(then, r)
+			return nil
+		})
+		time.Sleep(time.Hour)
+		w.want("the server is back", "d^a", "d^a")
+		if len(then) != 2 || !strings.Contains(then[0].BodyText, `"volumesInUse":null`) {
+			t.Errorf("the write without an answer is not sent again before the next: %q", then)
+		}
+		var first struct {
+			Metadata struct{ ResourceVersion string }
+		}
+		if err := json.Unmarshal([]byte(late[0].BodyText), &first); err != nil {
+			t.Fatal(err)
+		}
+		n := &corev1.Node{}
+		w.server.Get("nodes", "n1", n)
+		if v := first.Metadata.ResourceVersion; v == "" || v == n.ResourceVersion {
+			t.Errorf("the late write asks for version %q, and the Node has %q: it would be applied", v, n.ResourceVersion)
+		}
+	})
+}
+
+// Another writer's change of the Node refuses the write: it is made again for the
+// Node as it is then.
+func TestAWriteForAnOldNodeIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t)
+		w.change(attached("d^a"))
+		w.use("d^a")
+		w.want("the Node changed before the write", "d^a", "d^a")
+	})
+}
+
+// A volume that comes back into use just while it is taken off the list stays on it.
+func TestVolumeThatComesBackStaysListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a")
+		w.server.Took()
+		w.settling = func() {
+			w.settling = nil
+			w.mu.Lock()
+			w.used = []state.VolumeID{"d^a"}
+			w.mu.Unlock()
+		}
+		w.use()
+		w.want("it came back", "d^a", "d^a")
+		if took := w.server.Took(); len(took) > 0 {
+			t.Errorf("wrote: %q", took)
+		}
+	})
+}
+
+// Another Node of the name, as after it was deleted and registered again, is told anew,
+// and no volume is for mounting while there is none.
+func TestNodeThatIsMadeAgainIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a")
+		w.want("before", "d^a", "d^a")
+		w.server.Delete("nodes", "n1")
+		w.reporter.Node(nil)
+		w.want("deleted", "")
+		other := node()
+		other.UID = "u2"
+		w.server.Put(other)
+		w.seeNode()
+		w.want("made again", "d^a")
+		w.change(attached("d^a"))
+		w.seeNode()
+		w.want("attached", "d^a", "d^a")
+	})
+}
+
+// A list that another program replaced is written again at once, and told: the runner
+// of the pods writes the Node's status too.
+//
+// Faults: A181.
+func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a")
+		shown := func() bool {
+			return slices.ContainsFunc(w.reporter.Problems(), func(p report.Problem) bool {
+				return strings.Contains(p.Text, "another program replaced status.volumesInUse of Node n1")
+			})
+		}
+		erase := func(s *corev1.NodeStatus) { s.VolumesInUse = nil }
+		w.change(erase)
+		w.seeNode()
+		w.want("overwritten", "d^a", "d^a")
+		if !shown() {
+			t.Errorf("problems: %v", w.reporter.Problems())
+		}
+		if e := w.events(); len(e) != 1 || e[0].Reason != "VolumesInUseOverwritten" || e[0].InvolvedObject.Kind != "Node" {
+			t.Errorf("events: %v", e)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if shown() {
+			t.Errorf("an hour later: %v", w.reporter.Problems())
+		}
+	})
+}
+
+// Two programs that each write their list again and again do not fill the server's time.
+func TestTwoWritersAreASecondApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a")
+		writes := 0
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			if strings.Contains(r.BodyText, "volumesInUse") {
+				writes++
+			}
+			return nil
+		})
+		began := time.Now()
+		for range 1000 {
+			w.change(func(s *corev1.NodeStatus) { s.VolumesInUse = nil })
+			w.seeNode()
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		// One that the server refuses for its version, and one that it takes.
+		if most := 2*int(time.Since(began)/time.Second) + 20; writes > most || writes < 50 {
+			t.Errorf("%d writes in %v, want 50 to %d", writes, time.Since(began), most)
+		}
+	})
+}
