@@ -35,6 +35,9 @@ var ErrHangs = errors.New("an earlier call hangs")
 // many calls as there may be helpers hang.
 var ErrLimit = errors.New("too many calls hang")
 
+// ErrLost is wrapped by the failure of a call whose helper ended before the call did.
+var ErrLost = errors.New("the helper ended during the call")
+
 // ErrClosed is wrapped by the failure of a call after Close.
 var ErrClosed = errors.New("the pool of helpers is closed")
 
@@ -69,6 +72,10 @@ type Service struct {
 	// Errors are those that errors.Is is to find in what a handler returned,
 	// besides system call numbers, which it always does.
 	Errors []error
+	// Memory bounds what a helper may take for the calls of a name (bytes). A call
+	// that takes more ends its helper, and fails with [ErrLost]. It does not bound
+	// the goroutines that are there in place of helpers.
+	Memory map[string]int64
 }
 
 // Command returns a command, not started, that ends up in [Serve] with its file

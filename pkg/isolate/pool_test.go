@@ -67,8 +67,10 @@ func service() Service {
 			}
 			return request, nil
 		},
-		"die": func(context.Context, []byte) ([]byte, error) { os.Exit(7); return nil, nil },
-	}}
+		"die":         func(context.Context, []byte) ([]byte, error) { os.Exit(7); return nil, nil },
+		"eat":         eat,
+		"eat a bound": eat,
+	}, Memory: map[string]int64{"eat a bound": 128 << 20}}
 }
 
 func newPool(t *testing.T, cfg Config) *Pool {

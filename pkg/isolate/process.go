@@ -114,7 +114,7 @@ func (h *process) lost(cause error) error {
 		err = cause
 	}
 	h.cmd = nil
-	return fmt.Errorf("the helper ended during the call: %w", err)
+	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
 // end ends the process by closing its socket, and waits for it.

@@ -27,7 +27,7 @@ func Serve(ctx context.Context, s Service) error {
 	}
 	conn := os.NewFile(connFD, "daemon")
 	defer conn.Close()
-	return serve(ctx, conn, s)
+	return serve(ctx, conn, s.withBounds())
 }
 
 func serve(life context.Context, conn io.ReadWriter, s Service) error {
