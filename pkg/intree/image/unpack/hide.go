@@ -2,7 +2,9 @@ package unpack
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strings"
@@ -23,30 +25,49 @@ func (t *Tree) hide(ctx context.Context, at *os.File, dir, base string) error {
 	if name == "" || name == "." || name == ".." {
 		return fmt.Errorf("it is a whiteout of no name: %w", ErrLayer)
 	}
-	if here := path.Join(dir, name); t.made[here] {
+	if here := path.Join(dir, name); t.made[markOf(here)] {
 		return t.emptyIn(ctx, at, name, here)
 	}
 	return t.clear(ctx, at, name)
 }
 
+// batch is how many names of a directory are in memory at a time: a layer may
+// have millions in one.
+const batch = 256
+
 // empty removes what lower layers have in a directory.
 func (t *Tree) empty(ctx context.Context, at *os.File, dir string) error {
-	names, err := namesIn(at)
+	fd, err := openDir(at, ".")
 	if err != nil {
-		return err
+		return os.NewSyscallError("openat "+dir, err)
 	}
-	for _, name := range names {
+	f := os.NewFile(uintptr(fd), at.Name())
+	defer f.Close()
+	return eachName(f, func(name string) error {
 		here := path.Join(dir, name)
-		if !t.made[here] {
-			err = t.clear(ctx, at, name)
-		} else {
-			err = t.emptyIn(ctx, at, name, here)
+		if t.made[markOf(here)] {
+			return t.emptyIn(ctx, at, name, here)
 		}
-		if err != nil {
+		return t.clear(ctx, at, name)
+	})
+}
+
+// eachName calls f for each name in the directory, which f may remove.
+func eachName(dir *os.File, f func(name string) error) error {
+	for {
+		names, err := dir.Readdirnames(batch)
+		for _, name := range names {
+			if err := f(name); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return err
 		}
 	}
-	return nil
 }
 
 // emptyIn does so in what this layer made, or only dressed, or made something
@@ -62,17 +83,6 @@ func (t *Tree) emptyIn(ctx context.Context, at *os.File, name, here string) erro
 	below := os.NewFile(uintptr(fd), here)
 	defer below.Close()
 	return t.empty(ctx, below, here)
-}
-
-// namesIn lists a directory anew.
-func namesIn(at *os.File) ([]string, error) {
-	fd, err := openDir(at, ".")
-	if err != nil {
-		return nil, os.NewSyscallError("openat", err)
-	}
-	f := os.NewFile(uintptr(fd), at.Name())
-	defer f.Close()
-	return f.Readdirnames(-1)
 }
 
 // clear removes name in the directory at, with all that is below it. That
@@ -101,14 +111,8 @@ func clearAt(ctx context.Context, at *os.File, name string, depth int) error {
 	}
 	below := os.NewFile(uintptr(fd), name)
 	defer below.Close()
-	names, err := below.Readdirnames(-1)
-	if err != nil {
+	if err := eachName(below, func(n string) error { return clearAt(ctx, below, n, depth+1) }); err != nil {
 		return err
-	}
-	for _, n := range names {
-		if err := clearAt(ctx, below, n, depth+1); err != nil {
-			return err
-		}
 	}
 	return os.NewSyscallError("unlinkat "+name, unix.Unlinkat(int(at.Fd()), name, unix.AT_REMOVEDIR))
 }

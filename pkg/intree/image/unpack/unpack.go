@@ -3,9 +3,11 @@ package unpack
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path"
 	"slices"
@@ -22,10 +24,15 @@ var (
 )
 
 const (
-	maxEntries = 2_000_000
-	maxPath    = 4096 // bytes, of one entry
-	maxDepth   = 256  // directories
-	maxID      = 1<<32 - 2
+	maxEntries = 2_000_000 // of an image, and paths of a layer with those above them
+	// How many directories are made that no layer has an entry for: as many as
+	// archives leave out, and not thousands for one entry of some bytes.
+	impliedFirst, impliedPerEntry = 4096, 4
+	// inInode is how long a link may be that takes no block of its own (bytes).
+	inInode  = 59
+	maxPath  = 4096 // bytes, of one entry
+	maxDepth = 256  // directories
+	maxID    = 1<<32 - 2
 	// resolve finds a directory in the image as a container would.
 	resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 	// The names of whiteouts in a layer.
@@ -35,24 +42,62 @@ const (
 // Tree is a file system that is being made. It is one goroutine's.
 type Tree struct {
 	root    *os.File
-	left    int64 // bytes that it may still have
+	left    Space // that it may still take
+	block   int64 // bytes
 	entries int
-	made    map[string]bool // by the layer under way, and what is above that; clean paths
+	implied int           // directories that no entry says
+	made    map[mark]bool // by the layer under way, and what is above that
+}
+
+// Space is what is free on a file system, or taken of it.
+type Space struct {
+	Bytes, Files int64
+}
+
+// Free returns what is free where dir is, and the size of a block there.
+func Free(dir *os.File) (free Space, block int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+		return free, 0, os.NewSyscallError("fstatfs", err)
+	}
+	free = Space{Bytes: int64(st.Bavail) * st.Bsize, Files: int64(st.Ffree)}
+	if st.Files == 0 { // it does not count them
+		free.Files = math.MaxInt64
+	}
+	return free, st.Bsize, nil
+}
+
+// mark stands for a clean path. The names of a layer may have kilobytes each.
+type mark [16]byte
+
+func markOf(path string) mark {
+	sum := sha256.Sum256([]byte(path))
+	return mark(sum[:16])
 }
 
 // New returns a tree in an empty directory that only its owner can reach.
 func New(root *os.File) (*Tree, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
-		return nil, os.NewSyscallError("fstatfs", err)
+	free, block, err := Free(root)
+	if err != nil {
+		return nil, err
 	}
-	return &Tree{root: root, left: int64(st.Bavail) / 10 * 9 * st.Bsize}, nil
+	return &Tree{root: root, block: block, left: Space{free.Bytes / 10 * 9, free.Files / 10 * 9}}, nil
+}
+
+// spend counts one more file or directory with that many bytes.
+func (t *Tree) spend(bytes int64) error {
+	t.left.Files--
+	t.left.Bytes -= (bytes + t.block - 1) / t.block * t.block
+	if t.left.Files < 0 || t.left.Bytes < 0 {
+		return ErrFull
+	}
+	return nil
 }
 
 // Apply applies a layer, a tar archive, above those before it. It reads to the
 // archive's end, not to that of r.
 func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
-	t.made = map[string]bool{}
+	t.made = map[mark]bool{}
 	archive := tar.NewReader(r)
 	for {
 		if ctx.Err() != nil {
@@ -65,13 +110,21 @@ func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("read the layer: %w", err)
 		}
-		if t.entries++; t.entries > maxEntries {
-			return fmt.Errorf("it has more than %d entries: %w", maxEntries, ErrLayer)
+		if err := t.count(); err != nil {
+			return err
 		}
 		if err := t.entry(ctx, h, archive); err != nil {
 			return fmt.Errorf("entry %.200q: %w", h.Name, err)
 		}
 	}
+}
+
+// count counts one more entry, or a directory that is made without one.
+func (t *Tree) count() error {
+	if t.entries++; t.entries > maxEntries {
+		return fmt.Errorf("it has more than %d entries: %w", maxEntries, ErrLayer)
+	}
+	return nil
 }
 
 // local returns a path of a layer, clean and relative; "." is the root.
@@ -114,11 +167,25 @@ func (t *Tree) entry(ctx context.Context, h *tar.Header, content io.Reader) erro
 	if strings.HasPrefix(base, whiteout) {
 		return t.hide(ctx, at, dir, base)
 	}
-	err = t.make(ctx, at, made{h, base, content})
-	for p := name; p != "." && !t.made[p]; p = path.Dir(p) {
-		t.made[p] = true
+	if err := t.make(ctx, at, made{h, base, content}); err != nil {
+		return err
 	}
-	return err
+	return t.note(name)
+}
+
+// note notes that the layer made the path, and with it what is above.
+func (t *Tree) note(name string) error {
+	for p := name; p != "."; p = path.Dir(p) {
+		m := markOf(p)
+		if t.made[m] {
+			return nil
+		}
+		if len(t.made) >= maxEntries {
+			return fmt.Errorf("its entries have more than %d paths: %w", maxEntries, ErrLayer)
+		}
+		t.made[m] = true
+	}
+	return nil
 }
 
 // parent opens the directory that an entry is in; one that is missing is made,
@@ -135,6 +202,9 @@ func (t *Tree) parent(dir string) (*os.File, error) {
 		return nil, err
 	}
 	defer at.Close()
+	if err := t.imply(); err != nil {
+		return nil, err
+	}
 	if err := unix.Mkdirat(int(at.Fd()), base, 0o755); err != nil {
 		return nil, os.NewSyscallError("mkdirat "+base, err)
 	}
@@ -145,6 +215,17 @@ func (t *Tree) parent(dir string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// imply counts a directory that no entry says.
+func (t *Tree) imply() error {
+	if t.implied++; t.implied > impliedFirst+impliedPerEntry*(t.entries-t.implied+1) {
+		return fmt.Errorf("it has entries in %d directories, and no entries for them: %w", t.implied, ErrLayer)
+	}
+	if err := t.count(); err != nil {
+		return err
+	}
+	return t.spend(t.block)
 }
 
 // open opens a directory of the tree.
@@ -176,6 +257,13 @@ func (t *Tree) make(ctx context.Context, at *os.File, m made) error {
 		if err := t.clear(ctx, at, m.base); err != nil {
 			return err
 		}
+		var bytes int64
+		if len(m.h.Linkname) > inInode {
+			bytes = t.block
+		}
+		if err := t.spend(bytes); err != nil {
+			return err
+		}
 		if err := unix.Symlinkat(m.h.Linkname, int(at.Fd()), m.base); err != nil {
 			return os.NewSyscallError("symlinkat", err)
 		}
@@ -197,6 +285,9 @@ func (t *Tree) directory(ctx context.Context, at *os.File, m made) error {
 		err = unix.ENOENT
 	}
 	if err == unix.ENOENT {
+		if err := t.spend(t.block); err != nil {
+			return err
+		}
 		if err := unix.Mkdirat(int(at.Fd()), m.base, 0o700); err != nil {
 			return os.NewSyscallError("mkdirat", err)
 		}
@@ -226,8 +317,11 @@ func (t *Tree) dress(fd int, h *tar.Header) error {
 }
 
 func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
-	if m.h.Size > t.left {
+	if m.h.Size > t.left.Bytes {
 		return ErrFull
+	}
+	if err := t.spend(m.h.Size); err != nil {
+		return err
 	}
 	if err := t.clear(ctx, at, m.base); err != nil {
 		return err
@@ -237,8 +331,7 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 		return os.NewSyscallError("openat", err)
 	}
 	f := os.NewFile(uintptr(fd), m.base)
-	n, err := io.Copy(f, Until(ctx, m.content))
-	t.left -= n
+	_, err = io.Copy(f, Until(ctx, m.content)) // the archive's reader ends it at its size
 	if err == nil {
 		err = t.dress(fd, m.h)
 	}

@@ -293,3 +293,61 @@ func TestImageThatIsTooLarge(t *testing.T) {
 		t.Errorf("%d blocks left, %v", st.Bavail, err)
 	}
 }
+
+// A layer of a few bytes cannot stand for many directories, whether it says them
+// or leaves them out.
+//
+// Attacks: C48.
+func TestAttackDirectoriesThatNoEntrySays(t *testing.T) {
+	var deep entries
+	for i := range 1000 {
+		deep = append(deep, imagetest.File(fmt.Sprintf("%d/%sf", i, strings.Repeat("d/", 250)), ""))
+	}
+	dir := t.TempDir()
+	if err := apply(t.Context(), t, dir, deep); !errors.Is(err, unpack.ErrLayer) {
+		t.Errorf("got %v, want ErrLayer", err)
+	}
+	if n := len(tree(t, dir)); n > 10_000 {
+		t.Errorf("%d files and directories were made for 250000 directories that no entry says", n)
+	}
+	// An archive that leaves directories out is one all the same.
+	var plain entries
+	for i := range 2000 {
+		plain = append(plain, imagetest.File(fmt.Sprintf("usr/share/doc/package-%d/licenses/copyright", i), "x"))
+	}
+	if err := apply(t.Context(), t, t.TempDir(), plain); err != nil {
+		t.Errorf("an archive without directories: %v", err)
+	}
+}
+
+// Directories and links take of what is free, too, and so does each inode.
+//
+// Attacks: C48.
+func TestAttackEntriesThatTakeNoBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		entry   func(i int) imagetest.Entry
+	}{
+		"blocks of directories": {"size=1m", func(i int) imagetest.Entry { return imagetest.Dir(fmt.Sprint(i)) }},
+		"blocks of links":       {"size=1m", func(i int) imagetest.Entry { return imagetest.Symlink(fmt.Sprint(i), strings.Repeat("x", 1000)) }},
+		"inodes":                {"size=64m,nr_inodes=300", func(i int) imagetest.Entry { return imagetest.File(fmt.Sprint(i), "") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, c.options); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(dir, unix.MNT_DETACH)
+			var layer entries
+			for i := range 400 {
+				layer = append(layer, c.entry(i))
+			}
+			if err := apply(t.Context(), t, dir, layer); !errors.Is(err, unpack.ErrFull) {
+				t.Errorf("got %v, want ErrFull", err)
+			}
+			if made := len(tree(t, dir)); made == 0 || made > 280 {
+				t.Errorf("%d were made", made)
+			}
+		})
+	}
+}
