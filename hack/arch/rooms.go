@@ -41,7 +41,7 @@ var rooms = []room{
 	{dir: "pkg/podcert", may: []string{"pkg/state", "pkg/kubeclient"}},
 	{dir: "pkg/token", may: []string{"pkg/state"}},
 	{dir: "pkg/csiclient", may: []string{"pkg/state", "pkg/token", "pkg/unixsocket"}},
-	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/diskfs", "pkg/token", "pkg/intree/program"}},
+	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/diskfs", "pkg/token", "pkg/isolate", "pkg/intree/program"}},
 	{dir: "pkg/intree/program"},
 	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "pkg/mount", "pkg/content", "pkg/intree", "pkg/intree/program", "pkg/manager"}},
 	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
@@ -32,6 +34,10 @@ func helperService() isolate.Service {
 	s := mount.Service()
 	s.Handlers = maps.Clone(s.Handlers)
 	s.Handlers[callVerb], s.Handlers[callOwn] = doVerb, doOwn
+	images := image.Helper()
+	maps.Copy(s.Handlers, images.Handlers)
+	s.Errors = slices.Concat(s.Errors, images.Errors)
+	s.Memory = images.Memory
 	return s
 }
 

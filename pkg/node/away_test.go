@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -12,9 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/imagetest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -92,5 +97,47 @@ func TestHelperRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 	if s := p.Stats(); s.Helpers != 1 {
 		t.Errorf("helpers: got %d, want 1", s.Helpers)
+	}
+}
+
+// Images are read and unpacked in helpers: the daemon's own process is not the
+// one that the kernel ends for what a layer takes.
+//
+// Attacks: C49.
+func TestAttackImagesAreUnpackedInHelpers(t *testing.T) {
+	const name = "registry.example.com/models/small:v1"
+	layout := state.Layout{Root: filepath.Join(t.TempDir(), "root")}
+	if err := os.Mkdir(layout.Root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	images := imagetest.New(t, t.TempDir())
+	images.Add(name, images.Image(imagetest.Layer(t, imagetest.File("readme", "x"))))
+	helpers := newHelpers(t)
+	d := image.New(image.Config{Layout: layout, Kernel: mount.New(layout.Root), Dirs: []string{images.Dir}, Away: helpers})
+	target := layout.BuiltinTarget(image.Kind, "a", "data")
+	v := state.Volume{
+		Spec:   &state.Spec{Driver: image.Kind, Name: "data", Builtin: true, Config: []byte(`{"reference": "` + name + `"}`)},
+		Mounts: map[state.PodUID]state.Mount{"a": {MountSpec: state.MountSpec{Pod: state.Pod{UID: "a"}, Target: target, ReadOnly: true}}},
+	}
+	if err := d.Publish(t.Context(), v, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(target, "readme")); err != nil || string(b) != "x" {
+		t.Errorf("the image has %q, %v", b, err)
+	}
+	if s := helpers.Stats(); s.Helpers != 1 {
+		t.Errorf("helpers: got %d, want 1", s.Helpers)
+	}
+	if err := d.Unpublish(t.Context(), v, "a"); err != nil {
+		t.Error(err)
+	}
+	v.Spec.Config = []byte(`{"reference": "registry.example.com/models/none:v1"}`)
+	if err := d.Publish(t.Context(), v, "a"); !errors.Is(err, oci.ErrNotFound) {
+		t.Errorf("an image that is not there: got %v, want what the helper found", err)
+	}
+	for call := range image.Helper().Handlers {
+		if helperService().Memory[call] == 0 {
+			t.Errorf("the memory of %s has no limit", call)
+		}
 	}
 }

@@ -34,7 +34,7 @@ func (n *Node) runRuntimeView(ctx context.Context) error {
 
 // newImage returns the kind of images, with the runtime's where there is one.
 func (n *Node) newImage() (_ *image.Driver, err error) {
-	c := image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images}
+	c := image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images, Away: n.helpers}
 	if n.cfg.ImageService != "" {
 		if n.images, err = cri.NewImages(n.cfg.ImageService); err != nil {
 			return nil, err

@@ -39,6 +39,8 @@ type Config struct {
 	Dirs []string
 	// Service has the images that no layout has; nil means that there are none.
 	Service Service
+	// Away is where images are read and unpacked; nil means in this process.
+	Away Away
 }
 
 // Driver makes image volumes. It may be used by many goroutines.
@@ -46,8 +48,9 @@ type Driver struct {
 	poddir.PublishOnly
 	c Config
 
-	mu    sync.Mutex // held while directories of the store are made or pruned
-	turns turn.Turns // by tree: who makes or removes it
+	mu    sync.Mutex       // held while directories of the store are made or pruned
+	spent map[string]spent // by tree: what could not be unpacked; mu guards it
+	turns turn.Turns       // by tree: who makes or removes it
 }
 
 // New returns a Driver.
@@ -75,7 +78,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	}
 	if err := d.publish(ctx, v, pod, want{ref, policy, dir}); err != nil {
 		err = fmt.Errorf("volume %s: image %s: %w", v.Spec.Name, ref, err)
-		if errors.Is(err, unpack.ErrLayer) {
+		if errors.Is(err, unpack.ErrLayer) || errors.Is(err, ErrSpent) {
 			return poddir.Refused("Publish", err)
 		}
 		return err
@@ -110,14 +113,13 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, 
 	if err := d.forget(ctx, v, pod); err != nil {
 		return err
 	}
-	found, err := oci.Find(ctx, d.c.Dirs, w.ref)
+	found, err := d.find(ctx, w.ref)
 	if errors.Is(err, oci.ErrNotFound) && d.c.Service != nil {
 		return d.byService(ctx, v, pod, w)
 	}
 	if err != nil {
 		return err
 	}
-	defer found.Close()
 	content, err := d.have(ctx, found, mark(pod, v.Spec.Name))
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package image
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -38,6 +39,9 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 		plain = io.TeeReader(plain, proof)
 	}
 	if err := tree.Apply(ctx, plain); err != nil {
+		if verr := blob.Verify(); errors.Is(err, unpack.ErrLayer) && verr != nil {
+			return verr // the layer may be good, and this copy of it is not
+		}
 		return err
 	}
 	if _, err := io.Copy(io.Discard, plain); err != nil { // what follows the archive

@@ -5,14 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -79,7 +77,14 @@ func (d *Driver) make(ctx context.Context, image *oci.Image, tree string) error 
 		return err
 	}
 	defer top.Close()
-	err = d.fill(ctx, image, top)
+	had, err := free(top)
+	if err == nil {
+		err = d.again(tree, had)
+	}
+	if err == nil {
+		err = d.fill(ctx, image, top)
+		d.remember(tree, had, err)
+	}
 	if err == nil {
 		// Else a power failure could leave a tree in its place without its content.
 		err = os.NewSyscallError("syncfs", unix.Syncfs(int(top.Fd())))
@@ -109,16 +114,8 @@ func (d *Driver) fill(ctx context.Context, image *oci.Image, top *os.File) error
 	if err := root.Chmod(0o755); err != nil { // the image may say otherwise
 		return err
 	}
-	tree, err := unpack.New(root)
-	if err != nil {
-		return err
-	}
-	for _, l := range image.Layers {
-		if err := apply(ctx, tree, image, l); err != nil {
-			return fmt.Errorf("layer %s: %w", l.Digest, err)
-		}
-	}
-	return nil
+	_, err = d.do(ctx, top.Name(), callUnpack, unpackRequest{image, filepath.Join(top.Name(), content)})
+	return err
 }
 
 // leave takes the volume's mark away, and every tree that has none left. It may

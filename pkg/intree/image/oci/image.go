@@ -3,6 +3,7 @@ package oci
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 )
@@ -14,6 +15,7 @@ const (
 	typeManifest, typeDocker        = "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"
 	typeConfig, typeConfigDocker    = "application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"
 	maxIndexDepth, maxLayers        = 3, 256
+	maxMediaType                    = 256 // bytes, of a layer's
 	nameByContainerd, nameByOCI     = "io.containerd.image.name", "org.opencontainers.image.ref.name"
 	typeAttestation, annotationType = "attestation-manifest", "vnd.docker.reference.type"
 )
@@ -55,23 +57,41 @@ type Layer struct {
 	Descriptor
 	// DiffID is the digest of the layer when it is not compressed; "" where the
 	// image does not say.
-	DiffID Digest
+	DiffID Digest `json:"diffID"`
 }
 
-// Image is one of this platform, found in a layout, which is open until Close.
+// Image is one of this platform, found in a layout, which is open until Close. As
+// JSON it can go to another process, which opens the layout again.
 type Image struct {
 	// Digest is that of its manifest.
-	Digest Digest
+	Digest Digest `json:"digest"`
 	// Layers are those of its file system, the lowest first.
-	Layers []Layer
+	Layers []Layer `json:"layers"`
 	// Layout is the directory or archive that it is in.
-	Layout string
+	Layout string `json:"layout"`
 
 	layout layout
 }
 
 // Open opens a layer as it is in the layout.
 func (i *Image) Open(l Layer) (*Blob, error) { return i.layout.blob(l.Descriptor) }
+
+// Reopen opens the layout of an image that came from another process.
+func (i *Image) Reopen() error {
+	st, err := os.Lstat(i.Layout)
+	if err != nil {
+		return err
+	}
+	l, ok, err := openLayout(i.Layout, st.IsDir())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%s: it is no layout any more: %w", i.Layout, ErrNotFound)
+	}
+	i.layout = l
+	return nil
+}
 
 // Close closes the layout.
 func (i *Image) Close() error { return i.layout.store.Close() }
@@ -120,7 +140,13 @@ func (l layout) manifest(d Descriptor) (*Image, error) {
 		}
 	}
 	for n, layer := range m.Layers {
-		one := Layer{Descriptor: layer}
+		if err := layer.Digest.check(); err != nil {
+			return nil, fmt.Errorf("%s: manifest %s: layer %d: %w", l.path, d.Digest, n, err)
+		}
+		if len(layer.MediaType) > maxMediaType {
+			return nil, fmt.Errorf("%s: manifest %s: layer %d: mediaType has %d bytes, want at most %d", l.path, d.Digest, n, len(layer.MediaType), maxMediaType)
+		}
+		one := Layer{Descriptor: Descriptor{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}}
 		if c.RootFS.DiffIDs != nil {
 			one.DiffID = c.RootFS.DiffIDs[n]
 		}

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,12 @@ const (
 	// maxDocument bounds an index, a manifest and a configuration (bytes); what a
 	// registry takes is at most 4 MiB.
 	maxDocument = 8 << 20
-	maxEntries  = 100_000
+	// maxDescriptors bounds the objects of a document. Three bytes of it may stand
+	// for a descriptor of a hundred.
+	maxDescriptors = 1 << 16
+	maxEntries     = 100_000
+	// maxName is how long a name in an archive may be to be one of a layout (bytes).
+	maxName = 256
 )
 
 // layout is one that is open.
@@ -77,12 +83,19 @@ func (l layout) document(name string, into any) error {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxDocument))
 	if err == nil {
-		err = json.Unmarshal(b, into)
+		err = parse(b, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", l.path, name, err)
 	}
 	return nil
+}
+
+func parse(text []byte, into any) error {
+	if n := bytes.Count(text, []byte{'{'}); n > maxDescriptors {
+		return fmt.Errorf("found %d objects, want at most %d", n, maxDescriptors)
+	}
+	return json.Unmarshal(text, into)
 }
 
 // blob opens a blob.
@@ -116,7 +129,7 @@ func (l layout) read(d Descriptor, into any) error {
 		err = b.Verify()
 	}
 	if err == nil {
-		err = json.Unmarshal(text, into)
+		err = parse(text, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: blob %s: %w", l.path, d.Digest, err)
@@ -180,7 +193,7 @@ func (a *archive) list() error {
 		if n == maxEntries {
 			return fmt.Errorf("more than %d files", maxEntries)
 		}
-		if h.Typeflag != tar.TypeReg {
+		if h.Typeflag != tar.TypeReg || len(h.Name) > maxName {
 			continue
 		}
 		at, err := a.Seek(0, io.SeekCurrent)

@@ -1,0 +1,118 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+)
+
+// Away is where documents of images are read and layers unpacked: what they take,
+// they take of another process. [*isolate.Pool] is one, with [Helper] as what it does.
+type Away interface {
+	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
+}
+
+// The calls that are made away.
+const (
+	callFind   = "image-find"
+	callUnpack = "image-unpack"
+)
+
+// helperMemory bounds what a helper takes for an image (bytes): the window of a zstd
+// layer, the marks of two million paths, and what the program has itself.
+const helperMemory = 512 << 20
+
+// Helper is what a helper does for a Driver.
+func Helper() isolate.Service {
+	return isolate.Service{
+		Handlers: map[string]isolate.Handler{callFind: findHere, callUnpack: unpackHere},
+		Errors:   []error{oci.ErrNotFound, oci.ErrDigest, unpack.ErrLayer, unpack.ErrFull, errors.ErrUnsupported},
+		Memory:   map[string]int64{callFind: helperMemory, callUnpack: helperMemory},
+	}
+}
+
+// findRequest asks for the image of a reference.
+type findRequest struct {
+	Dirs      []string `json:"dirs"`
+	Reference string   `json:"reference"`
+}
+
+// unpackRequest is an image that is to be unpacked in the directory At, which is empty.
+type unpackRequest struct {
+	Image *oci.Image `json:"image"`
+	At    string     `json:"at"`
+}
+
+// find returns the image of a reference, without its layout being open.
+func (d *Driver) find(ctx context.Context, ref oci.Reference) (*oci.Image, error) {
+	reply, err := d.do(ctx, "image "+ref.String(), callFind, findRequest{d.c.Dirs, ref.String()})
+	if err != nil {
+		return nil, err
+	}
+	image := new(oci.Image)
+	return image, json.Unmarshal(reply, image)
+}
+
+// do makes a call away, or here where there is no away.
+func (d *Driver) do(ctx context.Context, key, call string, request any) ([]byte, error) {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	if d.c.Away == nil {
+		return Helper().Handlers[call](ctx, text)
+	}
+	return d.c.Away.Do(ctx, key, call, text)
+}
+
+func findHere(ctx context.Context, request []byte) ([]byte, error) {
+	var r findRequest
+	if err := json.Unmarshal(request, &r); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	ref, err := oci.ParseReference(r.Reference)
+	if err != nil {
+		return nil, err
+	}
+	image, err := oci.Find(ctx, r.Dirs, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	return json.Marshal(image)
+}
+
+func unpackHere(ctx context.Context, request []byte) ([]byte, error) {
+	var r unpackRequest
+	if err := json.Unmarshal(request, &r); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	if err := r.Image.Reopen(); err != nil {
+		return nil, err
+	}
+	defer r.Image.Close()
+	fd, err := unix.Open(r.At, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: r.At, Err: err}
+	}
+	root := os.NewFile(uintptr(fd), content)
+	defer root.Close()
+	tree, err := unpack.New(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range r.Image.Layers {
+		if err := apply(ctx, tree, r.Image, l); err != nil {
+			return nil, fmt.Errorf("layer %s: %w", l.Digest, err)
+		}
+	}
+	return nil, nil
+}
