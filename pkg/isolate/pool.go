@@ -32,7 +32,7 @@ const (
 var ErrHangs = errors.New("an earlier call hangs")
 
 // ErrLimit is wrapped by the failure of a call that was not begun because as
-// many calls as there may be helpers hang.
+// many calls hang as may, of all or of one of its shares ([WithShares]).
 var ErrLimit = errors.New("too many calls hang")
 
 // ErrLost is wrapped by the failure of a call whose helper ended before the call did.
@@ -108,6 +108,7 @@ type Pool struct {
 	changed chan struct{} // closed and replaced when a helper or a key gets free
 	waiting []*waiter     // in order of arrival
 	calls   map[string]*call
+	shares  map[string]int // calls by the name of their shares
 	idle    []helper
 	total   int // helpers, idle ones included
 	running int // calls that are not slow
@@ -115,11 +116,12 @@ type Pool struct {
 
 // call is one under way.
 type call struct {
-	name  string
-	since time.Time
-	left  bool // nobody waits for it
-	slow  bool // or left: counts as running no more
-	ended bool
+	name   string
+	shares []Share
+	since  time.Time
+	left   bool // nobody waits for it
+	slow   bool // or left: counts as running no more
+	ended  bool
 }
 
 // helper runs calls one after another.
@@ -139,7 +141,7 @@ func New(cfg Config) *Pool {
 	if cfg.OnReturn == nil {
 		cfg.OnReturn = func(string) {}
 	}
-	return &Pool{cfg: cfg, log: cfg.Logger, changed: make(chan struct{}), calls: map[string]*call{}}
+	return &Pool{cfg: cfg, log: cfg.Logger, changed: make(chan struct{}), calls: map[string]*call{}, shares: map[string]int{}}
 }
 
 // Do has the handler of that name called, and returns its reply or error. One
@@ -180,6 +182,7 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 // waiter is a call that waits for its key or for a helper.
 type waiter struct {
 	key, name string
+	shares    []Share
 	turn      chan turn // has room for the one that comes
 }
 
@@ -195,12 +198,12 @@ func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, erro
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
+	w := &waiter{key: key, name: name, shares: sharesOf(ctx), turn: make(chan turn, 1)}
 	p.mu.Lock()
-	if t, ok := p.turn(key, name); ok {
+	if t, ok := p.turn(w); ok {
 		p.mu.Unlock()
 		return t.call, t.helper, t.err
 	}
-	w := &waiter{key: key, name: name, turn: make(chan turn, 1)}
 	p.waiting = append(p.waiting, w)
 	p.mu.Unlock()
 	select {
@@ -224,28 +227,32 @@ func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, erro
 
 // turn begins a call, or says why it is not to begin; false says that something
 // has to end first. p.mu is held.
-func (p *Pool) turn(key, name string) (turn, bool) {
-	h, err := p.take(key)
+func (p *Pool) turn(w *waiter) (turn, bool) {
+	h, err := p.take(w)
 	if err != nil || h == nil {
 		return turn{err: err}, err != nil
 	}
-	c := &call{name: name, since: time.Now()}
-	p.calls[key] = c
+	c := &call{name: w.name, shares: w.shares, since: time.Now()}
+	p.calls[w.key] = c
+	p.count(c.shares, 1)
 	p.running++
 	return turn{call: c, helper: h}, true
 }
 
-// take returns a helper if key is free and a helper is, or may be started;
-// none where something has to end first. p.mu is held.
-func (p *Pool) take(key string) (helper, error) {
+// take returns a helper if the key is free, its shares have room and a helper is
+// free, or may be started; none where something has to end first. p.mu is held.
+func (p *Pool) take(w *waiter) (helper, error) {
 	if p.closed {
 		return nil, ErrClosed
 	}
-	if c, busy := p.calls[key]; busy {
+	if c, busy := p.calls[w.key]; busy {
 		if c.left {
-			return nil, NewHangError(key, c.name, c.since)
+			return nil, NewHangError(w.key, c.name, c.since)
 		}
 		return nil, nil
+	}
+	if room, err := p.room(w.shares); !room {
+		return nil, err
 	}
 	if p.running >= p.cfg.Workers {
 		return nil, nil
@@ -310,6 +317,7 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 		p.idle = append(p.idle, h)
 	}
 	c.ended = true
+	p.count(c.shares, -1)
 	delete(p.calls, key)
 	if !c.slow {
 		p.running--
@@ -327,7 +335,7 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 // others asleep; p.mu is held.
 func (p *Pool) wake() {
 	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool {
-		t, ok := p.turn(w.key, w.name)
+		t, ok := p.turn(w)
 		if ok {
 			w.turn <- t
 		}
@@ -335,44 +343,6 @@ func (p *Pool) wake() {
 	})
 	close(p.changed)
 	p.changed = make(chan struct{})
-}
-
-// Hang is a call that was left behind and has not returned.
-type Hang struct {
-	Key, Call string
-	Since     time.Time
-}
-
-// Stats is what a pool has at a moment.
-type Stats struct {
-	// Helpers counts helpers, Hung lists the calls that were left behind, which
-	// have one each.
-	Helpers int
-	Hung    []Hang
-}
-
-// Left returns a [*HangError] while a call for key that was left behind has not
-// returned, else nil.
-func (p *Pool) Left(key string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[key]; c != nil && c.left {
-		return NewHangError(key, c.name, c.since)
-	}
-	return nil
-}
-
-// Stats returns what the pool has now.
-func (p *Pool) Stats() Stats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := Stats{Helpers: p.total}
-	for key, c := range p.calls {
-		if c.left {
-			s.Hung = append(s.Hung, Hang{Key: key, Call: c.name, Since: c.since})
-		}
-	}
-	return s
 }
 
 // Close ends every helper and waits for that. Calls under way have a moment to

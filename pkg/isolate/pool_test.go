@@ -271,7 +271,7 @@ func TestHelpersAreBounded(t *testing.T) {
 	for i := range limit {
 		path, release := fifo(t)
 		releases = append(releases, release)
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(WithShares(t.Context(), Share{Name: strconv.Itoa(i), Percent: 100}))
 		errs := make(chan error, 1)
 		go func() {
 			_, err := p.Do(ctx, strconv.Itoa(i), "hang", []byte(strconv.Quote(path)))
@@ -285,7 +285,8 @@ func TestHelpersAreBounded(t *testing.T) {
 			t.Fatalf("call %d: got %v", i, err)
 		}
 	}
-	if _, err := p.Do(t.Context(), "more", "echo", []byte("1")); !errors.Is(err, ErrLimit) {
+	ctx := WithShares(t.Context(), Share{Name: "more", Percent: 100})
+	if _, err := p.Do(ctx, "more", "echo", []byte("1")); !errors.Is(err, ErrLimit) {
 		t.Errorf("call beyond the limit: got %v, want ErrLimit", err)
 	}
 	for _, release := range releases {

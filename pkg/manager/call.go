@@ -164,6 +164,9 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 }
 
 func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) (err error) {
+	if c.cfg.Within != nil {
+		ctx = c.cfg.Within(ctx, v)
+	}
 	switch op.Kind {
 	case plan.Attach:
 		r.PublishContext, err = c.cfg.Attacher.Attach(ctx, v)

@@ -66,6 +66,9 @@ type Config struct {
 	// Ladders say what is done about unmounts that keep failing; none for normal
 	// unmounts only. They need Unmount.
 	Ladders plan.Ladders
+	// Within returns the context with which a call for a volume is made: ctx, and
+	// what the call is counted for. It may be nil.
+	Within func(ctx context.Context, v state.Volume) context.Context
 	// BeforeExpand is told of a volume that a driver is about to make larger; the
 	// call waits for it. nil where nobody wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)

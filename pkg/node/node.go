@@ -279,7 +279,7 @@ func (n *Node) wire() error {
 		Containers: containers,
 		Store:      store, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded: n.expanded, BeforeExpand: n.expanding,
+		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders, OnCall: n.callEnded,
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -103,7 +104,7 @@ func (n *Node) question(s stats.Subject) (q stats.Question, ok bool) {
 		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
 	}
 	if n.isFuse(v.Mounts[pod].Target) {
-		n.feels(&q, v.Mounts[pod].Target)
+		n.feels(&q, v, pod)
 	}
 	return q, q.Ask != nil
 }
@@ -167,11 +168,21 @@ func conditions(found []csiclient.Condition) []stats.Condition {
 // feels has the volume's mount asked whether the process that serves it lives:
 // of the death of a FUSE server the kernel tells nobody. Its driver is not asked
 // about a dead one.
-func (n *Node) feels(q *stats.Question, target string) {
-	ask := q.Ask
-	q.Alive = func(ctx context.Context) error { return n.aliveFUSE(ctx, target) }
+func (n *Node) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
+	ask, target := q.Ask, v.Mounts[pod].Target
+	q.Alive = func(ctx context.Context) error {
+		err := n.aliveFUSE(shared(ctx, v), target)
+		if errors.Is(err, isolate.ErrLimit) {
+			return nil // it was not asked, so nothing is known of its death
+		}
+		return err
+	}
 	q.Ask = func(ctx context.Context) (stats.Report, error) {
-		if err := n.aliveFUSE(ctx, target); err != nil && ctx.Err() == nil {
+		err := n.aliveFUSE(shared(ctx, v), target)
+		if errors.Is(err, isolate.ErrLimit) {
+			return stats.Report{}, err // it was not asked
+		}
+		if err != nil && ctx.Err() == nil {
 			return stats.Report{Judged: true, Conditions: []stats.Condition{{Status: "STORAGE_UNREACHABLE", Message: err.Error(), Kernel: true}}}, nil
 		}
 		if ask == nil {
