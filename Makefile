@@ -157,6 +157,9 @@ parity: ## print what a host of CSI drivers must do, each with the test that sho
 parity-docs: ## write the table of docs/parity.md anew
 	$(GO) run ./hack/parity -write >/dev/null
 
+test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and find every planted bug
+	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./pkg/report
+
 test-cluster: ## run against a real Kubernetes control plane, which is built first (root; 3 to 4 minutes for that, once)
 	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube

@@ -151,10 +151,7 @@ func (l *loop) wished(id state.VolumeID) state.Want {
 		w = l.wishes(id)
 		l.together[id] = new(w)
 	}
-	if l.cfg.InUseHandshake && w.Hold == "" && len(w.Pods) > 0 && w.Spec.AttachedAs(id) != "" && !l.reported.has(id) {
-		w.Hold = "waiting for the Node's status to list the volume in volumesInUse and in volumesAttached"
-	}
-	return w
+	return plan.UntilListed(w, id, !l.cfg.InUseHandshake || l.reported.has(id))
 }
 
 // wishes puts together what the pods want of a volume. Where they differ about the

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -110,12 +111,14 @@ func (l *loop) attachedAs(id state.VolumeID) string {
 	if l.quarantined[id] != "" {
 		return state.UnreadableAttachedAs(id)
 	}
-	if v, known := l.mem[id]; known && v.InUse() {
-		if name := v.Spec.AttachedAs(id); name != "" {
-			return name
-		}
+	v := state.Volume{ID: id}
+	if record, known := l.mem[id]; known {
+		v = *record
 	}
-	return l.wished(id).Spec.AttachedAs(id)
+	if name := plan.AttachedAs(state.Want{}, v); name != "" {
+		return name // as almost always: no wish is put together for it
+	}
+	return plan.AttachedAs(l.wished(id), v)
 }
 
 // ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be

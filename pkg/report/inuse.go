@@ -102,19 +102,25 @@ type step struct {
 
 // next decides what comes next where these volumes are in use.
 func (w *inUse) next(used []state.InUse) step {
-	kept := intersection(w.marked, used)
-	switch {
-	case len(kept) < len(w.marked):
+	s := w.wanted(used)
+	if slices.ContainsFunc(w.marked, func(id state.VolumeID) bool { _, kept := slices.BinarySearch(s.mark, id); return !kept }) {
 		// What is to leave the list must not come back into use while it is written.
-		return step{mark: kept, settle: true}
+		return step{mark: s.mark, settle: true}
+	}
+	return s
+}
+
+// wanted is what comes next as soon as the manager has settled.
+func (w *inUse) wanted(used []state.InUse) step {
+	switch {
 	case w.node == nil:
 		return step{}
 	case w.unanswered != nil:
-		return step{mark: intersection(kept, w.listed(used)), write: true, list: *w.unanswered}
+		return step{mark: intersection(w.marked, w.listed(used)), write: true, list: *w.unanswered}
 	case w.node.UID != w.uid && len(used) == 0 && len(w.node.Status.VolumesInUse) == 0:
 		return step{}
 	case w.node.UID != w.uid || !slices.Equal(w.node.Status.VolumesInUse, names(used)):
-		return step{mark: intersection(kept, w.listed(used)), write: true, list: names(used)}
+		return step{mark: intersection(w.marked, w.listed(used)), write: true, list: names(used)}
 	}
 	return step{mark: w.attached(used)}
 }

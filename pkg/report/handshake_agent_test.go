@@ -1,0 +1,232 @@
+package report
+
+import (
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	volumeID   = state.VolumeID("d^h")
+	volumeName = corev1.UniqueVolumeName("kubernetes.io/csi/d^h")
+	podUID     = state.PodUID("p")
+)
+
+// rules are the program's decisions, or one of them broken.
+type rules struct {
+	see  func(*inUse, *corev1.Node)
+	next func(*inUse, []state.InUse) step
+	used func(state.Want, state.Volume) string
+	held func(state.Want, state.VolumeID, bool) state.Want
+	// claims: the first write of a process changes the Node. versions: a write is for
+	// one version of the Node. settles: the reporter waits for the manager.
+	claims, versions, settles bool
+
+	// What the decisions come to, by what they depend on: each is asked once.
+	looks map[agent]agent
+	kinds map[agent]plan.Kind
+}
+
+// look is agent.report.
+func (r *rules) look(a *agent) {
+	then, known := r.looks[*a]
+	if !known {
+		then = *a
+		then.report(r)
+		r.looks[*a] = then
+	}
+	*a = then
+}
+
+// calls is the kind of agent.call, as much as depends on the manager's part.
+func (r *rules) calls(a agent) plan.Kind {
+	of := agent{pod: a.pod, ready: a.ready, flipped: a.flipped, reported: a.reported, phase: a.phase, free: a.free}
+	kind, known := r.kinds[of]
+	if !known {
+		op, _, _ := of.call(r)
+		kind = op.Kind
+		r.kinds[of] = kind
+	}
+	return kind
+}
+
+func program() *rules {
+	return &rules{
+		looks: map[agent]agent{}, kinds: map[agent]plan.Kind{},
+		see: (*inUse).see, next: (*inUse).next, used: plan.AttachedAs, held: plan.UntilListed,
+		claims: true, versions: true, settles: true,
+	}
+}
+
+// snapshot is a Node as a process knows it; version 0 is none.
+type snapshot struct {
+	inUse, attached bool
+	version         uint8
+}
+
+func list(there bool) []corev1.UniqueVolumeName {
+	if there {
+		return []corev1.UniqueVolumeName{volumeName}
+	}
+	return nil
+}
+
+func (s snapshot) node() *corev1.Node {
+	if s.version == 0 {
+		return nil
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: strconv.Itoa(int(s.version))}}
+	n.Status.VolumesInUse = list(s.inUse)
+	if s.attached {
+		n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: volumeName}}
+	}
+	return n
+}
+
+func snapshotOf(n *corev1.Node) snapshot {
+	if n == nil {
+		return snapshot{}
+	}
+	version, _ := strconv.Atoi(n.ResourceVersion)
+	return snapshot{len(n.Status.VolumesInUse) > 0, len(n.Status.VolumesAttached) > 0, uint8(version)} //nolint:gosec // few
+}
+
+// write is a patch of the Node under way; version 0 is none.
+type write struct {
+	list, first, owned bool // owned: the process waits for its answer
+	version            uint8
+}
+
+// What the reporter of an agent does.
+const (
+	idle uint8 = iota
+	settling
+	writing
+	answered
+	refused
+)
+
+// agent is csi-volmgr on one node.
+type agent struct {
+	up       bool
+	pod      bool // what the watch of pods told
+	ready    bool // what it read of the VolumeAttachment
+	flipped  bool // what it knows of the CSIDriver
+	watched  snapshot
+	doing    uint8
+	flying   [2]write
+	answer   snapshot
+	node     snapshot
+	claimed  bool
+	unsure   bool // a list has no answer,
+	sent     bool // and is this
+	marked   bool // told to the manager
+	reported bool // taken in by it
+	phase    state.Phase
+	free     bool // the record says that no controller attaches
+	op       plan.Kind
+}
+
+func (a *agent) may() bool { return a.phase != state.Absent || a.op != plan.None }
+
+func (a *agent) want() state.Want {
+	if !a.pod {
+		return state.Want{}
+	}
+	w := state.Want{Spec: a.spec(a.flipped), Pods: map[state.PodUID]state.WantMount{podUID: {MountSpec: state.MountSpec{Target: "/t"}}}}
+	if !a.flipped && !a.ready {
+		w.Hold = "waiting for the VolumeAttachment"
+	}
+	return w
+}
+
+func (a *agent) spec(noAttach bool) *state.Spec {
+	return &state.Spec{Driver: "d", Handle: "h", Mode: state.Filesystem, NoAttach: noAttach}
+}
+
+func (a *agent) record() state.Volume {
+	v := state.Volume{ID: volumeID}
+	if a.phase != state.Absent {
+		v.Spec = a.spec(a.free)
+		v.Mounts = map[state.PodUID]state.Mount{podUID: {MountSpec: state.MountSpec{Target: "/t"}, Fact: state.Fact{Phase: a.phase}}}
+	}
+	return v
+}
+
+func (a *agent) used(r *rules) []state.InUse {
+	if name := r.used(a.want(), a.record()); name != "" {
+		return []state.InUse{{ID: volumeID, Name: name}}
+	}
+	return nil
+}
+
+// report is one round of Reporter.reportInUse.
+func (a *agent) report(r *rules) {
+	w := inUse{node: a.node.node()}
+	if a.claimed {
+		w.uid = "u"
+	}
+	if a.unsure {
+		sent := list(a.sent)
+		w.unanswered = &sent
+	}
+	if a.marked {
+		w.marked = []state.VolumeID{volumeID}
+	}
+	r.see(&w, a.watched.node())
+	s := r.next(&w, a.used(r))
+	a.node, a.marked = snapshotOf(w.node), len(s.mark) > 0
+	switch {
+	case s.settle && r.settles:
+		a.doing = settling
+	case s.write:
+		for i := range a.flying {
+			if a.flying[i].version == 0 {
+				a.flying[i] = write{list: len(s.list) > 0, first: r.claims && w.uid == "", owned: true, version: a.node.version}
+				a.unsure, a.sent, a.doing = true, len(s.list) > 0, writing
+				return
+			}
+		}
+	}
+}
+
+// call is what the manager does next about the volume.
+func (a *agent) call(r *rules) (plan.Op, plan.Facts, state.Want) {
+	f := plan.Facts{Driver: plan.DriverFacts{Up: true}, Synced: true}
+	w := r.held(a.want(), volumeID, a.reported)
+	op, _ := plan.Next(w, a.record(), f, time.Unix(1, 0))
+	return op, f, w
+}
+
+// begin has the call made: what it may do is in the journal.
+func (a *agent) begin(r *rules) {
+	op, f, w := a.call(r)
+	if a.phase == state.Absent {
+		a.free = w.Spec.NoAttach
+	}
+	v := plan.Begin(a.record(), op, w, f)
+	a.phase, a.op = v.Mounts[podUID].Phase, op.Kind
+}
+
+// end has the call be answered.
+func (a *agent) end() {
+	v := plan.Complete(a.record(), plan.Op{Kind: a.op, Pod: podUID}, plan.Result{}, time.Unix(1, 0))
+	a.phase, a.op = v.Mounts[podUID].Phase, plan.None
+	if a.phase == state.Absent {
+		a.free = false
+	}
+}
+
+// crash ends the process. What it sent goes on without it.
+func (a *agent) crash() {
+	flying := a.flying
+	for i := range flying {
+		flying[i].owned = false
+	}
+	*a = agent{watched: a.watched, flying: flying, phase: a.phase, free: a.free, flipped: a.flipped}
+}
