@@ -14,7 +14,8 @@ import (
 // The functions of this file are pure: from a record, the driver's abilities
 // and secrets to a request. Nothing is defaulted, trimmed or translated: an
 // empty fs_type stays empty, flags keep their order, contexts pass unchanged
-// (drivers refuse or need exactly what the volume's owner wrote).
+// (drivers refuse or need exactly what the volume's owner wrote). A request shares
+// nothing with the record, which others read meanwhile.
 
 func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeStageVolumeRequest, error) {
 	capability, err := volumeCapability(i, *v.Spec, mountGroup(i, v))
@@ -30,7 +31,7 @@ func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeS
 		StagingTargetPath: v.Spec.StagePath,
 		VolumeCapability:  capability,
 		Secrets:           secrets,
-		VolumeContext:     v.Spec.Context,
+		VolumeContext:     maps.Clone(v.Spec.Context),
 	}, nil
 }
 
@@ -75,9 +76,9 @@ func unstageRequest(v state.Volume) (*csi.NodeUnstageVolumeRequest, error) {
 // tells the driver a file system from a device (CSI 1.13, NodeExpandVolume);
 // as the kubelet's, it carries no mount group.
 func expandRequest(i Info, v state.Volume, m state.MountSpec, bytes int64) (*csi.NodeExpandVolumeRequest, error) {
-	spec := v.Spec
+	spec := *v.Spec        // v shares its Spec with the record
 	spec.SELinuxLabel = "" // it is of mounts
-	capability, err := volumeCapability(i, *spec, "")
+	capability, err := volumeCapability(i, spec, "")
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +141,11 @@ func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability
 // mountFlags are the volume's own, in their order, and last its SELinux label,
 // whose commas need the quotes (mount(8), context=).
 func mountFlags(s state.Spec) []string {
+	flags := slices.Clone(s.MountFlags)
 	if s.SELinuxLabel == "" {
-		return s.MountFlags
+		return flags
 	}
-	return append(slices.Clone(s.MountFlags), fmt.Sprintf("context=%q", s.SELinuxLabel))
+	return append(flags, fmt.Sprintf("context=%q", s.SELinuxLabel))
 }
 
 // publishContext is what attaching returned: to csi-volmgr where it attaches,
@@ -154,9 +156,9 @@ func publishContext(v state.Volume) map[string]string {
 	case v.Spec.Ephemeral:
 		return nil
 	case v.Needs.Attach:
-		return v.PublishContext
+		return maps.Clone(v.PublishContext)
 	}
-	return v.Spec.PublishContext
+	return maps.Clone(v.Spec.PublishContext)
 }
 
 // stagingPath goes with a call exactly where the volume was staged (CSI 1.13:
@@ -181,9 +183,6 @@ func mountGroup(i Info, v state.Volume) string {
 
 // merge returns a and b as one map; where both have a key, b's value counts.
 func merge(a, b map[string]string) map[string]string {
-	if len(b) == 0 {
-		return a
-	}
 	m := make(map[string]string, len(a)+len(b))
 	maps.Copy(m, a)
 	maps.Copy(m, b)

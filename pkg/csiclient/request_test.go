@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -178,16 +180,51 @@ func TestOptionsStayBeforeTheLabel(t *testing.T) {
 	}
 }
 
+// The record that a call is given is the one that the loop, the API and the journal
+// read: no request is made by writing to it, and none shares a map or a list with it.
+//
+// Faults: A150.
 func TestRequestsLeaveTheRecordAsItIs(t *testing.T) {
-	v := sample()
-	r, err := publishRequest(everything, v, v.Mounts["pod-1"].MountSpec, secret)
-	if err != nil {
-		t.Fatal(err)
+	for name, change := range map[string][]func(*state.Volume, *state.Mount){
+		"file system": {labelled}, "block": {block, labelled}, "inline": {ephemeral, labelled}, "one pod": {labelled, onePodOnly, readOnly}, "own attach": {labelled, ownAttach},
+		"no pod info": {labelled, func(_ *state.Volume, m *state.Mount) { m.Context = nil }},
+	} {
+		v, untouched := sample(change...), sample(change...)
+		m := v.Mounts["pod-1"].MountSpec
+		for call, make := range map[string]func() (proto.Message, error){
+			"stage":     func() (proto.Message, error) { return stageRequest(everything, v, secret) },
+			"publish":   func() (proto.Message, error) { return publishRequest(everything, v, m, secret) },
+			"expand":    func() (proto.Message, error) { return expandRequest(everything, v, m, 1<<30) },
+			"unpublish": func() (proto.Message, error) { return unpublishRequest(v, m) },
+			"unstage":   func() (proto.Message, error) { return unstageRequest(v) },
+			"stats":     func() (proto.Message, error) { return statsRequest(v, m) },
+			"health":    func() (proto.Message, error) { return healthRequest(v, m) },
+		} {
+			r, err := make()
+			if err == nil {
+				scribble(r.ProtoReflect())
+			}
+			if !reflect.DeepEqual(v, untouched) {
+				t.Fatalf("%s of a volume, %s: the record is %+v by now, want %+v", call, name, *v.Spec, *untouched.Spec)
+			}
+		}
 	}
-	r.VolumeContext["added"] = "x"
-	if _, ok := v.Spec.Context["added"]; ok {
-		t.Error("the merged context is the record's own map")
-	}
+}
+
+// scribble writes into every map and list of a message.
+func scribble(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Name() == "secrets": // the caller's own
+		case f.IsMap():
+			v.Map().Set(protoreflect.ValueOfString("added").MapKey(), protoreflect.ValueOfString("x"))
+		case f.IsList():
+			v.List().Set(0, protoreflect.ValueOfString("x"))
+		case f.Message() != nil:
+			scribble(v.Message())
+		}
+		return true
+	})
 }
 
 // Items: I20, N-24.
