@@ -29,7 +29,8 @@ func (p *program) doctorCommand() *cobra.Command {
 		Short: "Check what this host has for csi-volmgr and for drivers",
 		Long: `Check what this host has for csi-volmgr and for drivers: features of the kernel,
 the daemon's directories, propagation of mounts, sockets, the clock, limits, and
-programs that kinds of volumes need. Nothing is changed, and no daemon is needed.
+programs that kinds of volumes need. Nothing is changed, and no daemon is needed;
+where one answers at --socket, its directories are looked at.
 
 A warning is of what works less well, or of a kind of volume or a driver that does
 not work; the exit code is 1 if a check failed. Drivers that have a directory
@@ -40,6 +41,7 @@ below the root directory are checked as those of --driver are.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.socket = p.socket
+			p.asDaemon(cmd, &o)
 			if err := o.complete(); err != nil {
 				return err
 			}
@@ -58,6 +60,25 @@ below the root directory are checked as those of --driver are.`,
 	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+// asDaemon has doctor look at the directories of the daemon that answers at the
+// socket, where the command line does not say others.
+func (p *program) asDaemon(cmd *cobra.Command, o *runOptions) {
+	v := p.daemon(cmd.Context())
+	if v.RootDir == "" {
+		return
+	}
+	set := func(flag string, to *string, value string) {
+		if !cmd.Flags().Changed(flag) {
+			*to = value
+		}
+	}
+	set("state-dir", &o.stateDir, v.StateDir)
+	if !cmd.Flags().Changed("root-dir") {
+		set("registration-dir", &o.registrationDir, v.RegistrationDir)
+	}
+	set("root-dir", &o.rootDir, v.RootDir)
 }
 
 // doctorConfig is what to look at on this host.

@@ -2,41 +2,46 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 func (p *program) driverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "driver",
 		Short: "What drivers need that are not made for this node",
-		Example: `  csi-volmgr driver register /run/my-driver/csi.sock
+		Example: `  csi-volmgr driver register --detach /run/my-driver/csi.sock
   csi-volmgr get drivers`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.registerCommand())
+	cmd.AddCommand(p.registerCommand(), p.unregisterCommand())
 	return cmd
 }
 
 func (p *program) registerCommand() *cobra.Command {
 	var dir, root string
+	var detach bool
 	cmd := &cobra.Command{
 		Use:   "register ENDPOINT",
 		Short: "Register a CSI driver that does not do it itself, in place of a registrar",
 		Long: `Register the CSI driver whose socket is ENDPOINT (a path, or unix://PATH) with
 this node's daemon, until it is told to stop: what node-driver-registrar does
-where there is one. It waits until the driver answers, and asks it for its name.`,
+where there is one. It waits until the driver answers, and asks it for its name.
+
+With --detach the daemon at --socket does that itself from now on, over restarts
+too, until driver unregister; the verb returns once the driver is registered.`,
 		Example: `  my-driver --endpoint=unix:///run/my-driver/csi.sock --nodeid=node-1 &
-  csi-volmgr driver register unix:///run/my-driver/csi.sock &
+  csi-volmgr driver register --detach unix:///run/my-driver/csi.sock
   csi-volmgr get drivers`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -45,16 +50,90 @@ where there is one. It waits until the driver answers, and asks it for its name.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if dir == "" {
+			switch {
+			case detach && (dir != "" || cmd.Flags().Changed("root-dir")):
+				return usagef("--detach: the daemon at --socket has its own directory; leave out --registration-dir and --root-dir")
+			case detach:
+				return p.handOver(cmd.Context(), strings.TrimPrefix(args[0], "unix://"))
+			case dir != "":
+			case cmd.Flags().Changed("root-dir"):
 				dir = filepath.Join(root, "plugins_registry")
+			default:
+				dir = p.registrationDir(cmd.Context(), root)
 			}
 			return p.register(cmd.Context(), strings.TrimPrefix(args[0], "unix://"), dir)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&root, "root-dir", defaultRoot, "the daemon's `directory` for volumes")
-	f.StringVar(&dir, "registration-dir", "", "`directory` of registration sockets (default ROOT-DIR/plugins_registry)")
+	f.BoolVarP(&detach, "detach", "d", false, "have the daemon do it, and return")
+	f.StringVar(&root, "root-dir", defaultRoot, "the daemon's `directory` for volumes, where none answers at --socket")
+	f.StringVar(&dir, "registration-dir", "", "`directory` of registration sockets (default: that of the daemon at --socket, or ROOT-DIR/plugins_registry)")
 	return cmd
+}
+
+func (p *program) unregisterCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "unregister DRIVER",
+		Short: "Have the daemon no longer register a driver that was handed over to it",
+		Long: `Have the daemon no longer register the driver, which was handed over to it with
+driver register --detach. The driver is down then; what is mounted stays mounted.`,
+		Example: `  csi-volmgr driver unregister hostpath.csi.k8s.io`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("expected the name of one driver")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := p.client()
+			defer c.Close()
+			if _, err := c.UnregisterDriver(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return writeAll(p.stdout, "driver "+args[0]+" is no longer registered\n")
+		},
+	}
+}
+
+// handOver has the daemon register the driver at endpoint.
+func (p *program) handOver(ctx context.Context, endpoint string) error {
+	endpoint, err := filepath.Abs(endpoint)
+	if err != nil {
+		return err
+	}
+	c := p.client()
+	defer c.Close()
+	done, err := c.RegisterDriver(ctx, endpoint)
+	if err != nil {
+		return err
+	}
+	return writeAll(p.stdout, "driver "+done.Name+" is registered\n")
+}
+
+// registrationDir returns where the daemon at the socket looks for registrations,
+// or the place below root where none answers.
+func (p *program) registrationDir(ctx context.Context, root string) string {
+	if v := p.daemon(ctx); v.RegistrationDir != "" {
+		return v.RegistrationDir
+	}
+	return filepath.Join(root, "plugins_registry")
+}
+
+// daemonDeadline bounds the question which daemon answers at the socket.
+const daemonDeadline = 5 * time.Second
+
+// daemon returns what the daemon at the socket says of itself, the zero value
+// where none answers.
+func (p *program) daemon(ctx context.Context) server.Version {
+	ctx, cancel := context.WithTimeout(ctx, daemonDeadline)
+	defer cancel()
+	c := p.client()
+	defer c.Close()
+	v, err := c.Version(ctx)
+	if err != nil {
+		return server.Version{}
+	}
+	return v
 }
 
 // register announces the driver at endpoint until ctx ends.
@@ -63,13 +142,15 @@ func (p *program) register(ctx context.Context, endpoint, dir string) error {
 	if err != nil {
 		return err
 	}
-	name, err := driverName(ctx, endpoint)
+	name, err := localdriver.NameOf(ctx, endpoint)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	unmake, err := makeDirs(dir)
+	if err != nil {
 		return fmt.Errorf("make the directory of registration sockets: %w", err)
 	}
+	defer unmake()
 	_, _ = fmt.Fprintf(p.stderr, "driver %s answers at %s; waiting for a daemon that looks at %s\n", name, endpoint, dir)
 	return localdriver.Announce(ctx, localdriver.Registration{
 		RegisterConfig: localdriver.RegisterConfig{Dir: dir, Endpoint: endpoint}, Name: name,
@@ -83,22 +164,22 @@ func (p *program) register(ctx context.Context, endpoint, dir string) error {
 	})
 }
 
-// driverName asks a driver for its name, once it answers.
-func driverName(ctx context.Context, endpoint string) (string, error) {
-	conn, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return "", fmt.Errorf("reach the driver at %s: %w", endpoint, err)
+// makeDirs makes a directory and those above it. unmake removes those of them that
+// were not there before, as far as nothing is in them.
+func makeDirs(dir string) (unmake func(), err error) {
+	var missing []string
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, at)
 	}
-	defer conn.Close()
-	info, err := csi.NewIdentityClient(conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
-	if err != nil && ctx.Err() != nil {
-		return "", context.Cause(ctx)
+	unmake = func() {
+		for _, at := range missing {
+			if os.Remove(at) != nil {
+				return // something is in it
+			}
+		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("ask the driver at %s for its name: %w", endpoint, err)
-	}
-	if info.GetName() == "" || strings.ContainsAny(info.GetName(), "/\x00") {
-		return "", fmt.Errorf("the driver at %s calls itself %q: that is no name of a driver", endpoint, info.GetName())
-	}
-	return info.GetName(), nil
+	return unmake, os.MkdirAll(dir, 0o750)
 }

@@ -139,6 +139,7 @@ type Node struct {
 	api          *api.Provider
 	file         *file.Provider // nil without Manifests
 	registry     *registration.Watcher
+	registrar    *registrar
 	kube         *kube.Provider   // nil without Cluster
 	report       *report.Reporter // nil without Cluster
 	runtime      *cri.Runtime     // nil without ContainerRuntime
@@ -178,7 +179,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, registrar: newRegistrar(), loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}
@@ -321,7 +322,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runDrift, n.runErred, n.registry.Run, n.stats.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -60,6 +61,8 @@ func paths() []path {
 		{pattern: "GET /v1/volumes", summary: "The volumes on this node", query: []string{watch}, answer: List[manager.VolumeStatus]{}, event: Event[manager.VolumeStatus]{}},
 		{pattern: "GET /v1/volumes/{id...}", summary: "One volume, by its id", answer: manager.VolumeStatus{}},
 		{pattern: "GET /v1/drivers", summary: "The drivers", query: []string{watch}, answer: List[manager.DriverStatus]{}, event: Event[manager.DriverStatus]{}},
+		{pattern: "POST /v1/drivers", summary: "Register a driver that does not do it itself, over restarts too", query: []string{"endpoint: the path of its socket"}, answer: Applied{}},
+		{pattern: "DELETE /v1/drivers/{name}", summary: "Register it no longer", answer: Applied{}},
 		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
 		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and, where its class says so, its data", query: []string{reason}, answer: Applied{}},
 		{pattern: "GET /v1/persistentvolumes", summary: "The persistent volumes", query: []string{watch}, answer: List[PVStatus]{}, event: Event[PVStatus]{}},
@@ -240,6 +243,11 @@ func (o operator) Retry(context.Context, audit.By, Retry) error    { return nil 
 func (o operator) SetDrain(context.Context, audit.By, Drain) error { return nil }
 func (o operator) Draining() Drain                                 { return filled[Drain](o.t) }
 
+func (o operator) RegisterDriver(context.Context, audit.By, string) (state.DriverName, error) {
+	return filled[state.DriverName](o.t), nil
+}
+func (o operator) UnregisterDriver(context.Context, audit.By, state.DriverName) error { return nil }
+
 func (o operator) Stats(context.Context) []stats.Status { return filled[[]stats.Status](o.t) }
 func (o operator) LastStats() []stats.Status            { return filled[[]stats.Status](o.t) }
 
@@ -254,7 +262,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	b, o := newBackend(facts), operator{t}
 	b.containers = o
 	cfg := config(t, b)
-	cfg.Operator, cfg.Drainer, cfg.Stats = o, o, o
+	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats = o, o, o, o
 	start(t, cfg)
 	_, s := document(t)
 	fillIn := strings.NewReplacer("{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")

@@ -35,6 +35,14 @@ type Drainer interface {
 	Draining() Drain
 }
 
+// Registrar registers drivers that do not do it themselves.
+type Registrar interface {
+	// RegisterDriver registers the driver at the path of a socket, until
+	// UnregisterDriver, and returns its name once it is registered.
+	RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error)
+	UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error
+}
+
 // WhoQuery names a volume or, with an empty id, a path.
 type WhoQuery struct {
 	Volume state.VolumeID
@@ -87,6 +95,10 @@ func (s *Server) operate(mux *http.ServeMux) {
 		mux.HandleFunc("POST /v1/gc", s.leftovers(true))
 		mux.HandleFunc("POST /v1/forget/{id...}", s.forget)
 		mux.HandleFunc("POST /v1/retry/{id...}", s.retry)
+	}
+	if s.cfg.Registrar != nil {
+		mux.HandleFunc("POST /v1/drivers", s.registerDriver)
+		mux.HandleFunc("DELETE /v1/drivers/{name}", s.unregisterDriver)
 	}
 	if s.cfg.Drainer != nil {
 		mux.HandleFunc("GET /v1/drain", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Drainer.Draining()) })
@@ -194,4 +206,22 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.answer(w, s.cfg.Drainer.Draining())
+}
+
+func (s *Server) registerDriver(w http.ResponseWriter, r *http.Request) {
+	name, err := s.cfg.Registrar.RegisterDriver(r.Context(), by(r), r.URL.Query().Get("endpoint"))
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, Applied{Kind: "driver", Name: string(name), Result: "registered"})
+}
+
+func (s *Server) unregisterDriver(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if err := s.cfg.Registrar.UnregisterDriver(r.Context(), by(r), state.DriverName(name)); err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, Applied{Kind: "driver", Name: name, Result: "unregistered"})
 }

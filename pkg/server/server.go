@@ -76,9 +76,10 @@ type Config struct {
 	Containers Containers
 	// Stats may be nil; then nothing is known of how full volumes are.
 	Stats Stats
-	// Operator and Drainer serve the verbs of an operator; nil serves none.
-	Operator Operator
-	Drainer  Drainer
+	// Operator, Drainer and Registrar serve the verbs of an operator; nil serves none.
+	Operator  Operator
+	Drainer   Drainer
+	Registrar Registrar
 
 	// Metrics is served at /metrics; nil serves none.
 	Metrics prometheus.Gatherer

@@ -208,6 +208,10 @@ type Version struct {
 	Go      string `json:"go"`
 	// Node is the node's name.
 	Node string `json:"node,omitempty"`
+	// RootDir, StateDir and RegistrationDir are the daemon's directories.
+	RootDir         string `json:"rootDir,omitempty"`
+	StateDir        string `json:"stateDir,omitempty"`
+	RegistrationDir string `json:"registrationDir,omitempty"`
 }
 
 // Mount is what whoever runs a pod's containers needs of one volume.

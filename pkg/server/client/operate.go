@@ -73,3 +73,17 @@ func (c *Client) Drain(ctx context.Context, mode server.DrainMode, reason string
 func (c *Client) Undrain(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/drain"}, nil)
 }
+
+// RegisterDriver has the daemon register the driver at a socket, over restarts too.
+func (c *Client) RegisterDriver(ctx context.Context, endpoint string) (server.Applied, error) {
+	var out server.Applied
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drivers", query: url.Values{"endpoint": {endpoint}}}, &out)
+	return out, err
+}
+
+// UnregisterDriver ends what RegisterDriver began.
+func (c *Client) UnregisterDriver(ctx context.Context, name string) (server.Applied, error) {
+	var out server.Applied
+	err := c.call(ctx, request{method: http.MethodDelete, path: "/v1/drivers/" + url.PathEscape(name)}, &out)
+	return out, err
+}

@@ -1,0 +1,35 @@
+package localdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// ErrName means that a driver's name is none.
+var ErrName = errors.New("that is no name of a driver")
+
+// NameOf asks the CSI driver at a socket for its name, once it answers.
+func NameOf(ctx context.Context, endpoint string) (string, error) {
+	conn, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return "", fmt.Errorf("reach the driver at %s: %w", endpoint, err)
+	}
+	defer conn.Close()
+	info, err := csi.NewIdentityClient(conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
+	if err != nil && ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask the driver at %s for its name: %w", endpoint, err)
+	}
+	if info.GetName() == "" || strings.ContainsAny(info.GetName(), "/\x00") {
+		return "", fmt.Errorf("the driver at %s calls itself %q: %w", endpoint, info.GetName(), ErrName)
+	}
+	return info.GetName(), nil
+}

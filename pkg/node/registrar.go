@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// registeredPrefix begins the keys of the drivers in operatorBucket that the daemon
+// registers itself; the value is the driver's socket.
+const registeredPrefix = "driver/"
+
+// registerDeadline bounds how long a driver that is handed over may take to answer
+// and to be registered.
+const registerDeadline = 20 * time.Second
+
+// registrar registers drivers that do not do it themselves, as a registrar beside
+// each of them would: for as long as the daemon runs.
+type registrar struct {
+	asked chan func(ctx context.Context) // done by Run
+
+	// Run alone touches what follows.
+	drivers map[state.DriverName]*announced
+	calls   sync.WaitGroup
+}
+
+// announced is one driver.
+type announced struct {
+	endpoint string
+	stop     context.CancelFunc
+	told     chan error    // what the registration came to, the first time
+	ended    chan struct{} // closed when it is announced no more
+	err      error         // why; valid when ended is closed
+}
+
+func newRegistrar() *registrar {
+	return &registrar{asked: make(chan func(context.Context)), drivers: map[state.DriverName]*announced{}}
+}
+
+// runRegistrar registers what was handed over, until ctx ends.
+func (n *Node) runRegistrar(ctx context.Context) error {
+	values, err := n.journal.LoadBucket(context.WithoutCancel(ctx), operatorBucket)
+	if err != nil {
+		return fmt.Errorf("learn which drivers were handed over: %w", err)
+	}
+	r := n.registrar
+	for key, endpoint := range values {
+		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
+			n.announce(ctx, state.DriverName(name), string(endpoint))
+		}
+	}
+	defer r.calls.Wait()
+	for {
+		select {
+		case f := <-r.asked:
+			f(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// announce begins to register a driver. Run's goroutine calls it.
+func (n *Node) announce(ctx context.Context, name state.DriverName, endpoint string) *announced {
+	ctx, stop := context.WithCancel(ctx)
+	a := &announced{endpoint: endpoint, stop: stop, told: make(chan error, 1), ended: make(chan struct{})}
+	n.registrar.drivers[name] = a
+	n.registrar.calls.Go(func() {
+		defer close(a.ended)
+		defer stop()
+		a.err = localdriver.Announce(ctx, localdriver.Registration{
+			RegisterConfig: localdriver.RegisterConfig{Dir: n.cfg.RegistrationDir, Endpoint: endpoint}, Name: string(name),
+			Told: func(refused error) {
+				select {
+				case a.told <- refused:
+				default:
+				}
+			},
+		})
+		if a.err != nil {
+			n.log.Error("driver that was handed over cannot be registered", "driver", name, "endpoint", endpoint, "err", a.err)
+		}
+	})
+	return a
+}
+
+// ask has Run's goroutine do f, and waits for that.
+func (r *registrar) ask(ctx context.Context, f func(ctx context.Context)) error {
+	done := make(chan struct{})
+	select {
+	case r.asked <- func(ctx context.Context) { f(ctx); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// RegisterDriver registers the driver at a socket from now on, over restarts of the
+// daemon (server.Registrar).
+func (n *Node) RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error) {
+	if !filepath.IsAbs(endpoint) {
+		return "", fmt.Errorf("%w: endpoint: found %q, want an absolute path", server.ErrInvalid, endpoint)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, registerDeadline, fmt.Errorf("no answer from the driver within %v", registerDeadline))
+	defer cancel()
+	found, err := localdriver.NameOf(ctx, endpoint)
+	if err != nil {
+		return "", fmt.Errorf("%w: register the driver at %s: %w", server.ErrConflict, endpoint, err)
+	}
+	name := state.DriverName(found)
+	act := audit.Act{By: by, Verb: "register", Object: string(name), Detail: endpoint}
+	return name, n.audit.Do(act, func() (string, error) { return "", n.handOver(ctx, name, endpoint) })
+}
+
+func (n *Node) handOver(ctx context.Context, name state.DriverName, endpoint string) error {
+	var a *announced
+	var err error
+	asked := n.registrar.ask(ctx, func(run context.Context) {
+		if before := n.registrar.drivers[name]; before != nil && before.endpoint != endpoint {
+			err = fmt.Errorf("%w: driver %s is registered here at %s; take that back first: csi-volmgr driver unregister %s",
+				server.ErrConflict, name, before.endpoint, name)
+		} else if before == nil {
+			a = n.announce(run, name, endpoint)
+		}
+	})
+	if err = errors.Join(asked, err); err != nil || a == nil {
+		return err
+	}
+	select {
+	case err = <-a.told:
+	case <-a.ended:
+		err = a.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err), n.withdrawDriver(context.WithoutCancel(ctx), name))
+	}
+	return nil
+}
+
+// withdrawDriver ends a registration.
+func (n *Node) withdrawDriver(ctx context.Context, name state.DriverName) error {
+	return n.registrar.ask(ctx, func(context.Context) {
+		if a := n.registrar.drivers[name]; a != nil {
+			a.stop()
+			<-a.ended
+			delete(n.registrar.drivers, name)
+		}
+	})
+}
+
+// UnregisterDriver ends what RegisterDriver began (server.Registrar).
+func (n *Node) UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error {
+	known := false
+	if err := n.registrar.ask(ctx, func(context.Context) { known = n.registrar.drivers[name] != nil }); err != nil {
+		return err
+	}
+	if !known {
+		return fmt.Errorf("%w: driver %s was not handed over to this daemon", server.ErrNotFound, name)
+	}
+	return n.audit.Do(audit.Act{By: by, Verb: "unregister", Object: string(name)}, func() (string, error) {
+		if err := n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{registeredPrefix + string(name): nil}); err != nil {
+			return "", fmt.Errorf("unregister driver %s: %w", name, err)
+		}
+		return "", n.withdrawDriver(ctx, name)
+	})
+}
