@@ -43,16 +43,18 @@ ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are take
 func (p *program) deleteCommand() *cobra.Command {
 	var files []string
 	var ns, reason string
+	var data bool
 	cmd := &cobra.Command{
-		Use:   "delete (pod NAME... | pvc NAME... [--reason=TEXT] | -f FILE)",
+		Use:   "delete (pod NAME... | pvc NAME... [--reason=TEXT] [--data] | -f FILE)",
 		Short: "Take pods back, or delete claims with their data",
 		Long: `Take something back.
 
 delete pod NAME says that the pod's containers have stopped: its volumes are
 unmounted then. What its claims hold stays.
 
-delete pvc NAME deletes a claim and, where its class's reclaimPolicy is Delete,
-THE DATA of its volume. It is refused while a pod uses the claim. Nothing else
+delete pvc NAME deletes a claim and THE DATA of its volume. Where the volume's
+reclaimPolicy is Retain (its class said so when it was made), the volume and its data
+stay, unless --data is given. It is refused while a pod uses the claim. Nothing else
 deletes data: delete -f takes back all objects of a manifest but its claims.
 The deletion of a claim is in the audit log, with the reason.`,
 		Example: `  csi-volmgr delete pod web
@@ -69,17 +71,19 @@ The deletion of a claim is in the audit log, with the reason.`,
 					return c.Withdraw(cmd.Context(), m)
 				})
 			}
-			return p.deleteNamed(cmd.Context(), c, ns, reason, args)
+			return p.deleteNamed(cmd.Context(), c, server.ClaimDeletion{Namespace: ns, Reason: reason, Data: data}, args)
 		},
 	}
 	namespaceFlag(cmd, &ns)
 	p.completes(cmd, "pod", "pvc")
 	cmd.Flags().StringVar(&reason, "reason", "", "why claims may go with their data, in `words`, for the audit log")
+	cmd.Flags().BoolVar(&data, "data", false, "delete the volumes of claims and their data also where the reclaimPolicy is Retain")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
 	return cmd
 }
 
-func (p *program) deleteNamed(ctx context.Context, c *client.Client, ns, reason string, args []string) error {
+// deleteNamed deletes what args name; d is what is said of each claim.
+func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
 	ts, err := targets(args, "pods", "pvc")
 	if err != nil {
 		return err
@@ -91,16 +95,22 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, ns, reason 
 	}
 	for _, t := range ts {
 		var err error
+		var done server.Applied
 		word := "pod"
 		if t.kind == "pvc" {
-			word, err = "pvc", c.DeleteClaim(ctx, ns, t.name, reason)
+			d.Name = t.name
+			word = "pvc"
+			done, err = c.DeleteClaim(ctx, d)
 		} else {
-			err = c.DeletePod(ctx, ns, t.name)
+			err = c.DeletePod(ctx, d.Namespace, t.name)
 		}
 		if err != nil {
 			return err
 		}
-		if err := writeAll(p.stdout, fmt.Sprintf("%s/%s deleted\n", word, t.name)); err != nil {
+		if done.Note != "" {
+			done.Note = ": " + done.Note
+		}
+		if err := writeAll(p.stdout, fmt.Sprintf("%s/%s deleted%s\n", word, t.name, done.Note)); err != nil {
 			return err
 		}
 	}

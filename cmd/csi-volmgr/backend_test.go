@@ -257,8 +257,11 @@ func (b *backend) DeletePod(_ context.Context, ns, name string) error {
 	return b.ask("delete pod " + ns + "/" + name)
 }
 
-func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d server.ClaimDeletion) error {
-	return b.ask(strings.TrimSpace("delete claim " + d.Namespace + "/" + d.Name + " " + d.Reason))
+func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d server.ClaimDeletion) (note string, err error) {
+	if d.Name == "retained" && !d.Data {
+		note = "its volume pvc-1 is kept"
+	}
+	return note, b.ask(strings.TrimSpace("delete claim " + d.Namespace + "/" + d.Name + " " + d.Reason))
 }
 
 func (b *backend) AllCalls() []manager.EndedCall {

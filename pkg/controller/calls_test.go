@@ -261,7 +261,7 @@ func TestNothingIsLeftBehindInMemory(t *testing.T) {
 		for _, name := range []string{"copy", "a"} {
 			h.bound(testKey(name))
 			h.c.RemoveClaim(testKey(name))
-			if err := h.c.Delete(t.Context(), testKey(name)); err != nil {
+			if err := h.c.Delete(t.Context(), testKey(name), false); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -299,11 +299,11 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 		h.up()
 		h.set(testClaim("a", mib))
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Errorf("Delete again: %v", err)
 		}
 		h.end()

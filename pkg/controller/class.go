@@ -20,7 +20,10 @@ func newSpec(c Claim, f facts) (spec, string) {
 	s := spec{
 		Class: c.Class.Name, Driver: c.Class.Provisioner,
 		SizeBytes: c.SizeBytes, LimitBytes: c.LimitBytes,
-		AccessModes: c.AccessModes, Mode: c.Mode, MountOptions: c.Class.MountOptions,
+		AccessModes: c.AccessModes, Mode: c.Mode, MountOptions: c.Class.MountOptions, Reclaim: Delete,
+	}
+	if c.Class.Retain {
+		s.Reclaim = Retain
 	}
 	if problem := checkClaim(c); problem != "" {
 		return spec{}, problem

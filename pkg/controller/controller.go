@@ -35,6 +35,8 @@ var (
 	ErrInUse = errors.New("in use")
 	// ErrUnreadable: the claim's record cannot be read, so nobody knows what to delete.
 	ErrUnreadable = errors.New("its record cannot be read")
+	// ErrRetained: the volume and its data are to stay when the claim is deleted.
+	ErrRetained = errors.New("its reclaimPolicy is Retain")
 )
 
 // errStopped: Run has returned.
@@ -183,15 +185,16 @@ func (c *Controller) RetryNow(key Key) {
 }
 
 // Delete deletes the claim's volume and the data in it. It refuses with an
-// error that wraps ErrNotFound, ErrListed, ErrInUse or ErrUnreadable. Once it
+// error that wraps ErrNotFound, ErrListed, ErrInUse, ErrUnreadable, or, unless
+// retained says that it may go too, ErrRetained for a volume that is to stay. Once it
 // has returned nil the wish is durable and cannot be taken back: the driver is
 // asked until it says that the volume is gone, and only then does [Controller.Claims]
 // no longer list the claim. Until then it says what it waits for.
-func (c *Controller) Delete(ctx context.Context, key Key) error {
+func (c *Controller) Delete(ctx context.Context, key Key, retained bool) error {
 	reply := make(chan error, 1) // Run must not wait for a caller that gave up
 	c.post(func(run context.Context) {
 		if ctx.Err() == nil {
-			reply <- c.delete(run, key)
+			reply <- c.delete(run, key, retained)
 		}
 	})
 	select {
@@ -205,7 +208,7 @@ func (c *Controller) Delete(ctx context.Context, key Key) error {
 }
 
 // delete runs in Run's goroutine.
-func (c *Controller) delete(ctx context.Context, key Key) error {
+func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	e := c.entries[key]
 	switch {
 	case e == nil || e.rec.empty() && e.unreadable == "" && !e.want.Listed:
@@ -216,6 +219,8 @@ func (c *Controller) delete(ctx context.Context, key Key) error {
 		return nil
 	case e.want.Listed:
 		return fmt.Errorf("delete claim %s: %w", key, ErrListed)
+	case e.rec.Spec.Reclaim == Retain && e.rec.Volume.Phase == state.Present && !retained:
+		return fmt.Errorf("delete claim %s: %w: volume %s", key, ErrRetained, e.rec.Name)
 	}
 	if err := c.unused(e); err != nil {
 		return fmt.Errorf("delete claim %s: %w", key, err)

@@ -62,7 +62,7 @@ func TestRemovedClaimKeepsItsDataAndBindsItAgain(t *testing.T) {
 		h.c.RemoveClaim(testKey("a"))
 		settleFor(24 * time.Hour)
 		s := h.status(testKey("a"))
-		if s.Phase != Released || s.Volume == nil || !strings.Contains(s.Volume.ReclaimNote, "csi-volmgr delete pvc default/a") {
+		if s.Phase != Released || s.Volume == nil || !strings.Contains(s.Volume.ReclaimNote, "csi-volmgr delete pvc a -n default") {
 			t.Errorf("after removal: %+v", s)
 		}
 		again := testClaim("a", mib)
@@ -82,7 +82,7 @@ func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
 		v := h.bound(testKey("a"))
 		refuse := func(want error) {
 			t.Helper()
-			if err := h.c.Delete(t.Context(), testKey("a")); !errors.Is(err, want) {
+			if err := h.c.Delete(t.Context(), testKey("a"), false); !errors.Is(err, want) {
 				t.Errorf("Delete: %v, want %v", err, want)
 			}
 		}
@@ -98,7 +98,7 @@ func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
 			t.Fatal(err)
 		}
 		refuse(ErrInUse)
-		if err := h.c.Delete(t.Context(), testKey("nobody")); !errors.Is(err, ErrNotFound) {
+		if err := h.c.Delete(t.Context(), testKey("nobody"), false); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Delete of a claim that is not there: %v", err)
 		}
 		if slices.Contains(h.backend.calls(), "DeleteVolume vol-1") {
@@ -126,7 +126,7 @@ func TestDeleteRepeatsUntilDefinite(t *testing.T) {
 		h.set(testClaim("a", mib))
 		h.up()
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -170,7 +170,7 @@ func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 		}
 		n := len(b.calls())
 		b.set(func() { lost = false })
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // at once: the waits of before are over
@@ -270,7 +270,7 @@ func heals(t *testing.T, name string, code codes.Code, effect bool) {
 			t.Fatalf("Detach: %v", err)
 		}
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		heal()
@@ -516,7 +516,7 @@ func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 			t.Errorf("status: %+v", s)
 		}
 		h.c.RemoveClaim(testKey("b"))
-		if err := h.c.Delete(t.Context(), testKey("b")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("b"), false); err != nil {
 			t.Errorf("Delete: %v; what the driver made for it may exist", err)
 		}
 		settleFor(time.Hour)
@@ -543,7 +543,7 @@ func TestTwoClaimsOfOneUIDDoNotShareAVolume(t *testing.T) {
 			t.Errorf("twin: %+v", s)
 		}
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -574,7 +574,7 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 			t.Errorf("with source: %+v", s)
 		}
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(t.Context(), testKey("a")); err != nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -651,7 +651,7 @@ func TestUnreadableRecordIsNotTouched(t *testing.T) {
 			t.Errorf("reason: %q", s.Reason)
 		}
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(t.Context(), testKey("a")); !errors.Is(err, ErrUnreadable) {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); !errors.Is(err, ErrUnreadable) {
 			t.Errorf("Delete: %v", err)
 		}
 		wantCalls(t, h.backend)
@@ -675,7 +675,7 @@ func TestNoCallWithoutADurableIntent(t *testing.T) {
 		h.bound(testKey("a"))
 		h.c.RemoveClaim(testKey("a"))
 		h.disk.fail(errors.New("disk full"))
-		if err := h.c.Delete(t.Context(), testKey("a")); err == nil {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err == nil {
 			t.Error("Delete: nil, though the wish is not durable")
 		}
 		settleFor(time.Minute)
@@ -874,7 +874,7 @@ func TestEverythingEndsWithRun(t *testing.T) {
 		if err := <-errs; err == nil {
 			t.Error("Attach: nil after Run has returned")
 		}
-		if err := h.c.Delete(t.Context(), testKey("a")); !errors.Is(err, errStopped) {
+		if err := h.c.Delete(t.Context(), testKey("a"), false); !errors.Is(err, errStopped) {
 			t.Errorf("Delete: %v", err)
 		}
 		h.live()

@@ -27,7 +27,7 @@ func life(h *house) {
 		_ = h.c.Detach(h.t.Context(), volumeOf(*s.Volume))
 	}
 	h.c.RemoveClaim(testKey("a"))
-	_ = h.c.Delete(h.t.Context(), testKey("a"))
+	_ = h.c.Delete(h.t.Context(), testKey("a"), false)
 	settleFor(time.Hour)
 }
 
@@ -53,7 +53,7 @@ func afterlife(h *house) {
 			}
 		}
 		h.c.RemoveClaim(testKey("a"))
-		if err := h.c.Delete(h.t.Context(), testKey("a")); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := h.c.Delete(h.t.Context(), testKey("a"), false); err != nil && !errors.Is(err, ErrNotFound) {
 			h.t.Errorf("Delete: %v", err)
 		}
 	}

@@ -67,6 +67,7 @@ type spec struct {
 	Mode         state.Mode         `json:"mode"`
 	FSType       string             `json:"fsType,omitempty"`
 	MountOptions []string           `json:"mountOptions,omitempty"`
+	Reclaim      ReclaimPolicy      `json:"reclaimPolicy,omitempty"`
 	Parameters   map[string]string  `json:"parameters,omitempty"`
 	Source       source             `json:"source,omitzero"`
 	// Topology is this node's, where the driver has VOLUME_ACCESSIBILITY_CONSTRAINTS.
@@ -142,9 +143,17 @@ func (r record) volume(listed bool) Volume {
 		AccessModes: s.AccessModes, Mode: s.Mode,
 		AttachSecret: s.Secrets.Attach, StageSecret: s.Secrets.Stage,
 		PublishSecret: s.Secrets.Publish, NodeExpandSecret: s.Secrets.NodeExpand,
-		Topology: r.Topology, Released: !listed,
-		ReclaimNote: "kept until it is deleted by name: csi-volmgr delete pvc " + r.Claim.String(),
+		Topology: r.Topology, ReclaimPolicy: s.Reclaim, Released: !listed,
+		ReclaimNote: r.reclaimNote(),
 	}
+}
+
+func (r record) reclaimNote() string {
+	note := "kept until it is deleted by name: csi-volmgr delete pvc " + r.Claim.Name + " -n " + r.Claim.Namespace
+	if r.Spec.Reclaim == Retain {
+		note += " --data"
+	}
+	return note
 }
 
 // compatible says why the volume in r cannot serve c; "" where it can.

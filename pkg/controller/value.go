@@ -51,6 +51,8 @@ type Class struct {
 	Parameters     map[string]string
 	MountOptions   []string
 	AllowExpansion bool
+	// Retain: the volume and its data stay when the claim is deleted (reclaimPolicy).
+	Retain bool
 }
 
 // DataSource says what a new volume holds: exactly one field is set.
@@ -76,7 +78,7 @@ func (c Claim) equal(o Claim) bool {
 
 func (c Class) equal(o Class) bool {
 	return c.Name == o.Name && c.Provisioner == o.Provisioner &&
-		c.AllowExpansion == o.AllowExpansion && maps.Equal(c.Parameters, o.Parameters) &&
+		c.AllowExpansion == o.AllowExpansion && c.Retain == o.Retain && maps.Equal(c.Parameters, o.Parameters) &&
 		slices.Equal(c.MountOptions, o.MountOptions)
 }
 
@@ -135,6 +137,9 @@ type Volume struct {
 	NodeExpandSecret state.SecretRef `json:"nodeExpandSecret,omitzero"`
 	// Topology is where it can be reached from: any of these. Empty means anywhere.
 	Topology []map[string]string `json:"topology,omitempty"`
+	// ReclaimPolicy is what its class said when it was made; "" where an earlier version
+	// made it, which did not ask.
+	ReclaimPolicy ReclaimPolicy `json:"reclaimPolicy,omitempty"`
 	// Released: no source lists the claim. The volume is kept.
 	Released bool `json:"released,omitempty"`
 	// ReclaimNote tells a person how long the volume is kept.
@@ -143,6 +148,16 @@ type Volume struct {
 
 // ID is the id under which the manager knows the volume.
 func (v Volume) ID() state.VolumeID { return state.SharedID(v.Driver, v.Handle) }
+
+// ReclaimPolicy says what becomes of a volume whose claim is deleted (Kubernetes'
+// persistentVolumeReclaimPolicy).
+type ReclaimPolicy string
+
+// The policies of volumes that drivers make.
+const (
+	Delete ReclaimPolicy = "Delete"
+	Retain ReclaimPolicy = "Retain"
+)
 
 // Phase is a claim's, for people.
 type Phase string

@@ -76,6 +76,7 @@ func (n *Node) tellClaim(key source.Key) {
 		c.Class = controller.Class{
 			Name: class.Name, Provisioner: state.DriverName(class.Provisioner), Parameters: class.Parameters,
 			MountOptions: class.MountOptions, AllowExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
+			Retain: retains(class),
 		}
 	} else {
 		c.Class.Name = *claim.Spec.StorageClassName
@@ -107,6 +108,12 @@ func isOurs(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) 
 		return class.Provisioner != noProvisioner
 	}
 	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != ""
+}
+
+// retains reports whether a volume of the class stays when its claim is deleted. The
+// default is Delete (Kubernetes, StorageClass.reclaimPolicy).
+func retains(class *storagev1.StorageClass) bool {
+	return class != nil && class.ReclaimPolicy != nil && *class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain
 }
 
 func claimKey(k source.Key) controller.Key {
@@ -250,7 +257,7 @@ func persistentVolume(v controller.Volume) *corev1.PersistentVolume {
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(v.CapacityBytes, resource.BinarySI)},
 			ClaimRef:                      &corev1.ObjectReference{Kind: resolve.KindClaim, Namespace: v.Claim.Namespace, Name: v.Claim.Name, UID: types.UID(v.ClaimUID)},
-			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimPolicy(v.ReclaimPolicy),
 			StorageClassName:              v.Class, MountOptions: v.MountOptions, VolumeMode: &mode,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: string(v.Driver), VolumeHandle: v.Handle, FSType: v.FSType, VolumeAttributes: v.Context,

@@ -126,7 +126,7 @@ func TestAClaimJustAppliedIsDeletedWhole(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	for range 20 {
 		apply(t, n, classes)
-		if err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); err != nil {
+		if _, err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); err != nil {
 			t.Fatal(err)
 		}
 		claimed(t, n, func(_ controller.ClaimStatus, known bool) bool { return !known })

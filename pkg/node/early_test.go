@@ -27,7 +27,7 @@ func TestNothingIsDeletedBeforeItIsKnown(t *testing.T) {
 	if err := n.DeletePod(over, "default", "web"); err == nil || errors.Is(err, server.ErrNotFound) {
 		t.Errorf("a pod that was applied: %v", err)
 	}
-	if err := n.DeleteClaim(over, audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "source api has not spoken") {
+	if _, err := n.DeleteClaim(over, audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "source api has not spoken") {
 		t.Errorf("a claim that any pod may want: %v", err)
 	}
 }

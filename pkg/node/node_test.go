@@ -231,7 +231,7 @@ func TestWithdrawKeepsClaims(t *testing.T) {
 	if len(claims) != 1 || claims[0].Phase != "Pending" || claims[0].Class != "fast" {
 		t.Errorf("%+v", claims)
 	}
-	if err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data", Reason: "no longer needed"}); err != nil {
+	if _, err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data", Reason: "no longer needed"}); err != nil {
 		t.Error(err)
 	}
 	if got := auditOf(t, n); got != "delete pvc default/data no longer needed; done" {
@@ -272,7 +272,7 @@ func TestAClaimThatAPodNamesIsNotDeleted(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	apply(t, n, strings.Replace(scratchPod, "emptyDir: {}", "persistentVolumeClaim: {claimName: data}", 1)+
 		"\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}\n")
-	if err := n.DeleteClaim(t.Context(), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "pod default/web") {
+	if _, err := n.DeleteClaim(t.Context(), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("%v", err)
 	}
 	if got := auditOf(t, n); got != "" { // the refusal is in the daemon's log

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
@@ -126,44 +127,82 @@ func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
 }
 
 // DeleteClaim deletes a claim, its volume and the data in it, and returns when
-// the driver has said that they are gone (server.Objects). It is refused while
-// a pod names the claim or has the volume; what is not refused is in the audit log.
-func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) error {
+// the driver has said that they are gone (server.Objects). A volume whose
+// reclaimPolicy is Retain stays, unless d says that its data may go; the note says
+// where it is. It is refused while a pod names the claim or has the volume; what is
+// not refused is in the audit log.
+func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) (note string, err error) {
 	key := controller.Key{Namespace: d.Namespace, Name: d.Name}
 	if err := n.waitKnown(ctx); err != nil {
-		return fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
+		return "", fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
 	}
 	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
 	status, made := n.controller.Claim(key)
 	if who := n.Wanted(key); who != "" {
-		return fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
+		return "", fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
 	}
 	if made && status.Volume != nil {
 		if err := n.waitUnused(ctx, key, status.Volume.ID()); err != nil {
-			return err
+			return "", err
 		}
 		act.Detail = "volume " + string(status.Volume.ID())
 	}
-	return n.audit.Do(act, func() (string, error) { return "", n.deleteClaim(ctx, key) })
+	err = n.audit.Do(act, func() (string, error) {
+		note, err = n.deleteClaim(ctx, key, d.Data)
+		return note, err
+	})
+	return note, err
 }
 
-// deleteClaim deletes a claim that nobody uses, its volume and the data in it.
-func (n *Node) deleteClaim(ctx context.Context, key controller.Key) error {
+// deleteClaim deletes a claim that no pod uses, its volume and the data in it. Where
+// the volume is to stay it says so, unless data says that it may go.
+func (n *Node) deleteClaim(ctx context.Context, key controller.Key, data bool) (note string, err error) {
+	keeps := !data && n.keeps(key)
 	withdrawn := n.withdraw(ctx, catalogKey(key))
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
-		return withdrawn
+		return "", withdrawn
 	}
-	// The controller is asked whatever it showed above: it may have begun to
-	// make a volume since.
-	switch err := n.controller.Delete(ctx, key); {
+	if !keeps {
+		// The controller is asked whatever it showed above: it may have begun to
+		// make a volume since.
+		err = n.controller.Delete(ctx, key, data)
+	}
+	switch {
+	case keeps || errors.Is(err, controller.ErrRetained):
+		note = n.kept(key)
+		if withdrawn != nil {
+			return "", fmt.Errorf("%w: claim %s is deleted already, and %s", server.ErrConflict, key, note)
+		}
+		return note, nil
 	case errors.Is(err, controller.ErrNotFound):
-		return withdrawn
+		return "", withdrawn
 	case errors.Is(err, controller.ErrListed), errors.Is(err, controller.ErrInUse):
-		return fmt.Errorf("%w: %w", server.ErrConflict, err)
+		return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
 	case err != nil:
-		return err
+		return "", err
 	}
-	return n.waitDeleted(ctx, key)
+	return "", n.waitDeleted(ctx, key)
+}
+
+// keeps reports whether the claim has a volume that an earlier version made, which did
+// not note the reclaimPolicy, and its class says Retain.
+func (n *Node) keeps(key controller.Key) bool {
+	c, _ := n.controller.Claim(key)
+	if c.Volume == nil || c.Volume.ReclaimPolicy != "" {
+		return false
+	}
+	class, _ := n.catalog.Get(source.Key{Kind: resolve.KindClass, Name: c.Volume.Class}).(*storagev1.StorageClass)
+	return retains(class)
+}
+
+// kept says where the volume of a claim is that was deleted, and what may be done with it.
+func (n *Node) kept(key controller.Key) string {
+	c, _ := n.controller.Claim(key)
+	if c.Volume == nil {
+		return "its volume is kept"
+	}
+	return fmt.Sprintf("its volume %s (driver %s, handle %s) is kept with its data, since its reclaimPolicy is Retain: "+
+		"apply the claim again to use it, or delete it with: csi-volmgr delete pvc %s -n %s --data", c.Volume.Name, c.Volume.Driver, c.Volume.Handle, key.Name, key.Namespace)
 }
 
 // startGrace is how long sources may take to speak before whoever needs them to

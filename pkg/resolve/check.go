@@ -64,7 +64,8 @@ func Check(obj runtime.Object) []Fault {
 	case *corev1.PersistentVolume:
 		return append(checkMeta(o, false), checkVolume(o)...)
 	case *storagev1.StorageClass:
-		return append(checkMeta(o, false), checkPlain("provisioner", o.Provisioner, true)...)
+		faults := append(checkMeta(o, false), checkPlain("provisioner", o.Provisioner, true)...)
+		return append(faults, checkReclaim("reclaimPolicy", o.ReclaimPolicy)...)
 	case *storagev1.CSIDriver:
 		return append(checkMeta(o, false), checkCSIDriver(o)...)
 	case *corev1.Secret:
@@ -149,12 +150,21 @@ func checkClaim(c *corev1.PersistentVolumeClaim) []Fault {
 	return faults
 }
 
+// checkReclaim refuses a policy that csi-volmgr does not follow. None is Delete.
+func checkReclaim(field string, p *corev1.PersistentVolumeReclaimPolicy) []Fault {
+	if p == nil || *p == "" || *p == corev1.PersistentVolumeReclaimDelete || *p == corev1.PersistentVolumeReclaimRetain {
+		return nil
+	}
+	return []Fault{{field, string(*p), "Delete or Retain"}}
+}
+
 // checkVolume checks a PersistentVolume as far as it alone tells.
 func checkVolume(pv *corev1.PersistentVolume) []Fault {
 	faults := append(checkModes(pv.Spec.AccessModes), checkVolumeMode(pv.Spec.VolumeMode)...)
 	if f, bad := checkSubdomain("metadata.name", pv.Name); bad {
 		faults = append(faults, f)
 	}
+	faults = append(faults, checkReclaim("spec.persistentVolumeReclaimPolicy", &pv.Spec.PersistentVolumeReclaimPolicy)...)
 	set := sources(pv.Spec.PersistentVolumeSource)
 	if len(set) != 1 {
 		faults = append(faults, Fault{"spec", strings.Join(set, " and "), "exactly one kind of volume"})

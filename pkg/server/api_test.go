@@ -129,20 +129,27 @@ func TestVerbsReachTheDaemonAndTheirErrorsTheCaller(t *testing.T) {
 	if err != nil || len(kept) != 1 || kept[0].Result != "kept" {
 		t.Errorf("withdraw: got %v, %v", kept, err)
 	}
-	if err := errors.Join(c.DeletePod(ctx, "default", "web"), c.DeleteClaim(ctx, "default", "data", "no longer needed & old")); err != nil {
+	claim := server.ClaimDeletion{Namespace: "default", Name: "data", Reason: "no longer needed & old"}
+	done, err := c.DeleteClaim(ctx, claim)
+	if err := errors.Join(c.DeletePod(ctx, "default", "web"), err); err != nil || done.Note != "its volume is kept" {
+		t.Error(done, err)
+	}
+	claim.Data = true
+	if _, err := c.DeleteClaim(ctx, claim); err != nil {
 		t.Error(err)
 	}
 	applied, deleted := b.Asked()
 	if diff := cmp.Diff([]server.Manifest{m}, applied); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"pod default/web", "claim default/data no longer needed & old"}, deleted); diff != "" {
+	if diff := cmp.Diff([]string{"claim default/data no longer needed & old", "pod default/web", "claim default/data with its data no longer needed & old"}, deleted); diff != "" {
 		t.Errorf("deleted (-want +got):\n%s", diff)
 	}
 	for _, want := range []error{server.ErrNotFound, server.ErrInvalid, server.ErrConflict} {
 		b.Fail(fmt.Errorf("%w: the reason", want))
 		_, err := c.Apply(ctx, m)
-		for _, err := range []error{err, c.DeletePod(ctx, "default", "web"), c.DeleteClaim(ctx, "default", "data", "no longer needed & old")} {
+		_, claimErr := c.DeleteClaim(ctx, claim)
+		for _, err := range []error{err, c.DeletePod(ctx, "default", "web"), claimErr} {
 			if !errors.Is(err, want) || !strings.Contains(err.Error(), "the reason") {
 				t.Errorf("got %v, want %v with its reason", err, want)
 			}

@@ -164,8 +164,11 @@ func (b *backend) DeletePod(_ context.Context, ns, name string) error {
 	return b.remove("pod " + ns + "/" + name)
 }
 
-func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d ClaimDeletion) error {
-	return b.remove("claim " + d.Namespace + "/" + d.Name + " " + d.Reason)
+func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d ClaimDeletion) (string, error) {
+	if d.Data {
+		return "", b.remove("claim " + d.Namespace + "/" + d.Name + " with its data " + d.Reason)
+	}
+	return "its volume is kept", b.remove("claim " + d.Namespace + "/" + d.Name + " " + d.Reason)
 }
 
 func (b *backend) ContainerMounts(ctx context.Context, c Container) ([]ContainerMount, error) {

@@ -64,7 +64,7 @@ func paths() []path {
 		{pattern: "POST /v1/drivers", summary: "Register a driver that does not do it itself, over restarts too", query: []string{"endpoint: the path of its socket"}, answer: Applied{}},
 		{pattern: "DELETE /v1/drivers/{name}", summary: "Register it no longer", answer: Applied{}},
 		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
-		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and, where its class says so, its data", query: []string{reason}, answer: Applied{}},
+		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and its data; the answer's note says where a volume is whose reclaimPolicy is Retain", query: []string{reason, "data: true to delete such a volume and its data too"}, answer: Applied{}},
 		{pattern: "GET /v1/persistentvolumes", summary: "The persistent volumes", query: []string{watch}, answer: List[PVStatus]{}, event: Event[PVStatus]{}},
 		{pattern: "GET /v1/stats", summary: "How full volumes are and how they fare, as last said", answer: List[stats.Status]{}},
 		{pattern: "GET /v1/problems", summary: "What the sources could not read", answer: List[Problem]{}},

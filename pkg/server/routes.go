@@ -25,16 +25,17 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/mounts", s.podMounts)
 	mux.HandleFunc("POST /v1/pods/{ns}/{name}/containers/{container}/mounts", s.containerMounts)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/wait", s.wait)
-	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", func(r *http.Request, ns, name string) error {
-		return s.cfg.Objects.DeletePod(r.Context(), ns, name)
+	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", func(r *http.Request, ns, name string) (string, error) {
+		return "", s.cfg.Objects.DeletePod(r.Context(), ns, name)
 	}))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
 	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Volumes, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
 	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Drivers, driverKey))
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
-	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", func(r *http.Request, ns, name string) error {
-		d := ClaimDeletion{Namespace: ns, Name: name, Reason: strings.TrimSpace(r.URL.Query().Get("reason"))}
+	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
+		q := r.URL.Query()
+		d := ClaimDeletion{Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true"}
 		return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
 	}))
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
@@ -166,11 +167,12 @@ func (s *Server) lastStats() []stats.Status {
 
 // deleteObject serves one of the verbs that take something away, and logs who
 // asked for it.
-func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name string) error) http.HandlerFunc {
+func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name string) (note string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		note := ""
 		ns, name, err := podName(r)
 		if err == nil {
-			err = do(r, ns, name)
+			note, err = do(r, ns, name)
 		}
 		p, _ := r.Context().Value(peerKey{}).(peer)
 		who := []any{"kind", kind, "object", ns + "/" + name, "uid", p.uid, "pid", p.pid}
@@ -180,7 +182,7 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 			return
 		}
 		s.cfg.Logger.Info("deleted as asked for", who...)
-		s.answer(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "deleted"})
+		s.answer(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "deleted", Note: note})
 	}
 }
 

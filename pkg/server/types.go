@@ -32,10 +32,10 @@ type Objects interface {
 	Withdraw(ctx context.Context, m Manifest) ([]Applied, error)
 	// DeletePod takes a pod back: its owner's statement that its containers have stopped.
 	DeletePod(ctx context.Context, namespace, name string) error
-	// DeleteClaim deletes a claim and, where its class says so, its data. It is the only
-	// way to do that (no vanished file does), and is refused while a pod uses it.
-	// It is in the audit log before it is done.
-	DeleteClaim(ctx context.Context, by audit.By, d ClaimDeletion) error
+	// DeleteClaim deletes a claim and its data, or says in a note where a volume is whose
+	// reclaimPolicy is Retain. It is the only way to delete data (no vanished file does),
+	// and is refused while a pod uses it. It is in the audit log before it is done.
+	DeleteClaim(ctx context.Context, by audit.By, d ClaimDeletion) (note string, err error)
 }
 
 // ClaimDeletion says which claim is to be deleted, and why.
@@ -43,6 +43,8 @@ type ClaimDeletion struct {
 	Namespace, Name string
 	// Reason is the operator's own words, for the audit log; "" for none.
 	Reason string
+	// Data: the volume and its data go too where its reclaimPolicy is Retain.
+	Data bool
 }
 
 // Containers gives whoever runs containers what it has to mount into them.

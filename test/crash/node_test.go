@@ -383,7 +383,8 @@ func (n *node) delete() error {
 	}
 	for _, name := range []string{"data", "disk", "copy"} {
 		if !n.deleted[name] {
-			n.deleted[name] = n.api.DeleteClaim(n.ctx(), "default", name, "") == nil
+			_, err := n.api.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name})
+			n.deleted[name] = err == nil
 		}
 	}
 	pvs, err := n.api.PersistentVolumes(n.ctx())

@@ -196,11 +196,16 @@ func (c *Client) DeletePod(ctx context.Context, ns, name string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: podPath(ns, name)}, nil)
 }
 
-// DeleteClaim deletes a claim and, where its class says so, its data. The reason is
-// for the audit log, and may be "".
-func (c *Client) DeleteClaim(ctx context.Context, ns, name, reason string) error {
-	path := "/v1/claims/" + url.PathEscape(ns) + "/" + url.PathEscape(name)
-	return c.call(ctx, request{method: http.MethodDelete, path: path, query: url.Values{"reason": {reason}}}, nil)
+// DeleteClaim deletes a claim and its data. A volume whose reclaimPolicy is Retain
+// stays unless d.Data is set; the answer's note says where it is.
+func (c *Client) DeleteClaim(ctx context.Context, d server.ClaimDeletion) (out server.Applied, err error) {
+	query := url.Values{"reason": {d.Reason}}
+	if d.Data {
+		query.Set("data", "true")
+	}
+	path := "/v1/claims/" + url.PathEscape(d.Namespace) + "/" + url.PathEscape(d.Name)
+	err = c.call(ctx, request{method: http.MethodDelete, path: path, query: query}, &out)
+	return out, err
 }
 
 func podPath(ns, name string) string {

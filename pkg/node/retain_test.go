@@ -1,0 +1,54 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// An earlier version did not note the reclaimPolicy of a volume that it made: its class
+// of today decides, and a class that is not there says nothing.
+//
+// Faults: A151.
+func TestTheClassDecidesForAVolumeOfAnEarlierVersion(t *testing.T) {
+	for policy, kept := range map[string]bool{"reclaimPolicy: Retain\n": true, "reclaimPolicy: Delete\n": false, "": false} {
+		c := dirs(t)
+		if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		b, err := state.OpenBolt(filepath.Join(c.StateDir, "state.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := `{"version":1,"claim":{"namespace":"default","name":"data"},"uid":"u","name":"pvc-u","handle":"h-1","volume":{"phase":"present"},
+			"spec":{"class":"slow","driver":"d.example","sizeBytes":1,"accessModes":["ReadWriteOnce"],"mode":"Filesystem"}}`
+		if err := errors.Join(b.CommitBucket(t.Context(), controller.Bucket, map[string][]byte{"default/data": []byte(record)}), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+		n, _ := start(t, c)
+		apply(t, n, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: slow}\nprovisioner: d.example\n"+policy+
+			"---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: slow, resources: {requests: {storage: 1}}}\n")
+		claimed(t, n, func(s controller.ClaimStatus, known bool) bool { return known && s.Volume != nil && !s.Volume.Released })
+		if !kept {
+			if err := n.controller.Delete(t.Context(), controller.Key{Namespace: "default", Name: "data"}, false); !errors.Is(err, controller.ErrListed) {
+				t.Errorf("policy %q: %v", policy, err)
+			}
+			if n.keeps(controller.Key{Namespace: "default", Name: "data"}) {
+				t.Errorf("policy %q: the volume is kept", policy)
+			}
+			continue
+		}
+		note, err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"})
+		if err != nil || !strings.Contains(note, "volume pvc-u (driver d.example, handle h-1) is kept") {
+			t.Errorf("policy %q: %q, %v", policy, note, err)
+		}
+		claimed(t, n, func(s controller.ClaimStatus, _ bool) bool { return s.Phase == controller.Released })
+	}
+}
