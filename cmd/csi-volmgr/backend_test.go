@@ -289,6 +289,9 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
 		Operator: b, Drainer: b,
+		Lacks: func(kind state.DriverName) []string {
+			return map[state.DriverName][]string{"kubernetes.io/nfs": {"mount.nfs"}}[kind]
+		},
 	})
 	if err != nil {
 		return nil, err

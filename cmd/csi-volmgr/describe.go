@@ -227,13 +227,9 @@ func (s *sheet) mount(m state.Mount) {
 }
 
 func (s *sheet) driver(d manager.DriverStatus) {
-	status := "Down"
-	if d.Up {
-		status = "Up"
-	}
 	s.add(0, "Name", string(d.Name))
-	s.add(0, "Status", status+", for "+s.now.age(d.Since))
-	s.addSome(0, "Problem", d.Problem)
+	s.add(0, "Status", driverState(d)+", for "+s.now.age(d.Since))
+	s.addSome(0, "Problem", driverProblem(d))
 	s.add(0, "Generation", fmt.Sprint(d.Generation))
 	s.addSome(0, "Version", d.Version)
 	s.addSome(0, "Endpoint", d.Endpoint)

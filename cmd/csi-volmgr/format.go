@@ -71,7 +71,7 @@ func paint(word string) string {
 		colour = "\x1b[32m" // green
 	case "Mounting", "Leaving", "Staged", "Attached", "Pending", "InDoubt", "warn", server.Working, server.Waiting:
 		colour = "\x1b[33m" // yellow
-	case "Down", "Quarantined", "fail", "no", server.Stuck, server.Unknown:
+	case "Down", "Unusable", "Quarantined", "fail", "no", server.Stuck, server.Unknown:
 		colour = "\x1b[31m" // red
 	default:
 		return word

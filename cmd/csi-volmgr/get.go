@@ -44,6 +44,9 @@ last said, with the age of each answer. How full they are is asked for while
 somebody wants to know, and until five minutes later; the first to want to know
 waits for it, a second at most. How they fare is always watched.
 
+Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
+with -o wide all kinds. One is Unusable while this node lacks a program for it.
+
 Problems are what could not be read of the manifests, with file, line and field.`,
 		Example: `  csi-volmgr get pods -A
   csi-volmgr get volumes -o wide
@@ -146,6 +149,10 @@ type resource[T any] struct {
 	find       func(items []T, name string) (T, error)
 	namespaced bool
 	kind       string
+	// aside is what a table shows only with -o wide or by name; nil is nothing.
+	aside func(T) bool
+	// asides names what was left out for that.
+	asides string
 }
 
 func (p *program) get(ctx context.Context, kind string, o getOptions) error {
@@ -210,7 +217,8 @@ func volumeResource(c *client.Client) resource[manager.VolumeStatus] {
 func driverResource(c *client.Client) resource[manager.DriverStatus] {
 	return resource[manager.DriverStatus]{
 		kind: "driver", columns: driverColumns, list: c.Drivers, watch: c.WatchDrivers,
-		key: func(v manager.DriverStatus) string { return string(v.Name) },
+		key:   func(v manager.DriverStatus) string { return string(v.Name) },
+		aside: func(v manager.DriverStatus) bool { return v.Builtin && v.Volumes == 0 }, asides: "built-in kinds without a volume",
 	}
 }
 
@@ -233,11 +241,33 @@ func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) e
 			return p.document(items[0], o.output)
 		}
 		return p.document(server.List[T]{Items: items}, o.output)
-	case len(items) == 0:
-		return writeAll(p.stderr, r.nothing(len(all), o))
-	default:
-		return writeTable(p.stdout, r.columns, items, p.view(o))
 	}
+	shown := r.unaside(items, o)
+	if len(shown) == 0 {
+		err = writeAll(p.stderr, r.nothing(len(all), o))
+	} else {
+		err = writeTable(p.stdout, r.columns, shown, p.view(o))
+	}
+	if n := len(items) - len(shown); err == nil && n > 0 {
+		err = writeAll(p.stderr, fmt.Sprintf("%d %s are shown with -o wide.\n", n, r.asides))
+	}
+	return err
+}
+
+// unaside returns the items without those that a table leaves out.
+func (r resource[T]) unaside(items []T, o getOptions) []T {
+	var shown []T
+	for _, item := range items {
+		if !r.leftOut(item, o) {
+			shown = append(shown, item)
+		}
+	}
+	return shown
+}
+
+// leftOut reports whether a table leaves an item out.
+func (r resource[T]) leftOut(item T, o getOptions) bool {
+	return r.aside != nil && len(o.names) == 0 && o.output != formWide && !structured(o.output) && r.aside(item)
 }
 
 func (p *program) view(o getOptions) view {

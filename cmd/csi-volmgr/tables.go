@@ -11,23 +11,37 @@ import (
 
 var driverColumns = []column[manager.DriverStatus]{
 	{head: "NAME", value: func(d manager.DriverStatus, _ view) string { return string(d.Name) }},
-	{head: "STATUS", state: true, value: func(d manager.DriverStatus, _ view) string {
-		if d.Up {
-			return "Up"
-		}
-		return "Down"
-	}},
+	{head: "STATUS", state: true, value: func(d manager.DriverStatus, _ view) string { return driverState(d) }},
 	{head: "VERSION", value: func(d manager.DriverStatus, _ view) string { return orNone(plain(d.Version)) }},
 	{head: "GENERATION", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Generation) }},
 	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
 	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
 	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
-	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(d.Problem) }},
+	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(driverProblem(d)) }},
 	{head: "NODE ID", wide: true, value: func(d manager.DriverStatus, _ view) string { return orNone(plain(d.NodeID)) }},
 	{head: "ENDPOINT", wide: true, value: func(d manager.DriverStatus, _ view) string { return orNone(d.Endpoint) }},
 	{head: "CAPABILITIES", wide: true, value: func(d manager.DriverStatus, _ view) string {
 		return orNone(strings.Join(d.Capabilities, ","))
 	}},
+}
+
+// driverState is how a driver stands, in a word.
+func driverState(d manager.DriverStatus) string {
+	switch {
+	case !d.Up:
+		return "Down"
+	case len(d.Lacks) > 0:
+		return "Unusable"
+	}
+	return "Up"
+}
+
+// driverProblem says what is wrong with a driver.
+func driverProblem(d manager.DriverStatus) string {
+	if len(d.Lacks) > 0 {
+		return strings.Join(d.Lacks, ", ") + " is not installed; csi-volmgr doctor says what to install"
+	}
+	return d.Problem
 }
 
 var socketColumns = []column[server.SocketStatus]{

@@ -33,7 +33,7 @@ func watchTable[T any](ctx context.Context, p *program, o getOptions, r resource
 // wanted reports whether an item of a watch was asked for.
 func (r resource[T]) wanted(item T, o getOptions) bool {
 	if len(o.names) == 0 {
-		return r.inNamespace(item, o)
+		return r.inNamespace(item, o) && !r.leftOut(item, o)
 	}
 	_, err := r.choose([]T{item}, getOptions{namespace: o.namespace, names: o.names[:1]})
 	for _, name := range o.names[1:] {

@@ -92,6 +92,9 @@ type DriverStatus struct {
 	Up bool `json:"up"`
 	// Problem says why it is not up, or why a second registration of it was refused.
 	Problem string `json:"problem,omitempty"`
+	// Lacks are the programs without which no volume of a built-in kind can be
+	// mounted, and that this node does not have. The server says it.
+	Lacks []string `json:"lacks,omitempty"`
 	// Generation counts how often it came up since the daemon started.
 	Generation int `json:"generation"`
 	// Volumes counts the records it has on this node.

@@ -156,6 +156,7 @@ type Node struct {
 	audit        *audit.Log
 	holders      holders.Finder
 	bootID       string
+	programs     []string // where programs are looked for; nil: where the system has them
 
 	ended    chan *endedCall // to be told of; nobody takes them without Cluster
 	changed  signal          // claims, volumes, problems

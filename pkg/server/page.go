@@ -14,7 +14,7 @@ import (
 func (s *Server) page() http.Handler {
 	return ui.New(ui.Config{
 		Pods:     s.cfg.Volumes.Pods,
-		Drivers:  s.cfg.Volumes.Drivers,
+		Drivers:  s.drivers,
 		Problems: s.pageProblems,
 		Why:      s.pageWhy,
 		Changed:  s.cfg.Volumes.Changed,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
 	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Volumes, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
-	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Drivers, driverKey))
+	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, s.drivers, driverKey))
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
 	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
 		q := r.URL.Query()
@@ -73,6 +74,21 @@ func (s *Server) apiHandler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// drivers returns the drivers, each with the programs that it lacks.
+func (s *Server) drivers() []manager.DriverStatus {
+	all := s.cfg.Volumes.Drivers()
+	if s.cfg.Lacks == nil {
+		return all
+	}
+	all = slices.Clone(all)
+	for i, d := range all {
+		if d.Builtin {
+			all[i].Lacks = s.cfg.Lacks(d.Name)
+		}
+	}
+	return all
 }
 
 func volumeKey(v manager.VolumeStatus) string { return string(v.Volume.ID) }
@@ -142,7 +158,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) facts() Facts {
 	return Facts{
-		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.cfg.Volumes.Drivers(),
+		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.drivers(),
 		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
 		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
 		Stats: s.lastStats(), Now: s.cfg.Now(),

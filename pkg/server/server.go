@@ -74,6 +74,9 @@ type Config struct {
 	Trace   Trace
 	// Containers is asked for the mounts of containers; nil answers notFound.
 	Containers Containers
+	// Lacks returns the programs that a built-in kind cannot do without and that the
+	// node does not have; nil means that none is looked for.
+	Lacks func(kind state.DriverName) []string
 	// Stats may be nil; then nothing is known of how full volumes are.
 	Stats Stats
 	// Operator, Drainer and Registrar serve the verbs of an operator; nil serves none.

@@ -93,6 +93,12 @@ func (r *Runner) Run(ctx context.Context, c Command) error {
 	}
 }
 
+// Has reports whether the program is there to be run.
+func (r *Runner) Has(name string) bool {
+	_, err := r.find(name)
+	return err == nil
+}
+
 func (r *Runner) find(name string) (string, error) {
 	in := r.Dirs
 	if in == nil {
