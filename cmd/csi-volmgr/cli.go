@@ -105,8 +105,33 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 		p.driverCommand(), p.watchCommand(),
 	)
 	root.AddCommand(p.operatorCommands()...)
+	root.SetHelpCommand(helpCommand(root))
 	p.completeFlags(root)
 	return root
+}
+
+// helpCommand is cobra's, which takes a verb that there is not for none.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [VERB]",
+		Short:   "Show how a verb is used",
+		Long:    "Show how a verb is used: what VERB --help shows.",
+		Example: `  csi-volmgr help get`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			if len(rest) > 0 {
+				if cmd == root {
+					return root.Args(root, rest)
+				}
+				return usagef("unknown command %q for %q", rest[0], cmd.CommandPath())
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 func noArgs(_ *cobra.Command, args []string) error {

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -67,6 +70,9 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n,
 	})
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w: give another with --http-address=HOST:PORT, or --http-address=off for none", err)
+	}
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}

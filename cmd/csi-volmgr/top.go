@@ -34,14 +34,19 @@ func (p *program) topCommand() *cobra.Command {
 		Short: "Show what the daemon is at, live: drivers, calls, and volumes that wait",
 		Long: `Show what the daemon is at: the drivers with their calls in flight, and the
 volumes that are not at rest, those that have been waiting longest first. On a
-terminal the view follows what happens until it is interrupted; elsewhere it is
+terminal the view follows what happens until q is typed; elsewhere it is
 shown once, and so it is as JSON or YAML, with all drivers and volumes.`,
 		Example: `  csi-volmgr top
   csi-volmgr top -o jsonpath='{.drivers[*].name}'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if screen, ok := p.stdout.(*os.File); ok && !structured(output) && term.IsTerminal(int(screen.Fd())) {
-				return p.topLive(cmd.Context(), screen, output)
+				ctx, end, err := quitKeys(cmd.Context(), p.stdin)
+				if err != nil {
+					return err
+				}
+				defer end()
+				return p.topLive(ctx, screen, output)
 			}
 			return p.topOnce(cmd.Context(), output)
 		},

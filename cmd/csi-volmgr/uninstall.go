@@ -20,16 +20,16 @@ func (p *program) uninstallCommand() *cobra.Command {
 	var dry, yes bool
 	var cfg uninstall.Config
 	cmd := &cobra.Command{
-		Use:   "uninstall (--dry-run|--yes)",
+		Use:   "uninstall [--dry-run|--yes]",
 		Short: "Take csi-volmgr off this node, if nothing is mounted any more",
-		Long: `Remove csi-volmgr's state, socket and directories from this node. The daemon must
-be stopped, and be started with the same paths.
+		Long: `List what is csi-volmgr's of state, socket and directories on this node, and with
+--yes remove it. The daemon must be stopped; give the paths that it had.
 
 It is refused while a volume has a record, anything is mounted below the root
 directory, a file lies where volumes were, or there are volumes that csi-volmgr
 made. Directories are removed only if they are empty. The audit log stays.`,
 		Example: `  systemctl disable --now csi-volmgr
-  csi-volmgr uninstall --dry-run
+  csi-volmgr uninstall
   csi-volmgr uninstall --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,6 +47,12 @@ made. Directories are removed only if they are empty. The audit log stays.`,
 		},
 	}
 	dryOrYes(cmd, &dry, &yes)
+	cmd.PreRunE = func(*cobra.Command, []string) error { // neither lists, too
+		if dry && yes {
+			return usagef("expected either --dry-run or --yes")
+		}
+		return nil
+	}
 	cmd.Flags().StringVar(&cfg.Root, "root-dir", defaultRoot, "`directory` below which volumes were mounted")
 	cmd.Flags().StringVar(&cfg.StateDir, "state-dir", defaultState, "`directory` of the journal")
 	return cmd
