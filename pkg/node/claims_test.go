@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
@@ -187,5 +189,72 @@ func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 	n.catalog.Delete(sourceController, source.Key{Kind: resolve.KindVolume, Name: "pvc-1"})
 	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pod keeps its volumes until it is deleted: another manifest of its name is
+// refused whole. One of another UID takes its place, and the first one's volumes go.
+//
+// Faults: A154.
+func TestAMountedPodKeepsItsVolumes(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	apply(t, n, scratchPod)
+	first := uidOf(t, n, "web")
+	if err := n.Manager().WaitForAttachAndMount(within(t), first); err != nil {
+		t.Fatal(err)
+	}
+	other := strings.ReplaceAll(scratchPod, "scratch", "more")
+	_, err := n.Apply(t.Context(), manifestOf(other+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: beside}\n"))
+	if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "delete pod web") {
+		t.Errorf("another manifest of a mounted pod: %v", err)
+	}
+	if _, err := n.catalog.ConfigMap(t.Context(), "default", "beside"); err == nil {
+		t.Error("a part of the refused manifest was applied")
+	}
+	if got := n.Manager().GetMountedVolumesForPod(first); got["scratch"].HostPath == "" {
+		t.Errorf("the pod has %v", got)
+	}
+	apply(t, n, strings.Replace(other, "name: web}", "name: web, uid: second}", 1))
+	if err := n.Manager().WaitForAttachAndMount(within(t), "second"); err != nil {
+		t.Error(err)
+	}
+	if err := n.Manager().WaitForUnmount(within(t), first); err != nil {
+		t.Error(err)
+	}
+}
+
+// A volume that a listed pod has and names no more, as another source tells it, is
+// refused with the pod's name: it would be waited for without end.
+//
+// Faults: A155.
+func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	apply(t, n, scratchPod)
+	uid := uidOf(t, n, "web")
+	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID(uid)}}
+	if err := n.catalog.Put("file", pod); err != nil {
+		t.Fatal(err)
+	}
+	n.show(t.Context())
+	volumes := n.Manager().Volumes()
+	if len(volumes) != 1 || len(volumes[0].Wanted) > 0 {
+		t.Fatalf("%+v", volumes)
+	}
+	wait := func() error {
+		return n.waitUnused(within(t), controller.Key{Namespace: "default", Name: "data"}, volumes[0].Volume.ID)
+	}
+	if err := wait(); !errors.Is(err, server.ErrConflict) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pod default/web") {
+		t.Errorf("while the pod is listed: %v", err)
+	}
+	ended := pod.DeepCopy()
+	ended.Status.Phase = corev1.PodSucceeded
+	if err := n.catalog.Put("file", ended); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(); err != nil {
+		t.Errorf("once the containers have ended: %v", err)
 	}
 }

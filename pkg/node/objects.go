@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,9 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 		return nil, err
 	}
 	results, err := n.api.Apply(ctx, objects)
+	if errors.Is(err, api.ErrFixed) {
+		return nil, fmt.Errorf("%w: %w", server.ErrConflict, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +235,9 @@ func (n *Node) waitKnown(ctx context.Context) error {
 	}
 }
 
-// waitUnused waits while the volume is on its way off the node; nobody wants
-// it any more. One that somebody wants is in use.
+// waitUnused waits while the volume is on its way off the node; no pod wants
+// it any more. One that a pod wants is in use, and one that a pod has which its
+// source still lists does not go before that pod is deleted.
 func (n *Node) waitUnused(ctx context.Context, key controller.Key, id state.VolumeID) error {
 	for {
 		changed := n.manager.Changed()
@@ -242,6 +247,9 @@ func (n *Node) waitUnused(ctx context.Context, key controller.Key, id state.Volu
 		}
 		if v, _ := n.manager.Volume(id); len(v.Wanted) > 0 || v.Quarantined != "" {
 			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
+		} else if pod := n.listedUser(v.Volume); pod != "" {
+			return fmt.Errorf("%w: the volume of claim %s is mounted for %s, which no longer names it and is still listed: "+
+				"stop its containers and delete that first", server.ErrConflict, key, pod)
 		}
 		select {
 		case <-changed:
@@ -249,6 +257,18 @@ func (n *Node) waitUnused(ctx context.Context, key controller.Key, id state.Volu
 			return fmt.Errorf("%w: the volume of claim %s is still in use by %s: %w", server.ErrConflict, key, who, context.Cause(ctx))
 		}
 	}
+}
+
+// listedUser names a pod that has the volume, and whose source lists it with
+// containers that may run; "" for none.
+func (n *Node) listedUser(v state.Volume) string {
+	listed := n.catalog.Wants()
+	for _, uid := range slices.Sorted(maps.Keys(v.Mounts)) {
+		if want, ok := listed[uid]; ok && !want.Stopped {
+			return "pod " + want.Pod.Namespace + "/" + want.Pod.Name
+		}
+	}
+	return ""
 }
 
 // waitDeleted waits until neither the controller nor the catalog shows anything

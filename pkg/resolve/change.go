@@ -1,7 +1,9 @@
 package resolve
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -9,7 +11,8 @@ import (
 )
 
 // CheckChange returns what is wrong with replacing an object by another one of
-// its key: an immutable Secret or ConfigMap keeps its data, and stays immutable.
+// its key: an immutable Secret or ConfigMap keeps its data, and stays immutable; a
+// pod keeps its volumes.
 func CheckChange(was, is runtime.Object) []Fault {
 	const want = "what it was, since the object is immutable; delete it first"
 	var faults []Fault
@@ -25,6 +28,10 @@ func CheckChange(was, is runtime.Object) []Fault {
 			differ("binaryData", equality.Semantic.DeepEqual(old.BinaryData, now.BinaryData))
 			differ("immutable", isTrue(now.Immutable))
 		}
+	case *corev1.Pod:
+		if now, ok := is.(*corev1.Pod); ok {
+			return checkPodChange(old, now)
+		}
 	case *corev1.Secret:
 		if now, ok := is.(*corev1.Secret); ok && isTrue(old.Immutable) {
 			differ("data", equality.Semantic.DeepEqual(old.Data, now.Data))
@@ -35,3 +42,39 @@ func CheckChange(was, is runtime.Object) []Fault {
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
+
+// checkPodChange: the volumes of a pod do not change, as the API server has it. A
+// volume that the pod stopped to name would stay mounted, since its containers may
+// use it, and would be missing where people look. Another UID is another pod.
+func checkPodChange(was, is *corev1.Pod) []Fault {
+	if was.UID != is.UID || hasEnded(is) {
+		return nil
+	}
+	want := fmt.Sprintf("what it was, since the volumes of a pod do not change; stop its containers, "+
+		"delete the pod (csi-volmgr delete pod %s -n %s) and apply the new one, or give the new one another metadata.uid",
+		is.Name, is.Namespace)
+	before, now := usesOf(was), usesOf(is)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if b, n := before[name], now[name]; b.mount != "" && n.mount == "" || b.device != "" && n.device == "" {
+			return []Fault{{"spec.containers", "no container with volume " + name, want}}
+		}
+		if !equality.Semantic.DeepEqual(volumeNamed(was, name), volumeNamed(is, name)) {
+			return []Fault{{"spec.volumes", "another volume " + name, want}}
+		}
+	}
+	return nil
+}
+
+func volumeNamed(pod *corev1.Pod, name string) *corev1.Volume {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Name == name {
+			return &pod.Spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+// hasEnded: the pod's source says that its containers have ended for good.
+func hasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

@@ -52,3 +52,48 @@ func TestImmutableObjectsKeepTheirData(t *testing.T) {
 		}
 	}
 }
+
+// The volumes of a pod do not change while it may run; another pod of its name, and
+// what else a pod says, may.
+//
+// Faults: A154.
+func TestThePodsVolumesDoNotChange(t *testing.T) {
+	const was = `{apiVersion: v1, kind: Pod, metadata: {name: web, uid: u1}, spec: {
+  containers: [{name: web, image: web, volumeMounts: [{name: data, mountPath: /d}]}],
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}, {name: idle, emptyDir: {}}]}}`
+	for name, c := range map[string]struct {
+		change []string
+		want   string
+	}{
+		"nothing":                   {nil, ""},
+		"an annotation":             {[]string{"uid: u1", "uid: u1, annotations: {a: b}"}, ""},
+		"another source":            {[]string{"claimName: data", "claimName: other"}, "spec.volumes"},
+		"another kind":              {[]string{"persistentVolumeClaim: {claimName: data}", "emptyDir: {}"}, "spec.volumes"},
+		"another volume":            {[]string{"name: data, persistent", "name: more, persistent", "{name: data, mount", "{name: more, mount"}, "spec.containers"},
+		"no container uses it":      {[]string{"volumeMounts: [{name: data, mountPath: /d}]", "volumeMounts: []"}, "spec.containers"},
+		"as a device":               {[]string{"volumeMounts: [{name: data, mountPath: /d}]", "volumeDevices: [{name: data, devicePath: /d}]"}, "spec.containers"},
+		"one more":                  {[]string{"[{name: data, m", "[{name: idle, mountPath: /i}, {name: data, m"}, ""},
+		"what no container used":    {[]string{"{name: idle, emptyDir: {}}", "{name: idle, hostPath: {path: /x}}"}, ""},
+		"another path for the data": {[]string{"mountPath: /d", "mountPath: /e"}, ""},
+		"another pod":               {[]string{"uid: u1", "uid: u2", "claimName: data", "claimName: other"}, ""},
+		"it has ended":              {[]string{"claimName: data", "claimName: other", "spec: {", "status: {phase: Succeeded}, spec: {"}, ""},
+	} {
+		object := func(change ...string) runtime.Object {
+			found, err := manifest.Decode("t", []byte(strings.NewReplacer(change...).Replace(was)))
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			return found[0]
+		}
+		got := ""
+		for _, f := range resolve.CheckChange(object(), object(c.change...)) {
+			got += f.Field
+			if !strings.Contains(f.String(), "data") || !strings.Contains(f.String(), "csi-volmgr delete pod web -n default") {
+				t.Errorf("%s: the volume, or what to do, is not named: %s", name, f)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: got faults of %q, want of %q", name, got, c.want)
+		}
+	}
+}

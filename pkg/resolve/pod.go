@@ -67,7 +67,7 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		w.SupplementalGroups = sc.SupplementalGroups
 	}
-	if p := pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
+	if hasEnded(pod) {
 		w.Stopped = true
 		return w
 	}

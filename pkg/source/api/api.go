@@ -26,6 +26,9 @@ const Name = "api"
 // bucket is where the objects are kept.
 const bucket = "objects"
 
+// ErrFixed is wrapped where an object has what may not change ([resolve.CheckChange]).
+var ErrFixed = errors.New("what is there does not change")
+
 // KV keeps values durably; both journals of pkg/state do.
 type KV interface {
 	LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error)

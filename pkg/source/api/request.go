@@ -149,7 +149,10 @@ func (p *Provider) fixed(items []item) error {
 			errs = append(errs, fmt.Errorf("%s: %s", it.key, f))
 		}
 	}
-	return errors.Join(errs...)
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrFixed, errors.Join(errs...))
 }
 
 // has reports whether an object was applied under the key, readable or not.
