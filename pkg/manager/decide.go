@@ -166,7 +166,7 @@ func (l *loop) wishes(id state.VolumeID) state.Want {
 		w.Pods[uid] = state.WantMount{MountSpec: vw.Mount, Revision: vw.Revision}
 		if vw.arrival >= latest {
 			latest = vw.arrival
-			w.Spec, w.Hold = &vw.Spec, vw.Hold
+			w.Spec, w.Hold, w.Unattached = &vw.Spec, vw.Hold, vw.Unattached
 		}
 		if vw.SizeBytes != 0 && vw.arrival >= sized { // who only reads has no opinion
 			sized = vw.arrival
@@ -179,9 +179,11 @@ func (l *loop) wishes(id state.VolumeID) state.Want {
 
 // facts gathers what the plan has to know besides wish and record.
 func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
+	attaches := d.status.Attach && l.cfg.Attacher != nil
 	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
-		Up: d.status.Up, Why: d.status.Problem, Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Topology), l.full(d)),
-		Attach: d.status.Attach && l.cfg.Attacher != nil, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
+		Up: d.status.Up, Why: d.status.Problem,
+		Full:   cmp.Or(plan.OutOfReach(w.Topology, d.status.Topology), plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
+		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	if l.cfg.Unmount != nil {
 		f.Ladder, f.Order = l.cfg.Ladders.Of(d.status.Name), l.orders[v.ID]

@@ -127,3 +127,40 @@ func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
 		equal(t, "calls", h.calls(), []string{"Stage d^v", "Publish d^v a"})
 	})
 }
+
+// A volume that has to be attached is not begun with a driver that does not attach it
+// here: its context would be empty. Once it is attached, by a driver that does or as
+// a VolumeAttachment says, it is made, and what is mounted stays.
+//
+// Faults: A157.
+func TestAVolumeThatIsNotAttachedIsNotBegun(t *testing.T) {
+	for name, attach := range map[string]func(l *life, h *house){
+		"the driver attaches": func(l *life, h *house) {
+			l.DriverUp(DriverInfo{Name: "d", Attach: true, Stage: true, MountsTarget: true}, h)
+		},
+		"a VolumeAttachment": func(l *life, _ *house) { l.SetPod(podWant("a", "v")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, d := newHouse(t), newDisk()
+				l := live(t, h, d)
+				l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)
+				p := podWant("a", "v")
+				p.Volumes[0].Unattached = "not attached"
+				l.SetPod(p)
+				rest()
+				if s, _ := l.Pod("a"); len(h.calls()) != 0 || s.Volumes[0].BlockedBy != "not attached" {
+					t.Errorf("calls %v, blocked by %q", h.calls(), s.Volumes[0].BlockedBy)
+				}
+				attach(l, h)
+				mounted(t, l, "a")
+				l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)
+				l.SetPod(p)
+				rest()
+				if s, _ := l.Pod("a"); !s.Ready {
+					t.Errorf("mounted before, then %+v", s.Volumes[0])
+				}
+			})
+		})
+	}
+}

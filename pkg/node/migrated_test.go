@@ -157,6 +157,9 @@ func TestWhatIsTranslatedIsTheOperatorsToSay(t *testing.T) {
 		if !strings.Contains(problem, want) || (problem == "") != (want == "") {
 			t.Errorf("%s: got %q, want %q", source, problem, want)
 		}
+		if err := n.DeletePod(t.Context(), "default", "p"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
 		if got, err := n.translated(&storagev1.StorageClass{Provisioner: provisioner}); err != nil || got.Provisioner != want {

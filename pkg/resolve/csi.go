@@ -75,7 +75,13 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	}
 	w.Spec.NoAttach, w.Topology = !policy.attach, r.topology(pv)
 	if policy.attach {
-		w.Spec.PublishContext, w.Spec.Attachment, w.Hold = r.attachment(spec)
+		va, hold := r.attachment(spec)
+		if va != nil {
+			w.Spec.PublishContext, w.Spec.Attachment = maps.Clone(va.Status.AttachmentMetadata), string(va.UID)
+		} else if policy.mustAttach && !r.config.ClusterAttach {
+			w.Unattached = r.unattached(spec)
+		}
+		w.Hold = hold
 	}
 	if claim != nil {
 		w.Spec.Claim = claim.Namespace + "/" + claim.Name
@@ -230,9 +236,11 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 // policy is what a driver's CSIDriver object says about its volumes.
 type policy struct {
 	attach, podInfo bool
-	fsGroup         storagev1.FSGroupPolicy
-	renewal         state.Renewal
-	seLinuxMount    bool
+	// mustAttach: its object says so, and not the default.
+	mustAttach   bool
+	fsGroup      storagev1.FSGroupPolicy
+	renewal      state.Renewal
+	seLinuxMount bool
 }
 
 // policy returns the driver's policy, or why it may not have volumes of this
@@ -267,6 +275,7 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 		seLinuxMount: object.Spec.SELinuxMount != nil && *object.Spec.SELinuxMount,
 		fsGroup:      *fsGroup,
 		attach:       object.Spec.AttachRequired == nil || *object.Spec.AttachRequired,
+		mustAttach:   isTrue(object.Spec.AttachRequired),
 		podInfo:      object.Spec.PodInfoOnMount != nil && *object.Spec.PodInfoOnMount,
 	}, nil
 }
@@ -285,50 +294,6 @@ func renewal(spec storagev1.CSIDriverSpec) state.Renewal {
 		w.Tokens = append(w.Tokens, want)
 	}
 	return w
-}
-
-// AttachmentKey is the VolumeAttachment of a volume on a node, under the name that
-// Kubernetes' attach-detach controller gives it.
-func AttachmentKey(driver state.DriverName, handle, node string) Key {
-	sum := sha256.Sum256([]byte(handle + string(driver) + node))
-	return Key{Kind: KindVolumeAttachment, Name: "csi-" + hex.EncodeToString(sum[:])}
-}
-
-// attachment returns what the volume's VolumeAttachment gives to the node's
-// calls, and where a cluster attaches, what is missing before they may be made.
-func (r *resolver) attachment(s state.Spec) (context map[string]string, uid, hold string) {
-	key := AttachmentKey(s.Driver, s.Handle, r.config.NodeName)
-	va, ok := r.objects.Get(key).(*storagev1.VolumeAttachment)
-	if ok && va.Status.Attached && va.DeletionTimestamp == nil {
-		return maps.Clone(va.Status.AttachmentMetadata), string(va.UID), ""
-	}
-	switch {
-	case !r.config.ClusterAttach:
-		return nil, "", ""
-	case !ok:
-		why := r.objects.Unread(key)
-		if why == "" {
-			why = "not found"
-		}
-		return nil, "", fmt.Sprintf("waiting for %s: %s", key, why)
-	case va.DeletionTimestamp != nil:
-		return nil, "", fmt.Sprintf("waiting for %s: the one there is being deleted", key)
-	case NoRoom(va):
-		return nil, "", fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
-	case va.Status.AttachError != nil:
-		return nil, "", fmt.Sprintf("waiting for %s: status.attachError: %s", key, va.Status.AttachError.Message)
-	}
-	return nil, "", fmt.Sprintf("waiting for %s: status.attached: found false, want true", key)
-}
-
-// resourceExhausted is gRPC's code (its status codes document).
-const resourceExhausted = 8
-
-// NoRoom reports whether the volume cannot be attached because the driver serves
-// as many volumes on the node as it can.
-func NoRoom(va *storagev1.VolumeAttachment) bool {
-	e := va.Status.AttachError
-	return !va.Status.Attached && e != nil && e.ErrorCode != nil && *e.ErrorCode == resourceExhausted
 }
 
 func secretRef(ref *corev1.SecretReference) state.SecretRef {

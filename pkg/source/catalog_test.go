@@ -439,3 +439,58 @@ func TestImmutableObjectIsNotReplaced(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
+
+// A VolumeAttachment of a name of one's own attaches the volume that its spec names,
+// and is followed; one of another driver, node or volume says nothing. Until one does,
+// a driver that needs the volume attached is not given it unattached.
+//
+// Faults: A156.
+func TestAttachmentsAreMatchedByTheirSpec(t *testing.T) {
+	c, s := start()
+	put(t, c, "api", pod("web", "data"))
+	put(t, c, "api", claim("data", "vol"))
+	put(t, c, "api", volume("vol", "data"))
+	put(t, c, "api", "{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: d}, spec: {attachRequired: true}}")
+	attachment := func(name, attacher, node, volume, attached string) string {
+		return "{apiVersion: storage.k8s.io/v1, kind: VolumeAttachment, metadata: {name: " + name + "}, " +
+			"spec: {attacher: " + attacher + ", nodeName: " + node + ", source: {persistentVolumeName: " + volume + "}}, " +
+			"status: {attached: " + attached + ", attachmentMetadata: {device: /dev/" + name + "}}}"
+	}
+	check := func(step, device string) {
+		t.Helper()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, w := range s.pods {
+			v := w.Volumes[0]
+			if v.Problem != "" || v.Spec.PublishContext["device"] != device || (v.Unattached == "") != (device != "") {
+				t.Errorf("%s: problem %q, context %v, unattached %q; want device %q", step, v.Problem, v.Spec.PublishContext, v.Unattached, device)
+			}
+			if device == "" && !strings.Contains(v.Unattached, "attacher d, nodeName n and persistentVolumeName vol") {
+				t.Errorf("%s: %q does not say what would be right", step, v.Unattached)
+			}
+		}
+	}
+	check("none", "")
+	put(t, c, "api", attachment("a", "other", "n", "vol", "true"))
+	put(t, c, "api", attachment("b", "d", "other", "vol", "true"))
+	put(t, c, "api", attachment("c", "d", "n", "other", "true"))
+	check("of others", "")
+	put(t, c, "api", attachment("aa", "d", "n", "vol", "false"))
+	check("not attached yet", "")
+	put(t, c, "api", attachment("mine", "d", "n", "vol", "true"))
+	check("attached", "/dev/mine")
+	put(t, c, "api", attachment("aa", "d", "n", "vol", "true"))
+	check("two: the first by name", "/dev/aa")
+	put(t, c, "api", attachment(resolve.AttachmentKey("d", "vol", "n").Name, "d", "n", "vol", "true"))
+	check("and one of the attach-detach controller's name", "/dev/"+resolve.AttachmentKey("d", "vol", "n").Name)
+	for _, name := range []string{"mine", "aa", resolve.AttachmentKey("d", "vol", "n").Name} {
+		c.Delete("api", source.Key{Kind: resolve.KindVolumeAttachment, Name: name})
+	}
+	check("deleted", "")
+	put(t, c, "api", "{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: d}, spec: {attachRequired: false}}")
+	for _, w := range s.pods {
+		if w.Volumes[0].Unattached != "" {
+			t.Errorf("a driver that needs no attachment: %q", w.Volumes[0].Unattached)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -40,6 +41,10 @@ func list(obj runtime.Object) (Key, bool) {
 	case *corev1.PersistentVolumeClaim:
 		if o.Spec.VolumeName != "" {
 			return Key{Kind: claimsOf, Name: o.Spec.VolumeName}, true
+		}
+	case *storagev1.VolumeAttachment:
+		if name := o.Spec.Source.PersistentVolumeName; name != nil {
+			return Key{Kind: resolve.KindAttachmentsOf, Name: *name}, true
 		}
 	case *certificatesv1.ClusterTrustBundle:
 		return Key{Kind: resolve.KindTrustBundles}, true
@@ -84,6 +89,13 @@ func (v *view) Get(key Key) runtime.Object {
 		list := &certificatesv1.ClusterTrustBundleList{}
 		for _, b := range members[*certificatesv1.ClusterTrustBundle](v, key) {
 			list.Items = append(list.Items, *b)
+		}
+		return list
+	}
+	if key.Kind == resolve.KindAttachmentsOf {
+		list := &storagev1.VolumeAttachmentList{}
+		for _, va := range members[*storagev1.VolumeAttachment](v, key) {
+			list.Items = append(list.Items, *va)
 		}
 		return list
 	}

@@ -2,6 +2,8 @@ package source
 
 import (
 	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
 // Remote is what a provider that has to be asked knows of objects that it does
@@ -103,7 +105,7 @@ func (r *remote) unread(key Key) string {
 func (r *remote) demands(pod Key, used []Key) {
 	var keys []Key
 	for _, key := range slices.SortedFunc(slices.Values(used), Key.Compare) {
-		if key.Kind != volumesOf && key.Kind != claimsOf {
+		if key.Kind != volumesOf && key.Kind != claimsOf && key.Kind != resolve.KindAttachmentsOf {
 			keys = append(keys, key)
 		}
 	}

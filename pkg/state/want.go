@@ -31,6 +31,9 @@ type VolumeWant struct {
 	// Hold says what is missing before anything may be made of it ("waiting for
 	// VolumeAttachment csi-1a2b"); "" where nothing is.
 	Hold string `json:"hold,omitempty"`
+	// Unattached says why nothing may be made of it by a driver with which csi-volmgr
+	// does not attach it; "" where it need not be attached, or is.
+	Unattached string `json:"unattached,omitempty"`
 	// SizeBytes is the size it should have; 0 means no opinion.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// HaveBytes is the size that a node made of it last, which a new record
@@ -62,13 +65,15 @@ type SELinuxWish struct {
 
 // Want is what all pods together want of one volume.
 type Want struct {
-	Spec      *Spec
-	Hold      string
-	SizeBytes int64
-	HaveBytes int64
-	Grown     bool
-	NoGrow    string
-	Pods      map[PodUID]WantMount
+	Spec *Spec
+	Hold string
+	// Unattached is [VolumeWant.Unattached].
+	Unattached string
+	SizeBytes  int64
+	HaveBytes  int64
+	Grown      bool
+	NoGrow     string
+	Pods       map[PodUID]WantMount
 	// Topology is [VolumeWant.Topology].
 	Topology []map[string][]string
 }

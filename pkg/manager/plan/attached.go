@@ -26,3 +26,14 @@ func UntilListed(w state.Want, id state.VolumeID, listed bool) state.Want {
 	}
 	return w
 }
+
+// Unattachable says why the volume may not be begun with a driver that needs it
+// attached and does not attach it here: it would be staged or published with an empty
+// publish_context. "" where nothing is in the way, and while the driver is not up,
+// since its abilities are not known then.
+func Unattachable(w state.Want, up, attaches bool) string {
+	if !up || attaches {
+		return ""
+	}
+	return w.Unattached
+}
