@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -82,7 +83,8 @@ The deletion of a claim is in the audit log, with the reason.`,
 	return cmd
 }
 
-// deleteNamed deletes what args name; d is what is said of each claim.
+// deleteNamed deletes what args name; d is what is said of each claim. Each is deleted
+// although one before it could not be; then the verb has failed.
 func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
 	ts, err := targets(args, "pods", "pvc")
 	if err != nil {
@@ -93,6 +95,7 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 			return usagef("name what to delete")
 		}
 	}
+	var failed error
 	for _, t := range ts {
 		var err error
 		var done server.Applied
@@ -104,8 +107,13 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		} else {
 			err = c.DeletePod(ctx, d.Namespace, t.name)
 		}
-		if err != nil {
+		if ctx.Err() != nil || errors.Is(err, client.ErrNoDaemon) {
 			return err
+		}
+		if err != nil {
+			p.also(failed)
+			failed = err
+			continue
 		}
 		if done.Note != "" {
 			done.Note = ": " + done.Note
@@ -114,7 +122,14 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 			return err
 		}
 	}
-	return nil
+	return failed
+}
+
+// also says a failure that is not the verb's last; nil for none.
+func (p *program) also(err error) {
+	if err != nil {
+		_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(err))
+	}
 }
 
 // manifests sends each file to do and says what became of its objects. Every
@@ -132,9 +147,7 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 		}
 		done, err := do(m)
 		if err != nil {
-			if failed != nil {
-				_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(failed))
-			}
+			p.also(failed)
 			failed = err
 			continue
 		}
@@ -189,7 +202,9 @@ func expand(paths []string) ([]string, error) {
 
 func (p *program) read(file string) (server.Manifest, error) {
 	in := p.stdin
-	if file != "-" {
+	if file == "-" {
+		file = "stdin"
+	} else {
 		f, err := os.Open(file)
 		if err != nil {
 			return server.Manifest{}, err

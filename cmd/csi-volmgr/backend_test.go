@@ -261,6 +261,9 @@ func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d server.ClaimDelet
 	if d.Name == "retained" && !d.Data {
 		note = "its volume pvc-1 is kept"
 	}
+	if strings.HasPrefix(d.Name, "nosuch") {
+		return "", fmt.Errorf("%w: claim %s", server.ErrNotFound, d.Name)
+	}
 	return note, b.ask(strings.TrimSpace("delete claim " + d.Namespace + "/" + d.Name + " " + d.Reason))
 }
 

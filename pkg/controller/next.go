@@ -135,7 +135,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	o := op{verb: create, from: r.Volume.Phase}
 	switch {
 	case c.Class.Provisioner == "":
-		return op{}, heldf("its class %q is not there", c.Class.Name)
+		return op{}, heldf("its class %q is not there; for a PersistentVolume that is there, name it in the claim's spec.volumeName", c.Class.Name)
 	case r.Volume.Phase == state.Entering && c.Class.Provisioner != r.Spec.Driver:
 		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
 			c.Class.Provisioner, r.Name, r.Spec.Driver)

@@ -29,7 +29,7 @@ func TestReasonsForPeople(t *testing.T) {
 			g.r.Volume.Phase, g.r.Handle = state.Entering, ""
 			g.w.Claim.Class.Provisioner = "other.example.com"
 		}},
-		{`its class "fast" is not there`, func(g *given) { g.r, g.w.Claim.Class.Provisioner = record{}, "" }},
+		{`its class "fast" is not there; for a PersistentVolume that is there, name it in the claim's spec.volumeName`, func(g *given) { g.r, g.w.Claim.Class.Provisioner = record{}, "" }},
 		{"two claims cannot have one UID", func(g *given) { g.r, g.f.Namesake = record{}, "default/b" }},
 		{"cannot create volumes", func(g *given) { g.r, g.f.Driver.caps.Create = record{}, false }},
 		{"cannot delete volumes", func(g *given) { g.r.Delete, g.f.Driver.caps.Create = true, false }},

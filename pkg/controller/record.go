@@ -138,7 +138,7 @@ func (r record) volume(listed bool) Volume {
 	return Volume{
 		Name: r.Name, Claim: r.Claim, ClaimUID: r.UID, Class: s.Class,
 		Driver: s.Driver, Handle: r.Handle,
-		CapacityBytes: r.CapacityBytes, NodeBytes: r.NodeBytes,
+		CapacityBytes: r.CapacityBytes, RequestedBytes: r.RequestedBytes, NodeBytes: r.NodeBytes,
 		Context: r.Context, FSType: s.FSType, MountOptions: s.MountOptions,
 		AccessModes: s.AccessModes, Mode: s.Mode,
 		AttachSecret: s.Secrets.Attach, StageSecret: s.Secrets.Stage,

@@ -123,7 +123,10 @@ type Volume struct {
 	// CapacityBytes is how large the driver says that it is; NodeBytes how large
 	// the node was last known to serve it. Where they differ the node has to expand it.
 	CapacityBytes int64 `json:"capacityBytes"`
-	NodeBytes     int64 `json:"nodeBytes"`
+	// RequestedBytes is the largest size that its claim asked for and got: it is not
+	// made smaller.
+	RequestedBytes int64 `json:"requestedBytes,omitempty"`
+	NodeBytes      int64 `json:"nodeBytes"`
 	// Context is the CSI volume_context.
 	Context      map[string]string  `json:"context,omitempty"`
 	FSType       string             `json:"fsType,omitempty"`

@@ -22,9 +22,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// noProvisioner is the provisioner of classes whose volumes nobody makes.
-const noProvisioner = "kubernetes.io/no-provisioner"
-
 // objectChanged tells the controller of claims, and of classes by their claims.
 func (n *Node) objectChanged(key source.Key) {
 	switch key.Kind {
@@ -105,7 +102,7 @@ func isOurs(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) 
 		return false
 	}
 	if class != nil {
-		return class.Provisioner != noProvisioner
+		return class.Provisioner != resolve.NoProvisioner
 	}
 	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != ""
 }

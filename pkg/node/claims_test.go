@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +25,7 @@ import (
 
 func TestWhichClaimsTheControllerMakes(t *testing.T) {
 	name := func(s string) *string { return &s }
-	made, static := &storagev1.StorageClass{Provisioner: "d"}, &storagev1.StorageClass{Provisioner: noProvisioner}
+	made, static := &storagev1.StorageClass{Provisioner: "d"}, &storagev1.StorageClass{Provisioner: resolve.NoProvisioner}
 	for what, tc := range map[string]struct {
 		spec  corev1.PersistentVolumeClaimSpec
 		phase corev1.PersistentVolumeClaimPhase
@@ -256,5 +258,69 @@ func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	}
 	if err := wait(); err != nil {
 		t.Errorf("once the containers have ended: %v", err)
+	}
+}
+
+// A claim that asks for nothing, or for less than its volume was made for, is refused
+// when it is applied; one that is back at what it had is not.
+//
+// Faults: A158.
+func TestASizeThatNoVolumeHasIsRefused(t *testing.T) {
+	c := dirs(t)
+	keepVolume(t, c, `"requestedBytes":2147483648,"capacityBytes":2147483648,`)
+	n, _ := start(t, c)
+	<-n.controller.Loaded()
+	asking := func(size string) string {
+		return "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n" +
+			"spec: {accessModes: [ReadWriteOnce], storageClassName: slow, resources: {requests: {storage: " + size + "}}}\n"
+	}
+	for size, want := range map[string]string{
+		"0": "found 0, want more than 0", `"-1Gi"`: "found -1Gi, want more than 0",
+		"1Gi": "found 1Gi, which is 1073741824 bytes; want at least 2147483648, since its volume pvc-u was made for that",
+	} {
+		_, err := n.Apply(t.Context(), manifestOf(asking(size)))
+		if !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), "claim default/data: spec.resources.requests.storage: "+want) {
+			t.Errorf("%s: %v", size, err)
+		}
+	}
+	apply(t, n, asking("3Gi")) // that a driver may refuse
+	apply(t, n, asking("2Gi"))
+	apply(t, n, strings.Replace(asking("1Ki"), "name: data", "name: other", 1))
+	apply(t, n, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: static}\nspec: {accessModes: [ReadWriteOnce], volumeName: pv}\n")
+}
+
+// A claim that is not there is not said to keep its data; one whose volume is, is.
+//
+// Faults: A159.
+func TestWithdrawSaysWhichClaimsKeepNothing(t *testing.T) {
+	c := dirs(t)
+	keepVolume(t, c, "")
+	n, _ := start(t, c)
+	<-n.controller.Loaded()
+	text := ""
+	for _, name := range []string{"data", "gone", "listed"} {
+		text += "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: " + name + "}\nspec: {accessModes: [ReadWriteOnce], volumeName: pv}\n"
+	}
+	apply(t, n, text[strings.LastIndex(text, "---"):])
+	got, err := n.Withdraw(t.Context(), manifestOf(text))
+	if err != nil || len(got) != 3 || got[0].Result != "kept" || got[1].Result != "absent" || got[1].Note != "" || got[2].Result != "kept" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// keepVolume gives a node that starts the volume pvc-u of claim default/data.
+func keepVolume(t *testing.T, c Config, fields string) {
+	t.Helper()
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b, err := state.OpenBolt(filepath.Join(c.StateDir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := `{"version":1,"claim":{"namespace":"default","name":"data"},"uid":"u","name":"pvc-u","handle":"h-1","volume":{"phase":"present"},` + fields +
+		`"spec":{"class":"slow","driver":"d.example","sizeBytes":1,"accessModes":["ReadWriteOnce"],"mode":"Filesystem"}}`
+	if err := errors.Join(b.CommitBucket(t.Context(), controller.Bucket, map[string][]byte{"default/data": []byte(record)}), b.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -29,6 +29,9 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 	if err != nil {
 		return nil, err
 	}
+	if err := n.checkSizes(objects); err != nil {
+		return nil, err
+	}
 	results, err := n.api.Apply(ctx, objects)
 	if errors.Is(err, api.ErrFixed) {
 		return nil, fmt.Errorf("%w: %w", server.ErrConflict, err)
@@ -92,7 +95,9 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 			return out, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 		}
 		a := server.Applied{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Result: "deleted"}
-		if key.Kind == resolve.KindClaim {
+		if key.Kind == resolve.KindClaim && n.isGone(key) {
+			a.Result = "absent"
+		} else if key.Kind == resolve.KindClaim {
 			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete pvc "+key.Name+" -n "+key.Namespace
 		} else if err := n.withdraw(ctx, key); errors.Is(err, server.ErrNotFound) {
 			a.Result = "absent"

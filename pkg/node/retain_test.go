@@ -2,15 +2,12 @@ package node
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // An earlier version did not note the reclaimPolicy of a volume that it made: its class
@@ -20,18 +17,7 @@ import (
 func TestTheClassDecidesForAVolumeOfAnEarlierVersion(t *testing.T) {
 	for policy, kept := range map[string]bool{"reclaimPolicy: Retain\n": true, "reclaimPolicy: Delete\n": false, "": false} {
 		c := dirs(t)
-		if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		b, err := state.OpenBolt(filepath.Join(c.StateDir, "state.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		record := `{"version":1,"claim":{"namespace":"default","name":"data"},"uid":"u","name":"pvc-u","handle":"h-1","volume":{"phase":"present"},
-			"spec":{"class":"slow","driver":"d.example","sizeBytes":1,"accessModes":["ReadWriteOnce"],"mode":"Filesystem"}}`
-		if err := errors.Join(b.CommitBucket(t.Context(), controller.Bucket, map[string][]byte{"default/data": []byte(record)}), b.Close()); err != nil {
-			t.Fatal(err)
-		}
+		keepVolume(t, c, "")
 		n, _ := start(t, c)
 		apply(t, n, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: slow}\nprovisioner: d.example\n"+policy+
 			"---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: slow, resources: {requests: {storage: 1}}}\n")

@@ -148,6 +148,13 @@ func (r *resolver) claimant(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 	return nil, r.unbound(claim)
 }
 
+// NoProvisioner is the provisioner of classes that make no volumes.
+const NoProvisioner = "kubernetes.io/no-provisioner"
+
+// wantVolumeName is what to do for a volume that is there.
+const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its spec.claimRef: " +
+	"csi-volmgr does not choose one by size and class"
+
 // unbound says why the claim has no volume.
 func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
@@ -156,11 +163,15 @@ func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	}
 	name := claim.Spec.StorageClassName
 	if name == nil || *name == "" {
-		return fmt.Errorf("%s: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one", key)
+		return fmt.Errorf("%s: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one; %s", key, wantVolumeName)
 	}
 	class, ok := r.objects.Get(Key{Kind: KindClass, Name: *name}).(*storagev1.StorageClass)
 	if !ok {
-		return fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no such class", key, show(*name))
+		return fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no such class; %s", key, show(*name), wantVolumeName)
+	}
+	if class.Provisioner == NoProvisioner {
+		return fmt.Errorf("%s: not bound: spec.volumeName: found none, and class %s makes no volumes (provisioner %s); %s",
+			key, show(*name), NoProvisioner, wantVolumeName)
 	}
 	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner), show(*name))
 }

@@ -15,6 +15,8 @@ import (
 )
 
 // problems are what can be wrong with testdata/base.yaml, and what is said of it.
+const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its spec.claimRef: csi-volmgr does not choose one by size and class"
+
 var problems = []struct {
 	name string
 	make func(t *testing.T, w *world)
@@ -72,10 +74,14 @@ var problems = []struct {
 	}, "volume pv-1: spec.claimRef.uid: found old, want claim-uid, the uid of claim default/data"},
 	{"nothing to bind to", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef = "", nil
-	}, "claim default/data: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one"},
+	}, "claim default/data: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one; " + wantVolumeName},
 	{"no such class", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.claim().Spec.StorageClassName = "", nil, ptr("fast")
-	}, "claim default/data: not bound: spec.storageClassName: found fast, but there is no such class"},
+	}, "claim default/data: not bound: spec.storageClassName: found fast, but there is no such class; " + wantVolumeName},
+	{"a class that makes none", func(t *testing.T, w *world) {
+		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.claim().Spec.StorageClassName = "", nil, ptr("fast")
+		w.add(t, "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}, provisioner: "+resolve.NoProvisioner+"}")
+	}, "claim default/data: not bound: spec.volumeName: found none, and class fast makes no volumes (provisioner kubernetes.io/no-provisioner); " + wantVolumeName},
 	{"waiting for the driver", func(t *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.claim().Spec.StorageClassName = "", nil, ptr("fast")
 		w.add(t, "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}, provisioner: csi.example.com}")

@@ -169,7 +169,25 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, knownOnly bool) error
 			return nil
 		}
 	}
-	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)", corev1.LabelHostname, show(r.config.NodeName))
+	unknown := ""
+	if field, key := unknownKey(affinity.Required, labels); field != "" {
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s: found %s, want %s, or no such term: other labels of the node are not known here",
+			field, show(key), corev1.LabelHostname)
+	}
+	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)%s",
+		corev1.LabelHostname, show(r.config.NodeName), unknown)
+}
+
+// unknownKey returns the first key that is none of the labels, and its field; "" for none.
+func unknownKey(s *corev1.NodeSelector, labels map[string]string) (field, key string) {
+	for i, term := range s.NodeSelectorTerms {
+		for j, q := range term.MatchExpressions {
+			if _, known := labels[q.Key]; !known {
+				return fmt.Sprintf("nodeSelectorTerms[%d].matchExpressions[%d].key", i, j), q.Key
+			}
+		}
+	}
+	return "", ""
 }
 
 // topology returns where a CSI volume is, as its node affinity says it in labels

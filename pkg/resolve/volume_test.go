@@ -205,6 +205,10 @@ func TestNodeAffinityKeepsAVolumeOnItsNode(t *testing.T) {
 		if (got == "") != tc.here || !tc.here && !strings.HasPrefix(got, "volume pv-1: spec.nodeAffinity.required: ") {
 			t.Errorf("%s: got %q, want it here %v", name, got, tc.here)
 		}
+		const unknown = "].key: found zone, want kubernetes.io/hostname"
+		if wrong := name == "unknown label" || name == "both must hold"; strings.Contains(got, unknown) != wrong {
+			t.Errorf("%s: got %q; that a key is not known and in which field is to be said: %v", name, got, wrong)
+		}
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 
@@ -174,8 +176,27 @@ func (d *decoder) own(n *yaml.Node, v reflect.Value, field string) {
 		return
 	}
 	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(b); err != nil {
+		if v.Type() == reflect.TypeFor[resource.Quantity]() && size.MatchString(n.Value) {
+			d.add(n.Line, field, "found "+strconv.Quote(n.Value)+", want "+likeSize(n.Value))
+			return
+		}
 		d.mismatch(n, field, wanted(v.Type()))
 	}
+}
+
+// size is a number with a unit of letters: it is shown, since it is no secret's value.
+var size = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,6})? ?[A-Za-z]{1,5}$`)
+
+// likeSize says what a size with an unknown unit is likely to mean, or how sizes are written.
+func likeSize(s string) string {
+	number := strings.TrimRight(s, " ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+	unit := strings.ToUpper(strings.TrimSpace(s[len(number):]))
+	power := strings.IndexByte("KMGTPE", unit[0])
+	if rest := unit[1:]; power < 0 || rest != "" && rest != "B" && rest != "I" && rest != "IB" {
+		return "a quantity such as 256Mi: a number and one of Ki, Mi, Gi, Ti, Pi, Ei (powers of 1024) or k, M, G, T, P, E (of 1000)"
+	}
+	decimal := "kMGTPE"[power : power+1]
+	return fmt.Sprintf("%s%si (powers of 1024) or %s%s (of 1000)", number, unit[:1], number, decimal)
 }
 
 // wanted says how a type that reads JSON itself is written.

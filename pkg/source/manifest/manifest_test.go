@@ -215,6 +215,18 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 			"x.yaml:6: document 1: claim default/a: spec.resources.requests.storage: found a string, want a quantity such as 256Mi",
 		},
 		{
+			"unit of bytes", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec:\n  resources:\n    requests: {storage: 10GB}\n",
+			`x.yaml:6: document 1: claim default/a: spec.resources.requests.storage: found "10GB", want 10Gi (powers of 1024) or 10G (of 1000)`,
+		},
+		{
+			"unit of bytes, in small letters", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec:\n  resources:\n    requests: {storage: 1.5 kib}\n",
+			`x.yaml:6: document 1: claim default/a: spec.resources.requests.storage: found "1.5 kib", want 1.5Ki (powers of 1024) or 1.5k (of 1000)`,
+		},
+		{
+			"unit of another kind", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec:\n  resources:\n    requests: {storage: 7days}\n",
+			`x.yaml:6: document 1: claim default/a: spec.resources.requests.storage: found "7days", want a quantity such as 256Mi: a number and one of Ki, Mi, Gi, Ti, Pi, Ei (powers of 1024) or k, M, G, T, P, E (of 1000)`,
+		},
+		{
 			"time", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, creationTimestamp: today}\n",
 			"x.yaml:3: document 1: pod default/a: metadata.creationTimestamp: found a string, want a time such as 2026-01-02T15:04:05Z",
 		},

@@ -1,0 +1,56 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// checkSizes refuses claims that ask for a size which no volume has: none, or less
+// than their volume was made for. It is for what a person applies: claims that were
+// applied before stay readable.
+func (n *Node) checkSizes(objects []runtime.Object) error {
+	var errs []error
+	for _, o := range objects {
+		claim, ok := o.(*corev1.PersistentVolumeClaim)
+		if !ok {
+			continue
+		}
+		size, told := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if !told {
+			continue // a claim that names its volume needs none
+		}
+		key := controller.Key{Namespace: claim.Namespace, Name: claim.Name}
+		status, _ := n.controller.Claim(key)
+		field := fmt.Sprintf("claim %s: spec.resources.requests.storage: found %s", key, size.String())
+		switch v := status.Volume; {
+		case size.Sign() <= 0:
+			errs = append(errs, fmt.Errorf("%s, want more than 0", field))
+		case v != nil && size.Value() < v.RequestedBytes:
+			errs = append(errs, fmt.Errorf("%s, which is %d bytes; want at least %d, since its volume %s was made for that and a volume cannot shrink",
+				field, size.Value(), v.RequestedBytes, v.Name))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("%w: %w", server.ErrInvalid, errors.Join(errs...))
+	}
+	return nil
+}
+
+// isGone reports whether neither a source nor the controller knows the claim, as once
+// it was deleted with its data. While the controller reads its records it is not known.
+func (n *Node) isGone(key source.Key) bool {
+	select {
+	case <-n.controller.Loaded():
+	default:
+		return false
+	}
+	_, known := n.controller.Claim(claimKey(key))
+	return !known && n.catalog.Get(key) == nil
+}
