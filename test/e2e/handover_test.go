@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -12,14 +13,32 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // podUID is that of the pod whose volumes a kubelet made.
 const podUID = "6b1f6c1e-31a1-4f6a-9a53-2b7f0f7a9c01"
 
-// called are the calls that taking over must not make.
+// called are the calls that taking over must not make, but NodeStageVolume of
+// what is bare.
 func called() []string {
-	return []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerPublishVolume", "CreateVolume"}
+	return []string{"NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerPublishVolume", "CreateVolume"}
+}
+
+// bare returns the staging directories of volumes with a file system at which
+// nothing is mounted: some drivers mount nothing there, and the daemon that takes
+// such a volume over stages it once more.
+func (a *adopted) bare() map[string]bool {
+	a.t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(a.root, "plugins/kubernetes.io/csi/*/*/globalmount"))
+	must(a.t, err)
+	ids, bare := a.mountIDs(), map[string]bool{}
+	for _, dir := range dirs {
+		if _, mounted := ids[dir]; !mounted {
+			bare[dir] = true
+		}
+	}
+	return bare
 }
 
 // adopted is a node with a kubelet's volumes, of which it makes the manifests.
@@ -121,10 +140,14 @@ func (a *adopted) want(r result, code int, words ...string) {
 	}
 }
 
-// intact fails the test unless everything is as the kubelet left it.
-func (a *adopted) intact(when string, ids map[string]uint64) {
+// intact fails the test unless everything is as the kubelet left it, and so many
+// volumes were staged once more.
+func (a *adopted) intact(when string, ids map[string]uint64, staged int) {
 	a.t.Helper()
 	a.wantMounts(when, ids)
+	if got := a.driver.proxy.count("NodeStageVolume"); got != staged {
+		a.t.Errorf("NodeStageVolume %s: got %d, want %d", when, got, staged)
+	}
 	if got := a.driver.proxy.count(called()...); got != 0 {
 		a.t.Errorf("calls %s: got %d, want 0", when, got)
 	}
@@ -159,7 +182,7 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	}
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
 	a.want(a.verb("adopt", "--yes"), 0, "0 volumes taken over")
-	a.intact("after adopt", ids)
+	a.intact("after adopt", ids, 0)
 	if got := a.tree(); strings.Join(got, "\n") != strings.Join(tree, "\n") {
 		t.Errorf("adopt changed what is on the disk: got %q, want %q", got, tree)
 	}
@@ -168,15 +191,31 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 		t.Errorf("audit log %+v, %v", lines, err)
 	}
 
+	again := len(a.bare())
+	a.start()
+	a.staged(again)
+	a.asWanted("web")
+	a.intact("with the daemon", ids, again)
+	// The intents of another pod make durable what is known of this one.
+	a.apply(pod("last", volume{name: "scratch", source: "emptyDir: {}"}))
+	a.mounted("last")
+	a.deletePod("last")
+	a.daemon.kill()
 	a.start()
 	a.driverUp(a.driver.name)
 	a.asWanted("web")
-	a.intact("with the daemon", ids)
-	a.daemon.kill()
-	a.start()
-	a.asWanted("web")
-	a.intact("with the daemon, restarted", ids)
+	a.intact("with the daemon, restarted", ids, again)
 	a.nothingLeftAtAll()
+}
+
+// staged waits until the driver is up and was asked to stage as often as that, of
+// all that the test has seen.
+func (a *adopted) staged(n int) {
+	a.t.Helper()
+	a.driverUp(a.driver.name)
+	ctx, cancel := context.WithTimeoutCause(a.t.Context(), patience, fmt.Errorf("%s passed", patience))
+	defer cancel()
+	must(a.t, a.driver.proxy.await(ctx, n, "NodeStageVolume"))
 }
 
 // madeHere is a pod whose volumes csi-volmgr makes, on a node with a daemon.
@@ -202,13 +241,15 @@ func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 	must(t, os.Mkdir(a.path("shared"), 0o755))
 	a.flags = []string{"--host-path-allow", a.path("shared")}
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
+	bare := a.bare()
 	a.start()
-	a.driverUp(a.driver.name)
+	a.staged(len(bare))
 	a.asWanted("web")
 	a.madeHere()
 	a.daemon.stop()
-	ids, calls := a.mountIDs(), a.driver.proxy.count(called()...)
+	ids, calls, staged := a.mountIDs(), a.driver.proxy.count(called()...), a.driver.proxy.count("NodeStageVolume")
 	before := a.records()
+	bare = a.bare()
 
 	a.want(a.verb("release", "--dry-run"), 0, "14 volumes would be handed back")
 	if got := a.records(); len(got) != len(before) {
@@ -222,15 +263,22 @@ func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 	a.wantMounts("after release", ids)
 	a.want(a.verb("adopt", "--yes", "--host-path-allow", a.path("shared")), 0, "13 volumes taken over") // of hostPath there is nothing to take
 	for id, v := range a.records() {
-		if was := before[id]; v.Stage.Phase != was.Stage.Phase || v.Needs != was.Needs || !v.Spec.Equal(was.Spec) || len(v.Mounts) != len(was.Mounts) {
+		was := before[id]
+		if bare[v.Spec.StagePath] { // as for what a kubelet left
+			was.Stage.Phase = state.Entering
+		}
+		if v.Stage.Phase != was.Stage.Phase || v.Needs != was.Needs || !v.Spec.Equal(was.Spec) || len(v.Mounts) != len(was.Mounts) {
 			t.Errorf("%s: record %+v, was %+v", id, v, was)
 		}
 	}
 	a.start()
-	a.driverUp(a.driver.name)
+	a.staged(staged + len(bare))
 	a.asWanted("web")
 	a.asWanted("db")
 	a.wantMounts("with the daemon", ids)
+	if got := a.driver.proxy.count("NodeStageVolume") - staged; got != len(bare) {
+		t.Errorf("NodeStageVolume: got %d, want %d", got, len(bare))
+	}
 	if got := a.driver.proxy.count(called()...) - calls; got != 0 {
 		t.Errorf("calls: got %d, want 0", got)
 	}
