@@ -93,6 +93,7 @@ func TestCertificatesOfTheCluster(t *testing.T) {
 	id, err := control.identity(user, "system:nodes")
 	must(t, err)
 	n := newNode(t, "notary", id)
+	n.stop()
 	no, signer := false, signerName
 	_, err = control.client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "certified"},
@@ -106,6 +107,8 @@ func TestCertificatesOfTheCluster(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	must(t, err)
+	n.knows("certified")
+	n.start()
 	n.eventually("a certificate is asked for", func() bool { return a.sign(t, "notary") })
 	at := n.mounted("certified")
 	roots, bundle := filepath.Join(at, "ca.pem"), filepath.Join(at, "tls.pem")

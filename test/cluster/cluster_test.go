@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	authv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -168,7 +169,21 @@ func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 	must(t, err)
 	token, err := control.client.CoreV1().ServiceAccounts("csi-volmgr").CreateToken(t.Context(), "csi-volmgr", &authv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
+	allowed(t, "system:serviceaccount:csi-volmgr:csi-volmgr", []string{"system:serviceaccounts"}, authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods"})
 	return clusterRole.Rules, &rest.Config{Host: control.url, BearerToken: token.Status.Token}
+}
+
+// allowed waits until the API server lets the user do it: its authorizers hear of
+// pods, roles and bindings by watches of their own, and may refuse what is asked by
+// a client that heard first.
+func allowed(t *testing.T, user string, groups []string, what authorizationv1.ResourceAttributes) {
+	t.Helper()
+	must(t, control.within(t.Context(), user+" may "+what.Verb+" "+what.Resource+" "+what.Name, func() bool {
+		r, err := control.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: append(groups, "system:authenticated"), ResourceAttributes: &what},
+		}, metav1.CreateOptions{})
+		return err == nil && r.Status.Allowed
+	}))
 }
 
 // rare are the rules that the life of a pod with one claim does not need; other

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	authv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,13 @@ func noRefusals(t *testing.T, user string, but ...string) {
 			t.Errorf("refused: %s %s", r.Verb, r.RequestURI)
 		}
 	}
+}
+
+// knows waits until the node, whose daemon is down, may read the pod: from then on
+// the authorizer allows it all that the pod names, and admission knows the pod too.
+func (n *node) knows(pod string) {
+	n.t.Helper()
+	allowed(n.t, "system:node:"+n.name, []string{"system:nodes"}, authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "pods", Namespace: "default", Name: pod})
 }
 
 // reviewed returns whose token it is, for the audience.
@@ -60,6 +68,7 @@ func TestContentOfTheAPIServerRotates(t *testing.T) {
 	config, err := core.ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "rotating"}, Data: map[string]string{"key": "one"}}, metav1.CreateOptions{})
 	must(t, err)
 	n := asNode(t, "content")
+	n.stop()
 	createPod(t, podWith(n.name, "reader",
 		corev1.Volume{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "rotating"}}},
 		corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "rotating"}}}},
@@ -67,6 +76,8 @@ func TestContentOfTheAPIServerRotates(t *testing.T) {
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault", Path: "token"}},
 		}}}},
 	))
+	n.knows("reader")
+	n.start()
 	n.hasFile(filepath.Join(n.at("reader", "secret"), "key"), "one")
 	n.hasFile(filepath.Join(n.at("reader", "config"), "key"), "one")
 	token, err := os.ReadFile(filepath.Join(n.at("reader", "token"), "token"))
