@@ -38,15 +38,16 @@ ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are take
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
+	noKustomize(cmd)
 	return cmd
 }
 
 func (p *program) deleteCommand() *cobra.Command {
 	var files []string
 	var ns, reason string
-	var data bool
+	var data, all bool
 	cmd := &cobra.Command{
-		Use:   "delete (pod NAME... | pvc NAME... [--reason=TEXT] [--data] | -f FILE)",
+		Use:   "delete (pod NAME... | pvc NAME... [--reason=TEXT] [--data] | (pod|pvc) --all | -f FILE)",
 		Short: "Take pods back, or delete claims with their data",
 		Long: `Take something back.
 
@@ -67,6 +68,15 @@ The deletion of a claim is in the audit log, with the reason.`,
 			}
 			c := p.client()
 			defer c.Close()
+			if all {
+				named, err := p.allNamed(cmd.Context(), c, ns, args)
+				if err != nil {
+					return err
+				}
+				if args = named; len(args) == 1 {
+					return writeAll(p.stderr, fmt.Sprintf("No %s found in namespace %s.\n", args[0], ns))
+				}
+			}
 			if len(files) > 0 {
 				return p.manifests(files, func(m server.Manifest) ([]server.Applied, error) {
 					return c.Withdraw(cmd.Context(), m)
@@ -78,6 +88,8 @@ The deletion of a claim is in the audit log, with the reason.`,
 	namespaceFlag(cmd, &ns)
 	p.completes(cmd, "pod", "pvc")
 	cmd.Flags().StringVar(&reason, "reason", "", "why claims may go with their data, in `words`, for the audit log")
+	cmd.Flags().BoolVar(&all, "all", false, "all pods, or all claims, of the namespace")
+	noKustomize(cmd)
 	cmd.Flags().BoolVar(&data, "data", false, "delete the volumes of claims and their data also where the reclaimPolicy is Retain")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
 	return cmd

@@ -292,6 +292,13 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
 		Operator: b, Drainer: b,
+		Catalog: func(kind string) []server.Object {
+			return map[string][]server.Object{
+				"Pod":          {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},
+				"StorageClass": {{Kind: "StorageClass", Name: "fast", About: "nfs.example.com, Delete, default"}},
+				"Secret":       {{Kind: "Secret", Namespace: "default", Name: "login", Keys: []string{"password"}, About: "Opaque, 1 key"}},
+			}[kind]
+		},
 		Lacks: func(kind state.DriverName) []string {
 			return map[state.DriverName][]string{"kubernetes.io/nfs": {"mount.nfs"}}[kind]
 		},

@@ -84,6 +84,9 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 				return nil
 			}
 			text := fmt.Sprintf("unknown command %q", args[0])
+			if use := instead(args[0]); use != "" {
+				return usagef("%s: %s", text, use)
+			}
 			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 				text += "; is it " + strings.Join(near, " or ") + "?"
 			}
@@ -156,6 +159,12 @@ var kinds = map[string][]string{
 	"pvc":     {"pvcs", "claim", "claims", "persistentvolumeclaim", "persistentvolumeclaims"},
 	"mounts":  {"mount"},
 
+	"storageclasses":    {"storageclass", "sc"},
+	"csidrivers":        {"csidriver"},
+	"configmaps":        {"configmap", "cm"},
+	"secrets":           {"secret"},
+	"volumeattachments": {"volumeattachment"},
+
 	"problems": {"problem"},
 	"stats":    {"stat"},
 }
@@ -191,6 +200,9 @@ func targets(args []string, allowed ...string) ([]target, error) {
 			if kind == a {
 				return kind, nil
 			}
+		}
+		if use := instead(word); use != "" {
+			return "", usagef("unknown kind %q: %s", word, use)
 		}
 		return "", usagef("unknown kind %q: expected one of %s", word, strings.Join(allowed, ", "))
 	}

@@ -19,18 +19,24 @@ type getOptions struct {
 	all       bool // every namespace
 	output    string
 	watch     bool
-	pod       string // mounts only
-	container string // mounts of one pod only
-	recursive bool   // of a container: the runtime can mount read-only recursively
+	pod       string          // mounts only
+	container string          // mounts of one pod only
+	recursive bool            // of a container: the runtime can mount read-only recursively
+	selector  string          // labels
+	labelled  map[string]bool // the keys with them; nil without a selector
 	names     []string
 }
+
+// getKinds are the kinds that are listed.
+var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems"}, objectKinds...)
 
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems) [NAME...]",
+		Use:   "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems|storageclasses|csidrivers|configmaps|secrets) [NAME...]",
 		Short: "List what there is, one line each",
-		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts.
+		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts, or
+several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
 
 Mounts are what whoever runs a pod's containers needs: for each of its volumes
 the path on this host, whether it is a directory or a block device, read-only
@@ -44,6 +50,10 @@ last said, with the age of each answer. How full they are is asked for while
 somebody wants to know, and until five minutes later; the first to want to know
 waits for it, a second at most. How they fare is always watched.
 
+Storage classes, csidrivers, configmaps, secrets and volumeattachments are those that
+were applied or read, by their names and keys: values are not shown. With -l only
+objects with these labels are listed.
+
 Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
 with -o wide all kinds. One is Unusable while this node lacks a program for it.
 
@@ -51,11 +61,19 @@ Problems are what could not be read of the manifests, with file, line and field.
 		Example: `  csi-volmgr get pods -A
   csi-volmgr get volumes -o wide
   csi-volmgr get pvc data -o yaml
+  csi-volmgr get pv,pvc
   csi-volmgr get pods --watch
   csi-volmgr get mounts --pod web -o json
   csi-volmgr get mounts --pod web -o jsonpath='{range .items[*]}{.name} {.hostPath}{"\n"}{end}'
   csi-volmgr get mounts --pod web --container app -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			kinds, err := several(args)
+			if err != nil {
+				return err
+			}
+			if kinds != nil {
+				return p.getSeveral(cmd.Context(), kinds, o)
+			}
 			kind, err := o.parse(args)
 			if err != nil {
 				return err
@@ -63,9 +81,10 @@ Problems are what could not be read of the manifests, with file, line and field.
 			return p.get(cmd.Context(), kind, o)
 		},
 	}
-	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems")
+	p.completes(cmd, getKinds...)
 	listFlags(cmd, &o)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "`labels` of pods, claims, persistent volumes and objects, such as app=web")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
 	cmd.Flags().StringVar(&o.container, "container", "", "what the pod's container of this `name` is to be given; makes its subPaths")
 	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false, "with --container: the runtime can make mounts read-only recursively")
@@ -102,7 +121,7 @@ func (p *program) watchCommand() *cobra.Command {
 }
 
 func (o *getOptions) parse(args []string) (kind string, err error) {
-	ts, err := targets(args, "pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems")
+	ts, err := targets(args, getKinds...)
 	if err != nil {
 		return "", err
 	}
@@ -128,6 +147,9 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		return "", usagef("stats are listed as they were last heard of, all of them")
 	case kind == "problems" && (o.watch || len(o.names) > 0):
 		return "", usagef("problems are listed as they are now, and have no names")
+	}
+	if err := o.checkObjects(kind); err != nil {
+		return "", err
 	}
 	if err := o.checkContainer(kind); err != nil {
 		return "", err
@@ -158,6 +180,13 @@ type resource[T any] struct {
 func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 	c := p.client()
 	defer c.Close()
+	if o.selector != "" {
+		left, err := selected(ctx, c, kind, o)
+		if err != nil {
+			return err
+		}
+		o.labelled = left
+	}
 	switch kind {
 	case "pods":
 		return show(ctx, p, o, podResource(c))
@@ -188,7 +217,7 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 		}
 		return p.getMounts(ctx, c, o)
 	default:
-		return usagef("unknown kind %s", kind)
+		return show(ctx, p, o, objectResource(c, kind))
 	}
 }
 
@@ -301,6 +330,9 @@ func (r resource[T]) choose(all []T, o getOptions) ([]T, error) {
 }
 
 func (r resource[T]) inNamespace(item T, o getOptions) bool {
+	if o.labelled != nil && !o.labelled[r.key(item)] {
+		return false
+	}
 	return !r.namespaced || o.all || strings.HasPrefix(r.key(item), o.namespace+"/")
 }
 

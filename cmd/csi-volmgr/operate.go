@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,9 +28,9 @@ func (p *program) operatorCommands() []*cobra.Command {
 }
 
 func (p *program) whoCommand() *cobra.Command {
-	var output string
+	var output, ns string
 	cmd := &cobra.Command{
-		Use:   "who (VOLUME|PATH)",
+		Use:   "who (VOLUME|PATH|pod NAME)",
 		Short: "Say who holds a volume or a mount, so that it cannot be unmounted",
 		Long: `Say who holds a volume, or what is mounted at a path: the processes with open
 files, a working or root directory, a program or mapped memory on it, and the
@@ -37,15 +38,31 @@ containers that they are in; other mount namespaces that have a copy of the
 mount; loop devices and device-mapper devices on top of it.
 
 The volume's own file system is not asked, so one that hangs does not hang this.
-For a path no daemon is needed.`,
+For a path no daemon is needed. Of a pod it says so of each of its volumes.`,
 		Example: `  csi-volmgr who data
+  csi-volmgr who pod web
   csi-volmgr who /var/lib/kubelet/pods/1b4e28ba/volumes/kubernetes.io~csi/pv-1/mount
   csi-volmgr who data -o jsonpath='{.processes[*].pid}{"\n"}'`,
-		Args: oneArg("VOLUME or PATH"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && slices.Contains([]string{"pods", "volumes", "pvc"}, kindOf(args[0])) && args[1] != "" {
+				return nil
+			}
+			return oneArg("VOLUME or PATH, or pod NAME")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), whoTimeout)
 			defer cancel()
-			r, err := p.who(ctx, args[0])
+			what := args[len(args)-1]
+			if len(args) == 2 && kindOf(args[0]) == "pods" {
+				return p.whoPod(ctx, ns, what, output)
+			}
+			if len(args) == 2 && kindOf(args[0]) == "pvc" && !strings.Contains(what, "/") {
+				what = ns + "/" + what
+			}
+			r, err := p.who(ctx, what)
+			if word, name, ok := strings.Cut(what, "/"); errors.Is(err, server.ErrNotFound) && ok && kindOf(word) == "pods" {
+				return p.whoPod(ctx, ns, name, output)
+			}
 			if err != nil {
 				return err
 			}
@@ -55,6 +72,7 @@ For a path no daemon is needed.`,
 			return writeAll(p.stdout, whoText(r))
 		},
 	}
+	namespaceFlag(cmd, &ns)
 	outputFlag(cmd, &output)
 	p.completesVolumes(cmd, cobra.ShellCompDirectiveDefault)
 	return cmd

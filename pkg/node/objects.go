@@ -123,7 +123,7 @@ func (n *Node) withdraw(ctx context.Context, key source.Key) error {
 	if n.catalog.Get(key) != nil {
 		return fmt.Errorf("%w: %s is not from the API but from a manifest in %s: remove it there", server.ErrConflict, key, n.cfg.Manifests)
 	}
-	return fmt.Errorf("%w: %s", server.ErrNotFound, key)
+	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
 }
 
 // DeletePod takes a pod back (server.Objects).

@@ -66,6 +66,7 @@ func paths() []path {
 		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
 		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and its data; the answer's note says where a volume is whose reclaimPolicy is Retain", query: []string{reason, "data: true to delete such a volume and its data too"}, answer: Applied{}},
 		{pattern: "GET /v1/persistentvolumes", summary: "The persistent volumes", query: []string{watch}, answer: List[PVStatus]{}, event: Event[PVStatus]{}},
+		{pattern: "GET /v1/objects/{kind}", summary: "The objects of a kind, such as Secret, that the sources have: names, and no values", answer: List[Object]{}},
 		{pattern: "GET /v1/stats", summary: "How full volumes are and how they fare, as last said", answer: List[stats.Status]{}},
 		{pattern: "GET /v1/problems", summary: "What the sources could not read", answer: List[Problem]{}},
 		{pattern: "GET /v1/sockets", summary: "The registration sockets", answer: List[SocketStatus]{}},
@@ -262,6 +263,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	b, o := newBackend(facts), operator{t}
 	b.containers = o
 	cfg := config(t, b)
+	cfg.Catalog = func(string) []Object { return filled[[]Object](t) }
 	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats = o, o, o, o
 	start(t, cfg)
 	_, s := document(t)

@@ -40,6 +40,7 @@ func (s *Server) apiHandler() http.Handler {
 		return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
 	}))
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
+	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[Problem]{Items: nonNil(s.cfg.Health.Problems())})
@@ -74,6 +75,15 @@ func (s *Server) apiHandler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// objects lists the objects of a kind. One that there is not has none.
+func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
+	var all []Object
+	if s.cfg.Catalog != nil {
+		all = s.cfg.Catalog(r.PathValue("kind"))
+	}
+	s.answer(w, List[Object]{Items: nonNil(all)})
 }
 
 // drivers returns the drivers, each with the programs that it lacks.

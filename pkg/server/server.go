@@ -74,6 +74,8 @@ type Config struct {
 	Trace   Trace
 	// Containers is asked for the mounts of containers; nil answers notFound.
 	Containers Containers
+	// Catalog lists the objects of a kind that the sources have; nil means none.
+	Catalog func(kind string) []Object
 	// Lacks returns the programs that a built-in kind cannot do without and that the
 	// node does not have; nil means that none is looked for.
 	Lacks func(kind state.DriverName) []string

@@ -216,6 +216,18 @@ type Version struct {
 	RegistrationDir string `json:"registrationDir,omitempty"`
 }
 
+// Object is one of those that the sources have, by its names: none of its values.
+type Object struct {
+	Kind      string            `json:"kind"`
+	Namespace string            `json:"namespace,omitempty"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	// Keys are the names of what a ConfigMap or a Secret has.
+	Keys []string `json:"keys,omitempty"`
+	// About says for people what it is, such as a class's provisioner.
+	About string `json:"about,omitempty"`
+}
+
 // Mount is what whoever runs a pod's containers needs of one volume.
 type Mount struct {
 	Namespace string       `json:"namespace"`

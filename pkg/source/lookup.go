@@ -124,6 +124,26 @@ func all[T interface {
 	return objects
 }
 
+// Objects lists the objects of a kind by namespace and name.
+func (c *Catalog) Objects(kind string) []runtime.Object {
+	c.mu.RLock()
+	found := map[Key]runtime.Object{}
+	for key := range c.objects {
+		if key.Kind == kind {
+			found[key] = c.holder(key)
+		}
+	}
+	c.mu.RUnlock()
+	keys := slices.SortedFunc(maps.Keys(found), func(a, b Key) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	objects := make([]runtime.Object, len(keys))
+	for i, key := range keys {
+		objects[i] = found[key]
+	}
+	return objects
+}
+
 // ClassOf returns the class that is to make the claim's volume: the one it
 // names, or for a claim that names none (not even "") the default class. nil
 // where there is none. Of several default classes the newest holds, as with

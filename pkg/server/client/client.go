@@ -136,6 +136,11 @@ func (c *Client) PersistentVolumes(ctx context.Context) ([]server.PVStatus, erro
 	return list[server.PVStatus](ctx, c, "/v1/persistentvolumes")
 }
 
+// Objects lists the objects of a kind ("Secret") that the sources have.
+func (c *Client) Objects(ctx context.Context, kind string) ([]server.Object, error) {
+	return list[server.Object](ctx, c, "/v1/objects/"+url.PathEscape(kind))
+}
+
 // Stats lists what volumes and drivers last said of themselves.
 func (c *Client) Stats(ctx context.Context) ([]stats.Status, error) {
 	return list[stats.Status](ctx, c, "/v1/stats")

@@ -1,0 +1,78 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// Objects lists the objects of a kind that the sources have, by namespace and name:
+// what they are called and are about, and no value of theirs.
+func (v Views) Objects(kind string) []server.Object {
+	var out []server.Object
+	for _, obj := range v.n.catalog.Objects(kind) {
+		meta, ok := obj.(metav1.Object)
+		if !ok {
+			continue
+		}
+		o := server.Object{Kind: kind, Namespace: meta.GetNamespace(), Name: meta.GetName(), Labels: meta.GetLabels()}
+		o.Keys, o.About = keysOf(obj), about(obj)
+		out = append(out, o)
+	}
+	return out
+}
+
+// keysOf are the names of what a ConfigMap or a Secret has.
+func keysOf(obj runtime.Object) []string {
+	switch o := obj.(type) {
+	case *corev1.ConfigMap:
+		return append(slices.Sorted(maps.Keys(o.Data)), slices.Sorted(maps.Keys(o.BinaryData))...)
+	case *corev1.Secret:
+		return slices.Sorted(maps.Keys(o.Data))
+	}
+	return nil
+}
+
+// about says what people look for in a list of the kind.
+func about(obj runtime.Object) string {
+	switch o := obj.(type) {
+	case *corev1.ConfigMap:
+		return plural(len(o.Data)+len(o.BinaryData), "key")
+	case *corev1.Secret:
+		return strings.TrimPrefix(string(o.Type)+", "+plural(len(o.Data), "key"), ", ")
+	case *storagev1.StorageClass:
+		words := []string{o.Provisioner}
+		if o.ReclaimPolicy != nil {
+			words = append(words, string(*o.ReclaimPolicy))
+		}
+		if o.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+			words = append(words, "default")
+		}
+		return strings.Join(words, ", ")
+	case *storagev1.CSIDriver:
+		words := []string{"attach required"}
+		if o.Spec.AttachRequired != nil && !*o.Spec.AttachRequired {
+			words[0] = "no attach"
+		}
+		for _, mode := range o.Spec.VolumeLifecycleModes {
+			words = append(words, string(mode))
+		}
+		return strings.Join(words, ", ")
+	}
+	return ""
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
