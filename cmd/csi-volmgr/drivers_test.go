@@ -44,6 +44,15 @@ func TestDriversOfCSIAreNotHiddenBehindBuiltinKinds(t *testing.T) {
 	if got := strings.Join(lines("describe", "driver", "kubernetes.io/nfs"), "\n"); !strings.Contains(got, "Unusable, for") {
 		t.Errorf("described: %s", got)
 	}
+	if got := strings.Join(lines("top"), "\n"); strings.Contains(got, "kubernetes.io/nfs") || !strings.Contains(got, "; 4 drivers: 4 up") {
+		t.Errorf("top: %s", got)
+	}
+	if got := strings.Join(lines("top", "-o", "wide"), "\n"); !strings.Contains(got, "mount.nfs is not installed") {
+		t.Errorf("top, wide: %s", got)
+	}
+	if got := strings.Join(lines("explain", "driver", "kubernetes.io/nfs"), "\n"); !strings.Contains(got, "mount.nfs is not installed on this node") || !strings.Contains(got, "stuck") {
+		t.Errorf("explained: %s", got)
+	}
 	lines("get", "drivers", "-o", "json")
 	var all server.List[manager.DriverStatus]
 	if err := json.Unmarshal([]byte(r.stdout.String()), &all); err != nil || len(all.Items) != 4 {

@@ -243,11 +243,14 @@ func volumeResource(c *client.Client) resource[manager.VolumeStatus] {
 	}
 }
 
+// idleBuiltin reports whether a driver is a built-in kind that has nothing here.
+func idleBuiltin(d manager.DriverStatus) bool { return d.Builtin && d.Volumes == 0 && d.Calls == 0 }
+
 func driverResource(c *client.Client) resource[manager.DriverStatus] {
 	return resource[manager.DriverStatus]{
 		kind: "driver", columns: driverColumns, list: c.Drivers, watch: c.WatchDrivers,
 		key:   func(v manager.DriverStatus) string { return string(v.Name) },
-		aside: func(v manager.DriverStatus) bool { return v.Builtin && v.Volumes == 0 }, asides: "built-in kinds without a volume",
+		aside: idleBuiltin, asides: "built-in kinds without a volume",
 	}
 }
 

@@ -202,6 +202,9 @@ func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v v
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %d at rest, %d with a call in flight, %d waiting, %d that cannot be read; %s: %d up\n",
 		count(len(volumes), "volume"), len(volumes)-len(busy), calls, waiting, lost, count(len(drivers), "driver"), up)
+	if !v.wide {
+		drivers = slices.DeleteFunc(drivers, idleBuiltin)
+	}
 	if len(drivers) > 0 {
 		b.WriteString("\n")
 		if err := writeTable(&b, topDrivers, drivers, v); err != nil {
@@ -222,11 +225,11 @@ func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v v
 
 var topDrivers = []column[manager.DriverStatus]{
 	{head: "DRIVER", value: func(d manager.DriverStatus, _ view) string { return plain(string(d.Name)) }},
-	{head: "UP", state: true, value: func(d manager.DriverStatus, _ view) string { return yesNo(d.Up) }},
+	{head: "UP", state: true, value: func(d manager.DriverStatus, _ view) string { return yesNo(d.Up && len(d.Lacks) == 0) }},
 	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
 	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
 	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
-	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(d.Problem) }},
+	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(driverProblem(d)) }},
 }
 
 var topVolumes = []column[manager.VolumeStatus]{

@@ -138,6 +138,11 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.worsen(Working)
 			e.add("but", "%s", d.Problem)
 		}
+		if len(d.Lacks) > 0 {
+			e.worsen(Stuck)
+			e.add("because", "%s is not installed on this node: no volume of this kind can be mounted", strings.Join(d.Lacks, ", "))
+			e.add("you can", "install it; csi-volmgr doctor says what has it")
+		}
 		if d.Limit > 0 {
 			e.add("limit", "%s at once by now, %d in flight: fewer after it had too much to do, more where many take no longer than one", count(d.Limit, "call"), d.Calls)
 		}
