@@ -160,6 +160,9 @@ parity-docs: ## write the table of docs/parity.md anew
 test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and find every planted bug
 	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./pkg/report
 
+test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start succeeds, and nothing is silently missing (10 minutes)
+	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./pkg/state
+
 test-cluster: ## run against a real Kubernetes control plane, which is built first (root; 3 to 4 minutes for that, once)
 	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube

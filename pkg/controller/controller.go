@@ -44,7 +44,7 @@ var errStopped = errors.New("the controller has stopped")
 
 // KV keeps records durably. Both journals of pkg/state are one.
 type KV interface {
-	LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error)
+	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	// CommitBucket makes all changes durable, or none, before it returns. A nil value deletes.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }

@@ -640,6 +640,28 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	})
 }
 
+// Faults: A184.
+func TestAValueThatTheJournalCannotReadIsNotTouched(t *testing.T) {
+	bubble(t, newBackend(), func(t *testing.T, h *house) {
+		h.end()
+		h.disk.unreadable = map[string]string{"default/a": "checksum mismatch"}
+		h.live()
+		h.up()
+		h.set(testClaim("a", mib))
+		h.set(testClaim("b", mib))
+		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "checksum mismatch") {
+			t.Errorf("reason: %q", s.Reason)
+		}
+		h.c.RemoveClaim(testKey("a"))
+		if err := h.c.Delete(t.Context(), testKey("a"), true); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("Delete: %v", err)
+		}
+		if s := h.status(testKey("b")); s.Phase != Bound {
+			t.Errorf("another claim: %+v", s)
+		}
+	})
+}
+
 func TestUnreadableRecordIsNotTouched(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *house) {
 		h.end()

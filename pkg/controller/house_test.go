@@ -28,17 +28,19 @@ type disk struct {
 	dieAt   int    // 0: never
 	torn    bool   // the commit at which it dies is durable nevertheless
 	onDeath func() // called once, at death
-	broken  error  // every commit fails with it while set
+	// unreadable are the keys of values that the journal cannot read, with why.
+	unreadable map[string]string
+	broken     error // every commit fails with it while set
 }
 
 func newDisk() *disk { return &disk{values: map[string][]byte{}} }
 
 var errDead = errors.New("the disk is dead")
 
-func (d *disk) LoadBucket(context.Context, string) (map[string][]byte, error) {
+func (d *disk) LoadBucket(context.Context, string) (state.Values, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return maps.Clone(d.values), nil
+	return state.Values{Sound: maps.Clone(d.values), Unreadable: maps.Clone(d.unreadable)}, nil
 }
 
 func (d *disk) CommitBucket(_ context.Context, _ string, changes map[string][]byte) error {

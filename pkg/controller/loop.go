@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,19 +93,28 @@ func (c *Controller) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load the records of claims: %w", err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(records)) {
-		namespace, claim, _ := strings.Cut(name, "/")
-		e := c.entry(Key{Namespace: namespace, Name: claim})
-		if e.rec, err = decode(name, records[name]); err != nil {
-			e.unreadable = err.Error()
-			c.log.Error("record of a claim cannot be read", "claim", name, "err", err)
-		}
-		c.index(e)
-		c.touch(e.key)
+	for _, name := range slices.Sorted(maps.Keys(records.Sound)) {
+		rec, err := decode(name, records.Sound[name])
+		c.loaded(name, rec, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(records.Unreadable)) {
+		c.loaded(name, record{}, errors.New(records.Unreadable[name]))
 	}
 	c.publish(slices.Collect(maps.Keys(c.dirty)))
 	close(c.view.loaded)
 	return nil
+}
+
+// loaded takes over the record that is stored under name, or why it cannot be read.
+func (c *Controller) loaded(name string, rec record, err error) {
+	namespace, claim, _ := strings.Cut(name, "/")
+	e := c.entry(Key{Namespace: namespace, Name: claim})
+	if e.rec = rec; err != nil {
+		e.unreadable = err.Error()
+		c.log.Error("record of a claim cannot be read", "claim", name, "err", err)
+	}
+	c.index(e)
+	c.touch(e.key)
 }
 
 // entry returns the claim's entry, made where there is none.

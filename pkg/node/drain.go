@@ -72,8 +72,8 @@ func (n *Node) loadDrain(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("learn whether the node is drained: %w", err)
 	}
-	value, ok := values[drainKey]
-	if !ok {
+	value, ok := values.Sound[drainKey]
+	if values.Unreadable[drainKey] == "" && !ok {
 		return nil
 	}
 	var d storedDrain

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
@@ -232,6 +233,35 @@ func TestADrainIsRemembered(t *testing.T) {
 	settled(t, n)
 	if d := n.Draining(); d.Mode != server.DrainHold {
 		t.Errorf("what cannot be read: %+v", d)
+	}
+}
+
+// A value of the operator's that the journal cannot read ends no start, and holds.
+//
+// Faults: A184.
+func TestADrainThatTheJournalCannotReadHolds(t *testing.T) {
+	c := dirs(t)
+	n, stop := start(t, c)
+	settled(t, n)
+	stop()
+	db, err := bolt.Open(filepath.Join(c.StateDir, "state.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists([]byte("kv/" + operatorBucket))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte(drainKey), []byte("no checksum is like this"))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	n, _ = start(t, c)
+	settled(t, n)
+	if d := n.Draining(); d.Mode != server.DrainHold {
+		t.Errorf("%+v", d)
 	}
 }
 

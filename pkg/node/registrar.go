@@ -53,7 +53,12 @@ func (n *Node) runRegistrar(ctx context.Context) error {
 		return fmt.Errorf("learn which drivers were handed over: %w", err)
 	}
 	r := n.registrar
-	for key, endpoint := range values {
+	for key, why := range values.Unreadable {
+		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
+			n.log.Error("the endpoint of a driver that was handed over cannot be read: hand it over again with driver register", "driver", name, "err", why)
+		}
+	}
+	for key, endpoint := range values.Sound {
 		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
 			n.announce(ctx, state.DriverName(name), string(endpoint))
 		}

@@ -21,6 +21,7 @@ type Bolt struct {
 	// panics it may leave locks of its own behind, for which others would wait
 	// for ever.
 	db     *bolt.DB
+	sums   sums // of what db holds
 	access sync.Mutex
 	// lock is held as long as the journal is open.
 	lock *os.File
@@ -64,10 +65,13 @@ func OpenBolt(path string) (*Bolt, error) {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
 	}
 	b := &Bolt{path: path, lock: lock, spareDue: 1}
-	b.db, err = openDB(path)
+	b.db, b.sums, b.recovered, err = openDB(path)
 	if errors.Is(err, ErrDamaged) {
-		b.recovered = err.Error()
-		b.db, err = restoreSpare(path, err)
+		damage := err
+		if err = restoreSpare(path, damage); err == nil {
+			b.db, b.sums, _, err = openDB(path)
+			b.recovered = damage.Error()
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("journal %s: %w", path, err), lock.Close())
@@ -148,14 +152,13 @@ func (b *Bolt) SetBootID(ctx context.Context, id string) error {
 	return nil
 }
 
-// LoadBucket returns a copy of a bucket; a bucket never written is empty. A
-// value whose checksum is wrong is an error that names it.
-func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error) {
+// LoadBucket returns a copy of a bucket; a bucket never written is empty.
+func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (Values, error) {
 	stored, err := b.read(ctx, kvPrefix+bucket)
 	if err != nil {
-		return nil, fmt.Errorf("load bucket %q: %w", bucket, err)
+		return Values{}, fmt.Errorf("load bucket %q: %w", bucket, err)
 	}
-	return unsealAll(bucket, stored)
+	return unsealAll(stored), nil
 }
 
 // CommitBucket makes all changes of a bucket durable, or none, like Commit. A

@@ -103,8 +103,8 @@ func TestCallersOfOneMomentShareOneTransaction(t *testing.T) {
 	}
 	got, err := b.Load(t.Context())
 	kv, kvErr := b.LoadBucket(t.Context(), "objects")
-	if err != nil || kvErr != nil || len(got.Volumes) != callers/2 || len(kv) != callers/2 {
-		t.Errorf("stored %d records and %d values, %v, %v", len(got.Volumes), len(kv), err, kvErr)
+	if err != nil || kvErr != nil || len(got.Volumes) != callers/2 || len(kv.Sound) != callers/2 {
+		t.Errorf("stored %d records and %d values, %v, %v", len(got.Volumes), len(kv.Sound), err, kvErr)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 			if d := diff(Loaded{Volumes: map[VolumeID]Volume{"v": want}, BootID: "boot"}, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
-			if kv, err := b.LoadBucket(t.Context(), "objects"); err != nil || len(kv) != 1 {
+			if kv, err := b.LoadBucket(t.Context(), "objects"); err != nil || len(kv.Sound) != 1 {
 				t.Errorf("bucket: %v, %v", kv, err)
 			}
 			if _, err := os.Stat(path + damagedSuffix); (err == nil) != (name != "gone") {
@@ -473,7 +473,11 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 		got, err := b.Load(t.Context())
 		must(t, err)
 		for id, v := range got.Volumes {
-			if d := diff(sample(id), v); d != "" {
+			want := sample(id)
+			if b.Recovered() != "" {
+				want = doubt(want)
+			}
+			if d := diff(want, v); d != "" {
 				t.Errorf("case %d: %s is not what was written: %s", i, id, d)
 			}
 		}

@@ -81,14 +81,21 @@ func bucketChange(bucket string, changes map[string][]byte) (change, error) {
 	return c, c.check()
 }
 
-// unsealAll replaces what is stored, which is the caller's own, by the values.
-func unsealAll(bucket string, stored map[string][]byte) (map[string][]byte, error) {
+// unsealAll sorts stored values, which are the caller's own, into those that can be
+// read and those that cannot.
+func unsealAll(stored map[string][]byte) Values {
+	v := Values{Sound: stored}
 	for key, b := range stored {
 		value, err := unseal(b)
 		if err != nil {
-			return nil, fmt.Errorf("bucket %q, key %q: %w", bucket, key, err)
+			if v.Unreadable == nil {
+				v.Unreadable = map[string]string{}
+			}
+			v.Unreadable[key] = err.Error()
+			delete(stored, key)
+			continue
 		}
 		stored[key] = value
 	}
-	return stored, nil
+	return v
 }

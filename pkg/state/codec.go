@@ -95,7 +95,7 @@ func DecodeRecord(b []byte) (Volume, error) {
 	}
 	switch {
 	case version > recordVersion:
-		return Volume{}, fmt.Errorf("record version %d: written by a newer csi-volmgr, this one reads up to %d", version, recordVersion)
+		return Volume{}, fmt.Errorf("record version %d: %w, this one reads up to %d", version, errNewer, recordVersion)
 	case version < 0, version == 0 && env.Version != nil:
 		return Volume{}, fmt.Errorf("record version %d: there is none", version)
 	}

@@ -10,6 +10,8 @@ var (
 	ErrDamaged = errors.New("the journal is damaged")
 	// ErrFormat: the journal was written by a newer version than this one can read.
 	ErrFormat = errors.New("the journal has a newer format")
+	// errNewer: a record that only a newer version can read.
+	errNewer = errors.New("written by a newer csi-volmgr")
 	// ErrQuarantined: a record that could not be read is never overwritten; it can only be deleted.
 	ErrQuarantined = errors.New("the record is quarantined")
 	// ErrUnknown: the wait for a write was given up while it was under way; it may have become durable or not.

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -50,45 +48,34 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openDB opens, checks and if need be initialises the file. An error that is
-// ErrDamaged says that the file's content is at fault.
-func openDB(path string) (*bolt.DB, error) {
+// openDB opens the journal for changes, once what it holds was checked; a file that is
+// not there is made. recovered says what may be lost, "" for nothing; then every fact
+// is doubted. An error that is ErrDamaged says that the file's content is at fault.
+func openDB(path string) (db *bolt.DB, s sums, recovered string, err error) {
 	if err := lost(path); err != nil {
-		return nil, err
+		return nil, sums{}, "", err
 	}
-	var db *bolt.DB
-	var file *os.File
-	err := guard(func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{
-			Timeout:      lockTimeout,
-			FreelistType: bolt.FreelistMapType,
-			NoStatistics: true,
-			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
-				f, err := os.OpenFile(name, flag, perm)
-				if file == nil {
-					file = f
-				}
-				return f, err
-			},
-		})
-		return openError(err)
-	})
-	if err != nil {
-		if file != nil {
-			// Open may have panicked and left its file, and so the lock, behind.
-			_ = file.Close()
+	c := content{}
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+		var lastLost bool
+		if c, lastLost, err = readFile(path); err != nil {
+			return nil, sums{}, "", err
 		}
-		return nil, err
+		if lastLost {
+			recovered = "one of the two heads of the file is damaged: its last write may be lost"
+			if err := c.doubt(); err != nil {
+				return nil, sums{}, "", err
+			}
+		}
 	}
-	if err = guard(func() error { return checkDB(db) }); err == nil {
-		err = syncDir(filepath.Dir(path))
+	if len(c) == 0 {
+		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
 	}
-	if err != nil {
-		// A transaction that panicked may hold locks that Close would wait for.
-		_ = file.Close()
-		return nil, err
+	if err := c.rebuild(path); err != nil && (!noRoom(err) || recovered != "") {
+		return nil, sums{}, "", fmt.Errorf("write what was read to a new file: %w", err)
 	}
-	return db, nil
+	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true})
+	return db, c.sums(), recovered, openError(err)
 }
 
 // lost reports a journal that is gone or empty although it once was there.
@@ -117,57 +104,6 @@ func openError(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
-}
-
-// checkDB reads everything once, so that damage shows now and not during a
-// mount, and writes the format into a new file.
-func checkDB(db *bolt.DB) error {
-	var format []byte
-	empty := true
-	err := db.View(func(tx *bolt.Tx) error {
-		if err := walk(tx); err != nil {
-			return err
-		}
-		first, _ := tx.Cursor().First()
-		empty = first == nil
-		if meta := tx.Bucket([]byte(metaBucket)); meta != nil {
-			format = bytes.Clone(meta.Get([]byte(formatKey)))
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if empty {
-		return db.Update(func(tx *bolt.Tx) error {
-			return put(tx, change{bucket: metaBucket, values: map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}})
-		})
-	}
-	n, err := strconv.Atoi(string(format))
-	switch {
-	case err != nil || n < 1:
-		return fmt.Errorf("%w: its format is %q: it was not written by csi-volmgr", ErrDamaged, format)
-	case n > journalFormat:
-		return fmt.Errorf("%w: %d, and this csi-volmgr reads up to %d; run the version that wrote it, or a newer one", ErrFormat, n, journalFormat)
-	}
-	return nil
-}
-
-// walk reads every key and value and checks their order. bbolt's own Check
-// knows more, but does it in a goroutine of its own, where a fault in the
-// memory map cannot be caught and ends the process.
-func walk(tx *bolt.Tx) error {
-	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-		var last []byte
-		return b.ForEach(func(k, v []byte) error {
-			if bytes.Compare(last, k) >= 0 {
-				return fmt.Errorf("%w: bucket %q: keys are out of order", ErrDamaged, name)
-			}
-			last = k
-			crc32.Checksum(v, castagnoli) // reads every byte; the sum is of no interest
-			return nil
-		})
-	})
 }
 
 // guard runs fn and turns a panic of bbolt, or a fault in its memory map, into

@@ -98,36 +98,23 @@ func (b *Bolt) write() {
 // update is one durable transaction. Where the disk is short of room it leaves
 // out what begins something.
 func (b *Bolt) update(batch []*pending, short bool) error {
-	return b.db.Update(func(tx *bolt.Tx) error {
+	next := b.sums.clone()
+	err := b.db.Update(func(tx *bolt.Tx) error {
 		for _, p := range batch {
 			if short && begins(tx, p.change) {
 				p.err = ErrFull
 				continue
 			}
-			if err := put(tx, p.change); err != nil {
+			if err := next.put(tx, p.change); err != nil {
 				return err
 			}
 		}
-		return nil
+		return next.write(tx)
 	})
-}
-
-func put(tx *bolt.Tx, c change) error {
-	bucket, err := tx.CreateBucketIfNotExists([]byte(c.bucket))
-	if err != nil {
-		return fmt.Errorf("bucket %q: %w", c.bucket, err)
+	if err == nil {
+		b.sums = next
 	}
-	for key, value := range c.values {
-		if value == nil {
-			err = bucket.Delete([]byte(key))
-		} else {
-			err = bucket.Put([]byte(key), value)
-		}
-		if err != nil {
-			return fmt.Errorf("bucket %q, key %q: %w", c.bucket, key, err)
-		}
-	}
-	return nil
+	return err
 }
 
 // noteDamage gives the file up for this process when it turned out damaged, or

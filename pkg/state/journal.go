@@ -9,3 +9,11 @@ type Loaded struct {
 	// BootID is the boot under which the records were last written; "" if never set.
 	BootID string
 }
+
+// Values are those of one bucket, by key.
+type Values struct {
+	Sound map[string][]byte
+	// Unreadable says why a value could not be read. Its bytes stay in the journal until
+	// its key is written or deleted. Its owner must not take it for absent.
+	Unreadable map[string]string
+}

@@ -64,17 +64,17 @@ func (m *Memory) SetBootID(ctx context.Context, id string) error {
 }
 
 // LoadBucket returns a copy of a bucket; a bucket never written is empty.
-func (m *Memory) LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error) {
+func (m *Memory) LoadBucket(ctx context.Context, bucket string) (Values, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.usable(ctx); err != nil {
-		return nil, fmt.Errorf("load bucket %q: %w", bucket, err)
+		return Values{}, fmt.Errorf("load bucket %q: %w", bucket, err)
 	}
 	stored := map[string][]byte{}
 	for key, b := range m.buckets[kvPrefix+bucket] {
 		stored[key] = bytes.Clone(b)
 	}
-	return unsealAll(bucket, stored)
+	return unsealAll(stored), nil
 }
 
 // CommitBucket stores all changes of a bucket or none. A nil value deletes.

@@ -1,13 +1,14 @@
 package state
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -78,13 +79,21 @@ func (b *Bolt) size() int {
 	return int(info.Size())
 }
 
-// saveSpare replaces the spare copy, atomically, by what db holds now, if that
-// can be read.
+// saveSpare replaces the spare copy, atomically, by what db holds now, if all of that
+// is as it was written: a value that cannot be read may be whole in the earlier copy.
 func saveSpare(db *bolt.DB, path string) error {
 	err := guard(func() error {
 		return db.View(func(tx *bolt.Tx) error {
-			if err := walk(tx); err != nil {
+			c, err := contentOf(tx)
+			if err != nil {
 				return err
+			}
+			if err := c.check(tx.ID()); err != nil {
+				return err
+			}
+			if bad := c.apart(unsound); len(bad) > 0 {
+				slices.Sort(bad)
+				return fmt.Errorf("%w: %s; the earlier copy stays", errUnreadable, strings.Join(bad, ", "))
 			}
 			return writeFile(path+spareSuffix, func(f *os.File) error {
 				_, err := tx.WriteTo(f)
@@ -98,76 +107,45 @@ func saveSpare(db *bolt.DB, path string) error {
 	return nil
 }
 
-// restoreSpare puts the damaged file aside and opens a copy of the spare in its place.
-func restoreSpare(path string, damage error) (*bolt.DB, error) {
-	if err := prepareSpare(path); err != nil {
-		return nil, fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
+// errUnreadable: the journal has values whose checksum is wrong.
+var errUnreadable = errors.New("it has values that cannot be read")
+
+// restoreSpare puts the damaged file aside and writes what the spare holds, with every
+// fact in doubt, in its place.
+func restoreSpare(path string, damage error) error {
+	c, err := readSpare(path + spareSuffix)
+	if err != nil {
+		return fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
 			"Restore %s from a backup; or move it and %s away to start without records, "+
 			"after which volumes that are mounted now are not known", damage, err, path, path+spareSuffix)
 	}
+	if err := c.rebuild(path + tmpSuffix); err != nil {
+		return fmt.Errorf("make a journal of the spare copy: %w", err)
+	}
 	if err := putAside(path); err != nil {
-		return nil, fmt.Errorf("put the damaged file aside: %w", err)
+		return fmt.Errorf("put the damaged file aside: %w", err)
 	}
 	if err := os.Rename(path+tmpSuffix, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// readSpare reads the spare copy, and doubts its facts.
+func readSpare(path string) (content, error) {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is none")
+	case err != nil:
+		return nil, err
+	case info.Size() == 0:
+		return nil, errors.New("it is empty")
+	}
+	c, _, err := readFile(path)
+	if err != nil {
 		return nil, err
 	}
-	return openDB(path)
-}
-
-// prepareSpare makes of the spare a sound file <path>.tmp whose facts are doubted.
-func prepareSpare(path string) error {
-	spare, err := os.ReadFile(path + spareSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("there is none")
-	}
-	if err != nil {
-		return err
-	}
-	if len(spare) == 0 {
-		return errors.New("it is empty")
-	}
-	tmp := path + tmpSuffix
-	err = writeFile(tmp, func(f *os.File) error {
-		_, err := f.Write(spare)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	db, err := openDB(tmp)
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return errors.Join(guard(func() error { return doubtAll(db) }), db.Close())
-}
-
-// doubtAll turns every fact that was present into entering: calls made since
-// the copy may have undone it, and what is entering is made, or removed, again.
-func doubtAll(db *bolt.DB) error {
-	return db.Update(func(tx *bolt.Tx) error {
-		bucket := tx.Bucket([]byte(volumesBucket))
-		if bucket == nil {
-			return nil
-		}
-		stored := map[string][]byte{}
-		if err := bucket.ForEach(func(k, v []byte) error {
-			stored[string(k)] = bytes.Clone(v)
-			return nil
-		}); err != nil {
-			return err
-		}
-		volumes, _ := decodeAll(stored)
-		for id, v := range volumes {
-			b, err := EncodeRecord(doubt(v))
-			if err != nil {
-				return err
-			}
-			if err := bucket.Put([]byte(id), b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return c, c.doubt()
 }
 
 func doubt(v Volume) Volume {

@@ -124,8 +124,8 @@ func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	if len(claims) > 0 {
-		p.Refusals = append(p.Refusals, fmt.Sprintf("%d claims have volumes that csi-volmgr made and nobody else knows of (start the daemon and delete them, or move them away)", len(claims)))
+	if made := len(claims.Sound) + len(claims.Unreadable); made > 0 {
+		p.Refusals = append(p.Refusals, fmt.Sprintf("%d claims have volumes that csi-volmgr made and nobody else knows of (start the daemon and delete them, or move them away)", made))
 	}
 	return nil
 }

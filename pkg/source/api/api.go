@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Name is the name of this source.
@@ -31,7 +32,7 @@ var ErrFixed = errors.New("what is there does not change")
 
 // KV keeps values durably; both journals of pkg/state do.
 type KV interface {
-	LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error)
+	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	// CommitBucket makes all changes durable, or none; a nil value deletes.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
@@ -127,14 +128,18 @@ func (p *Provider) Load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load applied secrets: %w", err)
 	}
-	values = maps.Clone(values)
-	if values == nil {
-		values = map[string][]byte{}
+	sound := maps.Clone(values.Sound)
+	if sound == nil {
+		sound = map[string][]byte{}
 	}
-	maps.Copy(values, secrets)
+	maps.Copy(sound, secrets)
+	all := decodeAll(sound)
+	for _, name := range slices.Sorted(maps.Keys(values.Unreadable)) {
+		all = append(all, kept{name: name, key: keyOf(name), err: errors.New(values.Unreadable[name])})
+	}
 	p.mu.Lock()
 	var u source.Update
-	for _, k := range decodeAll(values) {
+	for _, k := range all {
 		if k.err != nil {
 			p.unreadable[k.key] = k.err.Error()
 			p.logger.Error("applied object not readable", "object", k.key.String(), "err", k.err)

@@ -261,8 +261,8 @@ func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
 	p, c := start(t, kv, "")
 	c.durable = func(u source.Update) {
 		kept, err := kv.LoadBucket(t.Context(), "objects")
-		if err != nil || len(kept) != 2 && len(u.Put) > 0 || len(kept) != 1 && len(u.Delete) > 0 {
-			t.Errorf("update %v, but kept are %d, %v", u, len(kept), err)
+		if err != nil || len(kept.Sound) != 2 && len(u.Put) > 0 || len(kept.Sound) != 1 && len(u.Delete) > 0 {
+			t.Errorf("update %v, but kept are %d, %v", u, len(kept.Sound), err)
 		}
 	}
 	apply(t, p, objects)
@@ -294,7 +294,7 @@ func TestSecretThatCannotBeWrittenKeepsTheRestOut(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "secret default/token: ") || !strings.Contains(err.Error(), "pod default/web: not in effect") {
 		t.Errorf("got %v", err)
 	}
-	if kept, err := kv.LoadBucket(t.Context(), "objects"); len(kept) != 0 || len(c.keys()) != 0 || err != nil {
+	if kept, err := kv.LoadBucket(t.Context(), "objects"); len(kept.Sound) != 0 || len(c.keys()) != 0 || err != nil {
 		t.Errorf("kept %v, in effect %v, %v", kept, c.keys(), err)
 	}
 }
@@ -348,6 +348,32 @@ func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
 		if c.synced == 0 || len(p.Problems()) != 0 {
 			t.Errorf("%s: synced %d, problems %v", name, c.synced, p.Problems())
 		}
+	}
+}
+
+// torn is a journal with values that it cannot read.
+type torn struct {
+	*state.Memory
+	unreadable map[string]string
+}
+
+func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, error) {
+	v, err := j.Memory.LoadBucket(ctx, bucket)
+	v.Unreadable = j.unreadable
+	return v, err
+}
+
+// A value that the journal cannot read is an object that cannot be read, and ends nothing.
+//
+// Faults: A184.
+func TestAValueThatTheJournalCannotReadKeepsTheSourceSilent(t *testing.T) {
+	kv := torn{state.NewMemory(), map[string]string{"Pod/default/web": "checksum mismatch"}}
+	p, c := start(t, kv, "")
+	if l := p.Problems(); c.synced != 0 || len(l) != 1 || l[0].Where != "pod default/web" || l[0].Text != "checksum mismatch" {
+		t.Errorf("synced %d, %+v", c.synced, l)
+	}
+	if err := p.Delete(t.Context(), all[1]); err != nil || c.synced == 0 || len(p.Problems()) != 0 {
+		t.Errorf("deleted: %v, synced %d, problems %v", err, c.synced, p.Problems())
 	}
 }
 
@@ -530,7 +556,7 @@ func TestObjectsAreKeptShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	values, err := kv.LoadBucket(t.Context(), "objects")
-	if got := values["Pod/default/again"]; err != nil || len(got) == 0 || len(got) >= len(text) {
+	if got := values.Sound["Pod/default/again"]; err != nil || len(got) == 0 || len(got) >= len(text) {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Name is the name of this source.
@@ -32,7 +33,7 @@ const (
 
 // KV keeps values durably; both journals of pkg/state do.
 type KV interface {
-	LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error)
+	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	// CommitBucket makes all changes durable, or none; a nil value deletes.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }

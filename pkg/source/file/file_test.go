@@ -499,7 +499,7 @@ func TestBrokenFileAtTheStartIsAsItWasWhenLastGood(t *testing.T) {
 	stop()
 	values, err := kv.LoadBucket(t.Context(), bucket)
 	must(t, err)
-	for name, value := range values {
+	for name, value := range values.Sound {
 		if strings.Contains(string(value), "hunter2") || strings.Contains(string(value), "aHVudGVyMg") || strings.Contains(string(value), "Secret") {
 			t.Errorf("%s: the secret is kept: %s", name, value)
 		}
@@ -515,8 +515,8 @@ func TestBrokenFileAtTheStartIsAsItWasWhenLastGood(t *testing.T) {
 	r.write("a.yaml", config("a", "2"))
 	r.value("a", "2")
 	stop()
-	if values, err = kv.LoadBucket(t.Context(), bucket); err != nil || values["b.yaml"] != nil || values["a.yaml"] == nil {
-		t.Errorf("kept: %v, %v", slices.Sorted(maps.Keys(values)), err)
+	if values, err = kv.LoadBucket(t.Context(), bucket); err != nil || values.Sound["b.yaml"] != nil || values.Sound["a.yaml"] == nil {
+		t.Errorf("kept: %v, %v", slices.Sorted(maps.Keys(values.Sound)), err)
 	}
 }
 
@@ -556,6 +556,30 @@ type failing struct{ KV }
 
 func (failing) CommitBucket(context.Context, string, map[string][]byte) error {
 	return errors.New("disk full")
+}
+
+// torn is a journal with values that it cannot read.
+type torn struct {
+	*state.Memory
+	unreadable map[string]string
+}
+
+func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, error) {
+	v, err := j.Memory.LoadBucket(ctx, bucket)
+	v.Unreadable = j.unreadable
+	return v, err
+}
+
+// A value that the journal cannot read ends no start: of a file it is a memory that was
+// lost, and of the directory it means that an empty one proves nothing.
+//
+// Faults: A184.
+func TestAValueThatTheJournalCannotReadIsAMemoryLost(t *testing.T) {
+	m := memory{kv: torn{state.NewMemory(), map[string]string{"a.yaml": "checksum mismatch", dirKey: "checksum mismatch"}}}
+	files, lost, err := m.load(t.Context())
+	if err != nil || len(files) != 0 || len(lost) != 1 || lost["a.yaml"] == nil || !m.mounted {
+		t.Errorf("%v, files %v, lost %v, mounted %v", err, files, lost, m.mounted)
+	}
 }
 
 func TestMemoryThatCannotBeWrittenIsTold(t *testing.T) {

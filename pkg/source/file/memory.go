@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,7 +49,14 @@ func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runt
 		return nil, nil, err
 	}
 	files, lost = map[string]map[source.Key]runtime.Object{}, map[string]error{}
-	for name, value := range values {
+	for name, why := range values.Unreadable {
+		if name == dirKey {
+			m.mounted = true // an empty directory proves nothing then
+			continue
+		}
+		lost[name] = errors.New(why)
+	}
+	for name, value := range values.Sound {
 		m.stored[name] = sha256.Sum256(value)
 		if name == dirKey {
 			var k kept

@@ -19,11 +19,12 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // KV keeps values durably; both journals of pkg/state do.
 type KV interface {
-	LoadBucket(ctx context.Context, bucket string) (map[string][]byte, error)
+	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
@@ -81,15 +82,19 @@ func (m *memory) load(ctx context.Context) (objects []runtime.Object) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(values)) {
+	for _, key := range slices.Sorted(maps.Keys(values.Unreadable)) {
+		m.logger.Error("an object that the API server had cannot be read and is forgotten", "object", key, "err", values.Unreadable[key])
+		m.dirty[key] = nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(values.Sound)) {
 		kind, _, _ := strings.Cut(key, "/")
 		obj := kindKept(kind)
-		if obj == nil || json.Unmarshal(values[key], obj) != nil {
+		if obj == nil || json.Unmarshal(values.Sound[key], obj) != nil {
 			m.logger.Error("an object that the API server had cannot be read and is forgotten", "object", key)
 			m.dirty[key] = nil
 			continue
 		}
-		m.kept[key] = values[key]
+		m.kept[key] = values.Sound[key]
 		objects = append(objects, obj)
 	}
 	return objects

@@ -128,10 +128,10 @@ func TestWhatIsRemembered(t *testing.T) {
 		}, remembers(kv))
 		stop()
 		kept, err := kv.LoadBucket(t.Context(), "kube")
-		if err != nil || len(kept) != 1 {
-			t.Fatalf("kept %d objects, %v; want the pod", len(kept), err)
+		if err != nil || len(kept.Sound) != 1 {
+			t.Fatalf("kept %d objects, %v; want the pod", len(kept.Sound), err)
 		}
-		text := string(kept["Pod/default/p"])
+		text := string(kept.Sound["Pod/default/p"])
 		if strings.Contains(text, canary) || strings.Count(text, `"name":"DIR"`) != 3 || !strings.Contains(text, `"kept":"yes"`) {
 			t.Errorf("kept %s", text)
 		}
@@ -145,7 +145,7 @@ func TestWhatIsRemembered(t *testing.T) {
 		w.server.Fail(nil)
 		advance(10 * time.Minute)
 		stop()
-		if kept, err := kv.LoadBucket(t.Context(), "kube"); err != nil || len(kept) != 0 {
+		if kept, err := kv.LoadBucket(t.Context(), "kube"); err != nil || len(kept.Sound) != 0 {
 			t.Errorf("kept of what is gone: %v, %v", kept, err)
 		}
 	})

@@ -1,0 +1,179 @@
+package state
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// A start reads the whole file without changing it, checks what it read, and writes it
+// to a new file. So no page of the old file is trusted that the check did not read: its
+// list of free pages, above all, which a flipped bit makes give away a page in use.
+
+// readFile reads a journal's file. Content that is damaged is ErrDamaged, of a newer
+// format ErrFormat. lastLost: the file's last write may be missing.
+func readFile(path string) (c content, lastLost bool, err error) {
+	var file *os.File
+	defer func() {
+		if file != nil {
+			// A transaction that panicked may hold locks that bbolt's Close would wait for.
+			_ = file.Close()
+		}
+	}()
+	err = guard(func() error {
+		db, err := bolt.Open(path, 0o600, &bolt.Options{
+			ReadOnly: true, Timeout: lockTimeout, NoStatistics: true,
+			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
+				f, err := os.OpenFile(name, flag, perm)
+				file = f
+				return f, err
+			},
+		})
+		if err != nil {
+			return openError(err)
+		}
+		if err := db.View(func(tx *bolt.Tx) error {
+			if c, err = contentOf(tx); err != nil {
+				return err
+			}
+			return c.check(tx.ID())
+		}); err != nil {
+			return err
+		}
+		file = nil // Close closes it
+		return db.Close()
+	})
+	if err == nil {
+		err = c.checkFormat()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	lastLost, err = lostLast(path)
+	return c, lastLost, err
+}
+
+// contentOf copies what the transaction sees, and checks the order of the keys.
+func contentOf(tx *bolt.Tx) (content, error) {
+	c := content{}
+	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		values := map[string][]byte{}
+		var last []byte
+		c[string(name)] = values
+		return b.ForEach(func(k, v []byte) error {
+			if bytes.Compare(last, k) >= 0 || v == nil {
+				return fmt.Errorf("%w: bucket %q: keys are out of order", ErrDamaged, name)
+			}
+			last = k
+			values[string(k)] = bytes.Clone(v)
+			return nil
+		})
+	})
+	return c, err
+}
+
+func (c content) checkFormat() error {
+	if len(c) == 0 {
+		return nil
+	}
+	format := c[metaBucket][formatKey]
+	n, err := strconv.Atoi(string(format))
+	switch {
+	case err != nil || n < 1:
+		return fmt.Errorf("%w: its format is %q: it was not written by csi-volmgr", ErrDamaged, format)
+	case n > journalFormat:
+		return fmt.Errorf("%w: %d, and this csi-volmgr reads up to %d; run the version that wrote it, or a newer one", ErrFormat, n, journalFormat)
+	}
+	return nil
+}
+
+// The file has two heads (bbolt's meta pages), each with a checksum, of which every
+// write renews the older one.
+const (
+	headAt    = 16 // after the page's own header
+	headSize  = 64
+	headSum   = 56 // FNV-1a, 64 bits, of what is before it
+	headMagic = 0xED0CDAED
+)
+
+// lostLast reports whether one of the file's two heads is damaged: bbolt goes by the
+// other one then, which may be the one before the last write.
+func lostLast(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	size := int64(os.Getpagesize())
+	for page := range int64(2) {
+		b := make([]byte, headAt+headSize)
+		if _, err := f.ReadAt(b, page*size); err != nil {
+			if errors.Is(err, io.EOF) {
+				return true, nil
+			}
+			return false, err
+		}
+		h := fnv.New64a()
+		h.Write(b[headAt : headAt+headSum])
+		if binary.NativeEndian.Uint32(b[headAt:]) != headMagic || binary.NativeEndian.Uint64(b[headAt+headSum:]) != h.Sum64() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// rebuild writes the content to a new file in place of path, atomically and durably.
+func (c content) rebuild(path string) error {
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	db, err := bolt.Open(tmp, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true})
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		s := sums{Buckets: map[string]sum{}}
+		for _, bucket := range slices.Sorted(maps.Keys(c)) {
+			values := maps.Clone(c[bucket])
+			if bucket == metaBucket {
+				delete(values, sumsKey)
+			}
+			if err := s.put(tx, change{bucket: bucket, values: values}); err != nil {
+				return err
+			}
+		}
+		return s.write(tx)
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// doubt turns every fact that was present into entering: calls made since may have
+// undone it, and what is entering is made, or removed, again.
+func (c content) doubt() error {
+	volumes, _ := decodeAll(c[volumesBucket])
+	for id, v := range volumes {
+		b, err := EncodeRecord(doubt(v))
+		if err != nil {
+			return err
+		}
+		c[volumesBucket][string(id)] = b
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// bbolt has a checksum of the file's head and of nothing else. A bit that flips in one
+// of its pages can make a key vanish, come back from an old page, or belong to another
+// bucket. So each transaction leaves behind sums of all keys and of all that is stored
+// under them, which the next start compares with what it reads.
+
+// sumsKey is where the sums are in metaBucket. They are not part of their own sum.
+const sumsKey = "sums"
+
+// sum is of one bucket. The hashes of its entries are added up, so that one change
+// costs no more than what it changes.
+type sum struct {
+	// Keys is of the keys alone, Entries of keys with what is stored.
+	Keys    uint64 `json:"keys"`
+	Entries uint64 `json:"entries"`
+}
+
+// sums are those of all buckets, and of which transaction they are: a version of
+// csi-volmgr that does not know of them leaves sums of an earlier one.
+type sums struct {
+	Tx      int            `json:"tx"`
+	Buckets map[string]sum `json:"buckets"`
+}
+
+func hashOf(bucket, key string, value []byte) uint64 {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%d %d %s%s", len(bucket), len(key), bucket, key)
+	h.Write(value)
+	return binary.BigEndian.Uint64(h.Sum(nil))
+}
+
+// replace takes account of one entry: nil is none.
+func (s *sums) replace(bucket, key string, was, is []byte) {
+	b := s.Buckets[bucket]
+	if was != nil {
+		b.Keys -= hashOf(bucket, key, nil)
+		b.Entries -= hashOf(bucket, key, was)
+	}
+	if is != nil {
+		b.Keys += hashOf(bucket, key, nil)
+		b.Entries += hashOf(bucket, key, is)
+	}
+	if b == (sum{}) {
+		delete(s.Buckets, bucket)
+		return
+	}
+	s.Buckets[bucket] = b
+}
+
+func (s *sums) clone() sums { return sums{s.Tx, maps.Clone(s.Buckets)} }
+
+// put writes a change and takes account of it.
+func (s *sums) put(tx *bolt.Tx, c change) error {
+	bucket, err := tx.CreateBucketIfNotExists([]byte(c.bucket))
+	if err != nil {
+		return fmt.Errorf("bucket %q: %w", c.bucket, err)
+	}
+	for key, value := range c.values {
+		was := bucket.Get([]byte(key))
+		s.replace(c.bucket, key, was, value)
+		if value == nil {
+			err = bucket.Delete([]byte(key))
+		} else {
+			err = bucket.Put([]byte(key), value)
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %q, key %q: %w", c.bucket, key, err)
+		}
+	}
+	return nil
+}
+
+// write leaves the sums behind with the transaction.
+func (s *sums) write(tx *bolt.Tx) error {
+	s.Tx = tx.ID()
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode sums: %w", err)
+	}
+	meta, err := tx.CreateBucketIfNotExists([]byte(metaBucket))
+	if err != nil {
+		return fmt.Errorf("bucket %q: %w", metaBucket, err)
+	}
+	return meta.Put([]byte(sumsKey), seal(b))
+}
+
+// content is all that a journal's file holds, by bucket and key.
+type content map[string]map[string][]byte
+
+// sums are those of the content.
+func (c content) sums() sums {
+	s := sums{Buckets: map[string]sum{}}
+	for bucket, values := range c {
+		for key, value := range values {
+			if bucket != metaBucket || key != sumsKey {
+				s.replace(bucket, key, nil, value)
+			}
+		}
+	}
+	return s
+}
+
+// apart lists the values that are refused as they are, as "bucket/key".
+func (c content) apart(refused func(bucket string, value []byte) error) (all []string) {
+	for bucket, values := range c {
+		for key, value := range values {
+			if bucket != metaBucket && refused(bucket, value) != nil {
+				all = append(all, bucket+"/"+key)
+			}
+		}
+	}
+	return all
+}
+
+// unreadable says why a value cannot be read.
+func unreadable(bucket string, value []byte) (err error) {
+	if bucket == volumesBucket {
+		_, err = DecodeRecord(value)
+	} else {
+		_, err = unseal(value)
+	}
+	return err
+}
+
+// unsound says why a value is not as it was written, as far as its own checksum tells.
+// What a newer version wrote is sound.
+func unsound(bucket string, value []byte) error {
+	err := unreadable(bucket, value)
+	if errors.Is(err, errNewer) {
+		return nil
+	}
+	return err
+}
+
+// check compares the content with the sums that transaction tx left behind. Content
+// without sums, or with those of an earlier transaction, was written by a version that
+// has none. A value that cannot be read is no fault of the whole: it is set apart, and
+// nothing else is missing where the keys are those that there were.
+func (c content) check(tx int) error {
+	stored, there := c[metaBucket][sumsKey]
+	if !there {
+		return nil
+	}
+	var want sums
+	b, err := unseal(stored)
+	if err == nil {
+		err = json.Unmarshal(b, &want)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: its sums cannot be read: %w", ErrDamaged, err)
+	}
+	if want.Tx != tx {
+		return nil
+	}
+	have, bad := c.sums(), c.apart(unreadable)
+	for _, buckets := range []map[string]sum{want.Buckets, have.Buckets} {
+		for name := range buckets {
+			switch w, h := want.Buckets[name], have.Buckets[name]; {
+			case w.Keys != h.Keys:
+				return fmt.Errorf("%w: bucket %q has not the keys that were written", ErrDamaged, name)
+			case w.Entries != h.Entries && (len(bad) == 0 || name == metaBucket):
+				return fmt.Errorf("%w: bucket %q has not the values that were written", ErrDamaged, name)
+			}
+		}
+	}
+	return nil
+}
