@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,15 +15,22 @@ import (
 // is short.
 const scoreFile = "/proc/self/oom_score_adj"
 
-// bounded returns a handler that may take at most that much memory (bytes). What
-// takes more ends the process. Only a helper may call it.
+// sizeFile is how large this process is, in pages.
+const sizeFile = "/proc/self/statm"
+
+// bounded returns a handler that may take at most that much memory (bytes) beside
+// what the process has. What takes more ends the process. Only a helper may call it.
 func bounded(f Handler, most int64) Handler {
 	return func(ctx context.Context, request []byte) ([]byte, error) {
 		var old unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_DATA, &old); err != nil {
 			return nil, os.NewSyscallError("getrlimit", err)
 		}
-		now := unix.Rlimit{Cur: min(uint64(most), old.Max), Max: old.Max}
+		has, err := dataSize()
+		if err != nil {
+			return nil, err
+		}
+		now := unix.Rlimit{Cur: min(has+uint64(most), old.Max), Max: old.Max}
 		if err := unix.Setrlimit(unix.RLIMIT_DATA, &now); err != nil {
 			return nil, os.NewSyscallError("setrlimit", err)
 		}
@@ -39,6 +47,24 @@ func bounded(f Handler, most int64) Handler {
 		}
 		return f(ctx, request)
 	}
+}
+
+// dataSize is how much memory of its own the process has: what RLIMIT_DATA counts.
+func dataSize() (uint64, error) {
+	text, err := os.ReadFile(sizeFile)
+	if err != nil {
+		return 0, fmt.Errorf("learn the size of this process: %w", err)
+	}
+	const data = 5 // the field
+	fields := strings.Fields(string(text))
+	if len(fields) <= data {
+		return 0, fmt.Errorf("learn the size of this process: %s has %q: %w", sizeFile, text, unix.EINVAL)
+	}
+	pages, err := strconv.ParseUint(fields[data], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("learn the size of this process: %w", err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
 }
 
 // expendable takes back that this process is among the last to be ended where

@@ -72,7 +72,7 @@ type Service struct {
 	// Errors are those that errors.Is is to find in what a handler returned,
 	// besides system call numbers, which it always does.
 	Errors []error
-	// Memory bounds what a helper may take for the calls of a name (bytes). A call
+	// Memory bounds what a helper may take for the calls of a name beside what it has (bytes). A call
 	// that takes more ends its helper, and fails with [ErrLost]. It does not bound
 	// the goroutines that are there in place of helpers.
 	Memory map[string]int64
