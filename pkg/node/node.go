@@ -323,7 +323,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run}
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runJournal, n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}
@@ -370,6 +370,18 @@ func (n *Node) runSources(ctx context.Context) error {
 		return nil
 	}
 	return n.file.Run(ctx)
+}
+
+// runJournal ends the daemon when its journal is given up: nothing that it did could be
+// remembered. Its supervisor starts it again, and the start reads what the journal
+// holds, or goes by the spare copy, or says what is wrong with the disk.
+func (n *Node) runJournal(ctx context.Context) error {
+	select {
+	case <-n.journal.GivenUp():
+		return n.journal.Err()
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // spareJournal makes the journal's spare copy: by then nobody waits for it.

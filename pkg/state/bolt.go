@@ -34,6 +34,8 @@ type Bolt struct {
 	writer  sync.WaitGroup
 	closed  bool  // guarded by mu
 	broken  error // guarded by mu: why the file is not used any more
+	// givenUp is closed when broken is set.
+	givenUp chan struct{}
 	// written counts transactions, and at spareDue the spare copy is renewed;
 	// both are the writer's.
 	written, spareDue int
@@ -64,7 +66,7 @@ func OpenBolt(path string) (*Bolt, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
 	}
-	b := &Bolt{path: path, lock: lock, spareDue: 1}
+	b := &Bolt{path: path, lock: lock, spareDue: 1, givenUp: make(chan struct{})}
 	b.db, b.sums, b.recovered, err = openDB(path)
 	if errors.Is(err, ErrDamaged) {
 		damage := err
@@ -84,6 +86,18 @@ func OpenBolt(path string) (*Bolt, error) {
 // instead; "" means that it was sound. Volumes mounted or unmounted since the
 // copy was made are not, or wrongly, in the records.
 func (b *Bolt) Recovered() string { return b.recovered }
+
+// GivenUp returns a channel that is closed when the file turned out damaged, or its
+// disk failed: every call fails from then on, as Err says. Opening it anew is what
+// helps, since that reads and checks the whole file.
+func (b *Bolt) GivenUp() <-chan struct{} { return b.givenUp }
+
+// Err says why the journal is given up; nil where it is not.
+func (b *Bolt) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.broken
+}
 
 // SpareErr says why the spare copy could not be made when it was to be last; nil
 // means that it could, or was not to be yet. An earlier copy stays.
@@ -195,7 +209,7 @@ func (b *Bolt) Close() error {
 	if b.broken == nil {
 		b.spareErr = saveSpare(b.db, b.path)
 		if errors.Is(b.spareErr, ErrDamaged) {
-			b.broken = b.spareErr
+			b.giveUp(b.spareErr)
 		}
 	}
 	if b.broken != nil {

@@ -126,8 +126,14 @@ func (b *Bolt) noteDamage(err error) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.broken == nil {
-		b.broken = fmt.Errorf("journal %s cannot be used until the daemon is restarted: %w", b.path, err)
-	}
+	b.giveUp(fmt.Errorf("journal %s cannot be used until the daemon is restarted: %w", b.path, err))
 	return b.broken
+}
+
+// giveUp is called with mu held.
+func (b *Bolt) giveUp(err error) {
+	if b.broken == nil {
+		b.broken = err
+		close(b.givenUp)
+	}
 }
