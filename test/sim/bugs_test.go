@@ -167,7 +167,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, b := range bugs {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			out, err := b.run(t, root)
+			out, err := simulate(t, root, plant(t, root, b), "-run=^TestSeeds$", "-seeds=1000", "-no-shrink")
 			if err == nil {
 				t.Fatalf("not found:\n%s", out)
 			}
@@ -185,29 +185,43 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-func (b bug) run(t *testing.T, root string) (string, error) {
+// plant writes the files with the bugs in them, and an overlay for go test that has these.
+func plant(t *testing.T, root string, bugs ...bug) (overlay string) {
+	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(root, b.file)
-	src, err := os.ReadFile(file)
+	sick := map[string]string{}
+	for i, b := range bugs {
+		file := filepath.Join(root, b.file)
+		from := file
+		if planted, twice := sick[file]; twice {
+			from = planted
+		}
+		src, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(src), b.old) {
+			t.Fatalf("%s has no %q any more: plant the bug elsewhere", b.file, b.old)
+		}
+		sick[file] = filepath.Join(dir, fmt.Sprintf("sick%d.go", i))
+		if err := os.WriteFile(sick[file], []byte(strings.Replace(string(src), b.old, b.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := json.Marshal(map[string]any{"Replace": sick})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(src), b.old) {
-		t.Fatalf("%s has no %q any more: plant the bug elsewhere", b.file, b.old)
-	}
-	sick := filepath.Join(dir, "sick.go")
-	if err := os.WriteFile(sick, []byte(strings.Replace(string(src), b.old, b.new, 1)), 0o600); err != nil {
+	overlay = filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: sick}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("go", "test", "-overlay", list, "-vet=off", "-count=1", "-timeout=3m", "-run=^TestSeeds$", "./test/sim", "-seeds=1000", "-no-shrink")
+	return overlay
+}
+
+// simulate runs tests of the simulation with what an overlay has.
+func simulate(t *testing.T, root, overlay string, args ...string) (string, error) {
+	cmd := exec.Command("go", append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=3m", "./test/sim"}, args...)...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
