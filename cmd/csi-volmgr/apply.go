@@ -115,7 +115,9 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		if t.kind == "pvc" {
 			d.Name = t.name
 			word = "pvc"
+			stop := p.tellsWaiting(ctx, c, target{"pvc", d.Namespace + "/" + d.Name})
 			done, err = c.DeleteClaim(ctx, d)
+			stop()
 		} else {
 			err = c.DeletePod(ctx, d.Namespace, t.name)
 		}

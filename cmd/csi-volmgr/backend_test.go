@@ -160,6 +160,8 @@ type backend struct {
 	changed chan struct{}
 	asked   []string
 	err     error
+	// looked: a claim is deleted once something was explained; nil for at once.
+	looked chan struct{}
 }
 
 func (b *backend) show(s scene) {
@@ -220,7 +222,14 @@ func (b *backend) Claims() []server.ClaimStatus         { return b.now().claims 
 func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
 func (b *backend) Problems() []server.Problem           { return b.now().problems }
 func (b *backend) Sockets() []server.SocketStatus       { return b.now().sockets }
-func (b *backend) NotReady() []string                   { return b.now().notReady }
+
+func (b *backend) NotReady() []string {
+	select {
+	case b.looked <- struct{}{}:
+	default: // nil, or told before
+	}
+	return b.now().notReady
+}
 
 func (b *backend) Volume(id state.VolumeID) (manager.VolumeStatus, bool) {
 	for _, v := range b.now().volumes {
@@ -257,7 +266,13 @@ func (b *backend) DeletePod(_ context.Context, ns, name string) error {
 	return b.ask("delete pod " + ns + "/" + name)
 }
 
-func (b *backend) DeleteClaim(_ context.Context, _ audit.By, d server.ClaimDeletion) (note string, err error) {
+func (b *backend) DeleteClaim(ctx context.Context, _ audit.By, d server.ClaimDeletion) (note string, err error) {
+	if b.looked != nil {
+		select {
+		case <-b.looked:
+		case <-ctx.Done():
+		}
+	}
 	if d.Name == "retained" && !d.Data {
 		note = "its volume pvc-1 is kept"
 	}

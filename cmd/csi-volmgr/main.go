@@ -50,6 +50,8 @@ type program struct {
 	euid           func() int
 	// node runs the daemon until ctx ends.
 	node func(ctx context.Context, o runOptions, logger *slog.Logger) error
+	// patience is after how long a verb says what it waits for, and how often; 0 for 3 s.
+	patience time.Duration
 	// socket is where the daemon answers (--socket).
 	socket string
 }

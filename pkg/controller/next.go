@@ -56,9 +56,15 @@ type held struct {
 	until  time.Time // zero: only an event helps
 	// slot: it waits for one of the driver's calls in flight to end.
 	slot bool
+	// refused: only a change of the claim, its class or its driver helps.
+	refused bool
 }
 
 func heldf(format string, args ...any) held { return held{reason: fmt.Sprintf(format, args...)} }
+
+func refusedf(format string, args ...any) held {
+	return held{reason: fmt.Sprintf(format, args...), refused: true}
+}
 
 // want is what is wanted of a claim.
 type want struct {
@@ -204,7 +210,8 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	case w.Node == attach:
 		return node, held{}
 	case w.Listed && h.reason == "" && o.verb == nothing:
-		return op{}, held{reason: r.compatible(w.Claim)}
+		why := r.compatible(w.Claim)
+		return op{}, held{reason: why, refused: why != ""}
 	}
 	return o, h
 }
@@ -233,13 +240,13 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	if r.Growing == 0 {
 		switch {
 		case c.SizeBytes < r.RequestedBytes:
-			return op{}, heldf("it asks for %d bytes, but its volume was made for %d: a volume cannot shrink", c.SizeBytes, r.RequestedBytes)
+			return op{}, refusedf("it asks for %d bytes, but its volume was made for %d: a volume cannot shrink", c.SizeBytes, r.RequestedBytes)
 		case c.SizeBytes <= r.CapacityBytes:
 			return op{}, held{}
 		case c.LimitBytes > 0 && c.LimitBytes < c.SizeBytes:
-			return op{}, heldf("its limit of %d bytes is below the %d that it asks for", c.LimitBytes, c.SizeBytes)
+			return op{}, refusedf("its limit of %d bytes is below the %d that it asks for", c.LimitBytes, c.SizeBytes)
 		case !c.Class.AllowExpansion:
-			return op{}, heldf("its class %q does not allow expansion", c.Class.Name)
+			return op{}, refusedf("its class %q does not allow expansion", c.Class.Name)
 		}
 	}
 	caps := f.Driver.caps
@@ -249,7 +256,7 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	case !caps.Expand && caps.NodeExpand:
 		return op{verb: settle, bytes: bytes}, held{}
 	case !caps.Expand:
-		return op{}, heldf("driver %s cannot expand volumes (it has no EXPAND_VOLUME)", r.Spec.Driver)
+		return op{}, refusedf("driver %s cannot expand volumes (it has no EXPAND_VOLUME)", r.Spec.Driver)
 	case offlineOnly(caps) && r.Attach != state.Absent:
 		return op{}, heldf("driver %s expands volumes only while they are detached, and this one is attached", r.Spec.Driver)
 	case offlineOnly(caps) && f.InUse != "":
@@ -267,7 +274,7 @@ func offlineOnly(c caps) bool { return c.Offline && !c.Online }
 func (o op) unless(r state.Retry, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Final:
-		return op{}, heldf("%s; not repeated until the driver, the claim or its class changes", describe(r))
+		return op{}, refusedf("%s; not repeated until the driver, the claim or its class changes", describe(r))
 	case now.Before(r.NotBefore):
 		return op{}, held{reason: describe(r), until: r.NotBefore}
 	case o.verb.limited() && f.Driver.Full:

@@ -56,6 +56,14 @@ func TestReasonsForPeople(t *testing.T) {
 		if o.verb != nothing || !strings.Contains(h.reason, tt.want) {
 			t.Errorf("got %q and op %q, want the reason %q", h.reason, o.verb, tt.want)
 		}
+		// What waits for a driver or a slot ends by itself, and what is refused does not.
+		refused := map[string]bool{
+			"a volume cannot shrink": true, "limit of 1048577 bytes is below": true, "does not allow expansion": true,
+			"has no EXPAND_VOLUME": true, "not repeated until": true,
+		}[tt.want]
+		if h.refused != refused {
+			t.Errorf("%q: refused: got %v, want %v", h.reason, h.refused, refused)
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func (e *entry) status() ClaimStatus {
 		}
 	}
 	if s.Call == "" {
-		s.Reason, s.Until = e.held.reason, e.held.until
+		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused
 	}
 	return s
 }

@@ -192,6 +192,8 @@ type ClaimStatus struct {
 	// Reason says, in one sentence, why the claim is not as wanted and nothing
 	// is being done about it; "" where it is as wanted or a call is in flight.
 	Reason string `json:"reason,omitempty"`
+	// Refused: only a change of the claim, its class or its driver helps.
+	Refused bool `json:"refused,omitempty"`
 	// Until is when that is looked at again if no event comes first; zero means
 	// that only an event helps.
 	Until time.Time `json:"until,omitzero"`

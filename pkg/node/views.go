@@ -77,6 +77,7 @@ func (n *Node) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentV
 // fromController fills in what the controller knows of a claim.
 func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	s.Phase, s.Reason, s.Retry = string(c.Phase), note(c), c.Retry
+	s.Call, s.Refused = c.Call, c.Refused
 	if c.Class != "" {
 		s.Class = c.Class
 	}

@@ -92,7 +92,7 @@ func (e *Explanation) worsen(verdict string) {
 	}
 }
 
-// Explain says why the pod ("namespace/name"), volume (see [FindVolume]) or
+// Explain says why the pod or claim ("namespace/name"), volume (see [FindVolume]) or
 // driver of a name is as it is. A name of which nothing is known is explained
 // too; the error, which wraps ErrInvalid, is for another kind or an ambiguous name.
 func Explain(f Facts, kind, name string) (Explanation, error) {
@@ -101,12 +101,14 @@ func Explain(f Facts, kind, name string) (Explanation, error) {
 	switch kind {
 	case "pod":
 		f.explainPod(&e)
+	case "pvc":
+		f.explainPVC(&e)
 	case "volume":
 		err = f.explainVolume(&e)
 	case "driver":
 		f.explainDriver(&e)
 	default:
-		err = fmt.Errorf("%w: explain %q: must be pod, volume or driver", ErrInvalid, kind)
+		err = fmt.Errorf("%w: explain %q: must be pod, pvc, volume or driver", ErrInvalid, kind)
 	}
 	return e, err
 }
@@ -159,11 +161,9 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 		e.add("you can", "correct or apply what is named above; what the pod has under this name is kept meanwhile")
 		return
 	}
-	s := stepOfPod(f, pod.UID, v)
-	if !s.pending() {
-		return
+	if s := stepOfPod(f, pod.UID, v); s.pending() {
+		s.explain(f, e)
 	}
-	s.explain(f, e)
 	f.explainClaims(e, pod.Namespace, v)
 }
 
@@ -219,6 +219,11 @@ func (f Facts) explainVolume(e *Explanation) error {
 	s := stepOfVolume(f, v)
 	if s.pending() {
 		s.explain(f, e)
+	}
+	for _, c := range f.Claims {
+		if c.key() == vol.Spec.Claim {
+			f.explainClaim(e, c)
+		}
 	}
 	// A step of another pod's mount may be behind the one that the volume shows.
 	for _, p := range f.Pods {
@@ -292,9 +297,10 @@ func (f Facts) unknown(e *Explanation) {
 	for _, p := range f.Problems {
 		e.add("perhaps", "it is in what could not be read: %s", p)
 	}
-	if e.Kind == "pod" {
-		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get pods -A")
-	} else {
+	switch e.Kind {
+	case "pod", "pvc":
+		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get %s -A", strings.Replace(e.Kind, "pod", "pods", 1))
+	default:
 		e.add("you can", "see what there is: csi-volmgr get %ss", e.Kind)
 	}
 }
@@ -316,38 +322,6 @@ func (p Problem) String() string {
 		}
 	}
 	return b.String() + p.Message
-}
-
-func (f Facts) explainClaims(e *Explanation, ns string, v manager.PodVolumeStatus) {
-	for _, c := range f.claimsOf(ns, v) {
-		f.explainClaim(e, c)
-	}
-}
-
-// claimsOf returns the claim through which a pod uses a volume. Of one that
-// could not be resolved only a sentence is known, so a claim that it names is shown.
-func (f Facts) claimsOf(ns string, v manager.PodVolumeStatus) []ClaimStatus {
-	var out []ClaimStatus
-	for _, c := range f.Claims {
-		if v.Claim == c.Namespace+"/"+c.Name || v.Claim == "" && c.Namespace == ns && mentions(v.BlockedBy, c.Name) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
-	if c.Phase == "Bound" && c.Reason == "" && c.Retry.Attempts == 0 {
-		return
-	}
-	text := fmt.Sprintf("claim %s/%s is %s", c.Namespace, c.Name, c.Phase)
-	if c.Reason != "" {
-		text += ": " + c.Reason
-	}
-	if r := c.Retry; r.Attempts > 0 {
-		text += fmt.Sprintf("; %s (%s)", Failure(r), tries(r, f.Now))
-	}
-	e.add("claim", "%s", text)
 }
 
 // mentions reports whether name is one of the words of text.

@@ -12,7 +12,8 @@ import (
 const askedLong = 30 * time.Second
 
 // explainHealth adds what the driver says is wrong with a volume or with its
-// storage, and since when it has not answered.
+// storage, and since when it has not answered. A driver's opinion of a volume changes
+// no verdict: what is mounted is mounted, and waits for nothing.
 func (f Facts) explainHealth(e *Explanation, key string) {
 	f.explainLabels(e, key)
 	for _, s := range f.Stats {
@@ -26,8 +27,13 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 					who = "the kernel"
 				}
 				e.add("health", "%s says: %s (for %s, as of %s ago)", who, c, f.ago(s.HealthSince), f.ago(s.At))
+				switch {
+				case c.Kernel:
+					e.worsen(Stuck) // what is mounted cannot be used
+				case e.Kind == "driver":
+					e.worsen(Waiting)
+				}
 			}
-			e.worsen(Waiting)
 		}
 		if !s.Asking.IsZero() && f.Now.Sub(s.Asking) > askedLong {
 			e.add("health", "not known: driver %s was asked %s ago and has not answered", s.Driver, f.ago(s.Asking))

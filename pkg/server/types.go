@@ -147,6 +147,10 @@ type ClaimStatus struct {
 	Phase string `json:"phase"`
 	// Reason says why it is not bound, or not as large as asked for; "" where it is.
 	Reason string `json:"reason,omitempty"`
+	// Call is the controller's call in flight for it ("CreateVolume"); "" where none is.
+	Call string `json:"call,omitempty"`
+	// Refused: what Reason says ends only with a change of the claim, its class or its driver.
+	Refused bool `json:"refused,omitempty"`
 	// Volume is the PersistentVolume's name; "" until bound.
 	Volume string           `json:"volume,omitempty"`
 	Driver state.DriverName `json:"driver,omitempty"`

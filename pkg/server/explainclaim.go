@@ -1,0 +1,144 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+)
+
+// key is the claim's "namespace/name".
+func (c ClaimStatus) key() string { return c.Namespace + "/" + c.Name }
+
+// verdict judges how far the controller is with the claim.
+func (c ClaimStatus) verdict() string {
+	switch {
+	case c.Refused, refused(c.Retry.Code), c.Retry.Attempts >= stuckAfter:
+		return Stuck
+	case c.Call != "", c.Phase == "Bound" && c.Retry.Attempts > 0:
+		return Working
+	case c.Phase != "Bound" || c.Reason != "":
+		return Waiting
+	}
+	return Fine
+}
+
+// explainPVC explains a claim: what it asks for, how far its volume is at the
+// controller, and how far it is on this node.
+func (f Facts) explainPVC(e *Explanation) {
+	i := slices.IndexFunc(f.Claims, func(c ClaimStatus) bool { return c.key() == e.Name })
+	if i < 0 {
+		f.unknown(e)
+		return
+	}
+	c := f.Claims[i]
+	class := "no class"
+	if c.Class != "" {
+		class = "class " + c.Class
+	}
+	e.add("wanted", "%s of %s", bytesOf(c.RequestedBytes), class)
+	e.add("wanted by", "%s", f.usersOfClaim(c))
+	if c.Volume != "" {
+		e.add("done", "bound to %s%s, which has %s", c.Volume, ofDriver(c), bytesOf(c.CapacityBytes))
+	}
+	e.worsen(c.verdict())
+	f.explainClaim(e, c)
+	here := false
+	for _, v := range f.Volumes {
+		if v.Volume.Spec.Claim != c.key() {
+			continue
+		}
+		here = true
+		e.add("volume", "%s, id %s", f.title(v.Volume.Spec.Value()), v.Volume.ID)
+		if done := doneOf(v.Volume); done != "" {
+			e.add("done", "%s", done)
+		}
+		f.explainHealth(e, string(v.Volume.ID))
+		if s := stepOfVolume(f, v); s.pending() {
+			s.explain(f, e)
+		}
+	}
+	if !here && c.Phase == "Bound" {
+		e.add("because", "nothing of its volume is on this node: no pod here uses it")
+	}
+}
+
+func bytesOf(n int64) string {
+	if n == 0 {
+		return "a size that is not known"
+	}
+	return count(int(n), "byte")
+}
+
+func ofDriver(c ClaimStatus) string {
+	if c.Driver == "" {
+		return ""
+	}
+	return " of driver " + string(c.Driver)
+}
+
+// usersOfClaim names the pods that use the claim.
+func (f Facts) usersOfClaim(c ClaimStatus) string {
+	var names []string
+	for _, p := range f.Pods {
+		uses := func(v manager.PodVolumeStatus) bool {
+			return slices.ContainsFunc(f.claimsOf(p.Pod.Namespace, v), func(o ClaimStatus) bool { return o.key() == c.key() })
+		}
+		if p.Listed && slices.ContainsFunc(p.Volumes, uses) {
+			names = append(names, "pod "+p.Pod.Namespace+"/"+p.Pod.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "no pod on this node"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (f Facts) explainClaims(e *Explanation, ns string, v manager.PodVolumeStatus) {
+	for _, c := range f.claimsOf(ns, v) {
+		f.explainClaim(e, c)
+	}
+}
+
+// claimsOf returns the claim through which a pod uses a volume. Of one that
+// could not be resolved only a sentence is known, so a claim that it names is shown.
+func (f Facts) claimsOf(ns string, v manager.PodVolumeStatus) []ClaimStatus {
+	var out []ClaimStatus
+	for _, c := range f.Claims {
+		if v.Claim == c.key() || v.Claim == "" && c.Namespace == ns && mentions(v.BlockedBy, c.Name) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// explainClaim adds what the controller says of the claim. Of one that is bound that
+// is a growth which is not made: the volume is mounted, and not as large as asked for.
+func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
+	bound := c.Phase == "Bound"
+	if bound && c.Reason == "" && c.Retry.Attempts == 0 {
+		if c.Driver == "" && c.CapacityBytes > 0 && c.RequestedBytes > c.CapacityBytes {
+			e.add("claim", "claim %s asks for %d bytes, and its PersistentVolume %s has %d", c.key(), c.RequestedBytes, c.Volume, c.CapacityBytes)
+		}
+		return
+	}
+	text := fmt.Sprintf("claim %s is %s", c.key(), c.Phase)
+	if bound && c.RequestedBytes != c.CapacityBytes {
+		text += fmt.Sprintf(", asks for %d bytes and has %d", c.RequestedBytes, c.CapacityBytes)
+	}
+	if c.Reason != "" {
+		text += ": " + c.Reason
+	}
+	if r := c.Retry; r.Attempts > 0 {
+		text += fmt.Sprintf("; %s (%s)", Failure(r), tries(r, f.Now))
+	}
+	e.add("claim", "%s", text)
+	if !bound {
+		return
+	}
+	e.worsen(c.verdict())
+	if c.verdict() == Stuck && c.RequestedBytes != c.CapacityBytes {
+		e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the other one: its class, its limit or its driver", c.key())
+	}
+}
