@@ -145,6 +145,20 @@ var mends = []mend{
 			"//",
 		},
 	}},
+	{"renewed-before-the-clock-was-put-back", []bug{
+		{
+			"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
+			" || setBack(m, now)",
+			"",
+		},
+	}},
+	{"suspect-that-went", []bug{
+		{
+			"a volume that went is looked at", "pkg/manager/recover.go",
+			"if _, known := l.mem[id]; !known {",
+			"if false {",
+		},
+	}},
 	{"there-at-the-second-run-of-adopt", []bug{
 		{
 			"what was on its way at the first run is not there at the second", "test/sim/handover_test.go",
@@ -201,10 +215,8 @@ var spent = []string{
 	"pod-left-while-stage-was-looked-at",
 	"publish-not-yet-written",
 	"removal-turned-back",
-	"renewed-before-the-clock-was-put-back",
 	"stage-for-former-life",
 	"staged-for-a-pod-that-left",
-	"suspect-that-went",
 	"unseen-after-crash",
 	"waits-to-grow-while-driver-is-away",
 }
