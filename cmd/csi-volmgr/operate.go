@@ -23,7 +23,7 @@ const whoTimeout = 30 * time.Second
 // operatorCommands are the verbs of who runs the node.
 func (p *program) operatorCommands() []*cobra.Command {
 	return []*cobra.Command{
-		p.whoCommand(), p.doctorCommand(), p.topCommand(), p.retryCommand(), p.drainCommand(), p.undrainCommand(), p.gcCommand(), p.forgetCommand(), p.adoptCommand(), p.releaseCommand(), p.uninstallCommand(),
+		p.whoCommand(), p.doctorCommand(), p.topCommand(), p.retryCommand(), p.drainCommand(), p.undrainCommand(), p.gcCommand(), p.forgetCommand(), p.adoptCommand(), p.releaseCommand(), p.journalCommand(), p.uninstallCommand(),
 	}
 }
 

@@ -20,7 +20,7 @@ func flips() int {
 	if os.Getenv("EXPLORE") == "full" {
 		return 10_000
 	}
-	return 100
+	return 50
 }
 
 // held is what a journal holds, by bucket and key, to be compared.

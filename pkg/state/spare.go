@@ -116,7 +116,7 @@ func restoreSpare(path string, damage error) error {
 	c, err := readSpare(path + spareSuffix)
 	if err != nil {
 		return fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
-			"Restore %s from a backup; or move it and %s away to start without records, "+
+			"Look with csi-volmgr journal check. Restore %s from a backup; or move it and %s away to start without records, "+
 			"after which volumes that are mounted now are not known", damage, err, path, path+spareSuffix)
 	}
 	if err := c.rebuild(path + tmpSuffix); err != nil {

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// journalCommand has the verbs for the journal's file while no daemon runs.
+func (p *program) journalCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "journal (check|repair|export)",
+		Short: "Check, repair or export the journal while no daemon runs",
+		Long: `The journal, state.db in --state-dir, is what the daemon knows of volumes, claims
+and applied objects. A daemon checks it at every start, sets apart what is damaged,
+and goes by the spare copy where the file as a whole is. These verbs show what it
+would find. Stop the daemon first.`,
+		Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal check",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&dir, "state-dir", defaultState, "`directory` of the journal")
+	verb := func(name, short, long string, run func(cmd *cobra.Command, path string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: name, Short: short, Long: long, Args: noArgs, Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal " + name,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if err := p.needRoot(cmd); err != nil {
+					return err
+				}
+				return run(cmd, filepath.Join(dir, "state.db"))
+			},
+		}
+	}
+	cmd.AddCommand(
+		verb("check", "Say whether the journal and its spare copy are sound", `Read the journal and its spare copy, change nothing, and name what is damaged by bucket
+and key. The exit code is 1 unless the journal is sound.`, func(_ *cobra.Command, path string) error { return p.checkJournal(path) }),
+		verb("repair", "Mend the journal from its spare copy", `Open the journal as a start does, and replace each value that cannot be read by the one
+of the spare copy. What was known of such a volume is doubted: the next daemon looks at it
+anew. What the spare copy has not stays set apart. The exit code is 1 if anything does.`, p.repairJournal),
+		verb("export", "Write all that the journal holds, a JSON object a line", `Write each value of the journal with its bucket and key as a JSON object of one line. A
+value that cannot be read says why, and has its bytes in base64. No secret is in it.`, func(_ *cobra.Command, path string) error { return p.exportJournal(path) }),
+	)
+	return cmd
+}
+
+func (p *program) checkJournal(path string) error {
+	file, spare := state.Inspect(path)
+	if err := writeAll(p.stdout, told(file)+told(spare)); err != nil {
+		return err
+	}
+	if !file.Sound() {
+		return fmt.Errorf("the journal %s is not sound: a start sets apart what is damaged, or goes by the spare copy; csi-volmgr journal repair takes from it what it has", path)
+	}
+	return nil
+}
+
+// told says what was found of a file, a line each.
+func told(i state.Inspection) string {
+	if i.Err != nil {
+		return fmt.Sprintf("%s: %v\n", i.Path, i.Err)
+	}
+	var counts []string
+	for _, bucket := range slices.Sorted(maps.Keys(i.Counts)) {
+		counts = append(counts, fmt.Sprintf("%s %d", bucket, i.Counts[bucket]))
+	}
+	out := fmt.Sprintf("%s: %s\n", i.Path, strings.Join(counts, ", "))
+	if i.LastLost {
+		out += "  one of the two heads of the file is damaged: its last write may be lost\n"
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Unreadable)) {
+		out += fmt.Sprintf("  %s: %s\n", name, i.Unreadable[name])
+	}
+	return out
+}
+
+func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
+	b, err := state.OpenBolt(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := b.Close(); err == nil {
+			err = e
+		}
+	}()
+	if why := b.Recovered(); why != "" {
+		if err := writeAll(p.stdout, "taken from the spare copy as a whole: "+why+"\n"); err != nil {
+			return err
+		}
+	}
+	mended, left, err := b.Mend(cmd.Context())
+	if err != nil {
+		return err
+	}
+	var out strings.Builder
+	for _, name := range mended {
+		fmt.Fprintf(&out, "mended from the spare copy: %s\n", name)
+	}
+	for _, name := range left {
+		fmt.Fprintf(&out, "still set apart: %s\n", name)
+	}
+	if err := writeAll(p.stdout, out.String()); err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%d values are not in the spare copy: restore %s from a backup, or go on without them (their volumes and claims count as in use)", len(left), path)
+	}
+	return nil
+}
+
+func (p *program) exportJournal(path string) error {
+	all, err := state.Export(path)
+	if err != nil {
+		return err
+	}
+	var out strings.Builder
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	for _, e := range all {
+		if err := enc.Encode(e); err != nil {
+			return fmt.Errorf("write %s/%s: %w", e.Bucket, e.Key, err)
+		}
+	}
+	return writeAll(p.stdout, out.String())
+}

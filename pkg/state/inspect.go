@@ -1,0 +1,169 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Inspection is what a journal's file, which no daemon has open, holds.
+type Inspection struct {
+	Path string
+	// Err says why the file cannot be used; nil where it can.
+	Err error
+	// LastLost: one of its two heads is damaged, so its last write may be missing.
+	LastLost bool
+	// Counts are the values of each bucket.
+	Counts map[string]int
+	// Unreadable says, by bucket and key, why a value cannot be read.
+	Unreadable map[string]string
+}
+
+// Sound reports whether all of the file is as it was written.
+func (i Inspection) Sound() bool { return i.Err == nil && !i.LastLost && len(i.Unreadable) == 0 }
+
+// Inspect reads the file at path and its spare copy without changing them.
+func Inspect(path string) (file, spare Inspection) {
+	return inspect(path), inspect(path + spareSuffix)
+}
+
+func inspect(path string) Inspection {
+	i := Inspection{Path: path, Counts: map[string]int{}, Unreadable: map[string]string{}}
+	c, err := readExisting(path)
+	if err == nil {
+		i.LastLost, err = lostLast(path)
+	}
+	if err != nil {
+		i.Err = err
+		return i
+	}
+	for bucket, values := range c {
+		i.Counts[bucket] = len(values)
+		for key, value := range values {
+			if bucket == metaBucket {
+				continue
+			}
+			if err := unreadable(bucket, value); err != nil {
+				i.Unreadable[bucket+"/"+key] = err.Error()
+			}
+		}
+	}
+	return i
+}
+
+func readExisting(path string) (content, error) {
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return nil, err
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%w: the file is empty", ErrDamaged)
+	}
+	c, _, err := readFile(path)
+	return c, err
+}
+
+// Entry is one value of a journal, for people and their programs.
+type Entry struct {
+	Bucket string `json:"bucket"`
+	Key    string `json:"key"`
+	// Value is the value where it is JSON, and Bytes where it is not.
+	Value json.RawMessage `json:"value,omitempty"`
+	Bytes []byte          `json:"bytes,omitempty"`
+	// Unreadable says why it cannot be read; Bytes are as they are stored then.
+	Unreadable string `json:"unreadable,omitempty"`
+}
+
+// Export returns all values of the file at path, sorted by bucket and key.
+func Export(path string) ([]Entry, error) {
+	c, err := readExisting(path)
+	if err != nil {
+		return nil, fmt.Errorf("journal %s: %w", path, err)
+	}
+	var all []Entry
+	for _, bucket := range slices.Sorted(maps.Keys(c)) {
+		for _, key := range slices.Sorted(maps.Keys(c[bucket])) {
+			all = append(all, entryOf(bucket, key, c[bucket][key]))
+		}
+	}
+	return all, nil
+}
+
+func entryOf(bucket, key string, value []byte) Entry {
+	e := Entry{Bucket: bucket, Key: key}
+	sealed := strings.HasPrefix(bucket, kvPrefix) || bucket == metaBucket && key == sumsKey
+	if sealed || bucket == volumesBucket {
+		if err := unreadable(bucketOf(sealed), value); err != nil {
+			e.Unreadable, e.Bytes = err.Error(), value
+			return e
+		}
+	}
+	if sealed {
+		value, _ = unseal(value)
+	}
+	if json.Valid(value) {
+		e.Value = value
+	} else {
+		e.Bytes = value
+	}
+	return e
+}
+
+func bucketOf(sealed bool) string {
+	if sealed {
+		return kvPrefix
+	}
+	return volumesBucket
+}
+
+// Mend replaces the values that cannot be read by those of the spare copy, where that
+// has them; facts of volumes that come from there are doubted. It returns, as bucket
+// and key, what it mended and what cannot be read still. It is called before Load.
+func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
+	spare, err := readSpare(b.path + spareSuffix)
+	if err != nil {
+		spare = content{}
+	}
+	var c content
+	if err := b.use(func() error {
+		return b.db.View(func(tx *bolt.Tx) (err error) {
+			c, err = contentOf(tx)
+			return err
+		})
+	}); err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	for _, name := range slices.Sorted(slices.Values(c.apart(unreadable))) {
+		bucket, key := cutName(c, name)
+		value, there := spare[bucket][key]
+		if !there || unreadable(bucket, value) != nil {
+			left = append(left, name)
+			continue
+		}
+		if err := b.commit(ctx, change{bucket: bucket, values: map[string][]byte{key: value}}); err != nil {
+			errs = append(errs, fmt.Errorf("mend %s: %w", name, err))
+			continue
+		}
+		mended = append(mended, name)
+	}
+	return mended, left, errors.Join(errs...)
+}
+
+// cutName parts a name of content.apart; a bucket of LoadBucket has a slash in its name.
+func cutName(c content, name string) (bucket, key string) {
+	for bucket := range c {
+		if key, ok := strings.CutPrefix(name, bucket+"/"); ok {
+			if _, there := c[bucket][key]; there {
+				return bucket, key
+			}
+		}
+	}
+	return "", name
+}

@@ -1,0 +1,61 @@
+package state
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is damaged is named by bucket and key, is in the export as it is stored, and is
+// mended from the spare copy where that has it.
+//
+// Faults: A184.
+func TestAJournalIsInspectedExportedAndMended(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b := openBolt(t, path)
+	v := sample("v")
+	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{"default/a": []byte(`{"name":"pvc-a"}`)}))
+	must(t, b.Close())
+	if file, spare := Inspect(path); !file.Sound() || !spare.Sound() || file.Counts["volumes"] != 1 || file.Counts["kv/claims"] != 1 {
+		t.Fatalf("%+v, %+v", file, spare)
+	}
+	data := bytes.ReplaceAll(read(t, path), []byte("pvc-a"), []byte("pvc-A"))
+	write(t, path, bytes.ReplaceAll(data, []byte(`"sizeBytes":`), []byte(`"sizeBYTES":`)))
+	file, spare := Inspect(path)
+	if file.Sound() || file.Err != nil || !spare.Sound() || file.Unreadable["kv/claims/default/a"] == "" || file.Unreadable["volumes/v"] == "" {
+		t.Fatalf("%+v, %+v", file, spare)
+	}
+	all, err := Export(path)
+	must(t, err)
+	i := slices.IndexFunc(all, func(e Entry) bool { return e.Bucket == "kv/claims" })
+	if i < 0 || all[i].Key != "default/a" || all[i].Unreadable == "" || !bytes.Contains(all[i].Bytes, []byte("pvc-A")) {
+		t.Errorf("%+v", all)
+	}
+	b = openBolt(t, path)
+	mended, left, err := b.Mend(t.Context())
+	if want := []string{"kv/claims/default/a", "volumes/v"}; err != nil || !slices.Equal(mended, want) || len(left) > 0 {
+		t.Errorf("mended %v, left %v, %v", mended, left, err)
+	}
+	got, err := b.Load(t.Context())
+	must(t, err)
+	values, err := b.LoadBucket(t.Context(), "claims")
+	must(t, err)
+	if got.Volumes["v"].Stage.Phase != Entering || string(values.Sound["default/a"]) != `{"name":"pvc-a"}` {
+		t.Errorf("%+v, %v", got.Volumes["v"].Stage, values)
+	}
+	must(t, b.Close())
+	if file, _ := Inspect(path); !file.Sound() {
+		t.Errorf("%+v", file)
+	}
+	must(t, os.Truncate(path, 100))
+	if file, _ := Inspect(path); file.Err == nil || !strings.Contains(file.Err.Error(), "damaged") {
+		t.Errorf("%+v", file)
+	}
+	if file, _ := Inspect(filepath.Join(t.TempDir(), "none")); file.Err == nil {
+		t.Error("a file that is not there is sound")
+	}
+}
