@@ -105,7 +105,7 @@ FIRST_SEED ?= 1
 sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, reboots; the rules checked after every step
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestSeeds|TestScripts)$$' ./test/sim -seeds $(SEEDS) -first-seed $(FIRST_SEED)
 
-mends: ## plant each bug of test/sim and take out what mended each of its scripts: every one must be found (15 minutes)
+mends: ## plant each bug of test/sim and take out what mended each of its scripts: every one must be found (3 minutes)
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestScriptsFailWithoutTheirMends|TestPlantedBugsAreFound)$$' ./test/sim -take-out-mends
 
 crash: host-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root)
