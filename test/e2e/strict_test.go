@@ -101,7 +101,7 @@ func try(k kind, dir string) error {
 
 // served reports whether a socket is served for long after its driver was killed.
 func served(socket string) bool {
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(patience)
 	for {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
