@@ -61,6 +61,8 @@ func newNode(t *testing.T, s csistrict.Script) *node {
 // begin starts the driver with a script, and the daemon.
 func (n *node) begin(s csistrict.Script) {
 	n.t.Helper()
+	// An object that asks for what its driver does not do has every volume wait.
+	n.object.noAttach = n.object.noAttach || s.NoController || slices.Contains(s.Without, "PUBLISH_UNPUBLISH_VOLUME")
 	n.play(s)
 	n.startDriver()
 	n.start()
