@@ -5,9 +5,9 @@
 // the containers is given the path. What stands for the volume in the pod's
 // directory is an empty directory.
 //
-// Invariants: a path is looked at and made beneath a directory that the
-// operator allows, on descriptors, and no symbolic link below that one is
-// followed (rule 8). Nothing at the path is ever removed.
+// Invariants: a path is looked at and made on descriptors, and no symbolic link
+// leads out of the directories that the operator allows (rule 8). Nothing at the
+// path is ever removed.
 package hostpath
 
 import (
@@ -20,7 +20,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
@@ -99,20 +98,11 @@ func (d *Driver) have(src corev1.HostPathVolumeSource, given string) error {
 	if given != path {
 		return fmt.Errorf("the record hands out %q: %w", given, ErrDenied)
 	}
-	root := Allowed(d.c.Allow, path)
-	if root == "" {
-		return fmt.Errorf("%w: it is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow)",
-			ErrDenied, strings.Join(d.c.Allow, ", "))
-	}
-	rel, err := filepath.Rel(root, path)
-	if err != nil {
-		return err
-	}
 	kind := corev1.HostPathUnset
 	if src.Type != nil {
 		kind = *src.Type
 	}
-	return lookAt(root, rel, kind)
+	return lookAt(d.c.Allow, path, kind)
 }
 
 // clean returns the path, or why it cannot be one of a volume.
@@ -129,26 +119,14 @@ func clean(path string) (string, error) {
 }
 
 // Open opens a path that lies at or below one of the directories that the
-// operator allows, for identity (O_PATH), following no link below that.
+// operator allows, for identity (O_PATH). Its name is the path without links in
+// it. A link below such a directory is followed as far as that leads nowhere else.
 func Open(allow []string, path string) (*os.File, error) {
-	root := Allowed(allow, path)
-	if root == "" {
-		return nil, fmt.Errorf("hostPath %q: %w", path, ErrDenied)
-	}
-	rel, err := filepath.Rel(root, path)
-	if err != nil {
-		return nil, err
-	}
-	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: root, Err: err}
-	}
-	defer unix.Close(top)
-	fd, err := open(top, rel, unix.O_PATH)
+	f, err := find(allow, path, corev1.HostPathUnset)
 	if err != nil {
 		return nil, fmt.Errorf("hostPath %q: %w", path, err)
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return f, nil
 }
 
 // Allowed returns the longest of the directories that a clean path is at or
@@ -156,8 +134,7 @@ func Open(allow []string, path string) (*os.File, error) {
 func Allowed(dirs []string, path string) string {
 	best := ""
 	for _, dir := range dirs {
-		in := path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-		if in && len(dir) > len(best) {
+		if within(path, dir) && len(dir) > len(best) {
 			best = dir
 		}
 	}

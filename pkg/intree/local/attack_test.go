@@ -11,6 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -114,4 +115,18 @@ func TestAttackDeviceNodeInAnAllowedDirectoryIsNoVolume(t *testing.T) {
 	v := n.volume(node, podA)
 	n.publish(v, podA)
 	n.unpublish(v, podA)
+}
+
+// C29: an allowed directory below another one may be a container's link.
+// Attacks: C29.
+func TestAttackNestedAllowedDirectoryIsALink(t *testing.T) {
+	n := newNode(t)
+	outside := t.TempDir()
+	if err := errors.Join(os.Symlink(outside, n.disks+"/nested"), os.Mkdir(outside+"/x", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	n.driver = local.New(local.Config{Layout: n.layout, Kernel: n.kernel, Allow: []string{n.disks, n.disks + "/nested"}, Run: n.run})
+	for _, path := range []string{n.disks + "/nested", n.disks + "/nested/x", outside} {
+		n.wantRefused(path, n.driver.Publish(t.Context(), n.volume(path, podA), podA), hostpath.ErrDenied)
+	}
 }

@@ -143,17 +143,12 @@ func (d *Driver) find(path string) (real string, format uint32, err error) {
 	if real, err = filepath.EvalSymlinks(path); err != nil {
 		return "", 0, err
 	}
-	var dirs []string
-	for _, dir := range d.c.Allow {
-		if to, err := filepath.EvalSymlinks(dir); err == nil {
-			dirs = append(dirs, to)
-		}
-	}
+	dirs := hostpath.Roots(d.c.Allow)
 	if hostpath.Allowed(dirs, real) == "" {
 		return "", 0, fmt.Errorf("%w: it leads to %s, which is not at or below any of the paths that the node's operator allows %q (--host-path-allow)",
 			hostpath.ErrDenied, real, d.c.Allow)
 	}
-	format, err = d.formatOf(real, slices.Contains(dirs, real))
+	format, err = d.formatOf(real, slices.Contains(dirs, real) || slices.Contains(d.c.Allow, real))
 	return real, format, err
 }
 

@@ -1,0 +1,288 @@
+package hostpath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// maxLinks is how many symbolic links a path may lead through, as in the kernel.
+const maxLinks = 40
+
+// walk finds what a path leads to, element by element on descriptors, and decides
+// about each symbolic link. A link is the operator's where it lies on the way to an
+// allowed directory, and is followed. A link below one may be a container's: from
+// there on every step has to lie in an allowed directory or on the way to one.
+type walk struct {
+	// roots are the allowed directories but for those below another one: what is
+	// there a container may have replaced.
+	roots []string
+	// real are the roots without links in them; known once a link was followed.
+	real []string
+	// making is the type of what is made where there is nothing.
+	making corev1.HostPathType
+
+	// shallow: where the other roots lead is not asked, since that is being found out.
+	shallow bool
+
+	at     []position // from "/" on
+	links  int
+	strict bool // a link that may be a container's was followed
+}
+
+// position is a directory, or at the end a file, that the walk has come to.
+type position struct {
+	fd   int
+	path string // without links in it
+}
+
+// find opens, for identity (O_PATH), what is at a clean path below one of the
+// allowed directories, and returns the path without links in it.
+func find(allow []string, path string, making corev1.HostPathType) (*os.File, error) {
+	w := walk{roots: outermost(allow), making: making}
+	root := Allowed(w.roots, path)
+	if root == "" {
+		return nil, fmt.Errorf("%w: it is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow)",
+			ErrDenied, strings.Join(allow, ", "))
+	}
+	defer w.close()
+	if err := w.enter(root); err != nil {
+		return nil, err
+	}
+	w.real = append(w.real, w.here().path)
+	if err := w.follow(strings.TrimPrefix(path, root)); err != nil {
+		return nil, err
+	}
+	if here := w.here(); !w.allowed(here.path) {
+		return nil, w.denied(here.path)
+	}
+	last := w.here()
+	w.at = w.at[:len(w.at)-1]
+	return os.NewFile(uintptr(last.fd), last.path), nil
+}
+
+// Roots returns the allowed directories without links in them, as far as they are
+// there. One that lies below another one may be a container's link: it is left out.
+func Roots(allow []string) []string {
+	roots := outermost(allow)
+	return realOf(roots)
+}
+
+func realOf(roots []string) (real []string) {
+	for _, root := range roots {
+		w := walk{roots: roots, shallow: true}
+		if err := w.enter(root); err == nil {
+			real = append(real, w.here().path)
+		}
+		w.close()
+	}
+	return real
+}
+
+// outermost returns the directories that lie below no other one.
+func outermost(dirs []string) (roots []string) {
+	for _, dir := range dirs {
+		if !slices.ContainsFunc(dirs, func(o string) bool { return o != dir && within(dir, o) }) {
+			roots = append(roots, dir)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(roots)))
+}
+
+// within reports whether a clean path is dir or lies below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func (w *walk) here() position { return w.at[len(w.at)-1] }
+
+func (w *walk) close() {
+	for _, p := range w.at {
+		unix.Close(p.fd)
+	}
+	w.at = nil
+}
+
+// allowed reports whether a path without links in it is allowed.
+func (w *walk) allowed(path string) bool {
+	return Allowed(w.roots, path) != "" || Allowed(w.real, path) != ""
+}
+
+// above reports whether an allowed directory lies below the path.
+func (w *walk) above(path string) bool {
+	over := func(dir string) bool { return within(dir, path) }
+	return slices.ContainsFunc(w.roots, over) || slices.ContainsFunc(w.real, over)
+}
+
+func (w *walk) denied(path string) error {
+	return fmt.Errorf("%w: a symbolic link in it leads to %s, which is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow): %w",
+		ErrDenied, path, strings.Join(w.roots, ", "), unix.ELOOP)
+}
+
+// enter goes to an allowed directory, from the root of the file system.
+func (w *walk) enter(root string) error {
+	making := w.making
+	w.making = corev1.HostPathUnset // an allowed directory that is gone is not made
+	defer func() { w.making = making }()
+	if err := w.restart(); err != nil {
+		return err
+	}
+	if err := w.follow(root); err != nil {
+		return fmt.Errorf("open the allowed directory %s: %w", root, err)
+	}
+	if here := w.here().path; w.strict && !w.allowed(here) {
+		return w.denied(here)
+	}
+	return nil
+}
+
+// restart goes to the root of the file system.
+func (w *walk) restart() error {
+	w.close()
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: "/", Err: err}
+	}
+	w.at = []position{{fd, "/"}}
+	return nil
+}
+
+// follow goes on from where the walk is.
+func (w *walk) follow(rel string) error {
+	rest := elements(rel)
+	for len(rest) > 0 {
+		elem := rest[0]
+		rest = rest[1:]
+		if elem == ".." {
+			if len(w.at) > 1 { // the parent of "/" is "/"
+				unix.Close(w.here().fd)
+				w.at = w.at[:len(w.at)-1]
+			}
+			continue
+		}
+		target, err := w.step(elem, len(rest) == 0)
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(target, "/") {
+			if err := w.restart(); err != nil {
+				return err
+			}
+		}
+		rest = append(elements(target), rest...)
+	}
+	return nil
+}
+
+func elements(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(e string) bool { return e == "" || e == "." })
+}
+
+// step goes to one element of the directory where the walk is, and makes it if
+// there is nothing and that may be. Of a link it goes nowhere and returns what
+// the link says.
+func (w *walk) step(elem string, last bool) (target string, err error) {
+	path := filepath.Join(w.here().path, elem)
+	if w.strict && !w.allowed(path) && !w.above(path) {
+		return "", w.denied(path)
+	}
+	fd, err := w.open(elem, path, last)
+	if err != nil {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		w.at = append(w.at, position{fd, path})
+		return "", nil
+	}
+	defer unix.Close(fd)
+	if w.links++; w.links > maxLinks {
+		return "", fmt.Errorf("%w: %s leads through more than %d symbolic links: %w", ErrDenied, path, maxLinks, unix.ELOOP)
+	}
+	if w.allowed(path) && !slices.Contains(w.roots, path) {
+		w.strict = true
+		if !w.shallow {
+			w.real, w.shallow = append(w.real, realOf(w.roots)...), true
+		}
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return "", &os.PathError{Op: "readlink", Path: path, Err: err}
+	}
+	return string(buf[:n]), nil
+}
+
+// open opens one element of the directory where the walk is.
+func (w *walk) open(elem, path string, last bool) (fd int, err error) {
+	for range maxRaces {
+		fd, err = unix.Openat(w.here().fd, elem, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.ENOENT) {
+			break
+		}
+		if !w.allowed(w.here().path) {
+			break
+		}
+		made := false
+		switch {
+		case w.making == corev1.HostPathDirectoryOrCreate:
+			made, err = true, makeDir(w.here().fd, elem)
+		case w.making == corev1.HostPathFileOrCreate && last:
+			made, err = true, makeFile(w.here().fd, elem)
+		case w.making == corev1.HostPathFileOrCreate:
+			return -1, fmt.Errorf("a file is made only in a directory that is there: %w", &os.PathError{Op: "open", Path: path, Err: err})
+		}
+		if !made || err != nil && !errors.Is(err, unix.ENOENT) {
+			break
+		}
+	}
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// makeDir makes a directory; that something is there by now is no error.
+func makeDir(dir int, name string) error {
+	err := unix.Mkdirat(dir, name, dirMode)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return chmod(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, dirMode)
+}
+
+// makeFile makes an empty file; that something is there by now is no error.
+func makeFile(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fchmod(fd, fileMode)
+}
+
+// chmod gives what was made its mode, whatever the umask.
+func chmod(dir int, name string, flags int, mode uint32) error {
+	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fchmod(fd, mode)
+}
