@@ -205,7 +205,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	if what := n.journal.Recovered(); what != "" {
-		n.log.Error("journal was damaged and its spare copy is used: every call of what was present is made again", "err", what)
+		n.log.Error("journal was damaged and may lack its last records: every call of what was present is made again", "err", what)
 	}
 	if err := n.measure(); err != nil {
 		return nil, err

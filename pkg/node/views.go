@@ -122,8 +122,22 @@ func (v Views) Problems() []server.Problem {
 	for _, p := range slices.Concat(lists...) {
 		out = append(out, v.n.problem(p))
 	}
+	out = append(out, v.n.journalProblems()...)
 	if v.n.runtime != nil && v.n.runtime.Problem() != "" {
 		out = append(out, server.Problem{Source: "container runtime", Object: v.n.runtime.Endpoint(), Message: v.n.runtime.Problem()})
+	}
+	return out
+}
+
+// journalProblems says what a start found of the journal, and that it has no spare copy.
+func (n *Node) journalProblems() (out []server.Problem) {
+	path := filepath.Join(n.cfg.StateDir, "state.db")
+	if why := n.journal.Recovered(); why != "" {
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: why + ": volumes that were mounted or unmounted last may not be known; " +
+			"compare csi-volmgr get volumes with the mount table, and look with csi-volmgr gc for what no record has"})
+	}
+	if err := n.journal.SpareErr(); err != nil {
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() + ": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})
 	}
 	return out
 }

@@ -43,7 +43,8 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
-		s.answer(w, List[Problem]{Items: nonNil(s.cfg.Health.Problems())})
+		f := s.facts()
+		s.answer(w, List[Problem]{Items: nonNil(append(f.Problems, f.StuckProblems()...))})
 	})
 	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[SocketStatus]{Items: nonNil(s.cfg.Health.Sockets())})

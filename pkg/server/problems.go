@@ -1,0 +1,65 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+)
+
+// StuckProblems lists what will not mend itself of the pods, the claims and the volumes
+// that no pod has: each with its cause and the command that says more.
+func (f Facts) StuckProblems() (out []Problem) {
+	add := func(source, object, kind, name, look string) {
+		e, err := Explain(f, kind, name)
+		if err != nil || e.Verdict != Stuck {
+			return
+		}
+		out = append(out, Problem{Source: source, Object: object, Message: e.cause() + "; look with: csi-volmgr explain " + look})
+	}
+	explained := map[string]bool{}
+	for _, p := range f.Pods {
+		if !troubled(p) {
+			continue
+		}
+		before := len(out)
+		name := p.Pod.Namespace + "/" + p.Pod.Name
+		add("pods", "pod "+name, "pod", name, "pod "+p.Pod.Name+" -n "+p.Pod.Namespace)
+		for _, v := range p.Volumes {
+			explained[string(v.ID)] = len(out) > before
+		}
+	}
+	for _, v := range f.Volumes {
+		id := string(v.Volume.ID)
+		if !explained[id] && (v.Quarantined != "" || v.Held.Reason != "" || v.Volume.Stage.Failed != nil || v.Unmount != nil) {
+			add("volumes", "volume "+id, "volume", id, "volume '"+id+"'")
+		}
+	}
+	for _, c := range f.Claims {
+		if c.Reason != "" || c.Retry.Attempts > 0 {
+			name := c.Namespace + "/" + c.Name
+			add("claims", "persistentvolumeclaim "+name, "pvc", name, "pvc "+c.Name+" -n "+c.Namespace)
+		}
+	}
+	return out
+}
+
+// troubled reports whether anything about the pod may be stuck.
+func troubled(p manager.PodStatus) bool {
+	for _, v := range p.Volumes {
+		if !v.Mounted || v.Drift != "" || v.BlockedBy != "" || v.Retry.Attempts > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cause is the line of an explanation that says why.
+func (e Explanation) cause() string {
+	for _, l := range e.Lines {
+		if l.Label == "because" || l.Label == "but" {
+			return strings.TrimSuffix(l.Text, ".")
+		}
+	}
+	return fmt.Sprintf("%s is %s", e.Kind, e.Verdict)
+}
