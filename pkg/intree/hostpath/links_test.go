@@ -127,6 +127,35 @@ func TestAttackNestedAllowedDirectoryIsALink(t *testing.T) {
 	}
 }
 
+// C29: one allowed directory may lie below another one by the operator's own links, and
+// be a container's link there.
+// Attacks: C29.
+func TestAttackDirectoryNestedByLinksIsALink(t *testing.T) {
+	n := newNode(t)
+	outside, operators, x := t.TempDir(), t.TempDir(), n.dir+"/x"
+	n.put(x, "directory")
+	n.put(x+"/sub", "directory")
+	n.put(x+"/fine", "directory")
+	n.links(map[string]string{operators + "/b": x, operators + "/c": x + "/sub", x + "/sub/d": outside})
+	for _, allow := range [][]string{
+		{operators + "/b", operators + "/c/d"}, {operators + "/c/d", operators + "/b"}, {x, operators + "/c/d"}, {operators + "/b", x + "/sub/d"},
+	} {
+		n.driver = newDriver(n.layout, allow...)
+		for _, path := range []string{operators + "/c/d", operators + "/c/d/y", operators + "/b/sub/d", operators + "/b/sub/d/y", x + "/sub/d", x + "/sub/d/y"} {
+			n.wantDenied(path, outside)
+		}
+		for _, root := range hostpath.Roots(allow) {
+			if root == outside {
+				t.Errorf("%q: what a container named is a root", allow)
+			}
+		}
+	}
+	n.driver = newDriver(n.layout, operators+"/b", operators+"/c/d")
+	if err := n.publish(operators+"/b/fine", "Directory"); err != nil {
+		t.Errorf("the operator's own link: %v", err)
+	}
+}
+
 // C30: no link, however it is written, leads out of what is allowed, by a way
 // that lies within for a while either.
 // Attacks: C30.

@@ -23,17 +23,14 @@ type walk struct {
 	// roots are the allowed directories but for those below another one: what is
 	// there a container may have replaced.
 	roots []string
-	// real are the roots without links in them; known once a link was followed.
+	// real are the roots without links in them, as far as they are there.
 	real []string
 	// making is the type of what is made where there is nothing.
 	making corev1.HostPathType
 
-	// shallow: where the other roots lead is not asked, since that is being found out.
-	shallow bool
-
 	at     []position // from "/" on
-	links  int
-	strict bool // a link that may be a container's was followed
+	links  []string   // where the links lie that were followed
+	strict bool       // a link that may be a container's was followed
 }
 
 // position is a directory, or at the end a file, that the walk has come to.
@@ -45,7 +42,13 @@ type position struct {
 // find opens, for identity (O_PATH), what is at a clean path below one of the
 // allowed directories, and returns the path without links in it.
 func find(allow []string, path string, making corev1.HostPathType) (*os.File, error) {
-	w := walk{roots: outermost(allow), making: making}
+	w := walk{making: making}
+	for _, r := range trusted(allow) {
+		w.roots = append(w.roots, r.listed)
+		if r.real != "" {
+			w.real = append(w.real, r.real)
+		}
+	}
 	root := Allowed(w.roots, path)
 	if root == "" {
 		return nil, fmt.Errorf("%w: it is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow)",
@@ -55,7 +58,6 @@ func find(allow []string, path string, making corev1.HostPathType) (*os.File, er
 	if err := w.enter(root); err != nil {
 		return nil, err
 	}
-	w.real = append(w.real, w.here().path)
 	if err := w.follow(strings.TrimPrefix(path, root)); err != nil {
 		return nil, err
 	}
@@ -69,20 +71,55 @@ func find(allow []string, path string, making corev1.HostPathType) (*os.File, er
 
 // Roots returns the allowed directories without links in them, as far as they are
 // there. One that lies below another one may be a container's link: it is left out.
-func Roots(allow []string) []string {
-	roots := outermost(allow)
-	return realOf(roots)
-}
-
-func realOf(roots []string) (real []string) {
-	for _, root := range roots {
-		w := walk{roots: roots, shallow: true}
-		if err := w.enter(root); err == nil {
-			real = append(real, w.here().path)
+func Roots(allow []string) (real []string) {
+	for _, r := range trusted(allow) {
+		if r.real != "" {
+			real = append(real, r.real)
 		}
-		w.close()
 	}
 	return real
+}
+
+// there returns, as they are listed, the roots that are there.
+func there(allow []string) (listed []string) {
+	for _, r := range trusted(allow) {
+		if r.real != "" {
+			listed = append(listed, r.listed)
+		}
+	}
+	return listed
+}
+
+// root is an allowed directory that is below no other one.
+type root struct {
+	listed string
+	real   string   // without links in it; "" where it is not there
+	links  []string // where the links lie that lead to it
+}
+
+// trusted returns the roots to which no link leads that a container may have made: one
+// that lies where another root leads. Which of two such roots is the false one cannot be
+// told, so that a root is left out whichever the other is.
+func trusted(allow []string) (roots []root) {
+	outer := outermost(allow)
+	var all []root
+	for _, listed := range outer {
+		r := root{listed: listed}
+		w := walk{roots: outer}
+		if err := w.enter(listed); err == nil {
+			r.real, r.links = w.here().path, w.links
+		}
+		w.close()
+		all = append(all, r)
+	}
+	for _, r := range all {
+		if !slices.ContainsFunc(all, func(o root) bool {
+			return o.listed != r.listed && o.real != "" && slices.ContainsFunc(r.links, func(link string) bool { return within(link, o.real) })
+		}) {
+			roots = append(roots, r)
+		}
+	}
+	return roots
 }
 
 // outermost returns the directories that lie below no other one.
@@ -206,14 +243,11 @@ func (w *walk) step(elem string, last bool) (target string, err error) {
 		return "", nil
 	}
 	defer unix.Close(fd)
-	if w.links++; w.links > maxLinks {
+	if w.links = append(w.links, path); len(w.links) > maxLinks {
 		return "", fmt.Errorf("%w: %s leads through more than %d symbolic links: %w", ErrDenied, path, maxLinks, unix.ELOOP)
 	}
 	if w.allowed(path) && !slices.Contains(w.roots, path) {
 		w.strict = true
-		if !w.shallow {
-			w.real, w.shallow = append(w.real, realOf(w.roots)...), true
-		}
 	}
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", buf)
