@@ -104,7 +104,7 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 		delete(h.published, "/pods/a/v")
 		h.mu.Unlock()
 		before := len(h.calls())
-		l.MountsChanged(map[string]bool{"/stage/v": true})
+		l.MountsSeen(oneLayer("/stage/v"))
 		rest()
 		equal(t, "calls", h.calls()[before:], []string{"Publish d^v a"})
 	})
@@ -242,7 +242,7 @@ func TestASuspectThatWentIsNotLookedAt(t *testing.T) {
 		h.fails(func(call string) fault { return fault{takes: time.Second} })
 		l.RemovePod("a")
 		synctest.Wait()
-		l.MountsChanged(nil) // while its removal is in flight
+		l.MountsSeen(nil) // while its removal is in flight
 		rest()
 		l.post(func(l *loop) { l.suspects["d^v"] = struct{}{} })
 		synctest.Wait()

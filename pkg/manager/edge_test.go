@@ -135,7 +135,7 @@ func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
 		h.mu.Lock()
 		delete(h.published, "/pods/b/v")
 		h.mu.Unlock()
-		l.MountsChanged(map[string]bool{"/stage/v": true, "/pods/a/v": true})
+		l.MountsSeen(oneLayer("/stage/v", "/pods/a/v"))
 		rest()
 		if h.published["/pods/b/v"] == "" {
 			t.Error("a mount that vanished while a call was in flight is not noticed")

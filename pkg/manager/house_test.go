@@ -332,3 +332,12 @@ func text[K comparable, V any](m map[K]V) string {
 	slices.Sort(s)
 	return strings.Join(s, " ")
 }
+
+// oneLayer is a mount table with one mount at each path, as the house makes them.
+func oneLayer(paths ...string) map[string]state.Seen {
+	mounts := map[string]state.Seen{}
+	for _, path := range paths {
+		mounts[path] = state.Seen{Mounted: true, Layers: 1}
+	}
+	return mounts
+}

@@ -201,13 +201,6 @@ func (m *Manager) RetryNow(id state.VolumeID) {
 	m.post(func(l *loop) { l.reset(id) })
 }
 
-// MountsChanged says which paths are mount points by now, all of them below the
-// node's root. A volume that is said to be present and is missing among them is
-// looked at, reported, and made again if it is wanted (rule 6).
-func (m *Manager) MountsChanged(mounted map[string]bool) {
-	m.post(func(l *loop) { l.recheck(mounted) })
-}
-
 // MarkVolumesAsReportedInUse replaces the list of volumes that the node's
 // status is known to report as in use (facts of the kubelet: only then may an
 // attachable volume be mounted). It matters only with Config.InUseHandshake.

@@ -687,13 +687,13 @@ func TestAMountThatVanishesIsNoticedAndMended(t *testing.T) {
 		mounted(t, l, "a")
 		rest()
 		before := len(h.calls())
-		l.MountsChanged(map[string]bool{"/stage/v": true, "/stage/w": true}) // an old list: the mounts are there
+		l.MountsSeen(oneLayer("/stage/v", "/stage/w")) // an old list: the mounts are there
 		rest()
 		equal(t, "calls when nothing is missing", h.calls()[before:], nil)
 		h.mu.Lock()
 		delete(h.published, "/pods/a/v")
 		h.mu.Unlock()
-		l.MountsChanged(map[string]bool{"/stage/v": true, "/stage/w": true, "/pods/a/w": true})
+		l.MountsSeen(oneLayer("/stage/v", "/stage/w", "/pods/a/w"))
 		rest()
 		equal(t, "calls", h.calls()[before:], []string{"Publish d^v a"})
 		h.mu.Lock()
@@ -702,7 +702,7 @@ func TestAMountThatVanishesIsNoticedAndMended(t *testing.T) {
 		h.mu.Unlock()
 		before = len(h.calls())
 		l.DriverDown("d", "died with its mounts")
-		l.MountsChanged(nil)
+		l.MountsSeen(nil)
 		rest()
 		if s, _ := l.Pod("a"); s.Ready {
 			t.Error("ready although nothing is mounted")

@@ -88,20 +88,6 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 	}
 }
 
-// recheck looks again at volumes of which a mount is missing among those that
-// there are. The list may be older than a record, so it only says where to look.
-func (l *loop) recheck(mounted map[string]bool) {
-	for id, v := range l.mem {
-		missing := v.Stage.Phase == state.Present && v.Staged.Mounted && !mounted[v.Spec.StagePath]
-		for _, m := range v.Mounts {
-			missing = missing || m.Phase == state.Present && m.Seen.Mounted && !mounted[m.Target]
-		}
-		if missing {
-			l.suspects[id] = struct{}{}
-		}
-	}
-}
-
 // lookAtSuspects does so but for those with a call in flight, which come when it
 // has ended: it looks at no path but its own.
 func (l *loop) lookAtSuspects(ctx context.Context) {

@@ -35,6 +35,10 @@ var bugs = []bug{
 		"m.Failed = next(m.Failed)", "if m.Failed = next(m.Failed); op.Kind == Publish && err.Outcome == state.Failed { m.Phase = state.Absent }",
 	},
 	{
+		"a stage that vanished is not looked at", "pkg/manager/verify.go",
+		"v.Stage.Phase == state.Present && differs(v.Spec.StagePath, v.Staged)", "false",
+	},
+	{
 		"a failed removal is turned back from", "pkg/manager/plan/next.go",
 		"case m.Phase == state.Leaving:\n\t\t\tc.offer(op, m.Failed)", "case m.Phase == state.Leaving && !wanted:\n\t\t\tc.offer(op, m.Failed)",
 	},

@@ -284,13 +284,13 @@ func (w *world) change(path string, m *mount) {
 		if w.life == nil || w.life.dead {
 			return
 		}
-		mounted := map[string]bool{}
+		mounts := map[string]state.Seen{}
 		for p, m := range w.table {
 			if !m.dir {
-				mounted[p] = true
+				mounts[p] = w.seen(p)
 			}
 		}
-		w.life.m.MountsChanged(mounted)
+		w.life.m.MountsSeen(mounts)
 	})
 }
 
