@@ -35,6 +35,10 @@ var bugs = []bug{
 		"m.Failed = next(m.Failed)", "if m.Failed = next(m.Failed); op.Kind == Publish && err.Outcome == state.Failed { m.Phase = state.Absent }",
 	},
 	{
+		"the journal has another mount than its call makes", "pkg/manager/plan/apply.go",
+		"return d.Phase == b.Phase && d.MountSpec.Equal(b.MountSpec)", "return d.Phase == b.Phase",
+	},
+	{
 		"a stage that vanished is not looked at", "pkg/manager/verify.go",
 		"v.Stage.Phase == state.Present && differs(v.Spec.StagePath, v.Staged)", "false",
 	},

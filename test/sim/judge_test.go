@@ -174,6 +174,8 @@ func (j *judge) durable(o op) (late bool) {
 		j.w.breach("intent: %v, and the journal says that it is %v", o, phase)
 	case !r.Spec.Equal(o.v.Spec):
 		j.w.breach("intent: %v, and the journal has another spec for it", o)
+	case o.pod != "" && !late && !r.Mounts[o.pod].MountSpec.Equal(o.v.Mounts[o.pod].MountSpec):
+		j.w.breach("intent: %v, and the journal has another mount for it", o)
 	}
 	return late
 }
