@@ -106,6 +106,10 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
+	users, err := driverUIDs(o.driverUIDs)
+	if err != nil {
+		return node.Config{}, err
+	}
 	ladders, err := unmountSteps(o.unmountSteps)
 	if err != nil {
 		return node.Config{}, err
@@ -113,7 +117,7 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	return node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
 		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService, LocalDriver: o.localDriver, Tokens: tokens,
-		InlineAllow: inline, Translate: kinds, Deadlines: calls, Ladders: ladders, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
+		InlineAllow: inline, Translate: kinds, Deadlines: calls, DriverUIDs: users, Ladders: ladders, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
 		Helper: helper, Logger: logger,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,6 +56,20 @@ func deadlines(values []string) (map[state.DriverName]csiclient.Deadlines, error
 				}
 			}
 		}
+	}
+	return all, nil
+}
+
+// driverUIDs reads values of --driver-uid, DRIVER=UID.
+func driverUIDs(values []string) (map[state.DriverName][]uint32, error) {
+	all := map[state.DriverName][]uint32{}
+	for _, v := range values {
+		name, text, _ := strings.Cut(v, "=")
+		uid, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || name == "" || name == resolve.Any {
+			return nil, usagef("--driver-uid=%s: expected DRIVER=UID, the name of one driver and the number of a user", v)
+		}
+		all[state.DriverName(name)] = append(all[state.DriverName(name)], uint32(uid))
 	}
 	return all, nil
 }

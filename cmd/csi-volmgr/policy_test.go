@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/google/go-cmp/cmp"
 )
+
+func TestUsersOfDriversAreByDriver(t *testing.T) {
+	got, err := driverUIDs([]string{"a=1000", "b=7", "a=65534"})
+	if err != nil || !slices.Equal(got["a"], []uint32{1000, 65534}) || !slices.Equal(got["b"], []uint32{7}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "a", "a=", "=1", "*=1", "a=x", "a=-1", "a=4294967296"} {
+		if got, err := driverUIDs([]string{bad}); err == nil || !strings.Contains(err.Error(), "DRIVER=UID") {
+			t.Errorf("%q: %v, %v", bad, got, err)
+		}
+	}
+}
 
 func TestDeadlinesAreByDriverAndCall(t *testing.T) {
 	got, err := deadlines([]string{"slow/NodeStageVolume=1h", "*/NodeStageVolume=5m", "*/Info=1m", "slow/NodeExpandVolume=2h"})

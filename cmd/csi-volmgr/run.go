@@ -34,6 +34,7 @@ type runOptions struct {
 	inlineAllow     []string
 	translate       []string
 	deadlines       []string
+	driverUIDs      []string
 	unmountSteps    []string
 	seLinuxMount    string
 	tokenKey        string // "" is none
@@ -107,6 +108,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.imageService, "image-service-endpoint", "", "`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image volumes that no layout has (default none)")
 	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have inline volumes, * for any; repeatable (default all)")
 	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, as awsElasticBlockStore, that is translated to its CSI driver, or none; repeatable (default all)")
+	f.StringArrayVar(&o.driverUIDs, "driver-uid", nil, "`DRIVER=UID` of a user beside root whose process may be the driver and is given its secrets; repeatable")
 	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")
 	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil, "`DRIVER=STEPS` for an unmount that has failed for so long, as kubernetes.io/nfs=force@5m,lazy@1h, * for every driver; each may lose data that was not written back; repeatable (default none)")
 	o.seLinuxMount = string(node.SELinuxAuto)
@@ -156,6 +158,9 @@ func (o *runOptions) complete() error {
 		return err
 	}
 	if _, err := deadlines(o.deadlines); err != nil {
+		return err
+	}
+	if _, err := driverUIDs(o.driverUIDs); err != nil {
 		return err
 	}
 	if _, err := unmountSteps(o.unmountSteps); err != nil {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // How long a call may take. CSI leaves it to the caller ("Timeouts").
@@ -78,6 +79,9 @@ type Config struct {
 	Name state.DriverName
 	// Endpoint is the driver's socket: an absolute path or unix:///path.
 	Endpoint string
+	// Peers are users, beside root and that of this process, whose processes may be the
+	// driver: it is given secrets, and says what the node mounts.
+	Peers []uint32
 	// Root is the node's root directory. Directories are made and removed
 	// beneath it and nowhere else.
 	Root string
@@ -140,7 +144,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
 		name:      c.Name,
 		endpoint:  path,
-		sock:      &socket{path: path},
+		sock:      &socket{path: path, peers: c.Peers},
 		dirs:      dirs,
 		secrets:   c.Secrets,
 		tokens:    c.Tokens,
@@ -155,6 +159,9 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	d.log = d.log.With("driver", string(c.Name))
 	if d.onChange == nil {
 		d.onChange = func(Info, error) {}
+	}
+	if err := d.checkPeer(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), dirs.close())
 	}
 	if err := d.connect(cmpOr(c.redial, redialMin)); err != nil {
 		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), dirs.close())
@@ -177,6 +184,20 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	}
 	d.done.Go(func() { d.watch(life) })
 	return d, nil
+}
+
+// checkPeer returns the error of an endpoint on which another user listens. Each
+// connection is checked (socket.dial); here for an error that says so, since gRPC hides
+// it behind the code Unavailable.
+func (d *Driver) checkPeer(ctx context.Context) error {
+	conn, err := unixsocket.DialTrusted(ctx, d.endpoint, d.sock.peers...)
+	if err == nil {
+		return conn.Close()
+	}
+	if e, other := errors.AsType[*unixsocket.PeerError](err); other {
+		return fmt.Errorf("endpoint %s: %w, and the driver is given secrets: it must be root's, or --driver-uid=%s=%d allows that user", d.endpoint, err, d.name, e.UID)
+	}
+	return nil // what else is wrong the first call says
 }
 
 // connect makes the client. The target's scheme makes the authority

@@ -93,6 +93,7 @@ type fakeDriver struct {
 	// fault is asked before a call does its work, after after it; an error is the answer.
 	fault, after func(ctx context.Context, method string, req any) error
 
+	uid    uint32 // whose process it is
 	server *grpc.Server
 	served chan struct{}
 }
@@ -113,7 +114,11 @@ func newFake() *fakeDriver {
 func (f *fakeDriver) serve(t *testing.T, path string) {
 	t.Helper()
 	_ = os.Remove(path)
-	l, err := listenUnix(path)
+	listen := listenUnix
+	if f.uid != 0 {
+		listen = func(path string) (net.Listener, error) { return listenAs(path, f.uid) }
+	}
+	l, err := listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ import (
 // socket dials the driver's socket, and knows which connection's driver was
 // asked who it is.
 type socket struct {
-	path string
+	path  string
+	peers []uint32 // Config.Peers
 
 	mu    sync.Mutex // guards all below
 	conn  net.Conn   // the last connection made
@@ -31,7 +32,7 @@ type socket struct {
 // dial is gRPC's context dialer; the address that gRPC gives is the path's.
 func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 	id := identify(s.path) // before connecting: a newer socket is then noticed as another
-	conn, err := unixsocket.Dial(ctx, s.path)
+	conn, err := unixsocket.DialTrusted(ctx, s.path, s.peers...)
 	if err != nil {
 		return nil, err
 	}

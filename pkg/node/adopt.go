@@ -230,7 +230,7 @@ type asked struct {
 
 // Up asks the driver and is done with it.
 func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
-	d, err := csiclient.Dial(ctx, csiclient.Config{Name: p.Name, Endpoint: p.Endpoint, Root: a.n.cfg.Root, Deadlines: a.n.deadlines(p.Name), Logger: a.n.log})
+	d, err := csiclient.Dial(ctx, csiclient.Config{Name: p.Name, Endpoint: p.Endpoint, Peers: a.n.cfg.DriverUIDs[p.Name], Root: a.n.cfg.Root, Deadlines: a.n.deadlines(p.Name), Logger: a.n.log})
 	if err != nil {
 		return err
 	}

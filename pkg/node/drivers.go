@@ -30,7 +30,7 @@ func (n *Node) Up(ctx context.Context, p registration.Plugin) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, err := csiclient.Dial(ctx, csiclient.Config{
-		Name: p.Name, Endpoint: p.Endpoint, Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Deadlines: n.deadlines(p.Name), Metrics: n.metrics, Logger: n.log,
+		Name: p.Name, Endpoint: p.Endpoint, Peers: n.cfg.DriverUIDs[p.Name], Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Deadlines: n.deadlines(p.Name), Metrics: n.metrics, Logger: n.log,
 		OnChange: func(i csiclient.Info, lost error) { n.driverChanged(c, i, lost) },
 	})
 	if errors.Is(err, csiclient.ErrName) {

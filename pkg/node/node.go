@@ -107,6 +107,8 @@ type Config struct {
 	Translate []string
 	// Deadlines are those of drivers' calls, by driver; resolve.Any is every other one.
 	Deadlines map[state.DriverName]csiclient.Deadlines
+	// DriverUIDs are users, beside root, whose processes may be the driver.
+	DriverUIDs map[state.DriverName][]uint32
 	// Ladders say what is done about unmounts that keep failing; none for normal
 	// unmounts only, the others may lose data.
 	Ladders plan.Ladders

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -47,23 +46,13 @@ func dial(path string) (*grpc.ClientConn, error) {
 
 // dialTrusted connects to a registration socket, unless who listens on it may not
 // register anything: a driver is given secrets, so it is root, or the user of this
-// process. The owner and mode of the socket's file say less: who may write the
-// directory may put a socket there, and who owns a file may let others connect.
+// process.
 func dialTrusted(ctx context.Context, path string) (net.Conn, error) {
-	conn, err := unixsocket.Dial(ctx, path)
-	if err != nil {
-		return nil, err
+	conn, err := unixsocket.DialTrusted(ctx, path)
+	if _, other := errors.AsType[*unixsocket.PeerError](err); other {
+		return nil, fmt.Errorf("%w: %w, and only root may register drivers", ErrRefused, err)
 	}
-	peer, err := unixsocket.Peer(conn)
-	switch {
-	case err != nil:
-		err = fmt.Errorf("tell who listens on it: %w", err)
-	case peer.Uid != 0 && int(peer.Uid) != os.Geteuid():
-		err = fmt.Errorf("%w: a process of user id %d listens on it, and only root may register drivers", ErrRefused, peer.Uid)
-	default:
-		return conn, nil
-	}
-	return nil, errors.Join(err, conn.Close())
+	return conn, err
 }
 
 // trusted returns the error that wraps ErrRefused where who listens may not

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -55,4 +56,32 @@ func Peer(c net.Conn) (*unix.Ucred, error) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	return cred, errors.Join(err, credErr)
+}
+
+// PeerError is the error of a connection to a process of a user who may not have it.
+type PeerError struct{ UID uint32 }
+
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("a process of user id %d listens on it", e.UID)
+}
+
+// DialTrusted connects to a socket on which root, the user of this process, or one of
+// the others listens; else the error is a [PeerError]. The owner and mode of the socket's
+// file say less: who may write the directory may put a socket there, and who owns a
+// file may let others connect.
+func DialTrusted(ctx context.Context, path string, others ...uint32) (net.Conn, error) {
+	conn, err := Dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := Peer(conn)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("tell who listens on it: %w", err)
+	case peer.Uid != 0 && int(peer.Uid) != os.Geteuid() && !slices.Contains(others, peer.Uid):
+		err = &PeerError{peer.Uid}
+	default:
+		return conn, nil
+	}
+	return nil, errors.Join(err, conn.Close())
 }
