@@ -78,7 +78,6 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 		before := len(h.calls())
 		l = live(t, h, d, sources("s"), func(c *Config) { c.InUseHandshake = true })
 		l.up(h)
-		l.SourceSynced("s")
 		held := attached("b", "w", "")
 		held.Volumes[0].Hold = "waiting for VolumeAttachment csi-w"
 		free := podWant("c", "x") // of a driver whose CSIDriver asks for no attachment by now
@@ -86,6 +85,7 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 		l.SetPod(attached("a", "v", "/dev/one"))
 		l.SetPod(held)
 		l.SetPod(free)
+		l.SourceSynced("s") // before its pods, what they have would not be wanted for a moment
 		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^v", "d^w", "d^x"})
 		mounted(t, l, "c")
 		rest()
