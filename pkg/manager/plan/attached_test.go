@@ -44,15 +44,28 @@ func TestAnAttachedVolumeWaitsUntilTheNodeListsIt(t *testing.T) {
 		listed bool
 		hold   string
 	}{
-		"not listed":       {want(state.Spec{Driver: "d"}, ""), false, reasonListed},
-		"listed":           {want(state.Spec{Driver: "d"}, ""), true, ""},
-		"held already":     {want(state.Spec{Driver: "d"}, "waits"), false, "waits"},
-		"needs none":       {want(state.Spec{Driver: "d", NoAttach: true}, ""), false, ""},
-		"no pod wants it":  {state.Want{Spec: &state.Spec{Driver: "d"}}, false, ""},
-		"no wish at all":   {state.Want{}, false, ""},
+		"not listed":      {want(state.Spec{Driver: "d"}, ""), false, reasonListed},
+		"listed":          {want(state.Spec{Driver: "d"}, ""), true, ""},
+		"held already":    {want(state.Spec{Driver: "d"}, "waits"), false, "waits"},
+		"needs none":      {want(state.Spec{Driver: "d", NoAttach: true}, ""), false, ""},
+		"no pod wants it": {state.Want{Spec: &state.Spec{Driver: "d"}}, false, ""},
+		"no wish at all":  {state.Want{}, false, ""},
 	} {
 		if got := UntilListed(c.w, "d^v", c.listed).Hold; got != c.hold {
 			t.Errorf("%s: %q, want %q", name, got, c.hold)
+		}
+	}
+}
+
+// Faults: A157.
+func TestAVolumeThatNothingAttachesIsNotBegunWithADriverThatIsUp(t *testing.T) {
+	w := state.Want{Unattached: "it needs an attachment"}
+	for _, c := range []struct {
+		up, attaches bool
+		want         string
+	}{{true, false, "it needs an attachment"}, {true, true, ""}, {false, false, ""}} {
+		if got := Unattachable(w, c.up, c.attaches); got != c.want {
+			t.Errorf("up %v, attaches %v: %q, want %q", c.up, c.attaches, got, c.want)
 		}
 	}
 }
