@@ -120,6 +120,10 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: expected either volume or path", ErrInvalid))
 		return
 	}
+	if p, _ := r.Context().Value(peerKey{}).(peer); q.Path != "" && !p.owner() {
+		s.fail(w, fmt.Errorf("%w: who has files open below any path is for root to ask; user %d may ask about a volume", ErrForbidden, p.uid))
+		return
+	}
 	if name != "" {
 		v, err := FindVolume(s.cfg.Volumes.Volumes(), name)
 		if err != nil {

@@ -107,7 +107,7 @@ func TestAWatchOfADaemonThatStartsWaits(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			b, started := newBackend(Facts{Pods: []manager.PodStatus{podNamed("a")}}), make(chan struct{})
-			s := &Server{cfg: Config{FollowPods: b.FollowPods, Started: started, Logger: slog.New(slog.DiscardHandler)}, streams: make(chan struct{}, maxStreams), made: time.Now()}
+			s := &Server{cfg: Config{FollowPods: b.FollowPods, Started: started, Logger: slog.New(slog.DiscardHandler)}, made: time.Now()}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			answer := httptest.NewRecorder()
@@ -145,7 +145,7 @@ func BenchmarkRead(b *testing.B) {
 	s := &Server{cfg: Config{
 		Volumes: backend, FollowPods: backend.FollowPods, Objects: backend, Claims: backend, Health: backend, Trace: backend,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-	}, streams: make(chan struct{}, maxStreams), pods: podList{follow: backend.FollowPods}}
+	}, pods: podList{follow: backend.FollowPods}}
 	api := s.apiHandler()
 	for _, path := range []string{"/v1/pods", "/v1/pods/n/pod-500", "/v1/volumes", "/v1/pods/n/pod-500/wait?for=mounted&timeout=0s"} {
 		b.Run("path="+path, func(b *testing.B) {

@@ -21,8 +21,6 @@ const (
 	MaxManifest = 4 << 20
 	// maxHeader bounds a request's line and headers (bytes); a volume id may be 4 KiB.
 	maxHeader = 32 << 10
-	// maxStreams bounds the waits and watches that are open at one time.
-	maxStreams = 128
 	// headerTimeout is how long a client may take to send its headers.
 	headerTimeout = 10 * time.Second
 	// writeTimeout is how long a client may leave one write unread.
@@ -102,7 +100,7 @@ type Server struct {
 	stopping chan struct{}
 	patience time.Duration // stopTimeout
 	made     time.Time
-	streams  chan struct{} // one token for each open stream
+	streams  streams
 	pods     podList       // for those who wait
 }
 
@@ -113,7 +111,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(), streams: make(chan struct{}, maxStreams), pods: podList{follow: cfg.FollowPods}}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(), pods: podList{follow: cfg.FollowPods}}
 	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
 	if cfg.Passed != nil {
 		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }
@@ -167,7 +165,13 @@ func (s *Server) Run(ctx context.Context) error {
 	api.ConnContext = withPeer
 	servers := map[*http.Server]net.Listener{api: s.api}
 	if s.http != nil {
-		servers[s.httpServer(base, s.healthHandler(), open)] = s.http
+		few := &crowd{most: maxCrowd}
+		health := s.httpServer(base, s.healthHandler(), open)
+		health.ConnState = func(c net.Conn, state http.ConnState) {
+			open.note(c, state)
+			few.note(c, state)
+		}
+		servers[health] = s.http
 	}
 	ended := make(chan error, len(servers))
 	for srv, l := range servers {

@@ -235,6 +235,7 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 		{65534, readers, nil, "DELETE", "/v1/claims/default/data", "403 Forbidden"},
 		{65534, readers, nil, "POST", "/v1/apply", "403 Forbidden"},
 		{65534, readers, nil, "GET", "/debug/pprof/cmdline", "403 Forbidden"},
+		{65534, readers, nil, "GET", "/v1/who?path=/root", "403 Forbidden"},
 		{0, 0, nil, "GET", "/v1/version", "200 OK"},
 		{0, 0, nil, "GET", "/debug/pprof/goroutine?debug=1", "200 OK"},
 	} {
@@ -290,15 +291,20 @@ func TestHostileNamesAndSizesAreRefused(t *testing.T) {
 
 func TestOnlySoManyStreamsAreServed(t *testing.T) {
 	s, _ := start(t, config(t, newBackend(Facts{})))
+	var free []func()
 	for range maxStreams {
-		s.streams <- struct{}{}
+		f, err := s.streams.take(peer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		free = append(free, f)
 	}
 	code, body := unixGet(t, s.cfg.Socket, "GET", "/v1/pods?watch=true", nil)
 	if code != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"busy"`) {
 		t.Errorf("got %d %s, want 503 busy", code, body)
 	}
-	for range maxStreams {
-		<-s.streams
+	for _, f := range free {
+		f()
 	}
 	if code, _ := unixGet(t, s.cfg.Socket, "GET", "/v1/pods", nil); code != 200 {
 		t.Errorf("a list is answered with %d", code)

@@ -23,15 +23,15 @@ type stream struct {
 
 // open makes the answer to r a stream, or fails it where too many are open.
 func (s *Server) open(w http.ResponseWriter, r *http.Request) (*stream, bool) {
-	select {
-	case s.streams <- struct{}{}:
-	default:
-		s.fail(w, fmt.Errorf("%w: %d waits and watches are open, and no more are served", ErrBusy, maxStreams))
+	p, _ := r.Context().Value(peerKey{}).(peer)
+	free, err := s.streams.take(p)
+	if err != nil {
+		s.fail(w, err)
 		return nil, false
 	}
 	st := &stream{
 		w: w, rc: http.NewResponseController(w), done: r.Context().Done(), stop: s.stopping,
-		free: func() { <-s.streams },
+		free: free,
 	}
 	_ = st.rc.SetReadDeadline(time.Time{}) // else the server would take the silence of its client for its end
 	w.Header().Set("Content-Type", "application/jsonl")

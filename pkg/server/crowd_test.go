@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+)
+
+// A user of this host who keeps connections to the HTTP address open, silent, in the
+// middle of a request or idle, keeps nothing from a probe, and no more are kept than a few.
+//
+// Attacks: C39.
+func TestAttackConnectionsThatAreKeptOpenHinderNoProbe(t *testing.T) {
+	cfg := config(t, newBackend(Facts{}))
+	cfg.HTTPAddress = "127.0.0.1:0"
+	s, _ := start(t, cfg)
+	var kept []net.Conn
+	t.Cleanup(func() {
+		for _, c := range kept {
+			c.Close()
+		}
+	})
+	begun := map[int]string{0: "", 1: "GET /healthz HTTP/1.1\r\nHost: x\r\n", 2: "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"}
+	for i := range 2 * maxCrowd {
+		c, err := net.Dial("tcp", s.HTTPAddress())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, c)
+		_, _ = io.WriteString(c, begun[i%len(begun)]) // of one that has gone by then
+	}
+	for range 10 {
+		r, err := http.Get("http://" + s.HTTPAddress() + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			t.Errorf("a probe is answered %s", r.Status)
+		}
+	}
+}
+
+// conn is a connection that is told apart.
+type conn struct {
+	net.Conn
+	name string
+}
+
+// Of too many connections the one goes that has been longest without a request, then
+// the one whose request is the oldest, and never the new one.
+//
+// Attacks: C39.
+func TestTheLongestSilentConnectionGoes(t *testing.T) {
+	c := crowd{most: 3}
+	a, b, d, e, f, g := conn{name: "a"}, conn{name: "b"}, conn{name: "d"}, conn{name: "e"}, conn{name: "f"}, conn{name: "g"}
+	for _, step := range []struct {
+		conn  net.Conn
+		state http.ConnState
+		out   net.Conn
+	}{
+		{a, http.StateNew, nil},
+		{b, http.StateNew, nil},
+		{a, http.StateActive, nil},
+		{d, http.StateNew, nil},
+		{e, http.StateNew, b},    // b is silent for longest
+		{a, http.StateIdle, nil}, // and a since now
+		{f, http.StateNew, d},
+		{e, http.StateActive, nil},
+		{a, http.StateActive, nil},
+		{f, http.StateActive, nil},
+		{g, http.StateNew, e}, // all have a request, and e's is the oldest
+		{g, http.StateClosed, nil},
+		{b, http.StateNew, nil},      // there is room again
+		{b, http.StateHijacked, nil}, // which is no connection of the server's any more
+		{d, http.StateNew, nil},
+	} {
+		if out := c.move(step.conn, step.state); out != step.out {
+			t.Fatalf("%v %v: %v goes, want %v", step.conn, step.state, out, step.out)
+		}
+	}
+}
+
+// Users who only read do not take what root needs, and none of them takes all.
+//
+// Attacks: C38.
+func TestAttackReadersWatchesLeaveRoomForRoot(t *testing.T) {
+	var s streams
+	root := peer{}
+	var free []func()
+	for uid := range uint32(10) {
+		for range maxStreams {
+			if f, err := s.take(peer{uid: 1000 + uid}); err == nil {
+				free = append(free, f)
+			} else if !errors.Is(err, ErrBusy) {
+				t.Fatal(err)
+			}
+		}
+		if got := s.of[1000+uid]; got > maxOfReader || uid == 0 && got != maxOfReader {
+			t.Errorf("user %d has %d", 1000+uid, got)
+		}
+	}
+	if len(free) != maxReaders {
+		t.Errorf("readers have %d, want %d", len(free), maxReaders)
+	}
+	for range maxStreams - maxReaders {
+		f, err := s.take(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free = append(free, f)
+	}
+	if _, err := s.take(root); !errors.Is(err, ErrBusy) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, f := range free {
+		f()
+	}
+	if s.all != 0 || s.read != 0 || len(s.of) != 0 {
+		t.Errorf("in the end: %+v", &s)
+	}
+}

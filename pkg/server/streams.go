@@ -1,0 +1,56 @@
+package server
+
+import (
+	"fmt"
+	"sync"
+)
+
+// maxStreams bounds the waits and watches that are open at one time; those who only
+// read have maxReaders of them, each user maxOfReader: root is served whatever they do.
+const (
+	maxStreams  = 128
+	maxReaders  = 96
+	maxOfReader = 32
+)
+
+// streams counts the waits and watches that are open.
+type streams struct {
+	mu   sync.Mutex // guards what follows
+	all  int
+	read int            // of those who only read
+	of   map[uint32]int // by their user
+}
+
+// take counts one more for p, until free is called; the error wraps ErrBusy.
+func (s *streams) take(p peer) (free func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reads := !p.owner()
+	switch {
+	case s.all >= maxStreams || reads && s.read >= maxReaders:
+		return nil, fmt.Errorf("%w: %d waits and watches are open, and no more are served", ErrBusy, s.all)
+	case reads && s.of[p.uid] >= maxOfReader:
+		return nil, fmt.Errorf("%w: user %d has %d waits and watches open, and no more are served to one who only reads", ErrBusy, p.uid, s.of[p.uid])
+	}
+	s.count(p, reads, 1)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.count(p, reads, -1)
+	}, nil
+}
+
+// count is called with mu held.
+func (s *streams) count(p peer, reads bool, n int) {
+	s.all += n
+	if !reads {
+		return
+	}
+	if s.of == nil {
+		s.of = map[uint32]int{}
+	}
+	s.read += n
+	if s.of[p.uid] += n; s.of[p.uid] == 0 {
+		delete(s.of, p.uid)
+	}
+}
