@@ -286,7 +286,7 @@ func (w *walk) open(elem, path string, last bool) (fd int, err error) {
 	return fd, nil
 }
 
-// makeDir makes a directory; that something is there by now is no error.
+// makeDir makes a directory; that another process made it meanwhile is no error.
 func makeDir(dir int, name string) error {
 	err := unix.Mkdirat(dir, name, dirMode)
 	if errors.Is(err, unix.EEXIST) {
@@ -298,7 +298,7 @@ func makeDir(dir int, name string) error {
 	return chmod(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, dirMode)
 }
 
-// makeFile makes an empty file; that something is there by now is no error.
+// makeFile makes an empty file; that another process made it meanwhile is no error.
 func makeFile(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
 	if errors.Is(err, unix.EEXIST) {

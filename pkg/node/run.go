@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Run does the node's work until ctx ends, which is no error, or a part of it
+// fails. What is mounted stays mounted. It is to be called once.
+func (n *Node) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, n.Close()) }()
+	if err := n.loadDrain(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	n.tellBuiltins()
+	n.warnIfUnshared()
+	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runJournal, n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run}
+	if n.cfg.Cluster != nil {
+		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
+	}
+	for _, sweep := range n.sweeps {
+		parts = append(parts, n.afterStart(sweep))
+	}
+	if n.runtime != nil {
+		parts = append(parts, n.runtime.Run, n.runRuntimeView)
+	}
+	if n.cfg.LocalDriver {
+		parts = append(parts, n.runLocalDriver)
+	}
+	return runAll(ctx, parts)
+}
+
+// runAll runs parts until all have returned; the first that fails ends the others.
+func runAll(ctx context.Context, parts []func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			err := part(ctx)
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				return // told to end, it did
+			}
+			if errs[i] = err; err != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// runSources tells what was applied before and watches the manifests.
+func (n *Node) runSources(ctx context.Context) error {
+	if err := n.api.Load(ctx); err != nil {
+		return err
+	}
+	close(n.loaded)
+	if n.file == nil {
+		return nil
+	}
+	return n.file.Run(ctx)
+}
+
+// runJournal ends the daemon when its journal is given up: nothing that it did could be
+// remembered. Its supervisor starts it again, and the start reads what the journal
+// holds, or goes by the spare copy, or says what is wrong with the disk.
+func (n *Node) runJournal(ctx context.Context) error {
+	select {
+	case <-n.journal.GivenUp():
+		return n.journal.Err()
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// spareJournal makes the journal's spare copy: by then nobody waits for it.
+func (n *Node) spareJournal(ctx context.Context) error {
+	if err := n.journal.Spare(ctx); err != nil && ctx.Err() == nil {
+		n.log.Warn("journal has no spare copy", "err", err)
+	}
+	return nil
+}
