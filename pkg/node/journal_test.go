@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -44,5 +46,49 @@ func TestAJournalThatIsGivenUpEndsTheDaemon(t *testing.T) {
 	settled(t, n)
 	if n.journal.Recovered() == "" {
 		t.Error("started again without its spare copy")
+	}
+}
+
+// A record that cannot be read may be of a mounted volume: the controller deletes
+// nothing of it. That the record is there, and what a start found of the journal, is
+// listed as a problem.
+//
+// Faults: A003, A184.
+func TestAVolumeWhoseRecordCannotBeReadIsInUse(t *testing.T) {
+	c := dirs(t)
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(c.StateDir, "state.db")
+	b, err := state.OpenBolt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := state.Volume{ID: "d^mounted", Spec: &state.Spec{Driver: "d", Handle: "mounted"}, Stage: state.Fact{Phase: state.Present}}
+	if err := errors.Join(b.Commit(t.Context(), map[state.VolumeID]*state.Volume{v.ID: &v}), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(`"handle":"mounted"`), []byte(`"handle":"MOUNTED"`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, stop := start(t, c)
+	settled(t, n)
+	if got := n.InUse("d^mounted"); got == "" {
+		t.Error("the controller may delete the volume")
+	}
+	if got := n.InUse("d^another"); got != "" {
+		t.Errorf("a volume that is not there is in use by %s", got)
+	}
+	stop()
+	if err := os.WriteFile(path, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, _ = start(t, c)
+	if p := n.Views().Problems(); len(p) != 1 || p[0].Source != "journal" || p[0].Object != path || !strings.Contains(p[0].Message, "may not be known") {
+		t.Errorf("problems: %+v", p)
 	}
 }

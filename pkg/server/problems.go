@@ -22,11 +22,10 @@ func (f Facts) StuckProblems() (out []Problem) {
 		if !troubled(p) {
 			continue
 		}
-		before := len(out)
 		name := p.Pod.Namespace + "/" + p.Pod.Name
 		add("pods", "pod "+name, "pod", name, "pod "+p.Pod.Name+" -n "+p.Pod.Namespace)
-		for _, v := range p.Volumes {
-			explained[string(v.ID)] = len(out) > before
+		for _, v := range p.Volumes { // the pod's explanation has all of them
+			explained[string(v.ID)] = true
 		}
 	}
 	for _, v := range f.Volumes {

@@ -101,7 +101,7 @@ type Server struct {
 	patience time.Duration // stopTimeout
 	made     time.Time
 	streams  streams
-	pods     podList       // for those who wait
+	pods     podList // for those who wait
 }
 
 // New takes the socket and the HTTP address, so that a second daemon fails
