@@ -91,8 +91,8 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 			err = e
 		}
 	}()
-	if why := b.Recovered(); why != "" {
-		if err := writeAll(p.stdout, "taken from the spare copy as a whole: "+why+"\n"); err != nil {
+	if r := b.Recovery(); r.Why != "" {
+		if err := writeAll(p.stdout, "records may be lost: "+r.Why+"\n"); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func TestAJournalThatIsGivenUpEndsTheDaemon(t *testing.T) {
 	}
 	n, _ = start(t, c)
 	settled(t, n)
-	if n.journal.Recovered() == "" {
+	if n.journal.Recovery().Why == "" {
 		t.Error("started again without its spare copy")
 	}
 }

@@ -206,7 +206,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if n.journal, err = state.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
 		return nil, err
 	}
-	if what := n.journal.Recovered(); what != "" {
+	if what := n.journal.Recovery().Why; what != "" {
 		n.log.Error("journal was damaged and may lack its last records: every call of what was present is made again", "err", what)
 	}
 	if err := n.measure(); err != nil {

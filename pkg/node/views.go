@@ -132,7 +132,7 @@ func (v Views) Problems() []server.Problem {
 // journalProblems says what a start found of the journal, and that it has no spare copy.
 func (n *Node) journalProblems() (out []server.Problem) {
 	path := filepath.Join(n.cfg.StateDir, "state.db")
-	if why := n.journal.Recovered(); why != "" {
+	if why := n.journal.Recovery().Why; why != "" {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: why + ": volumes that were mounted or unmounted last may not be known; " +
 			"compare csi-volmgr get volumes with the mount table, and look with csi-volmgr gc for what no record has"})
 	}

@@ -24,16 +24,14 @@ type Bolt struct {
 	sums   sums // of what db holds
 	access sync.Mutex
 	// lock is held as long as the journal is open.
-	lock *os.File
-	// recovered says why the spare copy was taken; "" where it was not.
-	recovered string
-
-	mu      sync.Mutex
-	queue   []*pending // guarded by mu; bounded by the number of blocked callers
-	writing bool       // guarded by mu: a goroutine runs write
-	writer  sync.WaitGroup
-	closed  bool  // guarded by mu
-	broken  error // guarded by mu: why the file is not used any more
+	lock     *os.File
+	mu       sync.Mutex
+	recovery Recovery   // guarded by mu
+	queue    []*pending // guarded by mu; bounded by the number of blocked callers
+	writing  bool       // guarded by mu: a goroutine runs write
+	writer   sync.WaitGroup
+	closed   bool  // guarded by mu
+	broken   error // guarded by mu: why the file is not used any more
 	// givenUp is closed when broken is set.
 	givenUp chan struct{}
 	// written counts transactions, and at spareDue the spare copy is renewed;
@@ -52,9 +50,8 @@ type Bolt struct {
 //
 // A journal that another process holds gives ErrLocked; one of a newer format
 // ErrFormat. A damaged file is put aside as <path>.damaged, and the spare copy
-// takes its place: then Recovered says so, and every fact that was present is
-// entering, because calls made since may have changed it. Without a sound spare
-// the error is ErrDamaged.
+// takes its place: then Recovery says so, and every fact is entering, because calls
+// made since may have changed it. Without a sound spare the error is ErrDamaged.
 //
 // The spare copy is made by Spare, at the latest before the first change, then
 // every maxSpareLag transactions, and by Close.
@@ -67,12 +64,10 @@ func OpenBolt(path string) (*Bolt, error) {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
 	}
 	b := &Bolt{path: path, lock: lock, spareDue: 1, givenUp: make(chan struct{})}
-	b.db, b.sums, b.recovered, err = openDB(path)
+	b.db, b.sums, b.recovery, err = openDB(path)
 	if errors.Is(err, ErrDamaged) {
-		damage := err
-		if err = restoreSpare(path, damage); err == nil {
-			b.db, b.sums, _, err = openDB(path)
-			b.recovered = damage.Error()
+		if err = restoreSpare(path, err); err == nil {
+			b.db, b.sums, b.recovery, err = openDB(path)
 		}
 	}
 	if err != nil {
@@ -81,11 +76,6 @@ func OpenBolt(path string) (*Bolt, error) {
 	b.keepRoom()
 	return b, nil
 }
-
-// Recovered says why the journal's file was damaged and its spare copy taken
-// instead; "" means that it was sound. Volumes mounted or unmounted since the
-// copy was made are not, or wrongly, in the records.
-func (b *Bolt) Recovered() string { return b.recovered }
 
 // GivenUp returns a channel that is closed when the file turned out damaged, or its
 // disk failed: every call fails from then on, as Err says. Opening it anew is what
@@ -122,7 +112,7 @@ func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.quarantined = maps.Clone(quarantined)
-	return Loaded{Volumes: volumes, Quarantined: quarantined, BootID: string(meta[bootIDKey])}, nil
+	return Loaded{Volumes: volumes, Quarantined: quarantined, BootID: string(meta[bootIDKey]), Recovery: recoveryOf(meta)}, nil
 }
 
 // Commit makes all changes durable, or none, before it returns. A nil value

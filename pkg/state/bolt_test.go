@@ -195,7 +195,7 @@ func TestDamageWhileOpenIsAnErrorAndNoCrash(t *testing.T) {
 	if err := b.Close(); !errors.Is(err, ErrDamaged) {
 		t.Errorf("Close: %v, want ErrDamaged", err)
 	}
-	if b = openBolt(t, path); b.Recovered() == "" {
+	if b = openBolt(t, path); b.Recovery().Why == "" {
 		t.Error("opened again without the spare copy")
 	}
 }
@@ -253,8 +253,8 @@ func TestWhatWasReportedDurableSurvivesSIGKILL(t *testing.T) {
 	}
 	b := openBolt(t, path)
 	got, err := b.Load(t.Context())
-	if err != nil || b.Recovered() != "" || len(got.Quarantined) > 0 {
-		t.Fatalf("after SIGKILL: %v, recovered %q, quarantined %v", err, b.Recovered(), got.Quarantined)
+	if err != nil || b.Recovery().Why != "" || len(got.Quarantined) > 0 {
+		t.Fatalf("after SIGKILL: %v, recovered %q, quarantined %v", err, b.Recovery().Why, got.Quarantined)
 	}
 	for id := range reported {
 		if d := diff(sample(id), got.Volumes[id]); d != "" {
@@ -310,17 +310,18 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 			damage(t, path)
 
 			b = openBolt(t, path)
-			if b.Recovered() == "" {
+			if b.Recovery().Why == "" {
 				t.Error("Recovered does not say so")
 			}
 			got, err := b.Load(t.Context())
 			must(t, err)
 			want := sample("v")
-			want.Attach.Phase, want.Stage.Phase = Entering, Entering // present is doubted, leaving stays
-			p2 := want.Mounts["p2"]
-			p2.Phase = Entering
-			want.Mounts["p2"] = p2
-			if d := diff(Loaded{Volumes: map[VolumeID]Volume{"v": want}, BootID: "boot"}, got); d != "" {
+			want.Attach.Phase, want.Stage.Phase = Entering, Entering
+			p1, p2 := want.Mounts["p1"], want.Mounts["p2"]
+			p1.Fact, p2.Phase = Fact{Phase: Entering}, Entering // it may have come back since it was leaving
+			want.Mounts = map[PodUID]Mount{"p1": p1, "p2": p2}
+			why := b.Recovery()
+			if d := diff(Loaded{Volumes: map[VolumeID]Volume{"v": want}, BootID: "boot", Recovery: why}, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if kv, err := b.LoadBucket(t.Context(), "objects"); err != nil || len(kv.Sound) != 1 {
@@ -330,8 +331,13 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 				t.Errorf("the damaged file was put aside: %v", err)
 			}
 			must(t, b.Close())
-			if b = openBolt(t, path); b.Recovered() != "" {
-				t.Errorf("the next start recovers again: %s", b.Recovered())
+			if b = openBolt(t, path); b.Recovery() != why {
+				t.Errorf("the next start says %v, want %v", b.Recovery(), why)
+			}
+			must(t, b.AcceptRecovery(t.Context()))
+			must(t, b.Close())
+			if b = openBolt(t, path); b.Recovery() != (Recovery{}) {
+				t.Errorf("once accepted the next start says %v", b.Recovery())
 			}
 		})
 	}
@@ -424,12 +430,14 @@ func TestDamagedFilesAreKeptUpToALimit(t *testing.T) {
 		b := openBolt(t, path)
 		must(t, b.Close())
 	}
-	write(t, path, []byte("garbage"))
-	if _, err := OpenBolt(path); err == nil || !strings.Contains(err.Error(), "10 damaged files") {
-		t.Errorf("one damaged file too many: %v", err)
-	}
-	if got := read(t, path); string(got) != "garbage" {
-		t.Error("the damaged file was overwritten")
+	write(t, path, []byte("the eleventh"))
+	b = openBolt(t, path)
+	must(t, b.Close())
+	kept, err := filepath.Glob(path + damagedSuffix + "*")
+	must(t, err)
+	last := fmt.Sprintf("%s%s.%d", path, damagedSuffix, maxDamaged-1)
+	if len(kept) != maxDamaged || string(read(t, last)) != "the eleventh" || string(read(t, path+damagedSuffix)) != "garbage" {
+		t.Errorf("%d are kept: %v", len(kept), kept)
 	}
 }
 
@@ -474,7 +482,7 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 		must(t, err)
 		for id, v := range got.Volumes {
 			want := sample(id)
-			if b.Recovered() != "" {
+			if b.Recovery().Why != "" {
 				want = doubt(want)
 			}
 			if d := diff(want, v); d != "" {

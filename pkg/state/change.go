@@ -16,6 +16,8 @@ const (
 const (
 	formatKey = "format"
 	bootIDKey = "bootID"
+	// recoveryKey has a Recovery that no operator has accepted, as JSON.
+	recoveryKey = "recovery"
 )
 
 // maxKey and maxValue bound what a journal takes, in bytes, so that what it

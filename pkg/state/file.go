@@ -49,33 +49,32 @@ func lockFile(path string) (*os.File, error) {
 }
 
 // openDB opens the journal for changes, once what it holds was checked; a file that is
-// not there is made. recovered says what may be lost, "" for nothing; then every fact
-// is doubted. An error that is ErrDamaged says that the file's content is at fault.
-func openDB(path string) (db *bolt.DB, s sums, recovered string, err error) {
+// not there is made. Where its last write may be lost every fact is doubted, and the
+// file as it was is kept. An error that is ErrDamaged says that the file's content is at fault.
+func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 	if err := lost(path); err != nil {
-		return nil, sums{}, "", err
+		return nil, sums{}, Recovery{}, err
 	}
-	c := content{}
+	c, lastLost := content{}, false
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-		var lastLost bool
 		if c, lastLost, err = readFile(path); err != nil {
-			return nil, sums{}, "", err
+			return nil, sums{}, Recovery{}, err
 		}
 		if lastLost {
-			recovered = "one of the two heads of the file is damaged: its last write may be lost"
-			if err := c.doubt(); err != nil {
-				return nil, sums{}, "", err
+			if err := errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"), keepAside(path, os.Link)); err != nil {
+				return nil, sums{}, Recovery{}, err
 			}
 		}
 	}
 	if len(c) == 0 {
 		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
 	}
-	if err := c.rebuild(path); err != nil && (!noRoom(err) || recovered != "") {
-		return nil, sums{}, "", fmt.Errorf("write what was read to a new file: %w", err)
+	r = recoveryOf(c[metaBucket])
+	if err := c.rebuild(path); err != nil && (!noRoom(err) || lastLost) {
+		return nil, sums{}, Recovery{}, fmt.Errorf("write what was read to a new file: %w", err)
 	}
 	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true})
-	return db, c.sums(), recovered, openError(err)
+	return db, c.sums(), r, openError(err)
 }
 
 // lost reports a journal that is gone or empty although it once was there.

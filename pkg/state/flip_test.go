@@ -101,7 +101,7 @@ func TestAFlipInTheFileLosesNothingInSilence(t *testing.T) {
 					t.Fatalf("seed %d: the start fails: %v", seed, err)
 				}
 				have, apart := held(t, b)
-				if b.Recovered() != "" {
+				if b.Recovery().Why != "" {
 					spares++
 				} else if why := missing(want, have, apart); why != "" {
 					t.Fatalf("seed %d: %s", seed, why)
@@ -148,8 +148,8 @@ func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 		must(t, old.rebuild(path))
 		plantRaw(t, path, meta)
 		b = openBolt(t, path)
-		if got, err := b.Load(t.Context()); err != nil || b.Recovered() != "" || len(got.Volumes) != 1 {
-			t.Errorf("%s: %v, recovered %q, %d volumes", name, err, b.Recovered(), len(got.Volumes))
+		if got, err := b.Load(t.Context()); err != nil || b.Recovery().Why != "" || len(got.Volumes) != 1 {
+			t.Errorf("%s: %v, recovered %q, %d volumes", name, err, b.Recovery().Why, len(got.Volumes))
 		}
 		must(t, b.Close())
 		if c, _, err := readFile(path); err != nil || c[metaBucket][sumsKey] == nil {
@@ -196,8 +196,11 @@ func TestADamagedHeadIsToldOf(t *testing.T) {
 		b = openBolt(t, path)
 		got, err := b.Load(t.Context())
 		must(t, err)
-		if !strings.Contains(b.Recovered(), "heads") || len(got.Volumes) == 1 && got.Volumes["v"].Stage.Phase == Present {
-			t.Errorf("page %d: recovered %q: %+v", page, b.Recovered(), got.Volumes["v"].Stage)
+		if !strings.Contains(b.Recovery().Why, "heads") || len(got.Volumes) == 1 && got.Volumes["v"].Stage.Phase == Present {
+			t.Errorf("page %d: recovered %q: %+v", page, b.Recovery().Why, got.Volumes["v"].Stage)
+		}
+		if string(read(t, path+damagedSuffix)) != string(data) {
+			t.Errorf("page %d: the file as it was is not kept", page)
 		}
 	}
 }

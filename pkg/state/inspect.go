@@ -126,7 +126,7 @@ func bucketOf(sealed bool) string {
 // has them; facts of volumes that come from there are doubted. It returns, as bucket
 // and key, what it mended and what cannot be read still. It is called before Load.
 func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
-	spare, err := readSpare(b.path + spareSuffix)
+	spare, err := readSpare(b.path+spareSuffix, "")
 	if err != nil {
 		spare = content{}
 	}
@@ -152,6 +152,9 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 			continue
 		}
 		mended = append(mended, name)
+	}
+	if len(mended) > 0 {
+		errs = append(errs, b.Suspect(ctx, "journal repair took values from the spare copy, which may be older"))
 	}
 	return mended, left, errors.Join(errs...)
 }

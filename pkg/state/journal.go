@@ -8,6 +8,8 @@ type Loaded struct {
 	Quarantined map[VolumeID]string
 	// BootID is the boot under which the records were last written; "" if never set.
 	BootID string
+	// Recovery says whether the newest records may be lost.
+	Recovery Recovery
 }
 
 // Values are those of one bucket, by key.

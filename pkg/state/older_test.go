@@ -38,8 +38,8 @@ func TestJournalOfAnOlderProgramIsReadAndKept(t *testing.T) {
 
 	b := openBolt(t, path)
 	all, err := b.Load(t.Context())
-	if err != nil || b.Recovered() != "" || all.BootID != "boot-1" || len(all.Quarantined) != 0 || len(all.Volumes) != 1 {
-		t.Fatalf("%v, recovered %q: %+v", err, b.Recovered(), all)
+	if err != nil || b.Recovery().Why != "" || all.BootID != "boot-1" || len(all.Quarantined) != 0 || len(all.Volumes) != 1 {
+		t.Fatalf("%v, recovered %q: %+v", err, b.Recovery().Why, all)
 	}
 	record, err := EncodeRecord(all.Volumes["csi.example^vol-1"])
 	if err != nil {

@@ -163,17 +163,3 @@ func (c content) rebuild(path string) error {
 	}
 	return syncDir(filepath.Dir(path))
 }
-
-// doubt turns every fact that was present into entering: calls made since may have
-// undone it, and what is entering is made, or removed, again.
-func (c content) doubt() error {
-	volumes, _ := decodeAll(c[volumesBucket])
-	for id, v := range volumes {
-		b, err := EncodeRecord(doubt(v))
-		if err != nil {
-			return err
-		}
-		c[volumesBucket][string(id)] = b
-	}
-	return nil
-}

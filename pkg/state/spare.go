@@ -113,7 +113,7 @@ var errUnreadable = errors.New("it has values that cannot be read")
 // restoreSpare puts the damaged file aside and writes what the spare holds, with every
 // fact in doubt, in its place.
 func restoreSpare(path string, damage error) error {
-	c, err := readSpare(path + spareSuffix)
+	c, err := readSpare(path+spareSuffix, damage.Error())
 	if err != nil {
 		return fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
 			"Look with csi-volmgr journal check. Restore %s from a backup; or move it and %s away to start without records, "+
@@ -122,7 +122,7 @@ func restoreSpare(path string, damage error) error {
 	if err := c.rebuild(path + tmpSuffix); err != nil {
 		return fmt.Errorf("make a journal of the spare copy: %w", err)
 	}
-	if err := putAside(path); err != nil {
+	if err := keepAside(path, os.Rename); err != nil {
 		return fmt.Errorf("put the damaged file aside: %w", err)
 	}
 	if err := os.Rename(path+tmpSuffix, path); err != nil {
@@ -131,8 +131,8 @@ func restoreSpare(path string, damage error) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// readSpare reads the spare copy, and doubts its facts.
-func readSpare(path string) (content, error) {
+// readSpare reads the spare copy, and doubts its facts for the reason given.
+func readSpare(path, why string) (content, error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.New("there is none")
@@ -145,42 +145,26 @@ func readSpare(path string) (content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.doubt()
+	return c, c.doubt(why)
 }
 
-func doubt(v Volume) Volume {
-	for _, f := range []*Fact{&v.Attach, &v.Stage} {
-		if f.Phase == Present {
-			f.Phase = Entering
+// keepAside keeps the damaged file, if there is one, under a name beside it: keep
+// renames it or links to it. Of more than maxDamaged the first ones stay, and the last.
+func keepAside(path string, keep func(path, name string) error) error {
+	name := path + damagedSuffix
+	for i := 1; i < maxDamaged; i++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			break
 		}
+		name = fmt.Sprintf("%s%s.%d", path, damagedSuffix, i)
 	}
-	mounts := make(map[PodUID]Mount, len(v.Mounts))
-	for pod, m := range v.Mounts {
-		if m.Phase == Present {
-			m.Phase = Entering
-		}
-		mounts[pod] = m
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	v.Mounts = mounts
-	return v
-}
-
-// putAside renames the damaged file, if there is one, to a name that is free.
-func putAside(path string) error {
-	for i := range maxDamaged {
-		name := path + damagedSuffix
-		if i > 0 {
-			name = fmt.Sprintf("%s.%d", name, i)
-		}
-		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err := os.Rename(path, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+	if err := keep(path, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return fmt.Errorf("there are %d damaged files already (%s*): look at the disk, and remove them", maxDamaged, path+damagedSuffix)
+	return nil
 }
 
 // writeFile replaces a file atomically and durably.

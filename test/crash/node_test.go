@@ -446,8 +446,8 @@ func (n *node) nothingLeft() {
 	}
 	defer journal.Close()
 	loaded, err := journal.Load(context.Background())
-	if err != nil || journal.Recovered() != "" {
-		n.t.Errorf("the journal was damaged: %v, %s", err, journal.Recovered())
+	if err != nil || journal.Recovery().Why != "" {
+		n.t.Errorf("the journal was damaged: %v, %s", err, journal.Recovery().Why)
 	}
 	for id := range loaded.Volumes {
 		n.t.Errorf("record left: %s", id)
