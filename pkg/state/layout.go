@@ -60,3 +60,41 @@ func (l Layout) blockDir() string {
 func (l Layout) podVolumes(pod PodUID, dir, plugin string) string {
 	return filepath.Join(l.Pods(), string(pod), dir, strings.ReplaceAll(plugin, "/", "~"))
 }
+
+// Place is what a path below a node's root is for.
+type Place struct {
+	Path string
+	// Pod is who has a volume there; "" where the path is a stage.
+	Pod PodUID
+	// Name is the PersistentVolume's, or that of an inline volume in its pod; ""
+	// where a stage's path does not say it.
+	Name string
+	// Builtin: the volume is of a built-in kind, whose Name is that in its pod.
+	Builtin bool
+}
+
+// Place reads a path as [Layout.StagePath], [Layout.Target], [Layout.BuiltinTarget] and
+// [Layout.BuiltinStagePath] make it. It reports false of every other path.
+func (l Layout) Place(path string) (Place, bool) {
+	rel, below := strings.CutPrefix(path, l.Root+"/")
+	if !below {
+		return Place{}, false
+	}
+	p, parts := Place{Path: path}, strings.Split(rel, "/")
+	n := len(parts)
+	switch {
+	case n >= 5 && parts[0] == "pods" && parts[2] == "volumes":
+		p.Pod, p.Name, p.Builtin = PodUID(parts[1]), parts[4], parts[3] != "kubernetes.io~csi"
+		return p, n == 5 && p.Builtin || n == 6 && !p.Builtin && parts[5] == "mount"
+	case n == 7 && strings.HasPrefix(path, l.blockDir()+"/publish/"):
+		p.Pod, p.Name = PodUID(parts[6]), parts[5]
+		return p, true
+	case n == 6 && strings.HasPrefix(path, l.blockDir()+"/staging/"):
+		p.Name = parts[5]
+		return p, true
+	case parts[0] == "plugins" && n > 2 && parts[n-1] == "globalmount":
+		p.Builtin = !strings.HasPrefix(rel, "plugins/kubernetes.io/csi/")
+		return p, true
+	}
+	return Place{}, false
+}
