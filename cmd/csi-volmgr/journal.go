@@ -17,12 +17,12 @@ import (
 func (p *program) journalCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "journal (check|repair|export)",
-		Short: "Check, repair or export the journal while no daemon runs",
+		Use:   "journal (accept|check|export|repair)",
+		Short: "Check, repair or export the journal, or accept that it lost records",
 		Long: `The journal, state.db in --state-dir, is what the daemon knows of volumes, claims
 and applied objects. A daemon checks it at every start, sets apart what is damaged,
-and goes by the spare copy where the file as a whole is. These verbs show what it
-would find. Stop the daemon first.`,
+and goes by the spare copy where the file as a whole is. check, repair and export show
+what it would find: stop the daemon first. accept is asked of the daemon.`,
 		Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal check",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -40,6 +40,7 @@ would find. Stop the daemon first.`,
 		}
 	}
 	cmd.AddCommand(
+		p.acceptCommand(),
 		verb("check", "Say whether the journal and its spare copy are sound", `Read the journal and its spare copy, change nothing, and name what is damaged by bucket
 and key. The exit code is 1 unless the journal is sound.`, func(_ *cobra.Command, path string) error { return p.checkJournal(path) }),
 		verb("repair", "Mend the journal from its spare copy", `Open the journal as a start does, and replace each value that cannot be read by the one
@@ -48,6 +49,40 @@ anew. What the spare copy has not stays set apart. The exit code is 1 if anythin
 		verb("export", "Write all that the journal holds, a JSON object a line", `Write each value of the journal with its bucket and key as a JSON object of one line. A
 value that cannot be read says why, and has its bytes in base64. No secret is in it.`, func(_ *cobra.Command, path string) error { return p.exportJournal(path) }),
 	)
+	return cmd
+}
+
+func (p *program) acceptCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "accept --reason=TEXT",
+		Short: "Say that no pod uses what is mounted without a record",
+		Long: `End what follows from records that the journal may have lost: what is mounted below
+the root without a record counts as in use until then, and its volumes are neither
+given to other pods nor deleted. csi-volmgr get problems lists it.
+
+Be sure that no container and no program uses any of it. The mounts stay, and are listed
+by csi-volmgr gc. The reason goes to the audit log.`,
+		Example: `  csi-volmgr journal accept --reason="all pods of this node were deleted; looked with findmnt"`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if strings.TrimSpace(reason) == "" {
+				return usagef("say with --reason why no pod uses what is mounted without a record")
+			}
+			c := p.client()
+			defer c.Close()
+			places, err := c.AcceptRecovery(cmd.Context(), reason)
+			if err != nil {
+				return err
+			}
+			var out strings.Builder
+			for _, place := range places {
+				fmt.Fprintf(&out, "not looked after any more: %s\n", plain(place.Path))
+			}
+			return writeAll(p.stdout, out.String()+"accepted\n")
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why no pod uses it, in `words`, for the audit log")
 	return cmd
 }
 
@@ -74,6 +109,9 @@ func told(i state.Inspection) string {
 	out := fmt.Sprintf("%s: %s\n", i.Path, strings.Join(counts, ", "))
 	if i.LastLost {
 		out += "  one of the two heads of the file is damaged: its last write may be lost\n"
+	}
+	if i.Recovery.Why != "" {
+		out += "  records may be lost: " + i.Recovery.Why + "\n"
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Unreadable)) {
 		out += fmt.Sprintf("  %s: %s\n", name, i.Unreadable[name])

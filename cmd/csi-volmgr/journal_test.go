@@ -46,6 +46,6 @@ func TestTheJournalIsCheckedRepairedAndExported(t *testing.T) {
 	verb("check", 1, "  kv/claims/default/a: checksum mismatch\n", "is not sound")
 	verb("export", 0, `{"bucket":"kv/claims","key":"default/a","bytes":"`, `"unreadable":"checksum mismatch"}`)
 	verb("repair", 0, "mended from the spare copy: kv/claims/default/a\n")
-	verb("check", 0, path+": kv/claims 1, meta 2\n")
+	verb("check", 0, path+": kv/claims 1, meta 3\n  records may be lost: journal repair took values from the spare copy")
 	verb("export", 0, `{"bucket":"kv/claims","key":"default/a","value":{"name":"pvc-a"}}`)
 }

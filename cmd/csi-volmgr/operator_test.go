@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func (b *backend) Who(_ context.Context, q server.WhoQuery) (holders.Report, error) {
@@ -43,8 +45,24 @@ func (b *backend) Retry(_ context.Context, _ audit.By, r server.Retry) error {
 	return b.ask(fmt.Sprintf("retry %+v", r))
 }
 
+func (b *backend) AcceptRecovery(_ context.Context, _ audit.By, reason string) ([]state.Place, error) {
+	return []state.Place{{Path: "/root/pods/u/volumes/kubernetes.io~csi/pv/mount"}}, b.ask("accept " + reason)
+}
+
 func (b *backend) SetDrain(_ context.Context, _ audit.By, d server.Drain) error {
 	return b.ask(fmt.Sprintf("drain %q %q", d.Mode, d.Reason))
 }
 
 func (b *backend) Draining() server.Drain { return server.Drain{} }
+
+// Faults: A186.
+func TestAcceptingLostRecordsNeedsAReason(t *testing.T) {
+	r := newRig(t, mounted(fixed))
+	if code := r.do(t, "journal", "accept", "--reason= "); code != exitUsage {
+		t.Errorf("without a reason: exit code %d", code)
+	}
+	const want = "not looked after any more: /root/pods/u/volumes/kubernetes.io~csi/pv/mount\naccepted\n"
+	if code := r.do(t, "journal", "accept", "--reason=none runs"); code != exitDone || r.stdout.String() != want {
+		t.Errorf("exit code %d: %s%s", code, r.stdout.String(), r.stderr.String())
+	}
+}

@@ -36,7 +36,7 @@ type shows struct {
 // acting are the verbs that show no thing: they act, and say in a sentence that
 // they did, or write what is no object.
 var acting = []string{
-	"adopt", "apply", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal check", "journal export", "journal repair", "local-driver", "release",
+	"adopt", "apply", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
 	"retry", "run", "ui", "undrain", "uninstall", "volume", "volume unit",
 }
 

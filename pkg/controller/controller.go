@@ -60,8 +60,9 @@ type SecretReader interface {
 type Usage interface {
 	// Wanted reports who, by the sources, is to have the claim.
 	Wanted(claim Key) string
-	// InUse reports who on this node has the volume, or may have it.
-	InUse(id state.VolumeID) string
+	// InUse reports who on this node has the volume, or may have it; name is that of
+	// its PersistentVolume.
+	InUse(id state.VolumeID, name string) string
 }
 
 // Config is what a [Controller] needs. KV, Secrets and Usage must be set.
@@ -169,6 +170,15 @@ func (c *Controller) NodeSize(id state.VolumeID, bytes int64) {
 func (c *Controller) UsageChanged(id state.VolumeID) {
 	c.post(func(context.Context) {
 		if key, ok := c.handles[id]; ok {
+			c.touch(key)
+		}
+	})
+}
+
+// AllUsageChanged says so of every volume.
+func (c *Controller) AllUsageChanged() {
+	c.post(func(context.Context) {
+		for key := range c.entries {
 			c.touch(key)
 		}
 	})

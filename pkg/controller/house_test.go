@@ -96,7 +96,7 @@ func (u *usage) Wanted(claim Key) string {
 	return u.wanted[claim.String()]
 }
 
-func (u *usage) InUse(id state.VolumeID) string {
+func (u *usage) InUse(id state.VolumeID, _ string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.inUse[string(id)]

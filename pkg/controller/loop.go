@@ -377,5 +377,5 @@ func (c *Controller) inUse(e *entry) string {
 	if e.rec.Handle == "" {
 		return ""
 	}
-	return c.cfg.Usage.InUse(state.SharedID(e.rec.Spec.Driver, e.rec.Handle))
+	return c.cfg.Usage.InUse(state.SharedID(e.rec.Spec.Driver, e.rec.Handle), e.rec.Name)
 }

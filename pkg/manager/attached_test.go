@@ -26,7 +26,7 @@ func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testi
 		l.SetPod(flipped)
 		rest()
 		attached := []state.InUse{{ID: "d^v", Name: "kubernetes.io/csi/d^v"}}
-		equal(t, "while it is mounted", l.AttachedInUse(), attached)
+		equal(t, "while it is mounted", inUse(l), attached)
 		l.MarkVolumesAsReportedInUse(nil)
 		h.fails(func(call string) fault {
 			if strings.HasPrefix(call, "Unstage") {
@@ -36,10 +36,10 @@ func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testi
 		})
 		l.RemovePod("a")
 		rest()
-		equal(t, "until it is unstaged", l.AttachedInUse(), attached)
+		equal(t, "until it is unstaged", inUse(l), attached)
 		h.fails(nil)
 		rest()
-		equal(t, "in the end", l.AttachedInUse(), nil)
+		equal(t, "in the end", inUse(l), nil)
 	})
 }
 
@@ -58,7 +58,7 @@ func TestABuiltInKindThatIsAttachedTakesPartInTheHandshake(t *testing.T) {
 		p.Volumes[2].Spec.Ephemeral = true
 		l.SetPod(p)
 		rest()
-		equal(t, "in use", l.AttachedInUse(), []state.InUse{{ID: "d^disk", Name: "kubernetes.io/iscsi/10.0.0.1:3260:iqn.x:0"}})
+		equal(t, "in use", inUse(l), []state.InUse{{ID: "d^disk", Name: "kubernetes.io/iscsi/10.0.0.1:3260:iqn.x:0"}})
 		if h.took["Stage"] != 1 {
 			t.Errorf("%d volumes were staged, want the other built-in one only", h.took["Stage"])
 		}

@@ -24,6 +24,7 @@ type board struct {
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
 	synced, looked bool
 	found          Found
+	unrecorded     Unrecorded
 	// shown counts the events whose effect on what is wanted is on the board.
 	shown      uint64
 	changed    chan struct{} // nil while nobody has asked for it
@@ -42,6 +43,7 @@ func newBoard() *board {
 		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{}, pods: byRef[state.PodUID, state.PodWant]{},
 		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
+		unrecorded: Unrecorded{Unknown: true},
 	}
 }
 
@@ -66,6 +68,7 @@ func (l *loop) publish() {
 		b.mark(uid)
 	}
 	l.publishDrivers(b)
+	l.publishUnrecorded(b)
 	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found
 	if b.changed != nil {
 		close(b.changed)

@@ -126,7 +126,7 @@ func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 		l := live(t, h, d, func(c *Config) { c.Store = quarantining{state.NewMemory()} })
 		rest()
 		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v"})
-		equal(t, "perhaps attached", l.AttachedInUse(), []state.InUse{{ID: "d^v", Name: "kubernetes.io/csi/d^v"}})
+		equal(t, "perhaps attached", inUse(l), []state.InUse{{ID: "d^v", Name: "kubernetes.io/csi/d^v"}})
 	})
 }
 

@@ -185,6 +185,7 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 		Full:   cmp.Or(plan.OutOfReach(w.Topology, d.status.Topology), plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
+	f.Doubt = l.doubt(v, w)
 	if l.cfg.Unmount != nil {
 		f.Ladder, f.Order = l.cfg.Ladders.Of(d.status.Name), l.orders[v.ID]
 	}

@@ -46,12 +46,7 @@ func (l *loop) setDrain(d Drain) {
 		return
 	}
 	l.drain = d
-	for id := range l.mem {
-		l.dirty.push(id)
-	}
-	for id := range l.wants {
-		l.dirty.push(id)
-	}
+	l.replanAll()
 }
 
 // want is what is wanted of a volume as long as the node is not drained, and

@@ -193,6 +193,13 @@ type disk struct {
 	mu      sync.Mutex
 	left    int // commits until it fails; negative: never
 	commits int
+	lost    state.Recovery
+}
+
+func (d *disk) Load(ctx context.Context) (state.Loaded, error) {
+	loaded, err := d.Memory.Load(ctx)
+	loaded.Recovery = d.lost
+	return loaded, err
 }
 
 var errDisk = errors.New("disk is gone")
@@ -340,4 +347,9 @@ func oneLayer(paths ...string) map[string]state.Seen {
 		mounts[path] = state.Seen{Mounted: true, Layers: 1}
 	}
 	return mounts
+}
+
+func inUse(l *life) []state.InUse {
+	used, _ := l.AttachedInUse()
+	return used
 }

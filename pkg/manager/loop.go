@@ -34,7 +34,11 @@ type loop struct {
 	looking  int                 // records still to be compared with the kernel at start-up
 	suspects set[state.VolumeID] // to be compared with the kernel again
 	unseen   map[state.VolumeID]set[state.PodUID]
-	drain    Drain
+	// unrecorded is nil where the journal lost nothing.
+	unrecorded *unrecorded
+	// tellUnrecorded: OnUnrecorded is to be told.
+	tellUnrecorded bool
+	drain          Drain
 	// orders are removals that an operator asked for with a step.
 	orders map[state.VolumeID]plan.Op
 	// verifying are who asked for a volume to be looked at; drift is what looks

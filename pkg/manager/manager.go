@@ -85,6 +85,12 @@ type Config struct {
 	// then. They must not block.
 	OnExpanded func(state.Volume)
 	OnGone     func(state.VolumeID)
+	// Place says what a path below the root is for (state.Layout.Place). nil where nobody
+	// calls MountsSeen: what is mounted without a record is not looked for then.
+	Place func(path string) (state.Place, bool)
+	// OnUnrecorded is told when Unrecorded answers otherwise. It must not block; nil
+	// where nobody wants to know.
+	OnUnrecorded func()
 	// OnCall is told of every call that ended, in the order of their ends. It
 	// must not block. nil where nobody wants to know.
 	OnCall func(EndedCall)

@@ -18,6 +18,7 @@ func (l *loop) setRecord(v *state.Volume) {
 	l.mem[v.ID] = v
 	delete(l.offers, v.ID) // it was made of the record before
 	l.serves(v, +1)
+	l.unrecorded.recorded(v)
 	for uid := range named(v) {
 		l.has.add(uid, v.ID)
 	}
@@ -96,6 +97,10 @@ func (l *loop) tellGone() {
 		l.cfg.OnGone(id)
 	}
 	l.gone = nil
+	if l.tellUnrecorded && l.cfg.OnUnrecorded != nil {
+		l.cfg.OnUnrecorded()
+	}
+	l.tellUnrecorded = false
 }
 
 // forget removes the last traces of a volume that is neither known nor wanted.

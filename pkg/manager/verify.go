@@ -137,7 +137,8 @@ func (l *loop) setDrift(id state.VolumeID, now map[string]string) {
 
 // MountsSeen says what is mounted below the node's root by now, by path. A
 // volume whose mount is missing among it, or is not as it was made, is looked at,
-// reported, and made again where that is safe (rule 6).
+// reported, and made again where that is safe (rule 6). After the journal lost records
+// (state.Recovery) nothing new is made before the first of these lists.
 func (m *Manager) MountsSeen(mounts map[string]state.Seen) {
 	m.post(func(l *loop) { l.compare(mounts) })
 }
@@ -145,6 +146,7 @@ func (m *Manager) MountsSeen(mounts map[string]state.Seen) {
 // compare looks again at volumes that differ from the list, which may be older
 // than a record and so only says where to look.
 func (l *loop) compare(mounts map[string]state.Seen) {
+	l.compareUnrecorded(mounts)
 	differs := func(path string, was state.Seen) bool {
 		now, mounted := mounts[path]
 		return was.Mounted && (!mounted || now.Layers != was.Layers || now.ReadOnly != was.ReadOnly || now.MountID != was.MountID)

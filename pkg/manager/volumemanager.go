@@ -94,15 +94,16 @@ func (m *Manager) GetVolumesInUse() []state.VolumeID {
 // the cluster attaches, and the built-in kinds' among them. The record and the
 // wishes decide, not the CSIDriver of today: what was begun as attached stays in
 // the list until it is unstaged.
-func (m *Manager) AttachedInUse() []state.InUse {
+//
+// all is false while the journal may have lost the record of another one.
+func (m *Manager) AttachedInUse() (used []state.InUse, all bool) {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
-	var used []state.InUse
 	for id, name := range m.board.attached {
 		used = append(used, state.InUse{ID: id, Name: name})
 	}
 	slices.SortFunc(used, func(a, b state.InUse) int { return cmp.Compare(a.ID, b.ID) })
-	return used
+	return used, !m.board.unrecorded.Unknown && len(m.board.unrecorded.Places) == 0
 }
 
 // attachedAs is the name under which a controller of the cluster knows a volume that

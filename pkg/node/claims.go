@@ -293,10 +293,10 @@ func (n *Node) Wanted(claim controller.Key) string {
 }
 
 // InUse reports who on this node has the volume, or may have it (controller.Usage).
-func (n *Node) InUse(id state.VolumeID) string {
+func (n *Node) InUse(id state.VolumeID, name string) string {
 	v, ok := n.manager.Volume(id)
 	if !ok || v.Quarantined == "" && v.Volume.Clear() {
-		return ""
+		return n.usedUnrecorded(id, name)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(v.Volume.Mounts)) {
 		pod := v.Volume.Mounts[uid].Pod

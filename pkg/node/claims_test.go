@@ -245,8 +245,9 @@ func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	if len(volumes) != 1 || len(volumes[0].Wanted) > 0 {
 		t.Fatalf("%+v", volumes)
 	}
+	driver, handle, _ := strings.Cut(string(volumes[0].Volume.ID), "^")
 	wait := func() error {
-		return n.waitUnused(within(t), controller.Key{Namespace: "default", Name: "data"}, volumes[0].Volume.ID)
+		return n.waitUnused(within(t), controller.Key{Namespace: "default", Name: "data"}, controller.Volume{Driver: state.DriverName(driver), Handle: handle})
 	}
 	if err := wait(); !errors.Is(err, server.ErrConflict) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("while the pod is listed: %v", err)

@@ -25,7 +25,7 @@ import (
 // maxCalls is how many ended calls may wait to be told of.
 const maxCalls = 1024
 
-// The kubelet's reasons of events, and two for what it does not tell.
+// The kubelet's reasons of events, and those for what it does not tell.
 const (
 	reasonMountFailed   = "FailedMount"
 	reasonMapFailed     = "FailedMapVolume"
@@ -42,6 +42,7 @@ const (
 	reasonAbnormal      = "VolumeConditionAbnormal"
 	reasonHealthy       = "VolumeConditionNormal"
 	reasonNotNormal     = "UnmountedNotNormally"
+	reasonRecovered     = "JournalRecovered"
 )
 
 // callReason is the reason of the event of a call that ended; "" for none.
@@ -95,6 +96,7 @@ type teller struct {
 // runEvents tells of calls as they end, and of what waits when it has done so for long.
 func (n *Node) runEvents(ctx context.Context) error {
 	t := teller{n, waits{}, map[state.VolumeID]corev1.ObjectReference{}}
+	n.tellRecovery()
 	patience := cmp.Or(n.cfg.waitPatience, waitPatience)
 	between := min(lookPause, patience)
 	pause := time.NewTimer(between)
@@ -162,6 +164,19 @@ func (n *teller) tellCall(c endedCall) {
 	if c.Code == state.FilesystemMismatch {
 		n.tellVolume(s.Volume, report.Event{Warning: true, Reason: reasonOtherFS}, sentence)
 	}
+}
+
+// tellRecovery has an event about the Node written where the journal may have lost
+// records. A Node's events name it by its name, as the kubelet's do.
+func (n *Node) tellRecovery() {
+	r := n.journal.Recovery()
+	if r.Why == "" {
+		return
+	}
+	n.report.Event(report.Event{
+		About:   corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.Name, UID: types.UID(n.cfg.Name)},
+		Warning: true, Reason: reasonRecovered, Text: recovered(r),
+	})
 }
 
 // tellVolume has an event about the cluster's PersistentVolume written, which is

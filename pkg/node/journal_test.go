@@ -77,10 +77,10 @@ func TestAVolumeWhoseRecordCannotBeReadIsInUse(t *testing.T) {
 	}
 	n, stop := start(t, c)
 	settled(t, n)
-	if got := n.InUse("d^mounted"); got == "" {
+	if got := n.InUse("d^mounted", "pv-1"); got == "" {
 		t.Error("the controller may delete the volume")
 	}
-	if got := n.InUse("d^another"); got != "" {
+	if got := n.InUse("d^another", "pv-2"); got != "" {
 		t.Errorf("a volume that is not there is in use by %s", got)
 	}
 	stop()
@@ -88,7 +88,7 @@ func TestAVolumeWhoseRecordCannotBeReadIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, _ = start(t, c)
-	if p := n.Views().Problems(); len(p) != 1 || p[0].Source != "journal" || p[0].Object != path || !strings.Contains(p[0].Message, "may not be known") {
+	if p := n.Views().Problems(); len(p) != 1 || p[0].Source != "journal" || p[0].Object != path || !strings.Contains(p[0].Message, "records may be lost") {
 		t.Errorf("problems: %+v", p)
 	}
 }

@@ -206,9 +206,6 @@ func New(cfg Config) (_ *Node, err error) {
 	if n.journal, err = state.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
 		return nil, err
 	}
-	if what := n.journal.Recovery().Why; what != "" {
-		n.log.Error("journal was damaged and may lack its last records: every call of what was present is made again", "err", what)
-	}
 	if err := n.measure(); err != nil {
 		return nil, err
 	}
@@ -284,6 +281,7 @@ func (n *Node) wire() error {
 		Store:      store, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared,
+		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders, OnCall: n.callEnded,
 	})
 	if err != nil {

@@ -151,7 +151,7 @@ func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDelet
 		return "", fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
 	}
 	if made && status.Volume != nil {
-		if err := n.waitUnused(ctx, key, status.Volume.ID()); err != nil {
+		if err := n.waitUnused(ctx, key, *status.Volume); err != nil {
 			return "", err
 		}
 		act.Detail = "volume " + string(status.Volume.ID())
@@ -243,14 +243,17 @@ func (n *Node) waitKnown(ctx context.Context) error {
 // waitUnused waits while the volume is on its way off the node; no pod wants
 // it any more. One that a pod wants is in use, and one that a pod has which its
 // source still lists does not go before that pod is deleted.
-func (n *Node) waitUnused(ctx context.Context, key controller.Key, id state.VolumeID) error {
+func (n *Node) waitUnused(ctx context.Context, key controller.Key, volume controller.Volume) error {
+	id := volume.ID()
 	for {
 		changed := n.manager.Changed()
-		who := n.InUse(id)
+		who := n.InUse(id, volume.Name)
 		if who == "" {
 			return nil
 		}
-		if v, _ := n.manager.Volume(id); len(v.Wanted) > 0 || v.Quarantined != "" {
+		v, _ := n.manager.Volume(id)
+		unrecorded := v.Quarantined == "" && v.Volume.Clear() // then nothing of it is under way
+		if unrecorded || len(v.Wanted) > 0 || v.Quarantined != "" {
 			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
 		} else if pod := n.listedUser(v.Volume); pod != "" {
 			return fmt.Errorf("%w: the volume of claim %s is mounted for %s, which no longer names it and is still listed: "+

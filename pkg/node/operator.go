@@ -69,6 +69,9 @@ func (n *Node) known() leftover.Known {
 	if silent := n.Views().NotReady(); len(silent) > 0 {
 		k.Unsure = strings.Join(silent, ", ")
 	}
+	if r := n.journal.Recovery(); r.Why != "" {
+		k.Unsure = "the journal may have lost records (" + r.Why + ")"
+	}
 	for _, p := range n.manager.Pods() {
 		k.Pods[p.Pod.UID] = true
 	}

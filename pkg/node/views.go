@@ -129,12 +129,34 @@ func (v Views) Problems() []server.Problem {
 	return out
 }
 
-// journalProblems says what a start found of the journal, and that it has no spare copy.
+// Degraded says what an operator has to look at (server.Health).
+func (v Views) Degraded() (out []string) {
+	for _, p := range v.n.journalProblems() {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// recovered says what an operator has to do after the journal may have lost records.
+func recovered(r state.Recovery) string {
+	return "records may be lost (" + r.Why + "): what is mounted without a record counts as in use; " +
+		"look with csi-volmgr get problems, then csi-volmgr journal accept"
+}
+
+// journalProblems says that the journal may have lost records, what is mounted without
+// one since, and that the journal has no spare copy.
 func (n *Node) journalProblems() (out []server.Problem) {
 	path := filepath.Join(n.cfg.StateDir, "state.db")
-	if why := n.journal.Recovery().Why; why != "" {
-		out = append(out, server.Problem{Source: "journal", Object: path, Message: why + ": volumes that were mounted or unmounted last may not be known; " +
-			"compare csi-volmgr get volumes with the mount table, and look with csi-volmgr gc for what no record has"})
+	if r := n.journal.Recovery(); r.Why != "" {
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: recovered(r)})
+	}
+	for _, p := range n.manager.Unrecorded().Places {
+		who := "it counts as in use"
+		if p.Pod != "" {
+			who = "pod " + string(p.Pod) + " may use it"
+		}
+		out = append(out, server.Problem{Source: "journal", Object: p.Path, Message: "mounted without a record: " + who +
+			"; look with: csi-volmgr who " + p.Path})
 	}
 	if err := n.journal.SpareErr(); err != nil {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() + ": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})

@@ -71,6 +71,8 @@ type inUse struct {
 	uid     types.UID
 	// marked is what the manager was told last, sorted.
 	marked []state.VolumeID
+	// more: others may be in use that the manager does not know. None leaves the list.
+	more bool
 }
 
 // see takes in a Node that the watch told. The watch may be behind an answer: of one
@@ -119,8 +121,8 @@ func (w *inUse) wanted(used []state.InUse) step {
 		return step{mark: intersection(w.marked, w.listed(used)), write: true, list: *w.unanswered}
 	case w.node.UID != w.uid && len(used) == 0 && len(w.node.Status.VolumesInUse) == 0:
 		return step{}
-	case w.node.UID != w.uid || !slices.Equal(w.node.Status.VolumesInUse, names(used)):
-		return step{mark: intersection(w.marked, w.listed(used)), write: true, list: names(used)}
+	case w.node.UID != w.uid || !slices.Equal(w.node.Status.VolumesInUse, w.list(used)):
+		return step{mark: intersection(w.marked, w.listed(used)), write: true, list: w.list(used)}
 	}
 	return step{mark: w.attached(used)}
 }
@@ -136,7 +138,9 @@ func (r *Reporter) reportInUse(ctx context.Context, node *corev1.Node, w *inUse,
 	w.see(node)
 	for {
 		r.notice(w, o, time.Now())
-		s := w.next(r.config.Volumes.AttachedInUse())
+		used, all := r.config.Volumes.AttachedInUse()
+		w.more = !all
+		s := w.next(used)
 		if !slices.Equal(w.marked, s.mark) {
 			r.config.Volumes.MarkVolumesAsReportedInUse(s.mark)
 			w.marked = s.mark
@@ -190,6 +194,21 @@ func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.Uniqu
 			"look for an admission webhook that changes status.volumesInUse of Nodes")
 	}
 	return nil
+}
+
+// list is what the Node's list has to be.
+func (w *inUse) list(used []state.InUse) []corev1.UniqueVolumeName {
+	list := names(used)
+	if !w.more {
+		return list
+	}
+	both := slices.Clone(w.node.Status.VolumesInUse)
+	for _, name := range list {
+		if !slices.Contains(both, name) {
+			both = append(both, name)
+		}
+	}
+	return both
 }
 
 // names returns the volumes' names as the attach-detach controller has them, each

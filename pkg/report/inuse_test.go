@@ -101,6 +101,31 @@ func TestVolumesInUse(t *testing.T) {
 	})
 }
 
+// While the journal may have lost records no volume leaves the list: its pods may be
+// those of which nothing is known.
+//
+// Faults: A186.
+func TestNoVolumeLeavesTheListWhileRecordsMayBeLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		n := node()
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^old"}
+		attached("d^a", "d^old")(&n.Status)
+		w.server.Put(n)
+		w.unsure = true
+		w.seeNode()
+		w.use()
+		w.want("without any that is known", "d^old")
+		w.use("d^a")
+		w.want("with another volume", "d^old d^a", "d^a")
+		w.mu.Lock()
+		w.unsure = false
+		w.mu.Unlock()
+		w.use("d^a")
+		w.want("once all is known", "d^a", "d^a")
+	})
+}
+
 // The Node that answers the write has to list the volume in volumesAttached: a
 // controller that is about to detach has taken it out. The watch tells when it is back.
 //

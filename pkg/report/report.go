@@ -41,7 +41,8 @@ import (
 
 // Volumes is what is in use; manager.Manager is one.
 type Volumes interface {
-	AttachedInUse() []state.InUse
+	// AttachedInUse lists the volumes; all says that no other may be in use.
+	AttachedInUse() (used []state.InUse, all bool)
 	ReconcilerStatesHasBeenSynced() bool
 	MarkVolumesAsReportedInUse([]state.VolumeID)
 	Settle(context.Context) error

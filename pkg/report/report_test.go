@@ -33,17 +33,19 @@ type world struct {
 	marked  []state.VolumeID
 	changed chan struct{}
 	ask     ask
+	// unsure: more may be in use.
+	unsure bool
 	// settling is called while what was marked is taken over.
 	settling func()
 }
 
-func (w *world) AttachedInUse() (used []state.InUse) {
+func (w *world) AttachedInUse() (used []state.InUse, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range w.used {
 		used = append(used, state.InUse{ID: id, Name: "kubernetes.io/csi/" + string(id)})
 	}
-	return used
+	return used, !w.unsure
 }
 
 func (w *world) ReconcilerStatesHasBeenSynced() bool {

@@ -28,6 +28,9 @@ func (s step) advice(up bool) string {
 		return ""
 	case !up && s.driver != "":
 		return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", s.driver)
+	case s.operator:
+		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who uses one; " +
+			"or apply the pod again that it is of; or say that no pod uses any of them: csi-volmgr journal accept --reason=TEXT"
 	case s.other.Name != "":
 		return fmt.Sprintf("delete the pod that has it when its containers have stopped: csi-volmgr delete pod %s -n %s",
 			s.other.Name, s.other.Namespace)

@@ -137,6 +137,8 @@ func (b *backend) Sockets() []SocketStatus {
 	return read(b, func(f Facts) []SocketStatus { return f.Sockets })
 }
 
+func (b *backend) Degraded() []string { return []string{"the journal may have lost records"} }
+
 func (b *backend) NotReady() []string {
 	return read(b, func(f Facts) []string { return f.NotReady })
 }

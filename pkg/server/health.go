@@ -25,6 +25,9 @@ func (s *Server) healthHandler() http.Handler {
 		missing := s.cfg.Health.NotReady()
 		if len(missing) == 0 {
 			_, _ = fmt.Fprintln(w, "ok")
+			for _, d := range s.cfg.Health.Degraded() {
+				_, _ = fmt.Fprintln(w, "degraded:", d)
+			}
 			return
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -78,6 +78,7 @@ func paths() []path {
 		{pattern: "GET /v1/who", summary: "Who holds a volume or a path", query: []string{"volume: its name", "path: a path of this host, in place of a volume"}, answer: holders.Report{}},
 		{pattern: "GET /v1/leftovers", summary: "What nobody answers for", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/gc", summary: "Remove of that what is safe to remove", answer: List[leftover.Item]{}},
+		{pattern: "POST /v1/recovery/accept", summary: "Say that no pod uses what is mounted without a record", query: []string{reason}, answer: List[state.Place]{}},
 		{pattern: "POST /v1/forget/{id...}", summary: "Drop a record", query: []string{reason, "mounted: true to drop it although it is mounted"}, answer: Applied{}},
 		{pattern: "POST /v1/retry/{id...}", summary: "End the pauses of a volume, or have its unmount that does not succeed made by a step", query: []string{"step: force or lazy", reason}, answer: Applied{}},
 		{pattern: "GET /v1/drain", summary: "How far the node is emptied", answer: Drain{}},
@@ -239,8 +240,11 @@ func (o operator) Who(context.Context, WhoQuery) (holders.Report, error) {
 func (o operator) Leftovers(context.Context, audit.By, bool) ([]leftover.Item, error) {
 	return filled[[]leftover.Item](o.t), nil
 }
-func (o operator) Forget(context.Context, audit.By, Forget) error  { return nil }
-func (o operator) Retry(context.Context, audit.By, Retry) error    { return nil }
+func (o operator) Forget(context.Context, audit.By, Forget) error { return nil }
+func (o operator) Retry(context.Context, audit.By, Retry) error   { return nil }
+func (o operator) AcceptRecovery(context.Context, audit.By, string) ([]state.Place, error) {
+	return filled[[]state.Place](o.t), nil
+}
 func (o operator) SetDrain(context.Context, audit.By, Drain) error { return nil }
 func (o operator) Draining() Drain                                 { return filled[Drain](o.t) }
 
@@ -269,7 +273,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	_, s := document(t)
 	fillIn := strings.NewReplacer("{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")
 	queries := map[string]string{
-		"GET /v1/who": "?volume=web", "POST /v1/forget/{id...}": "?reason=x", "POST /v1/drain": "?mode=hold",
+		"GET /v1/who": "?volume=web", "POST /v1/forget/{id...}": "?reason=x", "POST /v1/recovery/accept": "?reason=x", "POST /v1/drain": "?mode=hold",
 		"GET /v1/pods/{ns}/{name}/wait": "?for=unmounted&timeout=1ms",
 	}
 	for _, p := range paths() {

@@ -26,6 +26,9 @@ type Operator interface {
 	Forget(ctx context.Context, by audit.By, f Forget) error
 	// Retry ends the pauses of a volume, or has its unmount made by a step.
 	Retry(ctx context.Context, by audit.By, r Retry) error
+	// AcceptRecovery ends what follows from records that the journal may have lost, and
+	// returns what is mounted without one.
+	AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error)
 }
 
 // Drainer empties the node of volumes.
@@ -95,6 +98,7 @@ func (s *Server) operate(mux *http.ServeMux) {
 		mux.HandleFunc("POST /v1/gc", s.leftovers(true))
 		mux.HandleFunc("POST /v1/forget/{id...}", s.forget)
 		mux.HandleFunc("POST /v1/retry/{id...}", s.retry)
+		mux.HandleFunc("POST /v1/recovery/accept", s.acceptRecovery)
 	}
 	if s.cfg.Registrar != nil {
 		mux.HandleFunc("POST /v1/drivers", s.registerDriver)
@@ -193,6 +197,20 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.answer(w, Applied{Kind: "volume", Name: string(v.Volume.ID), Result: "retried"})
+}
+
+func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
+	reason := strings.TrimSpace(r.URL.Query().Get("reason"))
+	if reason == "" {
+		s.fail(w, fmt.Errorf("%w: reason: found none, want why no pod uses what is mounted without a record", ErrInvalid))
+		return
+	}
+	places, err := s.cfg.Operator.AcceptRecovery(r.Context(), by(r), reason)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, List[state.Place]{Items: nonNil(places)})
 }
 
 // drain sets or, by DELETE, ends it.

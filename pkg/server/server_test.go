@@ -316,7 +316,7 @@ func TestMetricsHealthAndReadiness(t *testing.T) {
 	b := newBackend(Facts{})
 	s, _ := start(t, config(t, b))
 	base := "http://" + s.HTTPAddress()
-	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": ""} {
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\ndegraded: the journal may have lost records\n", "/metrics": ""} {
 		if code, body := httpGet(t, base+path); code != 200 || body != want {
 			t.Errorf("%s: got %d %q, want 200 %q", path, code, body, want)
 		}

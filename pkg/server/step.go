@@ -32,6 +32,8 @@ type step struct {
 	unmount *plan.Climb
 	// other is the pod that keeps an exclusive volume from this one.
 	other state.Pod
+	// operator: it waits for one ([plan.Held.Operator]).
+	operator bool
 }
 
 func (s step) pending() bool { return s.name != "" || s.reason != "" || s.retry.Attempts > 0 }
@@ -79,6 +81,7 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 // about adds what the record says of the volume and of the pod's mount of it.
 func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	s.spec = v.Volume.Spec.Value()
+	s.operator = v.Held.Operator && v.Held.Reason == s.reason
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}
@@ -138,7 +141,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
+	case s.operator, s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
 		return Stuck
 	case s.retry.Attempts > 0:
 		return Working
@@ -176,6 +179,8 @@ func (s step) next(now time.Time, up bool) string {
 		return "the answer of the call, or its deadline; a lost answer is asked for again"
 	case !up:
 		return "at once when the driver registers, without anybody's doing"
+	case s.operator:
+		return "not by itself: when that mount is gone, or an operator says that it is of no use"
 	case s.retry.Final:
 		return "not by itself: when the driver registers again, the wish changes or the volume is staged anew"
 	case s.retry.NotBefore.After(now):

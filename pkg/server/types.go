@@ -110,6 +110,9 @@ type Health interface {
 	// NotReady says, a sentence each, what has not been heard of since the
 	// start ("source files: not read yet"). Empty means ready.
 	NotReady() []string
+	// Degraded says, a sentence each, what an operator has to look at although the
+	// daemon does its work.
+	Degraded() []string
 }
 
 // Stats shows what volumes and drivers say of themselves.

@@ -20,6 +20,8 @@ type Inspection struct {
 	Err error
 	// LastLost: one of its two heads is damaged, so its last write may be missing.
 	LastLost bool
+	// Recovery says whether records may be lost, as an earlier start or repair noted.
+	Recovery Recovery
 	// Counts are the values of each bucket.
 	Counts map[string]int
 	// Unreadable says, by bucket and key, why a value cannot be read.
@@ -44,6 +46,7 @@ func inspect(path string) Inspection {
 		i.Err = err
 		return i
 	}
+	i.Recovery = recoveryOf(c[metaBucket])
 	for bucket, values := range c {
 		i.Counts[bucket] = len(values)
 		for key, value := range values {

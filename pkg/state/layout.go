@@ -63,14 +63,14 @@ func (l Layout) podVolumes(pod PodUID, dir, plugin string) string {
 
 // Place is what a path below a node's root is for.
 type Place struct {
-	Path string
+	Path string `json:"path"`
 	// Pod is who has a volume there; "" where the path is a stage.
-	Pod PodUID
+	Pod PodUID `json:"pod,omitempty"`
 	// Name is the PersistentVolume's, or that of an inline volume in its pod; ""
 	// where a stage's path does not say it.
-	Name string
+	Name string `json:"name,omitempty"`
 	// Builtin: the volume is of a built-in kind, whose Name is that in its pod.
-	Builtin bool
+	Builtin bool `json:"builtin,omitempty"`
 }
 
 // Place reads a path as [Layout.StagePath], [Layout.Target], [Layout.BuiltinTarget] and

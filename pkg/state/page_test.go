@@ -136,7 +136,7 @@ func TestJournalPageHasTheKeysOfMeta(t *testing.T) {
 	for _, m := range pageBucket.FindAllSubmatch(page, -1) {
 		keys = append(keys, string(m[1]))
 	}
-	if slices.Sort(keys); !slices.Equal(keys, []string{bootIDKey, formatKey, sumsKey}) {
+	if slices.Sort(keys); !slices.Equal(keys, []string{bootIDKey, formatKey, recoveryKey, sumsKey}) {
 		t.Errorf("the page has %q", keys)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 )
 
 // Recovery says that the journal may have lost its newest records. It stays in the
@@ -12,12 +11,6 @@ import (
 type Recovery struct {
 	// Why says what was wrong with the file; "" means that nothing was lost.
 	Why string `json:"why"`
-	// At is when that was noticed, to the second.
-	At time.Time `json:"at"`
-}
-
-func newRecovery(why string) Recovery {
-	return Recovery{Why: why, At: time.Now().UTC().Truncate(time.Second)}
 }
 
 func recoveryOf(meta map[string][]byte) Recovery {
@@ -33,7 +26,7 @@ func recoveryOf(meta map[string][]byte) Recovery {
 }
 
 func (r Recovery) encode() []byte {
-	b, _ := json.Marshal(r) // of a text and a time of today
+	b, _ := json.Marshal(r) // of a text
 	return b
 }
 
@@ -49,7 +42,7 @@ func (c content) doubt(why string) error {
 		}
 		c[volumesBucket][string(id)] = b
 	}
-	c[metaBucket][recoveryKey] = newRecovery(why).encode()
+	c[metaBucket][recoveryKey] = Recovery{Why: why}.encode()
 	return nil
 }
 
@@ -86,7 +79,7 @@ func (b *Bolt) Suspect(ctx context.Context, why string) error {
 	if b.Recovery().Why != "" {
 		return nil
 	}
-	return b.setRecovery(ctx, newRecovery(why))
+	return b.setRecovery(ctx, Recovery{Why: why})
 }
 
 // AcceptRecovery says durably that an operator has looked at what is mounted, and that

@@ -41,6 +41,9 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 			m.MountSpec = w.Pods[op.Pod].MountSpec
 			m.Waits = f.Driver.Expand && waits(v, w, m)
 		}
+		if seen, made := f.Doubt.Made[op.Pod]; made {
+			m.Seen = seen // so that it counts as in use until the call has ended
+		}
 		m = refresh(m, w.Pods[op.Pod])
 		m.Fact = turn(m.Fact, state.Entering)
 		v.Mounts = with(v.Mounts, op.Pod, m)

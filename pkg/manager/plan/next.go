@@ -23,6 +23,8 @@ type Facts struct {
 	Ladder Ladder
 	// Order is the removal, with its step, that an operator asked for; zero is none.
 	Order Op
+	// Doubt is what may be of the volume on the host without a record.
+	Doubt Doubt
 }
 
 // DriverFacts is what is known of the volume's driver.
@@ -56,7 +58,7 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	w = agreed(w, v, f)
 	v = renew(v, w, f)
 	v, _ = Resize(v, w, f)
-	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, now: now}
+	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, doubt: f.Doubt, now: now}
 	c.unmount(w, v, f)
 	switch {
 	case v.Unmounted() && leaves(v.Stage, w, v):
@@ -75,6 +77,7 @@ type chooser struct {
 	driver DriverFacts
 	ladder Ladder
 	order  Op
+	doubt  Doubt
 	now    time.Time
 	op     Op
 	held   Held
@@ -83,6 +86,7 @@ type chooser struct {
 func (c *chooser) hold(op Op, reason string, until time.Time) {
 	if c.held.Reason == "" {
 		c.held.Step, c.held.Pod, c.held.Reason = op.Kind, op.Pod, reason
+		c.held.Operator = c.doubt.Operator && reason == c.doubt.Why
 	}
 	if !until.IsZero() && (c.held.Until.IsZero() || until.Before(c.held.Until)) {
 		c.held.Until = until
@@ -148,6 +152,10 @@ func exclusive(w state.Want, v state.Volume) bool { return v.Spec.Exclusive() ||
 // remove offers op, which takes fact away, unless that must not be begun for
 // the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
 func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
+	if why := c.doubt.below(); why != "" && op.Kind != Unpublish {
+		c.hold(op, why, time.Time{})
+		return
+	}
 	if fact.Phase == state.Leaving {
 		c.offer(op, fact.Failed)
 		return
@@ -230,6 +238,9 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	case c.driver.Full != "" && v.Clear():
 		c.hold(opening(v), c.driver.Full, time.Time{})
 		return
+	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) && c.doubt.begin(v) != "":
+		c.hold(opening(v), c.doubt.begin(v), time.Time{})
+		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
 		c.make(Op{Kind: Attach}, w.Hold, v.Attach.Failed)
 		return
@@ -295,10 +306,12 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 	if exclusive(w, v) {
 		for _, other := range byUID(v.Mounts) {
 			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
-				return "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, " +
-					o.Pod.Namespace + "/" + o.Pod.Name
+				return reasonInUse + o.Pod.Namespace + "/" + o.Pod.Name
 			}
 		}
+	}
+	if why := c.doubt.publish(v, pod, exclusive(w, v)); why != "" {
+		return why
 	}
 	group := groupOf(w.Pods[pod].MountSpec)
 	if again := used(v, v.Mounts[pod]); !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was

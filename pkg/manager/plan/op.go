@@ -84,6 +84,8 @@ type Held struct {
 	Reason string `json:"reason,omitempty"`
 	// Until is when to look again if no event comes first; zero means that only an event helps.
 	Until time.Time `json:"until,omitzero"`
+	// Operator: no call and no event that is due ends it. An operator has to look.
+	Operator bool `json:"operator,omitempty"`
 }
 
 // byUID lists the pods that a map is about, sorted. It is asked for several times

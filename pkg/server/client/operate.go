@@ -46,6 +46,15 @@ func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) 
 	return out, err
 }
 
+// AcceptRecovery says that no pod uses what is mounted without a record, and returns
+// what that is.
+func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]state.Place, error) {
+	var out server.List[state.Place]
+	q := url.Values{"reason": {reason}}
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/recovery/accept", query: q}, &out)
+	return out.Items, err
+}
+
 // Retry ends the pauses of the volume that a person calls name. With a step its
 // unmount that does not succeed is made by it, once, and reason says why what was
 // not written back may be lost.

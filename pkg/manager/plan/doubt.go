@@ -1,0 +1,55 @@
+package plan
+
+import "github.com/csi-volmgr/csi-volmgr/pkg/state"
+
+// Doubt is what may be on the host of a volume without a record of it, since the
+// journal may have lost its newest ones ([state.Recovery]).
+type Doubt struct {
+	// Why says that a pod may use the volume of which nothing is known; "" for none.
+	Why string
+	// Operator: only an operator knows more, or the end of the mount that Why names.
+	Operator bool
+	// Made are pods that want the volume and at whose target something is mounted
+	// without a record. A publish call there is one made again: it takes nothing from
+	// another pod, and then there is a record.
+	Made map[state.PodUID]state.Seen
+}
+
+// below says why nothing is taken away on which a pod without a record may stand.
+func (d Doubt) below() string {
+	if d.Why == "" && len(d.Made) > 0 {
+		return reasonUnmade
+	}
+	return d.Why
+}
+
+// begin says why v is neither attached nor staged. Where a pod has it already that is
+// known, these calls are made again, as they were.
+func (d Doubt) begin(v state.Volume) string {
+	if len(d.Made) > 0 || !v.Unmounted() {
+		return ""
+	}
+	return d.Why
+}
+
+// publish says why v is not published to pod.
+func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) string {
+	m := v.Mounts[pod]
+	if _, made := d.Made[pod]; made || used(v, m) {
+		return ""
+	}
+	if exclusive {
+		for _, other := range byUID(d.Made) {
+			return reasonInUse + string(other)
+		}
+	} else if m.Phase != state.Absent {
+		return ""
+	}
+	return d.Why
+}
+
+const (
+	reasonUnmade = "a pod has the volume mounted without a record, and is to have its record first"
+	// reasonInUse is followed by the pod.
+	reasonInUse = "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, "
+)

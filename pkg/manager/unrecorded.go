@@ -1,0 +1,204 @@
+package manager
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// unrecorded are the places below the root at which something is mounted without a
+// record, while the journal may have lost records. A pod that is not known may use it.
+type unrecorded struct {
+	// looked: the kernel has said what is mounted.
+	looked bool
+	places map[string]unrecordedPlace // by path
+	named  map[string][]string        // their paths by the name of a persistent volume
+	// changes are those that the board does not show yet.
+	changes int
+}
+
+type unrecordedPlace struct {
+	state.Place
+	seen state.Seen
+}
+
+// Unrecorded is what is mounted below the node's root without a record, while it is not
+// known whether the journal lost some.
+type Unrecorded struct {
+	// Unknown: it is not known yet what is mounted.
+	Unknown bool
+	// Places are sorted by path.
+	Places []state.Place
+}
+
+const reasonUnlooked = "the journal may have lost records, and the kernel has not said yet what is mounted"
+
+// Unrecorded returns what may be in use by a pod of which the journal lost the record.
+func (m *Manager) Unrecorded() Unrecorded {
+	m.board.mu.RLock()
+	defer m.board.mu.RUnlock()
+	return m.board.unrecorded
+}
+
+// Of returns those of the places that may be of a volume: at its stage path, or under
+// its PersistentVolume's name.
+func (u Unrecorded) Of(stagePath, name string) (places []state.Place) {
+	for _, p := range u.Places {
+		if p.Path == stagePath || !p.Builtin && p.Name == name && name != "" {
+			places = append(places, p)
+		}
+	}
+	return places
+}
+
+// AcceptUnrecorded says that no pod that is not known uses what is mounted without a
+// record. The caller has made that durable.
+func (m *Manager) AcceptUnrecorded() {
+	m.post(func(l *loop) {
+		if l.unrecorded != nil {
+			l.unrecorded = nil
+			l.replanAll()
+		}
+	})
+}
+
+// doubtRecords begins to look for what is mounted without a record.
+func (l *loop) doubtRecords(r state.Recovery) {
+	if r.Why == "" || l.cfg.Place == nil {
+		return
+	}
+	l.log.Error("journal may have lost records: what is mounted without a record counts as in use", "err", r.Why)
+	l.unrecorded = &unrecorded{places: map[string]unrecordedPlace{}, named: map[string][]string{}}
+}
+
+// compareUnrecorded takes in what is mounted by now. Only the first look can find what
+// has no record: all that is made later has one.
+func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
+	u := l.unrecorded
+	switch {
+	case u == nil:
+		return
+	case u.looked:
+		for path := range u.places {
+			if _, mounted := mounts[path]; !mounted {
+				u.remove(path)
+				l.log.Info("what was mounted without a record is not mounted any more", "path", path)
+			}
+		}
+	default:
+		u.looked = true
+		u.changes++
+		for path, seen := range mounts {
+			if p, is := l.cfg.Place(path); is {
+				u.add(unrecordedPlace{p, seen})
+			}
+		}
+		for _, v := range l.mem {
+			u.recorded(v)
+		}
+		for path, p := range u.places {
+			l.log.Warn("mounted without a record", "path", path, "pod", p.Pod)
+		}
+	}
+	if u.changes > 0 {
+		l.replanAll()
+	}
+}
+
+func (u *unrecorded) add(p unrecordedPlace) {
+	u.changes++
+	u.places[p.Path] = p
+	if p.Pod != "" && !p.Builtin {
+		u.named[p.Name] = append(u.named[p.Name], p.Path)
+	}
+}
+
+func (u *unrecorded) remove(path string) {
+	p, there := u.places[path]
+	if !there {
+		return
+	}
+	u.changes++
+	delete(u.places, path)
+	u.named[p.Name] = slices.DeleteFunc(u.named[p.Name], func(other string) bool { return other == path })
+	if len(u.named[p.Name]) == 0 {
+		delete(u.named, p.Name)
+	}
+}
+
+// recorded takes in a record.
+func (u *unrecorded) recorded(v *state.Volume) {
+	if u == nil || len(u.places) == 0 {
+		return
+	}
+	if v.Stage.Phase != state.Absent {
+		u.remove(v.Spec.StagePath)
+	}
+	for _, m := range v.Mounts {
+		if m.Phase != state.Absent {
+			u.remove(m.Target)
+		}
+	}
+}
+
+// doubt says what may be of a volume on the host without a record of it.
+func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
+	u := l.unrecorded
+	switch {
+	case u == nil:
+		return d
+	case !u.looked:
+		d.Why = reasonUnlooked
+		return d
+	}
+	for uid, wm := range w.Pods {
+		if p, there := u.places[wm.Target]; there {
+			if d.Made == nil {
+				d.Made = map[state.PodUID]state.Seen{}
+			}
+			d.Made[uid] = p.seen
+		}
+	}
+	spec := cmp.Or(v.Spec, w.Spec)
+	if spec == nil || spec.Builtin || spec.Ephemeral {
+		return d // no pod shares it
+	}
+	for _, path := range slices.Sorted(slices.Values(u.named[spec.Name])) {
+		p := u.places[path]
+		if _, made := d.Made[p.Pod]; !made {
+			d.Why, d.Operator = fmt.Sprintf("%s is mounted without a record, since the journal lost some: pod %s may use the volume", path, p.Pod), true
+			return d
+		}
+	}
+	return d
+}
+
+// replanAll has every volume planned.
+func (l *loop) replanAll() {
+	for id := range l.mem {
+		l.dirty.push(id)
+	}
+	for id := range l.wants {
+		l.dirty.push(id)
+	}
+}
+
+// publishUnrecorded puts on the board what changed; b.mu is held.
+func (l *loop) publishUnrecorded(b *board) {
+	u := l.unrecorded
+	switch {
+	case u == nil && (b.unrecorded.Unknown || b.unrecorded.Places != nil):
+		b.unrecorded, l.tellUnrecorded = Unrecorded{}, true
+	case u == nil:
+	case u.changes > 0:
+		u.changes, l.tellUnrecorded = 0, true
+		b.unrecorded = Unrecorded{Unknown: !u.looked}
+		for _, p := range u.places {
+			b.unrecorded.Places = append(b.unrecorded.Places, p.Place)
+		}
+		slices.SortFunc(b.unrecorded.Places, func(p, q state.Place) int { return cmp.Compare(p.Path, q.Path) })
+	}
+}

@@ -1,0 +1,142 @@
+package manager
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// lose takes records from the journal, which says so from then on.
+func (d *disk) lose(t *testing.T, ids ...state.VolumeID) {
+	t.Helper()
+	gone := map[state.VolumeID]*state.Volume{}
+	for _, id := range ids {
+		gone[id] = nil
+	}
+	if err := d.Memory.Commit(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	d.lost = state.Recovery{Why: "the file was cut"}
+}
+
+// places reads the paths of this package's tests.
+func places(c *Config) {
+	c.Place = func(p string) (state.Place, bool) {
+		place := state.Place{Path: p, Name: path.Base(p)}
+		if pod, is := strings.CutPrefix(path.Dir(p), "/pods/"); is {
+			place.Pod = state.PodUID(pod)
+		}
+		return place, strings.HasPrefix(p, "/pods/") || strings.HasPrefix(p, "/stage/")
+	}
+}
+
+func exclusive(p state.PodWant) state.PodWant {
+	for i := range p.Volumes {
+		p.Volumes[i].Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
+	}
+	return p
+}
+
+// TestALostRecordOfAnExclusiveVolume: of two pods that want it the one that has it
+// mounted keeps it, whichever comes first.
+//
+// Faults: A186.
+func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(exclusive(podWant("z", "v")))
+		mounted(t, l, "z")
+		if err := l.stop(); err != nil {
+			t.Fatal(err)
+		}
+		d.lose(t, "d^v")
+		before := len(h.calls())
+		l = live(t, h, d, places)
+		l.up(h)
+		l.SetPod(exclusive(podWant("a", "v")))
+		rest()
+		equal(t, "calls before it is known what is mounted", h.calls()[before:], nil)
+		l.MountsSeen(oneLayer("/stage/v", "/pods/z/v"))
+		rest()
+		equal(t, "calls while the pod that has it is not known", h.calls()[before:], nil)
+		if v, _ := l.Volume("d^v"); !v.Held.Operator || v.Held.Step != plan.Stage || !strings.Contains(v.Held.Reason, "pod z") {
+			t.Errorf("held: %+v", v.Held)
+		}
+		if u := l.Unrecorded(); u.Unknown || len(u.Of("/stage/v", "v")) != 2 || len(u.Of("/stage/w", "w")) != 0 {
+			t.Errorf("unrecorded: %+v", u)
+		}
+		if _, all := l.AttachedInUse(); all {
+			t.Error("what is in use is said to be known")
+		}
+		l.SetPod(exclusive(podWant("z", "v")))
+		mounted(t, l, "z")
+		rest()
+		equal(t, "calls once it is", h.calls()[before:], []string{"Stage d^v", "Publish d^v z"})
+		if u := l.Unrecorded(); u.Unknown || len(u.Places) != 0 {
+			t.Errorf("unrecorded: %+v", u)
+		}
+		if _, all := l.AttachedInUse(); !all {
+			t.Error("what is in use is said not to be known")
+		}
+		l.RemovePod("z")
+		mounted(t, l, "a")
+	})
+}
+
+// TestWhatHasNoRecordStaysUntilItIsUnderstood: neither is a stage taken from below a
+// pod that is not known nor the volume given to another, until the mount goes or an
+// operator says so. A volume of which nothing is mounted is made as ever.
+//
+// Faults: A186.
+func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {
+	for name, end := range map[string]func(l *life){
+		"the mount goes":        func(l *life) { l.MountsSeen(oneLayer("/stage/v", "/pods/b/v", "/stage/w", "/pods/b/w")) },
+		"an operator accepts":   func(l *life) { l.AcceptUnrecorded() },
+		"its pod is told of":    func(l *life) { l.SetPod(podWant("u", "v")) },
+		"the pod comes, leaves": func(l *life) { l.SetPod(podWant("u", "v")); rest(); l.RemovePod("u") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, d := newHouse(t), newDisk()
+			l := live(t, h, d)
+			l.up(h)
+			l.SetPod(podWant("u", "v"))
+			l.SetPod(podWant("b", "v"))
+			mounted(t, l, "u")
+			mounted(t, l, "b")
+			if err := l.stop(); err != nil {
+				t.Fatal(err)
+			}
+			v := d.records(t)["d^v"]
+			delete(v.Mounts, "u") // as the spare copy has it
+			if err := d.Commit(t.Context(), map[state.VolumeID]*state.Volume{"d^v": &v}); err != nil {
+				t.Fatal(err)
+			}
+			d.lose(t)
+			before := len(h.calls())
+			l = live(t, h, d, places)
+			l.up(h)
+			l.SetPod(podWant("b", "v", "w"))
+			l.SetPod(podWant("c", "v"))
+			l.MountsSeen(oneLayer("/stage/v", "/pods/b/v", "/pods/u/v"))
+			mounted(t, l, "b")
+			l.RemovePod("b")
+			rest()
+			calls := h.calls()[before:]
+			if slices.Contains(calls, "Unstage d^v") || slices.Contains(calls, "Publish d^v c") || !slices.Contains(calls, "Publish d^w b") {
+				t.Errorf("%s: calls %v", name, calls)
+			}
+			end(l)
+			mounted(t, l, "c")
+			if l.Unrecorded().Places != nil {
+				t.Errorf("%s: %v", name, l.Unrecorded())
+			}
+		})
+	}
+}

@@ -1,0 +1,32 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// RegisterRecovery adds whether the journal may have lost records, and how much is
+// mounted without one since.
+func RegisterRecovery(r prometheus.Registerer, recovery func() state.Recovery, unrecorded func() manager.Unrecorded) error {
+	lost := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "csi_volmgr_journal_recovered",
+		Help: "1 from when the journal may have lost records until an operator has accepted that, else 0.",
+	}, func() float64 {
+		if recovery().Why == "" {
+			return 0
+		}
+		return 1
+	})
+	mounts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "csi_volmgr_unrecorded_mounts",
+		Help: "Number of mounts of volumes without a record, after the journal may have lost some; they count as in use.",
+	}, func() float64 { return float64(len(unrecorded().Places)) })
+	for _, c := range []prometheus.Collector{lost, mounts} {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
