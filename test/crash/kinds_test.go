@@ -178,6 +178,7 @@ func (n *node) damage() {
 	if n.apart {
 		return // the daemon has it open
 	}
+	n.damages++
 	files, err := filepath.Glob(n.path("state/*.db"))
 	if err != nil || len(files) != 1 {
 		n.t.Fatalf("journal: %q, %v", files, err)

@@ -53,6 +53,7 @@ type node struct {
 	env []string
 	// apart: the driver is a process of its own, and that is the one to be killed.
 	apart          bool
+	damages        int    // of the journal, by the test
 	hits           string // where the victim notes the places that it comes to; "" for nowhere
 	daemon, driver *process
 	asking         context.Context // of the step that is being made
@@ -446,8 +447,9 @@ func (n *node) nothingLeft() {
 	}
 	defer journal.Close()
 	loaded, err := journal.Load(context.Background())
-	if err != nil || journal.Recovery().Why != "" {
-		n.t.Errorf("the journal was damaged: %v, %s", err, journal.Recovery().Why)
+	damaged, globErr := filepath.Glob(files[0] + ".damaged*")
+	if err != nil || globErr != nil || len(damaged) != n.damages || (journal.Recovery().Why != "") != (n.damages > 0) {
+		n.t.Errorf("the journal was damaged %d times by the test, and says %q, %v: %v, %v", n.damages, journal.Recovery().Why, damaged, err, globErr)
 	}
 	for id := range loaded.Volumes {
 		n.t.Errorf("record left: %s", id)
