@@ -158,7 +158,7 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.verify(ctx, v, op, &r)
 	}
 	if err != nil {
-		r.Err = state.AsCallError(rpc(op.Kind), err)
+		r.Err, r.NoEffect = state.AsCallError(rpc(op.Kind), err), errors.Is(err, ErrNoEffect)
 	}
 	return r
 }

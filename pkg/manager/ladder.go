@@ -83,6 +83,11 @@ func (c caller) remove(ctx context.Context, v state.Volume, op plan.Op) error {
 	return &e
 }
 
+// callRemove calls Unpublish, and once more for every Publish that was answered OK
+// without the effect: a driver whose mounts do not reach the host counts each of
+// those as a publication and refuses Unstage until all are undone. A driver that
+// counts nothing may refuse to unpublish what is not there, so a definite failure
+// of those further calls is no failure of the removal.
 func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) error {
 	if op.Kind == plan.Unstage {
 		return c.driver.Unstage(ctx, v)
@@ -92,5 +97,18 @@ func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) erro
 			return err
 		}
 	}
-	return c.driver.Unpublish(ctx, v, op.Pod)
+	err := c.driver.Unpublish(ctx, v, op.Pod)
+	if err != nil {
+		return err
+	}
+	for range v.Mounts[op.Pod].NoEffect {
+		switch err := c.driver.Unpublish(ctx, v, op.Pod); {
+		case err == nil:
+		case state.AsCallError(rpc(op.Kind), err).Outcome == state.Uncertain:
+			return err
+		default:
+			return nil
+		}
+	}
+	return nil
 }

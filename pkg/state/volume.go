@@ -65,6 +65,10 @@ type Mount struct {
 	// RenewAt is when it is to be published again, with what Renewal says; zero
 	// is never.
 	RenewAt time.Time `json:"renewAt,omitzero"`
+	// NoEffect counts the Publish calls that the driver answered OK while the kernel
+	// showed no mount. A driver may count each of them as a publication, so each is
+	// undone by an Unpublish of its own.
+	NoEffect int `json:"noEffect,omitempty"`
 }
 
 // MountSpec is what Publish says about one pod's use of a volume; fixed while

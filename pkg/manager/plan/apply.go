@@ -20,7 +20,12 @@ type Result struct {
 	RenewAt time.Time
 	// Seen is what the kernel shows at the path that Stage or Publish made.
 	Seen state.Seen
+	// NoEffect: Err is that the driver answered OK and the kernel shows no effect.
+	NoEffect bool
 }
+
+// mostNoEffect bounds [state.Mount.NoEffect], and so the calls that one removal makes.
+const mostNoEffect = 1000
 
 // Begin returns v as it is while op's call is in flight.
 func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
@@ -176,6 +181,11 @@ func revisionAt(op Op, now time.Time) time.Time {
 
 // Complete returns v after op's call, which Begin announced, ended with r.
 func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
+	if op.Kind == Publish && r.NoEffect {
+		m := v.Mounts[op.Pod]
+		m.NoEffect = min(m.NoEffect+1, mostNoEffect)
+		v.Mounts = with(v.Mounts, op.Pod, m)
+	}
 	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
 		return v // the pod left during the call, and what has to go is not there again (rule 2)
 	}

@@ -1,0 +1,103 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// counting is a driver that counts its publications, and unstages nothing that has
+// any. It mounts in a mount namespace of its own until it is put right.
+type counting struct {
+	*house
+	publications int
+}
+
+func (c *counting) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	c.publications++
+	return c.house.Publish(ctx, v, pod)
+}
+
+func (c *counting) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	c.publications = max(c.publications-1, 0)
+	return c.house.Unpublish(ctx, v, pod)
+}
+
+func (c *counting) Unstage(ctx context.Context, v state.Volume) error {
+	if c.publications > 0 {
+		return fmt.Errorf("%d publications of %s are left", c.publications, v.ID)
+	}
+	return c.house.Unstage(ctx, v)
+}
+
+// TestWhatALyingOKMayHaveMadeIsUndone: as often as the driver said so, also after a
+// restart of csi-volmgr, and whether or not the driver is put right before.
+//
+// Faults: A160.
+func TestWhatALyingOKMayHaveMadeIsUndone(t *testing.T) {
+	for name, right := range map[string]bool{"the driver is put right": true, "the pod goes before": false} {
+		synctest.Test(t, func(t *testing.T) {
+			h, d := newHouse(t), newDisk()
+			driver := &counting{house: h}
+			h.fails(func(call string) fault { return fault{lie: strings.HasPrefix(call, "Publish")} })
+			l := live(t, h, d)
+			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, driver)
+			l.SetPod(podWant("a", "v"))
+			time.Sleep(10 * time.Second)
+			if err := l.stop(); err != nil {
+				t.Fatal(err)
+			}
+			lies := driver.publications
+			if m := d.records(t)["d^v"].Mounts["a"]; lies < 3 || m.NoEffect != lies {
+				t.Fatalf("%s: the record counts %d calls without effect, made were %d", name, m.NoEffect, lies)
+			}
+			if right {
+				h.fails(nil)
+			}
+			l = live(t, h, d)
+			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, driver)
+			l.SetPod(podWant("a", "v"))
+			if right {
+				mounted(t, l, "a")
+			}
+			l.RemovePod("a")
+			rest()
+			if !h.clean() || driver.publications != 0 || len(l.Volumes()) != 0 {
+				t.Errorf("%s: %d publications are left, calls %v", name, driver.publications, h.calls())
+			}
+		})
+	}
+}
+
+// strictOnce is a driver that answers Internal to an Unpublish of what is not there.
+type strictOnce struct{ *house }
+
+func (s strictOnce) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	if calls := s.calls(); len(calls) > 0 && strings.HasPrefix(calls[len(calls)-1], "Unpublish") {
+		return &state.CallError{Outcome: state.Failed, Call: "NodeUnpublishVolume", Code: "Internal", Err: errors.New("no mount point")}
+	}
+	return s.house.Unpublish(ctx, v, pod)
+}
+
+// Faults: A160.
+func TestADriverThatUnpublishesOnceIsAskedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		h.fails(func(call string) fault { return fault{lie: strings.HasPrefix(call, "Publish")} })
+		l := live(t, h, d)
+		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, strictOnce{h})
+		l.SetPod(podWant("a", "v"))
+		time.Sleep(10 * time.Second)
+		l.RemovePod("a")
+		rest()
+		if !h.clean() || len(l.Volumes()) != 0 {
+			t.Errorf("it is not gone after %v", h.calls())
+		}
+	})
+}
