@@ -79,6 +79,8 @@ func Check(obj runtime.Object) []Fault {
 		return checkTrustBundle(o)
 	case *Endpoints:
 		return checkEndpoints(o)
+	case *Node:
+		return checkMeta(o, false)
 	}
 	return []Fault{{"kind", fmt.Sprintf("%T", obj), "a kind that csi-volmgr reads"}}
 }

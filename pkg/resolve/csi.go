@@ -57,7 +57,7 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	if err := r.checkMode(pv, spec.Mode, u.use); err != nil {
 		return state.VolumeWant{}, err
 	}
-	if err := r.onThisNode(pv, knownLabels); err != nil {
+	if err := r.onThisNode(pv, true); err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
 	}
 	policy, err := r.policy(spec.Driver, storagev1.VolumeLifecyclePersistent)

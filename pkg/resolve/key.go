@@ -23,6 +23,8 @@ const (
 	KindVolumeAttachment = "VolumeAttachment"
 	KindTrustBundle      = "ClusterTrustBundle"
 	KindEndpoints        = "Endpoints"
+	// KindNode is of this node's own object, of which the name and the labels are read.
+	KindNode = "Node"
 	// KindTrustBundles is of one key without a name, under which Objects have a
 	// list of all of that kind.
 	KindTrustBundles = "ClusterTrustBundleList"
@@ -118,6 +120,8 @@ func kindOf(obj runtime.Object) string {
 		return KindTrustBundle
 	case *Endpoints:
 		return KindEndpoints
+	case *Node:
+		return KindNode
 	}
 	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,7 +54,7 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	if err := r.checkMode(pv, mode, u.use); err != nil {
 		return state.VolumeWant{}, err
 	}
-	if err := r.onThisNode(pv, allLabels); err != nil {
+	if err := r.onThisNode(pv, false); err != nil {
 		return fail(err)
 	}
 	w, fault, err := r.fromSource(pv, mode)
@@ -138,118 +137,6 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w s
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	}
 	return w, Fault{}, err
-}
-
-// Which labels of the node decide: all, as one that is not known is not there,
-// or the known ones only. A CSI driver's topology is labels that its own
-// registration brings: they are the manager's to compare ([resolver.topology]).
-const (
-	allLabels   = false
-	knownLabels = true
-)
-
-// onThisNode returns why the volume's node affinity keeps it from this node. Of
-// the node's labels its name is known (kubernetes.io/hostname).
-func (r *resolver) onThisNode(pv *corev1.PersistentVolume, knownOnly bool) error {
-	affinity := pv.Spec.NodeAffinity
-	if affinity == nil || affinity.Required == nil {
-		return nil
-	}
-	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
-	fields := map[string]string{"metadata.name": r.config.NodeName}
-	for _, term := range affinity.Required.NodeSelectorTerms {
-		expressions := term.MatchExpressions
-		if knownOnly {
-			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool {
-				_, known := labels[q.Key]
-				return !known
-			})
-		}
-		if len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(expressions, labels) && matches(term.MatchFields, fields) {
-			return nil
-		}
-	}
-	unknown := ""
-	if field, key := unknownKey(affinity.Required, labels); field != "" {
-		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s: found %s, want %s, or no such term: other labels of the node are not known here",
-			field, show(key), corev1.LabelHostname)
-	}
-	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)%s",
-		corev1.LabelHostname, show(r.config.NodeName), unknown)
-}
-
-// unknownKey returns the first key that is none of the labels, and its field; "" for none.
-func unknownKey(s *corev1.NodeSelector, labels map[string]string) (field, key string) {
-	for i, term := range s.NodeSelectorTerms {
-		for j, q := range term.MatchExpressions {
-			if _, known := labels[q.Key]; !known {
-				return fmt.Sprintf("nodeSelectorTerms[%d].matchExpressions[%d].key", i, j), q.Key
-			}
-		}
-	}
-	return "", ""
-}
-
-// topology returns where a CSI volume is, as its node affinity says it in labels
-// that the driver's registration brings: alternatives, each with the values that
-// a key may have. None means that it says nothing of the kind. What the labels
-// that are known keep from this node is no alternative.
-func (r *resolver) topology(pv *corev1.PersistentVolume) []map[string][]string {
-	affinity := pv.Spec.NodeAffinity
-	if affinity == nil || affinity.Required == nil {
-		return nil
-	}
-	var all []map[string][]string
-	for _, term := range affinity.Required.NodeSelectorTerms {
-		one := pv.DeepCopy()
-		one.Spec.NodeAffinity.Required.NodeSelectorTerms = []corev1.NodeSelectorTerm{term}
-		if r.onThisNode(one, knownLabels) != nil {
-			continue
-		}
-		place := map[string][]string{}
-		for _, q := range term.MatchExpressions {
-			if q.Operator == corev1.NodeSelectorOpIn && q.Key != corev1.LabelHostname {
-				place[q.Key] = slices.Clone(q.Values)
-			}
-		}
-		if len(place) == 0 {
-			return nil
-		}
-		all = append(all, place)
-	}
-	return all
-}
-
-// matches reports whether all requirements hold, as the scheduler reads them.
-func matches(requirements []corev1.NodeSelectorRequirement, labels map[string]string) bool {
-	return !slices.ContainsFunc(requirements, func(q corev1.NodeSelectorRequirement) bool {
-		value, has := labels[q.Key]
-		switch q.Operator {
-		case corev1.NodeSelectorOpIn:
-			return !has || !slices.Contains(q.Values, value)
-		case corev1.NodeSelectorOpNotIn:
-			return has && slices.Contains(q.Values, value)
-		case corev1.NodeSelectorOpExists:
-			return !has
-		case corev1.NodeSelectorOpDoesNotExist:
-			return has
-		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
-			return !has || !compares(q, value)
-		}
-		return true
-	})
-}
-
-func compares(q corev1.NodeSelectorRequirement, value string) bool {
-	if len(q.Values) != 1 {
-		return false
-	}
-	have, errHave := strconv.ParseInt(value, 10, 64)
-	than, errThan := strconv.ParseInt(q.Values[0], 10, 64)
-	if errHave != nil || errThan != nil {
-		return false
-	}
-	return q.Operator == corev1.NodeSelectorOpGt && have > than || q.Operator == corev1.NodeSelectorOpLt && have < than
 }
 
 // maxPath is the kernel's limit on a path, in bytes.

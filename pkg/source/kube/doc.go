@@ -16,7 +16,7 @@
 // they are got again every Config.Refresh then. Where the identity may, claims and
 // volumes are listed when very many are waited for at one moment (gather).
 //
-// The last known pods, claims, volumes and CSIDrivers are kept ([Config.KV]) and
+// The last known pods, claims, volumes, CSIDrivers and labels of the Node are kept ([Config.KV]) and
 // told at the start, until the server says more. They are no word of the source:
 // nothing goes because of them. Secrets, configMaps and attachments are not kept.
 //

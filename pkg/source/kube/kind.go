@@ -12,9 +12,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// kindNode is the kind of the node's own object, which no pod names.
-const kindNode = "Node"
-
 type (
 	getFunc   func(ctx context.Context, key source.Key) (runtime.Object, error)
 	listFunc  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
@@ -72,7 +69,7 @@ func kinds(c Config) map[string]kind {
 		resolve.KindVolume:           kindOf(everywhere(bulk.Core.PersistentVolumes)),
 		resolve.KindCSIDriver:        kindOf(everywhere(storage.CSIDrivers)),
 		resolve.KindVolumeAttachment: kindOf(everywhere(bulk.Storage.VolumeAttachments)),
-		kindNode:                     kindOf(everywhere(core.Nodes)),
+		resolve.KindNode:             kindOf(everywhere(core.Nodes)),
 	}
 	if c.Certificates != nil {
 		all[resolve.KindTrustBundles] = bundleKind(c)

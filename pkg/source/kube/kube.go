@@ -175,7 +175,7 @@ func (p *Provider) needed() map[source.Key]bool {
 	needed := map[source.Key]bool{}
 	for _, keys := range p.wanted {
 		for _, key := range keys {
-			if _, known := p.kinds[key.Kind]; known {
+			if _, known := p.kinds[key.Kind]; known && key.Kind != resolve.KindNode { // which has a stream of its own
 				needed[key] = true
 			}
 		}

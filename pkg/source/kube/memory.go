@@ -66,6 +66,8 @@ func kindKept(kind string) runtime.Object {
 		return &corev1.PersistentVolume{}
 	case resolve.KindCSIDriver:
 		return &storagev1.CSIDriver{}
+	case resolve.KindNode:
+		return &resolve.Node{}
 	}
 	return nil
 }
@@ -238,7 +240,7 @@ func (p *Provider) remember(ctx context.Context) map[source.Key]*corev1.Pod {
 		}
 		if pod, ok := obj.(*corev1.Pod); ok {
 			pods[key] = pod
-		} else if m, ok := obj.(metav1.Object); ok {
+		} else if m, ok := obj.(metav1.Object); ok && key.Kind != resolve.KindNode {
 			p.uids[key] = m.GetUID()
 		}
 	}

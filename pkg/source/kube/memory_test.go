@@ -93,6 +93,35 @@ func TestAnAttachmentIsNotRemembered(t *testing.T) {
 	})
 }
 
+// The Node's labels say where a volume may be: those of now, and without the API
+// server the last ones.
+//
+// Items: A30.
+func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := state.NewMemory()
+		node := func(zone string) *corev1.Node {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": zone}}}
+		}
+		w, stop := startAs(t, func(s *fakeapi.Server) {
+			claim(s, "a")
+			pv := &corev1.PersistentVolume{}
+			s.Get("persistentvolumes", "pv-a", pv)
+			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
+			}}}}
+			s.Put(pv, claimPod("p", "a"), node("b"))
+		}, remembers(kv))
+		w.expect("p", "the Node has b", "")
+		w.server.Put(node("a"))
+		advance(time.Minute)
+		w.expect("p", "", "")
+		stop()
+		w, _ = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
+		w.expect("p", "", "")
+	})
+}
+
 // A claim that was deleted and made again meanwhile is another one: the pod's
 // volume is not the remembered one's.
 func TestAnotherObjectOfARememberedNameIsAnother(t *testing.T) {

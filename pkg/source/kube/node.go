@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -26,6 +27,7 @@ func (p *Provider) node() *stream {
 			}
 			stripped(n)
 		}
+		p.apply(labelled(p.config.NodeName, n))
 		if p.config.OnNode != nil {
 			p.config.OnNode(n)
 		}
@@ -35,7 +37,7 @@ func (p *Provider) node() *stream {
 		}
 		attached = now
 	}
-	k := p.kinds[kindNode]
+	k := p.kinds[resolve.KindNode]
 	return &stream{
 		list: k.lister(""), watch: k.watcher(""), selector: "metadata.name=" + p.config.NodeName, logger: p.logger,
 		report: func(err error, wait time.Duration) { p.failed("node "+p.config.NodeName, err, wait) },
@@ -60,6 +62,14 @@ func (p *Provider) node() *stream {
 			return false
 		},
 	}
+}
+
+// labelled tells the catalog of the node's labels, by which volumes are for it or not.
+func labelled(name string, n *corev1.Node) source.Update {
+	if n == nil {
+		return source.Update{Delete: []source.Key{{Kind: resolve.KindNode, Name: name}}}
+	}
+	return source.Update{Put: []runtime.Object{&resolve.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}}}
 }
 
 // attachments returns those of the volumes that only one of the lists has, or that

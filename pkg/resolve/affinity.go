@@ -1,0 +1,171 @@
+package resolve
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Node is what is read of this node's own object, which only the API server has.
+type Node struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+// DeepCopyObject makes Node an object as others are.
+func (n *Node) DeepCopyObject() runtime.Object {
+	return &Node{TypeMeta: n.TypeMeta, ObjectMeta: *n.ObjectMeta.DeepCopy()}
+}
+
+// onThisNode returns why the volume's node affinity keeps it from this node. In a
+// cluster the labels of its Node decide, as for the kubelet. Without one the node's
+// name is known (kubernetes.io/hostname): of a CSI volume the manager compares the
+// other labels with what the driver says of its topology ([resolver.topology]), of
+// another volume they are not there.
+func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
+	affinity := pv.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil {
+		return nil
+	}
+	if r.config.ClusterAttach {
+		return r.onNode(affinity.Required)
+	}
+	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
+	if r.selects(affinity.Required, labels, csi) {
+		return nil
+	}
+	unknown := ""
+	if field, key := unknownKey(affinity.Required, labels); field != "" {
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s: found %s, want %s, or no such term: other labels of the node are not known here",
+			field, show(key), corev1.LabelHostname)
+	}
+	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)%s",
+		corev1.LabelHostname, show(r.config.NodeName), unknown)
+}
+
+// onNode returns why the Node's labels do not match.
+func (r *resolver) onNode(s *corev1.NodeSelector) error {
+	key := Key{Kind: KindNode, Name: r.config.NodeName}
+	node, ok := r.objects.Get(key).(*Node)
+	if !ok {
+		if err := r.unread(key); err != nil {
+			return fmt.Errorf("spec.nodeAffinity.required: %w", err)
+		}
+		return fmt.Errorf("spec.nodeAffinity.required: %s, whose labels decide, is not there", key)
+	}
+	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
+	maps.Copy(labels, node.Labels)
+	if r.selects(s, labels, false) {
+		return nil
+	}
+	why := ""
+	for i, term := range s.NodeSelectorTerms {
+		for j, q := range term.MatchExpressions {
+			if !matches([]corev1.NodeSelectorRequirement{q}, labels) {
+				found := "none"
+				if value, has := labels[q.Key]; has {
+					found = show(value)
+				}
+				why += fmt.Sprintf("; nodeSelectorTerms[%d].matchExpressions[%d] wants %s %s %s, and the Node has %s",
+					i, j, show(q.Key), q.Operator, show(strings.Join(q.Values, ",")), found)
+				break
+			}
+		}
+	}
+	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches %s%s", key, why)
+}
+
+// selects reports whether one of the terms matches this node: of knownOnly without
+// the requirements of keys that labels have not.
+func (r *resolver) selects(s *corev1.NodeSelector, labels map[string]string, knownOnly bool) bool {
+	fields := map[string]string{"metadata.name": r.config.NodeName}
+	return slices.ContainsFunc(s.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
+		expressions := term.MatchExpressions
+		if knownOnly {
+			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool {
+				_, known := labels[q.Key]
+				return !known
+			})
+		}
+		return len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(expressions, labels) && matches(term.MatchFields, fields)
+	})
+}
+
+// unknownKey returns the first key that is none of the labels, and its field; "" for none.
+func unknownKey(s *corev1.NodeSelector, labels map[string]string) (field, key string) {
+	for i, term := range s.NodeSelectorTerms {
+		for j, q := range term.MatchExpressions {
+			if _, known := labels[q.Key]; !known {
+				return fmt.Sprintf("nodeSelectorTerms[%d].matchExpressions[%d].key", i, j), q.Key
+			}
+		}
+	}
+	return "", ""
+}
+
+// topology returns where a CSI volume is, as its node affinity says it in labels
+// that the driver's registration brings: alternatives, each with the values that
+// a key may have. None means that it says nothing of the kind. What the labels
+// that are known keep from this node is no alternative.
+func (r *resolver) topology(pv *corev1.PersistentVolume) []map[string][]string {
+	affinity := pv.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil {
+		return nil
+	}
+	var all []map[string][]string
+	for _, term := range affinity.Required.NodeSelectorTerms {
+		one := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}
+		if !r.selects(one, map[string]string{corev1.LabelHostname: r.config.NodeName}, true) {
+			continue
+		}
+		place := map[string][]string{}
+		for _, q := range term.MatchExpressions {
+			if q.Operator == corev1.NodeSelectorOpIn && q.Key != corev1.LabelHostname {
+				place[q.Key] = slices.Clone(q.Values)
+			}
+		}
+		if len(place) == 0 {
+			return nil
+		}
+		all = append(all, place)
+	}
+	return all
+}
+
+// matches reports whether all requirements hold, as the scheduler reads them.
+func matches(requirements []corev1.NodeSelectorRequirement, labels map[string]string) bool {
+	return !slices.ContainsFunc(requirements, func(q corev1.NodeSelectorRequirement) bool {
+		value, has := labels[q.Key]
+		switch q.Operator {
+		case corev1.NodeSelectorOpIn:
+			return !has || !slices.Contains(q.Values, value)
+		case corev1.NodeSelectorOpNotIn:
+			return has && slices.Contains(q.Values, value)
+		case corev1.NodeSelectorOpExists:
+			return !has
+		case corev1.NodeSelectorOpDoesNotExist:
+			return has
+		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+			return !has || !compares(q, value)
+		}
+		return true
+	})
+}
+
+func compares(q corev1.NodeSelectorRequirement, value string) bool {
+	if len(q.Values) != 1 {
+		return false
+	}
+	have, errHave := strconv.ParseInt(value, 10, 64)
+	than, errThan := strconv.ParseInt(q.Values[0], 10, 64)
+	if errHave != nil || errThan != nil {
+		return false
+	}
+	return q.Operator == corev1.NodeSelectorOpGt && have > than || q.Operator == corev1.NodeSelectorOpLt && have < than
+}
