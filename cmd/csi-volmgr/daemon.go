@@ -66,7 +66,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	version.Node, version.RootDir, version.StateDir, version.RegistrationDir = o.nodeName, cfg.Root, cfg.StateDir, cfg.RegistrationDir
 	s, err := server.New(ctx, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
-		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: n.Lacks, Catalog: n.Views().Objects,
+		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: n.Lacks, Unreached: n.Unreached, Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n,
 	})

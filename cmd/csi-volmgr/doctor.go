@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -45,7 +46,7 @@ below the root directory are checked as those of --driver are.`,
 			if err := o.complete(); err != nil {
 				return err
 			}
-			report := doctor.Examine(p.doctorConfig(o, drivers))
+			report := doctor.Examine(p.doctorConfig(cmd.Context(), o, drivers))
 			if quiet {
 				report.Findings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool { return f.Status == doctor.OK })
 			}
@@ -82,12 +83,13 @@ func (p *program) asDaemon(cmd *cobra.Command, o *runOptions) {
 }
 
 // doctorConfig is what to look at on this host.
-func (p *program) doctorConfig(o runOptions, drivers []string) doctor.Config {
+func (p *program) doctorConfig(ctx context.Context, o runOptions, drivers []string) doctor.Config {
 	root := filepath.Clean(o.rootDir)
 	kernel := mount.New("/")
 	c := doctor.Config{
 		Root: root, StateDir: filepath.Clean(o.stateDir), RegistrationDir: filepath.Clean(o.registrationDir), Socket: o.socket,
-		Features: kernel.Features(), Shared: kernel.IsShared, Kubelet: disk.Host{}.Kubelet, UID: p.euid(), Path: strings.Split(programPath, ":"),
+		Features: kernel.Features(), Shared: kernel.IsShared, Kubelet: disk.Host{}.Kubelet,
+		Unreached: func(socket string) (string, error) { return doctor.Unreached(ctx, socket, root) }, UID: p.euid(), Path: strings.Split(programPath, ":"),
 	}
 	found, _ := filepath.Glob(filepath.Join(root, "plugins", "*", "csi.sock")) // the pattern is good
 	for _, path := range found {

@@ -108,7 +108,7 @@ func (x *export) collect(ctx context.Context) {
 	}
 	addJSON(x, "version.json", map[string]server.Version{"program": thisVersion(), "daemon": daemon}, nil)
 	x.add("config.txt", x.config(), nil)
-	addJSON(x, "doctor.json", doctor.Examine(x.p.doctorConfig(x.o, nil)), nil)
+	addJSON(x, "doctor.json", doctor.Examine(x.p.doctorConfig(ctx, x.o, nil)), nil)
 	mounts, err := x.mounts()
 	x.add("mounts.txt", mounts, err)
 	journal, err := x.journal()

@@ -58,7 +58,7 @@ var rooms = []room{
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},
 	{dir: "pkg/leftover", may: []string{"pkg/state", "pkg/mount"}},
 	{dir: "pkg/uninstall", may: []string{"pkg/state", "pkg/mount", "pkg/audit", "pkg/leftover"}},
-	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver"}},
+	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver", "pkg/unixsocket"}},
 	{dir: "pkg/handover", may: []string{"pkg/state"}, pure: true, timeless: true},
 	{dir: "pkg/handover/disk", may: []string{"pkg/state", "pkg/mount", "pkg/handover"}},
 	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/filelock", "pkg/unixsocket"}},

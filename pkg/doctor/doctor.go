@@ -58,6 +58,9 @@ type Config struct {
 	Kubelet func(root string) (string, error)
 	// Drivers are those whose needs are looked at.
 	Drivers []state.DriverName
+	// Unreached says why what the process behind a driver's socket mounts does not
+	// appear on this host ([Unreached]).
+	Unreached func(socket string) (string, error)
 	// UID is the user that the daemon would run as.
 	UID int
 	// Path are the directories of programs.

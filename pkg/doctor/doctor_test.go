@@ -30,6 +30,7 @@ func host(t *testing.T) Config {
 	c := Config{
 		Root: dir + "/root", StateDir: dir + "/state", RegistrationDir: dir + "/root/plugins_registry", Socket: dir + "/s", Host: dir + "/host", Path: []string{dir + "/none", dir + "/bin"},
 		Features: all, Shared: func(string) (bool, error) { return true, nil }, Kubelet: func(string) (string, error) { return "", nil },
+		Unreached: func(string) (string, error) { return "", nil },
 	}
 	for path, text := range map[string]string{
 		"host/proc/sys/kernel/osrelease": "6.12.1\n", "host/proc/sys/kernel/random/boot_id": "b\n",
@@ -135,6 +136,16 @@ func TestWhatIsMissingIsToldWithWhatToDo(t *testing.T) {
 			driver("local.csi-volmgr.dev")(t, c)
 			must(t, os.Remove(c.Host+"/dev/loop-control"))
 		}},
+		{"driver.d.example.com.propagation", Fail, "mountPropagation: Bidirectional", func(t *testing.T, c *Config) {
+			driver("d.example.com")(t, c)
+			listen(t, c.Root+"/plugins/d.example.com/csi.sock")
+			c.Unreached = func(string) (string, error) { return "process 7 has a private mount", nil }
+		}},
+		{"driver.d.example.com.propagation", Warn, "as root", func(t *testing.T, c *Config) {
+			driver("d.example.com")(t, c)
+			listen(t, c.Root+"/plugins/d.example.com/csi.sock")
+			c.Unreached = func(string) (string, error) { return "", errors.New("permission denied") }
+		}},
 		{"driver.driver.longhorn.io.iscsid", Fail, "systemctl enable", func(t *testing.T, c *Config) {
 			driver("driver.longhorn.io")(t, c)
 			must(t, os.Remove(c.Host+"/proc/7/comm"))
@@ -199,5 +210,28 @@ func TestDirectoriesThatAreToBeMade(t *testing.T) {
 	c.StateDir += "/a/b"
 	if f := find(t, Examine(c), "state.directory"); f.Status != OK || f.Found != filepath.Dir(filepath.Dir(c.StateDir)) {
 		t.Errorf("found %+v", f)
+	}
+}
+
+func listen(t *testing.T, path string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	l, err := net.Listen("unix", path)
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+}
+
+// Of this process itself nothing is to be said.
+//
+// Faults: A161.
+func TestTheMountsOfADriverInOurNamespaceReachThisHost(t *testing.T) {
+	c := host(t)
+	socket := c.Root + "/plugins/d/csi.sock"
+	listen(t, socket)
+	if why, err := Unreached(t.Context(), socket, c.Root); why != "" || err != nil {
+		t.Errorf("%q, %v", why, err)
+	}
+	if _, err := Unreached(t.Context(), socket+"x", c.Root); err == nil {
+		t.Error("nothing listens, and no error says so")
 	}
 }

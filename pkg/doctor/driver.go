@@ -1,12 +1,17 @@
 package doctor
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // program is one that a kind of volume cannot do without.
@@ -55,6 +60,7 @@ func (e *examination) need(check string, has bool, what, advice string) {
 // driver looks for what is known that a driver needs of the host.
 func (e *examination) driver(name state.DriverName) {
 	at := "driver." + string(name) + "."
+	e.reach(at+"propagation", filepath.Join(e.Root, "plugins", string(name), "csi.sock"))
 	switch name {
 	case localdriver.DefaultName:
 		e.need(at+"loop", e.there("dev/loop-control"), "/dev/loop-control", "modprobe loop")
@@ -77,6 +83,40 @@ func (e *examination) driver(name state.DriverName) {
 	default:
 		e.ok(at+"needs", "nothing is known here of what it needs of the host: see its own documentation")
 	}
+}
+
+// reach looks whether the driver's mounts appear on this host; there is nothing to
+// say where nothing listens on its usual socket, or where it cannot be looked at.
+func (e *examination) reach(check, socket string) {
+	if e.socket(socket) != "" {
+		return
+	}
+	switch why, err := e.Unreached(socket); {
+	case err != nil:
+		e.warn(check, "not known: "+err.Error(), "run it as root, in the pid namespace of the host")
+	case why != "":
+		e.fail(check, why, "its mounts do not reach this host: mount "+e.Root+
+			" into its container with mountPropagation: Bidirectional (docker and podman: bind-propagation=rshared), and start it anew")
+	default:
+		e.ok(check, "its mounts reach this host")
+	}
+}
+
+// Unreached says why what the process behind a socket mounts below root does not
+// appear here; "" where it does.
+func Unreached(ctx context.Context, socket, root string) (string, error) {
+	conn, err := unixsocket.Dial(ctx, socket)
+	if err != nil {
+		return "", err
+	}
+	peer, err := unixsocket.Peer(conn)
+	if err = errors.Join(err, conn.Close()); err != nil {
+		return "", err
+	}
+	if peer.Pid <= 0 {
+		return "", fmt.Errorf("who listens on %s is in a pid namespace that cannot be seen from here", socket)
+	}
+	return mount.Unreached(int(peer.Pid), root)
 }
 
 // multipath warns where multipathd takes devices that are not its own.

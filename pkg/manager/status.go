@@ -95,6 +95,9 @@ type DriverStatus struct {
 	// Lacks are the programs without which no volume of a built-in kind can be
 	// mounted, and that this node does not have. The server says it.
 	Lacks []string `json:"lacks,omitempty"`
+	// Unreached says why what the driver mounts does not appear on this node, where
+	// it answered OK to a publication without effect. The server says it.
+	Unreached string `json:"unreached,omitempty"`
 	// Generation counts how often it came up since the daemon started.
 	Generation int `json:"generation"`
 	// Volumes counts the records it has on this node.

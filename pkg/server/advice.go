@@ -43,11 +43,22 @@ func (s step) advice(up bool) string {
 	}
 }
 
+// noEffect reports whether the driver answered OK and the kernel shows otherwise.
+func (s step) noEffect() bool {
+	return strings.HasPrefix(s.retry.Error, manager.ErrNoEffect.Error())
+}
+
+// adviceUnreached is for a driver whose mounts stay in its own mount namespace.
+const adviceUnreached = "mount the kubelet's directory into the driver's container with mountPropagation: Bidirectional " +
+	"(docker and podman: bind-propagation=rshared), on a shared mount of this node, and start the driver anew; see also csi-volmgr doctor"
+
 // adviceOnFailure is by what the step is and which code its call was answered with.
 func (s step) adviceOnFailure() string {
 	expand := s.name == plan.Expand.String()
 	switch {
-	case strings.HasPrefix(s.retry.Error, manager.ErrNoEffect.Error()):
+	case s.noEffect() && s.unreached:
+		return adviceUnreached
+	case s.noEffect():
 		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows otherwise", s.driver)
 	case strings.HasPrefix(s.retry.Error, "grpc: "): // made up on this side
 		return fmt.Sprintf("see which program driver %s is: what it sends cannot be read", s.driver)
@@ -145,6 +156,11 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.worsen(Stuck)
 			e.add("because", "%s is not installed on this node: no volume of this kind can be mounted", strings.Join(d.Lacks, ", "))
 			e.add("you can", "install it; csi-volmgr doctor says what has it")
+		}
+		if d.Unreached != "" {
+			e.worsen(Stuck)
+			e.add("because", "%s: its mounts do not reach this node", d.Unreached)
+			e.add("you can", "%s", adviceUnreached)
 		}
 		if d.Limit > 0 {
 			e.add("limit", "%s at once by now, %d in flight: fewer after it had too much to do, more where many take no longer than one", count(d.Limit, "call"), d.Calls)

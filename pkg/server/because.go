@@ -21,6 +21,9 @@ func (s step) explainCauses(f Facts, e *Explanation, up bool) {
 	if s.retry.Attempts > 0 && !slices.Contains(causes, Failure(s.retry)) {
 		e.add("last error", "%s", Failure(s.retry))
 	}
+	if d, _ := f.driver(s.driver); s.noEffect() && d.Unreached != "" {
+		e.add("because", "%s: its mounts do not reach this node", d.Unreached)
+	}
 }
 
 // causes says why the step is not done, a sentence each; none while it is.

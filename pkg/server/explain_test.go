@@ -147,6 +147,21 @@ func stageUnavailable() Facts {
 	return f
 }
 
+// unreached is a driver whose mounts stay in its own mount namespace.
+func unreached() Facts {
+	v, p := nfsVolume(), podVolume()
+	r := failed("NodePublishVolume", "", "answered OK without the effect: nothing is mounted at /root/pods/web/mount", 2)
+	v.Volume.Stage.Phase = state.Present
+	v.Volume.Mounts = map[state.PodUID]state.Mount{webUID: {
+		Fact: state.Fact{Phase: state.Entering, Failed: &r}, MountSpec: state.MountSpec{Pod: web, Target: "/root/pods/web/mount"}, NoEffect: 2,
+	}}
+	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Reason: "waiting to try again after a failure", Until: r.NotBefore}, before(2*time.Minute))
+	p.Retry = r
+	f := one(v, p, true)
+	f.Drivers[0].Unreached = "process 77 of the driver runs in another mount namespace, and its mount of /root (/root) is private"
+	return f
+}
+
 func stageInFlight() Facts {
 	v, p := nfsVolume(), podVolume()
 	v.Volume.Stage.Phase = state.Entering
@@ -356,6 +371,8 @@ func situations() []situation {
 		{"stage-unavailable", "volume", "pv-data", Stuck, stageUnavailable()},
 		{"stage-unavailable-of-pod", "pod", "default/web", Stuck, stageUnavailable()},
 		{"stage-unavailable-of-driver", "driver", "nfs.example.com", Stuck, stageUnavailable()},
+		{"unreached", "pod", "default/web", Stuck, unreached()},
+		{"unreached-of-driver", "driver", "nfs.example.com", Stuck, unreached()},
 		{"walking", "volume", "data", Working, walking()},
 		{"walking-of-pod", "pod", "default/web", Working, walking()},
 		{"overloaded", "driver", "nfs.example.com", Stuck, overloaded()},

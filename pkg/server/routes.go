@@ -42,8 +42,8 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
 	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
-	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) {
-		f := s.facts()
+	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, r *http.Request) {
+		f := s.lookedAt(r.Context())
 		s.answer(w, List[Problem]{Items: nonNil(append(f.Problems, f.StuckProblems()...))})
 	})
 	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, _ *http.Request) {
@@ -159,7 +159,7 @@ func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
-	e, err := Explain(s.facts(), r.PathValue("kind"), r.PathValue("name"))
+	e, err := Explain(s.lookedAt(r.Context()), r.PathValue("kind"), r.PathValue("name"))
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -174,6 +174,29 @@ func (s *Server) facts() Facts {
 		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
 		Stats: s.lastStats(), Now: s.cfg.Now(),
 	}
+}
+
+// lookedAt is facts, with a look at the processes of drivers that said OK without an effect.
+func (s *Server) lookedAt(ctx context.Context) Facts {
+	f := s.facts()
+	lied := map[state.DriverName]bool{}
+	for _, v := range f.Volumes {
+		for _, m := range v.Volume.Mounts {
+			if m.NoEffect > 0 {
+				lied[v.Volume.Spec.Driver] = true
+			}
+		}
+	}
+	if s.cfg.Unreached == nil || len(lied) == 0 {
+		return f
+	}
+	f.Drivers = slices.Clone(f.Drivers)
+	for i, d := range f.Drivers {
+		if lied[d.Name] && d.Up && d.Endpoint != "" {
+			f.Drivers[i].Unreached = s.cfg.Unreached(ctx, d.Endpoint)
+		}
+	}
+	return f
 }
 
 func (s *Server) figures(w http.ResponseWriter, r *http.Request) {

@@ -77,6 +77,10 @@ type Config struct {
 	// Lacks returns the programs that a built-in kind cannot do without and that the
 	// node does not have; nil means that none is looked for.
 	Lacks func(kind state.DriverName) []string
+	// Unreached says why what the process behind a driver's endpoint mounts does not
+	// appear on this node; "" where it does, or where that cannot be told. It is asked
+	// of drivers that answered OK without an effect; nil means that none is looked at.
+	Unreached func(ctx context.Context, endpoint string) string
 	// Stats may be nil; then nothing is known of how full volumes are.
 	Stats Stats
 	// Operator, Drainer and Registrar serve the verbs of an operator; nil serves none.

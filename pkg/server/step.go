@@ -32,6 +32,8 @@ type step struct {
 	unmount *plan.Climb
 	// other is the pod that keeps an exclusive volume from this one.
 	other state.Pod
+	// unreached: the driver's mounts do not reach this node.
+	unreached bool
 	// operator: it waits for one ([plan.Held.Operator]).
 	operator bool
 }
@@ -114,6 +116,7 @@ func retryOf(v state.Volume, op plan.Op) state.Retry {
 func (s step) explain(f Facts, e *Explanation) {
 	d, known := f.driver(s.driver)
 	up := s.spec.Builtin || known && d.Up
+	s.unreached = d.Unreached != ""
 	e.worsen(s.verdict(up))
 	e.add("step", "%s", s.line(f.Now))
 	s.explainCauses(f, e, up)
@@ -141,7 +144,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
+	case s.operator, s.unreached && s.noEffect(), s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
 		return Stuck
 	case s.retry.Attempts > 0:
 		return Working
