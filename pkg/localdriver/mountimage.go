@@ -28,6 +28,12 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 		return noData(v.ID, err)
 	}
 	defer image.Close()
+	if dev, err := d.loopOfPods(ctx, v); err != nil {
+		return err
+	} else if dev != nil {
+		defer dev.Close()
+		return d.mountDevice(dev, v, target, u)
+	}
 	if err := enlarge(image, v.CapacityBytes); err != nil {
 		return err
 	}
@@ -42,21 +48,66 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 	if v, err = d.prepareFS(ctx, v, dev); err != nil {
 		return err
 	}
-	flags := strings.Split(u.Flags, ",")
-	if v.Formatted == fsXFS {
-		// A copy has the UUID of its original, which may be mounted beside it.
-		flags = append(flags, "nouuid")
-	}
-	if err := d.mounts.Filesystem(dev.path, target, v.Formatted, flags); err != nil {
-		if u.Flags != "" && (errors.Is(err, unix.EINVAL) || errors.Is(err, mount.ErrOption)) {
-			return invalid("mount flags %q: %v", u.Flags, err)
-		}
+	if err := d.mountDevice(dev, v, target, u); err != nil {
 		return err
 	}
 	if v.FSBytes < v.CapacityBytes {
 		_, err = d.growStaged(v, target)
 	}
 	return err
+}
+
+// mountDevice mounts the file system on dev at target.
+func (d *Driver) mountDevice(dev *loopDevice, v volume, target string, u use) error {
+	flags := strings.Split(u.Flags, ",")
+	if v.Formatted == fsXFS {
+		// A copy has the UUID of its original, which may be mounted beside it.
+		flags = append(flags, "nouuid")
+	}
+	err := d.mounts.Filesystem(dev.path, target, v.Formatted, flags)
+	if err != nil && u.Flags != "" && (errors.Is(err, unix.EINVAL) || errors.Is(err, mount.ErrOption)) {
+		return invalid("mount flags %q: %v", u.Flags, err)
+	}
+	return err
+}
+
+// loopOfPods returns the loop device of a volume that pods have mounted while its
+// stage is gone, as after an unmount by hand; nil where none has. Its file system is
+// in use, so it is mounted once more, without a check or growth before.
+func (d *Driver) loopOfPods(ctx context.Context, v volume) (*loopDevice, error) {
+	if v.Formatted == "" {
+		return nil, nil
+	}
+	devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
+	if err != nil {
+		return nil, err
+	}
+	if len(devs) == 1 {
+		var st unix.Stat_t
+		if err = unix.Fstat(int(devs[0].Fd()), &st); err == nil {
+			var mounted bool
+			if mounted, err = d.mountedForPods(ctx, v, uint64(unix.Major(st.Rdev))<<32|uint64(unix.Minor(st.Rdev))); mounted {
+				return devs[0], nil
+			}
+		}
+	}
+	closeLoops(devs)
+	return nil, err
+}
+
+// mountedForPods reports whether device dev is mounted at any of the volume's targets.
+// btrfs shows a device number of its own.
+func (d *Driver) mountedForPods(ctx context.Context, v volume, dev uint64) (bool, error) {
+	for target, p := range d.store.attachment(v.ID).Targets {
+		info, err := d.mounts.Look(ctx, target)
+		if err != nil {
+			return false, err
+		}
+		if info.Mounted && !p.Block && (info.Dev == dev || v.Formatted == fsBtrfs) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // announceFS decides which file system v is to have. Where one has to be made

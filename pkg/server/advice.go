@@ -43,6 +43,29 @@ func (s step) advice(up bool) string {
 	}
 }
 
+// stageGone reports whether the driver does not stage under pods what it staged for
+// them before: an answer about the request or the storage has another cause.
+func (s step) stageGone() bool {
+	switch s.retry.Code {
+	case "Aborted", "FailedPrecondition", "AlreadyExists", "Internal", "Unknown":
+		return s.name == plan.Stage.String() && len(s.having) > 0 && s.retry.Attempts >= stuckAfter
+	default:
+		return false
+	}
+}
+
+// deletions are the commands that delete pods.
+func deletions(pods []state.Pod) string {
+	var all []string
+	for _, p := range pods[:min(len(pods), maxNamed)] {
+		all = append(all, fmt.Sprintf("csi-volmgr delete pod %s -n %s", p.Name, p.Namespace))
+	}
+	if more := len(pods) - maxNamed; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
+}
+
 // noEffect reports whether the driver answered OK and the kernel shows otherwise.
 func (s step) noEffect() bool {
 	return strings.HasPrefix(s.retry.Error, manager.ErrNoEffect.Error())
@@ -62,6 +85,10 @@ func (s step) adviceOnFailure() string {
 		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows otherwise", s.driver)
 	case strings.HasPrefix(s.retry.Error, "grpc: "): // made up on this side
 		return fmt.Sprintf("see which program driver %s is: what it sends cannot be read", s.driver)
+	}
+	if s.stageGone() {
+		return "what was staged is gone, and the driver does not stage it while pods have the volume mounted: stop their containers and delete them, " +
+			"then it is staged anew: " + deletions(s.having)
 	}
 	switch s.retry.Code {
 	case "InvalidArgument":

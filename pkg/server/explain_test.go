@@ -162,6 +162,18 @@ func unreached() Facts {
 	return f
 }
 
+// stageGone is a stage that was unmounted by hand, and that the driver does not make
+// again under the pods that have it.
+func stageGone() Facts {
+	f := aborted()
+	v := &f.Volumes[0]
+	v.Volume.Mounts = map[state.PodUID]state.Mount{}
+	for _, pod := range []state.Pod{web, db} {
+		v.Volume.Mounts[pod.UID] = state.Mount{Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: pod}}
+	}
+	return f
+}
+
 func stageInFlight() Facts {
 	v, p := nfsVolume(), podVolume()
 	v.Volume.Stage.Phase = state.Entering
@@ -373,6 +385,7 @@ func situations() []situation {
 		{"stage-unavailable-of-driver", "driver", "nfs.example.com", Stuck, stageUnavailable()},
 		{"unreached", "pod", "default/web", Stuck, unreached()},
 		{"unreached-of-driver", "driver", "nfs.example.com", Stuck, unreached()},
+		{"stage-gone-under-pods", "pod", "default/web", Stuck, stageGone()},
 		{"walking", "volume", "data", Working, walking()},
 		{"walking-of-pod", "pod", "default/web", Working, walking()},
 		{"overloaded", "driver", "nfs.example.com", Stuck, overloaded()},
@@ -404,6 +417,7 @@ func situations() []situation {
 // wanted, the step, what blocks it, the last error, what is next, what to do.
 //
 // Items: G09.
+// Faults: A162.
 func TestExplainTellsEverySituation(t *testing.T) {
 	for _, tt := range situations() {
 		t.Run(tt.file, func(t *testing.T) {

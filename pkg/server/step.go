@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,8 @@ type step struct {
 	target string
 	// unmount is how far it is with a removal that does not succeed; nil for others.
 	unmount *plan.Climb
+	// having are the pods that have the volume mounted.
+	having []state.Pod
 	// other is the pod that keeps an exclusive volume from this one.
 	other state.Pod
 	// unreached: the driver's mounts do not reach this node.
@@ -87,6 +91,14 @@ func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}
+	for _, m := range v.Volume.Mounts {
+		if m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted {
+			s.having = append(s.having, m.Pod)
+		}
+	}
+	slices.SortFunc(s.having, func(a, b state.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	if !s.spec.Exclusive() {
 		return
 	}
