@@ -19,6 +19,13 @@ type Prober interface {
 	Probe(ctx context.Context, path string) error
 }
 
+// Pather is a Kernel that can also say of a path of the node itself whether a pod may
+// have what it leads to by now.
+type Pather interface {
+	// HostPath returns why not; nil where it may.
+	HostPath(ctx context.Context, path string) error
+}
+
 // VerifyError says why a pod's volumes cannot be relied on now.
 type VerifyError struct {
 	Pod state.PodUID
@@ -98,6 +105,19 @@ func tellAll(asked []func(problem string), problem string) {
 
 // probe asks the storage of what is present of v, where the kernel can.
 func probe(ctx context.Context, k Kernel, v state.Volume) string {
+	if p, ok := k.(Pather); ok {
+		for _, m := range v.Mounts {
+			if m.Phase != state.Present || m.HostPath == "" {
+				continue
+			}
+			one, cancel := context.WithTimeout(ctx, lookDeadline)
+			err := p.HostPath(one, m.HostPath)
+			cancel()
+			if err != nil {
+				return err.Error()
+			}
+		}
+	}
 	p, ok := k.(Prober)
 	if !ok {
 		return ""

@@ -66,7 +66,7 @@ func (k *Kernel) openBeneath(dir int, rel string) (int, error) {
 // BindFile makes what src is open at appear at target, whatever its path leads
 // to by now. The rest is as with [Kernel.Bind].
 func (k *Kernel) BindFile(src *os.File, target string, o BindOptions) error {
-	if err := k.bindFD(int(src.Fd()), target, flagChange{set: o.attributes(), recursive: o.Recursive}); err != nil {
+	if err := k.bindFD(int(src.Fd()), target, o.change()); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", src.Name(), target, err)
 	}
 	return nil

@@ -13,6 +13,9 @@ type BindOptions struct {
 	// Recursive: what is mounted below the source comes along, and the other
 	// options apply to it too.
 	Recursive bool
+	// Private: what is mounted or unmounted at the source later does not come or go
+	// here, nor the other way round. Else the mounts are as those of the source.
+	Private bool
 }
 
 // Bind makes source, a directory or file, appear at target, which exists and is
@@ -24,7 +27,7 @@ type BindOptions struct {
 func (k *Kernel) Bind(source, target string, o BindOptions) error {
 	clean, err := cleanPath(source)
 	if err == nil {
-		err = k.bind(clean, target, flagChange{set: o.attributes(), recursive: o.Recursive})
+		err = k.bind(clean, target, o.change())
 	}
 	if err != nil {
 		return fmt.Errorf("bind %s to %s: %w", source, target, err)
@@ -63,6 +66,11 @@ func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 	if err := k.changeFlags(tree, c); err != nil {
 		return err
 	}
+	if c.private {
+		if err := setAttr(tree, unix.MountAttr{Propagation: unix.MS_PRIVATE}, c.recursive); err != nil {
+			return err
+		}
+	}
 	return attach(tree, dst)
 }
 
@@ -70,6 +78,11 @@ func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 func attach(tree, dst int) error {
 	err := unix.MoveMount(tree, "", dst, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	return os.NewSyscallError("move_mount", err)
+}
+
+// change is what makes a mount as the options say.
+func (o BindOptions) change() flagChange {
+	return flagChange{set: o.attributes(), recursive: o.Recursive, private: o.Private}
 }
 
 // attributes returns the options as mount_setattr's flags.

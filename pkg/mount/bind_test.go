@@ -187,3 +187,29 @@ func TestPropagationIsSetAndSeen(t *testing.T) {
 		}
 	})
 }
+
+// A private copy takes along what is mounted below its source by then, and shares
+// nothing that is mounted or unmounted at either later.
+func TestAPrivateBindSharesNothingLater(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+		must(t, unix.Mount("none", source, "tmpfs", 0, ""))
+		must(t, unix.Mount("none", source, "", unix.MS_SHARED, ""))
+		must(t, k.Tmpfs(mkdir(t, source, "before"), TmpfsOptions{}))
+		write(t, source+"/before/file", "content")
+		must(t, os.Mkdir(source+"/later", 0o755))
+		must(t, k.Bind(source, target, BindOptions{Recursive: true, Private: true}))
+		if got := read(t, target+"/before/file"); got != "content" {
+			t.Errorf("what was mounted below: %q", got)
+		}
+		must(t, k.Tmpfs(source+"/later", TmpfsOptions{}))
+		write(t, source+"/later/file", "x")
+		if _, err := os.Stat(target + "/later/file"); err == nil {
+			t.Error("what was mounted at the source later is in the copy")
+		}
+		must(t, unix.Unmount(target+"/before", 0))
+		if got := read(t, source+"/before/file"); got != "content" {
+			t.Errorf("what was unmounted in the copy is gone from the source: %q", got)
+		}
+	})
+}

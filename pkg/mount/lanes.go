@@ -75,6 +75,13 @@ func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error))
 	return got.value, got.err
 }
 
+// Aside returns what f returns, which looks at path and may hang with its storage. Where
+// ctx ends first f is left behind, and until it returns the next call for the path fails.
+func (k *Kernel) Aside(ctx context.Context, path string, f func() error) error {
+	_, err := inLane(ctx, k.lanes, lane{"aside", path}, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
 // enter waits until the lane is free, and takes it and a runner.
 func (l *lanes) enter(ctx context.Context, key lane) (*passage, *runner, error) {
 	for {

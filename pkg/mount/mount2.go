@@ -33,7 +33,7 @@ func (k *Kernel) bindOld(src int, target string, c flagChange) error {
 	if err := mountOld(procFD(src), procFD(dst), "", flags, ""); err != nil {
 		return err
 	}
-	if c.set|c.clr == 0 {
+	if c.set|c.clr == 0 && !c.private {
 		return nil
 	}
 	if err := k.restrictOld(p, c); err != nil {
@@ -44,13 +44,25 @@ func (k *Kernel) bindOld(src int, target string, c flagChange) error {
 	return nil
 }
 
-// restrictOld changes the flags of the mount at p.
+// restrictOld changes the flags and the propagation of the mount at p.
 func (k *Kernel) restrictOld(p place, c flagChange) error {
 	fd, err := k.openTargetAt(p)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
+	if c.private {
+		flags := uintptr(unix.MS_PRIVATE)
+		if c.recursive {
+			flags |= unix.MS_REC
+		}
+		if err := mountOld("none", procFD(fd), "", flags, ""); err != nil {
+			return err
+		}
+	}
+	if c.set|c.clr == 0 {
+		return nil
+	}
 	return k.changeFlagsOld(fd, c)
 }
 

@@ -48,6 +48,7 @@ func (k *Kernel) Remount(target string, o BindOptions) error {
 type flagChange struct {
 	set, clr  uint64
 	recursive bool // also of the mounts below it
+	private   bool // of a mount that is being made
 }
 
 func (k *Kernel) changeFlags(fd int, c flagChange) error {

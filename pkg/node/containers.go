@@ -2,10 +2,14 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
@@ -87,14 +91,17 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 	}
 	_, builtin := n.builtins[v.Driver]
 	m.SELinuxRelabel = relabel(v, builtin, n.hasLabels)
-	if w.SubPath == "" {
+	if w.SubPath == "" && !n.pinned(v, w.Propagation) {
 		return m, nil
 	}
 	var err error
 	m.HostPath, err = n.subpaths.Bind(ctx, subpath.Request{
-		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, ReadOnly: w.Fixed || v.ReadOnly,
+		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "", ReadOnly: w.Fixed || v.ReadOnly,
 		Open: func() (*os.File, error) {
-			if v.Driver == hostpath.Kind {
+			switch {
+			case v.Driver == hostpath.Kind && w.SubPath == "":
+				return n.openWhole(uid, w.Volume)
+			case v.Driver == hostpath.Kind:
 				return hostpath.Open(n.cfg.HostPaths, v.HostPath)
 			}
 			return n.kernel.Open(v.HostPath)
@@ -105,6 +112,33 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 		err = fmt.Errorf("%w: %w", server.ErrInvalid, err)
 	}
 	return m, err
+}
+
+// pinned reports whether a container is given a volume as a whole by a mount of what
+// is there now, and not by a path that another container may replace until it is used.
+// A container that asks for propagation needs the host's own mount; a path at, above or
+// below the pods' directory would bring all their mounts along.
+func (n *Node) pinned(v manager.MountedVolume, propagation string) bool {
+	pods := n.layout.Pods()
+	overlaps := strings.HasPrefix(pods+"/", strings.TrimSuffix(v.HostPath, "/")+"/") || strings.HasPrefix(v.HostPath, pods+"/")
+	return v.Driver == hostpath.Kind && propagation == "rprivate" && !overlaps && hostpath.Replaceable(n.cfg.HostPaths, v.HostPath)
+}
+
+// openWhole opens what a pod's hostPath volume leads to.
+func (n *Node) openWhole(uid state.PodUID, volume string) (*os.File, error) {
+	p, _ := n.manager.Pod(uid)
+	for _, pv := range p.Volumes {
+		if !slices.Contains(pv.Names, volume) {
+			continue
+		}
+		v, _ := n.manager.Volume(pv.ID)
+		var src corev1.HostPathVolumeSource
+		if err := json.Unmarshal(v.Volume.Spec.Config, &src); err != nil {
+			return nil, fmt.Errorf("hostPath: %w", err)
+		}
+		return hostpath.OpenWhole(n.cfg.HostPaths, src)
+	}
+	return nil, fmt.Errorf("%w: volume %s went away meanwhile", server.ErrConflict, volume)
 }
 
 // relabel reports whether the runtime is to give the volume's files the pod's

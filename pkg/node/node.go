@@ -278,7 +278,7 @@ func (n *Node) wire() error {
 	}
 	n.manager, err = manager.New(manager.Config{
 		Containers: containers,
-		Store:      store, Kernel: looker{n.kernel}, Sources: sources, BootID: n.bootID,
+		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,

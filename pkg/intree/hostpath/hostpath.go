@@ -1,9 +1,10 @@
 // Package hostpath is the built-in kind hostPath: a file or directory of the
 // node itself, where the operator allows it.
 //
-// As with the kubelet nothing is mounted and no owner is changed: whoever runs
-// the containers is given the path. What stands for the volume in the pod's
-// directory is an empty directory.
+// As with the kubelet nothing is mounted for the pod and no owner is changed. What
+// stands for the volume in the pod's directory is an empty directory. A container is
+// given what the path leads to by a mount of its own ([OpenWhole]), or where nobody
+// can replace it by the path.
 //
 // Invariants: a path is looked at and made on descriptors, and no symbolic link
 // leads out of the directories that the operator allows (rule 8). Nothing at the
@@ -127,6 +128,38 @@ func Open(allow []string, path string) (*os.File, error) {
 		return nil, fmt.Errorf("hostPath %q: %w", path, err)
 	}
 	return f, nil
+}
+
+// OpenWhole opens, as Open does, what a container is given as a whole. What the source
+// says is made where there is nothing; of a source without a type that is a directory,
+// as container runtimes make it.
+func OpenWhole(allow []string, src corev1.HostPathVolumeSource) (*os.File, error) {
+	path, err := clean(src.Path)
+	if err != nil {
+		return nil, fmt.Errorf("hostPath %q: %w", src.Path, err)
+	}
+	kind := corev1.HostPathUnset
+	if src.Type != nil {
+		kind = *src.Type
+	}
+	making := kind
+	if making == corev1.HostPathUnset {
+		making = corev1.HostPathDirectoryOrCreate
+	}
+	f, err := find(allow, path, making)
+	if err != nil {
+		return nil, fmt.Errorf("hostPath %q: %w", path, err)
+	}
+	if err := isOf(f, kind); err != nil {
+		return nil, errors.Join(fmt.Errorf("hostPath %q: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// Replaceable reports whether a container may replace what is at a clean path: below
+// an allowed directory. An allowed directory itself is the operator's.
+func Replaceable(allow []string, path string) bool {
+	return !slices.Contains(outermost(allow), path)
 }
 
 // Allowed returns the longest of the directories that a clean path is at or

@@ -35,8 +35,7 @@ var formats = map[corev1.HostPathType]struct {
 // lookAt returns nil once something of the type is at a clean path that is
 // allowed. Without a type that is so whatever is there, or is not.
 func lookAt(allow []string, path string, kind corev1.HostPathType) error {
-	want, ok := formats[kind]
-	if !ok && kind != corev1.HostPathUnset {
+	if _, ok := formats[kind]; !ok && kind != corev1.HostPathUnset {
 		return fmt.Errorf("%w: there is no type %q", ErrDenied, kind)
 	}
 	f, err := find(allow, path, kind)
@@ -47,9 +46,15 @@ func lookAt(allow []string, path string, kind corev1.HostPathType) error {
 		return err
 	}
 	defer f.Close()
+	return isOf(f, kind)
+}
+
+// isOf returns nil if what is open is of the type.
+func isOf(f *os.File, kind corev1.HostPathType) error {
+	want, ok := formats[kind]
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return &os.PathError{Op: "stat", Path: path, Err: err}
+		return &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	if ok && st.Mode&unix.S_IFMT != want.format {
 		return fmt.Errorf("want a %s: %w", want.name, ErrType)

@@ -22,6 +22,10 @@ const (
 
 // find opens what the request names, and makes it as a directory where nothing is.
 func (b *Binder) find(root *os.File, r Request) (*os.File, error) {
+	if r.Whole {
+		fd, err := unix.FcntlInt(root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		return os.NewFile(uintptr(fd), root.Name()), os.NewSyscallError("fcntl", err)
+	}
 	f, err := b.kernel.OpenBeneath(root, r.Path)
 	for range maxRaces {
 		if !errors.Is(err, unix.ENOENT) {

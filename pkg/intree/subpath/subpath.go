@@ -1,4 +1,4 @@
-// Package subpath gives containers parts of volumes: what a pod names by
+// Package subpath gives containers parts of volumes, or all of one: what a pod names by
 // subPath is found beneath the volume, made where it is missing, pinned by a
 // descriptor, and mounted from that descriptor at a path of its own,
 //
@@ -78,6 +78,9 @@ type Request struct {
 	Open func() (*os.File, error)
 	// Path is where in the volume, relative and without "..".
 	Path string
+	// Whole: all of the volume, a directory or a file, with what is mounted below it by
+	// now. There is no Path then.
+	Whole bool
 	// ReadOnly: nothing is made in the volume.
 	ReadOnly bool
 }
@@ -97,7 +100,10 @@ func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 	// A call that is left behind goes on after the return: it may have nothing
 	// of this frame that the return writes.
 	err = b.work(ctx, key{r.Pod, r.Volume}, func() error { return b.bind(ctx, r, dir, target) })
-	if err != nil {
+	switch {
+	case err != nil && r.Whole:
+		return "", fmt.Errorf("volume %s: %w", r.Volume, err)
+	case err != nil:
 		return "", fmt.Errorf("subPath %q of volume %s: %w", r.Path, r.Volume, err)
 	}
 	return target, nil
@@ -133,7 +139,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	if err := makeTarget(dir, filepath.Base(path), want.dir); err != nil {
 		return err
 	}
-	if err := b.kernel.BindFile(src, path, mount.BindOptions{}); err != nil {
+	if err := b.kernel.BindFile(src, path, mount.BindOptions{Recursive: r.Whole, Private: r.Whole}); err != nil {
 		return err
 	}
 	if have, err := b.at(path); err != nil || have != want {
