@@ -68,6 +68,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		v = plan.Reset(v)
 	}
 	l.setRecord(&v)
+	l.noteDead(s, r.Err)
 	if s.op.Kind == plan.Stage && r.Err == nil {
 		l.staged[s.id] = began.Add(took)
 	}
@@ -216,7 +217,7 @@ func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) erro
 	if seen, err := c.cfg.Kernel.Look(ctx, v.Spec.StagePath); err == nil && !seen.Mounted {
 		return fmt.Errorf("%w: nothing is mounted at %s", errStageGone, v.Spec.StagePath)
 	}
-	return nil
+	return c.alive(ctx, v, v.Spec.StagePath)
 }
 
 // ErrNoEffect is wrapped by the failure of a call that was answered OK while
@@ -253,6 +254,8 @@ func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.
 		return fmt.Errorf("%w: nothing is mounted at %s", ErrNoEffect, path)
 	case op.Kind != plan.Stage && c.info.MountsTarget && v.Spec.Mode == state.Block && !seen.BlockDevice:
 		return fmt.Errorf("%w: there is no block device at %s", ErrNoEffect, path)
+	case op.Kind != plan.Republish && seen.Mounted:
+		return c.alive(ctx, v, path)
 	}
 	return nil
 }

@@ -186,6 +186,9 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	f.Doubt = l.doubt(v, w)
+	if d := l.dead[v.ID]; d.known {
+		f.Dead = plan.Dead{Known: true, Until: d.until}
+	}
 	if l.cfg.Unmount != nil {
 		f.Ladder, f.Order = l.cfg.Ladders.Of(d.status.Name), l.orders[v.ID]
 	}

@@ -144,6 +144,7 @@ func (l *loop) driverDown(name state.DriverName, why string) {
 // reset ends every pause of a volume and plans it. The call in flight may fail
 // yet from what is cured by now: no pause follows that failure either.
 func (l *loop) reset(id state.VolumeID) {
+	delete(l.dead, id) // the next Publish looks again
 	if c, busy := l.busy[id]; busy {
 		c.cured = true
 		l.busy[id] = c

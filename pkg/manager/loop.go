@@ -45,6 +45,7 @@ type loop struct {
 	// found of mounts that no call would mend, by path.
 	verifying map[state.VolumeID][]func(problem string)
 	drift     map[state.VolumeID]map[string]string
+	dead      map[state.VolumeID]deadMount         // whose server was found to have ended
 	erred     map[state.VolumeID]map[string]string // of file systems that take no writes any more
 
 	drivers map[state.DriverName]*driver
@@ -138,6 +139,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		unseen:      map[state.VolumeID]set[state.PodUID]{},
 		verifying:   map[state.VolumeID][]func(string){},
 		drift:       map[state.VolumeID]map[string]string{},
+		dead:        map[state.VolumeID]deadMount{},
 		erred:       map[state.VolumeID]map[string]string{},
 		orders:      map[state.VolumeID]plan.Op{},
 		held:        byRef[state.VolumeID, heldSince]{},

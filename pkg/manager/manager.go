@@ -72,6 +72,9 @@ type Config struct {
 	// BeforeExpand is told of a volume that a driver is about to make larger; the
 	// call waits for it. nil where nobody wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)
+	// Dead returns why what is mounted of the volume at path is known to be dead, as a
+	// FUSE file system whose server has ended; nil where that is not known. It may be nil.
+	Dead func(ctx context.Context, v state.Volume, path string) error
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
 	// HoldAtLimit keeps volumes waiting of a driver of which as many are here as it

@@ -78,6 +78,7 @@ func (l *loop) drop(id state.VolumeID) {
 	name := was.Spec.Driver
 	l.serves(was, -1) // where it is given up
 	delete(l.mem, id)
+	delete(l.dead, id)
 	l.retryFull(name)
 	delete(l.drift, id)
 	delete(l.erred, id)

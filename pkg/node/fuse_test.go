@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Whether a FUSE file system is alive is found out without holding it: one whose
@@ -70,4 +72,45 @@ func mountFUSE(t *testing.T, path string) *os.File {
 		t.Fatal(err)
 	}
 	return server
+}
+
+// What is no FUSE file system is not asked, one with a server is not dead, and one
+// whose server has ended is.
+//
+// Faults: A163.
+func TestAFUSEFileSystemWithoutServerIsDead(t *testing.T) {
+	c := dirs(t)
+	n, _ := start(t, c)
+	target := filepath.Join(c.Root, "served")
+	if err := os.Mkdir(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server := mountFUSE(t, target)
+	defer unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	known := func(paths ...string) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.fuse = map[string]struct{}{}
+		for _, p := range paths {
+			n.fuse[p] = struct{}{}
+		}
+	}
+	v := state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d"}}
+	if info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd())); err != nil {
+		t.Fatal(err)
+	} else if strings.Contains(string(info), "fuse_connection:") { // else a server that answers nothing is asked
+		known(target)
+		if err := n.dead(within(t), v, target); err != nil {
+			t.Errorf("served: %v", err)
+		}
+	}
+	server.Close()
+	known(target)
+	if err := n.dead(within(t), v, target); err == nil {
+		t.Error("its server has ended, and it is not dead")
+	}
+	known()
+	if err := n.dead(within(t), v, target); err != nil {
+		t.Errorf("of a path that is no FUSE file system's: %v", err)
+	}
 }

@@ -197,26 +197,6 @@ func (n *Node) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
 	}
 }
 
-// aliveFUSE returns nil if the FUSE file system at target has a server. It is
-// asked itself only where it has none, or the kernel does not say: a server that
-// does not answer would have the question hold the mount, which could not be
-// unmounted any more.
-func (n *Node) aliveFUSE(ctx context.Context, target string) error {
-	if served, err := n.kernel.FUSEServed(ctx, target); err == nil && served {
-		return nil
-	}
-	return n.kernel.Probe(ctx, target)
-}
-
-// isFuse reports whether a FUSE file system was mounted at path when the mount
-// table was read last.
-func (n *Node) isFuse(path string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	_, ok := n.fuse[path]
-	return ok
-}
-
 // statfs asks the kernel. It may hang as long as the storage does, which holds
 // up no other question.
 func statfs(path string) (stats.Report, error) {

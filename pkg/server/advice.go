@@ -28,6 +28,8 @@ func (s step) advice(up bool) string {
 		return ""
 	case !up && s.driver != "":
 		return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", s.driver)
+	case s.dead:
+		return adviceDead(s.having)
 	case s.operator:
 		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who uses one; " +
 			"or apply the pod again that it is of; or say that no pod uses any of them: csi-volmgr journal accept --reason=TEXT"
@@ -52,6 +54,11 @@ func (s step) stageGone() bool {
 	default:
 		return false
 	}
+}
+
+// adviceDead is for pods that have what is dead.
+func adviceDead(pods []state.Pod) string {
+	return "stop the containers of the pods that have it, and delete them; then it is mounted anew for the next: " + deletions(pods)
 }
 
 // deletions are the commands that delete pods.

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -171,6 +172,31 @@ func stageGone() Facts {
 	for _, pod := range []state.Pod{web, db} {
 		v.Volume.Mounts[pod.UID] = state.Mount{Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: pod}}
 	}
+	return f
+}
+
+// deadMount is a FUSE file system whose server has ended: db has it, and web is not given it.
+func deadMount() Facts {
+	v, p := nfsVolume(), podVolume()
+	v.Volume.Stage.Phase = state.Present
+	v.Volume.Mounts = map[state.PodUID]state.Mount{dbUID: {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: db}}}
+	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Dead: true, Reason: "the server of the mounted file system has ended; it is mounted anew once no pod has it"}, before(time.Minute))
+	f := one(v, p, true)
+	mounted := podVolume()
+	mounted.Phase, mounted.Mounted, mounted.HostPath = state.Present, true, "/root/pods/db/mount"
+	f.Pods = append(f.Pods, manager.PodStatus{Pod: db, Listed: true, Volumes: []manager.PodVolumeStatus{mounted}})
+	f.Stats = []stats.Status{{
+		Key: string(v.Volume.ID), Driver: nfs, Health: stats.Abnormal, At: now, HealthSince: before(time.Minute),
+		Conditions: []stats.Condition{{Status: "STORAGE_UNREACHABLE", Message: "statfs /root/pods/db/mount: transport endpoint is not connected", Kernel: true}},
+	}}
+	return f
+}
+
+// deadAndHeld is that before another pod wants it.
+func deadAndHeld() Facts {
+	f := deadMount()
+	f.Volumes[0].Held = plan.Held{}
+	f.Pods = f.Pods[1:]
 	return f
 }
 
@@ -386,6 +412,9 @@ func situations() []situation {
 		{"unreached", "pod", "default/web", Stuck, unreached()},
 		{"unreached-of-driver", "driver", "nfs.example.com", Stuck, unreached()},
 		{"stage-gone-under-pods", "pod", "default/web", Stuck, stageGone()},
+		{"dead-mount", "pod", "default/web", Stuck, deadMount()},
+		{"dead-mount-of-volume", "volume", "data", Stuck, deadMount()},
+		{"dead-mount-that-a-pod-has", "pod", "default/db", Stuck, deadAndHeld()},
 		{"walking", "volume", "data", Working, walking()},
 		{"walking-of-pod", "pod", "default/web", Working, walking()},
 		{"overloaded", "driver", "nfs.example.com", Stuck, overloaded()},
@@ -417,7 +446,7 @@ func situations() []situation {
 // wanted, the step, what blocks it, the last error, what is next, what to do.
 //
 // Items: G09.
-// Faults: A162.
+// Faults: A162, A163.
 func TestExplainTellsEverySituation(t *testing.T) {
 	for _, tt := range situations() {
 		t.Run(tt.file, func(t *testing.T) {

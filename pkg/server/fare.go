@@ -20,6 +20,7 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 		if s.Key != key {
 			continue
 		}
+		dead := false
 		if s.Health == stats.Abnormal {
 			for _, c := range s.Conditions {
 				who := "driver " + string(s.Driver)
@@ -30,10 +31,14 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 				switch {
 				case c.Kernel:
 					e.worsen(Stuck) // what is mounted cannot be used
+					dead = true
 				case e.Kind == "driver":
 					e.worsen(Waiting)
 				}
 			}
+		}
+		if v, known := f.volume(state.VolumeID(key)); dead && known {
+			e.add("you can", "%s", adviceDead(havers(v.Volume)))
 		}
 		if !s.Asking.IsZero() && f.Now.Sub(s.Asking) > askedLong {
 			e.add("health", "not known: driver %s was asked %s ago and has not answered", s.Driver, f.ago(s.Asking))

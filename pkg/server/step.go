@@ -38,6 +38,8 @@ type step struct {
 	other state.Pod
 	// unreached: the driver's mounts do not reach this node.
 	unreached bool
+	// dead: what is staged is dead, and pods have it ([plan.Held.Dead]).
+	dead bool
 	// operator: it waits for one ([plan.Held.Operator]).
 	operator bool
 }
@@ -87,18 +89,12 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 // about adds what the record says of the volume and of the pod's mount of it.
 func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	s.spec = v.Volume.Spec.Value()
+	s.dead = v.Held.Dead && v.Held.Reason == s.reason
 	s.operator = v.Held.Operator && v.Held.Reason == s.reason
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}
-	for _, m := range v.Volume.Mounts {
-		if m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted {
-			s.having = append(s.having, m.Pod)
-		}
-	}
-	slices.SortFunc(s.having, func(a, b state.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	s.having = havers(v.Volume)
 	if !s.spec.Exclusive() {
 		return
 	}
@@ -107,6 +103,19 @@ func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 			s.other = m.Pod
 		}
 	}
+}
+
+// havers are the pods that have v mounted, by name.
+func havers(v state.Volume) (pods []state.Pod) {
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted {
+			pods = append(pods, m.Pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b state.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return pods
 }
 
 func retryOf(v state.Volume, op plan.Op) state.Retry {
@@ -144,7 +153,7 @@ func (s step) explain(f Facts, e *Explanation) {
 		e.add("unmount", "%s", s.climb(f.Now))
 	}
 	e.add("next", "%s", s.next(f.Now, up))
-	if a := s.advice(up); a != "" {
+	if a := s.advice(up); a != "" && !slices.Contains(e.Lines, Line{Label: "you can", Text: a}) {
 		e.add("you can", "%s", a)
 	}
 }
@@ -156,7 +165,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.unreached && s.noEffect(), s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
+	case s.operator, s.dead, s.unreached && s.noEffect(), s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
 		return Stuck
 	case s.retry.Attempts > 0:
 		return Working
@@ -194,6 +203,8 @@ func (s step) next(now time.Time, up bool) string {
 		return "the answer of the call, or its deadline; a lost answer is asked for again"
 	case !up:
 		return "at once when the driver registers, without anybody's doing"
+	case s.dead:
+		return "it is staged anew at once when no pod has it any more"
 	case s.operator:
 		return "not by itself: when that mount is gone, or an operator says that it is of no use"
 	case s.retry.Final:

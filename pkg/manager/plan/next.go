@@ -23,6 +23,8 @@ type Facts struct {
 	Ladder Ladder
 	// Order is the removal, with its step, that an operator asked for; zero is none.
 	Order Op
+	// Dead is what is known of the server of what is staged, or was published last.
+	Dead Dead
 	// Doubt is what may be of the volume on the host without a record.
 	Doubt Doubt
 }
@@ -58,11 +60,13 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	w = agreed(w, v, f)
 	v = renew(v, w, f)
 	v, _ = Resize(v, w, f)
-	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, doubt: f.Doubt, now: now}
+	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, doubt: f.Doubt, dead: f.Dead, now: now}
 	c.unmount(w, v, f)
 	switch {
 	case v.Unmounted() && leaves(v.Stage, w, v):
 		c.remove(Op{Kind: Unstage}, v.Stage, keepers(w, v), f)
+	case v.Unmounted() && v.Stage.Phase != state.Absent && c.dead.Known:
+		c.redo(Op{Kind: Unstage}, f)
 	case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v) && !keepsAttach(w, v):
 		c.remove(Op{Kind: Detach}, v.Attach, keepers(w, v), f)
 	case len(w.Pods) > 0:
@@ -78,6 +82,7 @@ type chooser struct {
 	ladder Ladder
 	order  Op
 	doubt  Doubt
+	dead   Dead
 	now    time.Time
 	op     Op
 	held   Held
@@ -120,6 +125,8 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 			c.offer(op, m.Failed)
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
+		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
+			c.redo(op, f)
 		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || yields(w, v, pod)):
 			if why := f.Keep[pod]; why != "" {
 				c.hold(op, why, time.Time{})
@@ -255,6 +262,8 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		case m.Phase == state.Present:
 			c.keep(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
+		case c.dead.Known && v.Needs.Stage:
+			c.holdDead(Op{Kind: Publish, Pod: pod})
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Failed)
 		}

@@ -82,6 +82,8 @@ type Held struct {
 	Pod state.PodUID `json:"pod,omitempty"`
 	// Reason is one sentence for a person.
 	Reason string `json:"reason,omitempty"`
+	// Dead: what is mounted is dead, and pods have it.
+	Dead bool `json:"dead,omitempty"`
 	// Until is when to look again if no event comes first; zero means that only an event helps.
 	Until time.Time `json:"until,omitzero"`
 	// Operator: no call and no event that is due ends it. An operator has to look.

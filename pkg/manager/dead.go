@@ -1,0 +1,51 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// errDead is wrapped by the failure of a call that would have given, or gave, a pod a
+// mount whose server has ended.
+var errDead = errors.New("what is mounted is dead")
+
+// alive fails where what is mounted of the volume at path is known to be dead: some
+// drivers publish that, and stage over it, and answer OK.
+func (c caller) alive(ctx context.Context, v state.Volume, path string) error {
+	if c.cfg.Dead == nil {
+		return nil
+	}
+	if err := c.cfg.Dead(ctx, v, path); err != nil {
+		return fmt.Errorf("%w: %s: %w", errDead, path, err)
+	}
+	return nil
+}
+
+// deadMount is what calls found of a volume's server.
+type deadMount struct {
+	known bool
+	times int // in a row
+	until time.Time
+}
+
+// noteDead takes in what a call found of the server of what is mounted.
+func (l *loop) noteDead(s *start, failure *state.CallError) {
+	d := l.dead[s.id]
+	switch {
+	case failure != nil && errors.Is(failure, errDead):
+		d.known, d.until = true, time.Now().Add(plan.DeadPause(d.times))
+		d.times++
+		l.dead[s.id] = d
+	case failure != nil:
+	case s.op.Kind == plan.Publish:
+		delete(l.dead, s.id)
+	case d.known && (s.op.Kind == plan.Stage || s.op.Kind == plan.Unstage || s.op.Kind == plan.Unpublish && !s.begun.Needs.Stage):
+		d.known = false
+		l.dead[s.id] = d
+	}
+}
