@@ -205,6 +205,20 @@ func TestADamagedHeadIsToldOf(t *testing.T) {
 	}
 }
 
+// A file with a damaged head and nothing in it is no reason to end.
+func TestADamagedHeadOfAnEmptyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	must(t, err)
+	must(t, db.Close())
+	data := read(t, path)
+	data[headAt+40] ^= 1
+	write(t, path, data)
+	if b := openBolt(t, path); !strings.Contains(b.Recovery().Why, "heads") {
+		t.Errorf("recovery: %v", b.Recovery())
+	}
+}
+
 // What a daemon leaves behind is copied only if all of it is as it was written: else the
 // copy of before stays, from which what was damaged may be had.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // Recovery says that the journal may have lost its newest records. It stays in the
@@ -41,6 +42,9 @@ func (c content) doubt(why string) error {
 			return err
 		}
 		c[volumesBucket][string(id)] = b
+	}
+	if c[metaBucket] == nil { // nothing of the file was there
+		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
 	}
 	c[metaBucket][recoveryKey] = Recovery{Why: why}.encode()
 	return nil
