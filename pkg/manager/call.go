@@ -158,6 +158,9 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		ctx.within(lookDeadline, errNoLook)
 		err = c.verify(ctx, v, op, &r)
 	}
+	if err != nil && op.Kind == plan.Unpublish {
+		err = c.stray(ctx, v.Mounts[op.Pod].Target, err)
+	}
 	if err != nil {
 		r.Err, r.NoEffect = state.AsCallError(rpc(op.Kind), err), errors.Is(err, ErrNoEffect)
 	}

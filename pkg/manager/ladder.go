@@ -112,3 +112,17 @@ func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) erro
 	}
 	return nil
 }
+
+// stray adds to the failure of an Unpublish how many files lie in the target itself,
+// if that is why: nothing is mounted there, and a directory that is not empty is not removed.
+func (c caller) stray(ctx context.Context, target string, failure error) error {
+	if c.cfg.Stray == nil || !c.info.MountsTarget {
+		return failure
+	}
+	if seen, err := c.cfg.Kernel.Look(ctx, target); err != nil || !seen.Exists || seen.Mounted {
+		return failure
+	}
+	e := *state.AsCallError(rpc(plan.Unpublish), failure)
+	e.Stray = c.cfg.Stray(target)
+	return &e
+}

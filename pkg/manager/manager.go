@@ -72,6 +72,8 @@ type Config struct {
 	// BeforeExpand is told of a volume that a driver is about to make larger; the
 	// call waits for it. nil where nobody wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)
+	// Stray counts the files at a target on which nothing is mounted. It may be nil.
+	Stray func(path string) int
 	// Dead returns why what is mounted of the volume at path is known to be dead, as a
 	// FUSE file system whose server has ended; nil where that is not known. It may be nil.
 	Dead func(ctx context.Context, v state.Volume, path string) error

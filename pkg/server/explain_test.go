@@ -200,6 +200,19 @@ func deadAndHeld() Facts {
 	return f
 }
 
+// strayFile is a target that is not removed since files are in it.
+func strayFile() Facts {
+	f := targetBusy()
+	v := &f.Volumes[0]
+	m := v.Volume.Mounts[webUID]
+	r := failed("NodeUnpublishVolume", "Internal", "remove /root/pods/web/mount: directory not empty", 1)
+	r.Stray = 2
+	m.Failed = &r
+	v.Volume.Mounts[webUID] = m
+	f.Pods[0].Volumes[0].Retry = r
+	return f
+}
+
 func stageInFlight() Facts {
 	v, p := nfsVolume(), podVolume()
 	v.Volume.Stage.Phase = state.Entering
@@ -415,6 +428,7 @@ func situations() []situation {
 		{"dead-mount", "pod", "default/web", Stuck, deadMount()},
 		{"dead-mount-of-volume", "volume", "data", Stuck, deadMount()},
 		{"dead-mount-that-a-pod-has", "pod", "default/db", Stuck, deadAndHeld()},
+		{"stray-file", "volume", "data", Stuck, strayFile()},
 		{"walking", "volume", "data", Working, walking()},
 		{"walking-of-pod", "pod", "default/web", Working, walking()},
 		{"overloaded", "driver", "nfs.example.com", Stuck, overloaded()},
@@ -446,7 +460,7 @@ func situations() []situation {
 // wanted, the step, what blocks it, the last error, what is next, what to do.
 //
 // Items: G09.
-// Faults: A162, A163.
+// Faults: A162, A163, A164.
 func TestExplainTellsEverySituation(t *testing.T) {
 	for _, tt := range situations() {
 		t.Run(tt.file, func(t *testing.T) {

@@ -165,7 +165,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.dead, s.unreached && s.noEffect(), s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
+	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
 		return Stuck
 	case s.retry.Attempts > 0:
 		return Working

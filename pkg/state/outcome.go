@@ -42,6 +42,9 @@ type CallError struct {
 	Call    string // "NodeStageVolume"
 	Code    string // gRPC code name, or [FilesystemMismatch]; "" where none was received
 	Err     error
+	// Stray counts the files that were found in a target on which nothing is mounted:
+	// they are the node's own, and keep the target from being removed.
+	Stray int
 }
 
 func (e *CallError) Error() string {

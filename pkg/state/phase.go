@@ -90,6 +90,9 @@ type Retry struct {
 	// First is what failed before the driver began to answer Aborted, code and
 	// text in one: the cause, of which Aborted only says that it goes on.
 	First string `json:"first,omitempty"`
+	// Stray counts the files in the target that keep it from being removed
+	// ([CallError.Stray]).
+	Stray int `json:"stray,omitempty"`
 }
 
 // Value is what r points to, and the zero value for none.
