@@ -162,9 +162,19 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.stray(ctx, v.Mounts[op.Pod].Target, err)
 	}
 	if err != nil {
-		r.Err, r.NoEffect = state.AsCallError(rpc(op.Kind), err), errors.Is(err, ErrNoEffect)
+		r.Err, r.NoEffect = c.reasoned(state.AsCallError(rpc(op.Kind), err)), errors.Is(err, ErrNoEffect)
 	}
 	return r
+}
+
+// reasoned adds what a built-in kind's failure is about, where it does not say it.
+func (c caller) reasoned(e *state.CallError) *state.CallError {
+	if !c.info.Builtin || e.Reason != "" || c.cfg.Reason == nil {
+		return e
+	}
+	with := *e
+	with.Reason = c.cfg.Reason(e)
+	return &with
 }
 
 func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) (err error) {

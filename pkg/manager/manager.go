@@ -72,6 +72,8 @@ type Config struct {
 	// BeforeExpand is told of a volume that a driver is about to make larger; the
 	// call waits for it. nil where nobody wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)
+	// Reason says what a built-in kind's error is about. It may be nil.
+	Reason func(err error) state.Reason
 	// Stray counts the files at a target on which nothing is mounted. It may be nil.
 	Stray func(path string) int
 	// Dead returns why what is mounted of the volume at path is known to be dead, as a

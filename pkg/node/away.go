@@ -102,6 +102,8 @@ type verbReply struct {
 	Failed  bool          `json:"failed,omitempty"`
 	Outcome state.Outcome `json:"outcome,omitempty"`
 	Call    string        `json:"call,omitempty"`
+	Code    string        `json:"code,omitempty"`
+	Reason  state.Reason  `json:"reason,omitempty"`
 	Text    string        `json:"text,omitempty"`
 }
 
@@ -157,7 +159,7 @@ func (d awayDriver) do(ctx context.Context, r verbRequest) (int64, error) {
 		return 0, err
 	}
 	if a.Failed {
-		return 0, &state.CallError{Outcome: a.Outcome, Call: a.Call, Err: errors.New(a.Text)}
+		return 0, &state.CallError{Outcome: a.Outcome, Call: a.Call, Code: a.Code, Reason: a.Reason, Err: errors.New(a.Text)}
 	}
 	return a.Bytes, nil
 }
@@ -189,7 +191,7 @@ func doVerb(ctx context.Context, request []byte) ([]byte, error) {
 	}
 	if err != nil {
 		e := state.AsCallError(r.Verb, err)
-		a = verbReply{Failed: true, Outcome: e.Outcome, Call: e.Call, Text: e.Err.Error()}
+		a = verbReply{Failed: true, Outcome: e.Outcome, Call: e.Call, Code: e.Code, Reason: reasonOf(err), Text: e.Err.Error()}
 	}
 	return json.Marshal(a)
 }

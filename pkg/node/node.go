@@ -280,7 +280,7 @@ func (n *Node) wire() error {
 		Containers: containers,
 		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared, Dead: n.dead, Stray: stray,
+		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared, Dead: n.dead, Stray: stray, Reason: reasonOf,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders, OnCall: n.callEnded,
 	})

@@ -89,6 +89,8 @@ func (s step) adviceOnFailure() string {
 	case s.retry.Stray > 0:
 		return fmt.Sprintf("move away what lies in %s itself (%s): it is on the node's own disk and not on the volume, and csi-volmgr deletes no file there; "+
 			"see ls -la %s", s.target, count(s.retry.Stray, "file"), s.target)
+	case s.spec.Builtin:
+		return s.adviceOnBuiltin()
 	case s.noEffect() && s.unreached:
 		return adviceUnreached
 	case s.noEffect():

@@ -165,7 +165,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
+	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused, !s.retry.Reason.Passes(), refused(s.retry.Code), s.retry.Attempts >= stuckAfter:
 		return Stuck
 	case s.retry.Attempts > 0:
 		return Working
@@ -209,6 +209,8 @@ func (s step) next(now time.Time, up bool) string {
 		return "not by itself: when that mount is gone, or an operator says that it is of no use"
 	case s.retry.Final:
 		return "not by itself: when the driver registers again, the wish changes or the volume is staged anew"
+	case s.spec.Builtin && (s.retry.Refused || !s.retry.Reason.Passes()) && s.retry.NotBefore.After(now):
+		return "again in " + Age(now, s.retry.NotBefore) + ", which helps only once that is mended"
 	case s.retry.NotBefore.After(now):
 		return "again in " + Age(now, s.retry.NotBefore) + ", without anybody's doing"
 	default:

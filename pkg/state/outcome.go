@@ -42,6 +42,8 @@ type CallError struct {
 	Call    string // "NodeStageVolume"
 	Code    string // gRPC code name, or [FilesystemMismatch]; "" where none was received
 	Err     error
+	// Reason is a built-in kind's; "" for none that is known.
+	Reason Reason
 	// Stray counts the files that were found in a target on which nothing is mounted:
 	// they are the node's own, and keep the target from being removed.
 	Stray int

@@ -90,6 +90,10 @@ type Retry struct {
 	// First is what failed before the driver began to answer Aborted, code and
 	// text in one: the cause, of which Aborted only says that it goes on.
 	First string `json:"first,omitempty"`
+	// Refused: the request is wrong, and not the moment. It is repeated rarely.
+	Refused bool `json:"refused,omitempty"`
+	// Reason is why, of a built-in kind; "" for none that is known.
+	Reason Reason `json:"reason,omitempty"`
 	// Stray counts the files in the target that keep it from being removed
 	// ([CallError.Stray]).
 	Stray int `json:"stray,omitempty"`

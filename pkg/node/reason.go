@@ -1,0 +1,83 @@
+package node
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// meaning is what an error of a built-in kind is about.
+type meaning struct {
+	err    error
+	reason state.Reason
+}
+
+// meanings has all that users can do something about, the more exact first.
+func meanings() []meaning {
+	return []meaning{
+		{hostpath.ErrDenied, state.NotAllowed},
+		{hostpath.ErrType, state.WrongType},
+		{local.ErrType, state.WrongType},
+		{diskfs.ErrType, state.BadSource},
+		{diskfs.ErrOption, state.BadSource},
+		{iscsi.ErrSource, state.BadSource},
+		{fc.ErrSource, state.BadSource},
+		{netfs.ErrSource, state.BadSource},
+		{image.ErrPolicy, state.BadSource},
+		{oci.ErrReference, state.BadSource},
+		{content.ErrNeedsCluster, state.NoIssuer},
+		{content.ErrNoIssuer, state.NoIssuer},
+		{content.ErrNotFound, state.NoObject},
+		{content.ErrNoKey, state.NoObject},
+		{content.ErrPath, state.BadSource},
+		{content.ErrField, state.BadSource},
+		{content.ErrVariable, state.BadSource},
+		{files.ErrConfig, state.BadSource},
+		{program.ErrMissing, state.NoProgram},
+		{disk.ErrIdentity, state.WrongDisk},
+		{disk.ErrInUse, state.DiskInUse},
+		{disk.ErrNotBlank, state.NotBlank},
+		{oci.ErrNotFound, state.NoImage},
+		{image.ErrNever, state.NoImage},
+		{unpack.ErrFull, state.NoSpace},
+		{unpack.ErrLayer, state.BadImage},
+		{oci.ErrDigest, state.BadImage},
+		{unix.ENOSPC, state.NoSpace},
+		{unix.EDQUOT, state.NoSpace},
+		{fs.ErrNotExist, state.NotThere},
+	}
+}
+
+// reasonOf says what an error of a built-in kind is about; "" where that is not known.
+func reasonOf(err error) state.Reason {
+	if e, ok := errors.AsType[*state.CallError](err); ok {
+		if e.Reason != "" {
+			return e.Reason
+		}
+		if e.Code == state.FilesystemMismatch {
+			return state.OtherFS
+		}
+	}
+	for _, m := range meanings() {
+		if errors.Is(err, m.err) {
+			return m.reason
+		}
+	}
+	return ""
+}

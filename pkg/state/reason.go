@@ -1,0 +1,56 @@
+package state
+
+// Reason says what is wrong where a built-in kind does not do what it is asked, so
+// that advice is not made from the text of an error. "" is none that is known.
+type Reason string
+
+// The reasons.
+const (
+	// NotAllowed: the operator's flags do not allow the path.
+	NotAllowed Reason = "NotAllowed"
+	// WrongType: what is at the path is not of the type that the volume wants.
+	WrongType Reason = "WrongType"
+	// NotThere: nothing is at the path.
+	NotThere Reason = "NotThere"
+	// BadSource: the volume's source, its options or its file system say what cannot be done.
+	BadSource Reason = "BadSource"
+	// NoObject: an object that the volume shows, or a key of it, is not known.
+	NoObject Reason = "NoObject"
+	// NoIssuer: what the volume shows is issued by a cluster or a key that this node does not have.
+	NoIssuer Reason = "NoIssuer"
+	// NoProgram: a program that the kind needs is not installed.
+	NoProgram Reason = "NoProgram"
+	// WrongDisk: it is not proven that the disk is the volume's.
+	WrongDisk Reason = "WrongDisk"
+	// DiskInUse: something else on this node has the disk.
+	DiskInUse Reason = "DiskInUse"
+	// NotBlank: the disk has data that is no file system that is known.
+	NotBlank Reason = "NotBlank"
+	// OtherFS: the disk has another file system than is asked for.
+	OtherFS Reason = "OtherFS"
+	// NoImage: the image is not on this node.
+	NoImage Reason = "NoImage"
+	// BadImage: the image's layers are damaged, or no file system.
+	BadImage Reason = "BadImage"
+	// NoSpace: a disk or a quota is full.
+	NoSpace Reason = "NoSpace"
+)
+
+// Reasons lists all.
+func Reasons() []Reason {
+	return []Reason{
+		NotAllowed, WrongType, NotThere, BadSource, NoObject, NoIssuer, NoProgram, WrongDisk, DiskInUse, NotBlank, OtherFS,
+		NoImage, BadImage, NoSpace,
+	}
+}
+
+// Passes reports whether what is wrong may end by another's doing that is under way:
+// an object, a path or a disk appears, room is made.
+func (r Reason) Passes() bool {
+	switch r {
+	case "", NotThere, NoObject, WrongDisk, DiskInUse, NoSpace:
+		return true
+	default:
+		return false
+	}
+}
