@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -79,11 +80,12 @@ func paint(word string) string {
 	return colour + word + "\x1b[0m"
 }
 
-// plain replaces what would move the cursor or break a line: texts come from
+// plain replaces what would move the cursor, break a line or turn the direction of
+// writing: texts come from
 // drivers and files.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if !unicode.IsGraphic(r) {
 			return ' '
 		}
 		return r

@@ -1,9 +1,14 @@
 package csiclient
 
 import (
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -79,8 +84,13 @@ func redactMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 
 // sensitiveKey reports whether the value under such a key of a context or of
 // parameters may be a secret.
+//
+// A key that ends as one for a name does says which secret, and users need that.
 func sensitiveKey(key string) bool {
 	key = strings.ToLower(key)
+	if slices.ContainsFunc([]string{"name", "namespace", "class", "ref"}, func(end string) bool { return strings.HasSuffix(key, end) }) {
+		return false
+	}
 	return slices.ContainsFunc([]string{"token", "secret", "passw", "passphrase", "credential"}, func(word string) bool {
 		return strings.Contains(key, word)
 	})
@@ -91,15 +101,52 @@ func sensitiveKey(key string) bool {
 // characters, and bounded.
 func cleanMessage(text string, req proto.Message) string {
 	for _, secret := range secretsOf(req.ProtoReflect()) {
-		text = strings.ReplaceAll(text, secret, stripped)
+		for _, form := range formsOf(secret) {
+			text = strings.ReplaceAll(text, form, stripped)
+		}
 	}
 	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if !unicode.IsGraphic(r) { // a control, or what turns the direction of writing
 			return ' '
 		}
 		return r
 	}, text)
 	return clip(text, maxMessage)
+}
+
+// formsOf are the forms in which programs repeat a value: as it is, quoted, in a URL,
+// in base64 and in hexadecimal; the longest first.
+func formsOf(secret string) []string {
+	quoted := strconv.Quote(secret)
+	forms := []string{
+		secret, quoted[1 : len(quoted)-1], url.QueryEscape(secret), url.PathEscape(secret),
+		hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))),
+	}
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		forms = append(forms, base64Forms(e, secret)...)
+	}
+	if b, err := json.Marshal(secret); err == nil {
+		forms = append(forms, string(b[1:len(b)-1]))
+	}
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(forms)
+}
+
+// base64Forms are what is in the base64 of any text that has the secret in it, as that of
+// a name and a password: it begins at one of three places of a group, and the characters
+// that hold what is beside it too are left out.
+func base64Forms(e *base64.Encoding, secret string) (forms []string) {
+	for before, from := range []int{0, 2, 3} {
+		b := append(make([]byte, before), secret...)
+		s := e.EncodeToString(b)
+		if len(b)%3 != 0 {
+			s = s[:len(s)-1]
+		}
+		if s = s[from:]; len(s) >= minSecret {
+			forms = append(forms, s)
+		}
+	}
+	return append(forms, e.EncodeToString([]byte(secret)))
 }
 
 // secretsOf lists the values in m that must not be repeated: its secret fields

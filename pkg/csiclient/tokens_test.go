@@ -2,8 +2,13 @@ package csiclient
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +129,39 @@ func TestTokensAreInNoLogAndNoError(t *testing.T) {
 		if got := cleanMessage("login failed: "+value, req); strings.Contains(got, value) {
 			t.Errorf("in an error: %s", got)
 		}
+	}
+}
+
+// A driver repeats a secret as it is, quoted, in a URL, in hexadecimal, or in base64,
+// alone or as a part. What only names a secret stays: users need it.
+//
+// Attacks: C52.
+func TestNoFormOfASecretIsRepeated(t *testing.T) {
+	const secret = "pa\"ss wörd/1+2=3"
+	req := &csi.NodeStageVolumeRequest{
+		Secrets:       map[string]string{"password": secret},
+		VolumeContext: map[string]string{"secretProviderClass": "vault-web", "csi.storage.k8s.io/node-stage-secret-name": "db-login", "tokenAudience": "audience-4711"},
+	}
+	js, err := json.Marshal(secret)
+	must(t, err)
+	for name, form := range map[string]string{
+		"as it is": secret, "quoted": strconv.Quote(secret), "in JSON": string(js), "in a query": url.QueryEscape(secret), "in a path": url.PathEscape(secret),
+		"in hexadecimal": hex.EncodeToString([]byte(secret)), "in HEXADECIMAL": fmt.Sprintf("%X", secret),
+		"in base64": base64.StdEncoding.EncodeToString([]byte(secret)), "in URLs' base64": base64.URLEncoding.EncodeToString([]byte(secret)),
+		"after a": base64.StdEncoding.EncodeToString([]byte("a:" + secret)), "after ab": base64.StdEncoding.EncodeToString([]byte("ab:" + secret)),
+		"before more": base64.StdEncoding.EncodeToString([]byte("abc:" + secret + "more")),
+	} {
+		form = strings.Trim(form, `"`)
+		if got := cleanMessage("login with <"+form+"> failed", req); strings.Contains(got, form[4:len(form)-4]) || !strings.Contains(got, stripped) || !strings.HasPrefix(got, "login with <") || !strings.HasSuffix(got, "> failed") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	const names = "secretproviderclass default/vault-web names secret db-login, which is not there"
+	if got := cleanMessage(names, req); got != names {
+		t.Errorf("names are gone: %s", got)
+	}
+	if got := cleanMessage("a\u202etxt.exe\u2028b\x1b[2J", req); got != "a txt.exe b [2J" {
+		t.Errorf("%q", got)
 	}
 }
 

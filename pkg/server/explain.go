@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -68,7 +69,7 @@ func (e Explanation) String() string {
 // space: protobuf's errors have one or the other, by the build.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r <= 0xa0 {
+		if r == 0xa0 || !unicode.IsGraphic(r) { // a control, or what turns the direction of writing
 			return ' '
 		}
 		return r

@@ -2,9 +2,13 @@ package server
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
 )
 
 // healthHandler serves metrics, health and, if asked to, the status page to
@@ -12,7 +16,7 @@ import (
 func (s *Server) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.cfg.Metrics != nil {
-		mux.Handle("GET /metrics", s.metrics())
+		mux.Handle("GET /metrics", s.named(s.metrics()))
 	}
 	if s.cfg.Page {
 		mux.Handle("GET /ui/", s.page())
@@ -36,6 +40,23 @@ func (s *Server) healthHandler() http.Handler {
 		}
 	})
 	return mux
+}
+
+// named refuses a request for a name that is not this machine's, as a page from
+// elsewhere makes it in a browser on this machine.
+func (s *Server) named(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		own, _ := os.Hostname()
+		if !ui.ByAddress(r.Host) && host != own && host != s.cfg.Version.Node {
+			http.Error(w, fmt.Sprintf("host %q: ask by address, as localhost, or by the name of the node (%s)", r.Host, s.cfg.Version.Node), http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) metrics() http.Handler {

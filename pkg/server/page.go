@@ -14,12 +14,12 @@ import (
 func (s *Server) page() http.Handler {
 	return ui.New(ui.Config{
 		Pods:     s.cfg.Volumes.Pods,
-		Drivers:  s.drivers,
+		Drivers:  func() []manager.DriverStatus { return publicDrivers(s.drivers()) },
 		Problems: s.pageProblems,
 		Why:      s.pageWhy,
 		Changed:  s.cfg.Volumes.Changed,
 		Explain: func(kind, name string) (string, error) {
-			e, err := Explain(s.facts(), kind, name)
+			e, err := Explain(s.facts().public(), kind, name)
 			return e.String(), err
 		},
 		Node:     s.cfg.Version.Node,
@@ -30,7 +30,7 @@ func (s *Server) page() http.Handler {
 // pageWhy says, of what is known now, why volumes of pods are not as wanted. Each
 // is looked up and not sought, since there may be thousands.
 func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
-	f := s.facts()
+	f := s.facts().public()
 	volumes := make(map[state.VolumeID]manager.VolumeStatus, len(f.Volumes))
 	for _, v := range f.Volumes {
 		volumes[v.Volume.ID] = v
@@ -39,6 +39,9 @@ func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 		of := f
 		if of.Volumes = nil; volumes[v.ID].Volume.Spec != nil {
 			of.Volumes = []manager.VolumeStatus{volumes[v.ID]}
+		}
+		if !volumes[v.ID].Volume.Spec.Value().Builtin {
+			v.Retry = hush(v.Retry)
 		}
 		return of.Why(uid, v)
 	}
@@ -57,7 +60,7 @@ func (s *Server) pageProblems() []ui.Problem {
 		}
 		out = append(out, ui.Problem{Where: where, Text: p.Message})
 	}
-	f := s.facts()
+	f := s.facts().public()
 	for _, v := range f.Left() {
 		if why := f.WhyLeft(v); why != "" {
 			out = append(out, ui.Problem{Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).name, Why: why})

@@ -30,16 +30,16 @@ func (s *Server) apiHandler() http.Handler {
 		return "", s.cfg.Objects.DeletePod(r.Context(), ns, name)
 	}))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
-	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.cfg.Volumes.Volumes, volumeKey))
+	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.volumesFor, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
-	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, s.drivers, driverKey))
-	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.Claims, claimKey))
+	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, every(s.drivers), driverKey))
+	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Claims), claimKey))
 	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
 		q := r.URL.Query()
 		d := ClaimDeletion{Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true"}
 		return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
 	}))
-	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, s.cfg.Claims.PersistentVolumes, pvKey))
+	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.PersistentVolumes), pvKey))
 	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, r *http.Request) {
@@ -154,6 +154,9 @@ func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		s.fail(w, fmt.Errorf("%w: volume %q is not known here", ErrNotFound, id))
 		return
+	}
+	if p, _ := r.Context().Value(peerKey{}).(peer); !p.owner() {
+		v = forReader(v)
 	}
 	s.answer(w, v)
 }

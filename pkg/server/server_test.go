@@ -13,6 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // The tests of this file look at sockets, processes and raw HTTP; those of
@@ -197,7 +200,10 @@ func askedAsStranger() bool {
 	return true
 }
 
-// The kernel's word on who is at the other end counts, not only the file's mode.
+// The kernel's word on who is at the other end counts, not only the file's mode. Who
+// may only read sees no password that is in a volume's attributes or mount options.
+//
+// Attacks: C55.
 func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test starts a process as another user: run it as root")
@@ -212,7 +218,16 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := config(t, newBackend(Facts{}))
+	const canary = "CANARY"
+	cfg := config(t, newBackend(Facts{Volumes: []manager.VolumeStatus{{Volume: state.Volume{
+		ID: "d^v", PublishContext: map[string]string{"chapPassword": canary},
+		Spec: &state.Spec{
+			Driver: "d", Name: "pv", MountFlags: []string{"ro", "vers=3.1", "pass=" + canary}, Config: []byte(`{"authFile":"` + canary + `","path":"/x"}`),
+			Context:        map[string]string{"adminPassword": canary, "server": "https://web:" + canary + "@nas/x", "secretName": "login", "pool": "fast"},
+			PublishContext: map[string]string{"token": canary},
+		},
+		Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Context: map[string]string{"sasKey": canary}}}},
+	}}}}))
 	cfg.Socket = filepath.Join(dir, "api.sock")
 	const readers = 4711
 	cfg.Readers, cfg.Profiles, cfg.Operator = readers, true, operator{t}
@@ -232,6 +247,11 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 		{65534, 65534, nil, "GET", "/v1/version", "403 Forbidden"},
 		{65534, readers, nil, "GET", "/v1/version", "200 OK"},
 		{65534, 65534, []uint32{7, readers}, "GET", "/v1/volumes", "200 OK"},
+		{65534, readers, nil, "GET", "/v1/volumes/d%5Ev", `"secretName":"login","server":"https://***redacted***@nas/x"`},
+		{65534, readers, nil, "GET", "/v1/volumes/d%5Ev", `"mountFlags":["ro","vers=3.1","pass=***redacted***"]`},
+		{65534, readers, nil, "GET", "/v1/volumes", `"pool":"fast"`},
+		{0, 0, nil, "GET", "/v1/volumes", canary},
+		{0, 0, nil, "GET", "/v1/volumes/d%5Ev", "pass=" + canary},
 		{65534, readers, nil, "DELETE", "/v1/claims/default/data", "403 Forbidden"},
 		{65534, readers, nil, "POST", "/v1/apply", "403 Forbidden"},
 		{65534, readers, nil, "GET", "/debug/pprof/cmdline", "403 Forbidden"},
@@ -247,6 +267,9 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), tt.want) {
 			t.Errorf("%+v: %v:\n%s", tt, err, out)
+		}
+		if tt.uid != 0 && strings.Contains(string(out), canary) {
+			t.Errorf("%+v: a secret is shown:\n%s", tt, out)
 		}
 	}
 }

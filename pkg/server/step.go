@@ -242,6 +242,8 @@ func Failure(r state.Retry) string {
 	switch {
 	case r.Error == "" && r.Code == "":
 		return r.Call + " failed"
+	case r.Error == "":
+		return r.Call + " answered " + r.Code
 	case r.Code == "":
 		return r.Call + " failed: " + r.Error
 	default:

@@ -71,8 +71,10 @@ func (st *stream) sleep(changed <-chan struct{}, timeout <-chan time.Time) bool 
 }
 
 // listed serves a list, or with ?watch=true its changes.
-func listed[T any](s *Server, changed func() <-chan struct{}, list func() []T, key func(T) string) http.HandlerFunc {
+func listed[T any](s *Server, changed func() <-chan struct{}, list func(peer) []T, key func(T) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		p, _ := r.Context().Value(peerKey{}).(peer)
+		list := func() []T { return list(p) }
 		if r.URL.Query().Get("watch") != "true" {
 			s.answer(w, List[T]{Items: nonNil(list())})
 			return

@@ -65,7 +65,7 @@ func New(cfg Config) *Handler {
 // ServeHTTP refuses a name that is no address of this machine: a page from
 // elsewhere whose name was made to mean 127.0.0.1 has no business here.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !plainHost(r.Host) {
+	if !ByAddress(r.Host) {
 		http.Error(w, fmt.Sprintf("host %q: open this page by address, or as localhost", r.Host), http.StatusForbidden)
 		return
 	}
@@ -77,7 +77,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-func plainHost(hostport string) bool {
+// ByAddress reports whether the host of a request, with a port or without, is an
+// address or localhost, and so no name that its owner makes mean this machine.
+func ByAddress(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.Trim(hostport, "[]")

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+)
+
+// hushed stands for what a driver says of itself, which owners of the socket may read.
+const hushed = "the words are for who may ask the daemon: csi-volmgr explain"
+
+// public is f without the words of drivers but those served in this process: what the status page shows to every user
+// of the host. A driver may quote there what it was given, in whatever form. What it
+// answered is left as a code.
+func (f Facts) public() Facts {
+	f.Pods, f.Volumes, f.Claims = slices.Clone(f.Pods), slices.Clone(f.Volumes), slices.Clone(f.Claims)
+	f.Drivers, f.Sockets, f.Stats = publicDrivers(f.Drivers), slices.Clone(f.Sockets), slices.Clone(f.Stats)
+	ours := map[state.VolumeID]bool{}
+	for i, v := range f.Volumes {
+		if ours[v.Volume.ID] = v.Volume.Spec.Value().Builtin; !ours[v.Volume.ID] {
+			f.Volumes[i].Volume = hushVolume(v.Volume)
+		}
+	}
+	for i, p := range f.Pods {
+		f.Pods[i].Volumes = slices.Clone(p.Volumes)
+		for j, v := range p.Volumes {
+			if !ours[v.ID] {
+				f.Pods[i].Volumes[j].Retry = hush(v.Retry)
+			}
+		}
+	}
+	for i := range f.Claims {
+		f.Claims[i].Retry = hush(f.Claims[i].Retry)
+	}
+	for i := range f.Sockets {
+		if f.Sockets[i].Problem != "" {
+			f.Sockets[i].Problem = hushed
+		}
+	}
+	for i, s := range f.Stats {
+		if s.Error != "" {
+			f.Stats[i].Error = hushed
+		}
+		f.Stats[i].Conditions = slices.Clone(s.Conditions)
+		for j := range s.Conditions {
+			if c := s.Conditions[j]; !c.Kernel {
+				f.Stats[i].Conditions[j] = stats.Condition{Status: cmp.Or(c.Status, "abnormal")}
+			}
+		}
+	}
+	return f
+}
+
+// publicDrivers are drivers without the words in which one says why it is not up. Those
+// of a driver that never came are ours.
+func publicDrivers(all []manager.DriverStatus) []manager.DriverStatus {
+	all = slices.Clone(all)
+	for i, d := range all {
+		if d.Problem != "" && d.Generation > 0 {
+			all[i].Problem = hushed
+		}
+	}
+	return all
+}
+
+func hush(r state.Retry) state.Retry {
+	if r.Code != "" {
+		r.Error = ""
+	}
+	r.First, _, _ = strings.Cut(r.First, ":")
+	return r
+}
+
+func hushFact(f *state.Fact) {
+	if f.Failed != nil {
+		f.Failed = new(hush(*f.Failed))
+	}
+}
+
+func hushVolume(v state.Volume) state.Volume {
+	hushFact(&v.Attach)
+	hushFact(&v.Stage)
+	if v.ExpandFailed != nil {
+		v.ExpandFailed = new(hush(*v.ExpandFailed))
+	}
+	v.Mounts = maps.Clone(v.Mounts)
+	for uid, m := range v.Mounts {
+		hushFact(&m.Fact)
+		v.Mounts[uid] = m
+	}
+	return v
+}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+)
+
+// redacted stands for a value that only the daemon's owners may read.
+const redacted = "***redacted***"
+
+// volumesFor lists the volumes as the peer may read them. Attributes and mount options of
+// volumes have passwords in them where their authors knew no better place.
+func (s *Server) volumesFor(p peer) []manager.VolumeStatus {
+	all := s.cfg.Volumes.Volumes()
+	if p.owner() {
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		all[i] = forReader(all[i])
+	}
+	return all
+}
+
+// forReader is a volume without values that may be secrets.
+func forReader(v manager.VolumeStatus) manager.VolumeStatus {
+	spec := v.Volume.Spec.Value()
+	spec.Context, spec.PublishContext = hideValues(spec.Context), hideValues(spec.PublishContext)
+	spec.MountFlags = slices.Clone(spec.MountFlags)
+	for i, flag := range spec.MountFlags {
+		if key, value, has := strings.Cut(flag, "="); has {
+			spec.MountFlags[i] = key + "=" + hideValue(key, value)
+		}
+	}
+	if len(spec.Config) > 0 {
+		spec.Config = hideConfig(spec.Config)
+	}
+	v.Volume.Spec, v.Volume.PublishContext = &spec, hideValues(v.Volume.PublishContext)
+	v.Volume.Mounts = maps.Clone(v.Volume.Mounts)
+	for uid, m := range v.Volume.Mounts {
+		m.Context = hideValues(m.Context)
+		v.Volume.Mounts[uid] = m
+	}
+	return v
+}
+
+func hideValues(m map[string]string) map[string]string {
+	m = maps.Clone(m)
+	for key, value := range m {
+		m[key] = hideValue(key, value)
+	}
+	return m
+}
+
+// secretKey matches keys under which values may be secrets, and nameKey those of them
+// that only name one.
+var (
+	secretKey = regexp.MustCompile(`(?i)pass|secret|token|cred|key|auth|sas|pwd|login`)
+	nameKey   = regexp.MustCompile(`(?i)(name|namespace|class|ref)$`)
+	userInfo  = regexp.MustCompile(`://[^/@\s]+@`)
+)
+
+func hideValue(key, value string) string {
+	if secretKey.MatchString(key) && !nameKey.MatchString(key) && value != "" {
+		return redacted
+	}
+	return userInfo.ReplaceAllString(value, "://"+redacted+"@")
+}
+
+// hideConfig does so in a built-in kind's source, which is an object of JSON.
+func hideConfig(config json.RawMessage) json.RawMessage {
+	var fields map[string]any
+	if json.Unmarshal(config, &fields) != nil {
+		return nil
+	}
+	for key, value := range fields {
+		if text, is := value.(string); is {
+			fields[key] = hideValue(key, text)
+		}
+	}
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// every shows the same to all peers.
+func every[T any](list func() []T) func(peer) []T { return func(peer) []T { return list() } }
