@@ -68,7 +68,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: n.Lacks, Unreached: n.Unreached, Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
-		Operator: n, Drainer: n, Registrar: n,
+		Operator: n, Drainer: n, Registrar: n, Note: n.Note,
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w: give another with --http-address=HOST:PORT, or --http-address=off for none", err)

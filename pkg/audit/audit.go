@@ -1,13 +1,15 @@
 // Package audit keeps the log of what operators had done: who, what, to which
 // object, and why (docs/adr/0014-what-an-operator-may-do.md).
 //
-// Owns: the file audit.log of a directory, JSON lines, and its older ones.
+// Owns: the files audit.log and objects.log of a directory, JSON lines, and their older ones.
 //
 // Does not: decide who may do what, nor do it.
 //
 // An act has two lines: one that is on the disk before the act begins, and one
 // with its outcome. A first line without a second is an act that a crash cut
-// off. Lines are only ever added; the file is bounded by [maxBytes] and the
+// off. What was applied, withdrawn and deleted through the API loses nothing, is far more
+// often, and has a line each in a log of its own ([Log.Note]), so that it pushes no act of
+// an operator out. Lines are only ever added; the file is bounded by [maxBytes] and the
 // number of older ones by [maxOld].
 package audit
 
@@ -31,6 +33,9 @@ import (
 // Name is the log's file in its directory; older ones are Name.1 (the latest)
 // to Name.4.
 const Name = "audit.log"
+
+// NotesName is the file of the log that [OpenNotes] opens.
+const NotesName = "objects.log"
 
 const (
 	// maxBytes is the size beyond which a new file is begun.
@@ -98,8 +103,8 @@ type Line struct {
 
 // Log is an open audit log. Its methods may be called by any goroutine.
 type Log struct {
-	dir string
-	now func() time.Time
+	dir, name string
+	now       func() time.Time
 
 	mu   sync.Mutex // guards what follows, and the order of lines
 	last int64
@@ -111,7 +116,29 @@ func Open(dir string, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now
 	}
-	return &Log{dir: dir, now: now}
+	return &Log{dir: dir, name: Name, now: now}
+}
+
+// OpenNotes returns, as Open does, the log of what was done to objects.
+func OpenNotes(dir string, now func() time.Time) *Log {
+	l := Open(dir, now)
+	l.name = NotesName
+	return l
+}
+
+// Note adds a line about what was done already, and its outcome. Unlike the lines of Do
+// it is on the disk when the kernel writes it there.
+func (l *Log) Note(a Act, result string, failure error) error {
+	a.Object, a.Reason, a.Detail = cut(a.Object), cut(a.Reason), cut(a.Detail)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	l.last = max(l.last+1, now.UnixNano())
+	line := Line{Time: now, Act: l.last, Begins: &a, Done: failure == nil, Result: cut(result)}
+	if failure != nil {
+		line.Error = cut(failure.Error())
+	}
+	return l.append(line, func(*os.File) error { return nil })
 }
 
 // Do has the act in the log, durably, before do is called, and its outcome
@@ -147,6 +174,11 @@ func (l *Log) begin(a Act) (int64, error) {
 
 // add appends a line and returns when it is on the disk; mu is held.
 func (l *Log) add(line Line) error {
+	return l.append(line, func(f *os.File) error { return errors.Join(f.Sync(), syncDir(l.dir)) })
+}
+
+// append adds a line and has keep see to it that it stays; mu is held.
+func (l *Log) append(line Line, keep func(*os.File) error) error {
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err
@@ -163,7 +195,7 @@ func (l *Log) add(line Line) error {
 		text = append([]byte("\n"), text...) // a line that a crash cut off is no part of this one
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close(), syncDir(l.dir))
+	return errors.Join(err, keep(f), f.Close())
 }
 
 // torn reports whether the file's last line has no end.
@@ -194,7 +226,7 @@ func (l *Log) rotate(n int64) error {
 	return os.Rename(l.path(), l.old(1))
 }
 
-func (l *Log) path() string     { return filepath.Join(l.dir, Name) }
+func (l *Log) path() string     { return filepath.Join(l.dir, l.name) }
 func (l *Log) old(i int) string { return l.path() + "." + strconv.Itoa(i) }
 
 // Lines returns what the log holds, oldest first. A line that cannot be read,

@@ -42,6 +42,33 @@ func TestAnActIsInTheLogBeforeItIsDone(t *testing.T) {
 	}
 }
 
+// What was done to objects is in a log of its own, a line each, and takes no room from
+// the acts of operators.
+func TestNotesAreInALogOfTheirOwn(t *testing.T) {
+	dir := t.TempDir()
+	acts, notes := Open(dir, clock()), OpenNotes(dir, clock())
+	if err := acts.Do(Act{Verb: "forget"}, func() (string, error) { return "", nil }); err != nil {
+		t.Fatal(err)
+	}
+	act := Act{By: By{UID: 7}, Verb: "apply", Object: "web.yaml"}
+	for range 2 {
+		if err := notes.Note(act, "created pod default/web", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := notes.Note(Act{Verb: "delete pod"}, "", errors.New("not found")); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := notes.Lines()
+	if err != nil || len(lines) != 3 || *lines[0].Begins != act || !lines[0].Done || lines[0].Result != "created pod default/web" ||
+		lines[1].Act == lines[0].Act || lines[2].Done || lines[2].Error != "not found" {
+		t.Errorf("%+v, %v", lines, err)
+	}
+	if lines, err := acts.Lines(); err != nil || len(lines) != 2 {
+		t.Errorf("the log of acts: %+v, %v", lines, err)
+	}
+}
+
 func TestAnActThatFailsIsToldWithItsError(t *testing.T) {
 	l := Open(t.TempDir(), clock())
 	boom := errors.New("still mounted")

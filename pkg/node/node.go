@@ -155,7 +155,7 @@ type Node struct {
 	subpaths     *subpath.Binder
 	builtins     map[state.DriverName]builtin
 	stats        *stats.Collector
-	audit        *audit.Log
+	audit, notes *audit.Log
 	holders      holders.Finder
 	bootID       string
 	programs     []string // where programs are looked for; nil: where the system has them
@@ -244,7 +244,7 @@ func (n *Node) wire() error {
 	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
 	n.subpaths = subpath.New(n.layout, n.kernel)
 	n.bootID = strings.TrimSpace(string(boot))
-	n.audit = audit.Open(n.cfg.StateDir, nil)
+	n.audit, n.notes = audit.Open(n.cfg.StateDir, nil), audit.OpenNotes(n.cfg.StateDir, nil)
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)

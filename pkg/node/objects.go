@@ -47,6 +47,14 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 	return applied, nil
 }
 
+// Note has what was asked of the objects, and how that ended, in their log
+// (server.Config). That it cannot be written is no reason to refuse a pod its volumes.
+func (n *Node) Note(a audit.Act, result string, err error) {
+	if logErr := n.notes.Note(a, result, err); logErr != nil {
+		n.log.Warn("what was asked for is not in the audit log", "verb", a.Verb, "object", a.Object, "err", logErr)
+	}
+}
+
 // bulky is the size in bytes from which manifests are decoded one at a time: the
 // parser takes some hundred times as much for the worst of that size.
 const bulky = 256 << 10

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -27,7 +28,9 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("POST /v1/pods/{ns}/{name}/containers/{container}/mounts", s.containerMounts)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/wait", s.wait)
 	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", func(r *http.Request, ns, name string) (string, error) {
-		return "", s.cfg.Objects.DeletePod(r.Context(), ns, name)
+		err := s.cfg.Objects.DeletePod(r.Context(), ns, name)
+		s.note(r, "delete pod", ns+"/"+name, "", err)
+		return "", err
 	}))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
 	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.volumesFor, volumeKey))
@@ -49,8 +52,8 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[SocketStatus]{Items: nonNil(s.cfg.Health.Sockets())})
 	})
-	mux.HandleFunc("POST /v1/apply", s.manifest(s.cfg.Objects.Apply))
-	mux.HandleFunc("POST /v1/withdraw", s.manifest(s.cfg.Objects.Withdraw))
+	mux.HandleFunc("POST /v1/apply", s.manifest("apply", s.cfg.Objects.Apply))
+	mux.HandleFunc("POST /v1/withdraw", s.manifest("withdraw", s.cfg.Objects.Withdraw))
 	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
 	mux.HandleFunc("GET /v1/trace", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[manager.EndedCall]{Items: nonNil(s.cfg.Trace.AllCalls())})
@@ -241,7 +244,7 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 
 // manifest serves a verb that takes a manifest as its body; its name for
 // messages is the query parameter file.
-func (s *Server) manifest(do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
+func (s *Server) manifest(verb string, do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxManifest))
 		if _, over := errors.AsType[*http.MaxBytesError](err); over {
@@ -256,12 +259,29 @@ func (s *Server) manifest(do func(context.Context, Manifest) ([]Applied, error))
 			name = "-"
 		}
 		done, err := do(r.Context(), Manifest{Name: name, Data: data})
+		s.note(r, verb, name, appliedText(done), err)
 		if err != nil {
 			s.fail(w, err)
 			return
 		}
 		s.answer(w, List[Applied]{Items: nonNil(done)})
 	}
+}
+
+// note tells the audit log of what r asked for.
+func (s *Server) note(r *http.Request, verb, object, result string, err error) {
+	if s.cfg.Note != nil {
+		s.cfg.Note(audit.Act{By: by(r), Verb: verb, Object: object}, result, err)
+	}
+}
+
+// appliedText is what became of each object, for the audit log.
+func appliedText(done []Applied) string {
+	words := make([]string, len(done))
+	for i, a := range done {
+		words[i] = a.Result + " " + a.Kind + " " + strings.TrimPrefix(a.Namespace+"/"+a.Name, "/")
+	}
+	return strings.Join(words, ", ")
 }
 
 // podName reads namespace and name from a path; both must be names that

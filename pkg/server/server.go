@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -87,6 +88,9 @@ type Config struct {
 	Operator  Operator
 	Drainer   Drainer
 	Registrar Registrar
+	// Note is told of what was applied, withdrawn and deleted, and how that ended, for
+	// the audit log; nil where there is none.
+	Note func(a audit.Act, result string, err error)
 
 	// Metrics is served at /metrics; nil serves none.
 	Metrics prometheus.Gatherer

@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -380,4 +382,28 @@ func TestServerThatIsNeverRunLeavesNothing(t *testing.T) {
 		t.Fatalf("the port is still taken: %v", err)
 	}
 	_ = l.Close()
+}
+
+// What is applied, withdrawn and deleted is told for the audit log, with who asked.
+func TestWhatIsAskedOfObjectsIsNoted(t *testing.T) {
+	b := newBackend(allFine())
+	cfg := config(t, b)
+	var noted []string
+	cfg.Note = func(a audit.Act, result string, err error) {
+		noted = append(noted, fmt.Sprintf("%d %s %s: %s %v", a.By.UID, a.Verb, a.Object, result, err))
+	}
+	start(t, cfg)
+	unixGet(t, cfg.Socket, "POST", "/v1/apply?file=web.yaml", strings.NewReader("x"))
+	unixGet(t, cfg.Socket, "POST", "/v1/withdraw?file=web.yaml", strings.NewReader("x"))
+	unixGet(t, cfg.Socket, "DELETE", "/v1/pods/default/web", nil)
+	b.err = ErrNotFound
+	unixGet(t, cfg.Socket, "DELETE", "/v1/pods/default/nosuch", nil)
+	me := os.Geteuid()
+	want := []string{
+		fmt.Sprintf("%d apply web.yaml: created pod default/web <nil>", me), fmt.Sprintf("%d withdraw web.yaml: kept pvc default/data <nil>", me),
+		fmt.Sprintf("%d delete pod default/web:  <nil>", me), fmt.Sprintf("%d delete pod default/nosuch:  pod default/nosuch: not found", me),
+	}
+	if !slices.Equal(noted, want) {
+		t.Errorf("noted %q, want %q", noted, want)
+	}
 }

@@ -178,7 +178,7 @@ func (u *Uninstall) localDriver(_ context.Context, p *Plan) error {
 
 // files lists what is csi-volmgr's in the state directory and beside the socket.
 func (u *Uninstall) files(_ context.Context, p *Plan) error {
-	own := []string{"state.db", "state.db.*"}
+	own := []string{"state.db", "state.db.*", audit.NotesName + "*"}
 	for _, pattern := range own {
 		found, err := filepath.Glob(u.state(pattern))
 		if err != nil {
