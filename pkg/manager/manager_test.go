@@ -556,12 +556,12 @@ func TestTheKubeletsQuestions(t *testing.T) {
 		l := live(t, h, d)
 		l.up(h)
 		gid := int64(77)
-		p := podWant("a", "v", "w")
+		p := podWant("a", "v", "w", "x")
 		p.SupplementalGroups = []int64{5}
 		p.Volumes[0].Names = []string{"data", "again"}
 		p.Volumes[0].GID = &gid
-		five := int64(5)
-		p.Volumes[1].GID = &five
+		notYet, itsOwn := int64(78), int64(5) // of a volume that is not mounted, and a group that the pod names
+		p.Volumes[1].GID, p.Volumes[2].GID = &notYet, &itsOwn
 		h.fails(func(call string) fault {
 			if call == "Publish d^w a" {
 				return fault{err: errors.New("not yet")}
@@ -571,16 +571,16 @@ func TestTheKubeletsQuestions(t *testing.T) {
 		l.SetPod(p)
 		synctest.Wait()
 		m := l.GetMountedVolumesForPod("a")
-		if len(m) != 2 || m["data"].HostPath != "/pods/a/v" || m["again"].SpecName != "v" || m["data"].Driver != "d" {
+		if len(m) != 3 || m["data"].HostPath != "/pods/a/v" || m["again"].SpecName != "v" || m["data"].Driver != "d" {
 			t.Errorf("mounted: %+v", m)
 		}
-		equal(t, "possibly mounted", l.GetPossiblyMountedVolumesForPod("a"), []state.VolumeID{"d^v", "d^w"})
+		equal(t, "possibly mounted", l.GetPossiblyMountedVolumesForPod("a"), []state.VolumeID{"d^v", "d^w", "d^x"})
 		if !l.HasPossiblyMountedVolumesForPod("a") || l.HasPossiblyMountedVolumesForPod("b") {
 			t.Error("HasPossiblyMountedVolumesForPod")
 		}
 		equal(t, "groups", l.GetExtraSupplementalGroupsForPod("a"), []int64{77})
-		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v", "d^w"})
-		if !l.VolumeIsAttached("d^v") || l.VolumeIsAttached("d^x") {
+		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v", "d^w", "d^x"})
+		if !l.VolumeIsAttached("d^v") || l.VolumeIsAttached("d^y") {
 			t.Error("VolumeIsAttached")
 		}
 		h.fails(nil)
