@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -35,6 +37,10 @@ func TestSecretIsNeverOnADisk(t *testing.T) {
 		if st.Flags&safe != safe {
 			t.Errorf("%s: got flags %#x, want nosuid, nodev", kind, st.Flags)
 		}
+		can := mount.New().Features()&mount.NoSwap != 0
+		if noSwap := slices.Contains(superOptions(t, n.target()), "noswap"); noSwap != can {
+			t.Errorf("%s: kept from swap: %v; the kernel can: %v", kind, noSwap, can)
+		}
 		if data, err := os.ReadFile(n.target() + "/a"); err != nil || string(data) != canary {
 			t.Errorf("%s: got %q, %v", kind, data, err)
 		}
@@ -45,6 +51,22 @@ func TestSecretIsNeverOnADisk(t *testing.T) {
 		// What was taken away is made again, as it was.
 		n.want(map[string]string{"a": "0644 " + canary, "binary": "0644 \x00\x01\x02"})
 	}
+}
+
+// superOptions are those of the file system that is mounted at path.
+func superOptions(t *testing.T, path string) []string {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); f[4] == path {
+			return strings.Split(f[len(f)-1], ",")
+		}
+	}
+	t.Fatalf("nothing is mounted at %s", path)
+	return nil
 }
 
 // nowhere fails the test if any file below dir has the text.
