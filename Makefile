@@ -41,6 +41,9 @@ image: build ## build an image of the program alone in bin/image, an OCI archive
 dist: ## build archives and images of the commit for each architecture in bin/dist, twice, with their checksums, and fail if the two differ
 	hack/dist.sh $(VERSION) $(CURDIR)/bin/dist
 
+sbom: build ## write which modules the program is made of to bin/sbom.json (CycloneDX)
+	$(TOOL) cyclonedx-gomod bin -json -std -noserial -output bin/sbom.json bin/csi-volmgr
+
 dist-test: ## build what dist builds for this machine twice and compare, and run the image (root; podman)
 	@hack/host-tools.sh --docs
 	hack/dist-test.sh
