@@ -116,11 +116,14 @@ func cannotForce(driver state.DriverName) bool {
 
 // inlineRules reads values of --inline-allow, NAMESPACE/DRIVER; nil lets everybody.
 func inlineRules(values []string) ([]resolve.InlineRule, error) {
+	if len(values) == 1 && values[0] == "none" {
+		return []resolve.InlineRule{}, nil
+	}
 	var rules []resolve.InlineRule
 	for _, v := range values {
 		namespace, driver, ok := strings.Cut(v, "/")
 		if !ok || namespace == "" || driver == "" {
-			return nil, usagef("--inline-allow=%s: expected NAMESPACE/DRIVER, where * is any", v)
+			return nil, usagef("--inline-allow=%s: expected NAMESPACE/DRIVER, where * is any, or none alone", v)
 		}
 		rules = append(rules, resolve.InlineRule{Namespace: namespace, Driver: state.DriverName(driver)})
 	}

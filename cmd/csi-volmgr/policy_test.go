@@ -93,3 +93,20 @@ func TestUnmountStepsGoFromForceToLazy(t *testing.T) {
 		}
 	}
 }
+
+func TestInlineRules(t *testing.T) {
+	if rules, err := inlineRules(nil); err != nil || rules != nil {
+		t.Errorf("no value lets everybody: %v, %v", rules, err)
+	}
+	if rules, err := inlineRules([]string{"none"}); err != nil || rules == nil || len(rules) != 0 {
+		t.Errorf("none lets nobody: %v, %v", rules, err)
+	}
+	if rules, err := inlineRules([]string{"team/kubernetes.io/nfs"}); err != nil || len(rules) != 1 || rules[0].Namespace != "team" || rules[0].Driver != "kubernetes.io/nfs" {
+		t.Errorf("a kind: %v, %v", rules, err)
+	}
+	for _, bad := range []string{"team", "/d", "team/"} {
+		if _, err := inlineRules([]string{bad}); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}

@@ -106,7 +106,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil, "`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
 	f.StringVar(&o.imageService, "image-service-endpoint", "", "`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image volumes that no layout has (default none)")
-	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have inline volumes, * for any; repeatable (default all)")
+	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have volumes written into pods, of CSI and of what reaches over a network (kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
 	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, as awsElasticBlockStore, that is translated to its CSI driver, or none; repeatable (default all)")
 	f.StringArrayVar(&o.driverUIDs, "driver-uid", nil, "`DRIVER=UID` of a user beside root whose process may be the driver and is given its secrets; repeatable")
 	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")

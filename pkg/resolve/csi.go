@@ -183,7 +183,7 @@ func (r *resolver) inline(v *corev1.Volume, field string) (state.VolumeWant, err
 		return state.VolumeWant{}, r.fault(f)
 	}
 	driver := state.DriverName(src.Driver)
-	if err := r.checkInlineAllowed(driver, field); err != nil {
+	if err := r.checkInlineAllowed(driver, field+".driver"); err != nil {
 		return state.VolumeWant{}, err
 	}
 	policy, err := r.policy(driver, storagev1.VolumeLifecycleEphemeral)
@@ -218,6 +218,9 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 	pv, err := translate.Inline(v, r.pod.Namespace)
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: translate to CSI: %w", r.name(), field, err)
+	}
+	if err := r.checkInlineAllowed(state.DriverName(pv.Spec.CSI.Driver), field); err != nil {
+		return state.VolumeWant{}, err
 	}
 	// The library names some of them by a URI, and the name becomes part of a
 	// path. A name of its hash is the same for every pod that uses the volume.

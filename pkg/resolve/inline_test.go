@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // TestWhoMayHaveInlineVolumes: everybody where there are no rules, else whom a
@@ -39,6 +40,33 @@ func TestWhoMayHaveInlineVolumes(t *testing.T) {
 		got := w.only(t).Problem
 		if want := "found csi.example.com, which namespace default may not use inline on this node; want a claim, or --inline-allow=default/csi.example.com"; tc.may != (got == "") || !tc.may && !strings.Contains(got, want) {
 			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+// What reaches over a network is allowed as drivers are, and what is translated by the
+// name of its driver; what stays on the node is not concerned.
+//
+// Attacks: C16.
+func TestWhoMayHaveInlineVolumesOfANetwork(t *testing.T) {
+	lun := int32(0)
+	for kind, src := range map[state.DriverName]corev1.VolumeSource{
+		resolve.NFS:       {NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/"}},
+		resolve.ISCSI:     {ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2026-01.example:x"}},
+		resolve.FC:        {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}},
+		resolve.CephFS:    {CephFS: &corev1.CephFSVolumeSource{Monitors: []string{"mon"}}},
+		resolve.GlusterFS: {Glusterfs: &corev1.GlusterfsVolumeSource{EndpointsName: "servers", Path: "data"}},
+		"ebs.csi.aws.com": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
+		resolve.EmptyDir:  {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+	} {
+		for allowed, rules := range map[bool][]resolve.InlineRule{false: {{Namespace: "other", Driver: kind}}, true: {{Namespace: "default", Driver: kind}}} {
+			w := read(t, "testdata/base.yaml")
+			w.config.InlineAllow, w.config.Builtins = rules, []state.DriverName{kind}
+			w.pod().Spec.Volumes[0].VolumeSource = src
+			got := w.only(t).Problem
+			if refused := strings.Contains(got, "may not use inline on this node; want a claim, or --inline-allow=default/"+string(kind)); refused == (allowed || kind == resolve.EmptyDir) {
+				t.Errorf("%s, allowed %t: %q", kind, allowed, got)
+			}
 		}
 	}
 }

@@ -204,6 +204,11 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: volume %q is of kind %s, which is no raw block volume; want it under volumeMounts",
 			r.name(), u.device, v.Name, kind)
 	}
+	if driver, reaches := reaching[kind]; reaches && r.has(driver) {
+		if err := r.checkInlineAllowed(driver, field+"."+kind); err != nil {
+			return state.VolumeWant{}, err
+		}
+	}
 	switch driver, known := builtins[kind]; {
 	case kind == "csi":
 		return r.inline(v, field+".csi")
