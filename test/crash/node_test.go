@@ -480,7 +480,7 @@ func (n *node) noFiles() {
 		n.t.Error(err)
 	}
 	err = filepath.WalkDir(n.path("state"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && !slices.Contains([]string{"lock", "audit.log"}, filepath.Base(path)) {
+		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && !slices.Contains([]string{"lock", "audit.log", "objects.log"}, filepath.Base(path)) {
 			n.t.Errorf("left in the state directory: %s", path)
 		}
 		return err

@@ -241,8 +241,12 @@ func (n *node) toldAlike(ctx context.Context, pod string, e server.Explanation) 
 	})
 }
 
+// driversWords are what a driver says beside a code.
+var driversWords = regexp.MustCompile(`( answered [^:; ]+): [^;]*|(before that: \w+): .*`)
+
 // shownAlike reports whether the status page shows for the pod's volume what the
-// explanation says as a cause, or as the last failure while a call is in flight.
+// explanation says as a cause, or as the last failure while a call is in flight,
+// without the words of the driver.
 func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation) bool {
 	n.t.Helper()
 	rows := n.page(ctx)
@@ -252,7 +256,7 @@ func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation)
 	}
 	v := slices.IndexFunc(rows, func(r ui.Row) bool { return r.Of == rows[i].Key })
 	return v >= 0 && slices.ContainsFunc(e.Lines, func(l server.Line) bool {
-		return (l.Label == "because" || l.Label == "last error") && l.Text == rows[v].Why
+		return (l.Label == "because" || l.Label == "last error") && driversWords.ReplaceAllString(l.Text, "$1$2") == rows[v].Why
 	})
 }
 
