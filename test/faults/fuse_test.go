@@ -14,9 +14,9 @@ import (
 )
 
 // The daemon behind a driver's FUSE file system dies. The pods that have the volume
-// are told so, and taken back when they go; no container starts on what is dead;
-// when they are gone and the driver serves the volume again, a new pod has it,
-// staged anew.
+// are told so, and taken back when they go; a pod that comes is not given what is
+// dead; when they are gone and the driver serves the volume again, it has it, staged
+// anew.
 //
 // Faults: A076.
 func TestDeadFileSystemOfADriver(t *testing.T) {
@@ -46,17 +46,18 @@ func TestDeadFileSystemOfADriver(t *testing.T) {
 	if err := unix.Unmount(data[0], unix.UMOUNT_NOFOLLOW); err != nil {
 		t.Fatal(err)
 	}
-	// It was staged from what is dead: no container starts on that.
+	// It was staged from what is dead: a pod that comes waits until it can be staged anew.
 	n.apply(pod("early", fromClaim("data")))
-	n.mounted("early")
-	n.refused("early", "transport endpoint is not connected")
-	n.deletePods("stays", "early")
+	n.explained("pod", "early", "the server of the mounted file system has ended")
+	n.deletePods("stays")
+	n.verified("early")
+	n.deletePods("early")
 	n.noVolumes()
 	n.apply(pod("new", fromClaim("data")))
 	n.verified("new")
 	n.write(filepath.Join(n.hostPath("new", "data"), "f"), "alive")
-	if got := n.begun("NodeStageVolume"); got != stages+1 {
-		t.Errorf("stage calls: got %d, want one more than %d", got, stages)
+	if got := n.begun("NodeStageVolume"); got != stages+2 {
+		t.Errorf("stage calls: got %d, want two more than %d", got, stages)
 	}
 	n.deletePods("new")
 	n.deleteClaims("data")
