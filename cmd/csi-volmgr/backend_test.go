@@ -370,3 +370,19 @@ func (r *rig) do(t *testing.T, args ...string) int {
 	r.stderr.Reset()
 	return r.run(t.Context(), append([]string{"--socket", r.socket}, args...))
 }
+
+// CallsNamed knows one volume that is gone.
+func (b *backend) CallsNamed(name string) []state.VolumeID {
+	if name == "gone" {
+		return []state.VolumeID{"d^gone"}
+	}
+	return nil
+}
+
+// CallsOfPod knows one pod that is gone.
+func (b *backend) CallsOfPod(name string) []state.VolumeID {
+	if name == "default/gone" {
+		return []state.VolumeID{"d^gone"}
+	}
+	return nil
+}

@@ -23,7 +23,7 @@ func (p *program) traceCommand() *cobra.Command {
 		Short: "Show the last calls that were made for a volume, or for a pod's volumes",
 		Long: `trace shows what the daemon keeps in memory of the last calls of a volume: the
 first and the last fifteen since it was started, in the order in which they
-began. -o timeline draws when each ran.
+began; also of a volume or pod that is gone, until 4096 others had calls. -o timeline draws when each ran.
 
 --export writes a bundle for whoever is asked for help: versions, configuration,
 the state of pods, volumes, drivers and claims with explanations, the last calls of
@@ -69,7 +69,7 @@ func (p *program) trace(ctx context.Context, ns string, t target, output string)
 	case structured(output):
 		return p.document(server.List[manager.EndedCall]{Items: calls}, output)
 	case len(calls) == 0:
-		return writeAll(p.stderr, "No call was made for it since the daemon started.\n")
+		return writeAll(p.stderr, "No calls are kept of it: none was made since the daemon started, or it went long ago.\n")
 	case output == "timeline":
 		return writeAll(p.stdout, timeline(calls))
 	}

@@ -65,6 +65,12 @@ func (n *Node) socketStates() map[string]bool {
 // Calls returns the last calls of some volumes, by when they began.
 func (n *Node) Calls(ids ...state.VolumeID) []manager.EndedCall { return n.calls.Calls(ids...) }
 
+// CallsNamed returns the volumes of a name of which calls are kept (server.Trace).
+func (n *Node) CallsNamed(name string) []state.VolumeID { return n.calls.Named(name) }
+
+// CallsOfPod returns the volumes of a pod of which calls are kept (server.Trace).
+func (n *Node) CallsOfPod(name string) []state.VolumeID { return n.calls.OfPod(name) }
+
 // AllCalls returns the last calls of every volume, by when they began.
 func (n *Node) AllCalls() []manager.EndedCall { return n.calls.AllCalls() }
 

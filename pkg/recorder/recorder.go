@@ -12,6 +12,7 @@ package recorder
 import (
 	"container/list"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -40,7 +41,10 @@ type Recorder struct {
 // kept is what is known of one volume.
 type kept struct {
 	volume state.VolumeID
-	calls  []call
+	// names are what people call the volume by, and pods those whose calls are or
+	// were kept, as "namespace/name".
+	names, pods []string
+	calls       []call
 }
 
 // Record keeps a call, without the record and the pacing that went with it.
@@ -48,10 +52,52 @@ func (r *Recorder) Record(c manager.EndedCall) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.of(c.Volume)
+	k.name(c)
 	if len(k.calls) == PerVolume {
 		k.calls = slices.Delete(k.calls, 1, 2)
 	}
 	k.calls = append(k.calls, smaller(c))
+}
+
+// maxPods bounds how many pods are kept of a volume.
+const maxPods = 16
+
+// name takes in what the volume and the call's pod are called.
+func (k *kept) name(c manager.EndedCall) {
+	if s := c.Of.Spec; s != nil && len(k.names) == 0 {
+		_, bare, _ := strings.Cut(s.Claim, "/")
+		for _, name := range []string{s.Name, s.Handle, s.Claim, bare} {
+			if name != "" {
+				k.names = append(k.names, name)
+			}
+		}
+	}
+	pod := c.Of.Mounts[c.Pod].Pod
+	if name := pod.Namespace + "/" + pod.Name; pod.Name != "" && len(k.pods) < maxPods && !slices.Contains(k.pods, name) {
+		k.pods = append(k.pods, name)
+	}
+}
+
+// Named returns the volumes that have or had a name (the PersistentVolume's or the
+// one within the pod, the handle, the claim), of which calls are kept.
+func (r *Recorder) Named(name string) []state.VolumeID {
+	return r.find(func(k *kept) bool { return slices.Contains(k.names, name) })
+}
+
+// OfPod returns the volumes of which calls for a pod ("namespace/name") are kept.
+func (r *Recorder) OfPod(name string) []state.VolumeID {
+	return r.find(func(k *kept) bool { return slices.Contains(k.pods, name) })
+}
+
+func (r *Recorder) find(is func(*kept) bool) (ids []state.VolumeID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e := r.order.Front(); e != nil; e = e.Next() {
+		if k := e.Value.(*kept); is(k) {
+			ids = append(ids, k.volume)
+		}
+	}
+	return ids
 }
 
 // of returns what is kept of the volume that a call has ended for, and makes

@@ -96,3 +96,41 @@ func BenchmarkRecord(b *testing.B) {
 		n++
 	}
 }
+
+// A volume and a pod that are gone are found by the names that people know.
+//
+// Faults: A166.
+func TestCallsOfWhatIsGoneAreFoundByName(t *testing.T) {
+	var r Recorder
+	c := ended("d^h", 1)
+	c.Pod = "uid-1"
+	c.Of = state.Volume{
+		Spec:   &state.Spec{Name: "pv-1", Handle: "h", Claim: "shop/data"},
+		Mounts: map[state.PodUID]state.Mount{"uid-1": {MountSpec: state.MountSpec{Pod: state.Pod{UID: "uid-1", Namespace: "shop", Name: "web"}}}},
+	}
+	r.Record(c)
+	c.Began = time.Unix(2, 0)
+	r.Record(c)
+	r.Record(ended("other", 3))
+	for _, name := range []string{"pv-1", "h", "shop/data", "data"} {
+		if ids := r.Named(name); len(ids) != 1 || ids[0] != "d^h" {
+			t.Errorf("%s: %q", name, ids)
+		}
+	}
+	if ids := r.OfPod("shop/web"); len(ids) != 1 || ids[0] != "d^h" || len(r.Calls(ids...)) != 2 {
+		t.Errorf("of the pod: %q", ids)
+	}
+	for _, name := range []string{"", "shop", "web", "uid-1"} {
+		if ids := append(r.Named(name), r.OfPod(name)...); len(ids) != 0 {
+			t.Errorf("%q: %q", name, ids)
+		}
+	}
+	for n := range maxPods + 5 {
+		uid := state.PodUID(fmt.Sprint(n))
+		c.Pod, c.Of.Mounts = uid, map[state.PodUID]state.Mount{uid: {MountSpec: state.MountSpec{Pod: state.Pod{UID: uid, Namespace: "n", Name: string(uid)}}}}
+		r.Record(c)
+	}
+	if e := r.volumes["d^h"]; len(e.Value.(*kept).pods) != maxPods {
+		t.Errorf("%d pods are kept", len(e.Value.(*kept).pods))
+	}
+}

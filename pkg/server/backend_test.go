@@ -241,3 +241,19 @@ func start(t *testing.T, cfg Config) (*Server, func() error) {
 	})
 	return s, stop
 }
+
+// CallsNamed knows one volume that is gone.
+func (b *backend) CallsNamed(name string) []state.VolumeID {
+	if name == "gone" {
+		return []state.VolumeID{"d^gone"}
+	}
+	return nil
+}
+
+// CallsOfPod knows one pod that is gone.
+func (b *backend) CallsOfPod(name string) []state.VolumeID {
+	if name == "default/gone" {
+		return []state.VolumeID{"d^gone"}
+	}
+	return nil
+}

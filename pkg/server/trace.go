@@ -15,6 +15,10 @@ type Trace interface {
 	Calls(ids ...state.VolumeID) []manager.EndedCall
 	// AllCalls returns what is kept of every volume, by when the calls began.
 	AllCalls() []manager.EndedCall
+	// CallsNamed returns the volumes of a name of which calls are kept, also of those
+	// that are gone, and CallsOfPod those of a pod ("namespace/name").
+	CallsNamed(name string) []state.VolumeID
+	CallsOfPod(name string) []state.VolumeID
 }
 
 // trace answers with the last calls of a volume, or of all volumes of a pod.
@@ -35,7 +39,7 @@ func (s *Server) traced(kind, name string) ([]state.VolumeID, error) {
 		if v, err := FindVolume(s.cfg.Volumes.Volumes(), name); err == nil {
 			return []state.VolumeID{v.Volume.ID}, nil
 		}
-		return []state.VolumeID{state.VolumeID(name)}, nil // it may be gone by now
+		return append(s.cfg.Trace.CallsNamed(name), state.VolumeID(name)), nil // it may be gone by now
 	default:
 		return nil, fmt.Errorf("%w: trace %q: must be pod or volume", ErrInvalid, kind)
 	}
@@ -47,8 +51,11 @@ func (s *Server) tracedPod(name string) ([]state.VolumeID, error) {
 		return nil, fmt.Errorf("%w: pod %q: must be namespace/name", ErrInvalid, name)
 	}
 	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, bare)
+	if gone := s.cfg.Trace.CallsOfPod(name); !ok && len(gone) > 0 {
+		return gone, nil
+	}
 	if !ok {
-		return nil, fmt.Errorf("%w: pod %s is not known here", ErrNotFound, name)
+		return nil, fmt.Errorf("%w: pod %s is not known here, and no calls for it are kept", ErrNotFound, name)
 	}
 	var ids []state.VolumeID
 	for _, v := range p.Volumes {
