@@ -122,6 +122,9 @@ func whoText(r holders.Report) string {
 	if !r.Held() {
 		b.WriteString("nobody holds it\n")
 	}
+	for _, pr := range r.Named {
+		fmt.Fprintf(&b, "named by     %d %s%s in its command line: some drivers wait until it ends\n", pr.PID, plain(pr.Name), inContainer(pr.Container))
+	}
 	return b.String()
 }
 

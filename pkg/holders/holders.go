@@ -54,6 +54,9 @@ type Report struct {
 	Mounts []string `json:"mounts"`
 	// Processes are those that use it, by process id, [maxProcesses] at most.
 	Processes []Process `json:"processes"`
+	// Named are those that do not use it and have its path in their command line. They
+	// keep nothing from being unmounted; some drivers of FUSE file systems wait for them.
+	Named []Process `json:"named,omitempty"`
 	// Namespaces are the other mount namespaces that have a copy of the mount: it
 	// stays in use there when it is unmounted here.
 	Namespaces []Namespace `json:"namespaces"`
@@ -77,7 +80,7 @@ type Process struct {
 
 // Use is one way in which a process uses it.
 type Use struct {
-	// Kind is cwd, root, exe, fd, map or device.
+	// Kind is cwd, root, exe, fd, map or device; argument of those that are [Report.Named].
 	Kind string `json:"kind"`
 	// Path is the file as the process sees it.
 	Path string `json:"path"`
@@ -191,6 +194,7 @@ type search struct {
 	f      *Finder
 	q      Query
 	own    string // this process's mount namespace
+	exe    string // its program
 	here   table  // its table
 	trees  []tree
 	blocks []uint64
@@ -207,6 +211,7 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 	if s.own, err = os.Readlink(f.proc("self", "ns", "mnt")); err != nil {
 		return nil, err
 	}
+	s.exe, _ = os.Readlink(f.proc("self", "exe")) // "" where it is not told
 	rows, err := f.readTable("self")
 	if err != nil {
 		return nil, err
@@ -234,6 +239,7 @@ func (s *search) report() Report {
 	}
 	slices.SortFunc(r.Namespaces, func(a, b Namespace) int { return a.PID - b.PID })
 	slices.SortFunc(r.Processes, func(a, b Process) int { return a.PID - b.PID })
+	slices.SortFunc(r.Named, func(a, b Process) int { return a.PID - b.PID })
 	slices.SortFunc(r.Unread, func(a, b Unread) int { return a.PID - b.PID })
 	slices.SortFunc(r.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	return r

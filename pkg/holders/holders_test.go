@@ -274,3 +274,60 @@ func TestASearchEndsWithItsContext(t *testing.T) {
 		t.Error("a relative path was taken")
 	}
 }
+
+// A process that only names the mount in its command line holds nothing, and is told
+// apart; the rest of its command line is not shown.
+//
+// Faults: A168.
+func TestWhoNamesAMountInItsCommandLineIsTold(t *testing.T) {
+	dir, _ := volume(t)
+	start := func(args ...string) int {
+		cmd := exec.Command("cat", append([]string{"/dev/null", "-"}, args...)...)
+		in, err := cmd.StdinPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = in.Close()
+			_ = cmd.Wait() // the arguments after the first are no files
+		})
+		return cmd.Process.Pid
+	}
+	beside, names := start(dir+"x"), start("key=secret,"+dir+"/sub")
+	r := find(t, Query{Paths: []string{dir}})
+	if r.Held() {
+		t.Errorf("it is held: %+v", r)
+	}
+	found := false
+	for _, p := range r.Named {
+		if p.PID == beside {
+			t.Errorf("%+v names something else", p)
+		}
+		if p.PID == names {
+			found = slices.Equal(p.Uses, []Use{{"argument", dir}}) && p.Name == "cat"
+		}
+	}
+	if !found {
+		t.Errorf("named by %+v, want process %d", r.Named, names)
+	}
+}
+
+func TestNamesPath(t *testing.T) {
+	for _, c := range []struct {
+		arg, path string
+		want      bool
+	}{
+		{"/a/b", "/a/b", true},
+		{"/a/b", "/a/b/", true},
+		{"/a/b/c", "/a/b", true},
+		{"dir=/a/b,rw", "/a/b", true},
+		{"/a/bc", "/a/b", false},
+		{"/a/bc:/a/b", "/a/b", true},
+		{"/x", "/a/b", false},
+		{"", "/a/b", false},
+		{"/a", "/", false},
+	} {
+		if got := namesPath(c.arg, c.path); got != c.want {
+			t.Errorf("%q names %q: %v", c.arg, c.path, got)
+		}
+	}
+}

@@ -33,6 +33,7 @@ func (s *search) look(ctx context.Context, pid int) {
 		s.namespace(id, pid, t)
 	}
 	if len(t.of) == 0 && len(s.blocks) == 0 {
+		s.named(ctx, pid)
 		return
 	}
 	var uses []Use
@@ -49,6 +50,52 @@ func (s *search) look(ctx context.Context, pid int) {
 	uses = append(uses, mapped...)
 	if len(uses) > 0 {
 		s.process(pid, uses)
+	} else {
+		s.named(ctx, pid)
+	}
+}
+
+// named notes a process that names what is asked about in its command line. Those of
+// this program ask about it, as this question does.
+func (s *search) named(ctx context.Context, pid int) {
+	id := strconv.Itoa(pid)
+	if exe, err := os.Readlink(s.f.proc(id, "exe")); err != nil || exe == s.exe {
+		return // a thread of the kernel, or one that has ended
+	}
+	text, err := s.f.patiently(ctx, pid, "cmdline")
+	if err != nil {
+		return // that its memory is locked is told with what it uses
+	}
+	for arg := range strings.SplitSeq(text, "\x00") {
+		for _, path := range s.q.Paths {
+			if namesPath(arg, path) {
+				p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: []Use{{"argument", path}}} // the rest of it may be secret
+				s.mu.Lock()
+				if len(s.found.Named) < maxProcesses {
+					s.found.Named = append(s.found.Named, p)
+				}
+				s.mu.Unlock()
+				return
+			}
+		}
+	}
+}
+
+// namesPath reports whether an argument has path in it, or something below it.
+func namesPath(arg, path string) bool {
+	path = strings.TrimRight(path, "/")
+	if path == "" {
+		return false // every path is below it
+	}
+	for rest := arg; ; {
+		_, after, found := strings.Cut(rest, path)
+		switch {
+		case !found:
+			return false
+		case after == "" || strings.ContainsRune("/,: '\"", rune(after[0])):
+			return true
+		}
+		rest = after
 	}
 }
 
@@ -158,7 +205,7 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 	if len(t.of) == 0 {
 		return nil, nil
 	}
-	text, err := s.f.maps(ctx, pid)
+	text, err := s.f.patiently(ctx, pid, "maps")
 	if err != nil {
 		return nil, err
 	}
@@ -179,9 +226,9 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 // errLocked says that a process's memory map is locked by who waits for storage.
 var errLocked = errors.New("its memory map is locked, as it is while the process waits for storage that does not answer")
 
-// maps reads /proc/PID/maps, which waits for the process's memory lock. Who waits
-// too long is left behind, one for a process.
-func (f *Finder) maps(ctx context.Context, pid int) (string, error) {
+// patiently reads a file of /proc/PID that waits for the process's memory lock. Who
+// waits too long is left behind, one for a process.
+func (f *Finder) patiently(ctx context.Context, pid int, name string) (string, error) {
 	f.mu.Lock()
 	if f.hung[pid] {
 		f.mu.Unlock()
@@ -198,7 +245,7 @@ func (f *Finder) maps(ctx context.Context, pid int) (string, error) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		text, err := os.ReadFile(f.proc(strconv.Itoa(pid), "maps"))
+		text, err := os.ReadFile(f.proc(strconv.Itoa(pid), name))
 		f.mu.Lock()
 		delete(f.hung, pid)
 		f.mu.Unlock()
