@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -358,6 +359,26 @@ func TestADriverThatDiesAndReturnsIsAskedAnew(t *testing.T) {
 	}
 	v.Needs.Stage = false
 	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+}
+
+func TestAConnectionIsLostOnlyOnceGRPCHasSettled(t *testing.T) {
+	for _, c := range []struct {
+		state          connectivity.State
+		known, settled bool
+		away           bool
+	}{
+		{connectivity.Connecting, true, false, false}, // Dial was faster than gRPC's word
+		{connectivity.Connecting, false, false, true}, // it broke while Dial asked
+		{connectivity.Connecting, true, true, true},
+		{connectivity.Ready, true, true, false},
+		{connectivity.Ready, false, true, true},
+		{connectivity.Idle, true, true, true},
+		{connectivity.TransientFailure, true, true, true},
+	} {
+		if got := away(c.state, c.known, c.settled); got != c.away {
+			t.Errorf("%s, known %t, settled %t: away is %t", c.state, c.known, c.settled, got)
+		}
+	}
 }
 
 func TestAProcessThatTakesOverTheEndpointGetsNoRequest(t *testing.T) {

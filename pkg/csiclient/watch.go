@@ -126,11 +126,12 @@ func (d *Driver) watch(ctx context.Context) {
 		d.log.Warn("driver is away", "err", err)
 		d.onChange(d.Info(), err)
 	}
-	pause := askAgainMin
+	pause, settled := askAgainMin, false
 	for ctx.Err() == nil {
 		s := d.conn.GetState()
 		made, known := d.sock.connections()
-		if up && (s != connectivity.Ready || !known) && ctx.Err() == nil {
+		settled = settled || s != connectivity.Connecting
+		if up && away(s, known, settled) && ctx.Err() == nil {
 			lost(fmt.Errorf("connection to %s: lost", d.endpoint))
 		}
 		wait, cancel := context.WithCancel(ctx)
@@ -160,6 +161,15 @@ func (d *Driver) watch(ctx context.Context) {
 		d.conn.WaitForStateChange(wait, s)
 		cancel()
 	}
+}
+
+// away reports whether the connection whose driver was asked last is lost, from the
+// state that gRPC says and from whether a newer connection was made. gRPC lets calls
+// over a new connection through before it says Ready of it, so Dial may return while
+// it says Connecting still: until it has settled, on another state than that, the
+// connection that answered Dial is not lost.
+func away(s connectivity.State, known, settled bool) bool {
+	return settled && s != connectivity.Ready || !known
 }
 
 // watchSocket kicks when something happens where the driver's socket is, until
