@@ -175,6 +175,7 @@ func failed(r state.Retry, e *state.CallError, now time.Time) state.Retry {
 	r.Attempts++
 	r.NotBefore = now.Add(wait(r.Attempts, e.Outcome))
 	r.Final = e.Outcome == state.Final
+	r.Unanswered = e.Unanswered
 	r.Call, r.Code, r.Error = e.Call, e.Code, e.Err.Error()
 	return r
 }

@@ -58,6 +58,12 @@ var exceptions = map[string]map[codes.Code]state.Outcome{
 	},
 }
 
+// silent reports whether gRPC, when it makes code up, does so because no answer came at
+// all. It makes others up of an answer that cannot be read, as one that is too large.
+func silent(code codes.Code) bool {
+	return code == codes.DeadlineExceeded || code == codes.Canceled || code == codes.Unavailable
+}
+
 // outcomeOf looks a code up. One that the gRPC library did not know when this
 // was written says nothing, so the work may be in any state.
 func outcomeOf(call string, code codes.Code) state.Outcome {
@@ -100,8 +106,10 @@ func CallError(call string, err error) error {
 		return &state.CallError{Outcome: state.Failed, Call: call, Err: err}
 	}
 	outcome := outcomeOf(call, s.Code())
-	if e, ok := errors.AsType[*rpcError](err); ok && !e.answered && (s.Code() == codes.Internal || s.Code() == codes.Unknown) {
+	e, ok := errors.AsType[*rpcError](err)
+	made := ok && !e.answered // by gRPC on this side
+	if made && (s.Code() == codes.Internal || s.Code() == codes.Unknown) {
 		outcome = state.Uncertain
 	}
-	return &state.CallError{Outcome: outcome, Call: call, Code: s.Code().String(), Err: err}
+	return &state.CallError{Outcome: outcome, Call: call, Code: s.Code().String(), Unanswered: made && silent(s.Code()), Err: err}
 }

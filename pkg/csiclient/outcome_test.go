@@ -69,6 +69,19 @@ func TestWhatTheTransportMadeUpIsUncertain(t *testing.T) {
 	}
 }
 
+// Faults: A167.
+func TestNoAnswerIsToldFromOneThatCannotBeRead(t *testing.T) {
+	none := []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable}
+	for code := codes.Code(1); code <= 16; code++ {
+		for _, answered := range []bool{false, true} {
+			e, _ := errors.AsType[*state.CallError](CallError(nodeStage, &rpcError{s: status.New(code, "boom"), answered: answered}))
+			if want := !answered && slices.Contains(none, code); e.Unanswered != want {
+				t.Errorf("%v, answered %t: unanswered is %t", code, answered, e.Unanswered)
+			}
+		}
+	}
+}
+
 func TestCallErrorKeepsWhatItIsGiven(t *testing.T) {
 	if err := CallError(nodeStage, nil); err != nil {
 		t.Errorf("nil became %v", err)

@@ -282,7 +282,7 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 		n.d.Stage(t.Context(), v), n.d.Publish(t.Context(), v, "pod-1"), n.d.Unpublish(t.Context(), v, "pod-1"),
 		n.d.Unstage(t.Context(), v), expand, stats,
 	} {
-		if e, _ := errors.AsType[*state.CallError](err); outcome(t, err) != state.Uncertain || e.Code != "DeadlineExceeded" {
+		if e, _ := errors.AsType[*state.CallError](err); outcome(t, err) != state.Uncertain || e.Code != "DeadlineExceeded" || !e.Unanswered {
 			t.Errorf("%v, want DeadlineExceeded, uncertain", err)
 		}
 	}

@@ -246,6 +246,8 @@ func Failure(r state.Retry) string {
 		return r.Call + " answered " + r.Code
 	case r.Code == "":
 		return r.Call + " failed: " + r.Error
+	case r.Unanswered:
+		return r.Call + " got no answer (" + r.Code + "): " + r.Error
 	default:
 		return r.Call + " answered " + r.Code + ": " + r.Error
 	}

@@ -42,6 +42,8 @@ type CallError struct {
 	Call    string // "NodeStageVolume"
 	Code    string // gRPC code name, or [FilesystemMismatch]; "" where none was received
 	Err     error
+	// Unanswered: Code was made up on this side; the driver said nothing.
+	Unanswered bool
 	// Reason is a built-in kind's; "" for none that is known.
 	Reason Reason
 	// Stray counts the files that were found in a target on which nothing is mounted:

@@ -90,6 +90,8 @@ type Retry struct {
 	// First is what failed before the driver began to answer Aborted, code and
 	// text in one: the cause, of which Aborted only says that it goes on.
 	First string `json:"first,omitempty"`
+	// Unanswered: the driver said nothing, and Code is what the connection makes of that.
+	Unanswered bool `json:"unanswered,omitempty"`
 	// Refused: the request is wrong, and not the moment. It is repeated rarely.
 	Refused bool `json:"refused,omitempty"`
 	// Reason is why, of a built-in kind; "" for none that is known.

@@ -43,6 +43,7 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	r.Final = err.Outcome == state.Final
 	r.NotBefore = now.Add(pause)
 	r.First = first(r, err)
+	r.Unanswered = err.Unanswered
 	r.Refused, r.Reason, r.Stray = err.Outcome == state.Refused, err.Reason, err.Stray
 	r.Call, r.Code, r.Error = err.Call, err.Code, err.Err.Error()
 	return r
