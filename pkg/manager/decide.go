@@ -182,7 +182,7 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 	attaches := d.status.Attach && l.cfg.Attacher != nil
 	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
 		Up: d.status.Up, Why: d.status.Problem,
-		Full:   cmp.Or(plan.OutOfReach(w.Topology, d.status.Topology), plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
+		Full:   cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology), plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	f.Doubt = l.doubt(v, w)

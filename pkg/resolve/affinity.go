@@ -26,8 +26,8 @@ func (n *Node) DeepCopyObject() runtime.Object {
 // onThisNode returns why the volume's node affinity keeps it from this node. In a
 // cluster the labels of its Node decide, as for the kubelet. Without one the node's
 // name is known (kubernetes.io/hostname): of a CSI volume the manager compares the
-// other labels with what the driver says of its topology ([resolver.topology]), of
-// another volume they are not there.
+// values of other labels with the driver's topology ([resolver.topology]), of another
+// volume they are not there.
 func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 	affinity := pv.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {
@@ -41,9 +41,12 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 		return nil
 	}
 	unknown := ""
-	if field, key := unknownKey(affinity.Required, labels); field != "" {
-		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s: found %s, want %s, or no such term: other labels of the node are not known here",
-			field, show(key), corev1.LabelHostname)
+	if field, q := undecided(affinity.Required, labels, csi); field != "" && csi {
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.operator: found %s for %s, want %s, or no such term: of other labels only the values are known, from the driver's topology",
+			field, q.Operator, show(q.Key), corev1.NodeSelectorOpIn)
+	} else if field != "" {
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.key: found %s, want %s, or no such term: other labels of the node are not known here",
+			field, show(q.Key), corev1.LabelHostname)
 	}
 	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)%s",
 		corev1.LabelHostname, show(r.config.NodeName), unknown)
@@ -81,52 +84,62 @@ func (r *resolver) onNode(s *corev1.NodeSelector) error {
 	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches %s%s", key, why)
 }
 
-// selects reports whether one of the terms matches this node: of knownOnly without
-// the requirements of keys that labels have not.
-func (r *resolver) selects(s *corev1.NodeSelector, labels map[string]string, knownOnly bool) bool {
+// selects reports whether one of the terms matches this node: with later without the
+// requirements that the driver's topology decides.
+func (r *resolver) selects(s *corev1.NodeSelector, labels map[string]string, later bool) bool {
 	fields := map[string]string{"metadata.name": r.config.NodeName}
 	return slices.ContainsFunc(s.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
 		expressions := term.MatchExpressions
-		if knownOnly {
-			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool {
-				_, known := labels[q.Key]
-				return !known
-			})
+		if later {
+			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool { return ofTopology(q, labels) })
+			if slices.ContainsFunc(expressions, func(q corev1.NodeSelectorRequirement) bool { _, known := labels[q.Key]; return !known }) {
+				return false
+			}
 		}
 		return len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(expressions, labels) && matches(term.MatchFields, fields)
 	})
 }
 
-// unknownKey returns the first key that is none of the labels, and its field; "" for none.
-func unknownKey(s *corev1.NodeSelector, labels map[string]string) (field, key string) {
+// ofTopology reports whether a requirement is for the driver's topology to decide: the
+// values of a label that is none of the node's own.
+func ofTopology(q corev1.NodeSelectorRequirement, labels map[string]string) bool {
+	_, known := labels[q.Key]
+	return !known && q.Operator == corev1.NodeSelectorOpIn
+}
+
+// undecided returns the first requirement of a label that is not known, and its field; ""
+// for none. Of a CSI volume those are not meant that the driver's topology decides.
+func undecided(s *corev1.NodeSelector, labels map[string]string, csi bool) (field string, q corev1.NodeSelectorRequirement) {
 	for i, term := range s.NodeSelectorTerms {
 		for j, q := range term.MatchExpressions {
-			if _, known := labels[q.Key]; !known {
-				return fmt.Sprintf("nodeSelectorTerms[%d].matchExpressions[%d].key", i, j), q.Key
+			if _, known := labels[q.Key]; !known && !(csi && ofTopology(q, labels)) {
+				return fmt.Sprintf("nodeSelectorTerms[%d].matchExpressions[%d]", i, j), q
 			}
 		}
 	}
-	return "", ""
+	return "", q
 }
 
 // topology returns where a CSI volume is, as its node affinity says it in labels
 // that the driver's registration brings: alternatives, each with the values that
-// a key may have. None means that it says nothing of the kind. What the labels
-// that are known keep from this node is no alternative.
+// a key may have. None means that it says nothing of the kind, or that the Node's
+// labels have decided. What the labels that are known keep from this node is no
+// alternative.
 func (r *resolver) topology(pv *corev1.PersistentVolume) []map[string][]string {
 	affinity := pv.Spec.NodeAffinity
-	if affinity == nil || affinity.Required == nil {
+	if affinity == nil || affinity.Required == nil || r.config.ClusterAttach {
 		return nil
 	}
 	var all []map[string][]string
+	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
 	for _, term := range affinity.Required.NodeSelectorTerms {
 		one := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}
-		if !r.selects(one, map[string]string{corev1.LabelHostname: r.config.NodeName}, true) {
+		if !r.selects(one, labels, true) {
 			continue
 		}
 		place := map[string][]string{}
 		for _, q := range term.MatchExpressions {
-			if q.Operator == corev1.NodeSelectorOpIn && q.Key != corev1.LabelHostname {
+			if ofTopology(q, labels) {
 				place[q.Key] = slices.Clone(q.Values)
 			}
 		}

@@ -98,25 +98,34 @@ func TestMountOptionsOfAKindThatMountsNothing(t *testing.T) {
 	}
 }
 
-// Of a CSI volume's node affinity only what is known of the node decides: the
-// driver's topology is not among it.
+// Of a CSI volume's node affinity what is known of the node decides. The values of other
+// labels are for the driver's topology; another operator of theirs is refused.
+//
 // Items: A30.
+// Faults: A138.
 func TestNodeAffinityOfACSIVolume(t *testing.T) {
 	for name, tc := range map[string]struct {
-		key, value string
-		here       bool
+		key     string
+		op      corev1.NodeSelectorOperator
+		value   string
+		problem string
 	}{
-		"this node":           {corev1.LabelHostname, "node-1", true},
-		"another node":        {corev1.LabelHostname, "node-2", false},
-		"the driver's labels": {"topology.example.com/zone", "a", true},
+		"this node":           {corev1.LabelHostname, corev1.NodeSelectorOpIn, "node-1", ""},
+		"another node":        {corev1.LabelHostname, corev1.NodeSelectorOpIn, "node-2", "none of its terms matches this node"},
+		"not another node":    {corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "node-2", ""},
+		"the driver's labels": {"topology.example.com/zone", corev1.NodeSelectorOpIn, "a", ""},
+		"not its labels": {
+			"topology.example.com/zone", corev1.NodeSelectorOpNotIn, "a",
+			"spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].operator: found NotIn for \"topology.example.com/zone\", want In, or no such term",
+		},
 	} {
 		w := read(t, "testdata/base.yaml")
 		w.volume().Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: tc.key, Operator: corev1.NodeSelectorOpIn, Values: []string{tc.value}}},
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: tc.key, Operator: tc.op, Values: []string{tc.value}}},
 		}}}}
 		got := w.only(t).Problem
-		if (got == "") != tc.here || !tc.here && !strings.HasPrefix(got, "volume pv-1: spec.nodeAffinity.required: ") {
-			t.Errorf("%s: got %q, want it here %v", name, got, tc.here)
+		if tc.problem == "" && got != "" || !strings.Contains(got, tc.problem) || tc.problem != "" && !strings.HasPrefix(got, "volume pv-1: spec.nodeAffinity.required: ") {
+			t.Errorf("%s: got %q, want %q", name, got, tc.problem)
 		}
 	}
 }
@@ -338,7 +347,7 @@ func TestTopologyOfAVolume(t *testing.T) {
 		"two":            {[]corev1.NodeSelectorTerm{term(in("zone", "a")), term(in("zone", "b"))}, []map[string][]string{at{"zone": {"a"}}, at{"zone": {"b"}}}},
 		"another node's": {[]corev1.NodeSelectorTerm{term(in("zone", "a"), in(corev1.LabelHostname, "node-2")), term(in("zone", "b"))}, []map[string][]string{at{"zone": {"b"}}}},
 		"by name alone":  {[]corev1.NodeSelectorTerm{term(in("zone", "a")), term(in(corev1.LabelHostname, "node-1"))}, nil},
-		"no values":      {[]corev1.NodeSelectorTerm{term(exists)}, nil},
+		"no values":      {[]corev1.NodeSelectorTerm{term(exists), term(in("zone", "b"))}, []map[string][]string{at{"zone": {"b"}}}},
 	} {
 		w := read(t, "testdata/base.yaml")
 		w.volume().Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: c.terms}}

@@ -7,19 +7,26 @@ import (
 	"strings"
 )
 
-// OutOfReach says why a volume that is at one of places cannot be reached from a
-// node with the topology that its driver tells; "" where it can, or where that is
-// not known. A key that the driver does not tell of is a label of somebody else.
-func OutOfReach(places []map[string][]string, node map[string]string) string {
-	if len(places) == 0 || len(node) == 0 {
+// OutOfReach says why a volume that is at one of places cannot be reached from a node
+// with the topology that its driver tells; "" where it can. A key that the driver does
+// not tell of cannot be compared, so the volume is not taken to be here. What a driver
+// that is not up would tell is not known: it is waited for anyway.
+func OutOfReach(places []map[string][]string, up bool, node map[string]string) string {
+	if len(places) == 0 || !up {
 		return ""
 	}
 	var wanted []string
+	untold := map[string]bool{}
 	for _, place := range places {
 		var differs []string
 		for _, key := range slices.Sorted(maps.Keys(place)) {
-			if value, known := node[key]; known && !slices.Contains(place[key], value) {
-				differs = append(differs, fmt.Sprintf("%s=%s", key, strings.Join(place[key], "|")))
+			value, told := node[key]
+			if told && slices.Contains(place[key], value) {
+				continue
+			}
+			differs = append(differs, fmt.Sprintf("%s=%s", key, strings.Join(place[key], "|")))
+			if !told {
+				untold[key] = true
 			}
 		}
 		if len(differs) == 0 {
@@ -27,9 +34,17 @@ func OutOfReach(places []map[string][]string, node map[string]string) string {
 		}
 		wanted = append(wanted, strings.Join(differs, ","))
 	}
-	var here []string
-	for _, key := range slices.Sorted(maps.Keys(node)) {
-		here = append(here, key+"="+node[key])
+	why := "the volume is out of this node's reach: it is at " + strings.Join(wanted, " or ")
+	if len(node) > 0 {
+		var here []string
+		for _, key := range slices.Sorted(maps.Keys(node)) {
+			here = append(here, key+"="+node[key])
+		}
+		why += ", and the driver says that the node is at " + strings.Join(here, ",")
 	}
-	return "the volume is out of this node's reach: it is at " + strings.Join(wanted, " or ") + ", and the driver says that the node is at " + strings.Join(here, ",")
+	if len(untold) > 0 {
+		why += "; the driver does not tell " + strings.Join(slices.Sorted(maps.Keys(untold)), ", ") +
+			" of the node: take it out of the PersistentVolume's spec.nodeAffinity where it decides nothing"
+	}
+	return why
 }
