@@ -149,7 +149,8 @@ torture: ## hammer configMap, secret and projected volumes through UPDATES (1000
 faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print how each stands (root; with what test-cluster and test-vm need)
 	@hack/host-tools.sh --vm --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
-	UPGRADE_FROM=$(UPGRADE_FROM) KUBE_BINARY=$(CURDIR)/bin/kube $(GO) run ./hack/faults
+	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
+	UPGRADE_FROM=$(UPGRADE_FROM) KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars $(GO) run ./hack/faults
 
 # The release before this one; while there is none, a commit of some time ago.
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-list --first-parent --skip=100 -n 1 HEAD)
@@ -169,10 +170,11 @@ test-handshake: ## walk every state of two nodes, a controller and csi-volmgr ab
 test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start succeeds, and nothing is silently missing (10 minutes)
 	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./pkg/state
 
-test-cluster: ## run against a real Kubernetes control plane, which is built first (root; 3 to 4 minutes for that, once)
+test-cluster: ## run against a real Kubernetes control plane with the real sidecars, which are built first (root; 6 to 8 minutes for that, once)
 	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
-	KUBE_BINARY=$(CURDIR)/bin/kube $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 10m ./test/cluster
+	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
+	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 10m ./test/cluster
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

@@ -197,9 +197,15 @@ func (a *array) serve(n *node) {
 		go func() { _ = s.Serve(l) }()
 		n.t.Cleanup(s.Stop)
 	}
-	n.eventually("driver "+a.name+" is in the CSINode", func() bool {
+	n.hasDriver(a.name)
+}
+
+// hasDriver waits until the cluster knows that the node has the driver.
+func (n *node) hasDriver(name string) {
+	n.t.Helper()
+	n.eventually("driver "+name+" is in the CSINode", func() bool {
 		o, err := control.client.StorageV1().CSINodes().Get(n.t.Context(), n.name, metav1.GetOptions{})
-		return err == nil && slices.ContainsFunc(o.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == a.name })
+		return err == nil && slices.ContainsFunc(o.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 	})
 }
 

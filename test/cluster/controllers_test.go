@@ -38,8 +38,8 @@ func each(start func(context.Context) (watch.Interface, error), f func(runtime.O
 	}
 }
 
-// provision makes the volumes of claims that the scheduler chose a node for, as
-// external-provisioner does.
+// provision makes the local driver's volumes for claims that the scheduler chose a
+// node for, as external-provisioner does.
 func provision(p *plane) {
 	each(func(ctx context.Context) (watch.Interface, error) {
 		return p.client.CoreV1().PersistentVolumeClaims("default").Watch(ctx, metav1.ListOptions{})
@@ -49,7 +49,7 @@ func provision(p *plane) {
 		if ok {
 			at = claim.Annotations["volume.kubernetes.io/selected-node"]
 		}
-		if at == "" || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil {
+		if at == "" || *claim.Spec.StorageClassName != "local" || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil {
 			return
 		}
 		if pv, err := createVolume(claim, at); err == nil {

@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	program string // csi-volmgr as it was built for these tests
-	control *plane // shared by all tests; each has nodes and claims of its own names
+	program  string // csi-volmgr as it was built for these tests
+	sidecars string // the directory of the sidecars' programs
+	control  *plane // shared by all tests; each has nodes and claims of its own names
 )
 
 func TestMain(m *testing.M) {
@@ -36,6 +37,9 @@ func run(m *testing.M) int {
 	binary := os.Getenv("KUBE_BINARY")
 	if binary == "" {
 		return fail(fmt.Errorf("KUBE_BINARY is not set: run make test-cluster, which builds it"))
+	}
+	if sidecars = os.Getenv("SIDECARS"); sidecars == "" {
+		return fail(fmt.Errorf("SIDECARS is not set: run make test-cluster, which builds them"))
 	}
 	if control, err = startPlane(context.Background(), binary); err != nil {
 		return fail(err)

@@ -164,13 +164,22 @@ func (p *plane) startControllers(ctx context.Context) error {
 	})
 }
 
-// start starts a program. It ends with this process, however that ends: the kernel
-// sends the signal when the thread that forked is gone, so the thread is kept.
+// start starts a program of the control plane.
 func (p *plane) start(name string, args ...string) error {
-	s := &server{cmd: exec.Command(p.binary, append([]string{name}, args...)...), log: p.path(name + ".log"), done: make(chan struct{})}
+	s, err := p.launch(p.path(name+".log"), p.binary, append([]string{name}, args...)...)
+	if err == nil {
+		p.procs[name] = s
+	}
+	return err
+}
+
+// launch starts a program. It ends with this process, however that ends: the kernel
+// sends the signal when the thread that forked is gone, so the thread is kept.
+func (p *plane) launch(logFile, binary string, args ...string) (*server, error) {
+	s := &server{cmd: exec.Command(binary, args...), log: logFile, done: make(chan struct{})}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = log, log, p.dir
@@ -185,11 +194,7 @@ func (p *plane) start(name string, args ...string) error {
 			close(s.done)
 		}
 	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	p.procs[name] = s
-	return nil
+	return s, <-started
 }
 
 // kill ends a program at once.

@@ -45,7 +45,7 @@ func (s *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		if v.Block != block || v.SizeBytes < size || req.GetCapacityRange().GetLimitBytes() != 0 && v.SizeBytes > req.GetCapacityRange().GetLimitBytes() {
 			return nil, status.Error(codes.AlreadyExists, "the volume is there and is another")
 		}
-		return &csi.CreateVolumeResponse{Volume: v.proto(req.GetVolumeContentSource())}, nil
+		return &csi.CreateVolumeResponse{Volume: s.driver.told(v, req.GetVolumeContentSource())}, nil
 	}
 	from, err := s.driver.sourceOf(req.GetVolumeContentSource())
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, status.Error(codes.InvalidArgument, "volume_content_source: larger than the volume, or of another access type")
 	}
 	v := &Volume{
-		ID: id, Name: req.GetName(), Tag: req.GetParameters()["tag"], Block: block, SizeBytes: cmp.Or(size, from.sizeBytes, defaultSize),
+		ID: id, Name: req.GetName(), Zone: s.driver.zoneFor(req.GetAccessibilityRequirements()), Tag: req.GetParameters()["tag"], Block: block, SizeBytes: cmp.Or(size, from.sizeBytes, defaultSize),
 		Context: map[string]string{"tag": req.GetParameters()["tag"], "name": req.GetName()},
 		Params:  maps.Clone(req.GetParameters()),
 	}
@@ -63,7 +63,7 @@ func (s *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, err
 	}
 	all[id] = v
-	return &csi.CreateVolumeResponse{Volume: v.proto(req.GetVolumeContentSource())}, nil
+	return &csi.CreateVolumeResponse{Volume: s.driver.told(v, req.GetVolumeContentSource())}, nil
 }
 
 func (d *Driver) makeData(ctx context.Context, v *Volume, from source) error {
@@ -83,9 +83,30 @@ func (d *Driver) makeData(ctx context.Context, v *Volume, from source) error {
 	return f.Truncate(v.SizeBytes)
 }
 
-// proto is the volume as a CO is told of it; source is what it was asked to be made of.
-func (v *Volume) proto(source *csi.VolumeContentSource) *csi.Volume {
-	return &csi.Volume{VolumeId: v.ID, CapacityBytes: v.SizeBytes, VolumeContext: maps.Clone(v.Context), ContentSource: source}
+// told is the volume as a CO is told of it; source is what it was asked to be made of.
+func (d *Driver) told(v *Volume, source *csi.VolumeContentSource) *csi.Volume {
+	out := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.SizeBytes, VolumeContext: maps.Clone(v.Context), ContentSource: source}
+	if v.Zone != "" {
+		out.AccessibleTopology = []*csi.Topology{d.topology(v.Zone)}
+	}
+	return out
+}
+
+// zoneKey is the topology key of the driver's zones.
+func (d *Driver) zoneKey() string { return "topology." + d.cfg.Name + "/zone" }
+
+func (d *Driver) topology(zone string) *csi.Topology {
+	return &csi.Topology{Segments: map[string]string{d.zoneKey(): zone}}
+}
+
+// zoneFor is the zone of a new volume: the one that is preferred, else the first that is allowed.
+func (d *Driver) zoneFor(r *csi.TopologyRequirement) string {
+	for _, t := range slices.Concat(r.GetPreferred(), r.GetRequisite()) {
+		if zone := t.GetSegments()[d.zoneKey()]; zone != "" {
+			return zone
+		}
+	}
+	return ""
 }
 
 // DeleteVolume implements the Controller service.
@@ -152,7 +173,7 @@ func (s *controller) ListVolumes(_ context.Context, req *csi.ListVolumesRequest)
 	}
 	resp := &csi.ListVolumesResponse{NextToken: next}
 	for _, id := range ids {
-		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: all[id].proto(nil)})
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: s.driver.told(all[id], nil)})
 	}
 	return resp, nil
 }

@@ -28,6 +28,10 @@ type Config struct {
 	// StateDir holds what it knows, the data of its volumes, the script and the
 	// transcript; it is made.
 	StateDir string
+	// Zones are the nodes that share the storage, by what NodeGetInfo says of each,
+	// with the zone that each is in; each has a socket of its own (ServeNode). With
+	// it the driver has topology. Empty: the one node is NodeID.
+	Zones map[string]string
 	// Without are abilities that the driver lacks whatever its script says, by
 	// their CSI names.
 	Without []string
@@ -71,21 +75,31 @@ func New(c Config) (*Driver, error) {
 	}
 	now := time.Now()
 	d := &Driver{cfg: c, log: c.Logger, transcript: t, conns: &connections{}, judge: judge{
-		model: &model, script: script, told: script, nodeID: c.NodeID, since: now, flying: map[string]*call{},
+		model: &model, script: script, told: script, nodeID: c.NodeID, zones: c.Zones, since: now, flying: map[string]*call{},
 	}}
 	return d, t.write(Event{Time: now, Event: EventUp, Text: c.Name})
 }
 
 // Serve answers calls at a socket until ctx ends; then late effects have happened.
-func (d *Driver) Serve(ctx context.Context, socket string) error {
+func (d *Driver) Serve(ctx context.Context, socket string) error { return d.serve(ctx, socket, "") }
+
+// ServeNode does so on one of the nodes that share the storage.
+func (d *Driver) ServeNode(ctx context.Context, socket, id string) error {
+	return d.serve(ctx, socket, id)
+}
+
+func (d *Driver) serve(ctx context.Context, socket, id string) error {
 	l, err := listen(ctx, socket)
 	if err != nil {
 		return fmt.Errorf("strict driver: %w", err)
 	}
-	s := grpc.NewServer(grpc.UnaryInterceptor(d.intercept), grpc.StatsHandler(d.conns), grpc.ForceServerCodecV2(rawCodec{}))
+	at := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return d.intercept(ctx, id, req, info, handler)
+	}
+	s := grpc.NewServer(grpc.UnaryInterceptor(at), grpc.StatsHandler(d.conns), grpc.ForceServerCodecV2(rawCodec{}))
 	csi.RegisterIdentityServer(s, &identity{driver: d})
 	csi.RegisterControllerServer(s, &controller{driver: d})
-	csi.RegisterNodeServer(s, &node{driver: d})
+	csi.RegisterNodeServer(s, &node{driver: d, id: id})
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	err = s.Serve(&conns{Listener: l, all: d.conns})
@@ -96,14 +110,15 @@ func (d *Driver) Serve(ctx context.Context, socket string) error {
 	return err
 }
 
-// intercept judges a call, misbehaves where the script says so, and answers it.
-func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// intercept judges a call that arrived on a node ("" for the socket of Serve),
+// misbehaves where the script says so, and answers it.
+func (d *Driver) intercept(ctx context.Context, node string, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m, ok := req.(proto.Message)
 	if !ok {
 		return nil, status.Errorf(codes.Internal, "request of type %T", req)
 	}
 	c := &call{
-		ctx: ctx, name: filepath.Base(info.FullMethod), req: m, at: time.Now(),
+		ctx: ctx, node: node, name: filepath.Base(info.FullMethod), req: m, at: time.Now(),
 		volume: volumeOf(m), path: pathOf(m), request: canonical(m), seen: look(m),
 	}
 	fault, busy, err := d.begin(c)

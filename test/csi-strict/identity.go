@@ -65,6 +65,11 @@ func (s *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
 		}})
 	}
+	if len(s.driver.cfg.Zones) > 0 {
+		all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS},
+		}})
+	}
 	for number, name := range csi.PluginCapability_VolumeExpansion_Type_name {
 		if number != 0 && script.can(strings.ToUpper(name)) {
 			all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{

@@ -41,6 +41,7 @@ type finding struct {
 // call is a request with what is known of it when it arrives.
 type call struct {
 	ctx     context.Context
+	node    string // that it arrived on; "" where there is but one socket, and for what controllers ask
 	id      uint64
 	name    string
 	req     proto.Message
@@ -76,6 +77,8 @@ type judge struct {
 	// answers to its questions for abilities.
 	script, told Script
 	nodeID       string
+	// zones are the zones of the nodes that share the storage, by node id; empty: there is one node.
+	zones map[string]string
 	// since is when this process began: until then, nothing is known of calls in flight.
 	since  time.Time
 	flying map[string]*call
@@ -121,13 +124,18 @@ func (j *judge) begin(c *call) (busy bool) {
 	return false
 }
 
-// flight is the key under which a call is the only one in flight: the volume;
-// statistics, which change nothing, have a key of their own.
+// flight is the key under which a call is the only one in flight: the volume, at
+// one socket, since what asks at another is another program; statistics, which
+// change nothing, have a key of their own.
 func (c *call) flight() string {
+	key := c.volume
 	if c.name == "NodeGetVolumeStats" {
-		return "stats " + c.volume
+		key = "stats " + key
 	}
-	return c.volume
+	if c.node != "" {
+		key += " on " + c.node
+	}
+	return key
 }
 
 // repetition: UNIMPLEMENTED must not be repeated unless the driver was asked
@@ -181,7 +189,9 @@ func (j *judge) accept(c *call) {
 			v.Targets[c.path] = leaving(f)
 		}
 	case "ControllerUnpublishVolume":
-		v.Attach = leaving(v.Attach)
+		if !elsewhere(c, v) {
+			v.Attach = leaving(v.Attach)
+		}
 	}
 }
 
@@ -235,7 +245,13 @@ func (j *judge) end(c *call, code codes.Code, heard, odd bool, at time.Time) {
 			delete(j.model.Volumes, c.volume)
 		}
 	case "ControllerUnpublishVolume":
+		if elsewhere(c, v) {
+			return
+		}
 		v.Attach, v.NodeID = Fact{}, ""
+		if len(j.zones) > 0 {
+			v.StagePath = "" // the next node has a path of its own
+		}
 	case "NodeExpandVolume":
 		v.NodeSizeBytes = v.SizeBytes
 	}

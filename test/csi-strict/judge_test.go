@@ -21,7 +21,8 @@ const (
 // court is a judge with a clock, and volumes "v" and "w".
 type court struct {
 	*judge
-	now time.Time
+	now  time.Time
+	node string // that calls arrive on
 }
 
 func newCourt(s Script) *court {
@@ -39,7 +40,7 @@ func newCourt(s Script) *court {
 func (k *court) arrive(req proto.Message, ctx context.Context, at seen) *call {
 	k.now = k.now.Add(time.Second)
 	c := &call{
-		ctx: ctx, name: strings.TrimSuffix(string(req.ProtoReflect().Descriptor().Name()), "Request"), req: req, at: k.now,
+		ctx: ctx, node: k.node, name: strings.TrimSuffix(string(req.ProtoReflect().Descriptor().Name()), "Request"), req: req, at: k.now,
 		volume: volumeOf(req), path: pathOf(req), request: canonical(req), seen: at,
 	}
 	k.ephemeral(c)

@@ -49,6 +49,8 @@ type Volume struct {
 	SizeBytes     int64 `json:"sizeBytes"`
 	NodeSizeBytes int64 `json:"nodeSizeBytes,omitempty"`
 
+	// Zone is where the volume can be reached; empty: everywhere.
+	Zone   string `json:"zone,omitempty"`
 	NodeID string `json:"nodeID,omitempty"` // that it is attached to
 	Attach Fact   `json:"attach,omitzero"`
 	Stage  Fact   `json:"stage,omitzero"`

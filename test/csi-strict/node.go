@@ -14,6 +14,7 @@ import (
 type node struct {
 	csi.UnimplementedNodeServer
 	driver *Driver
+	id     string // of the node that it serves; "" where there is but one
 }
 
 // NodeStageVolume implements the Node service.
@@ -133,5 +134,9 @@ func (s *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 func (s *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	s.driver.mu.Lock()
 	defer s.driver.mu.Unlock()
-	return &csi.NodeGetInfoResponse{NodeId: s.driver.judge.node(), MaxVolumesPerNode: s.driver.judge.script.MaxVolumes}, nil
+	most := s.driver.judge.script.MaxVolumes
+	if s.id == "" {
+		return &csi.NodeGetInfoResponse{NodeId: s.driver.judge.node(), MaxVolumesPerNode: most}, nil
+	}
+	return &csi.NodeGetInfoResponse{NodeId: s.id, MaxVolumesPerNode: most, AccessibleTopology: s.driver.topology(s.driver.cfg.Zones[s.id])}, nil
 }

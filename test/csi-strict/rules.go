@@ -22,7 +22,7 @@ func (j *judge) stage(c *call, v *Volume) {
 	}
 	j.attached(c, v, "N-53")
 	j.publishContext(c, v, req.GetPublishContext())
-	if !maps.Equal(req.GetVolumeContext(), v.Context) {
+	if !maps.Equal(own(req.GetVolumeContext()), v.Context) {
 		c.breach(codes.InvalidArgument, "N-40", "volume_context is %v, the volume's is %v", req.GetVolumeContext(), v.Context)
 	}
 	if v.Stage.Phase == Leaving {
@@ -180,10 +180,13 @@ func (j *judge) attach(c *call, v *Volume) {
 	if !j.told.attaches() {
 		c.breach(codes.Unimplemented, "N-13", "ControllerPublishVolume, and driver or CSIDriver object say that none is needed")
 	}
-	if req.GetNodeId() != j.node() {
+	if _, shared := j.zones[req.GetNodeId()]; !shared && req.GetNodeId() != j.node() {
 		c.breach(codes.NotFound, "N-103", "node id %q, and NodeGetInfo's is %q", req.GetNodeId(), j.node())
 	}
-	if !maps.Equal(req.GetVolumeContext(), v.Context) {
+	if v.Attach.Phase != Absent && elsewhere(c, v) {
+		c.breach(codes.FailedPrecondition, "N-104", "ControllerPublishVolume to node %s, and the volume is or may be attached to %s", req.GetNodeId(), v.NodeID)
+	}
+	if !maps.Equal(own(req.GetVolumeContext()), v.Context) {
 		c.breach(codes.InvalidArgument, "N-40", "volume_context is %v, the volume's is %v", req.GetVolumeContext(), v.Context)
 	}
 	if v.Attach.Phase == Leaving {
@@ -197,7 +200,7 @@ func (j *judge) detach(c *call, v *Volume) {
 	if v == nil {
 		return
 	}
-	if v.inUse() {
+	if v.inUse() && !elsewhere(c, v) {
 		c.breach(codes.FailedPrecondition, "N-104", "ControllerUnpublishVolume, and the volume is or may be on the node")
 	}
 }
@@ -232,8 +235,12 @@ func (j *judge) capabilities(c *call, _ *Volume) {
 
 // attached: the volume must be attached first where it is to be.
 func (j *judge) attached(c *call, v *Volume, rule string) {
-	if j.told.attaches() && v.Attach.Phase != Present {
+	switch {
+	case !j.told.attaches():
+	case v.Attach.Phase != Present:
 		c.breach(codes.FailedPrecondition, rule, "%s, and ControllerPublishVolume was not answered OK", c.name)
+	case len(j.zones) > 0 && v.NodeID != c.node:
+		c.breach(codes.FailedPrecondition, rule, "%s on node %q, and the volume is attached to %q", c.name, c.node, v.NodeID)
 	}
 }
 
@@ -272,19 +279,36 @@ const reserved = "csi.storage.k8s.io/"
 // ephemeralKey says that a volume is written into its pod.
 const ephemeralKey = reserved + "ephemeral"
 
+// provisionerKey is what external-provisioner adds to the context of a volume.
+const provisionerKey = "storage.kubernetes.io/csiProvisionerIdentity"
+
+// own is a volume context without what external-provisioner added to it.
+func own(volumeContext map[string]string) map[string]string {
+	out := maps.Clone(volumeContext)
+	delete(out, provisionerKey)
+	return out
+}
+
+// elsewhere reports whether a call of the Controller service is about another node
+// than the one that the volume is attached to.
+func elsewhere(c *call, v *Volume) bool {
+	r, ok := c.req.(interface{ GetNodeId() string })
+	return ok && r.GetNodeId() != "" && v.NodeID != "" && r.GetNodeId() != v.NodeID
+}
+
 // volumeContext must be the volume's; to a publication the CO may add what it
 // knows of the pod, and must where the CSIDriver object asks for it.
 func (j *judge) volumeContext(c *call, v *Volume, got map[string]string) {
-	own, info := map[string]string{}, 0
-	for key, value := range got {
+	plain, info := map[string]string{}, 0
+	for key, value := range own(got) {
 		if strings.HasPrefix(key, reserved) {
 			info++
 		} else {
-			own[key] = value
+			plain[key] = value
 		}
 	}
-	if !v.Ephemeral && !maps.Equal(own, v.Context) {
-		c.breach(codes.InvalidArgument, "N-40", "volume_context is %v, the volume's is %v", own, v.Context)
+	if !v.Ephemeral && !maps.Equal(plain, v.Context) {
+		c.breach(codes.InvalidArgument, "N-40", "volume_context is %v, the volume's is %v", plain, v.Context)
 	}
 	if j.script.PodInfo == nil {
 		return

@@ -1,0 +1,134 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+)
+
+// shared is storage that nodes share, behind the strict driver, which judges what
+// the cluster and csi-volmgr do with it; the real sidecars stand before it.
+type shared struct {
+	t        *testing.T
+	name     string
+	dir      string
+	driver   *csistrict.Driver
+	sidecars map[string]*sidecar
+}
+
+// newShared makes the storage with its class, whose volumes are made where their
+// first pod is to run, and starts the sidecars. zones are the zones of its nodes.
+// The test fails of every rule that was broken, and of what was not taken back.
+func newShared(t *testing.T, name string, zones map[string]string, sidecars ...string) *shared {
+	t.Helper()
+	s := &shared{t: t, name: name, dir: control.path("shared-" + name), sidecars: map[string]*sidecar{}}
+	must(t, os.Mkdir(s.dir, 0o700))
+	yes, late := true, storagev1.VolumeBindingWaitForFirstConsumer
+	_, err := control.client.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{AttachRequired: &yes},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = control.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: name, VolumeBindingMode: &late, AllowVolumeExpansion: &yes,
+	}, metav1.CreateOptions{})
+	must(t, err)
+	s.driver, err = csistrict.New(csistrict.Config{Name: name, NodeID: "controller", StateDir: s.dir, Zones: zones})
+	must(t, err)
+	socket := filepath.Join(s.dir, "csi.sock")
+	s.run(t, func(ctx context.Context) error { return s.driver.Serve(ctx, socket) })
+	t.Cleanup(s.judge)
+	for _, sidecar := range sidecars {
+		s.sidecars[sidecar] = startSidecar(t, s.dir, sidecar, "--csi-address="+socket)
+	}
+	return s
+}
+
+// run serves a socket of the driver until the test ends.
+func (s *shared) run(t *testing.T, serve func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// serve runs the driver on the node until the test ends, and waits until the cluster knows.
+func (s *shared) serve(n *node) {
+	n.t.Helper()
+	socket := filepath.Join(n.dir, "root", "plugins", s.name, "csi.sock")
+	must(n.t, os.MkdirAll(filepath.Dir(socket), 0o755))
+	s.run(n.t, func(ctx context.Context) error { return s.driver.ServeNode(ctx, socket, n.name) })
+	s.run(n.t, func(ctx context.Context) error {
+		return s.driver.Register(ctx, filepath.Join(n.dir, "root", "plugins_registry"), socket)
+	})
+	n.hasDriver(s.name)
+}
+
+// judge fails the test of every rule that was broken, among them N-104: nothing is
+// detached or deleted that is or may be on a node.
+func (s *shared) judge() {
+	events, err := csistrict.ReadTranscript(s.dir)
+	if err != nil || len(events) == 0 {
+		s.t.Errorf("transcript of %s: %d events, %v", s.name, len(events), err)
+	}
+	for _, b := range csistrict.Breaches(events) {
+		s.t.Errorf("breach of %s by %s of %s: %s", b.Rule, b.Call, b.Volume, b.Text)
+	}
+	if s.t.Failed() {
+		for _, e := range events {
+			s.t.Logf("%s %s %s %s %s %s", e.Time.Format("05.000"), e.Event, e.Call, e.Volume, e.Code, e.Text)
+		}
+		return
+	}
+	for _, left := range s.model().Left() {
+		s.t.Errorf("never taken back: %s", left)
+	}
+}
+
+// model is what the driver knows of its volumes.
+func (s *shared) model() csistrict.Model {
+	m, err := csistrict.ReadModel(s.dir)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return m
+}
+
+// claim asks for a volume of the storage, of the size, made of what from names, if anything.
+func (s *shared) claim(name, size string, from *corev1.TypedLocalObjectReference) {
+	s.t.Helper()
+	_, err := control.client.CoreV1().PersistentVolumeClaims("default").Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &s.name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, DataSource: from,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(size)}},
+		},
+	}, metav1.CreateOptions{})
+	must(s.t, err)
+}
+
+// unclaim deletes the claim and waits until the provisioner has deleted its volume.
+func (s *shared) unclaim(n *node, name string) {
+	s.t.Helper()
+	claims := control.client.CoreV1().PersistentVolumeClaims("default")
+	c, err := claims.Get(s.t.Context(), name, metav1.GetOptions{})
+	must(s.t, err)
+	must(s.t, claims.Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+	n.eventually("the volume of claim "+name+" is deleted", func() bool {
+		return s.model().Volumes[c.Spec.VolumeName] == nil
+	})
+}

@@ -1,0 +1,90 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// sidecar is one of the programs of kubernetes-csi that stand between Kubernetes
+// and a driver's Controller service. It is started again whenever it ends, as a
+// kubelet would: it ends by itself when its driver does.
+type sidecar struct {
+	log, binary string
+	args        []string
+
+	mu      sync.Mutex // guards what follows
+	now     *server
+	stopped bool
+	err     error // why it could not be started again
+}
+
+// startSidecar runs a sidecar with the identity of an administrator until the test ends.
+func startSidecar(t *testing.T, dir, name string, args ...string) *sidecar {
+	t.Helper()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	must(t, writeKubeconfig(kubeconfig, control.admin, control.path("ca.crt")))
+	s := &sidecar{
+		log: filepath.Join(dir, name+".log"), binary: filepath.Join(sidecars, name),
+		args: append([]string{"--kubeconfig=" + kubeconfig, "--kube-api-qps=200", "--kube-api-burst=400", "--v=3"}, args...),
+	}
+	must(t, s.start())
+	t.Cleanup(func() {
+		s.stop()
+		if err := s.failure(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			text, _ := os.ReadFile(s.log)
+			lines := strings.Split(string(text), "\n")
+			t.Logf("end of the log of %s:\n%s", name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		}
+	})
+	return s
+}
+
+// start starts it, unless the test is over.
+func (s *sidecar) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	now, err := control.launch(s.log, s.binary, s.args...)
+	if err != nil {
+		s.err = err
+		return err
+	}
+	s.now = now
+	go func() {
+		<-now.done
+		_ = s.start()
+	}()
+	return nil
+}
+
+// kill ends it at once; it is started again.
+func (s *sidecar) kill() {
+	s.mu.Lock()
+	now := s.now
+	s.mu.Unlock()
+	_ = now.cmd.Process.Kill()
+	<-now.done
+}
+
+func (s *sidecar) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.kill()
+}
+
+func (s *sidecar) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
