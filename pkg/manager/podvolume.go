@@ -22,7 +22,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
 	}
 	if w.Problem != "" && w.ID == "" {
-		s.Step, s.BlockedBy = stepResolve, w.Problem
+		s.Step, s.BlockedBy, s.Unread = stepResolve, w.Problem, w.Unread
 		return s
 	}
 	m := v.Volume.Mounts[uid]
@@ -37,7 +37,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 	}
 	switch {
 	case w.Problem != "": // whatever is under way with what it has
-		s.Step, s.BlockedBy, s.Retry = stepResolve, w.Problem, state.Retry{}
+		s.Step, s.BlockedBy, s.Unread, s.Retry = stepResolve, w.Problem, w.Unread, state.Retry{}
 	case v.Quarantined != "":
 		s.BlockedBy = "the volume's record in the journal cannot be read: " + v.Quarantined
 	case v.Call.Kind != plan.None:

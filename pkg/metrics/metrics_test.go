@@ -227,7 +227,7 @@ func TestAlertsAreOfThisProgram(t *testing.T) {
 
 // names are those of this room's metrics.
 func names() map[string]bool {
-	known := map[string]bool{"storage_operation_duration_seconds": true, "csi_volmgr_journal_write_seconds_count": true, "csi_volmgr_journal_recovered": true}
+	known := map[string]bool{"storage_operation_duration_seconds": true, "csi_volmgr_journal_write_seconds_count": true, "csi_volmgr_journal_recovered": true, "csi_volmgr_api_server_away_seconds": true}
 	descs := make(chan *prometheus.Desc, 100)
 	(&collector{}).Describe(descs)
 	close(descs)

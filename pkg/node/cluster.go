@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -80,11 +83,22 @@ func (n *Node) demand(pod source.Key, objects []source.Key) {
 	}
 }
 
-// runClusterView tells the node API when what it shows of the API server changes.
+// runClusterView tells the node API when what it shows of the API server changes, and
+// the log when an outage begins and ends.
 func (n *Node) runClusterView(ctx context.Context) error {
+	was := outage.Cause("")
 	for {
 		changed := n.kube.Changed()
 		n.changed.send()
+		away, _ := n.clusterFindings()
+		switch {
+		case away != nil && away.Cause != was:
+			was = away.Cause
+			n.log.Warn("API server is away", "cause", string(was), "since", away.Since, "err", away.Reason, "waits", len(away.Waits))
+		case away == nil && was != "":
+			was = ""
+			n.log.Info("API server is back")
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -93,11 +107,43 @@ func (n *Node) runClusterView(ctx context.Context) error {
 	}
 }
 
-// reportProblems lists what could not be written to the API server.
-func (n *Node) reportProblems() []source.Problem {
-	var out []source.Problem
-	for _, p := range n.report.Problems() {
-		out = append(out, source.Problem{Provider: kube.Name, Where: p.What, Text: p.Text})
+// clusterFindings returns the API server's outage, nil where there is none, and what
+// could not be read from it or written to it for other reasons.
+func (n *Node) clusterFindings() (*outage.Outage, []outage.Finding) {
+	if n.kube == nil {
+		return nil, nil
+	}
+	return outage.Fold(slices.Concat(n.kube.Findings(), n.report.Findings()))
+}
+
+// awayText is the API server's outage in words; "" where there is none.
+func (n *Node) awayText() string {
+	if away, _ := n.clusterFindings(); away != nil {
+		return away.Text(n.cfg.Cluster.Host)
+	}
+	return ""
+}
+
+// awaySince is when the API server's outage began; zero where there is none.
+func (n *Node) awaySince() time.Time {
+	if away, _ := n.clusterFindings(); away != nil {
+		return away.Since
+	}
+	return time.Time{}
+}
+
+// clusterProblems lists an outage as one problem, and the others.
+func (n *Node) clusterProblems() []server.Problem {
+	away, rest := n.clusterFindings()
+	var out []server.Problem
+	if away != nil {
+		out = append(out, server.Problem{
+			Source: kube.Name, Code: server.APIServerAway, Object: "API server " + n.cfg.Cluster.Host,
+			Message: away.Text(n.cfg.Cluster.Host), Since: away.Since, Consequences: away.Waits,
+		})
+	}
+	for _, f := range rest {
+		out = append(out, server.Problem{Source: kube.Name, Object: f.What, Message: f.Text, Since: f.Since})
 	}
 	return out
 }

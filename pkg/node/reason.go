@@ -19,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -31,6 +32,7 @@ type meaning struct {
 // meanings has all that users can do something about, the more exact first.
 func meanings() []meaning {
 	return []meaning{
+		{outage.ErrAway, state.ServerAway},
 		{hostpath.ErrDenied, state.NotAllowed},
 		{hostpath.ErrType, state.WrongType},
 		{local.ErrType, state.WrongType},

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -115,10 +116,7 @@ func (v Views) Problems() []server.Problem {
 	if v.n.file != nil {
 		lists = append(lists, v.n.file.Problems())
 	}
-	if v.n.kube != nil {
-		lists = append(lists, v.n.kube.Problems(), v.n.reportProblems())
-	}
-	var out []server.Problem
+	out := v.n.clusterProblems()
 	for _, p := range slices.Concat(lists...) {
 		out = append(out, v.n.problem(p))
 	}
@@ -131,6 +129,9 @@ func (v Views) Problems() []server.Problem {
 
 // Degraded says what an operator has to look at (server.Health).
 func (v Views) Degraded() (out []string) {
+	if away := v.n.awayText(); away != "" {
+		out = append(out, away)
+	}
 	for _, p := range v.n.journalProblems() {
 		out = append(out, p.String())
 	}
@@ -192,11 +193,16 @@ func (v Views) Sockets() []server.SocketStatus {
 
 // NotReady says which sources have not spoken.
 func (v Views) NotReady() []string {
+	away := v.n.awayText()
 	v.n.mu.Lock()
 	defer v.n.mu.Unlock()
 	var out []string
 	for _, s := range slices.Sorted(maps.Keys(v.n.silent)) {
-		out = append(out, "source "+s+" has not spoken yet")
+		text := "source " + s + " has not spoken yet"
+		if s == kube.Name && away != "" {
+			text += ": " + away
+		}
+		out = append(out, text)
 	}
 	return out
 }

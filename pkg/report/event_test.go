@@ -110,7 +110,7 @@ func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusForbidden} })
 		w.reporter.Event(failedMount("refused"))
 		synctest.Wait()
-		if p := w.reporter.Problems(); len(p) != 1 || p[0].What != "events" {
+		if p := w.reporter.Findings(); len(p) != 1 || p[0].What != "events" {
 			t.Errorf("problems: %v", p)
 		}
 		w.server.Fail(nil)
@@ -124,7 +124,7 @@ func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 		if n := len(all); n < 500 || n > 601 || slices.ContainsFunc(all, func(e corev1.Event) bool { return e.Message == "refused" }) {
 			t.Errorf("%d events", n)
 		}
-		if p := w.reporter.Problems(); len(p) > 0 {
+		if p := w.reporter.Findings(); len(p) > 0 {
 			t.Errorf("problems: %v", p)
 		}
 		// The server forgets events: what happens again is made again.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
@@ -223,7 +224,7 @@ func TestVolumeIsNotReportedUntilTheServerHasIt(t *testing.T) {
 		if len(w.marks()) > 0 {
 			t.Fatalf("marked %q", w.marks())
 		}
-		if p := w.reporter.Problems(); !slices.ContainsFunc(p, func(p report.Problem) bool { return p.What == "status.volumesInUse" }) {
+		if p := w.reporter.Findings(); !slices.ContainsFunc(p, func(p outage.Finding) bool { return p.What == "status.volumesInUse" }) {
 			t.Errorf("problems: %v", p)
 		}
 		w.server.Fail(nil)
@@ -330,7 +331,7 @@ func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := using(t, "d^a")
 		shown := func() bool {
-			return slices.ContainsFunc(w.reporter.Problems(), func(p report.Problem) bool {
+			return slices.ContainsFunc(w.reporter.Findings(), func(p outage.Finding) bool {
 				return strings.Contains(p.Text, "another program replaced status.volumesInUse of Node n1")
 			})
 		}
@@ -339,7 +340,7 @@ func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 		w.seeNode()
 		w.want("overwritten", "d^a", "d^a")
 		if !shown() {
-			t.Errorf("problems: %v", w.reporter.Problems())
+			t.Errorf("problems: %v", w.reporter.Findings())
 		}
 		if e := w.events(); len(e) != 1 || e[0].Reason != "VolumesInUseOverwritten" || e[0].InvolvedObject.Kind != "Node" {
 			t.Errorf("events: %v", e)
@@ -347,7 +348,7 @@ func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if shown() {
-			t.Errorf("an hour later: %v", w.reporter.Problems())
+			t.Errorf("an hour later: %v", w.reporter.Findings())
 		}
 	})
 }

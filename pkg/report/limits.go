@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -129,7 +130,7 @@ func (r *Reporter) ask(ctx context.Context, name state.DriverName) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.problem("limits of driver "+string(name), err, 0)
+	r.tell(outage.Finding{What: "limits of driver " + string(name)}, err, 0) // no request to the API server
 	if err != nil {
 		return
 	}

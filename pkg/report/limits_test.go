@@ -102,7 +102,7 @@ func TestLimitsAreAskedForInThePeriodOfTheCSIDriver(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if p := w.reporter.Problems(); w.count() != 7 || len(p) != 1 || p[0] != (report.Problem{What: "limits of driver d.test", Text: "cloud is away"}) {
+		if p := w.reporter.Findings(); w.count() != 7 || len(p) != 1 || p[0].What != "limits of driver d.test" || p[0].Text != "cloud is away" || p[0].Cause != "" {
 			t.Errorf("limit %d, problems %v", w.count(), p)
 		}
 		w.set(func(a *ask) { a.err, a.limit, a.period = nil, 0, 2*time.Minute }) // another period begins anew
@@ -113,7 +113,7 @@ func TestLimitsAreAskedForInThePeriodOfTheCSIDriver(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if p := w.reporter.Problems(); w.count() != -1 || len(p) != 0 {
+		if p := w.reporter.Findings(); w.count() != -1 || len(p) != 0 {
 			t.Errorf("no limit any more: %d, problems %v", w.count(), p)
 		}
 		w.set(func(a *ask) { a.period = time.Second })

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 const (
@@ -27,45 +29,60 @@ func (b *backoff) next() time.Duration {
 
 // problem shows why something is not written, nil where it is.
 func (r *Reporter) problem(what string, err error, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text := ""
+	f := outage.Finding{What: what}
 	if err != nil {
-		text = err.Error()
+		f.Cause, f.Reason = outage.CauseOf(err), outage.Explain(err)
 	}
-	if r.problems[what] == text {
+	r.tell(f, err, wait)
+}
+
+// tell shows what f is about and why, nil where it is well.
+func (r *Reporter) tell(f outage.Finding, err error, wait time.Duration) {
+	what := f.What
+	if err != nil {
+		f.Text = err.Error()
+	}
+	if !r.note(f) {
 		return
 	}
-	if text == "" {
-		delete(r.problems, what)
+	if err == nil {
 		r.logger.Info("written to the API server again", "what", what)
 		return
 	}
-	r.problems[what] = text
 	r.logger.Warn("not written to the API server", "what", what, "err", err, "retry", wait.Round(time.Millisecond))
 }
 
 // show shows a problem that is no failure of a request, "" for none.
-func (r *Reporter) show(what, text string) {
+func (r *Reporter) show(what, text string) { r.note(outage.Finding{What: what, Text: text}) }
+
+// note takes in a finding, or that there is none any more where its Text is "", and
+// reports whether that is new.
+func (r *Reporter) note(f outage.Finding) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if text == "" {
-		delete(r.problems, what)
-		return
+	before, had := r.problems[f.What]
+	if before.Text == f.Text {
+		return false
 	}
-	r.problems[what] = text
+	if f.Text == "" {
+		delete(r.problems, f.What)
+		return true
+	}
+	f.Since = time.Now()
+	if had {
+		f.Since = before.Since
+	}
+	r.problems[f.What] = f
+	return true
 }
 
-// Problem is something that could not be written, for people.
-type Problem struct{ What, Text string }
-
-// Problems lists what could not be written, sorted.
-func (r *Reporter) Problems() []Problem {
+// Findings lists what could not be written, sorted.
+func (r *Reporter) Findings() []outage.Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []Problem
+	var out []outage.Finding
 	for _, what := range slices.Sorted(maps.Keys(r.problems)) {
-		out = append(out, Problem{what, r.problems[what]})
+		out = append(out, r.problems[what])
 	}
 	return out
 }

@@ -36,6 +36,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -94,7 +95,7 @@ type Reporter struct {
 	sizes    map[Claim]int64           // that were not written yet
 	failures map[Claim]ExpandFailure   // likewise
 	events   []*corev1.Event           // that were not written yet, the oldest first
-	problems map[string]string
+	problems map[string]outage.Finding
 	changed  chan struct{}
 }
 
@@ -105,7 +106,7 @@ func New(c Config) *Reporter {
 	}
 	return &Reporter{
 		config: c, logger: c.Logger, writer: strings.ToLower(rand.Text()), changed: make(chan struct{}),
-		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]string{},
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]outage.Finding{},
 		sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
 	}
 }

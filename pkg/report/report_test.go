@@ -183,7 +183,7 @@ func TestDriverThatContradictsIsLeftOut(t *testing.T) {
 		if n.Labels["zone"] != "a" || n.Annotations[report.NodeIDAnnotation] != `{"good.test":"y"}` {
 			t.Errorf("node: %v %v", n.Annotations, n.Labels)
 		}
-		p := w.reporter.Problems()
+		p := w.reporter.Findings()
 		if len(p) != 1 || !strings.Contains(p[0].Text, "driver bad.test: NodeGetInfo: accessible_topology: found zone=b, want a") || !strings.Contains(p[0].Text, "driver none.test: NodeGetInfo: node_id") {
 			t.Errorf("problems: %v", p)
 		}
@@ -256,7 +256,7 @@ func TestExpansionEndsInTheClaimsStatus(t *testing.T) {
 				if ended != (tc.want == "2Gi") {
 					t.Errorf("conditions %v, resource status left: %v", c.Status.Conditions, left)
 				}
-				if p := w.reporter.Problems(); len(p) > 0 {
+				if p := w.reporter.Findings(); len(p) > 0 {
 					t.Errorf("problems: %v", p)
 				}
 			})

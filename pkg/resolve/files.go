@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -71,7 +70,7 @@ func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 // unread is why it is not known whether there is an object, nil where it is.
 func (o objects) unread(key Key) error {
 	if why := o.r.objects.Unread(key); why != "" {
-		return errors.New(why)
+		return unreadError{why}
 	}
 	return nil
 }

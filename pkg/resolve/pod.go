@@ -84,7 +84,7 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 			want, err = r.volume(name, uses[name])
 		}
 		if err != nil {
-			want = state.VolumeWant{Problem: err.Error()}
+			want = state.VolumeWant{Problem: err.Error(), Unread: errors.Is(err, errUnread)}
 		}
 		want.Names = []string{name}
 		w.Volumes = append(w.Volumes, want)
@@ -104,10 +104,19 @@ type resolver struct {
 // nothing may be concluded from its absence.
 func (r *resolver) unread(key Key) error {
 	if why := r.objects.Unread(key); why != "" {
-		return fmt.Errorf("%s: %s", key, why)
+		return unreadError{fmt.Sprintf("%s: %s", key, why)}
 	}
 	return nil
 }
+
+// errUnread is the error of an object of which it is not known whether there is one.
+var errUnread = errors.New("not read")
+
+// unreadError is errUnread in words.
+type unreadError struct{ text string }
+
+func (e unreadError) Error() string        { return e.text }
+func (e unreadError) Is(target error) bool { return target == errUnread }
 
 func podOf(pod *corev1.Pod) state.Pod {
 	account := pod.Spec.ServiceAccountName

@@ -91,6 +91,8 @@ func (s step) adviceOnFailure() string {
 			"see ls -la %s", s.target, count(s.retry.Stray, "file"), s.target)
 	case s.spec.Builtin:
 		return s.adviceOnBuiltin()
+	case s.retry.Reason == state.ServerAway:
+		return adviceAway
 	case s.noEffect() && s.unreached:
 		return adviceUnreached
 	case s.noEffect():

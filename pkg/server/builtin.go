@@ -6,6 +6,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// adviceAway is what to do while the API server is away.
+const adviceAway = "wait until the API server answers; csi-volmgr get problems says why it does not"
+
 // adviceOnBuiltin says what to do about the failure of a kind that csi-volmgr serves
 // itself: there is no driver, and no log that says more.
 func (s step) adviceOnBuiltin() string {
@@ -36,6 +39,8 @@ func (s step) adviceOnBuiltin() string {
 		return "bring the image to this node: into a layout below --image-layouts, or by the service of --image-service-endpoint with a pullPolicy other than Never"
 	case state.BadImage:
 		return "bring the image to this node anew, or use another: its layers cannot be unpacked"
+	case state.ServerAway:
+		return adviceAway
 	case state.NoSpace:
 		return "make room on the disk that the message names: df -h, df -i"
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -159,6 +160,10 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 		e.add("because", "%s", v.BlockedBy)
 		f.explainClaims(e, pod.Namespace, v)
 		e.add("next", "as soon as the objects change, without anybody's doing")
+		if v.Unread && f.away() {
+			e.add("you can", "%s", adviceAway)
+			return
+		}
 		e.add("you can", "correct or apply what is named above; what the pod has under this name is kept meanwhile")
 		return
 	}
@@ -180,7 +185,7 @@ func (f Facts) contentOf(v manager.PodVolumeStatus) string {
 // unresolved judges a volume that could not be resolved: it waits where the
 // sources or a claim's controller are still at work, else somebody has to act.
 func (f Facts) unresolved(ns string, v manager.PodVolumeStatus) string {
-	if len(f.NotReady) > 0 {
+	if len(f.NotReady) > 0 || v.Unread && f.away() {
 		return Waiting
 	}
 	for _, c := range f.claimsOf(ns, v) {
@@ -189,6 +194,11 @@ func (f Facts) unresolved(ns string, v manager.PodVolumeStatus) string {
 		}
 	}
 	return Stuck
+}
+
+// away reports whether the API server is away, which is a problem by itself.
+func (f Facts) away() bool {
+	return slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Code == APIServerAway })
 }
 
 func (f Facts) explainVolume(e *Explanation) error {
@@ -296,6 +306,9 @@ func (f Facts) unknown(e *Explanation) {
 		e.add("perhaps", "it will be, once this has been heard of: %s", n)
 	}
 	for _, p := range f.Problems {
+		if p.Code == APIServerAway && len(f.NotReady) > 0 {
+			continue // what has not been heard of is so for this reason, which is told above
+		}
 		e.add("perhaps", "it is in what could not be read: %s", p)
 	}
 	switch e.Kind {

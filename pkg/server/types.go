@@ -198,7 +198,14 @@ type Problem struct {
 	Object  string    `json:"object,omitempty"`
 	Message string    `json:"message"`
 	Since   time.Time `json:"since,omitzero"`
+	// Code is a word for programs, where the problem has one: APIServerAway; "" for others.
+	Code string `json:"code,omitempty"`
+	// Consequences are what waits for the problem to end, where it is the cause of others.
+	Consequences []string `json:"consequences,omitempty"`
 }
+
+// APIServerAway is the Code of the problem that the API server is away.
+const APIServerAway = "APIServerAway"
 
 // SocketStatus is one registration socket.
 type SocketStatus struct {

@@ -34,21 +34,23 @@ const (
 	BadImage Reason = "BadImage"
 	// NoSpace: a disk or a quota is full.
 	NoSpace Reason = "NoSpace"
+	// ServerAway: the API server is away, so that there is no token, secret or certificate.
+	ServerAway Reason = "ServerAway"
 )
 
 // Reasons lists all.
 func Reasons() []Reason {
 	return []Reason{
 		NotAllowed, WrongType, NotThere, BadSource, NoObject, NoIssuer, NoProgram, WrongDisk, DiskInUse, NotBlank, OtherFS,
-		NoImage, BadImage, NoSpace,
+		NoImage, BadImage, NoSpace, ServerAway,
 	}
 }
 
 // Passes reports whether what is wrong may end by another's doing that is under way:
-// an object, a path or a disk appears, room is made.
+// an object, a path or a disk appears, room is made, the API server is back.
 func (r Reason) Passes() bool {
 	switch r {
-	case "", NotThere, NoObject, WrongDisk, DiskInUse, NoSpace:
+	case "", NotThere, NoObject, WrongDisk, DiskInUse, NoSpace, ServerAway:
 		return true
 	default:
 		return false

@@ -21,6 +21,8 @@ type VolumeWant struct {
 	// field; "" where it was. What the pod has under these names is then kept.
 	Problem string `json:"problem,omitempty"`
 
+	// Unread: the problem is that an object was not read from the API server.
+	Unread bool `json:"unread,omitempty"`
 	// The rest is set only where Problem is "".
 
 	ID    VolumeID  `json:"id,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func (n *node) showsProblem() {
 	n.t.Helper()
 	n.eventually("the problem is shown", func() bool {
 		problems, err := n.api.Problems(n.t.Context())
-		return err == nil && strings.Contains(fmt.Sprint(problems), "pods of node "+n.name)
+		return err == nil && len(problems) == 1 && slices.Contains(problems[0].Consequences, "pods of node "+n.name)
 	})
 }
 
@@ -167,7 +168,8 @@ func TestAStartWithoutTheServer(t *testing.T) {
 		p, err := n.api.Pod(t.Context(), "default", "offline-fenced")
 		return err == nil && len(p.Volumes) == 1 && !p.Ready && strings.Contains(p.Volumes[0].BlockedBy, "VolumeAttachment")
 	})
-	if problems, err := n.api.Problems(t.Context()); err != nil || !strings.Contains(fmt.Sprint(problems), "as they were known last") {
+	if problems, err := n.api.Problems(t.Context()); err != nil || len(problems) != 1 ||
+		!strings.Contains(fmt.Sprint(problems[0].Consequences), "as they were known last") {
 		t.Errorf("problems: %v, %v", problems, err)
 	}
 	if fenced.stagedOn("offline-fenced") != "" {

@@ -23,7 +23,7 @@
 // Invariants: a pod, or any object, goes only when the server has said so in a
 // complete answer: a list without it, or a watch's deletion (rule 5). Refusal, an
 // error, a time-out or a server that is not there change nothing of what is known,
-// and are shown by Problems. The source has spoken when the node's pods were
+// and are shown by Findings. The source has spoken when the node's pods were
 // listed once. Lists are consistent reads; an answer out of a cache that lags
 // behind could bring a pod back that is gone, or take one away that is new.
 //

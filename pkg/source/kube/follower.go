@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
@@ -242,6 +243,6 @@ func (f *follower) failed(err error, wait time.Duration) {
 	}
 	f.p.failed(f.key.String(), err, wait)
 	if err != nil {
-		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s", explain(err))}}})
+		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s", outage.Explain(err))}}})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
@@ -75,7 +76,7 @@ type Provider struct {
 	// followers are those that read, by what they read.
 	followers map[source.Key]*follower
 	// problems are told by what could not be read.
-	problems map[string]string
+	problems map[string]outage.Finding
 	changed  chan struct{}
 	// bundles are the ClusterTrustBundles that were told.
 	bundles map[source.Key]bool
@@ -96,7 +97,7 @@ func New(c Config) *Provider {
 		memory: newMemory(c.KV, c.Logger), uids: map[source.Key]types.UID{},
 		config: c, logger: c.Logger, kinds: kinds, poke: make(chan struct{}, 1),
 		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
-		problems: map[string]string{}, changed: make(chan struct{}), bundles: map[source.Key]bool{},
+		problems: map[string]outage.Finding{}, changed: make(chan struct{}), bundles: map[source.Key]bool{},
 	}
 }
 
@@ -163,7 +164,7 @@ func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	p.mu.Unlock()
 	slices.SortFunc(forget, source.Key.Compare)
 	for _, key := range forget {
-		p.problem(key.String(), "")
+		p.problem(outage.Finding{What: key.String()})
 	}
 	if len(forget) > 0 {
 		p.apply(source.Update{Remote: source.Remote{Forget: forget}})
@@ -208,10 +209,10 @@ func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
 		watch:    p.kinds[resolve.KindPod].watcher(""),
 		selector: "spec.nodeName=" + p.config.NodeName,
 		logger:   p.logger,
-		report:   func(err error, wait time.Duration) { p.failed("pods of node "+p.config.NodeName, err, wait) },
+		report:   func(err error, wait time.Duration) { p.failed(p.whatPods(), err, wait) },
 		replace: func(objects []runtime.Object) {
 			p.applyPods(known, objects)
-			p.problem(whatRemembered, "")
+			p.problem(outage.Finding{What: whatRemembered})
 			p.config.Catalog.Synced(Name)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
@@ -274,7 +275,7 @@ func (p *Provider) Secret(ctx context.Context, namespace, name string) (*corev1.
 	key := source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name}
 	obj, err := p.kinds[resolve.KindSecret].get(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", key, explain(err), err)
+		return nil, fmt.Errorf("%s: %s: %w", key, outage.Explain(err), outage.Wrap(err))
 	}
 	return obj.(*corev1.Secret), nil
 }

@@ -206,8 +206,8 @@ func TestWhatIsNotReadIsNotAbsent(t *testing.T) {
 		w.server.Fail(nil)
 		advance(10 * time.Minute)
 		w.expect("p", "", "")
-		if len(w.provider.Problems()) > 0 {
-			t.Errorf("problems: %v", w.provider.Problems())
+		if len(w.provider.Findings()) > 0 {
+			t.Errorf("problems: %v", w.provider.Findings())
 		}
 	})
 }
@@ -239,14 +239,14 @@ func TestFailuresRemoveNothing(t *testing.T) {
 				if n := len(w.server.Took()); n > 4*(10*2+8)*2 {
 					t.Errorf("%d requests in 10 minutes", n)
 				}
-				problems := fmt.Sprint(w.provider.Problems())
+				problems := fmt.Sprint(w.provider.Findings())
 				if !strings.Contains(problems, "pods of node n1") || !strings.Contains(problems, "is kept") {
 					t.Errorf("problems: %s", problems)
 				}
 				w.server.Fail(nil)
 				advance(10 * time.Minute)
-				if !slices.Equal(w.gone, []state.PodUID{"q"}) || len(w.provider.Problems()) > 0 {
-					t.Errorf("after it was back: gone %q, problems %v", w.gone, w.provider.Problems())
+				if !slices.Equal(w.gone, []state.PodUID{"q"}) || len(w.provider.Findings()) > 0 {
+					t.Errorf("after it was back: gone %q, problems %v", w.gone, w.provider.Findings())
 				}
 			})
 		})
@@ -428,8 +428,8 @@ func TestClaimsThatMayNotBeWatchedAreGot(t *testing.T) {
 				t.Errorf("nothing happened, and still: %s", r)
 			}
 		}
-		if len(w.provider.Problems()) > 0 {
-			t.Errorf("problems: %v", w.provider.Problems())
+		if len(w.provider.Findings()) > 0 {
+			t.Errorf("problems: %v", w.provider.Findings())
 		}
 	})
 }

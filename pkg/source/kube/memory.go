@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -246,8 +247,9 @@ func (p *Provider) remember(ctx context.Context) map[source.Key]*corev1.Pod {
 	}
 	p.apply(source.Update{Put: objects})
 	p.forgetUnneeded()
-	p.problem(whatRemembered, fmt.Sprintf("not asked yet since the start: its %d pods, and their claims, volumes and drivers, are as they were known last; "+
-		"secrets, configMaps and attachments are not kept, and nothing is removed", len(pods)))
+	p.problem(outage.Finding{What: whatRemembered, Follows: true, Text: fmt.Sprintf("not asked yet since the start: its %d pods, "+
+		"and their claims, volumes and drivers, are as they were known last; "+
+		"secrets, configMaps and attachments are not kept, and nothing is removed", len(pods))})
 	return pods
 }
 

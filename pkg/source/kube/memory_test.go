@@ -54,7 +54,7 @@ func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 		if w.synced || len(w.gone) > 0 {
 			t.Errorf("the source has spoken: %v, and %q are gone", w.synced, w.gone)
 		}
-		if p := fmt.Sprint(w.provider.Problems()); !strings.Contains(p, "its 2 pods, and their claims, volumes and drivers, are as they were known last") {
+		if p := fmt.Sprint(w.provider.Findings()); !strings.Contains(p, "its 2 pods, and their claims, volumes and drivers, are as they were known last") {
 			t.Errorf("problems: %s", p)
 		}
 		claim(w.server, "a")
@@ -62,8 +62,8 @@ func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 		w.server.Fail(nil)
 		advance(10 * time.Minute)
 		w.expect("p", "", "")
-		if !w.synced || !slices.Equal(w.gone, []state.PodUID{"q"}) || len(w.provider.Problems()) > 0 {
-			t.Errorf("after it was back: spoken %v, gone %q, problems %v", w.synced, w.gone, w.provider.Problems())
+		if !w.synced || !slices.Equal(w.gone, []state.PodUID{"q"}) || len(w.provider.Findings()) > 0 {
+			t.Errorf("after it was back: spoken %v, gone %q, problems %v", w.synced, w.gone, w.provider.Findings())
 		}
 		stop()
 		w, _ = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))

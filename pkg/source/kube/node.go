@@ -40,7 +40,7 @@ func (p *Provider) node() *stream {
 	k := p.kinds[resolve.KindNode]
 	return &stream{
 		list: k.lister(""), watch: k.watcher(""), selector: "metadata.name=" + p.config.NodeName, logger: p.logger,
-		report: func(err error, wait time.Duration) { p.failed("node "+p.config.NodeName, err, wait) },
+		report: func(err error, wait time.Duration) { p.failed(p.whatNode(), err, wait) },
 		replace: func(objects []runtime.Object) {
 			for _, o := range objects {
 				if n, ok := o.(*corev1.Node); ok && n.Name == p.config.NodeName {

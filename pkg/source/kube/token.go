@@ -8,6 +8,7 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
@@ -35,7 +36,7 @@ func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, err
 	got, err := p.config.Core.CreateToken(ctx, r.Pod.Namespace, r.Pod.ServiceAccount, ask)
 	if err != nil {
 		return token.Token{}, fmt.Errorf("request a token of service account %s/%s for pod %s: %s: %w",
-			r.Pod.Namespace, r.Pod.ServiceAccount, r.Pod.Name, explain(err), err)
+			r.Pod.Namespace, r.Pod.ServiceAccount, r.Pod.Name, outage.Explain(err), outage.Wrap(err))
 	}
 	return token.Token{Value: got.Status.Token, Issued: issued, Expires: got.Status.ExpirationTimestamp.Time}, nil
 }

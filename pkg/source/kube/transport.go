@@ -2,10 +2,11 @@ package kube
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 // Transport is to be between the clients of a Provider and the network: it makes
@@ -14,16 +15,6 @@ import (
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
-
-// laterError is the answer of a server that has too much to do.
-type laterError struct {
-	code  int
-	after time.Duration
-}
-
-func (e *laterError) Error() string {
-	return fmt.Sprintf("the API server has too much to do (%d) and asks to be left alone for %s", e.code, e.after)
-}
 
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -39,5 +30,5 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		seconds = 1 // RFC 9110 allows a date, which no API server sends
 	}
-	return nil, errors.Join(&laterError{resp.StatusCode, time.Duration(seconds) * time.Second}, resp.Body.Close())
+	return nil, errors.Join(&outage.Later{Code: resp.StatusCode, After: time.Duration(seconds) * time.Second}, resp.Body.Close())
 }
