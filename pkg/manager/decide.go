@@ -72,7 +72,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	d := l.driverOf(v, w)
 	f := l.facts(v, w, d)
 	if known {
-		v = l.resize(v, w, f)
+		v = l.resize(l.takeIn(v, f), w, f)
 	}
 	op, held := plan.Next(w, v, f, now)
 	if op.Kind == plan.None {
@@ -119,6 +119,15 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 	l.setRecord(new(now))
 	if now.SizeBytes != cmp.Or(v.SizeBytes, w.HaveBytes, w.SizeBytes) && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(now)
+	}
+	return now
+}
+
+// takeIn takes over a stage of which the journal lost the record.
+func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
+	now, changed := plan.TakeIn(v, f.Doubt)
+	if changed {
+		l.setRecord(&now)
 	}
 	return now
 }

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -15,9 +16,22 @@ type unrecorded struct {
 	// looked: the kernel has said what is mounted.
 	looked bool
 	places map[string]unrecordedPlace // by path
-	named  map[string][]string        // their paths by the name of a persistent volume
+	named  map[kindName][]string      // the pods' paths by the name of a volume that pods share
 	// changes are those that the board does not show yet.
 	changes int
+}
+
+// kindName is a volume's name, and its built-in kind; "" of a driver's.
+type kindName struct {
+	kind state.DriverName
+	name string
+}
+
+func nameOf(s *state.Spec) kindName {
+	if s.Builtin {
+		return kindName{s.Driver, s.Name}
+	}
+	return kindName{"", s.Name}
 }
 
 type unrecordedPlace struct {
@@ -71,36 +85,37 @@ func (l *loop) doubtRecords(r state.Recovery) {
 		return
 	}
 	l.log.Error("journal may have lost records: what is mounted without a record counts as in use", "err", r.Why)
-	l.unrecorded = &unrecorded{places: map[string]unrecordedPlace{}, named: map[string][]string{}}
+	l.unrecorded = &unrecorded{places: map[string]unrecordedPlace{}, named: map[kindName][]string{}}
 }
 
-// compareUnrecorded takes in what is mounted by now. Only the first look can find what
-// has no record: all that is made later has one.
+// compareUnrecorded takes in what is mounted by now. All that is made in this life has
+// a record before; a driver may still be busy with what an earlier one asked for.
 func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	u := l.unrecorded
-	switch {
-	case u == nil:
+	if u == nil {
 		return
-	case u.looked:
-		for path := range u.places {
-			if _, mounted := mounts[path]; !mounted {
-				u.remove(path)
-				l.log.Info("what was mounted without a record is not mounted any more", "path", path)
-			}
+	}
+	for path := range u.places {
+		if _, mounted := mounts[path]; !mounted {
+			u.remove(path)
+			l.log.Info("what was mounted without a record is not mounted any more", "path", path)
 		}
-	default:
+	}
+	recorded := l.recorded()
+	for path, seen := range mounts {
+		if _, known := u.places[path]; known || recorded[path] {
+			continue
+		}
+		if p, is := l.cfg.Place(path); is {
+			u.add(unrecordedPlace{p, seen})
+			l.log.Warn("mounted without a record", "path", path, "pod", p.Pod)
+		}
+	}
+	if !u.looked {
 		u.looked = true
 		u.changes++
-		for path, seen := range mounts {
-			if p, is := l.cfg.Place(path); is {
-				u.add(unrecordedPlace{p, seen})
-			}
-		}
 		for _, v := range l.mem {
-			u.recorded(v)
-		}
-		for path, p := range u.places {
-			l.log.Warn("mounted without a record", "path", path, "pod", p.Pod)
+			l.unsee(v, mounts)
 		}
 	}
 	if u.changes > 0 {
@@ -108,11 +123,44 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	}
 }
 
+// recorded are the paths at which something is or may be, by the records.
+func (l *loop) recorded() map[string]bool {
+	paths := make(map[string]bool, len(l.mem))
+	for _, v := range l.mem {
+		if v.Stage.Phase != state.Absent {
+			paths[v.Spec.StagePath] = true
+		}
+		for _, m := range v.Mounts {
+			if m.Phase != state.Absent {
+				paths[m.Target] = true
+			}
+		}
+	}
+	return paths
+}
+
+// unsee takes back of a record that is in doubt what the mount table does not show: it
+// may be older than what was unmounted since, and so of a pod that does not have it.
+func (l *loop) unsee(v *state.Volume, mounts map[string]state.Seen) {
+	for pod, m := range v.Mounts {
+		if _, mounted := mounts[m.Target]; mounted || m.Phase != state.Entering || !m.Seen.Mounted || l.busy[v.ID].op.Pod == pod {
+			continue
+		}
+		m.Seen = state.Seen{}
+		now := *v
+		now.Mounts = maps.Clone(now.Mounts)
+		now.Mounts[pod] = m
+		v = &now
+		l.setRecord(v)
+	}
+}
+
 func (u *unrecorded) add(p unrecordedPlace) {
 	u.changes++
 	u.places[p.Path] = p
-	if p.Pod != "" && !p.Builtin {
-		u.named[p.Name] = append(u.named[p.Name], p.Path)
+	if p.Pod != "" {
+		of := kindName{p.Kind, p.Name}
+		u.named[of] = append(u.named[of], p.Path)
 	}
 }
 
@@ -123,9 +171,10 @@ func (u *unrecorded) remove(path string) {
 	}
 	u.changes++
 	delete(u.places, path)
-	u.named[p.Name] = slices.DeleteFunc(u.named[p.Name], func(other string) bool { return other == path })
-	if len(u.named[p.Name]) == 0 {
-		delete(u.named, p.Name)
+	of := kindName{p.Kind, p.Name}
+	u.named[of] = slices.DeleteFunc(u.named[of], func(other string) bool { return other == path })
+	if len(u.named[of]) == 0 {
+		delete(u.named, of)
 	}
 }
 
@@ -163,10 +212,16 @@ func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 		}
 	}
 	spec := cmp.Or(v.Spec, w.Spec)
-	if spec == nil || spec.Builtin || spec.Ephemeral {
+	if spec == nil || spec.Ephemeral || spec.Builtin && spec.StagePath == "" {
 		return d // no pod shares it
 	}
-	for _, path := range slices.Sorted(slices.Values(u.named[spec.Name])) {
+	if p, there := u.places[spec.StagePath]; there && v.Stage.Phase == state.Absent {
+		d.Staged = p.seen
+		if !v.Clear() && !v.Needs.Stage {
+			d.Why, d.Operator = p.Path+" is mounted without a record, since the journal lost some, and the volume was begun without a stage since", true
+		}
+	}
+	for _, path := range slices.Sorted(slices.Values(u.named[nameOf(spec)])) {
 		p := u.places[path]
 		if _, made := d.Made[p.Pod]; !made {
 			d.Why, d.Operator = fmt.Sprintf("%s is mounted without a record, since the journal lost some: pod %s may use the volume", path, p.Pod), true

@@ -97,7 +97,7 @@ func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
 // Faults: A186.
 func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {
 	for name, end := range map[string]func(l *life){
-		"the mount goes":        func(l *life) { l.MountsSeen(oneLayer("/stage/v", "/pods/b/v", "/stage/w", "/pods/b/w")) },
+		"the mount goes":        func(l *life) { l.MountsSeen(oneLayer("/stage/v")) },
 		"an operator accepts":   func(l *life) { l.AcceptUnrecorded() },
 		"its pod is told of":    func(l *life) { l.SetPod(podWant("u", "v")) },
 		"the pod comes, leaves": func(l *life) { l.SetPod(podWant("u", "v")); rest(); l.RemovePod("u") },

@@ -69,8 +69,10 @@ type Place struct {
 	// Name is the PersistentVolume's, or that of an inline volume in its pod; ""
 	// where a stage's path does not say it.
 	Name string `json:"name,omitempty"`
-	// Builtin: the volume is of a built-in kind, whose Name is that in its pod.
+	// Builtin: the volume is of a built-in kind.
 	Builtin bool `json:"builtin,omitempty"`
+	// Kind is the built-in kind's name, as "kubernetes.io/nfs"; "" of a driver's volume.
+	Kind DriverName `json:"kind,omitempty"`
 }
 
 // Place reads a path as [Layout.StagePath], [Layout.Target], [Layout.BuiltinTarget] and
@@ -85,6 +87,9 @@ func (l Layout) Place(path string) (Place, bool) {
 	switch {
 	case n >= 5 && parts[0] == "pods" && parts[2] == "volumes":
 		p.Pod, p.Name, p.Builtin = PodUID(parts[1]), parts[4], parts[3] != "kubernetes.io~csi"
+		if p.Builtin {
+			p.Kind = DriverName(strings.ReplaceAll(parts[3], "~", "/"))
+		}
 		return p, n == 5 && p.Builtin || n == 6 && !p.Builtin && parts[5] == "mount"
 	case n == 7 && strings.HasPrefix(path, l.blockDir()+"/publish/"):
 		p.Pod, p.Name = PodUID(parts[6]), parts[5]
@@ -93,7 +98,9 @@ func (l Layout) Place(path string) (Place, bool) {
 		p.Name = parts[5]
 		return p, true
 	case parts[0] == "plugins" && n > 2 && parts[n-1] == "globalmount":
-		p.Builtin = !strings.HasPrefix(rel, "plugins/kubernetes.io/csi/")
+		if p.Builtin = !strings.HasPrefix(rel, "plugins/kubernetes.io/csi/"); p.Builtin {
+			p.Kind = DriverName(strings.Join(parts[1:n-2], "/"))
+		}
 		return p, true
 	}
 	return Place{}, false

@@ -7,10 +7,10 @@ func TestAPathSaysWhatItIsFor(t *testing.T) {
 	for path, want := range map[string]Place{
 		l.Target(Filesystem, "uid", "pv-1"):                   {Pod: "uid", Name: "pv-1"},
 		l.Target(Block, "uid", "pv-1"):                        {Pod: "uid", Name: "pv-1"},
-		l.BuiltinTarget("kubernetes.io/nfs", "uid", "data"):   {Pod: "uid", Name: "data", Builtin: true},
+		l.BuiltinTarget("kubernetes.io/nfs", "uid", "data"):   {Pod: "uid", Name: "data", Builtin: true, Kind: "kubernetes.io/nfs"},
 		l.StagePath(Filesystem, "csi.example", "vol-1", "pv"): {},
 		l.StagePath(Block, "csi.example", "vol-1", "pv-1"):    {Name: "pv-1"},
-		l.BuiltinStagePath("kubernetes.io/iscsi", "id"):       {Builtin: true},
+		l.BuiltinStagePath("kubernetes.io/iscsi", "id"):       {Builtin: true, Kind: "kubernetes.io/iscsi"},
 	} {
 		want.Path = path
 		if got, ok := l.Place(path); !ok || got != want {

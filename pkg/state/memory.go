@@ -91,6 +91,35 @@ func (m *Memory) CommitBucket(ctx context.Context, bucket string, changes map[st
 	return nil
 }
 
+// Copy returns a journal that holds what m holds now, as a spare copy does.
+func (m *Memory) Copy() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMemory()
+	for name, values := range m.buckets {
+		c.buckets[name] = maps.Clone(values) // values are replaced, never changed
+	}
+	return c
+}
+
+// Doubt makes m what Open makes of a spare copy when the file is damaged: every fact is
+// in doubt, and the Recovery says why.
+func (m *Memory) Doubt(why string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return content(m.buckets).doubt(why)
+}
+
+// AcceptRecovery is what it is of Bolt.
+func (m *Memory) AcceptRecovery(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.apply(ctx, change{bucket: metaBucket, values: map[string][]byte{recoveryKey: nil}}); err != nil {
+		return fmt.Errorf("store recovery: %w", err)
+	}
+	return nil
+}
+
 // Close ends the journal; every later call fails with ErrClosed.
 func (m *Memory) Close() error {
 	m.mu.Lock()

@@ -88,7 +88,7 @@ var bugs = []bug{
 	},
 	{
 		"a repeated call says something else", "pkg/manager/plan/next.go",
-		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || yields(w, v, pod)):", "wm.Target == \"nowhere\":",
+		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.yields(w, v, pod)):", "wm.Target == \"nowhere\":",
 	},
 	{
 		"a boot id that was not stored is forgotten", "pkg/manager/recover.go",
@@ -155,6 +155,14 @@ var bugs = []bug{
 	{
 		"an attachment is forgotten by a driver that attaches no more", "pkg/manager/plan/next.go",
 		"case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v)", "case v.Unmounted() && v.Stage.Phase == state.Absent && f.Driver.Attach && leaves(v.Attach, w, v)",
+	},
+	{
+		"what is mounted without a record counts for nothing", "pkg/manager/unrecorded.go",
+		"if p, is := l.cfg.Place(path); is {", "if p, is := l.cfg.Place(path); is && false {",
+	},
+	{
+		"a journal that lost records is believed", "pkg/manager/unrecorded.go",
+		"if r.Why == \"\" || l.cfg.Place == nil {", "if true {",
 	},
 	{
 		"nothing wakes a volume after its pause", "pkg/manager/decide.go",

@@ -19,6 +19,9 @@ var (
 type disk struct {
 	journal *state.Memory
 	records map[state.VolumeID]state.Volume // what it holds, decoded
+	spare   *state.Memory                   // its copy, made when the daemon began
+	// lost: the spare took its place, and no operator has accepted that.
+	lost bool
 	// fail is how many writes fail from now on; some of them are durable nevertheless.
 	fail int
 	// takes is how long a write takes; what happens meanwhile happens.
@@ -26,7 +29,7 @@ type disk struct {
 }
 
 func newDisk() *disk {
-	return &disk{journal: state.NewMemory(), records: map[state.VolumeID]state.Volume{}}
+	return &disk{journal: state.NewMemory(), records: map[state.VolumeID]state.Volume{}, spare: state.NewMemory()}
 }
 
 // store is the disk as one life of the daemon has it.
@@ -82,7 +85,7 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 	dies := w.springs("commit")
 	if dies && !w.trap.after {
 		w.count.crashes["before a commit"]++
-		s.l.die()
+		w.ends(s.l)
 		return errDead
 	}
 	if err := d.write(ctx, changes); err != nil {
@@ -90,7 +93,7 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 	}
 	if dies {
 		w.count.crashes["after a commit"]++
-		s.l.die()
+		w.ends(s.l)
 		return errDead
 	}
 	return nil

@@ -114,7 +114,7 @@ func (d *driver) call(ctx context.Context, o op) error {
 		if w.trap.after {
 			_ = w.effect(o, 0)
 		}
-		d.l.die()
+		w.ends(d.l)
 	}
 	w.mu.Unlock()
 	if kind != "" {
@@ -311,7 +311,7 @@ func (d *driver) later(o op, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.late[o.v.ID]++
-	boot, takeovers := w.boot, w.takeovers
+	boot, ended, takeovers := w.boot, w.ended, w.takeovers
 	time.AfterFunc(after, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -319,10 +319,21 @@ func (d *driver) later(o op, after time.Duration) {
 			return // the driver died with the node
 		}
 		w.late[o.v.ID]--
+		switch {
+		case w.ended == ended:
+		case o.verb == "Attach":
+			return
+		case !removes(o.verb) && o.verb != "Expand":
+			ln := w.judge.of(o.v.ID).lane(o)
+			ln.making, ln.foreign = true, true
+		}
 		if o.verb == "Stage" && w.unknown[o.v.Spec.StagePath] > takeovers {
 			return
 		}
 		_ = w.effect(o, 1)
+		if w.ended != ended && removes(o.verb) {
+			w.judge.traceless()
+		}
 	})
 }
 

@@ -259,6 +259,8 @@ func (j *judge) end(l *life, o op, err error) {
 	case o.verb == "Expand":
 	case removes(o.verb) && err == nil && !there:
 		*ln = lane{removed: true}
+	case removes(o.verb) && ln.removed && !there && state.AsCallError(o.verb, err).Outcome != state.Uncertain:
+		ln.removing = false // asked once more for the sake of a lie, a driver may refuse
 	case !removes(o.verb):
 		if ln.ok = err == nil && there; ln.ok {
 			j.renewed[o.v.Mounts[o.pod].Target] = time.Now()
@@ -332,9 +334,10 @@ func (j *judge) board(l *life) {
 		return
 	}
 	inUse := l.m.GetVolumesInUse()
+	_, all := l.m.AttachedInUse()
 	for _, id := range slices.Sorted(keys(j.lanes)) {
 		ls := j.lanes[id]
-		if j.persistent(id) && ls.made() && !slices.Contains(inUse, id) {
+		if j.persistent(id) && ls.made() && all && !slices.Contains(inUse, id) {
 			w.breach("rule 3, J4: %s is not in use, and is staged or published or may be", id)
 		}
 	}

@@ -45,6 +45,7 @@ func (w *world) start() error {
 		return err
 	}
 	w.jumps = 0
+	w.disk.spare = w.disk.journal.Copy()
 	l := &life{
 		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), nth: map[string]int{},
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
@@ -62,7 +63,7 @@ func (w *world) start() error {
 	}
 	cfg := manager.Config{
 		Store: store{w, l}, Kernel: kernel{w, l}, Attacher: attacher{l}, Sources: sources,
-		BootID: fmt.Sprint("boot-", w.boot), InUseHandshake: w.set.handshake, Logger: slog.New(slog.DiscardHandler),
+		BootID: fmt.Sprint("boot-", w.boot), InUseHandshake: w.set.handshake, Place: layout.Place, Logger: slog.New(slog.DiscardHandler),
 	}
 	l.climbs(&cfg)
 	if w.set.limited {
@@ -83,6 +84,7 @@ func (w *world) start() error {
 	for _, name := range sortedKeys(drivers) {
 		l.after("up", string(name), func() { l.up(name) })
 	}
+	l.after("mounts", "table", w.tellMounts)
 	for _, s := range sources {
 		roll := w.dice("source", s, l.number)
 		if w.silent[s] && !w.calm {

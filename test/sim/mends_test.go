@@ -53,7 +53,7 @@ var mends = []mend{
 	}},
 	{"adopted-with-reason-and-of-one-pod", []bug{
 		{
-			"the wish does not say that a volume is for one pod", "pkg/manager/plan/next.go",
+			"the wish does not say that a volume is for one pod", "pkg/manager/plan/exclusive.go",
 			"return v.Spec.Exclusive() || w.Spec.Exclusive()",
 			"return v.Spec.Exclusive()",
 		},
@@ -84,6 +84,13 @@ var mends = []mend{
 			"return",
 		},
 	}},
+	{"exclusive-with-an-older-record", []bug{
+		{
+			"a record in doubt says who has what one pod may have", "pkg/manager/plan/doubt.go",
+			"if _, made := d.Made[pod]; made {",
+			"if _, made := d.Made[pod]; made || used(v, m) {",
+		},
+	}},
 	{"failed-write-comes-back", []bug{
 		{
 			"a write that failed is not replaced", "pkg/manager/journal.go",
@@ -96,6 +103,13 @@ var mends = []mend{
 			"what was told during a write is not taken in", "pkg/manager/loop.go",
 			"if l.writes == writes {",
 			"if true || l.writes == writes {",
+		},
+	}},
+	{"lie-undone-once-more", []bug{
+		{
+			"a driver must undo a lie twice", "test/sim/judge_test.go",
+			"case removes(o.verb) && ln.removed && !there &&",
+			"case false && !there &&",
 		},
 	}},
 	{"listed-again-while-a-look-hung", []bug{
@@ -138,6 +152,13 @@ var mends = []mend{
 			"&& false {\n\t\treturn v //",
 		},
 	}},
+	{"published-without-a-record-of-another-form", []bug{
+		{
+			"a wish undoes what a pod has without a record", "pkg/manager/plan/doubt.go",
+			"return len(d.Made) > 0 && v.Spec != nil",
+			"return false && v.Spec != nil",
+		},
+	}},
 	{"released-in-the-middle-of-its-stage", []bug{
 		{
 			"what a call that was cut off made is made once more", "test/sim/handover_test.go",
@@ -150,6 +171,20 @@ var mends = []mend{
 			"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
 			" || setBack(m, now)",
 			"",
+		},
+	}},
+	{"shared-disk-without-a-record", []bug{
+		{
+			"no pods share a volume of a built-in kind", "pkg/manager/unrecorded.go",
+			"spec.Builtin && spec.StagePath == \"\"",
+			"spec.Builtin",
+		},
+	}},
+	{"staged-without-a-record", []bug{
+		{
+			"a stage without a record is none", "pkg/manager/plan/doubt.go",
+			"if !d.Staged.Mounted || !v.Needs.Stage",
+			"if true || !v.Needs.Stage",
 		},
 	}},
 	{"suspect-that-went", []bug{
@@ -169,7 +204,7 @@ var mends = []mend{
 	{"two-may-have-what-one-may", []bug{
 		{
 			"none yields what one pod may have", "pkg/manager/plan/next.go",
-			" || yields(w, v, pod)",
+			" || c.yields(w, v, pod)",
 			"",
 		},
 	}},

@@ -7,7 +7,7 @@ import (
 )
 
 // layout is where the volumes are.
-var layout = state.Layout{Root: "/"}
+var layout = state.Layout{Root: "/r"}
 
 // place is what a path is of: a pod's volume, or with no pod what is staged.
 type place struct{ uid, name string }
@@ -45,9 +45,9 @@ func stagePath(name string) string { return stages[name] }
 
 func target(uid, name string) string {
 	if kind := volumes[name].driver; drivers[kind].Builtin {
-		return "/pods/" + uid + "/volumes/" + strings.ReplaceAll(string(kind), "/", "~") + "/" + name
+		return layout.Root + "/pods/" + uid + "/volumes/" + strings.ReplaceAll(string(kind), "/", "~") + "/" + name
 	}
-	return "/pods/" + uid + "/volumes/kubernetes.io~csi/" + name + "/mount"
+	return layout.Root + "/pods/" + uid + "/volumes/kubernetes.io~csi/" + name + "/mount"
 }
 
 // short is a path by which dice are thrown.

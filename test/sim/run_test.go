@@ -107,7 +107,13 @@ func (w *world) end() {
 // reboot takes every mount and every process.
 func (w *world) reboot() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.count.crashes["of the node"]++
+	w.powerOff()
+}
+
+// powerOff takes what a reboot takes; mu is held.
+func (w *world) powerOff() {
 	w.life.die()
 	w.boot++
 	for path, m := range w.table {
@@ -120,7 +126,9 @@ func (w *world) reboot() {
 	}
 	w.judge.rebooted()
 	clear(w.late)
-	w.mu.Unlock()
+	if w.disk.lost {
+		w.judge.traceless()
+	}
 }
 
 func (w *world) ok() bool {
@@ -176,6 +184,7 @@ func (w *world) calmDown() {
 		}
 	}
 	w.mu.Unlock()
+	w.accept()
 	w.rest(patience)
 	w.unpause()
 	w.rest(time.Minute)
@@ -219,6 +228,7 @@ func (w *world) thaw() {
 	w.now = "(thaw)"
 	clear(w.frozen)
 	w.mu.Unlock()
+	w.accept()
 	w.rest(patience)
 	w.unpause()
 	w.rest(time.Minute)
@@ -365,6 +375,7 @@ func (w *world) clear() {
 		w.tell(uid)
 	}
 	w.mu.Unlock()
+	w.accept()
 	w.pass(30 * time.Second)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -34,7 +34,24 @@ func script(seed uint64) []string {
 			lines = append(lines, step(r, set))
 		}
 	}
-	return lines
+	return harder(rand.New(rand.NewPCG(seed, 21)), lines, hands)
+}
+
+// harder adds what a daemon seldom meets: in one script of five its journal is damaged,
+// and where it is to die, at times the node does. It has dice of its own, by which what
+// the others are does not change.
+func harder(r *rand.Rand, lines []string, hands bool) []string {
+	damaged := r.IntN(5) == 0 && !hands
+	all := lines[:1:1]
+	for _, line := range lines[1:] {
+		if strings.HasPrefix(line, "trap ") && r.IntN(3) == 0 {
+			line += " power"
+		}
+		if all = append(all, line); damaged && r.IntN(7) == 0 {
+			all = append(all, []string{"damage", "damage", "damage", "accept"}[r.IntN(4)])
+		}
+	}
+	return all
 }
 
 // handing makes one step up of a node that is handed over, to and fro.
@@ -182,6 +199,10 @@ func (w *world) do(line string) error {
 		w.stop()
 	case "reboot":
 		w.reboot()
+	case "damage":
+		w.damage()
+	case "accept":
+		w.accept()
 	case "release":
 		w.release()
 	case "adopt":
@@ -239,7 +260,7 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		if err != nil {
 			return err
 		}
-		w.trap = trap{at: arg(1), left: left, after: arg(3) == "true"}
+		w.trap = trap{at: arg(1), left: left, after: arg(3) == "true", power: arg(4) == "power"}
 	case "driver":
 		w.driver(arg(1), state.DriverName(arg(2)))
 	case "vanish":
@@ -359,6 +380,9 @@ func (w *world) vanish(path string) {
 	w.change(path, nil)
 	if w.kubelet {
 		w.judge.gone(slices.Values([]string{path}))
+	}
+	if w.disk.lost {
+		w.judge.traceless()
 	}
 	w.judge.vanished[path] = time.Time{}
 	for _, held := range w.judge.running {

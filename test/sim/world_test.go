@@ -126,6 +126,7 @@ type world struct {
 	attached map[state.VolumeID]bool
 	disk     *disk
 	boot     int
+	ended    int // how often attachments that drivers were busy with came to nothing
 	// jumps is how far the node's clock is put forward (or back) before the next
 	// life. Within one the manager compares by the monotonic clock.
 	jumps time.Duration
@@ -284,14 +285,19 @@ func (w *world) change(path string, m *mount) {
 		if w.life == nil || w.life.dead {
 			return
 		}
-		mounts := map[string]state.Seen{}
-		for p, m := range w.table {
-			if !m.dir {
-				mounts[p] = w.seen(p)
-			}
-		}
-		w.life.m.MountsSeen(mounts)
+		w.tellMounts()
 	})
+}
+
+// tellMounts passes on what the kernel has mounted; mu is held.
+func (w *world) tellMounts() {
+	mounts := map[string]state.Seen{}
+	for p, m := range w.table {
+		if !m.dir {
+			mounts[p] = w.seen(p)
+		}
+	}
+	w.life.m.MountsSeen(mounts)
 }
 
 func (w *world) devOf(id state.VolumeID) uint64 { return w.dice("dev", id, w.boot)%1e6 + 1 }
@@ -302,6 +308,17 @@ type trap struct {
 	left int
 	// after: the commit is durable, the call has its effect.
 	after bool
+	// power: not the daemon alone ends, but the node.
+	power bool
+}
+
+// ends ends a life as the trap says; mu is held.
+func (w *world) ends(l *life) {
+	if w.trap.power && l == w.life {
+		w.count.crashes["of the power"]++
+		w.powerOff()
+	}
+	l.die()
 }
 
 // springs counts one event down; mu is held.

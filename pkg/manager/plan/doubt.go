@@ -13,6 +13,25 @@ type Doubt struct {
 	// without a record. A publish call there is one made again: it takes nothing from
 	// another pod, and then there is a record.
 	Made map[state.PodUID]state.Seen
+	// Staged is what is mounted at the volume's stage path without a record.
+	Staged state.Seen
+}
+
+// TakeIn returns v with the stage that the journal lost, where v has a record of what
+// the stage stands on: it is made again, or taken away before that goes (rule 1).
+func TakeIn(v state.Volume, d Doubt) (now state.Volume, changed bool) {
+	if !d.Staged.Mounted || !v.Needs.Stage || v.Stage.Phase != state.Absent || v.Clear() {
+		return v, false
+	}
+	v.Stage, v.Staged = turn(v.Stage, state.Entering), d.Staged
+	return v, true
+}
+
+// keeps reports whether v stays as it was begun though w says something else: a pod has
+// it that is to have its record first, and nothing is taken away below that pod.
+func (d Doubt) keeps(w state.Want, v state.Volume) bool {
+	leaving := v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving
+	return len(d.Made) > 0 && v.Spec != nil && !v.Clear() && !leaving && !reattached(w, v)
 }
 
 // below says why nothing is taken away on which a pod without a record may stand.
@@ -32,10 +51,11 @@ func (d Doubt) begin(v state.Volume) string {
 	return d.Why
 }
 
-// publish says why v is not published to pod.
+// publish says why v is not published to pod. What a record says of an exclusive volume
+// may be older than what another pod has.
 func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) string {
 	m := v.Mounts[pod]
-	if _, made := d.Made[pod]; made || used(v, m) {
+	if _, made := d.Made[pod]; made {
 		return ""
 	}
 	if exclusive {

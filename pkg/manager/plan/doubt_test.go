@@ -35,6 +35,10 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 		}
 		return v
 	}
+	attachedAs := func(s state.Spec, uid string) *state.Spec {
+		s.Attachment = uid
+		return &s
+	}
 	none := state.Volume{ID: "d^h"}
 	for name, c := range map[string]struct {
 		w        state.Want
@@ -56,7 +60,9 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 		"exclusive, the other pod has it":                          {want(&spec, "a", "b"), staged(&spec, nil), made(Doubt{}, "b"), Op{Kind: Publish, Pod: "b"}, None, false},
 		"exclusive, the other pod has it and is published":         {want(&spec, "a", "b"), staged(&spec, map[state.PodUID]state.Phase{"b": state.Present}), Doubt{}, Op{}, Publish, false},
 		"not unstaged from below a pod that is not known":          {state.Want{}, staged(&shared, nil), unknown, Op{}, Unstage, true},
-		"not unstaged from below a pod without a record":           {state.Want{Spec: new(variant{}.spec("y")), Pods: want(&shared, "a").Pods}, staged(&shared, nil), made(Doubt{}, "a"), Op{}, Unstage, false},
+		"not unstaged from below a pod without a record":           {state.Want{Spec: new(variant{}.spec("y")), Pods: want(&shared, "a").Pods}, staged(&shared, nil), made(Doubt{}, "a"), Op{Kind: Publish, Pod: "a"}, None, false},
+		"exclusive, an older record of another pod makes way":      {want(&spec, "a", "b"), staged(&spec, map[state.PodUID]state.Phase{"a": state.Entering}), made(Doubt{}, "b"), Op{Kind: Unpublish, Pod: "a"}, Publish, false},
+		"attached anew below a pod without a record: not unstaged": {state.Want{Spec: attachedAs(shared, "2"), Pods: want(&shared, "a").Pods}, staged(attachedAs(shared, "1"), nil), made(Doubt{}, "a"), Op{}, Unstage, false},
 		"unpublished from a pod with a record":                     {state.Want{}, staged(&shared, map[state.PodUID]state.Phase{"a": state.Present}), unknown, Op{Kind: Unpublish, Pod: "a"}, None, false},
 		"not detached from below a pod that is not known": {state.Want{}, state.Volume{
 			ID: "d^h", Spec: &shared, Needs: state.Needs{Attach: true},
@@ -72,5 +78,41 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 	b := Begin(staged(&shared, nil), Op{Kind: Publish, Pod: "a"}, want(&shared, "a"), Facts{Driver: DriverFacts{Up: true, Stage: true}, Doubt: made(Doubt{}, "a")})
 	if m := b.Mounts["a"]; !used(b, m) {
 		t.Errorf("what is made again does not count as in use: %+v", m)
+	}
+}
+
+// What is staged without a record gets one where the volume has a record, so that it goes
+// before what it stands on.
+//
+// Faults: A139.
+func TestAStageWithoutARecordIsTakenIn(t *testing.T) {
+	spec := variant{}.spec("x")
+	mounted := Doubt{Staged: state.Seen{Exists: true, Mounted: true}}
+	attached := state.Volume{ID: "d^h", Spec: &spec, Needs: state.Needs{Attach: true, Stage: true}, Attach: state.Fact{Phase: state.Entering}}
+	unneeded, staged := attached, attached
+	unneeded.Needs.Stage = false
+	staged.Stage.Phase = state.Present
+	for name, c := range map[string]struct {
+		v       state.Volume
+		d       Doubt
+		changed bool
+	}{
+		"attached by its record":     {attached, mounted, true},
+		"nothing is mounted":         {attached, Doubt{}, false},
+		"its record knows the stage": {staged, mounted, false},
+		"it was begun without":       {unneeded, mounted, false},
+		"it has no record":           {state.Volume{ID: "d^h", Needs: state.Needs{Stage: true}}, mounted, false},
+	} {
+		now, changed := TakeIn(c.v, c.d)
+		if changed != c.changed || changed && (now.Stage.Phase != state.Entering || now.Staged != mounted.Staged) {
+			t.Errorf("%s: changed %t, stage %+v", name, changed, now.Stage)
+		}
+		if !changed {
+			continue
+		}
+		op, _ := Next(state.Want{}, now, Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}, start)
+		if op.Kind != Unstage {
+			t.Errorf("%s: %v comes first", name, op)
+		}
 	}
 }

@@ -127,7 +127,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
 		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
 			c.redo(op, f)
-		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || yields(w, v, pod)):
+		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.yields(w, v, pod)):
 			if why := f.Keep[pod]; why != "" {
 				c.hold(op, why, time.Time{})
 				continue
@@ -136,25 +136,6 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		}
 	}
 }
-
-// yields reports whether what may have been made of a ReadWriteOncePod volume for
-// pod goes, so that another can have it: one that uses it, or else the first of
-// those for which it may have been made, as after a takeover of what a kubelet had
-// begun for several. Each would wait for the others for good.
-func yields(w state.Want, v state.Volume, pod state.PodUID) bool {
-	if !exclusive(w, v) {
-		return false
-	}
-	for other, m := range v.Mounts {
-		if other != pod && (used(v, m) || m.Phase == state.Entering && other < pod) {
-			return true
-		}
-	}
-	return false
-}
-
-// exclusive: a record that was taken over may not know it.
-func exclusive(w state.Want, v state.Volume) bool { return v.Spec.Exclusive() || w.Spec.Exclusive() }
 
 // remove offers op, which takes fact away, unless that must not be begun for
 // the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
@@ -322,12 +303,14 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) st
 	if why := c.doubt.publish(v, pod, exclusive(w, v)); why != "" {
 		return why
 	}
+	_, made := c.doubt.Made[pod]
+	again := made || used(v, v.Mounts[pod])
 	group := groupOf(w.Pods[pod].MountSpec)
-	if again := used(v, v.Mounts[pod]); !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was
+	if !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was
 		return "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group
 	}
-	if again := used(v, v.Mounts[pod]); !again && w.Pods[pod].SELinuxLabel != v.Spec.SELinuxLabel {
+	if !again && w.Pods[pod].SELinuxLabel != v.Spec.SELinuxLabel {
 		return "conflicting SELinux labels of the volume: it is mounted with " + cmp.Or(v.Spec.SELinuxLabel, "none") +
 			" for those that have it; this pod's is " + cmp.Or(w.Pods[pod].SELinuxLabel, "none")
 	}
@@ -361,6 +344,10 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 // asks for it: the group and the label.
 func agreed(w state.Want, v state.Volume, f Facts) state.Want {
 	if len(w.Pods) == 0 {
+		return w
+	}
+	if f.Doubt.keeps(w, v) {
+		w.Spec = v.Spec
 		return w
 	}
 	has := cmp.Or(v.Spec, w.Spec)

@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// damage is a journal whose file cannot be used: the daemon dies, and the next start
+// finds the spare copy, which is older.
+func (w *world) damage() {
+	if w.kubelet {
+		return
+	}
+	w.kill("with its journal")
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended++ // of what is attached without a record the node shows nothing
+	newest := w.disk.records
+	w.disk.journal = w.disk.spare.Copy()
+	if err := w.disk.journal.Doubt("the script damaged it"); err != nil {
+		panic(err)
+	}
+	loaded, err := w.disk.journal.Load(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	w.disk.records, w.disk.lost = loaded.Volumes, true
+	w.count.faults["damage"]++
+	if !maps.EqualFunc(newest, loaded.Volumes, func(a, b state.Volume) bool { return a.ID == b.ID && len(a.Mounts) == len(b.Mounts) }) {
+		w.count.faults["damage that lost records"]++
+	}
+	w.judge.forgotten()
+}
+
+// forgotten: the daemon knows no more what it asked for. What is mounted stays so for
+// the rules.
+func (j *judge) forgotten() {
+	for _, ls := range j.lanes {
+		ls.attach.removing, ls.attach.foreign = false, ls.attach.making
+		ls.stage.removing, ls.stage.foreign = false, ls.stage.making
+		for _, ln := range ls.publish {
+			ln.removing, ln.foreign = false, ln.making
+		}
+	}
+	j.traceless()
+}
+
+// traceless: what has no record and is not there is nothing that the daemon could know
+// of. A driver may be busy with it: it counts once it is there.
+func (j *judge) traceless() {
+	for at, of := range places {
+		id, _ := j.w.specOf(of.uid, of.name)
+		o, r := op{pod: state.PodUID(of.uid)}, j.w.disk.records[id]
+		phase := r.Stage.Phase
+		if of.uid == "" {
+			o.verb = "Stage"
+		} else {
+			phase = r.Mounts[o.pod].Phase
+		}
+		m, there := j.w.table[at]
+		if !there && phase == state.Absent {
+			*j.of(id).lane(o) = lane{removed: true}
+		}
+		if there && m.dir && phase == state.Absent {
+			delete(j.running[of.uid], at) // the mount table does not show it: it counts once the pod is told of it again
+		}
+	}
+}
+
+// accept is an operator who takes away what has no record although there was time to
+// make it, as the runbook says, and then accepts the loss; not before all that a pod
+// wants has its record.
+func (w *world) accept() {
+	w.mu.Lock()
+	lost := w.disk.lost
+	w.mu.Unlock()
+	if !lost || w.kubelet {
+		return
+	}
+	w.pass(10 * time.Minute) // what drivers are busy with ends
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != "" {
+		return
+	}
+	recorded, attached := map[string]bool{}, map[state.VolumeID]bool{}
+	for id, v := range w.disk.records {
+		attached[id] = v.Attach.Phase != state.Absent
+		recorded[v.Spec.StagePath] = v.Stage.Phase != state.Absent
+		for _, m := range v.Mounts {
+			recorded[m.Target] = m.Phase != state.Absent
+		}
+	}
+	var taken []string
+	waits := false
+	for at, of := range places {
+		if _, there := w.table[at]; !there || recorded[at] {
+			continue
+		}
+		p := w.wishes[of.uid]
+		if _, wants := p.vols[of.name]; wants && !p.stopped || w.frozen[of.name] {
+			waits = true // for its record
+			continue
+		}
+		taken = append(taken, at)
+	}
+	for _, at := range taken {
+		w.change(at, nil)
+		w.forget(at)
+		delete(w.judge.running[places[at].uid], at)
+	}
+	w.judge.gone(slices.Values(taken))
+	for id := range w.attached {
+		if !attached[id] && len(w.disk.records[id].Mounts) == 0 {
+			delete(w.attached, id)
+		}
+	}
+	if waits {
+		return
+	}
+	if err := w.disk.journal.AcceptRecovery(context.Background()); err != nil {
+		panic(err)
+	}
+	w.disk.lost = false
+	w.life.m.AcceptUnrecorded()
+}
