@@ -174,7 +174,7 @@ test-cluster: ## run against a real Kubernetes control plane with the real sidec
 	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
-	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 10m ./test/cluster
+	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 15m ./test/cluster
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

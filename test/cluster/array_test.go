@@ -21,14 +21,13 @@ import (
 	"google.golang.org/grpc/status"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 // array is storage that nodes share, and its driver, as strict as can be: it is
-// attached to one node at a time, by an attacher that works as external-attacher
-// does, and notes whatever must not happen. Its volumes are directories.
+// attached to one node at a time, by external-attacher, and notes whatever must not
+// happen. Its volumes are directories; what it knows can be lost, as when a node's
+// power is cut.
 type array struct {
 	t    *testing.T
 	name string
@@ -38,35 +37,27 @@ type array struct {
 	attached  map[string]string // volume -> node
 	staged    map[string]string // volume -> node
 	published map[string]*csi.NodePublishVolumeRequest
-	sizes     map[string]int64 // by NodeExpandVolume
 	stages    int
 	breaches  []string
 }
 
-// finalizer keeps an attachment until the array has detached.
-const finalizer = "external-attacher/array"
-
 // newArray makes the storage, its CSIDriver object and its class, and starts its
-// attacher; without an object there is neither. The test fails of every breach.
+// attacher, if the object asks for one. The test fails of every breach.
 func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array {
 	t.Helper()
 	a := &array{
 		t: t, name: name, dir: control.path("array-" + name),
-		attached: map[string]string{}, staged: map[string]string{}, published: map[string]*csi.NodePublishVolumeRequest{}, sizes: map[string]int64{},
+		attached: map[string]string{}, staged: map[string]string{}, published: map[string]*csi.NodePublishVolumeRequest{},
 	}
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	grows := true
 	_, err := control.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: name, AllowVolumeExpansion: &grows,
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: name,
 	}, metav1.CreateOptions{})
 	must(t, err)
 	if object != nil {
 		a.tell(*object)
-		go each(func(ctx context.Context) (watch.Interface, error) {
-			return control.client.StorageV1().VolumeAttachments().Watch(ctx, metav1.ListOptions{})
-		}, a.attach)
 	}
 	t.Cleanup(func() {
 		a.mu.Lock()
@@ -78,7 +69,25 @@ func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array
 			t.Errorf("left staged: %v", a.staged)
 		}
 	})
+	if object != nil && *object.AttachRequired {
+		a.serveController()
+	}
 	return a
+}
+
+// serveController runs the driver's Controller service, and external-attacher, until
+// the test ends.
+func (a *array) serveController() {
+	a.t.Helper()
+	socket := filepath.Join(a.dir, "csi.sock")
+	l, err := net.Listen("unix", socket)
+	must(a.t, err)
+	s, d := grpc.NewServer(), &desk{a: a}
+	csi.RegisterIdentityServer(s, d)
+	csi.RegisterControllerServer(s, d)
+	go func() { _ = s.Serve(l) }()
+	a.t.Cleanup(s.Stop)
+	startSidecar(a.t, a.dir, "csi-attacher", nil, "--csi-address="+socket)
 }
 
 // tell makes or replaces what the driver's CSIDriver object says.
@@ -103,33 +112,47 @@ func (a *array) breach(format string, args ...any) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// attach makes what the attachment asks for true, and what is true known.
-func (a *array) attach(obj runtime.Object) {
-	va, ok := obj.(*storagev1.VolumeAttachment)
-	if !ok || va.Spec.Attacher != a.name || va.Spec.Source.PersistentVolumeName == nil {
-		return
+// desk is the array's Controller service, which external-attacher asks.
+type desk struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedControllerServer
+	a *array
+}
+
+func (d *desk) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: d.a.name, VendorVersion: "1"}, nil
+}
+
+func (d *desk) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
+		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
+	}}}}, nil
+}
+
+func (d *desk) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+func (d *desk) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{
+		Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME},
+	}}}}, nil
+}
+
+func (d *desk) ControllerPublishVolume(_ context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	d.a.mu.Lock()
+	defer d.a.mu.Unlock()
+	volume, node := r.GetVolumeId(), r.GetNodeId()
+	if at := d.a.attached[volume]; at != "" && at != node {
+		return nil, d.a.breach("%s is to be attached to %s while it is to %s", volume, node, at)
 	}
-	ctx, all := context.Background(), control.client.StorageV1().VolumeAttachments()
-	volume, va := *va.Spec.Source.PersistentVolumeName, va.DeepCopy()
-	switch has := slices.Contains(va.Finalizers, finalizer); {
-	case va.DeletionTimestamp != nil && has:
-		a.detach(volume, va.Spec.NodeName)
-		va.Finalizers = slices.DeleteFunc(va.Finalizers, func(f string) bool { return f == finalizer })
-		_, _ = all.Update(ctx, va, metav1.UpdateOptions{}) // else the watch brings it again
-	case va.DeletionTimestamp != nil || va.Status.Attached:
-	case !has:
-		va.Finalizers = append(va.Finalizers, finalizer)
-		_, _ = all.Update(ctx, va, metav1.UpdateOptions{})
-	default:
-		a.mu.Lock()
-		if at := a.attached[volume]; at != "" && at != va.Spec.NodeName {
-			_ = a.breach("%s is to be attached to %s while it is to %s", volume, va.Spec.NodeName, at)
-		}
-		a.attached[volume] = va.Spec.NodeName
-		a.mu.Unlock()
-		va.Status.Attached, va.Status.AttachmentMetadata = true, map[string]string{"port": va.Spec.NodeName}
-		_, _ = all.UpdateStatus(ctx, va, metav1.UpdateOptions{})
-	}
+	d.a.attached[volume] = node
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"port": node}}, nil
+}
+
+func (d *desk) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	d.a.detach(r.GetVolumeId(), r.GetNodeId())
+	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
 func (a *array) detach(volume, node string) {
@@ -234,11 +257,9 @@ func (p *port) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 }
 
 func (p *port) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	out := &csi.NodeGetCapabilitiesResponse{}
-	for _, c := range []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME} {
-		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}}})
-	}
-	return out, nil
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{Type: &csi.NodeServiceCapability_Rpc{
+		Rpc: &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
+	}}}}, nil
 }
 
 func (p *port) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
@@ -299,13 +320,6 @@ func (p *port) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolume
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, os.RemoveAll(r.GetTargetPath())
-}
-
-func (p *port) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	p.a.mu.Lock()
-	defer p.a.mu.Unlock()
-	p.a.sizes[r.GetVolumeId()] = r.GetCapacityRange().GetRequiredBytes()
-	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
 }
 
 func bind(source, target string) error {

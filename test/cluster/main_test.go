@@ -45,8 +45,6 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer control.stop()
-	go provision(control)
-	go attach(control)
 	return m.Run()
 }
 

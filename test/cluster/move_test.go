@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	storagev1 "k8s.io/api/storage/v1"
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
 // asNode starts a daemon under the node's own identity.
@@ -22,22 +22,22 @@ func asNode(t *testing.T, name string) *node {
 
 // Three nodes want one ReadWriteOnce volume in turn, each before the one before it
 // is through with it: Kubernetes detaches from what node.status.volumesInUse says,
-// and the storage sees that it is never attached, nor staged, twice, nor detached
-// while it is staged. What each wrote is there for the next.
+// and the strict driver sees that it is never attached, nor staged, twice, nor
+// detached while it is staged. What each wrote is there for the next.
 //
 // Items: A02, A21, A23, A24.
+// Faults: A172.
 func TestAVolumeMovesBetweenThreeNodes(t *testing.T) {
 	t.Parallel()
 	const rounds = 6
-	yes := true
-	a := newArray(t, "move.test", &storagev1.CSIDriverSpec{AttachRequired: &yes})
-	a.volume("moving")
+	s := newShared(t, "move.test", map[string]string{"move-a": "east", "move-b": "east", "move-c": "east"}, "csi-provisioner", "csi-attacher")
 	var nodes []*node
 	for _, name := range []string{"move-a", "move-b", "move-c"} {
 		n := asNode(t, name)
-		a.serve(n)
+		s.serve(n)
 		nodes = append(nodes, n)
 	}
+	s.claim("moving", "1Gi", nil)
 	createPod(t, podWith(nodes[0].name, "mover-0", fromClaim("moving")))
 	for i := range rounds {
 		n := nodes[i%len(nodes)]
@@ -52,8 +52,8 @@ func TestAVolumeMovesBetweenThreeNodes(t *testing.T) {
 		if err := os.WriteFile(file, append(before, n.name+"\n"...), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if at := a.stagedOn("moving"); at != n.name {
-			t.Errorf("round %d: staged on %q, want %s", i, at, n.name)
+		if at := s.volume("moving").NodeID; at != n.name {
+			t.Errorf("round %d: attached to %q, want %s", i, at, n.name)
 		}
 		if i+1 < rounds { // the next one waits, and must
 			createPod(t, podWith(nodes[(i+1)%len(nodes)].name, fmt.Sprintf("mover-%d", i+1), fromClaim("moving")))
@@ -63,7 +63,8 @@ func TestAVolumeMovesBetweenThreeNodes(t *testing.T) {
 	for _, n := range nodes {
 		n.eventually("nothing is left", func() bool { return len(n.mounts()) == 0 && len(n.inUse()) == 0 })
 	}
-	if a.stages != rounds {
-		t.Errorf("staged %d times, want %d", a.stages, rounds)
+	if stages := s.count("NodeStageVolume", csistrict.EventEnd); stages != rounds {
+		t.Errorf("staged %d times, want %d", stages, rounds)
 	}
+	s.unclaim(nodes[0], "moving")
 }

@@ -41,6 +41,7 @@ func (n *node) showsProblem() {
 func TestServerAwayWhileTheDaemonRestarts(t *testing.T) {
 	storage(t)
 	n := asNode(t, "gamma")
+	n.provisions()
 	create(t, n.name, "kept")
 	at := n.mounted("kept")
 	before := fmt.Sprint(n.mounts())

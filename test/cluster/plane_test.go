@@ -166,7 +166,7 @@ func (p *plane) startControllers(ctx context.Context) error {
 
 // start starts a program of the control plane.
 func (p *plane) start(name string, args ...string) error {
-	s, err := p.launch(p.path(name+".log"), p.binary, append([]string{name}, args...)...)
+	s, err := p.launch(p.path(name+".log"), nil, p.binary, append([]string{name}, args...)...)
 	if err == nil {
 		p.procs[name] = s
 	}
@@ -175,14 +175,14 @@ func (p *plane) start(name string, args ...string) error {
 
 // launch starts a program. It ends with this process, however that ends: the kernel
 // sends the signal when the thread that forked is gone, so the thread is kept.
-func (p *plane) launch(logFile, binary string, args ...string) (*server, error) {
+func (p *plane) launch(logFile string, env []string, binary string, args ...string) (*server, error) {
 	s := &server{cmd: exec.Command(binary, args...), log: logFile, done: make(chan struct{})}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = log, log, p.dir
+	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir, s.cmd.Env = log, log, p.dir, append(os.Environ(), env...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {

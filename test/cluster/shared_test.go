@@ -48,7 +48,7 @@ func newShared(t *testing.T, name string, zones map[string]string, sidecars ...s
 	s.run(t, func(ctx context.Context) error { return s.driver.Serve(ctx, socket) })
 	t.Cleanup(s.judge)
 	for _, sidecar := range sidecars {
-		s.sidecars[sidecar] = startSidecar(t, s.dir, sidecar, "--csi-address="+socket)
+		s.sidecars[sidecar] = startSidecar(t, s.dir, sidecar, nil, "--csi-address="+socket)
 	}
 	return s
 }
@@ -124,11 +124,38 @@ func (s *shared) claim(name, size string, from *corev1.TypedLocalObjectReference
 // unclaim deletes the claim and waits until the provisioner has deleted its volume.
 func (s *shared) unclaim(n *node, name string) {
 	s.t.Helper()
-	claims := control.client.CoreV1().PersistentVolumeClaims("default")
-	c, err := claims.Get(s.t.Context(), name, metav1.GetOptions{})
+	n.eventually("the volume of claim "+name+" is deleted", s.unclaimed(name))
+}
+
+// unclaimed deletes the claim, and returns what says whether its volume is deleted.
+func (s *shared) unclaimed(name string) (deleted func() bool) {
+	s.t.Helper()
+	id := s.volume(name).ID
+	must(s.t, control.client.CoreV1().PersistentVolumeClaims("default").Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+	return func() bool { return s.model().Volumes[id] == nil }
+}
+
+// volume is what the driver knows of the claim's volume.
+func (s *shared) volume(claim string) csistrict.Volume {
+	s.t.Helper()
+	c, err := control.client.CoreV1().PersistentVolumeClaims("default").Get(s.t.Context(), claim, metav1.GetOptions{})
 	must(s.t, err)
-	must(s.t, claims.Delete(s.t.Context(), name, metav1.DeleteOptions{}))
-	n.eventually("the volume of claim "+name+" is deleted", func() bool {
-		return s.model().Volumes[c.Spec.VolumeName] == nil
-	})
+	v := s.model().Volumes[c.Spec.VolumeName]
+	if v == nil {
+		s.t.Fatalf("claim %s has volume %q, and the driver has %v", claim, c.Spec.VolumeName, s.model().Volumes)
+	}
+	return *v
+}
+
+// count is how often the call has begun, or was answered OK (EventEnd).
+func (s *shared) count(call, event string) (n int) {
+	s.t.Helper()
+	events, err := csistrict.ReadTranscript(s.dir)
+	must(s.t, err)
+	for _, e := range events {
+		if e.Event == event && e.Call == call && (event != csistrict.EventEnd || e.Code == "OK") {
+			n++
+		}
+	}
+	return n
 }

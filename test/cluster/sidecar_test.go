@@ -15,7 +15,7 @@ import (
 // kubelet would: it ends by itself when its driver does.
 type sidecar struct {
 	log, binary string
-	args        []string
+	env, args   []string
 
 	mu      sync.Mutex // guards what follows
 	now     *server
@@ -24,12 +24,13 @@ type sidecar struct {
 }
 
 // startSidecar runs a sidecar with the identity of an administrator until the test ends.
-func startSidecar(t *testing.T, dir, name string, args ...string) *sidecar {
+// Its log and its kubeconfig are in dir; env is added to its environment.
+func startSidecar(t *testing.T, dir, name string, env []string, args ...string) *sidecar {
 	t.Helper()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	must(t, writeKubeconfig(kubeconfig, control.admin, control.path("ca.crt")))
 	s := &sidecar{
-		log: filepath.Join(dir, name+".log"), binary: filepath.Join(sidecars, name),
+		log: filepath.Join(dir, name+".log"), binary: filepath.Join(sidecars, name), env: env,
 		args: append([]string{"--kubeconfig=" + kubeconfig, "--kube-api-qps=200", "--kube-api-burst=400", "--v=3"}, args...),
 	}
 	must(t, s.start())
@@ -54,7 +55,7 @@ func (s *sidecar) start() error {
 	if s.stopped {
 		return nil
 	}
-	now, err := control.launch(s.log, s.binary, s.args...)
+	now, err := control.launch(s.log, s.env, s.binary, s.args...)
 	if err != nil {
 		s.err = err
 		return err

@@ -4,7 +4,8 @@
 //
 // It serves Identity, Controller and Node with real mounts: bind mounts of
 // directories, and loop devices for raw block volumes. What it knows of its
-// volumes is in its state directory, so that it may be killed at any time.
+// volumes is in its state directory, so that it may be killed at any time. It may
+// serve several nodes that share its storage, each at a socket of its own.
 //
 // A script tells it to misbehave: to fail with and without effect, to wait, to
 // ignore that the caller gave up, to lie, to mount twice or elsewhere, to crash,

@@ -1,0 +1,83 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// resize asks for another size of the claim.
+func (s *shared) resize(claim, size string) {
+	s.t.Helper()
+	claims := control.client.CoreV1().PersistentVolumeClaims("default")
+	for {
+		c, err := claims.Get(s.t.Context(), claim, metav1.GetOptions{})
+		must(s.t, err)
+		c.Spec.Resources.Requests["storage"] = resource.MustParse(size)
+		if _, err = claims.Update(s.t.Context(), c, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			must(s.t, err)
+			return
+		}
+	}
+}
+
+// status waits until the claim's status is as ok wants it.
+func (s *shared) status(n *node, claim, what string, ok func(corev1.PersistentVolumeClaimStatus) bool) {
+	s.t.Helper()
+	n.eventually("claim "+claim+" "+what, func() bool {
+		c, err := control.client.CoreV1().PersistentVolumeClaims("default").Get(s.t.Context(), claim, metav1.GetOptions{})
+		return err == nil && ok(c.Status)
+	})
+}
+
+// hasSize waits until the claim has the size, and nothing is left to do for it.
+func (s *shared) hasSize(n *node, claim, size string) {
+	s.t.Helper()
+	want := resource.MustParse(size)
+	s.status(n, claim, "has "+size+" and nothing left to do", func(now corev1.PersistentVolumeClaimStatus) bool {
+		return now.Capacity.Storage().Equal(want) && len(now.AllocatedResourceStatuses) == 0 && len(now.Conditions) == 0
+	})
+}
+
+// external-resizer makes the volume larger and the node its file system: while a pod
+// has it, and when the next pod comes after it grew without one. What the storage
+// cannot give is refused, shown in the claim, and a smaller wish then carried out.
+//
+// Faults: A170.
+func TestAVolumeIsExpanded(t *testing.T) {
+	t.Parallel()
+	_, identity := role(t)
+	s := newShared(t, "grow.test", map[string]string{"grow": "east"}, "csi-provisioner", "csi-attacher", "csi-resizer")
+	n := newNode(t, "grow", identity)
+	s.serve(n)
+	s.claim("growing", "1Gi", nil)
+	createPod(t, podWith(n.name, "grows-1", fromClaim("growing")))
+	n.mounted("grows-1")
+	s.resize("growing", "2Gi")
+	s.hasSize(n, "growing", "2Gi")
+	s.resize("growing", "3Ti") // more than the driver makes
+	s.status(n, "growing", "says that the size cannot be had", func(now corev1.PersistentVolumeClaimStatus) bool {
+		return now.AllocatedResourceStatuses["storage"] == corev1.PersistentVolumeClaimControllerResizeInfeasible
+	})
+	s.resize("growing", "3Gi")
+	s.hasSize(n, "growing", "3Gi")
+	n.gone("grows-1")
+	s.resize("growing", "4Gi")
+	s.status(n, "growing", "waits for a node", func(now corev1.PersistentVolumeClaimStatus) bool {
+		return now.AllocatedResourceStatuses["storage"] == corev1.PersistentVolumeClaimNodeResizePending
+	})
+	createPod(t, podWith(n.name, "grows-2", fromClaim("growing")))
+	n.mounted("grows-2")
+	s.hasSize(n, "growing", "4Gi")
+	if v := s.volume("growing"); v.NodeSizeBytes != 4<<30 {
+		t.Errorf("the node's driver was asked for %d bytes last", v.NodeSizeBytes)
+	}
+	n.gone("grows-2")
+	s.unclaim(n, "growing")
+	noRefusals(t, "system:serviceaccount:csi-volmgr:csi-volmgr")
+}
