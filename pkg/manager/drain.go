@@ -41,6 +41,17 @@ var (
 // SetDrain replaces how far the node is emptied.
 func (m *Manager) SetDrain(d Drain) { m.post(func(l *loop) { l.setDrain(d) }) }
 
+// SetHold has nothing new attached, staged or published, for this reason; "" ends it.
+// What is there goes when its pod does.
+func (m *Manager) SetHold(why string) {
+	m.post(func(l *loop) {
+		if l.holds != why {
+			l.holds = why
+			l.replanAll()
+		}
+	})
+}
+
 func (l *loop) setDrain(d Drain) {
 	if l.drain == d {
 		return
@@ -49,7 +60,7 @@ func (l *loop) setDrain(d Drain) {
 	l.replanAll()
 }
 
-// want is what is wanted of a volume as long as the node is not drained, and
+// want is what is wanted of a volume as long as the node is not drained or held, and
 // less while it is.
 func (l *loop) want(id state.VolumeID) state.Want {
 	w := l.wished(id)
@@ -59,6 +70,7 @@ func (l *loop) want(id state.VolumeID) state.Want {
 	case DrainHold:
 		w.Hold = cmp.Or(w.Hold, reasonDrained)
 	}
+	w.Hold = cmp.Or(w.Hold, l.holds)
 	return w
 }
 

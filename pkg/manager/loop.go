@@ -39,6 +39,7 @@ type loop struct {
 	// tellUnrecorded: OnUnrecorded is to be told.
 	tellUnrecorded bool
 	drain          Drain
+	holds          string // why nothing new is made; "" for no such reason
 	// orders are removals that an operator asked for with a step.
 	orders map[state.VolumeID]plan.Op
 	// verifying are who asked for a volume to be looked at; drift is what looks

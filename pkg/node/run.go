@@ -16,6 +16,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err := n.suspectNew(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
+	if n.cfg.Cluster != nil {
+		if err := n.claimName(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runJournal, n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run}

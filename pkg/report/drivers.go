@@ -35,7 +35,7 @@ func (r *Reporter) runDrivers(ctx context.Context) {
 	var b backoff
 	var last reported
 	for ctx.Err() == nil {
-		v, told := r.view()
+		v, told := r.view(false)
 		var retry <-chan time.Time
 		timer := time.NewTimer(0)
 		timer.Stop()

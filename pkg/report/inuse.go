@@ -23,12 +23,12 @@ func (r *Reporter) runInUse(ctx context.Context) {
 	var b backoff
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
-		v, told := r.view()
+		v, told := r.view(true)
 		var retry <-chan time.Time
 		timer := time.NewTimer(0)
 		timer.Stop()
 		if r.config.Volumes.ReconcilerStatesHasBeenSynced() {
-			if err := r.reportInUse(ctx, v.node, &w, &o); err != nil {
+			if err := r.reportInUse(ctx, v, &w, &o); err != nil {
 				wait := b.next()
 				if p, ok := errors.AsType[paced](err); ok {
 					wait, b = time.Duration(p), backoff{}
@@ -134,12 +134,12 @@ func (w *inUse) answered(n *corev1.Node) {
 
 // reportInUse writes the list where the Node has another, and tells the manager which
 // volumes the Node has in both lists.
-func (r *Reporter) reportInUse(ctx context.Context, node *corev1.Node, w *inUse, o *overwritten) error {
-	w.see(node)
+func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwritten) error {
+	w.see(v.node)
 	for {
 		r.notice(w, o, time.Now())
 		used, all := r.config.Volumes.AttachedInUse()
-		w.more = !all
+		w.more = !all || v.rival
 		s := w.next(used)
 		if !slices.Equal(w.marked, s.mark) {
 			r.config.Volumes.MarkVolumesAsReportedInUse(s.mark)

@@ -42,7 +42,7 @@ func (r *Reporter) runLimits(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for ctx.Err() == nil {
-		v, told := r.view()
+		v, told := r.view(false)
 		r.plan(limits, v, time.Now())
 		wait := time.Hour
 		for name, l := range limits {

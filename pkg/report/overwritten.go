@@ -27,6 +27,10 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	if n == nil || w.unanswered != nil || n.UID != w.uid || slices.Equal(n.Status.VolumesInUse, w.written) {
 		return
 	}
+	if w.more && !slices.ContainsFunc(w.written, func(v corev1.UniqueVolumeName) bool { return !slices.Contains(n.Status.VolumesInUse, v) }) {
+		w.written = n.Status.VolumesInUse // another added what it has
+		return
+	}
 	if o.times == 0 {
 		o.first = now
 	}

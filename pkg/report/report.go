@@ -2,7 +2,7 @@
 // in use, which drivers serve it, and that a controller may attach for it.
 //
 // Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach,
-// csi.volume.kubernetes.io/nodeid and csi-volmgr.dev/volumes-in-use-writer, the labels of drivers' topology and
+// csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and csi-volmgr.dev/holder, the labels of drivers' topology and
 // status.volumesInUse; the CSINode of the node's name, and when drivers are asked
 // for their limits in it; the status of a claim whose volume was made larger here;
 // Events; the pauses between attempts.
@@ -84,11 +84,18 @@ type Reporter struct {
 	config Config
 	logger *slog.Logger
 	writer string // see WriterAnnotation
+	claim  Claimant
 
 	mu sync.Mutex // guards what follows
 	// node is this node's object as it was seen last, nil while there is none.
-	node    *corev1.Node
-	drivers map[state.DriverName]Driver
+	node *corev1.Node
+	// seen: it is known whether there is one.
+	seen bool
+	// standing is how this daemon stands to the node's name; rival: another may have
+	// volumes of this node mounted, too.
+	standing standing
+	rival    bool
+	drivers  map[state.DriverName]Driver
 	// gone are drivers that went away since the daemon started.
 	gone     map[state.DriverName]bool
 	full     map[state.DriverName]bool // whose limits are to be asked for now
@@ -105,7 +112,8 @@ func New(c Config) *Reporter {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Reporter{
-		config: c, logger: c.Logger, writer: strings.ToLower(rand.Text()), changed: make(chan struct{}),
+		standing: holding,
+		config:   c, logger: c.Logger, writer: strings.ToLower(rand.Text()), changed: make(chan struct{}),
 		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]outage.Finding{},
 		sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
 	}
@@ -115,7 +123,7 @@ func New(c Config) *Reporter {
 func (r *Reporter) Node(n *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.node = n
+	r.node, r.seen = n, true
 	r.wake()
 }
 
@@ -155,17 +163,33 @@ type view struct {
 	node    *corev1.Node
 	drivers map[state.DriverName]Driver
 	gone    map[state.DriverName]bool
+	rival   bool // another may have volumes of this node mounted, too
 }
 
-func (r *Reporter) view() (view, <-chan struct{}) {
+// view has no Node where its name is another's. Of the volumes that are mounted here
+// (own) the Node is told even then: it is left to others otherwise.
+func (r *Reporter) view(own bool) (view, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return view{r.node, maps.Clone(r.drivers), maps.Clone(r.gone)}, r.changed
+	v := view{r.node, maps.Clone(r.drivers), maps.Clone(r.gone), r.rival}
+	if r.standing != holding && !(own && r.standing == deprived) {
+		v.node = nil
+	}
+	return v, r.changed
 }
 
-// Run writes until ctx ends, which is no error. It is to be called once.
+// Run writes until ctx ends, which is no error, or until it is known that another
+// daemon has the node's name (ErrNameTaken). It is to be called once.
 func (r *Reporter) Run(ctx context.Context) error {
 	var all sync.WaitGroup
+	var refused error
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all.Go(func() {
+		if refused = r.runHolder(ctx); refused != nil {
+			cancel()
+		}
+	})
 	all.Go(func() { r.runInUse(ctx) })
 	all.Go(func() { r.runDrivers(ctx) })
 	all.Go(func() { r.runClaims(ctx) })
@@ -174,7 +198,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 		all.Go(func() { r.runLimits(ctx) })
 	}
 	all.Wait()
-	return nil
+	return refused
 }
 
 // answerTime is how long one answer of the API server may take.

@@ -25,7 +25,6 @@ func (p *Provider) node() *stream {
 			for _, v := range n.Status.VolumesAttached {
 				now[v.Name] = v.DevicePath
 			}
-			stripped(n)
 		}
 		p.apply(labelled(p.config.NodeName, n))
 		if p.config.OnNode != nil {

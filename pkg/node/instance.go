@@ -1,0 +1,87 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+)
+
+// Where the journal keeps which instance this is.
+const (
+	clusterBucket = "cluster"
+	instanceKey   = "instance"
+)
+
+// storedInstance is this instance, as the journal has it.
+type storedInstance struct {
+	report.Instance
+	// Held: it had the node's name in the cluster when it ran last.
+	Held bool `json:"held,omitempty"`
+}
+
+// claimName has the reporter claim the node's name. A new instance makes nothing before.
+func (n *Node) claimName(ctx context.Context) error {
+	i, err := n.instance(ctx)
+	if err != nil {
+		return err
+	}
+	if !i.Held {
+		n.manager.SetHold(report.NotRead)
+	}
+	n.report.Claim(report.Claimant{Instance: i.Instance, HeldBefore: i.Held, Standing: n.stand(ctx, i)})
+	return nil
+}
+
+// instance returns which instance this is: the journal keeps its id, over restarts. One
+// that cannot be read is made anew, which a daemon that runs is asked about.
+func (n *Node) instance(ctx context.Context) (storedInstance, error) {
+	values, err := n.journal.LoadBucket(ctx, clusterBucket)
+	if err != nil {
+		return storedInstance{}, fmt.Errorf("learn which instance this is: %w", err)
+	}
+	var i storedInstance
+	if value, ok := values.Sound[instanceKey]; !ok || json.Unmarshal(value, &i) != nil || i.ID == "" {
+		i = storedInstance{Instance: report.Instance{ID: strings.ToLower(rand.Text())}}
+	}
+	if i.Host, err = os.Hostname(); err != nil {
+		return storedInstance{}, fmt.Errorf("learn the host's name: %w", err)
+	}
+	i.PID, i.Root, i.BootID = os.Getpid(), n.cfg.Root, n.bootID
+	return i, n.keepInstance(ctx, i)
+}
+
+func (n *Node) keepInstance(ctx context.Context, i storedInstance) error {
+	value, err := json.Marshal(i)
+	if err != nil {
+		return fmt.Errorf("keep which instance this is: %w", err)
+	}
+	if err := n.journal.CommitBucket(ctx, clusterBucket, map[string][]byte{instanceKey: value}); err != nil {
+		return fmt.Errorf("keep which instance this is: %w", err)
+	}
+	return nil
+}
+
+// stand returns what hears how this daemon stands to the node's name.
+func (n *Node) stand(ctx context.Context, i storedInstance) func(holds bool, why string) {
+	last := ""
+	return func(holds bool, why string) {
+		n.manager.SetHold(why)
+		if why != last {
+			n.log.Warn("claim of the node's name", "holds", holds, "why", why)
+			last = why
+			n.changed.send()
+		}
+		if holds == i.Held {
+			return
+		}
+		i.Held = holds
+		if err := n.keepInstance(ctx, i); err != nil {
+			n.log.Warn("a start without the API server will wait for it", "err", err)
+		}
+	}
+}

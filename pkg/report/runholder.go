@@ -1,0 +1,156 @@
+package report
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// HeldError says that another daemon has the node's name, and runs.
+type HeldError struct {
+	Node   string
+	Holder Instance
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("node name %s: %v: %v answered. Give this one a --node-name of its own, or end that one: this one takes the "+
+		"name over %s later", e.Node, ErrNameTaken, e.Holder, answerWait)
+}
+
+// Is reports whether target is ErrNameTaken.
+func (e *HeldError) Is(target error) bool { return target == ErrNameTaken }
+
+// Claimant is a daemon that wants its node's name for itself.
+type Claimant struct {
+	// Instance is told to other daemons that want the name. Process need not be set.
+	Instance Instance
+	// HeldBefore: an earlier process of this instance had the name last.
+	HeldBefore bool
+	// Standing hears whether this daemon has the name, and why nothing new may be made
+	// here, "" where it may.
+	Standing func(holds bool, why string)
+}
+
+// Claim has Run claim the node's name, before it reports anything. It is to be called
+// before Run; without it the name is not claimed.
+func (r *Reporter) Claim(c Claimant) { r.claim, r.standing = c, unknown }
+
+// NotRead is why a new instance makes nothing at first.
+const NotRead = "the Node is not read yet, which says whether another csi-volmgr has its name"
+
+// runHolder claims the node's name and answers daemons that want it, until ctx ends.
+// It fails where another has it and runs.
+func (r *Reporter) runHolder(ctx context.Context) error {
+	if r.claim.Instance.ID == "" {
+		return nil
+	}
+	c := claim{me: r.claim.Instance}
+	c.me.Process = r.writer
+	var b backoff
+	var newest *corev1.Node
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		n, seen, told := r.node, r.seen, r.changed
+		r.mu.Unlock()
+		if n != nil && newest != nil && n.UID == newest.UID && older(n, newest) {
+			n = newest
+		}
+		again := time.Time{}
+		if n != nil {
+			if c.kubeletWrites(n) {
+				c.kubelet = true
+			}
+			before := c
+			m := c.next(n, time.Now(), rand.Text())
+			if m.refused {
+				return &HeldError{Node: r.config.NodeName, Holder: c.other}
+			}
+			again = m.again
+			if m.annotations != nil {
+				if c.standing != holding {
+					r.stand(&c, seen) // before the other is asked
+				}
+				answer, err := r.annotateNode(ctx, n, m.annotations)
+				if wait := r.unclaimed(err, &b); wait > 0 {
+					c, again = c.unwritten(before), time.Now().Add(wait)
+				} else if err == nil {
+					newest = answer
+					c.claimed(answer)
+				}
+			}
+		}
+		r.stand(&c, seen)
+		timer := time.NewTimer(time.Hour)
+		if !again.IsZero() {
+			timer.Reset(time.Until(again))
+		}
+		select {
+		case <-told:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// unclaimed shows why a claim was not written, and returns when it is to be written
+// again, 0 for never. Without the right to write it the node goes on as it would
+// without a claim, which is for others.
+func (r *Reporter) unclaimed(err error, b *backoff) (wait time.Duration) {
+	const what = "the name of the node"
+	switch {
+	case err == nil:
+		*b = backoff{}
+		r.problem(what, nil, 0)
+		return 0
+	case apierrors.IsForbidden(err):
+		r.problem(what, fmt.Errorf("%w: a second daemon with this --node-name is not noticed", err), 0)
+		return 0
+	case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
+		return b.next()
+	}
+	wait = b.next()
+	r.problem(what, err, wait)
+	return wait
+}
+
+// stand shows how this daemon stands to its node's name, and has the others know it.
+func (r *Reporter) stand(c *claim, seen bool) {
+	why := c.why(r.config.NodeName)
+	if c.standing == unknown && !seen && !r.claim.HeldBefore {
+		why = NotRead
+	}
+	r.mu.Lock()
+	changed := r.standing != c.standing || r.rival != c.rival()
+	r.standing, r.rival = c.standing, c.rival()
+	if changed {
+		r.wake()
+	}
+	r.mu.Unlock()
+	if c.standing != unknown {
+		r.show("another writer", why)
+	}
+	r.claim.Standing(c.standing == holding || c.standing == unknown && r.claim.HeldBefore, why)
+}
+
+// annotateNode changes annotations of the Node, if it is the newest yet.
+func (r *Reporter) annotateNode(ctx context.Context, n *corev1.Node, annotations map[string]any) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": n.ResourceVersion, "annotations": annotations}})
+	if err != nil {
+		return nil, fmt.Errorf("claim node %s: %w", n.Name, err)
+	}
+	answer, err := r.config.Core.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch)
+	if err != nil {
+		return nil, fmt.Errorf("claim node %s: %w", n.Name, err)
+	}
+	return answer, nil
+}
