@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -46,9 +45,26 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// life is what happens to a node, and which places it comes to.
+type life struct {
+	make func(t *testing.T) *node
+	// one in so many runs is made where not -every is said.
+	one int
+	// hits are the places by phase, once they are known.
+	hits map[string][]string
+}
+
+// The lives. Together they come to every place but those that testdata/unreached.txt lists.
+var (
+	kinds   = &life{make: newKinds, one: 12}
+	driver  = &life{make: newDriver, one: 12}
+	handed  = &life{make: newHanded, one: 24}
+	cluster = &life{make: newCluster, one: 24}
+)
+
 // tally is what the runs showed.
 type tally struct {
-	apart                   bool
+	life                    *life
 	mu                      sync.Mutex
 	kills                   map[string]int // by phase and place
 	runs, converged, missed int
@@ -56,32 +72,40 @@ type tally struct {
 
 // TestKilledAtEveryPlaceItConverges: the daemon, which has the driver in it.
 // Faults: A055.
-func TestKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, false) }
+func TestKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, kinds) }
 
 // TestDriverKilledAtEveryPlaceItConverges: the driver is a process of its own,
 // and dies in the middle of the daemon's calls, before and after their effects.
-func TestDriverKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, true) }
+func TestDriverKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, driver) }
+
+// TestHandedOverNodeKilledAtEveryPlaceItConverges: a node whose pods are in a
+// directory is handed to a kubelet and taken back, cleared of leftovers and
+// uninstalled. The daemon dies, and so do the commands.
+func TestHandedOverNodeKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, handed) }
+
+// TestClusterNodeKilledAtEveryPlaceItConverges: the pods come from an API server.
+func TestClusterNodeKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, cluster) }
 
 // prove first lets all that can happen to a node happen once, to learn which
 // places each phase comes to, and then again, with a kill at another place in
 // each phase, until there was one at every place.
-func prove(t *testing.T, apart bool) {
+func prove(t *testing.T, l *life) {
 	hits := map[string][]string{}
 	if *only != "" {
 		phase, place, _ := strings.Cut(*only, "\t")
 		hits[phase] = []string{place}
-	} else if hits = discover(t, apart); t.Failed() {
+	} else if hits = l.discover(t); t.Failed() {
 		return
 	}
 	longest := 0
 	for _, places := range hits {
 		longest = max(longest, len(places))
 	}
-	c := &tally{apart: apart, kills: map[string]int{}}
+	c := &tally{life: l, kills: map[string]int{}}
 	t.Run("runs", func(t *testing.T) {
 		slots := make(chan struct{}, *workers)
 		for i := range longest {
-			if !*every && *only == "" && i%12 != 0 {
+			if !*every && *only == "" && i%l.one != 0 {
 				continue
 			}
 			at := map[string]string{}
@@ -101,9 +125,12 @@ func prove(t *testing.T, apart bool) {
 	c.print(t, hits)
 }
 
-// discover returns, by phase, the places that it comes to.
-func discover(t *testing.T, apart bool) map[string][]string {
-	n := newNode(t, apart)
+// discover returns, by phase, the places that a life comes to.
+func (l *life) discover(t *testing.T) map[string][]string {
+	if l.hits != nil {
+		return l.hits
+	}
+	n := l.make(t)
 	n.hits = n.path("hits")
 	n.live(nil)
 	b, err := os.ReadFile(n.path("hits"))
@@ -117,12 +144,15 @@ func discover(t *testing.T, apart bool) map[string][]string {
 			hits[phase] = append(hits[phase], place)
 		}
 	}
+	if !t.Failed() {
+		l.hits = hits
+	}
 	return hits
 }
 
 // run lives a node's life with a kill at one place in each phase.
 func (c *tally) run(t *testing.T, at map[string]string) {
-	n := newNode(t, c.apart)
+	n := c.life.make(t)
 	killed := n.live(at)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +172,7 @@ func (c *tally) run(t *testing.T, at map[string]string) {
 func (c *tally) print(t *testing.T, hits map[string][]string) {
 	reached, killedAt := map[string]bool{}, map[string]bool{}
 	total := 0
-	for _, phase := range phases {
+	for _, phase := range slices.Sorted(maps.Keys(hits)) {
 		killed := 0
 		for _, place := range hits[phase] {
 			reached[place] = true
@@ -152,27 +182,8 @@ func (c *tally) print(t *testing.T, hits map[string][]string) {
 			}
 		}
 		total += killed
-		t.Logf("%-8s killed at %d of the %d places that it comes to", phase, killed, len(hits[phase]))
+		t.Logf("%-10s killed at %d of the %d places that it comes to", phase, killed, len(hits[phase]))
 	}
-	type counts struct{ all, reached, killed int }
-	rooms := map[string]counts{}
-	for _, place := range all {
-		room, _ := filepath.Split(strings.Fields(place)[0])
-		n := rooms[room]
-		n.all++
-		if reached[place] {
-			n.reached++
-		} else if testing.Verbose() && *every {
-			t.Logf("not reached: %s", place)
-		}
-		if killedAt[place] {
-			n.killed++
-		}
-		rooms[room] = n
-	}
-	for _, room := range slices.Sorted(maps.Keys(rooms)) {
-		t.Logf("%-18s %3d places, %3d reached, killed at %3d", room, rooms[room].all, rooms[room].reached, rooms[room].killed)
-	}
-	t.Logf("failpoints hit: %d of the %d in the source; killed at: %d; places x phases: %d", len(reached), len(all), len(killedAt), total)
+	t.Logf("places that this life comes to: %d; killed at: %d; places x phases: %d", len(reached), len(killedAt), total)
 	t.Logf("runs: %d, converged: %d, leftovers: %d; kills that did not come (another order of things): %d", c.runs, c.converged, c.runs-c.converged, c.missed)
 }

@@ -22,7 +22,7 @@ var failpoint []byte
 // rooms are the packages that change the host.
 var rooms = []string{
 	"pkg/state", "pkg/manager", "pkg/csiclient", "pkg/controller", "pkg/localdriver", "pkg/mount", "pkg/node",
-	"pkg/source", "pkg/intree",
+	"pkg/source", "pkg/intree", "pkg/handover", "pkg/leftover", "pkg/uninstall",
 }
 
 // effects are the functions whose calls change the host, by their names.

@@ -1,149 +1,45 @@
 package crash
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"testing"
+	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-const objects = `apiVersion: storage.k8s.io/v1
-kind: CSIDriver
-metadata: {name: local.csi-volmgr.dev}
-spec: {attachRequired: false, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: class}
-provisioner: local.csi-volmgr.dev
-reclaimPolicy: Delete
-allowVolumeExpansion: true
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: class, accessModes: [ReadWriteOnce], resources: {requests: {storage: %[1]s}}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: disk}
-spec: {storageClassName: class, accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 16Mi}}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: copy}
-spec:
-  storageClassName: class
-  accessModes: [ReadWriteOnce]
-  dataSource: {kind: PersistentVolumeClaim, name: data}
-  resources: {requests: {storage: %[1]s}}
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: shelf}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  storageClassName: ""
-  claimRef: {namespace: default, name: shelf}
-  local: {path: %[3]s/disk}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: shelf}
-spec: {storageClassName: "", volumeName: shelf, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: format}
-spec:
-  capacity: {storage: 16Mi}
-  accessModes: [ReadWriteOnce]
-  storageClassName: ""
-  claimRef: {namespace: default, name: format}
-  local: {path: %[4]s, fsType: ext4}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: format}
-spec: {storageClassName: "", volumeName: format, accessModes: [ReadWriteOnce], resources: {requests: {storage: 16Mi}}}
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: raw}
-spec:
-  capacity: {storage: 16Mi}
-  accessModes: [ReadWriteOnce]
-  volumeMode: Block
-  storageClassName: ""
-  claimRef: {namespace: default, name: raw}
-  local: {path: %[5]s}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: raw}
-spec: {storageClassName: "", volumeName: raw, accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 16Mi}}}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {greeting: %[2]s, other: same}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-stringData: {key: %[2]s}
-`
+// newKinds is a node whose pod has a volume of each kind that needs no server.
+func newKinds(t *testing.T) *node {
+	n := newNode(t)
+	layouts, err := filepath.Abs("../../examples/image")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.plain, n.raw = drivertest.Device(t, ""), drivertest.Device(t, "")
+	n.flags = []string{"--host-path-allow", n.path("host"), "--host-path-allow", "/dev", "--image-layouts", layouts}
+	n.phases = []phase{
+		{name: "start", early: true, step: n.answers},
+		{name: "make", step: n.make},
+		{name: "restart", early: true, step: n.there},
+		{name: "change", step: n.change},
+		{name: "damage", ready: n.damage, early: true, step: n.change},
+		{name: "remove", step: n.remove},
+		{name: "delete", step: n.delete},
+	}
+	return n
+}
 
-const podObject = `---
-apiVersion: v1
-kind: Pod
-metadata: {name: web}
-spec:
-  securityContext: {fsGroup: 2000}
-  containers:
-  - name: main
-    image: none
-    volumeMounts:
-    - {name: data, mountPath: /data}
-    - {name: inline, mountPath: /inline}
-    - {name: scratch, mountPath: /scratch}
-    - {name: memory, mountPath: /memory}
-    - {name: settings, mountPath: /settings}
-    - {name: key, mountPath: /key}
-    - {name: shelf, mountPath: /shelf}
-    - {name: host, mountPath: /host}
-    - {name: self, mountPath: /self}
-    - {name: all, mountPath: /all}
-    - {name: format, mountPath: /format}
-    - {name: picture, mountPath: /picture}
-    - {name: file, mountPath: /file}
-    - {name: data, mountPath: /part, subPath: made/here}
-    - {name: settings, mountPath: /one, subPath: deep/er}
-    volumeDevices:
-    - {name: disk, devicePath: /dev/disk}
-    - {name: raw, devicePath: /dev/raw}
-  volumes:
-  - {name: data, persistentVolumeClaim: {claimName: data}}
-  - {name: disk, persistentVolumeClaim: {claimName: disk}}
-  - {name: inline, csi: {driver: local.csi-volmgr.dev}}
-  - {name: scratch, emptyDir: {}}
-  - {name: memory, emptyDir: {medium: Memory}}
-  - {name: settings, configMap: {name: settings, items: [{key: greeting, path: greeting}, {key: other, path: deep/er, mode: 0400}]}}
-  - {name: key, secret: {secretName: key}}
-  - {name: shelf, persistentVolumeClaim: {claimName: shelf}}
-  - {name: host, hostPath: {path: %[3]s/made, type: DirectoryOrCreate}}
-  - {name: self, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
-  - {name: all, projected: {sources: [{configMap: {name: settings}}, {secret: {name: key}}]}}
-  - {name: format, persistentVolumeClaim: {claimName: format}}
-  - {name: raw, persistentVolumeClaim: {claimName: raw}}
-  - {name: picture, image: {reference: "registry.example.com/models/small:v1", pullPolicy: IfNotPresent}}
-  - {name: file, hostPath: {path: %[3]s/file, type: FileOrCreate}}
-`
+// newDriver is the same with a driver beside the daemon, which is the victim.
+func newDriver(t *testing.T) *node {
+	n := newKinds(t)
+	n.apart, n.driverDies = true, true
+	return n
+}
 
 // own are the claims and volumes of the node's own disks.
 var own = []string{"shelf", "format", "raw"}
@@ -191,4 +87,143 @@ func (n *node) damage() {
 	if _, err := f.WriteAt(make([]byte, 16<<10), 0); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+func (n *node) apply(size, text string) error {
+	_, err := n.api.Apply(n.ctx(), n.manifest(objects+podObject, size, text))
+	return err
+}
+
+func (n *node) make() error {
+	if err := n.apply("64Mi", "hello"); err != nil {
+		return err
+	}
+	return n.there()
+}
+
+// there: the pod has its volumes, nothing is being done, and their content is right.
+func (n *node) there() error {
+	p, err := n.api.Pod(n.ctx(), "default", "web")
+	if err != nil {
+		return err
+	}
+	if !p.Ready || len(p.Volumes) != 15 {
+		return fmt.Errorf("the pod is not ready: %+v", p)
+	}
+	for _, v := range p.Volumes {
+		if v.Step != "" {
+			return fmt.Errorf("volume %v is at step %s, %s", v.Names, v.Step, v.BlockedBy)
+		}
+	}
+	claims, err := n.api.Claims(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if c.Volume == "" {
+			return fmt.Errorf("claim %s has no volume: %+v", c.Name, c)
+		}
+	}
+	return errors.Join(n.holds("hello"), n.contains())
+}
+
+func (n *node) holds(text string) error {
+	mounts, err := n.api.Mounts(n.ctx(), "default", "web")
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		file := map[string]string{"settings": "greeting", "key": "key", "all": "key"}[m.Name]
+		if file == "" {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(m.HostPath, file))
+		if err != nil || string(b) != text {
+			return fmt.Errorf("%s/%s is %q, %v, want %q", m.Name, file, b, err, text)
+		}
+	}
+	return nil
+}
+
+// change gives the pod new content and a larger volume.
+func (n *node) change() error {
+	if err := n.apply("96Mi", "goodbye"); err != nil {
+		return err
+	}
+	if err := errors.Join(n.holds("goodbye"), n.contains()); err != nil {
+		return err
+	}
+	claims, err := n.api.Claims(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if c.Name == "data" && c.NodeBytes < 96<<20 {
+			return fmt.Errorf("the claim has %d bytes: %+v", c.NodeBytes, c)
+		}
+	}
+	return nil
+}
+
+// remove lets the pod go while nothing may come.
+func (n *node) remove() error {
+	if _, err := n.api.Drain(n.ctx(), server.DrainHold, ""); err != nil {
+		return err
+	}
+	if err := n.api.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
+		return err
+	}
+	return errors.Join(n.noVolumes(), n.api.Undrain(n.ctx()))
+}
+
+// noVolumes fails while there is a volume.
+func (n *node) noVolumes() error {
+	vs, err := n.api.Volumes(n.ctx())
+	if err != nil {
+		return err
+	}
+	if len(vs) > 0 {
+		return fmt.Errorf("%d volumes are left: %+v", len(vs), vs)
+	}
+	return nil
+}
+
+func (n *node) delete() error {
+	claims, err := n.api.Claims(n.ctx())
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"data", "disk", "copy"} {
+		if !n.deleted[name] {
+			_, err := n.api.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name})
+			n.deleted[name] = err == nil
+		}
+	}
+	pvs, err := n.api.PersistentVolumes(n.ctx())
+	if err != nil {
+		return err
+	}
+	// Those of the node's own disks are withdrawn.
+	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return slices.Contains(own, c.Name) })
+	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return slices.Contains(own, v.Name) })
+	if len(claims)+len(pvs) > 0 {
+		n.empty = time.Time{}
+		return fmt.Errorf("left: %+v, %+v", claims, pvs)
+	}
+	if n.empty.IsZero() {
+		n.empty = time.Now()
+	}
+	// A daemon that has just started lists nothing before it has read its own
+	// state; and one that was killed may not have said that it deletes.
+	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] {
+		if time.Since(n.empty) < 2*time.Second {
+			return errors.New("the claims are not known to be deleted")
+		}
+	}
+	if _, err = n.api.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {
+		return err
+	}
+	// A kill right after the last removal loses that it succeeded, which is
+	// written later: then it is made once more, by the daemon of this phase.
+	return n.noVolumes()
 }

@@ -16,11 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
 const (
@@ -29,8 +27,20 @@ const (
 	learn = "learn:"
 )
 
-// phases are what happens to a node, in order.
-var phases = []string{"start", "make", "restart", "change", "damage", "remove", "delete"}
+// phase is what happens to a node between two kills.
+type phase struct {
+	name string
+	// ready is what the test does before the victim starts; nil is nothing.
+	ready func()
+	// early: the place counts from the victim's start on, and not only once it answers.
+	early bool
+	// command is the victim's arguments where it is a command that ends by itself.
+	command []string
+	// step is made until it succeeds; after a command it has to at once.
+	step func() error
+	// stop: the victim is told to end then, while the place still counts.
+	stop bool
+}
 
 // process is a daemon or a driver.
 type process struct {
@@ -45,35 +55,65 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// runs reports whether it does; a process that was never started does not.
+func (p *process) runs() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends it as an operator does.
+func (p *process) stop(t *testing.T) {
+	if !p.runs() {
+		return
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if <-p.done; p.err != nil {
+		t.Errorf("%v ended with %v", p.cmd.Args, p.err)
+	}
+}
+
 // node is a daemon, and a local driver in it or beside it, with their directories.
 type node struct {
-	t   *testing.T
-	dir string
-	api *client.Client
-	env []string
-	// apart: the driver is a process of its own, and that is the one to be killed.
-	apart          bool
-	damages        int    // of the journal, by the test
-	hits           string // where the victim notes the places that it comes to; "" for nowhere
+	t      *testing.T
+	dir    string
+	api    *client.Client
+	env    []string
+	phases []phase
+	// end is what there may be of files and records in the end.
+	end   func()
+	flags []string // of the daemon, besides those that each has
+	// apart: the driver is a process of its own. driverDies: it is the victim.
+	apart, driverDies bool
+	damages           int // of the journal, by the test
+	// hits is where the victim notes the places that it comes to; "" for nowhere.
+	hits           string
 	daemon, driver *process
 	asking         context.Context // of the step that is being made
 
-	layouts    string          // of OCI images
-	plain, raw string          // disks of 16 MiB with nothing on them
-	deleted    map[string]bool // claims of which the daemon said so
-	empty      time.Time       // since when it lists none
+	plain, raw string // disks of 16 MiB with nothing on them
+	server     *fakeapi.Server
+	text       string            // that the API server's configMap has
+	written    map[string]string // files of the test's own, by volume
+	deleted    map[string]bool   // claims of which the daemon said so
+	empty      time.Time         // since when it lists none
 }
 
-func newNode(t *testing.T, apart bool) *node {
+func newNode(t *testing.T) *node {
 	dir, err := os.MkdirTemp("", "crash-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, apart: apart, deleted: map[string]bool{}}
-	if n.layouts, err = filepath.Abs("../../examples/image"); err != nil {
-		t.Fatal(err)
-	}
-	n.plain, n.raw = drivertest.Device(t, ""), drivertest.Device(t, "")
+	n := &node{t: t, dir: dir, deleted: map[string]bool{}}
+	n.end = n.noFilesNorRecords
 	n.api = client.New(n.path("api.sock"))
 	for _, dir := range []string{"root", "host", "host/disk"} {
 		if err := os.Mkdir(n.path(dir), 0o755); err != nil {
@@ -113,25 +153,32 @@ func (n *node) clean() {
 	}
 }
 
-// start starts what is to be killed at place, if that is not "", and what is not there.
+// places are the flags that say where the node is, which the daemon and commands have.
+func (n *node) places() []string {
+	return []string{"--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock")}
+}
+
+// start starts the processes that do not run; the victim is to die at place, if that is not "".
 func (n *node) start(place string) {
-	args := []string{
-		"run", "--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock"),
-		"--http-address", "off", "--node-name", "node-1", "--log-level", "debug",
-		"--host-path-allow", n.path("host"), "--host-path-allow", "/dev", "--image-layouts", n.layouts,
+	if n.apart && !n.driver.runs() {
+		n.driver = n.spawn(n.driverDies, place, "local-driver", "--root-dir", n.path("root"), "--state-dir", n.path("state/local-driver"),
+			"--node-id", "node-1", "--log-level", "debug")
 	}
-	if !n.apart {
-		n.daemon = n.spawn(place, append(args, "--local-driver")...)
-		return
-	}
-	n.driver = n.spawn(place, "local-driver", "--root-dir", n.path("root"), "--state-dir", n.path("state/local-driver"),
-		"--node-id", "node-1", "--log-level", "debug")
-	if n.daemon == nil {
-		n.daemon = n.spawn("", args...)
+	if !n.daemon.runs() {
+		args := append([]string{"run"}, n.places()...)
+		args = append(args, "--http-address", "off", "--node-name", "node-1", "--log-level", "debug")
+		if !n.apart {
+			args = append(args, "--local-driver")
+		}
+		n.daemon = n.spawn(!n.driverDies, place, append(args, n.flags...)...)
 	}
 }
 
-func (n *node) spawn(place string, args ...string) *process {
+// spawn starts a process. The victim dies at place, if that is not "", and notes where it comes.
+func (n *node) spawn(victim bool, place string, args ...string) *process {
+	if !victim {
+		place = ""
+	}
 	log, err := os.OpenFile(n.path("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		n.t.Fatal(err)
@@ -140,7 +187,7 @@ func (n *node) spawn(place string, args ...string) *process {
 	fmt.Fprintf(log, "---- start %s, failpoint %q\n", args[0], place)
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(slices.Clone(n.env), "CSI_VOLMGR_FAILPOINT="+place)
-	if n.apart == (args[0] == "local-driver") {
+	if victim {
 		cmd.Env = append(cmd.Env, "CSI_VOLMGR_FAILPOINT_LOG="+n.hits)
 	}
 	cmd.Stdout, cmd.Stderr = log, log
@@ -158,7 +205,7 @@ func (n *node) spawn(place string, args ...string) *process {
 
 // victim is what is killed.
 func (n *node) victim() *process {
-	if n.apart {
+	if n.driverDies {
 		return n.driver
 	}
 	return n.daemon
@@ -169,42 +216,90 @@ func (n *node) victim() *process {
 // nothing is left in the end. It returns the phases in which the kill came.
 func (n *node) live(at map[string]string) map[string]bool {
 	killed := map[string]bool{}
-	steps := map[string]func() error{
-		"start": n.answers, "make": n.make, "restart": n.there, "change": n.change, "damage": n.change, "remove": n.remove, "delete": n.delete,
-	}
-	for _, phase := range phases {
-		if p := n.victim(); p != nil {
-			p.kill() // a kill between phases, too: and the failpoint is told to a new process
-		}
-		arm := at[phase]
+	for _, p := range n.phases {
+		arm := at[p.name]
 		if at == nil {
-			arm = learn + phase
+			arm = learn + p.name
 		}
-		if phase == "damage" {
-			n.damage()
-		}
-		if slices.Contains([]string{"start", "restart", "damage"}, phase) {
-			n.arm(arm)
-			n.start(at[phase])
+		if p.command != nil {
+			killed[p.name] = n.command(p, arm)
 		} else {
-			n.start(at[phase])
-			n.until("the daemon to answer", n.answers, nil)
-			n.arm(arm)
+			killed[p.name] = n.phase(p, arm, at[p.name])
 		}
-		n.until(phase, steps[phase], func() {
-			killed[phase] = true
-			n.disarm()
-			n.start("")
-		})
 		n.disarm()
 		if n.t.Failed() {
-			n.t.Logf("in phase %s; killed at %q in %v", phase, at, killed)
+			n.t.Logf("in phase %s; killed at %q in %v", p.name, at, killed)
 			return killed
 		}
 	}
 	n.nothingLeft()
 	if n.t.Failed() {
 		n.t.Logf("killed at %q in %v", at, killed)
+	}
+	return killed
+}
+
+// phase lives a phase of the daemon. The victim begins it by being killed, so
+// that there is a kill between phases too, and a new process is told of the place.
+func (n *node) phase(p phase, arm, place string) (killed bool) {
+	if v := n.victim(); v.runs() {
+		v.kill()
+	}
+	if p.ready != nil {
+		p.ready()
+	}
+	if p.early {
+		n.arm(arm)
+		n.start(place)
+	} else {
+		n.start(place)
+		n.until("the daemon to answer", n.answers, nil)
+		n.arm(arm)
+	}
+	n.until(p.name, p.step, func() {
+		killed = true
+		n.disarm()
+		n.start("")
+	})
+	if v := n.victim(); p.stop && v.runs() {
+		if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			n.t.Fatal(err)
+		}
+		if <-v.done; v.err != nil && !killed && strings.Contains(v.err.Error(), "killed") {
+			killed = true
+		} else if v.err != nil {
+			n.t.Errorf("%s: %v ended: %v", p.name, v.cmd.Args, v.err)
+		}
+	}
+	return killed
+}
+
+// command lives a phase of a command, while the daemon does not run: one that
+// was killed is given once more, and has to succeed.
+func (n *node) command(p phase, place string) (killed bool) {
+	n.daemon.stop(n.t)
+	if p.ready != nil {
+		p.ready()
+	}
+	n.arm(place)
+	for {
+		v := n.spawn(true, place, p.command...)
+		select {
+		case <-v.done:
+		case <-time.After(patience):
+			n.t.Fatalf("%s: no end after %v", p.name, patience)
+		}
+		if v.err == nil {
+			break
+		}
+		if killed || !strings.Contains(v.err.Error(), "killed") {
+			n.t.Fatalf("%s: %v ended: %v", p.name, v.cmd.Args, v.err)
+		}
+		killed, place = true, ""
+		n.disarm()
+	}
+	if err := p.step(); err != nil {
+		n.t.Errorf("%s: %v", p.name, err)
 	}
 	return killed
 }
@@ -264,7 +359,8 @@ func (n *node) try(p *process, step func() error) error {
 
 func (n *node) ctx() context.Context { return n.asking }
 
-// answers: the daemon does, and has its driver.
+// answers: the daemon does, and has its driver, which it has once it has read its journal:
+// before that it lists nothing.
 func (n *node) answers() error {
 	drivers, err := n.api.Drivers(n.ctx())
 	if err != nil {
@@ -276,243 +372,4 @@ func (n *node) answers() error {
 		}
 	}
 	return fmt.Errorf("the driver is not up: %+v", drivers)
-}
-
-func (n *node) apply(size, text string) error {
-	_, err := n.api.Apply(n.ctx(), n.manifest(objects+podObject, size, text))
-	return err
-}
-
-func (n *node) make() error {
-	if err := n.apply("64Mi", "hello"); err != nil {
-		return err
-	}
-	return n.there()
-}
-
-// there: the pod has its volumes, nothing is being done, and their content is right.
-func (n *node) there() error {
-	p, err := n.api.Pod(n.ctx(), "default", "web")
-	if err != nil {
-		return err
-	}
-	if !p.Ready || len(p.Volumes) != 15 {
-		return fmt.Errorf("the pod is not ready: %+v", p)
-	}
-	for _, v := range p.Volumes {
-		if v.Step != "" {
-			return fmt.Errorf("volume %v is at step %s, %s", v.Names, v.Step, v.BlockedBy)
-		}
-	}
-	claims, err := n.api.Claims(n.ctx())
-	if err != nil {
-		return err
-	}
-	for _, c := range claims {
-		if c.Volume == "" {
-			return fmt.Errorf("claim %s has no volume: %+v", c.Name, c)
-		}
-	}
-	return errors.Join(n.holds("hello"), n.contains())
-}
-
-func (n *node) holds(text string) error {
-	mounts, err := n.api.Mounts(n.ctx(), "default", "web")
-	if err != nil {
-		return err
-	}
-	for _, m := range mounts {
-		file := map[string]string{"settings": "greeting", "key": "key", "all": "key"}[m.Name]
-		if file == "" {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(m.HostPath, file))
-		if err != nil || string(b) != text {
-			return fmt.Errorf("%s/%s is %q, %v, want %q", m.Name, file, b, err, text)
-		}
-	}
-	return nil
-}
-
-// change gives the pod new content and a larger volume.
-func (n *node) change() error {
-	if err := n.apply("96Mi", "goodbye"); err != nil {
-		return err
-	}
-	if err := errors.Join(n.holds("goodbye"), n.contains()); err != nil {
-		return err
-	}
-	claims, err := n.api.Claims(n.ctx())
-	if err != nil {
-		return err
-	}
-	for _, c := range claims {
-		if c.Name == "data" && c.NodeBytes < 96<<20 {
-			return fmt.Errorf("the claim has %d bytes: %+v", c.NodeBytes, c)
-		}
-	}
-	return nil
-}
-
-// remove lets the pod go while nothing may come.
-func (n *node) remove() error {
-	if _, err := n.api.Drain(n.ctx(), server.DrainHold, ""); err != nil {
-		return err
-	}
-	if err := n.api.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
-		return err
-	}
-	return errors.Join(n.noVolumes(), n.api.Undrain(n.ctx()))
-}
-
-// noVolumes fails while there is a volume.
-func (n *node) noVolumes() error {
-	vs, err := n.api.Volumes(n.ctx())
-	if err != nil {
-		return err
-	}
-	if len(vs) > 0 {
-		return fmt.Errorf("%d volumes are left: %+v", len(vs), vs)
-	}
-	return nil
-}
-
-func (n *node) delete() error {
-	claims, err := n.api.Claims(n.ctx())
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"data", "disk", "copy"} {
-		if !n.deleted[name] {
-			_, err := n.api.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name})
-			n.deleted[name] = err == nil
-		}
-	}
-	pvs, err := n.api.PersistentVolumes(n.ctx())
-	if err != nil {
-		return err
-	}
-	// Those of the node's own disks are withdrawn.
-	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return slices.Contains(own, c.Name) })
-	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return slices.Contains(own, v.Name) })
-	if len(claims)+len(pvs) > 0 {
-		n.empty = time.Time{}
-		return fmt.Errorf("left: %+v, %+v", claims, pvs)
-	}
-	if n.empty.IsZero() {
-		n.empty = time.Now()
-	}
-	// A daemon that has just started lists nothing before it has read its own
-	// state; and one that was killed may not have said that it deletes.
-	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] {
-		if time.Since(n.empty) < 2*time.Second {
-			return errors.New("the claims are not known to be deleted")
-		}
-	}
-	if _, err = n.api.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {
-		return err
-	}
-	// A kill right after the last removal loses that it succeeded, which is
-	// written later: then it is made once more, by the daemon of this phase.
-	return n.noVolumes()
-}
-
-// nothingLeft ends the daemon and looks for what is left of any volume.
-func (n *node) nothingLeft() {
-	for _, p := range []*process{n.driver, n.daemon} {
-		if p == nil {
-			continue
-		}
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			n.t.Fatal(err)
-		}
-		if <-p.done; p.err != nil {
-			n.t.Errorf("%v ended with %v", p.cmd.Args, p.err)
-		}
-	}
-	for _, m := range n.mounts() {
-		n.t.Errorf("mount left: %s", m)
-	}
-	for _, dev := range n.loops() {
-		n.t.Errorf("loop device left: %s", dev)
-	}
-	n.noFiles()
-	files, err := filepath.Glob(n.path("state/*.db"))
-	if err != nil || len(files) != 1 {
-		n.t.Fatalf("journal: %q, %v", files, err)
-	}
-	journal, err := state.OpenBolt(files[0])
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer journal.Close()
-	loaded, err := journal.Load(context.Background())
-	damaged, globErr := filepath.Glob(files[0] + ".damaged*")
-	if err != nil || globErr != nil || len(damaged) != n.damages || (journal.Recovery().Why != "") != (n.damages > 0) {
-		n.t.Errorf("the journal was damaged %d times by the test, and says %q, %v: %v, %v", n.damages, journal.Recovery().Why, damaged, err, globErr)
-	}
-	for id := range loaded.Volumes {
-		n.t.Errorf("record left: %s", id)
-	}
-	for id, why := range loaded.Quarantined {
-		n.t.Errorf("record that cannot be read: %s: %s", id, why)
-	}
-}
-
-// noFiles fails the test for every file, and every directory of a volume, that is left.
-func (n *node) noFiles() {
-	keep := []string{"pods", "plugins", "plugins_registry", "plugins/kubernetes.io", "plugins/kubernetes.io/image", "plugins/kubernetes.io/csi", "plugins/local.csi-volmgr.dev"}
-	err := filepath.WalkDir(n.path("root"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(n.path("root"), path)
-		if err != nil || rel == "." || slices.Contains(keep, rel) || d.Type()&fs.ModeSocket != 0 {
-			return err
-		}
-		if d.IsDir() && (strings.HasPrefix(rel, "plugins/kubernetes.io/csi/volumeDevices") && strings.Count(rel, "/") < 5 || filepath.Dir(rel) == "plugins/kubernetes.io/csi") {
-			return nil
-		}
-		n.t.Errorf("left: %s", rel)
-		return nil
-	})
-	if err != nil {
-		n.t.Error(err)
-	}
-	err = filepath.WalkDir(n.path("state"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && !slices.Contains([]string{"lock", "audit.log", "objects.log"}, filepath.Base(path)) {
-			n.t.Errorf("left in the state directory: %s", path)
-		}
-		return err
-	})
-	if err != nil {
-		n.t.Error(err)
-	}
-}
-
-func (n *node) mounts() (found []string) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		n.t.Error(err)
-	}
-	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); strings.HasPrefix(f[4], n.dir+"/") {
-			found = append(found, f[4])
-		}
-	}
-	slices.Reverse(found)
-	return found
-}
-
-func (n *node) loops() (found []string) {
-	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		n.t.Error(err)
-	}
-	for _, file := range files {
-		if b, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(b), n.dir+"/") {
-			found = append(found, "/dev/"+strings.Split(file, "/")[3])
-		}
-	}
-	return found
 }
