@@ -115,7 +115,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 		u.looked = true
 		u.changes++
 		for _, v := range l.mem {
-			l.unsee(v, mounts)
+			l.compareDoubtful(v, mounts)
 		}
 	}
 	if u.changes > 0 {
@@ -139,14 +139,15 @@ func (l *loop) recorded() map[string]bool {
 	return paths
 }
 
-// unsee takes back of a record that is in doubt what the mount table does not show: it
-// may be older than what was unmounted since, and so of a pod that does not have it.
-func (l *loop) unsee(v *state.Volume, mounts map[string]state.Seen) {
+// compareDoubtful takes over what the mount table shows of a record that is in doubt: it
+// is older than what was mounted or unmounted since.
+func (l *loop) compareDoubtful(v *state.Volume, mounts map[string]state.Seen) {
 	for pod, m := range v.Mounts {
-		if _, mounted := mounts[m.Target]; mounted || m.Phase != state.Entering || !m.Seen.Mounted || l.busy[v.ID].op.Pod == pod {
+		seen, mounted := mounts[m.Target]
+		if mounted == m.Seen.Mounted || m.Phase != state.Entering || l.busy[v.ID].op.Pod == pod {
 			continue
 		}
-		m.Seen = state.Seen{}
+		m.Seen = seen
 		now := *v
 		now.Mounts = maps.Clone(now.Mounts)
 		now.Mounts[pod] = m

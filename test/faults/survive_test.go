@@ -157,6 +157,7 @@ func TestAnotherNameOfTheNode(t *testing.T) {
 	n.mounted("web")
 	before, calls := n.table(), n.nodeCalls()
 	n.flags = []string{"--node-name", "another"}
+	n.daemon.ask() // so that it is written what was just mounted
 	n.restart()
 	n.mounted("web")
 	if after := n.table(); !slices.Equal(before, after) {

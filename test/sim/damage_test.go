@@ -64,13 +64,27 @@ func (j *judge) traceless() {
 			phase = r.Mounts[o.pod].Phase
 		}
 		m, there := j.w.table[at]
+		if there && of.uid == "" && m.dir && phase == state.Absent && !j.w.published(of.name) { // the directory of a device shows nothing
+			delete(j.w.table, at)
+			there = false
+		}
 		if !there && phase == state.Absent {
 			*j.of(id).lane(o) = lane{removed: true}
 		}
-		if there && m.dir && phase == state.Absent {
+		if there && m.dir && !r.Mounts[o.pod].Seen.Exists {
 			delete(j.running[of.uid], at) // the mount table does not show it: it counts once the pod is told of it again
 		}
 	}
+}
+
+// published reports whether something of a volume is at a pod's target.
+func (w *world) published(name string) bool {
+	for _, uid := range pods {
+		if _, there := w.table[target(uid, name)]; there {
+			return true
+		}
+	}
+	return false
 }
 
 // accept is an operator who takes away what has no record although there was time to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -146,7 +147,7 @@ func (w *world) fate(l *life, o op) (kind string, roll uint64) {
 	kind = kinds[roll/100%uint64(len(kinds))]
 	builtin := drivers[o.v.Spec.Driver].Builtin
 	switch {
-	case kind == "lie" && (o.verb == "Attach" || o.verb == "Detach" || builtin):
+	case kind == "lie" && (o.verb == "Attach" || o.verb == "Detach" || builtin || volumes[o.name].block && strings.HasSuffix(o.verb, "tage")):
 		kind = "failed"
 	case (kind == "late" || kind == "double") && builtin: // it dies with the daemon
 		kind = "uncertain"
@@ -355,14 +356,14 @@ func (w *world) effect(o op, layers int) error {
 			return refuse("it is not attached")
 		}
 		if _, ok := w.table[stage]; !ok {
-			w.change(stage, &mount{dev: w.devOf(id), layers: layers})
+			w.change(stage, made(stage, w.devOf(id), layers))
 		}
 	case "Publish":
 		if _, ok := w.table[stage]; o.v.Needs.Stage && !ok {
 			return refuse("it is not staged")
 		}
 		if _, ok := w.table[to]; !ok {
-			w.change(to, &mount{dir: !drivers[o.v.Spec.Driver].MountsTarget, dev: w.devOf(id), layers: layers})
+			w.change(to, made(to, w.devOf(id), layers))
 		}
 	case "Unpublish":
 		w.unmount(to)
@@ -424,6 +425,6 @@ func (w *world) seen(path string) state.Seen {
 	case m.dir:
 		return state.Seen{Exists: true, Dev: m.dev}
 	default:
-		return state.Seen{Exists: true, Mounted: true, Dev: m.dev, Layers: m.layers}
+		return state.Seen{Exists: true, Mounted: true, Dev: m.dev, Layers: m.layers, BlockDevice: m.block}
 	}
 }

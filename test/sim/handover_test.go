@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -106,7 +107,7 @@ func (w *world) adoptOnce(l *life, boot, reason string, why *string) error {
 	}
 	for _, i := range t.Items { // what is left with nothing in it is a person's to remove
 		if _, there := w.table[i.Path]; !there && i.Volume == "" && i.Pod == "" {
-			w.forget(i.Path)
+			w.forget(cmp.Or(stages[path.Base(i.Path)], i.Path)) // of a device it is the directory of its name
 		}
 	}
 	return nil
@@ -131,6 +132,7 @@ func (j *judge) takenOver(again bool) {
 		case fact.Phase == state.Leaving:
 			w.breach("adopt: %s is to be removed by its record", at)
 		case there && again && fact.Phase == state.Entering:
+		case there && m.dir && of.uid == "" && fact.Phase == state.Entering: // a device's, in which nothing shows that it was staged
 		case there && (fact.Phase != state.Present || seen.Mounted == m.dir):
 			w.breach("adopt: %s is there, and its record says %v, seen as %+v", at, fact.Phase, seen)
 		case !there && ln.making && fact.Phase == state.Absent && w.info(volumes[of.name].driver).Stage:
@@ -249,7 +251,7 @@ func (j *judge) handedBack() {
 			ln = j.of(id).lane(op{pod: state.PodUID(of.uid)})
 		}
 		_, there := w.table[at]
-		notes := w.notes[path.Join(path.Dir(at), handover.NotesName)]
+		notes := w.notes[notesOf(at)]
 		switch {
 		case !there && !ln.making || spec.Builtin:
 		case notes.Values["driverName"] != string(spec.Driver) || notes.Values["volumeHandle"] != spec.Handle:

@@ -79,25 +79,24 @@ func (k *hand) make(name string) {
 	}
 	notes := map[string]string{"driverName": string(spec.Driver), "volumeHandle": spec.Handle}
 	if spec.StagePath != "" {
-		k.note(path.Dir(spec.StagePath), notes)
+		k.note(notesOf(spec.StagePath), notes)
 		if w.info(spec.Driver).Stage && !k.put(spec.StagePath, id, &ls.stage) {
 			return
 		}
 	}
 	to := target(k.uid, name)
-	if !spec.Builtin {
+	if !spec.Builtin && spec.Mode != state.Block {
 		lifecycle := "Persistent"
 		if spec.Ephemeral {
 			lifecycle = "Ephemeral"
 		}
-		k.note(path.Dir(to), map[string]string{"driverName": notes["driverName"], "volumeHandle": spec.Handle, "specVolID": name, "volumeLifecycleMode": lifecycle})
+		k.note(notesOf(to), map[string]string{"driverName": notes["driverName"], "volumeHandle": spec.Handle, "specVolID": name, "volumeLifecycleMode": lifecycle})
 	}
 	k.put(to, id, ls.lane(op{pod: state.PodUID(k.uid)}))
 }
 
 // note writes notes, which a death cuts off.
-func (k *hand) note(dir string, values map[string]string) {
-	file := path.Join(dir, handover.NotesName)
+func (k *hand) note(file string, values map[string]string) {
 	if k.w.notes[file].Values != nil || !k.step() {
 		return
 	}
@@ -116,7 +115,7 @@ func (k *hand) put(at string, id state.VolumeID, ln *lane) bool {
 	if !k.step() {
 		return false
 	}
-	k.w.change(at, &mount{dir: !drivers[volumes[places[at].name].driver].MountsTarget, dev: k.w.devOf(id), layers: 1})
+	k.w.change(at, made(at, k.w.devOf(id), 1))
 	*ln = lane{making: true, ok: true}
 	return true
 }
@@ -133,7 +132,11 @@ func (k *hand) unmake(name string) {
 	}
 	for _, uid := range pods {
 		_, wants := w.wishes[uid].vols[name]
-		if _, has := w.notes[path.Join(path.Dir(target(uid, name)), handover.NotesName)]; has || wants {
+		_, has := w.notes[notesOf(target(uid, name))]
+		if volumes[name].block {
+			has = ls.lane(op{pod: state.PodUID(uid)}).making
+		}
+		if has || wants {
 			return
 		}
 	}
@@ -141,13 +144,16 @@ func (k *hand) unmake(name string) {
 }
 
 func (k *hand) take(at string, ln *lane) {
-	file := path.Join(path.Dir(at), handover.NotesName)
+	file := notesOf(at)
 	if _, there := k.w.table[at]; there || ln.making {
 		if !k.step() {
 			return
 		}
 		k.w.change(at, nil)
 		*ln = lane{removed: true}
+	}
+	if of := places[at]; volumes[of.name].block && of.uid != "" {
+		return // the notes are those of its stage, too
 	}
 	if _, ok := k.w.notes[file]; ok && k.step() {
 		delete(k.w.notes, file)
@@ -160,10 +166,14 @@ func (w *world) found() handover.Disk {
 	for _, at := range sortedKeys(places) {
 		of, seen := places[at], w.seen(at)
 		dir := path.Dir(at)
-		notes := w.notes[path.Join(dir, handover.NotesName)]
+		notes := w.notes[notesOf(at)]
 		builtin := drivers[volumes[of.name].driver].Builtin
 		switch {
 		case !seen.Exists && !notes.Found:
+		case volumes[of.name].block:
+			if of.uid == "" {
+				d.Blocks = append(d.Blocks, w.device(of.name, notes))
+			}
 		case of.uid == "" && builtin:
 		case of.uid == "":
 			seen.Exists = true
@@ -181,9 +191,30 @@ func (w *world) found() handover.Disk {
 	return d
 }
 
-// forget removes the notes of what is at a path, as whoever unmounts it does.
-func (w *world) forget(at string) {
-	if !drivers[volumes[places[at].name].driver].Builtin {
-		delete(w.notes, path.Join(path.Dir(at), handover.NotesName))
+// device is what there is of a volume that pods have as a device.
+func (w *world) device(name string, notes handover.Notes) handover.Block {
+	b := handover.Block{Name: name, Notes: notes, Stage: w.seen(stagePath(name)), Published: map[state.PodUID]state.Seen{}}
+	for _, uid := range pods {
+		if seen := w.seen(target(uid, name)); seen.Exists {
+			b.Published[state.PodUID(uid)] = seen
+		}
 	}
+	return b
+}
+
+// forget removes the notes of what is at a path, as whoever unmounts it does; of a device
+// once no other path has it.
+func (w *world) forget(at string) {
+	of := places[at]
+	if drivers[volumes[of.name].driver].Builtin {
+		return
+	}
+	if volumes[of.name].block {
+		for other, o := range places {
+			if _, there := w.table[other]; there && o.name == of.name && other != at {
+				return
+			}
+		}
+	}
+	delete(w.notes, notesOf(at))
 }

@@ -72,6 +72,13 @@ var mends = []mend{
 			"",
 		},
 	}},
+	{"confirmed-after-the-spare-was-made", []bug{
+		{
+			"a record in doubt says whether its pod has the mount", "pkg/manager/unrecorded.go",
+			"if mounted == m.Seen.Mounted ||",
+			"if true || mounted == m.Seen.Mounted ||",
+		},
+	}},
 	{"dropped-while-made-anew", []bug{
 		{
 			"an intent that is not due any more is written", "pkg/manager/decide.go",

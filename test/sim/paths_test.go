@@ -1,8 +1,9 @@
 package sim
 
 import (
-	"strings"
+	"path"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -33,7 +34,7 @@ var stages = func() map[string]string {
 		if v.own {
 			continue
 		}
-		all[name] = layout.StagePath(state.Filesystem, v.driver, name, name)
+		all[name] = layout.StagePath(modeOf(v), v.driver, name, name)
 		if drivers[v.driver].Builtin {
 			all[name] = layout.BuiltinStagePath(v.driver, state.SharedID(v.driver, name))
 		}
@@ -41,13 +42,40 @@ var stages = func() map[string]string {
 	return all
 }()
 
+func modeOf(v volume) state.Mode {
+	if v.block {
+		return state.Block
+	}
+	return state.Filesystem
+}
+
 func stagePath(name string) string { return stages[name] }
 
 func target(uid, name string) string {
-	if kind := volumes[name].driver; drivers[kind].Builtin {
-		return layout.Root + "/pods/" + uid + "/volumes/" + strings.ReplaceAll(string(kind), "/", "~") + "/" + name
+	v := volumes[name]
+	if drivers[v.driver].Builtin {
+		return layout.BuiltinTarget(v.driver, state.PodUID(uid), name)
 	}
-	return layout.Root + "/pods/" + uid + "/volumes/kubernetes.io~csi/" + name + "/mount"
+	return layout.Target(modeOf(v), state.PodUID(uid), name)
+}
+
+// notesOf is where a kubelet has its notes of what is at a path: of a device once for all
+// pods.
+func notesOf(at string) string {
+	if of := places[at]; volumes[of.name].block {
+		return path.Join(layout.Plugins(), "kubernetes.io/csi/volumeDevices", of.name, "data", handover.NotesName)
+	}
+	return path.Join(path.Dir(at), handover.NotesName)
+}
+
+// made is what a driver makes at a path. Where it stages a device there is a directory.
+func made(at string, dev uint64, layers int) *mount {
+	of := places[at]
+	v := volumes[of.name]
+	if of.uid == "" && v.block {
+		return &mount{dir: true, dev: dev, layers: 1}
+	}
+	return &mount{dir: of.uid != "" && !drivers[v.driver].MountsTarget, block: v.block, dev: dev, layers: layers}
 }
 
 // short is a path by which dice are thrown.

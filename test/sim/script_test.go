@@ -16,7 +16,7 @@ import (
 func script(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 20))
 	set := settings{salt: r.Uint64N(1e9), handshake: r.IntN(8) == 0, limited: r.IntN(4) == 0, weak: r.IntN(3) == 0}
-	all := sortedKeys(volumes)
+	all := slices.DeleteFunc(sortedKeys(volumes), func(name string) bool { return volumes[name].block })
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	set.volumes = all[:1+r.IntN(4)]
 	lines := []string{set.String()}
@@ -38,10 +38,15 @@ func script(seed uint64) []string {
 }
 
 // harder adds what a daemon seldom meets: in one script of five its journal is damaged,
-// and where it is to die, at times the node does. It has dice of its own, by which what
-// the others are does not change.
+// in one of four a volume is a device, and where the daemon is to die, at times the node
+// does. It has dice of its own, by which what the others are does not change.
 func harder(r *rand.Rand, lines []string, hands bool) []string {
-	damaged := r.IntN(5) == 0 && !hands
+	damaged, device := r.IntN(5) == 0 && !hands, r.IntN(4) == 0
+	for i, line := range lines {
+		if device && !strings.HasPrefix(line, "driver ") {
+			lines[i] = strings.ReplaceAll(line, "v0", "v11") // which is as v0 is, but for that
+		}
+	}
 	all := lines[:1:1]
 	for _, line := range lines[1:] {
 		if strings.HasPrefix(line, "trap ") && r.IntN(3) == 0 {

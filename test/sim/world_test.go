@@ -23,6 +23,7 @@ type volume struct {
 	expandable        bool
 	// renewed: its driver wants to be called again and again.
 	renewed bool
+	block   bool // pods have it as a device
 }
 
 // volumes are one of each kind that the manager tells apart.
@@ -39,6 +40,7 @@ var volumes = map[string]volume{
 	"v9": {driver: "disk", expandable: true},
 
 	"v10": {driver: "token", own: true, inline: true, renewed: true},
+	"v11": {driver: "d", expandable: true, block: true},
 }
 
 // emptyDir is the built-in kind that a kubelet keeps as it is kept here.
@@ -112,6 +114,7 @@ type pod struct {
 // mount is what the kernel has at a path.
 type mount struct {
 	dir    bool // a directory, and no mount
+	block  bool // a device is mounted
 	dev    uint64
 	layers int
 }
@@ -224,6 +227,9 @@ func (w *world) dice(parts ...any) uint64 {
 func (w *world) specOf(uid, name string) (state.VolumeID, state.Spec) {
 	v := volumes[name]
 	s := state.Spec{Driver: v.driver, Name: name, Mode: state.Filesystem, FSType: w.objects[name].fs, Ephemeral: v.inline, Builtin: drivers[v.driver].Builtin}
+	if v.block {
+		s.Mode, s.FSType = state.Block, ""
+	}
 	if v.exclusive {
 		s.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
 	}
@@ -255,6 +261,9 @@ func (w *world) wantOf(uid string, late bool) state.PodWant {
 			Mount: state.MountSpec{Pod: ref, Names: []string{name}, Target: target(uid, name), ReadOnly: ws.ro},
 		}
 		vw.Mount.Renewal.Republish = volumes[name].renewed
+		if volumes[name].block {
+			vw.Mount.DevicePath = layout.DevicePath(ref.UID, name)
+		}
 		if ws.group != 0 {
 			vw.Mount.FSGroup = &ws.group
 		}

@@ -42,6 +42,15 @@ func (d Doubt) below() string {
 	return d.Why
 }
 
+// unlooked says why nothing that pods want is made anew in another form: it is not known
+// yet what is mounted, and a record in doubt does not say whether its pod has it.
+func (d Doubt) unlooked() string {
+	if d.Operator {
+		return ""
+	}
+	return d.Why
+}
+
 // begin says why v is neither attached nor staged. Where a pod has it already that is
 // known, these calls are made again, as they were.
 func (d Doubt) begin(v state.Volume) string {

@@ -63,6 +63,8 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 		"not unstaged from below a pod without a record":           {state.Want{Spec: new(variant{}.spec("y")), Pods: want(&shared, "a").Pods}, staged(&shared, nil), made(Doubt{}, "a"), Op{Kind: Publish, Pod: "a"}, None, false},
 		"exclusive, an older record of another pod makes way":      {want(&spec, "a", "b"), staged(&spec, map[state.PodUID]state.Phase{"a": state.Entering}), made(Doubt{}, "b"), Op{Kind: Unpublish, Pod: "a"}, Publish, false},
 		"attached anew below a pod without a record: not unstaged": {state.Want{Spec: attachedAs(shared, "2"), Pods: want(&shared, "a").Pods}, staged(attachedAs(shared, "1"), nil), made(Doubt{}, "a"), Op{}, Unstage, false},
+		"what is mounted is not known: made again as it was":       {want(&shared, "a"), staged(new(variant{}.spec("y")), map[state.PodUID]state.Phase{"a": state.Entering}), Doubt{Why: "not looked"}, Op{Kind: Publish, Pod: "a"}, None, false},
+		"another pod may have it: made anew":                       {want(&shared, "a"), staged(new(variant{}.spec("y")), map[state.PodUID]state.Phase{"a": state.Entering}), unknown, Op{Kind: Unpublish, Pod: "a"}, None, false},
 		"unpublished from a pod with a record":                     {state.Want{}, staged(&shared, map[state.PodUID]state.Phase{"a": state.Present}), unknown, Op{Kind: Unpublish, Pod: "a"}, None, false},
 		"not detached from below a pod that is not known": {state.Want{}, state.Volume{
 			ID: "d^h", Spec: &shared, Needs: state.Needs{Attach: true},

@@ -128,7 +128,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
 			c.redo(op, f)
 		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.yields(w, v, pod)):
-			if why := f.Keep[pod]; why != "" {
+			if why := cmp.Or(f.Keep[pod], c.doubt.unlooked()); why != "" {
 				c.hold(op, why, time.Time{})
 				continue
 			}
