@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
@@ -118,7 +119,8 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
 		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService, LocalDriver: o.localDriver, Tokens: tokens,
 		InlineAllow: inline, Translate: kinds, Deadlines: calls, DriverUIDs: users, Ladders: ladders, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
-		Helper: helper, Logger: logger,
+		NodeAlive: report.Alive{Heartbeat: o.nodeCondition, Taint: o.notReadyTaint},
+		Helper:    helper, Logger: logger,
 	}, nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 )
@@ -41,6 +43,8 @@ type runOptions struct {
 	tokenIssuer     string
 	registrationDir string
 	kubeconfig      string // "" is no cluster
+	nodeCondition   time.Duration
+	notReadyTaint   bool
 	runtime         string // "" is none
 	config          string
 	log             logOptions
@@ -118,6 +122,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.tokenIssuer, "token-issuer", "", "`URL` that those tokens name as their issuer (default https://NODE-NAME)")
 	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this node, or in-cluster for the pod's service account (default no cluster)")
+	f.DurationVar(&o.nodeCondition, "node-condition", 0, "`duration` between two heartbeats of the Node's condition "+string(report.ReadyCondition)+", as 1m (default no condition)")
+	f.BoolVar(&o.notReadyTaint, "not-ready-taint", false, "put the taint "+report.NotReadyTaint+":NoSchedule on the Node when the daemon stops, and take it off when it is ready; a node's own identity may not")
 	f.StringVar(&o.runtime, "container-runtime-endpoint", "", "`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
 }
@@ -137,6 +143,12 @@ func (o *runOptions) complete() error {
 		if _, _, err := net.SplitHostPort(o.httpAddress); err != nil {
 			return usagef("--http-address=%s: expected HOST:PORT, or off", o.httpAddress)
 		}
+	}
+	if o.nodeCondition != 0 && o.nodeCondition < report.LeastHeartbeat {
+		return usagef("--node-condition=%s: expected at least %s, or 0 for none", o.nodeCondition, report.LeastHeartbeat)
+	}
+	if o.kubeconfig == "" && (o.nodeCondition != 0 || o.notReadyTaint) {
+		return usagef("--node-condition and --not-ready-taint: expected --kubeconfig with them, which says where the Node is")
 	}
 	if o.registrationDir == "" && o.rootDir != "" {
 		o.registrationDir = filepath.Join(o.rootDir, "plugins_registry")

@@ -64,7 +64,7 @@ func (n *Node) wireCluster() error {
 	n.report = report.New(report.Config{
 		Core: clients.Core, Storage: clients.Storage, NodeName: n.cfg.Name, Volumes: n.manager, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
-		Limit:       n.driverLimit, Period: n.limitPeriod,
+		Limit:       n.driverLimit, Period: n.limitPeriod, Alive: n.cfg.NodeAlive,
 	})
 	n.kube = kube.New(kube.Config{
 		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,

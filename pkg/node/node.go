@@ -85,6 +85,8 @@ type Config struct {
 	// name and attaches its volumes; nil means none. Its limits of requests and
 	// its content type are set where they are not.
 	Cluster *rest.Config
+	// NodeAlive is how the Node object shows that this daemon runs; the zero value is not at all.
+	NodeAlive report.Alive
 	// ContainerRuntime is the endpoint of the container runtime that has to say of a
 	// pod that left that no container of it lives, as unix:///run/containerd/containerd.sock;
 	// "" means that the word of the pod's source is enough.

@@ -37,6 +37,12 @@ func (d *daemon) stands() (holds bool, why string) {
 // daemonOf starts a daemon on a server that others use, too.
 func daemonOf(t *testing.T, s *fakeapi.Server, i report.Instance, opts ...func(*report.Claimant)) *daemon {
 	t.Helper()
+	return daemonWith(t, s, i, func(*report.Config) {}, opts...)
+}
+
+// daemonWith does so with a reporter that is configured otherwise.
+func daemonWith(t *testing.T, s *fakeapi.Server, i report.Instance, configure func(*report.Config), opts ...func(*report.Claimant)) *daemon {
+	t.Helper()
 	d := &daemon{world: &world{t: t, server: s, changed: make(chan struct{})}}
 	core, storage := s.Clients(nil)
 	c := report.Claimant{
@@ -50,7 +56,9 @@ func daemonOf(t *testing.T, s *fakeapi.Server, i report.Instance, opts ...func(*
 	for _, o := range opts {
 		o(&c)
 	}
-	d.reporter = report.New(report.Config{Core: core, Storage: storage, NodeName: "n1", Volumes: d})
+	config := report.Config{Core: core, Storage: storage, NodeName: "n1", Volumes: d}
+	configure(&config)
+	d.reporter = report.New(config)
 	d.reporter.Claim(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

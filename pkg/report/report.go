@@ -2,7 +2,7 @@
 // in use, which drivers serve it, and that a controller may attach for it.
 //
 // Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach,
-// csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and csi-volmgr.dev/holder, the labels of drivers' topology and
+// csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and csi-volmgr.dev/holder, the labels of drivers' topology, the condition and the taint of Alive, and
 // status.volumesInUse; the CSINode of the node's name, and when drivers are asked
 // for their limits in it; the status of a claim whose volume was made larger here;
 // Events; the pauses between attempts.
@@ -75,6 +75,8 @@ type Config struct {
 	// Period is how often that is to be asked, as the driver's CSIDriver says
 	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 is never.
 	Period func(state.DriverName) time.Duration
+	// Alive is how the Node shows that this daemon runs; the zero value is not at all.
+	Alive Alive
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -95,7 +97,9 @@ type Reporter struct {
 	// volumes of this node mounted, too.
 	standing standing
 	rival    bool
-	drivers  map[state.DriverName]Driver
+	// held is why nothing new is made here, "" where it is.
+	held    string
+	drivers map[state.DriverName]Driver
 	// gone are drivers that went away since the daemon started.
 	gone     map[state.DriverName]bool
 	full     map[state.DriverName]bool // whose limits are to be asked for now
@@ -191,6 +195,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 		}
 	})
 	all.Go(func() { r.runInUse(ctx) })
+	all.Go(func() { r.runAlive(ctx) })
 	all.Go(func() { r.runDrivers(ctx) })
 	all.Go(func() { r.runClaims(ctx) })
 	all.Go(func() { r.runEvents(ctx) })

@@ -128,8 +128,8 @@ func (r *Reporter) stand(c *claim, seen bool) {
 		why = NotRead
 	}
 	r.mu.Lock()
-	changed := r.standing != c.standing || r.rival != c.rival()
-	r.standing, r.rival = c.standing, c.rival()
+	changed := r.standing != c.standing || r.rival != c.rival() || r.held != why
+	r.standing, r.rival, r.held = c.standing, c.rival(), why
 	if changed {
 		r.wake()
 	}

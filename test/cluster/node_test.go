@@ -29,6 +29,7 @@ type node struct {
 	t          *testing.T
 	name, dir  string
 	kubeconfig string
+	flags      []string // of the daemon, besides
 	api        *client.Client
 	daemon     *exec.Cmd
 	ended      chan struct{}
@@ -41,7 +42,13 @@ func place(name string) string { return control.path("n-" + name) }
 // that asks as identity says.
 func newNode(t *testing.T, name string, identity *rest.Config) *node {
 	t.Helper()
-	n := &node{t: t, name: name, dir: place(name)}
+	return newNodeWith(t, name, identity)
+}
+
+// newNodeWith does so with flags besides.
+func newNodeWith(t *testing.T, name string, identity *rest.Config, flags ...string) *node {
+	t.Helper()
+	n := &node{t: t, name: name, dir: place(name), flags: flags}
 	if err := os.Mkdir(n.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +111,7 @@ func (n *node) start() {
 	n.api = client.New(socket)
 	n.daemon = exec.Command(program, "run", "--root-dir", filepath.Join(n.dir, "root"), "--state-dir", filepath.Join(n.dir, "state"),
 		"--socket", socket, "--http-address", "off", "--node-name", n.name, "--kubeconfig", n.kubeconfig, "--local-driver", "--log-level", "debug")
+	n.daemon.Args = append(n.daemon.Args, n.flags...)
 	n.daemon.Stdout, n.daemon.Stderr = log, log
 	n.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := n.daemon.Start(); err != nil {

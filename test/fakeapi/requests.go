@@ -20,6 +20,8 @@ type Request struct {
 	FieldSelector, Version, BodyText string
 	// API is the version of the group ("v1").
 	API string
+	// ContentType is that of the body.
+	ContentType string
 }
 
 // String is "watch pods metadata.name=a", "get secrets default/a".
@@ -86,7 +88,7 @@ func parse(r *http.Request) Request {
 	}
 	version := parts[api]
 	parts = parts[api+1:]
-	q := Request{API: version, FieldSelector: r.URL.Query().Get("fieldSelector"), Version: r.URL.Query().Get("resourceVersion")}
+	q := Request{API: version, ContentType: r.Header.Get("Content-Type"), FieldSelector: r.URL.Query().Get("fieldSelector"), Version: r.URL.Query().Get("resourceVersion")}
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		q.Namespace, parts = parts[1], parts[2:]
 	}
@@ -177,6 +179,9 @@ func (s *Server) answer(r *http.Request, q Request) *http.Response {
 		}
 	}
 	if q.Verb == "patch" {
+		if q.ContentType == "application/strategic-merge-patch+json" {
+			change = mergeConditions(o, change)
+		}
 		change = merge(o, change)
 	}
 	return respond(http.StatusOK, s.store(q.Resource, change))
@@ -212,6 +217,28 @@ func merge(o, change object) object {
 		}
 	}
 	return out
+}
+
+// mergeConditions returns the change with the object's other conditions, which a
+// strategic merge patch keeps: of all lists, the tests patch only this one so.
+func mergeConditions(o, change object) object {
+	status, _ := change["status"].(object)
+	mine, there := status["conditions"].([]any)
+	if !there {
+		return change
+	}
+	had, _ := o["status"].(object)
+	old, _ := had["conditions"].([]any)
+	for _, c := range old {
+		if !slices.ContainsFunc(mine, func(m any) bool { return m.(object)["type"] == c.(object)["type"] }) {
+			mine = append(mine, c)
+		}
+	}
+	status = maps.Clone(status)
+	status["conditions"] = mine
+	change = maps.Clone(change)
+	change["status"] = status
+	return change
 }
 
 func (s *Server) watch(r *http.Request, q Request) *http.Response {

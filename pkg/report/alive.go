@@ -1,0 +1,225 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// ReadyCondition is the Node's condition that says whether volumes are made here.
+	ReadyCondition corev1.NodeConditionType = "csi-volmgr.dev/VolumesReady"
+	// NotReadyTaint keeps new pods away while no volumes are made here.
+	NotReadyTaint = "csi-volmgr.dev/agent-not-ready"
+)
+
+// Reasons of ReadyCondition.
+const (
+	reasonRuns    = "DaemonRuns"
+	reasonStarts  = "DaemonStarts"
+	reasonStopped = "DaemonStopped"
+	reasonHeld    = "NothingNewIsMounted"
+)
+
+const (
+	// LeastHeartbeat is the least pause between two heartbeats.
+	LeastHeartbeat = 10 * time.Second
+	// lastWord is how long a daemon that ends tries to say so.
+	lastWord = 3 * time.Second
+)
+
+// Alive is how the Node shows that the daemon runs.
+type Alive struct {
+	// Heartbeat is how often ReadyCondition is renewed; 0 has none.
+	Heartbeat time.Duration
+	// Taint has NotReadyTaint put on the Node when the daemon ends, and taken off when it is ready.
+	Taint bool
+}
+
+// readiness is what the Node is to say of the daemon.
+type readiness struct {
+	status          corev1.ConditionStatus
+	reason, message string
+}
+
+// readiness says how this daemon stands.
+func (r *Reporter) readiness() readiness {
+	r.mu.Lock()
+	held := r.held
+	r.mu.Unlock()
+	switch {
+	case held != "":
+		return readiness{corev1.ConditionFalse, reasonHeld, held}
+	case !r.config.Volumes.ReconcilerStatesHasBeenSynced():
+		return readiness{corev1.ConditionFalse, reasonStarts, "csi-volmgr has not read all that is wanted here yet"}
+	}
+	return readiness{corev1.ConditionTrue, reasonRuns, "csi-volmgr makes the volumes of this node's pods"}
+}
+
+// runAlive keeps the condition and the taint until ctx ends, and then says that.
+func (r *Reporter) runAlive(ctx context.Context) {
+	a := r.config.Alive
+	if a == (Alive{}) {
+		return
+	}
+	var b backoff
+	var newest *corev1.Node
+	for ctx.Err() == nil {
+		used := r.config.Volumes.Changed()
+		v, told := r.view(false)
+		if n := v.node; n != nil && newest != nil && n.UID == newest.UID && older(n, newest) {
+			v.node = newest
+		}
+		again := time.Hour
+		if v.node != nil {
+			if again = a.due(v.node, r.readiness(), time.Now()); again <= 0 {
+				n, err := r.sayReady(ctx, v.node, r.readiness())
+				if n != nil {
+					newest = n
+				}
+				switch {
+				case err == nil:
+					b = backoff{}
+					r.problem("condition and taint of the Node", nil, 0)
+					continue
+				case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
+					again = b.next()
+				case ctx.Err() == nil:
+					again, used, told = b.next(), nil, nil
+					r.problem("condition and taint of the Node", err, again)
+				}
+			}
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-used:
+		case <-told:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	v, _ := r.view(false)
+	if v.node == nil {
+		return
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	n := v.node
+	if newest != nil && newest.UID == n.UID && older(n, newest) {
+		n = newest
+	}
+	stopped := readiness{corev1.ConditionFalse, reasonStopped, "csi-volmgr was stopped; what is mounted stays mounted, and nothing new is"}
+	if _, err := r.sayReady(last, n, stopped); err != nil {
+		r.logger.Warn("the Node does not say that csi-volmgr was stopped", "err", err)
+	}
+}
+
+// due returns how long the Node need not be written; 0 is for now.
+func (a Alive) due(n *corev1.Node, is readiness, now time.Time) time.Duration {
+	if a.Taint && (tainted(n) < 0) != (is.status == corev1.ConditionTrue) {
+		return 0
+	}
+	if a.Heartbeat == 0 {
+		return time.Hour
+	}
+	c := condition(n)
+	if c == nil || c.Status != is.status || c.Reason != is.reason || c.Message != is.message {
+		return 0
+	}
+	// A clock that was set back does not end the heartbeats.
+	return min(max(c.LastHeartbeatTime.Add(a.Heartbeat).Sub(now), 0), a.Heartbeat)
+}
+
+// tainted is where the Node has the taint, negative for nowhere.
+func tainted(n *corev1.Node) int {
+	return slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == NotReadyTaint })
+}
+
+// condition is the Node's, nil for none.
+func condition(n *corev1.Node) *corev1.NodeCondition {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == ReadyCondition {
+			return &n.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// sayReady writes the condition and the taint, each where that is asked for, and
+// returns the Node as it is then. One that is refused does not keep the other back.
+func (r *Reporter) sayReady(ctx context.Context, n *corev1.Node, is readiness) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var refused error
+	if at, ready := tainted(n), is.status == corev1.ConditionTrue; r.config.Alive.Taint && (at < 0) != ready {
+		answer, err := r.writeTaint(ctx, n, at)
+		if err != nil {
+			refused = err
+		} else {
+			n = answer
+		}
+	}
+	if r.config.Alive.Heartbeat > 0 {
+		answer, err := r.writeCondition(ctx, n, is)
+		if err != nil {
+			return nil, errors.Join(refused, err)
+		}
+		n = answer
+	}
+	return n, refused
+}
+
+// writeTaint takes the taint off that is at a place in the list, or adds it. The list
+// has no key in the API: it is replaced, if the Node is the newest yet.
+func (r *Reporter) writeTaint(ctx context.Context, n *corev1.Node, at int) (*corev1.Node, error) {
+	taints := slices.Clone(n.Spec.Taints)
+	if at >= 0 {
+		taints = slices.Delete(taints, at, at+1)
+	} else {
+		taints = append(taints, corev1.Taint{Key: NotReadyTaint, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": n.ResourceVersion}, "spec": map[string]any{"taints": taints},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write taint %s: %w", NotReadyTaint, err)
+	}
+	answer, err := r.config.Core.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch)
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("write taint %s: %w: a node's own identity may not change its taints; use the service account of "+
+			"deploy/kustomize/rbac.yaml, or run without --not-ready-taint", NotReadyTaint, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write taint %s: %w", NotReadyTaint, err)
+	}
+	return answer, nil
+}
+
+// writeCondition renews the condition, and leaves others alone.
+func (r *Reporter) writeCondition(ctx context.Context, n *corev1.Node, is readiness) (*corev1.Node, error) {
+	now := metav1.Now()
+	c := corev1.NodeCondition{
+		Type: ReadyCondition, Status: is.status, Reason: is.reason, Message: is.message, LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	if was := condition(n); was != nil && was.Status == is.status {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{c}}})
+	if err != nil {
+		return nil, fmt.Errorf("write condition %s: %w", ReadyCondition, err)
+	}
+	answer, err := r.config.Core.Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, "status")
+	if err != nil {
+		return nil, fmt.Errorf("write condition %s: %w", ReadyCondition, err)
+	}
+	return answer, nil
+}

@@ -1,0 +1,154 @@
+package report_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+// shown is what the Node shows of the daemon: the condition, and whether it has the taint.
+func (w *world) shown() (c corev1.NodeCondition, taint bool) {
+	n := &corev1.Node{}
+	w.server.Get("nodes", "n1", n)
+	for _, one := range n.Status.Conditions {
+		if one.Type == report.ReadyCondition {
+			c = one
+		}
+	}
+	return c, slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == report.NotReadyTaint && t.Effect == corev1.TaintEffectNoSchedule
+	})
+}
+
+// tainted is a Node as it was registered, with a taint and a condition of others.
+func tainted() *corev1.Node {
+	n := node()
+	n.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoExecute}, {Key: report.NotReadyTaint, Effect: corev1.TaintEffectNoSchedule}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return n
+}
+
+// othersAreLeft fails where what others wrote is not there any more.
+func (w *world) othersAreLeft() {
+	w.t.Helper()
+	n := &corev1.Node{}
+	w.server.Get("nodes", "n1", n)
+	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "other" }) ||
+		!slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }) {
+		w.t.Errorf("taints %v, conditions %v", n.Spec.Taints, n.Status.Conditions)
+	}
+}
+
+// alive has the reporter keep condition and taint.
+func alive(d *report.Config) { d.Alive = report.Alive{Heartbeat: time.Minute, Taint: true} }
+
+// The taint goes when the daemon is ready, and comes when it ends in good order. The
+// condition has a heartbeat meanwhile, and says that it was stopped. After a crash the
+// heartbeat stands still. What others have on the Node stays.
+//
+// Faults: A187, A188.
+func TestTheNodeShowsThatTheDaemonRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakeapi.New()
+		s.Put(tainted())
+		d := daemonWith(t, s, instance("a", "boot"), alive)
+		watch(3*time.Second, d)
+		if c, taint := d.shown(); c.Status != corev1.ConditionFalse || c.Reason != "DaemonStarts" || !taint {
+			t.Errorf("while it starts: %+v, taint %v", c, taint)
+		}
+		d.use("v1")
+		watch(3*time.Second, d)
+		c, taint := d.shown()
+		if c.Status != corev1.ConditionTrue || c.Reason != "DaemonRuns" || taint {
+			t.Errorf("ready: %+v, taint %v", c, taint)
+		}
+		since, beats := c.LastTransitionTime, map[string]bool{}
+		for range 10 {
+			watch(30*time.Second, d)
+			c, _ = d.shown()
+			beats[c.LastHeartbeatTime.String()] = true
+			if time.Since(c.LastHeartbeatTime.Time) > time.Minute+2*time.Second || !c.LastTransitionTime.Equal(&since) {
+				t.Fatalf("%s without a heartbeat, since %s", time.Since(c.LastHeartbeatTime.Time), c.LastTransitionTime)
+			}
+		}
+		if len(beats) < 4 || len(beats) > 6 {
+			t.Errorf("%d heartbeats in five minutes", len(beats))
+		}
+		d.othersAreLeft()
+		if err := d.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if c, taint := d.shown(); c.Status != corev1.ConditionFalse || c.Reason != "DaemonStopped" || !taint {
+			t.Errorf("stopped: %+v, taint %v", c, taint)
+		}
+		d.othersAreLeft()
+		again := daemonWith(t, s, instance("a", "boot"), alive)
+		again.use("v1")
+		watch(3*time.Second, again)
+		if c, taint := again.shown(); c.Status != corev1.ConditionTrue || taint {
+			t.Errorf("started again: %+v, taint %v", c, taint)
+		}
+	})
+}
+
+// Another program that drops the condition or puts the taint back does not keep it from
+// being as it is; a second daemon of the name writes neither.
+//
+// Faults: A189.
+func TestOthersWriteTheNodeToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakeapi.New()
+		s.Put(tainted())
+		d := daemonWith(t, s, instance("a", "boot"), alive)
+		d.use("v1")
+		watch(3*time.Second, d)
+		n := d.seeNode()
+		n.Status.Conditions, n.Spec.Taints = tainted().Status.Conditions, tainted().Spec.Taints
+		s.Put(n)
+		watch(3*time.Second, d)
+		if c, taint := d.shown(); c.Status != corev1.ConditionTrue || taint {
+			t.Errorf("%+v, taint %v", c, taint)
+		}
+		second := daemonWith(t, s, instance("b", "boot"), alive)
+		watch(5*time.Second, d, second)
+		_ = second.stop()
+		if c, taint := d.shown(); c.Status != corev1.ConditionTrue || taint {
+			t.Errorf("beside a second one: %+v, taint %v", c, taint)
+		}
+	})
+}
+
+// A node's own identity may not change its taints: that is a problem that says what to
+// do, and the condition is kept.
+//
+// Faults: A190.
+func TestATaintThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakeapi.New()
+		s.Put(tainted())
+		s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			if r.Verb == "patch" && strings.Contains(r.BodyText, `"taints"`) {
+				return &fakeapi.Answer{Code: 403}
+			}
+			return nil
+		})
+		d := daemonWith(t, s, instance("a", "boot"), alive)
+		d.use("v1")
+		watch(3*time.Second, d)
+		if c, taint := d.shown(); c.Status != corev1.ConditionTrue || !taint {
+			t.Errorf("%+v, taint %v", c, taint)
+		}
+		p := d.reporter.Findings()
+		if !slices.ContainsFunc(p, func(f outage.Finding) bool { return strings.Contains(f.Text, "run without --not-ready-taint") }) {
+			t.Errorf("problems %v", p)
+		}
+	})
+}
