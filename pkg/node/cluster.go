@@ -68,7 +68,7 @@ func (n *Node) wireCluster() error {
 	})
 	n.kube = kube.New(kube.Config{
 		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,
-		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, KV: n.journal, Logger: n.log,
+		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, OnNodeRefused: n.report.NodeRefused, KV: n.journal, Logger: n.log,
 	})
 	if n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.kube, n.log)

@@ -125,3 +125,28 @@ func TestNotReadySaysThatTheServerIsAway(t *testing.T) {
 		return len(not) == 1 && strings.Contains(not[0], "source kube has not spoken yet: the API server has too much to do (429)")
 	})
 }
+
+// Without the right to read the Node it is a problem, and a new instance does not wait for it.
+//
+// Faults: A178.
+func TestWithoutTheRightToReadTheNode(t *testing.T) {
+	s := fakeapi.New()
+	s.Put(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"},
+		Spec: corev1.PodSpec{
+			NodeName: "n1", Containers: []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		},
+	})
+	s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+		if r.Resource == "nodes" {
+			return &fakeapi.Answer{Code: http.StatusForbidden}
+		}
+		return nil
+	})
+	n := clustered(t, s)
+	shows(t, n, "the refusal", func(all []server.Problem) bool {
+		pods := n.manager.Pods()
+		return len(all) == 1 && strings.Contains(all[0].Message, "(403)") && len(pods) == 1 && pods[0].Ready
+	})
+}

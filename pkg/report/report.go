@@ -91,7 +91,7 @@ type Reporter struct {
 	mu sync.Mutex // guards what follows
 	// node is this node's object as it was seen last, nil while there is none.
 	node *corev1.Node
-	// seen: it is known whether there is one.
+	// seen: it is known whether there is one, or that this is not to be known.
 	seen bool
 	// standing is how this daemon stands to the node's name; rival: another may have
 	// volumes of this node mounted, too.
@@ -128,6 +128,15 @@ func (r *Reporter) Node(n *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.node, r.seen = n, true
+	r.wake()
+}
+
+// NodeRefused tells that the identity may not read this node's object: nothing more is
+// waited for.
+func (r *Reporter) NodeRefused() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = true
 	r.wake()
 }
 

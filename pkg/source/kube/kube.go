@@ -54,6 +54,8 @@ type Config struct {
 	KV KV
 	// OnNode hears of this node's object, nil while there is none. It must not block.
 	OnNode func(*corev1.Node)
+	// OnNodeRefused hears that this identity may not read the Node; nil where nobody asks.
+	OnNodeRefused func()
 	// Logger may be nil.
 	Logger *slog.Logger
 }

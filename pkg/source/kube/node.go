@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -39,7 +40,12 @@ func (p *Provider) node() *stream {
 	k := p.kinds[resolve.KindNode]
 	return &stream{
 		list: k.lister(""), watch: k.watcher(""), selector: "metadata.name=" + p.config.NodeName, logger: p.logger,
-		report: func(err error, wait time.Duration) { p.failed(p.whatNode(), err, wait) },
+		report: func(err error, wait time.Duration) {
+			p.failed(p.whatNode(), err, wait)
+			if apierrors.IsForbidden(err) && p.config.OnNodeRefused != nil {
+				p.config.OnNodeRefused()
+			}
+		},
 		replace: func(objects []runtime.Object) {
 			for _, o := range objects {
 				if n, ok := o.(*corev1.Node); ok && n.Name == p.config.NodeName {
