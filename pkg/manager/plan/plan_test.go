@@ -482,6 +482,33 @@ func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 	}
 }
 
+// An attachment that is awaited undoes nothing: it may not be read yet. Where none is
+// awaited, what was made of it is of another form.
+//
+// Faults: A140.
+func TestAnAttachmentThatIsNotReadUndoesNothing(t *testing.T) {
+	was := state.Spec{Attachment: "1", PublishContext: map[string]string{"device": "x"}}
+	for _, tc := range []struct {
+		hold string
+		want Kind
+	}{{"not read yet", None}, {"", Unstage}} {
+		v := state.Volume{Spec: &was, Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Present}}
+		w := state.Want{Spec: &state.Spec{}, Pods: map[state.PodUID]state.WantMount{"b": {}}, Hold: tc.hold}
+		f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+		if op, held := Next(w, v, f, start); op.Kind != tc.want || held.Reason != tc.hold {
+			t.Errorf("held %q: staged: %v, %+v", tc.hold, op, held)
+		}
+		v.Mounts = map[state.PodUID]state.Mount{"b": {Fact: state.Fact{Phase: state.Entering}}}
+		want := None
+		if tc.hold == "" {
+			want = Unpublish
+		}
+		if op, _ := Next(w, v, f, start); op.Kind != want {
+			t.Errorf("held %q: perhaps published: %v", tc.hold, op)
+		}
+	}
+}
+
 // An attachment or a stage was begun, and a pod that wants it no more is listed
 // still. Others want the volume in another form: it goes, since that pod has no
 // mount of it; with one it stays.
