@@ -63,6 +63,7 @@ check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules
 
 vet:
 	$(GO) vet ./...
+	$(GO) vet -tags cluster ./test/cluster
 	cd hack/bench && $(GO) vet ./... # builds nothing that the program does not, and knows whether its go.mod is stale
 
 staticcheck:
