@@ -2,10 +2,11 @@
 // in use, which drivers serve it, and that a controller may attach for it.
 //
 // Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach,
-// csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and csi-volmgr.dev/holder, the labels of drivers' topology, the condition and the taint of Alive, and
-// status.volumesInUse; the CSINode of the node's name, and when drivers are asked
-// for their limits in it; the status of a claim whose volume was made larger here;
-// Events; the pauses between attempts.
+// csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and
+// csi-volmgr.dev/holder, by which one daemon has the node's name (ADR 23), the labels of
+// drivers' topology, status.volumesInUse, and the condition and the taint of Alive; the
+// CSINode of the node's name, and when drivers are asked for their limits in it; the
+// status of a claim whose volume was made larger here; Events; the pauses between attempts.
 //
 // Does not: decide what is in use (package manager does), nor make a Node: whoever
 // runs the pods registers it.
