@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The annotations by which one daemon has a Node's name for itself (ADR 23).
+// The annotations by which one daemon has a Node's name for itself (ADR 24).
 const (
 	// HolderAnnotation says which daemon makes the node's volumes.
 	HolderAnnotation = "csi-volmgr.dev/holder"

@@ -3,7 +3,7 @@
 //
 // Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach,
 // csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and
-// csi-volmgr.dev/holder, by which one daemon has the node's name (ADR 23), the labels of
+// csi-volmgr.dev/holder, by which one daemon has the node's name (ADR 24), the labels of
 // drivers' topology, status.volumesInUse, and the condition and the taint of Alive; the
 // CSINode of the node's name, and when drivers are asked for their limits in it; the
 // status of a claim whose volume was made larger here; Events; the pauses between attempts.

@@ -3,8 +3,8 @@
 //
 // As with the kubelet nothing is mounted for the pod and no owner is changed. What
 // stands for the volume in the pod's directory is an empty directory. A container is
-// given what the path leads to by a mount of its own ([OpenWhole]), or where nobody
-// can replace it by the path.
+// given what the path leads to by a mount of its own ([OpenWhole]), or by the path where
+// no pod can replace it.
 //
 // Invariants: a path is looked at and made on descriptors, and no symbolic link
 // leads out of the directories that the operator allows (rule 8). Nothing at the
