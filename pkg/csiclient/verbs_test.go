@@ -273,7 +273,7 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 		c.Deadlines = Deadlines{Stage: short, Publish: short, Unpublish: short, Unstage: short, Expand: short, Stats: short}
 	})
 	n.f.mu.Lock()
-	n.f.fault = func(ctx context.Context, _ string, _ any) error { <-ctx.Done(); return ctx.Err() }
+	n.f.fault = func(context.Context, string, any) error { <-t.Context().Done(); return nil } // at the deadline it would answer, at times
 	n.f.mu.Unlock()
 	v := n.volume(state.Filesystem)
 	_, expand := n.d.Expand(t.Context(), v, "pod-1", 1)
