@@ -273,7 +273,8 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 		c.Deadlines = Deadlines{Stage: short, Publish: short, Unpublish: short, Unstage: short, Expand: short, Stats: short}
 	})
 	n.f.mu.Lock()
-	n.f.fault = func(context.Context, string, any) error { <-t.Context().Done(); return nil } // at the deadline it would answer, at times
+	end := t.Context().Done() // and not the call's: at its deadline an answer would be first at times
+	n.f.fault = func(context.Context, string, any) error { <-end; return context.Canceled }
 	n.f.mu.Unlock()
 	v := n.volume(state.Filesystem)
 	_, expand := n.d.Expand(t.Context(), v, "pod-1", 1)
