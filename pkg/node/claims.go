@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -294,15 +295,10 @@ func (n *Node) Wanted(claim controller.Key) string {
 
 // InUse reports who on this node has the volume, or may have it (controller.Usage).
 func (n *Node) InUse(id state.VolumeID, name string) string {
-	v, ok := n.manager.Volume(id)
-	if !ok || v.Quarantined == "" && v.Volume.Clear() {
-		return n.usedUnrecorded(id, name)
-	}
-	for _, uid := range slices.Sorted(maps.Keys(v.Volume.Mounts)) {
-		pod := v.Volume.Mounts[uid].Pod
-		return "pod " + pod.Namespace + "/" + pod.Name
-	}
-	return "this node, which has it attached or staged"
+	driver, handle, _ := strings.Cut(string(id), "^") // as state.SharedID has it
+	return n.manager.UsedBy(id, name,
+		n.layout.StagePath(state.Filesystem, state.DriverName(driver), handle, name),
+		n.layout.StagePath(state.Block, state.DriverName(driver), handle, name))
 }
 
 // translated are the kinds of in-tree volumes that are translated.

@@ -42,21 +42,6 @@ func (n *Node) suspectNew(ctx context.Context) error {
 	return nil
 }
 
-// usedUnrecorded says who may have a volume of which the journal may have lost the record.
-func (n *Node) usedUnrecorded(id state.VolumeID, name string) string {
-	u := n.manager.Unrecorded()
-	if u.Unknown {
-		return "a pod perhaps: it is not known yet what is mounted"
-	}
-	driver, handle, _ := strings.Cut(string(id), "^") // as state.SharedID has it
-	places := u.Of(n.layout.StagePath(state.Filesystem, state.DriverName(driver), handle, name), name)
-	places = append(places, u.Of(n.layout.StagePath(state.Block, state.DriverName(driver), handle, name), "")...)
-	if len(places) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("a pod perhaps of which the journal lost the record: something is mounted at %s", places[0].Path)
-}
-
 // AcceptRecovery is an operator's word that no pod that is not known uses what is
 // mounted without a record (server.Operator). It returns what that was.
 func (n *Node) AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error) {

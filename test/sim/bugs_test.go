@@ -165,6 +165,10 @@ var bugs = []bug{
 		"if r.Why == \"\" || l.cfg.Place == nil {", "if true {",
 	},
 	{
+		"what is staged or published is not in use for a claim", "pkg/manager/usedby.go",
+		"if known && (v.Quarantined", "if known && false && (v.Quarantined",
+	},
+	{
 		"nothing wakes a volume after its pause", "pkg/manager/decide.go",
 		"l.wakes.set(id, held.Until)", "",
 	},

@@ -30,7 +30,7 @@ func (w *world) damage() {
 	if err != nil {
 		panic(err)
 	}
-	w.disk.records, w.disk.lost = loaded.Volumes, true
+	w.disk.records, w.disk.lost, w.disk.damaged = loaded.Volumes, true, true
 	w.count.faults["damage"]++
 	if !maps.EqualFunc(newest, loaded.Volumes, func(a, b state.Volume) bool { return a.ID == b.ID && len(a.Mounts) == len(b.Mounts) }) {
 		w.count.faults["damage that lost records"]++

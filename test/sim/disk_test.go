@@ -22,6 +22,8 @@ type disk struct {
 	spare   *state.Memory                   // its copy, made when the daemon began
 	// lost: the spare took its place, and no operator has accepted that.
 	lost bool
+	// damaged: the spare took its place at some time.
+	damaged bool
 	// fail is how many writes fail from now on; some of them are durable nevertheless.
 	fail int
 	// takes is how long a write takes; what happens meanwhile happens.

@@ -355,12 +355,18 @@ func (w *world) effect(o op, layers int) error {
 		if o.v.Needs.Attach && !w.attached[id] {
 			return refuse("it is not attached")
 		}
+		if volumes[o.name].claimed && !w.backend[o.name] {
+			return refuse("there is no such volume")
+		}
 		if _, ok := w.table[stage]; !ok {
 			w.change(stage, made(stage, w.devOf(id), layers))
 		}
 	case "Publish":
 		if _, ok := w.table[stage]; o.v.Needs.Stage && !ok {
 			return refuse("it is not staged")
+		}
+		if volumes[o.name].claimed && !w.backend[o.name] {
+			return refuse("there is no such volume")
 		}
 		if _, ok := w.table[to]; !ok {
 			w.change(to, made(to, w.devOf(id), layers))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -17,6 +18,7 @@ import (
 type life struct {
 	w      *world
 	m      *manager.Manager
+	c      *controller.Controller
 	number int
 	cancel context.CancelFunc
 	done   chan error
@@ -72,6 +74,8 @@ func (w *world) start() error {
 	if os.Getenv("LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
+	l.c = controller.New(controller.Config{KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}})
+	cfg.OnGone, cfg.OnUnrecorded = l.c.UsageChanged, l.c.AllUsageChanged
 	m, err := manager.New(cfg)
 	if err != nil {
 		return err
@@ -81,6 +85,7 @@ func (w *world) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	go func() { l.done <- m.Run(ctx) }()
+	go l.control(ctx)
 	for _, name := range sortedKeys(drivers) {
 		l.after("up", string(name), func() { l.up(name) })
 	}
@@ -121,6 +126,9 @@ func (l *life) up(name state.DriverName) {
 	d := &driver{w: l.w, l: l, info: l.w.info(name), gone: make(chan struct{})}
 	l.drivers[name] = d
 	l.m.DriverUp(d.info, d)
+	if name == "d" {
+		l.c.DriverUp(controller.Driver{Name: name, Conn: backend{d}, NodeID: "n"})
+	}
 }
 
 // info is what the newest version of a driver can do; mu is held.
@@ -134,6 +142,7 @@ func (w *world) info(name state.DriverName) manager.DriverInfo {
 // drop ends the calls of a driver's earlier process.
 func (l *life) drop(name state.DriverName) {
 	if d := l.drivers[name]; d != nil && !d.info.Builtin {
+		l.c.DriverDown(name)
 		close(d.gone)
 		delete(l.drivers, name)
 	}

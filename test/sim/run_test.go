@@ -168,6 +168,13 @@ func (w *world) calmDown() {
 		w.tell(uid)
 	}
 	clear(w.silent)
+	for _, p := range w.wishes { // what pods want is there again
+		for name := range p.vols {
+			if volumes[name].claimed {
+				w.claim(name)
+			}
+		}
+	}
 	if w.kubelet {
 		clear(w.down)
 		w.mu.Unlock()
@@ -377,6 +384,7 @@ func (w *world) clear() {
 	w.mu.Unlock()
 	w.accept()
 	w.pass(30 * time.Second)
+	w.unclaimAll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.table)+len(w.attached)+len(w.disk.records)+len(w.notes) > 0 || len(w.life.m.Volumes()) > 0 || len(w.life.m.Pods()) > 0 || len(w.life.m.GetVolumesInUse()) > 0 {

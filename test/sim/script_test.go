@@ -16,7 +16,7 @@ import (
 func script(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 20))
 	set := settings{salt: r.Uint64N(1e9), handshake: r.IntN(8) == 0, limited: r.IntN(4) == 0, weak: r.IntN(3) == 0}
-	all := slices.DeleteFunc(sortedKeys(volumes), func(name string) bool { return volumes[name].block })
+	all := slices.DeleteFunc(sortedKeys(volumes), func(name string) bool { return volumes[name].block || volumes[name].claimed })
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	set.volumes = all[:1+r.IntN(4)]
 	lines := []string{set.String()}
@@ -38,22 +38,34 @@ func script(seed uint64) []string {
 }
 
 // harder adds what a daemon seldom meets: in one script of five its journal is damaged,
-// in one of four a volume is a device, and where the daemon is to die, at times the node
-// does. It has dice of its own, by which what the others are does not change.
+// in one of four a volume is a device, in as many one is of a claim, and where the daemon
+// is to die, at times the node does. It has dice of its own, by which what the others are
+// does not change.
 func harder(r *rand.Rand, lines []string, hands bool) []string {
-	damaged, device := r.IntN(5) == 0 && !hands, r.IntN(4) == 0
+	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
+	claimed := other == "pvc-0" && !hands
 	for i, line := range lines {
-		if device && !strings.HasPrefix(line, "driver ") {
-			lines[i] = strings.ReplaceAll(line, "v0", "v11") // which is as v0 is, but for that
+		if (claimed || other == "v11") && !strings.HasPrefix(line, "driver ") {
+			lines[i] = strings.ReplaceAll(line, "v0", other) // which is as v0 is, but for that
 		}
 	}
 	all := lines[:1:1]
+	if claimed {
+		all = append(all, "claim pvc-0")
+	}
 	for _, line := range lines[1:] {
 		if strings.HasPrefix(line, "trap ") && r.IntN(3) == 0 {
 			line += " power"
 		}
 		if all = append(all, line); damaged && r.IntN(7) == 0 {
 			all = append(all, []string{"damage", "damage", "damage", "accept"}[r.IntN(4)])
+		}
+		if claimed && r.IntN(5) == 0 {
+			all = append(all, [][]string{
+				{"claim pvc-0"},
+				{"unclaim pvc-0"},
+				{"remove a", "remove b", "remove c", "unclaim pvc-0"},
+			}[r.IntN(3)]...)
 		}
 	}
 	return all
@@ -256,6 +268,10 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 			w.wishes[arg(1)] = p
 		}
 		w.tell(arg(1))
+	case "claim":
+		w.claim(arg(1))
+	case "unclaim":
+		w.unclaim(arg(1))
 	case "kubelet":
 		steps, err := strconv.Atoi(arg(2))
 		w.syncs(arg(1), steps)

@@ -24,6 +24,7 @@ type volume struct {
 	// renewed: its driver wants to be called again and again.
 	renewed bool
 	block   bool // pods have it as a device
+	claimed bool // it is made for a claim, and deleted with it
 }
 
 // volumes are one of each kind that the manager tells apart.
@@ -41,6 +42,8 @@ var volumes = map[string]volume{
 
 	"v10": {driver: "token", own: true, inline: true, renewed: true},
 	"v11": {driver: "d", expandable: true, block: true},
+
+	"pvc-0": {driver: "d", expandable: true, claimed: true},
 }
 
 // emptyDir is the built-in kind that a kubelet keeps as it is kept here.
@@ -151,6 +154,9 @@ type world struct {
 	lives int
 	judge *judge
 	trap  trap
+	// claims are those that sources list, by their volume's name; backend is what the
+	// storage has of them.
+	claims, backend map[string]bool
 	// kubelet: one has the volumes, and the daemon does not run. notes are its
 	// files, by path.
 	kubelet bool
@@ -194,6 +200,7 @@ func newWorld(set settings, count *tally) *world {
 	for _, name := range set.volumes {
 		w.objects[name] = object{fs: "x", size: 1}
 	}
+	w.claims, w.backend = map[string]bool{}, map[string]bool{}
 	w.notes, w.unknown = map[string]handover.Notes{}, map[string]int{}
 	w.disk = newDisk()
 	w.judge = newJudge(w)
@@ -251,7 +258,7 @@ func (w *world) wantOf(uid string, late bool) state.PodWant {
 	want := state.PodWant{Pod: ref, Stopped: p.stopped}
 	for _, name := range sortedKeys(p.vols) {
 		ws := p.vols[name]
-		if ws.problem || late {
+		if ws.problem || late || volumes[name].claimed && !w.life.bound(name) {
 			want.Volumes = append(want.Volumes, state.VolumeWant{Names: []string{name}, Problem: "claim " + name + " cannot be looked up"})
 			continue
 		}
