@@ -357,23 +357,22 @@ func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 func TestTwoWritersAreASecondApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := using(t, "d^a")
-		writes := 0
-		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
-			if strings.Contains(r.BodyText, "volumesInUse") {
-				writes++
-			}
-			return nil
-		})
-		began := time.Now()
+		began, written := time.Now(), 0
 		for range 1000 {
-			w.change(func(s *corev1.NodeStatus) { s.VolumesInUse = nil })
+			w.change(func(s *corev1.NodeStatus) {
+				if s.VolumesInUse != nil { // written again since the last change
+					written++
+				}
+				s.VolumesInUse = nil
+			})
 			w.seeNode()
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
-		// One that the server refuses for its version, and one that it takes.
-		if most := 2*int(time.Since(began)/time.Second) + 20; writes > most || writes < 50 {
-			t.Errorf("%d writes in %v, want 50 to %d", writes, time.Since(began), most)
+		// Those that the server refuses, as the other writer was faster, do not count.
+		most := int(time.Since(began)/time.Second) + 5
+		if written > most || written < most/2 {
+			t.Errorf("written again %d times in %v, want %d to %d", written, time.Since(began), most/2, most)
 		}
 	})
 }
