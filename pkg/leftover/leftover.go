@@ -257,7 +257,7 @@ func (w *walk) each(rel string, do func(name string) error) error {
 		return err
 	}
 	defer dir.Close()
-	entries, err := dir.ReadDir(-1)
+	entries, err := list(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", w.abs(rel), err)
 	}
@@ -269,6 +269,16 @@ func (w *walk) each(rel string, do func(name string) error) error {
 		}
 	}
 	return nil
+}
+
+// list returns what is in a directory: nothing where it was removed since it was
+// opened, as Linux says ENOENT then.
+func list(dir *os.File) ([]os.DirEntry, error) {
+	entries, err := dir.ReadDir(-1)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return entries, err
 }
 
 // open opens a directory below the root; no element of rel may be a link or a mount.

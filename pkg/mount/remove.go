@@ -131,18 +131,23 @@ func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth
 	if depth == 0 {
 		r.top = fd
 	}
+	return r.removeBelow(ctx, d, name, depth)
+}
+
+// removeBelow removes, once, all that is in the directory d.
+func (r *remover) removeBelow(ctx context.Context, d *os.File, name string, depth int) error {
 	var first error
 	for {
 		names, err := d.Readdirnames(readBatch)
 		for _, n := range names {
-			if err := r.remove(ctx, fd, n, depth+1); err != nil && first == nil {
+			if err := r.remove(ctx, int(d.Fd()), n, depth+1); err != nil && first == nil {
 				first = fmt.Errorf("%s: %w", name, err)
 			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // ENOENT: d itself was removed meanwhile
 			return first
 		case err != nil:
 			return errors.Join(first, removeError("read", name, err))

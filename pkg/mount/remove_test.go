@@ -203,6 +203,17 @@ func TestAttackRemoveTreeFollowsNoLinkInARace(t *testing.T) {
 	})
 }
 
+// Another remover of the same tree is no failure.
+func TestADirectoryThatGoesWhileItIsEmptiedIsGone(t *testing.T) {
+	at := mkdir(t, t.TempDir(), "gone")
+	d, err := os.Open(at)
+	must(t, err)
+	defer d.Close()
+	must(t, os.Remove(at))
+	r := remover{k: New(filepath.Dir(at)), top: -1}
+	must(t, r.removeBelow(t.Context(), d, "gone", 0))
+}
+
 func TestRemoveTreeTakesOneNameOnly(t *testing.T) {
 	k, dir := New(), scratch(t)
 	mkdir(t, dir, "a", "b")

@@ -205,6 +205,8 @@ func (d *Driver) discard(ctx context.Context, tree string) error {
 	return d.c.Kernel.RemoveTree(ctx, d.store(unfinished), tree)
 }
 
+// names returns what is in a directory of the store, which another volume's end
+// may remove at any time.
 func names(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -214,5 +216,15 @@ func names(dir string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return f.Readdirnames(-1)
+	return entries(f)
+}
+
+// entries is names of a directory that is open. Linux says ENOENT where it was
+// removed since.
+func entries(dir *os.File) ([]string, error) {
+	names, err := dir.Readdirnames(-1)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
 }

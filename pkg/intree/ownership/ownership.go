@@ -181,7 +181,7 @@ func (w *walk) entries(ctx context.Context, p place) error {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // ENOENT: removed meanwhile
 			return nil
 		}
 		if err != nil {

@@ -201,6 +201,22 @@ func immutable(t *testing.T, path string) {
 	t.Cleanup(func() { set(0); f.Close() })
 }
 
+// What another program removes during the walk is no failure of it.
+func TestADirectoryThatGoesDuringTheWalkIsNoFailure(t *testing.T) {
+	at := filepath.Join(tree(t, "gone/"), "gone")
+	dir, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := os.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	if err := ownership.Apply(t.Context(), dir, ownership.Options{GID: 4711}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestImpossibleGroupIsRefused(t *testing.T) {
 	for _, id := range []int64{-1, 1<<32 - 1, 1 << 40} {
 		if err := apply(t, t.Context(), tree(t), ownership.Options{GID: id}); err == nil {

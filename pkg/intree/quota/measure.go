@@ -80,7 +80,7 @@ func (m *measure) dir(ctx context.Context, fd, depth int) error {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // ENOENT: removed meanwhile
 			return nil
 		}
 		if err != nil {

@@ -276,6 +276,25 @@ func TestMeasureCountsWhatIsThere(t *testing.T) {
 	}
 }
 
+// What a pod removes while it is measured is not there; the rest is whole.
+func TestADirectoryThatGoesWhileItIsMeasuredIsEmpty(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Measure(t.Context(), f); err != nil || got.Partial {
+		t.Errorf("got %+v, %v, want it whole", got, err)
+	}
+}
+
 // TestWhatIsTooDeepIsToldOf: it cannot hide, and costs no descriptors without end.
 func TestWhatIsTooDeepIsToldOf(t *testing.T) {
 	top := t.TempDir()
