@@ -108,8 +108,8 @@ var secretParameters = []string{
 
 // classSecrets resolves the secrets that the class of c names.
 func classSecrets(c Claim) (s secrets, problem string) {
-	refs := []*state.SecretRef{&s.Provision, &s.Attach, &s.Stage, &s.Publish, &s.Expand, &s.NodeExpand}
-	for i, param := range secretParameters {
+	named := map[string]state.SecretRef{}
+	for _, param := range secretParameters {
 		name, hasName := c.Class.Parameters[reserved+param+"-name"]
 		namespace, hasNamespace := c.Class.Parameters[reserved+param+"-namespace"]
 		if hasName != hasNamespace {
@@ -118,15 +118,19 @@ func classSecrets(c Claim) (s secrets, problem string) {
 		if !hasName {
 			continue
 		}
-		var err error
-		if refs[i].Name, err = expand(name, c); err == nil {
-			refs[i].Namespace, err = expand(namespace, c)
+		name, err := expand(name, c)
+		if err == nil {
+			namespace, err = expand(namespace, c)
 		}
 		if err != nil {
 			return secrets{}, fmt.Sprintf("parameter %s of its class %s: %v", reserved+param, c.Class.Name, err)
 		}
+		named[param] = state.SecretRef{Name: name, Namespace: namespace}
 	}
-	return s, ""
+	return secrets{
+		Provision: named["provisioner-secret"], Attach: named["controller-publish-secret"], Stage: named["node-stage-secret"],
+		Publish: named["node-publish-secret"], Expand: named["controller-expand-secret"], NodeExpand: named["node-expand-secret"],
+	}, ""
 }
 
 // expand replaces the templates in a secret's name or namespace.

@@ -76,21 +76,21 @@ func hush(r state.Retry) state.Retry {
 	return r
 }
 
-func hushFact(f *state.Fact) {
+func hushFact(f state.Fact) state.Fact {
 	if f.Failed != nil {
 		f.Failed = new(hush(*f.Failed))
 	}
+	return f
 }
 
 func hushVolume(v state.Volume) state.Volume {
-	hushFact(&v.Attach)
-	hushFact(&v.Stage)
+	v.Attach, v.Stage = hushFact(v.Attach), hushFact(v.Stage)
 	if v.ExpandFailed != nil {
 		v.ExpandFailed = new(hush(*v.ExpandFailed))
 	}
 	v.Mounts = maps.Clone(v.Mounts)
 	for uid, m := range v.Mounts {
-		hushFact(&m.Fact)
+		m.Fact = hushFact(m.Fact)
 		v.Mounts[uid] = m
 	}
 	return v

@@ -51,24 +51,24 @@ func (c content) doubt(why string) error {
 }
 
 func doubt(v Volume) Volume {
-	doubtFact(&v.Attach)
-	doubtFact(&v.Stage)
+	v.Attach, v.Stage = doubtFact(v.Attach), doubtFact(v.Stage)
 	mounts := make(map[PodUID]Mount, len(v.Mounts))
 	for pod, m := range v.Mounts {
-		doubtFact(&m.Fact)
+		m.Fact = doubtFact(m.Fact)
 		mounts[pod] = m
 	}
 	v.Mounts = mounts
 	return v
 }
 
-func doubtFact(f *Fact) {
+func doubtFact(f Fact) Fact {
 	if f.Phase == Leaving {
 		f.Failed = nil // its failures are those of the removal
 	}
 	if f.Phase != Absent {
 		f.Phase = Entering
 	}
+	return f
 }
 
 // Recovery says whether records may be lost, and why.
