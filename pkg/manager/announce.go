@@ -21,41 +21,37 @@ type announcement struct {
 // announce offers the intent of a volume that waits for a slot to the next write
 // that is made anyhow, so that the call costs none of its own when it has one.
 // What a crash then finds is an intent like any other.
-func (l *loop) announce(id state.VolumeID, v state.Volume, op plan.Op, w state.Want, f plan.Facts) {
-	begun := plan.Begin(v, op, w, f)
-	if l.covers(&begun, op) {
-		delete(l.offers, id)
+func (l *loop) announce(v *volume, r state.Volume, op plan.Op, w state.Want, f plan.Facts) {
+	begun := plan.Begin(r, op, w, f)
+	if l.journal.covers(&begun, op) {
+		v.offer = nil
 		return
 	}
-	if _, offered := l.offers[id]; !offered {
-		l.offered = append(l.offered, id)
+	if v.offer == nil {
+		l.offered = append(l.offered, v.id)
 	}
-	l.offers[id] = &announcement{l.isBlocked[id], op.Kind.Removes(), plan.Intent(begun, op, w, f)}
+	v.offer = &announcement{v.slot, op.Kind.Removes(), plan.Intent(begun, op, w, f)}
 }
 
-// covers reports whether the journal says already what it has to before op's call.
-func (l *loop) covers(begun *state.Volume, op plan.Op) bool {
-	if durable := l.durable[begun.ID]; durable != nil {
-		return plan.Covers(*durable, *begun, op)
-	}
-	return plan.Covers(state.Volume{}, *begun, op)
-}
-
-// announceSome adds to batch the intents of those that wait longest.
-func (l *loop) announceSome(batch map[state.VolumeID]*state.Volume) []*announcement {
+// announceSome adds to b the intents of those that wait longest.
+func (l *loop) announceSome(b batch) []*announcement {
 	var some []*announcement
 	for len(l.offered) > 0 && len(some) < announceMost {
 		id := l.offered[0]
 		if l.offered = l.offered[1:]; len(l.offered) == 0 {
 			l.offered = nil
 		}
-		a, stands := l.offers[id]
-		delete(l.offers, id)
-		if _, has := batch[id]; has || !stands || l.isBlocked[id] != a.waits {
+		v := l.volumes[id]
+		if v == nil || v.offer == nil {
+			continue
+		}
+		a := v.offer
+		v.offer = nil
+		if _, has := b[id]; has || v.slot != a.waits {
 			continue // it does not wait any more, or for something else
 		}
 		some = append(some, a)
-		batch[id] = &a.intent
+		b[id] = &a.intent
 	}
 	return some
 }
@@ -65,16 +61,16 @@ func (l *loop) announceSome(batch map[state.VolumeID]*state.Volume) []*announcem
 // has what the journal says is leaving.
 func (l *loop) announced(some []*announcement, err error) {
 	for _, a := range some {
-		id := a.waits.id
-		if v, known := l.mem[id]; known && a.removes {
-			leaving := *v
+		v := l.row(a.waits.id)
+		if v.record != nil && a.removes {
+			leaving := *v.record
 			leaving.Mounts = a.intent.Mounts
 			l.setRecord(&leaving)
-			l.changed.push(id)
+			l.changed.push(v.id)
 		}
 		if err == nil {
-			delete(l.lazy, id) // the journal says more, not less
-			l.early[id] = struct{}{}
+			delete(l.journal.unsaved, v.id) // the journal says more, not less
+			v.announced = true
 		}
 	}
 }
@@ -82,15 +78,10 @@ func (l *loop) announced(some []*announcement, err error) {
 // followed takes in that a volume was planned: where the journal says that it is
 // begun, and it neither is nor waits for a slot any more, that is corrected.
 func (l *loop) followed(id state.VolumeID) {
-	if !l.early.has(id) {
+	v := l.volumes[id]
+	if v == nil || !v.announced || v.waits() || v.call != nil {
 		return
 	}
-	if _, waits := l.isBlocked[id]; waits {
-		return
-	}
-	if _, busy := l.busy[id]; busy {
-		return
-	}
-	delete(l.early, id)
-	l.later(id)
+	v.announced = false
+	l.journal.later(id)
 }

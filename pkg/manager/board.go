@@ -59,7 +59,7 @@ func (l *loop) publish() {
 		l.publishVolume(b, id)
 	}
 	for uid, ok := l.changedPods.pop(); ok; uid, ok = l.changedPods.pop() {
-		if p, listed := l.pods[uid]; listed {
+		if p, listed := l.pods.listed[uid]; listed {
 			b.pods[uid] = p
 		} else {
 			delete(b.pods, uid)
@@ -69,7 +69,7 @@ func (l *loop) publish() {
 	}
 	l.publishDrivers(b)
 	l.publishUnrecorded(b)
-	b.synced, b.looked, b.shown, b.found = len(l.unsynced) == 0, l.looking == 0, l.taken, l.found
+	b.synced, b.looked, b.shown, b.found = len(l.gates.unsynced) == 0, l.looking == 0, l.taken, l.found
 	if b.changed != nil {
 		close(b.changed)
 		b.changed = nil
@@ -83,6 +83,18 @@ func (l *loop) answer() {
 		give()
 	}
 	l.answers = nil
+}
+
+// tellGone says what is gone, after the board does: those who are told may look there.
+func (l *loop) tellGone() {
+	for _, id := range l.gone {
+		l.cfg.OnGone(id)
+	}
+	l.gone = nil
+	if l.tellUnrecorded && l.cfg.OnUnrecorded != nil {
+		l.cfg.OnUnrecorded()
+	}
+	l.tellUnrecorded = false
 }
 
 func (l *loop) publishVolume(b *board, id state.VolumeID) {
@@ -107,7 +119,7 @@ func (l *loop) publishVolume(b *board, id state.VolumeID) {
 		delete(b.attached, id)
 		return
 	}
-	if name := l.attachedAs(id); name != "" {
+	if name := l.attachedAs(l.volumes[id]); name != "" {
 		b.attached[id] = name
 	} else {
 		delete(b.attached, id)
@@ -117,20 +129,22 @@ func (l *loop) publishVolume(b *board, id state.VolumeID) {
 
 // volumeStatus says how a volume stands, and whether there is anything to say.
 func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeStatus, bool) {
-	record, known := l.mem[id]
-	if !known && len(l.wants[id]) == 0 && l.quarantined[id] == "" {
+	v := l.volumes[id]
+	if v == nil || v.record == nil && len(v.wants) == 0 && v.quarantined == "" {
 		return VolumeStatus{}, false
 	}
-	v := state.Volume{ID: id}
-	if known {
-		v = *record
-	} else if v.Spec = l.wished(id).Spec; v.Spec == nil {
-		v.Spec = &state.Spec{} // of a record that cannot be read
+	r := v.is()
+	if v.record == nil {
+		if r.Spec = l.wished(v).Spec; r.Spec == nil {
+			r.Spec = &state.Spec{} // of a record that cannot be read
+		}
 	}
-	held, _ := l.held.get(id)
-	s := VolumeStatus{Volume: v, Wanted: l.wantedBy(id, wanted), Held: held.Held, Since: held.since, Quarantined: l.quarantined[id], SELinux: l.labels(v), Drift: l.drifted(id)}
-	s.Unmount = plan.Climbing(v, l.busy[id].op, l.cfg.Ladders.Of(v.Spec.Driver))
-	if c, busy := l.busy[id]; busy {
+	s := VolumeStatus{Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.labels(r.Spec), Drift: v.drifted()}
+	if v.held != nil {
+		s.Held, s.Since = v.held.Held, v.held.since
+	}
+	s.Unmount = plan.Climbing(r, v.op(), l.cfg.Ladders.Of(r.Spec.Driver))
+	if c := v.call; c != nil {
 		s.Call, s.Since, s.Progress, s.Held = c.op, c.since, c.progress, plan.Held{}
 		if c.op.Kind == plan.None {
 			s.Held.Reason = reasonLook
@@ -140,13 +154,12 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 }
 
 // wantedBy lists the pods that want a volume, sorted: it is was, where that is so still.
-func (l *loop) wantedBy(id state.VolumeID, was []state.PodUID) []state.PodUID {
-	wants := l.wants[id]
-	left := func(uid state.PodUID) bool { _, still := wants[uid]; return !still }
-	if len(wants) == len(was) && !slices.ContainsFunc(was, left) {
+func (v *volume) wantedBy(was []state.PodUID) []state.PodUID {
+	left := func(uid state.PodUID) bool { _, still := v.wants[uid]; return !still }
+	if len(v.wants) == len(was) && !slices.ContainsFunc(was, left) {
 		return was
 	}
-	return slices.Sorted(maps.Keys(wants))
+	return slices.Sorted(maps.Keys(v.wants))
 }
 
 // forPod is what a wait for a pod depends on in one volume's status.

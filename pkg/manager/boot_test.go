@@ -244,7 +244,7 @@ func TestASuspectThatWentIsNotLookedAt(t *testing.T) {
 		synctest.Wait()
 		l.MountsSeen(nil) // while its removal is in flight
 		rest()
-		l.post(func(l *loop) { l.suspects["d^v"] = struct{}{} })
+		l.post(func(l *loop) { l.suspect("d^v") })
 		synctest.Wait()
 		l.SetPod(podWant("a", "v"))
 		mounted(t, l, "a")

@@ -12,28 +12,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// start makes a call whose intent is durable, by a worker.
-func (l *loop) start(ctx context.Context, s *start) {
-	_, changed := l.lazy[s.id]
+// begin makes a call whose intent is durable, by a worker.
+func (l *loop) begin(ctx context.Context, s *start) {
+	v := l.row(s.id)
+	_, changed := l.journal.unsaved[s.id]
 	l.setRecord(&s.begun)
-	if s.intent != nil || l.early.has(s.id) && !changed {
-		delete(l.lazy, s.id) // the journal says more, not less
+	if s.intent != nil || v.announced && !changed {
+		delete(l.journal.unsaved, s.id) // the journal says more, not less
 	}
-	delete(l.early, s.id)
+	v.announced = false
 	l.changed.push(s.id)
 	l.inFlight++
 	info := s.driver.info
-	c := caller{cfg: &l.cfg, driver: s.driver.driver, info: info, staged: l.staged[s.id]}
-	delete(l.staged, s.id)
+	c := caller{cfg: l.cfg, driver: s.driver.driver, info: info, staged: v.staged}
+	v.staged = time.Time{}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
 	callCtx := withLimit(ctx, max(callDeadline, info.Deadline+callGrace))
-	inFlight := l.busy[s.id]
-	inFlight.ctx, inFlight.of = callCtx, s
-	l.busy[s.id] = inFlight
+	v.call.ctx, v.call.of = callCtx, s
 	if s.op.Step != state.UnmountNormal {
-		l.log.Warn("volume is not unmounted normally: what was not written back may be lost", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", l.orders[s.id] == s.op)
+		l.log.Warn("volume is not unmounted normally: what was not written back may be lost", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", v.order == s.op)
 	}
 	unwatch := l.watchSlot(s)
 	l.workers.run(func() {
@@ -48,32 +47,33 @@ func (l *loop) start(ctx context.Context, s *start) {
 
 // ended takes a call's outcome into the record.
 func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duration) {
+	v := l.row(s.id)
 	l.inFlight--
-	ctx, cured := l.busy[s.id].ctx, l.busy[s.id].cured
+	c := v.call
 	if r.Err != nil && errors.Is(r.Err, errStageGone) {
-		cured = true // by being staged again, which comes first
-		l.suspects[s.id] = struct{}{}
+		c.cured = true // by being staged again, which comes first
+		l.suspect(s.id)
 	}
-	if l.busy[s.id].slow {
+	if c.slow {
 		countSlow(s, -1)
 	}
-	delete(l.busy, s.id)
-	l.fulfil(s, r.Err == nil)
+	v.call = nil
+	v.fulfil(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
-	v := *l.mem[s.id]
+	now := v.is()
 	if !untried(r.Err) {
-		v = plan.Complete(v, s.op, r, time.Now())
+		now = plan.Complete(now, s.op, r, time.Now())
 	}
-	if cured {
-		v = plan.Reset(v)
+	if c.cured {
+		now = plan.Reset(now)
 	}
-	l.setRecord(&v)
-	l.noteDead(s, r.Err)
+	l.setRecord(&now)
+	v.noteDead(s, r.Err)
 	if s.op.Kind == plan.Stage && r.Err == nil {
-		l.staged[s.id] = began.Add(took)
+		v.staged = began.Add(took)
 	}
 	l.ahead.push(s.id)
-	l.logEnd(ctx, s, r.Err, took)
+	l.logEnd(c.ctx, s, r.Err, took)
 	if untried(r.Err) {
 		return
 	}
@@ -88,7 +88,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		s.driver.running.First = 0
 	}
 	if s.op.Kind == plan.Expand && l.cfg.OnExpanded != nil {
-		l.cfg.OnExpanded(v)
+		l.cfg.OnExpanded(now)
 	}
 }
 

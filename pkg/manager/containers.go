@@ -28,12 +28,12 @@ func (l *loop) living(uid state.PodUID) string {
 	if l.cfg.Containers == nil {
 		return ""
 	}
-	if a := l.asked[uid]; a != nil {
+	if a := l.pods.asked[uid]; a != nil {
 		return a.why
 	}
-	if len(l.unsynced) == 0 {
+	if len(l.gates.unsynced) == 0 {
 		a := &asked{why: reasonAsked}
-		l.asked[uid] = a
+		l.pods.asked[uid] = a
 		a.forget = l.cfg.Containers.Ask(uid, func(why string) {
 			l.m.post(func(l *loop) { l.answered(uid, a, why) })
 		})
@@ -43,7 +43,7 @@ func (l *loop) living(uid state.PodUID) string {
 
 // answered takes over what the runtime says, unless the pod was listed again since.
 func (l *loop) answered(uid state.PodUID, a *asked, why string) {
-	if l.asked[uid] != a {
+	if l.pods.asked[uid] != a {
 		return
 	}
 	a.why = why
@@ -55,8 +55,8 @@ func (l *loop) answered(uid state.PodUID, a *asked, why string) {
 
 // unask forgets what was asked of a pod that is wanted again, or has nothing left.
 func (l *loop) unask(uid state.PodUID) {
-	if a := l.asked[uid]; a != nil {
+	if a := l.pods.asked[uid]; a != nil {
 		a.forget()
-		delete(l.asked, uid)
+		delete(l.pods.asked, uid)
 	}
 }

@@ -34,18 +34,16 @@ type deadMount struct {
 }
 
 // noteDead takes in what a call found of the server of what is mounted.
-func (l *loop) noteDead(s *start, failure *state.CallError) {
-	d := l.dead[s.id]
+func (v *volume) noteDead(s *start, failure *state.CallError) {
+	d := &v.dead
 	switch {
 	case failure != nil && errors.Is(failure, errDead):
 		d.known, d.until = true, time.Now().Add(plan.DeadPause(d.times))
 		d.times++
-		l.dead[s.id] = d
 	case failure != nil:
 	case s.op.Kind == plan.Publish:
-		delete(l.dead, s.id)
+		*d = deadMount{}
 	case d.known && (s.op.Kind == plan.Stage || s.op.Kind == plan.Unstage || s.op.Kind == plan.Unpublish && !s.begun.Needs.Stage):
 		d.known = false
-		l.dead[s.id] = d
 	}
 }

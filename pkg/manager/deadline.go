@@ -125,24 +125,26 @@ func (l *limited) end() {
 // It never blocks.
 func (m *Manager) Progress(id state.VolumeID, text string) {
 	m.post(func(l *loop) {
-		c, busy := l.busy[id]
-		if !busy || c.ctx == nil {
+		v := l.volumes[id]
+		if v == nil || v.call == nil || v.call.ctx == nil {
 			return
 		}
-		c.progress = text
-		l.busy[id] = c
+		v.call.progress = text
 		l.changed.push(id)
-		c.ctx.getsOn()
-		l.stopUnwanted(id)
+		v.call.ctx.getsOn()
+		v.stopUnwanted()
 	})
 }
 
 // stopUnwanted ends a call where nobody wants any more what it works for, if it
 // says how far it is, or did not go to the driver yet. One that says nothing may be
 // a driver's, whose work goes on whoever waits for it.
-func (l *loop) stopUnwanted(id state.VolumeID) {
-	c := l.busy[id]
-	if _, wants := l.wants[id][c.op.Pod]; c.op.Kind != plan.Publish || c.ctx == nil || wants {
+func (v *volume) stopUnwanted() {
+	c := v.call
+	if c == nil || c.op.Kind != plan.Publish || c.ctx == nil {
+		return
+	}
+	if _, wants := v.wants[c.op.Pod]; wants {
 		return
 	}
 	c.ctx.withdraw(errUnwanted)

@@ -53,51 +53,48 @@ func (l *loop) planDirty(starts []*start, now time.Time) []*start {
 
 func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	l.changed.push(id)
-	if _, busy := l.busy[id]; busy || l.quarantined[id] != "" {
-		return nil, false // planned again when the call ends
+	v := l.volumes[id]
+	if v == nil || v.call != nil || v.quarantined != "" {
+		return nil, false // one with a call is planned again when that ends
 	}
-	var v state.Volume
-	record, known := l.mem[id]
-	w := l.want(id)
-	if !known {
+	r, w := v.is(), l.want(v)
+	if v.record == nil {
 		if len(w.Pods) == 0 {
-			l.forget(id)
-			l.holdEmptied(id, now)
+			l.forget(v)
+			l.holdEmptied(v, now)
 			return nil, false
 		}
-		v = state.Volume{ID: id, Spec: w.Spec}
-	} else {
-		v = *record
+		r.Spec = w.Spec
 	}
-	d := l.driverOf(v, w)
-	f := l.facts(v, w, d)
-	if known {
-		v = l.resize(l.takeIn(v, f), w, f)
+	d := l.driverOf(r, w)
+	f := l.facts(v, r, w, d)
+	if v.record != nil {
+		r = l.resize(l.takeIn(r, f), w, f)
 	}
-	op, held := plan.Next(w, v, f, now)
+	op, held := plan.Next(w, r, f, now)
 	if op.Kind == plan.None {
-		l.waitsNoMore(id)
-		l.hold(id, held, now)
+		v.waitsNoMore()
+		v.hold(held, now)
 		l.wakes.set(id, held.Until)
-		if known && v.Clear() {
-			l.drop(id)
-			l.holdEmptied(id, now)
+		if v.record != nil && r.Clear() {
+			l.drop(v)
+			l.holdEmptied(v, now)
 		}
 		return nil, false
 	}
 	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
-		l.block(id, d, op.Kind)
-		l.announce(id, v, op, w, f)
-		l.hold(id, plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
+		l.block(v, d, op.Kind)
+		l.announce(v, r, op, w, f)
+		v.hold(plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
 		return nil, false
 	}
-	l.waitsNoMore(id)
-	delete(l.held, id)
-	if v.Clear() {
+	v.waitsNoMore()
+	v.held = nil
+	if r.Clear() {
 		d.entering++
 	}
-	s := &start{id: id, op: op, begun: plan.Begin(v, op, w, f), driver: d}
-	if !l.covers(&s.begun, op) {
+	s := &start{id: id, op: op, begun: plan.Begin(r, op, w, f), driver: d}
+	if !l.journal.covers(&s.begun, op) {
 		intent := plan.Intent(s.begun, op, w, f)
 		s.intent = &intent
 		if op.Kind.Removes() {
@@ -106,7 +103,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	}
 	l.enter(d, op)
 	s.with = d.running.Calls
-	l.busy[id] = call{op: op, since: now}
+	v.call = &call{op: op, since: now}
 	return s, true
 }
 
@@ -132,45 +129,38 @@ func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
 	return now
 }
 
-// heldSince is why a volume waits and since when it does for this reason.
-type heldSince struct {
-	plan.Held
-	since time.Time
-}
-
-func (l *loop) hold(id state.VolumeID, h plan.Held, now time.Time) {
+func (v *volume) hold(h plan.Held, now time.Time) {
 	if h.Reason == "" {
-		delete(l.held, id)
-		delete(l.together, id)
+		v.held, v.want = nil, nil
 		return
 	}
-	was, _ := l.held.get(id)
-	since := was.since
-	if was.Step != h.Step || was.Pod != h.Pod || was.Reason != h.Reason {
-		since = now
+	since := now
+	if was := v.held; was != nil && was.Step == h.Step && was.Pod == h.Pod && was.Reason == h.Reason {
+		since = was.since
 	}
-	l.held[id] = &heldSince{h, since}
+	v.held = &heldSince{h, since}
 }
 
-// wished is what all pods together want of a volume. It is put together once for
-// all plans until the volume is as wanted, or the wishes change.
-func (l *loop) wished(id state.VolumeID) state.Want {
-	w, ok := l.together.get(id)
-	if !ok && len(l.wants[id]) > 0 {
-		w = l.wishes(id)
-		l.together[id] = new(w)
+// wished is what all pods together want of a volume.
+func (l *loop) wished(v *volume) state.Want {
+	var w state.Want
+	if len(v.wants) > 0 {
+		if v.want == nil {
+			v.want = new(v.wishes())
+		}
+		w = *v.want
 	}
-	return plan.UntilListed(w, id, !l.cfg.InUseHandshake || l.reported.has(id))
+	return plan.UntilListed(w, v.id, !l.cfg.InUseHandshake || l.gates.reported.has(v.id))
 }
 
 // wishes puts together what the pods want of a volume. Where they differ about the
 // volume itself, the latest word holds.
-func (l *loop) wishes(id state.VolumeID) state.Want {
+func (v *volume) wishes() state.Want {
 	var w state.Want
 	var latest, sized uint64
-	for uid, vw := range l.wants[id] {
+	for uid, vw := range v.wants {
 		if w.Pods == nil {
-			w.Pods = make(map[state.PodUID]state.WantMount, len(l.wants[id]))
+			w.Pods = make(map[state.PodUID]state.WantMount, len(v.wants))
 		}
 		w.Pods[uid] = state.WantMount{MountSpec: vw.Mount, Revision: vw.Revision}
 		if vw.arrival >= latest {
@@ -186,26 +176,26 @@ func (l *loop) wishes(id state.VolumeID) state.Want {
 	return w
 }
 
-// facts gathers what the plan has to know besides wish and record.
-func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
+// facts gathers what the plan of v, whose record is r, has to know besides wish and record.
+func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Facts {
 	attaches := d.status.Attach && l.cfg.Attacher != nil
-	f := plan.Facts{Synced: len(l.unsynced) == 0 || l.drain == DrainEmpty, Driver: plan.DriverFacts{
+	f := plan.Facts{Synced: len(l.gates.unsynced) == 0 || l.gates.drain == DrainEmpty, Driver: plan.DriverFacts{
 		Up: d.status.Up, Why: d.status.Problem,
 		Full:   cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology), plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
-	f.Doubt = l.doubt(v, w)
-	if d := l.dead[v.ID]; d.known {
-		f.Dead = plan.Dead{Known: true, Until: d.until}
+	f.Doubt = l.doubt(r, w)
+	if v.dead.known {
+		f.Dead = plan.Dead{Known: true, Until: v.dead.until}
 	}
 	if l.cfg.Unmount != nil {
-		f.Ladder, f.Order = l.cfg.Ladders.Of(d.status.Name), l.orders[v.ID]
+		f.Ladder, f.Order = l.cfg.Ladders.Of(d.status.Name), v.order
 	}
 	keep := func(uid state.PodUID, names []string) {
 		why := ""
 		if _, wants := w.Pods[uid]; !wants {
 			why = plan.Keep(l.podFacts(uid, names))
-		} else if l.unseen[v.ID].has(uid) {
+		} else if v.unseen.has(uid) {
 			why = reasonUnseen
 		}
 		if why != "" {
@@ -215,19 +205,19 @@ func (l *loop) facts(v state.Volume, w state.Want, d *driver) plan.Facts {
 			f.Keep[uid] = why
 		}
 	}
-	for _, uid := range v.For {
+	for _, uid := range r.For {
 		keep(uid, nil)
 	}
-	for uid, m := range v.Mounts {
+	for uid, m := range r.Mounts {
 		keep(uid, m.Names)
 	}
 	return f
 }
 
 func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
-	p, listed := l.pods.get(uid)
-	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.drain == DrainEmpty}
-	if l.drain != DrainEmpty && (!listed || p.Stopped) {
+	p, listed := l.pods.listed.get(uid)
+	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.gates.drain == DrainEmpty}
+	if l.gates.drain != DrainEmpty && (!listed || p.Stopped) {
 		facts.Living = l.living(uid)
 	}
 	for _, vw := range p.Volumes {

@@ -6,8 +6,9 @@
 //
 // Does not: decide (pkg/manager/plan does), know Kubernetes, CSI or paths.
 //
-// Concurrency: one goroutine, [Manager.Run], owns all state. Everybody else
-// posts events to it, which never blocks, and reads copies from the board. A
+// Concurrency: one goroutine, [Manager.Run], owns all state: one row a volume, with
+// its record, the wishes for it, and what is under way. Other goroutines
+// post events to it, which never blocks, and read copies from the board. A
 // change marks the volumes that it touches, and only those are planned; there
 // is no ticker. One call is in flight per volume; calls of different volumes
 // wait for each other only where the limits say so.

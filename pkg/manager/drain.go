@@ -45,39 +45,39 @@ func (m *Manager) SetDrain(d Drain) { m.post(func(l *loop) { l.setDrain(d) }) }
 // What is there goes when its pod does.
 func (m *Manager) SetHold(why string) {
 	m.post(func(l *loop) {
-		if l.holds != why {
-			l.holds = why
+		if l.gates.holds != why {
+			l.gates.holds = why
 			l.replanAll()
 		}
 	})
 }
 
 func (l *loop) setDrain(d Drain) {
-	if l.drain == d {
+	if l.gates.drain == d {
 		return
 	}
-	l.drain = d
+	l.gates.drain = d
 	l.replanAll()
 }
 
 // want is what is wanted of a volume as long as the node is not drained or held, and
 // less while it is.
-func (l *loop) want(id state.VolumeID) state.Want {
-	w := l.wished(id)
-	switch l.drain {
+func (l *loop) want(v *volume) state.Want {
+	w := l.wished(v)
+	switch l.gates.drain {
 	case DrainEmpty:
 		return state.Want{}
 	case DrainHold:
 		w.Hold = cmp.Or(w.Hold, reasonDrained)
 	}
-	w.Hold = cmp.Or(w.Hold, l.holds)
+	w.Hold = cmp.Or(w.Hold, l.gates.holds)
 	return w
 }
 
 // holdEmptied notes why a volume that is wanted has nothing here.
-func (l *loop) holdEmptied(id state.VolumeID, now time.Time) {
-	if l.drain == DrainEmpty && len(l.wants[id]) > 0 {
-		l.hold(id, plan.Held{Step: plan.Publish, Reason: reasonEmptied}, now)
+func (l *loop) holdEmptied(v *volume, now time.Time) {
+	if l.gates.drain == DrainEmpty && len(v.wants) > 0 {
+		v.hold(plan.Held{Step: plan.Publish, Reason: reasonEmptied}, now)
 	}
 }
 
@@ -104,25 +104,25 @@ func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 }
 
 func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
-	_, known := l.mem[id]
-	c, busy := l.busy[id]
+	v := l.volumes[id]
 	switch {
-	case !known && l.quarantined[id] == "":
+	case v == nil || v.record == nil && v.quarantined == "":
 		return fmt.Errorf("forget volume %s: %w", id, ErrUnknownVolume)
-	case busy && c.op.Kind == plan.None:
+	case v.call != nil && v.call.op.Kind == plan.None:
 		return fmt.Errorf("forget volume %s: %w: it is being compared with what is mounted; try again", id, ErrInUse)
-	case busy:
-		return fmt.Errorf("forget volume %s: %w: %s is in flight since %s and has to end first", id, ErrInUse, c.op, c.since.Format("15:04:05"))
-	case len(l.wants[id]) > 0:
-		return fmt.Errorf("forget volume %s: %w: %d pods want it and would have it made again", id, ErrInUse, len(l.wants[id]))
+	case v.call != nil:
+		return fmt.Errorf("forget volume %s: %w: %s is in flight since %s and has to end first", id, ErrInUse, v.call.op, v.call.since.Format("15:04:05"))
+	case len(v.wants) > 0:
+		return fmt.Errorf("forget volume %s: %w: %d pods want it and would have it made again", id, ErrInUse, len(v.wants))
 	}
-	if err := l.write(ctx, map[state.VolumeID]*state.Volume{id: nil}); err != nil {
+	if err := l.journal.write(ctx, batch{id: nil}); err != nil {
 		return fmt.Errorf("forget volume %s: %w", id, err)
 	}
-	delete(l.quarantined, id)
-	delete(l.suspects, id)
-	if known {
-		l.drop(id)
+	v.quarantined = ""
+	if v.record != nil {
+		l.drop(v)
+	} else {
+		l.forget(v)
 	}
 	l.changed.push(id)
 	l.log.Warn("record is dropped as asked for; what it said was on the host is not looked after any more", "volume", id)

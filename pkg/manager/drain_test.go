@@ -165,7 +165,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 					t.Fatal(err)
 				}
 				l := newLoop(m, state.Loaded{Volumes: map[state.VolumeID]state.Volume{id: tc.v}})
-				l.mem[id] = &tc.v
+				l.row(id).record = &tc.v
 				l.changed.push(id)
 				l.publish()
 				returned := make(chan error, 1)

@@ -64,7 +64,7 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)
-		c.Retry = retryOf(*l.mem[s.id], s.op)
+		c.Retry = retryOf(l.row(s.id).is(), s.op)
 	}
 	l.cfg.OnCall(c)
 }

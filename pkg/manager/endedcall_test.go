@@ -21,7 +21,7 @@ func TestAnEndedCallSaysThatItHadNoEffect(t *testing.T) {
 		"a failure": {errors.New("answered OK without the effect"), false},
 	} {
 		var got EndedCall
-		l := &loop{cfg: Config{OnCall: func(c EndedCall) { got = c }}, mem: map[state.VolumeID]*state.Volume{"d^v": {}}}
+		l := &loop{cfg: &Config{OnCall: func(c EndedCall) { got = c }}, volumes: map[state.VolumeID]*volume{"d^v": {record: &state.Volume{}}}}
 		s := &start{id: "d^v", op: plan.Op{Kind: plan.Expand}, begun: state.Volume{Spec: &state.Spec{}}, driver: &driver{}}
 		l.tell(s, state.AsCallError("NodeExpandVolume", tt.err), time.Now(), 0)
 		if got.NoEffect != tt.want || got.Error == "" {

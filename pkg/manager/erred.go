@@ -17,25 +17,23 @@ func (m *Manager) MountsErred(erred map[string]plan.Fault) {
 }
 
 func (l *loop) setErred(erred map[string]plan.Fault) {
-	for id, v := range l.mem {
-		now := erredOf(*v, erred)
-		if maps.Equal(now, l.erred[id]) {
+	for id, v := range l.volumes {
+		now := erredOf(v.is(), erred)
+		if maps.Equal(now, v.erred) {
 			continue
 		}
 		for _, path := range slices.Sorted(maps.Keys(now)) {
-			if l.erred[id][path] == "" {
+			if v.erred[path] == "" {
 				l.log.Warn("file system takes no writes", "volume", id, "path", path, "reason", now[path])
 			}
 		}
-		for _, path := range slices.Sorted(maps.Keys(l.erred[id])) {
+		for _, path := range slices.Sorted(maps.Keys(v.erred)) {
 			if now[path] == "" {
 				l.log.Info("file system takes writes again", "volume", id, "path", path)
 			}
 		}
+		v.erred = now
 		l.changed.push(id)
-		if l.erred[id] = now; len(now) == 0 {
-			delete(l.erred, id)
-		}
 	}
 }
 
@@ -59,11 +57,11 @@ func erredOf(v state.Volume, erred map[string]plan.Fault) map[string]string {
 }
 
 // drifted is all that is told of a volume's mounts that are there.
-func (l *loop) drifted(id state.VolumeID) map[string]string {
-	if len(l.erred[id]) == 0 {
-		return l.drift[id]
+func (v *volume) drifted() map[string]string {
+	if len(v.erred) == 0 {
+		return v.drift
 	}
-	all := maps.Clone(l.erred[id])
-	maps.Copy(all, l.drift[id])
+	all := maps.Clone(v.erred)
+	maps.Copy(all, v.drift)
 	return all
 }

@@ -11,12 +11,12 @@ import (
 // setPod takes over what a pod wants and marks the volumes that this touches.
 func (l *loop) setPod(p state.PodWant) {
 	uid := p.Pod.UID
-	old, _ := l.pods.get(uid)
-	l.pods[uid] = &p
+	old, _ := l.pods.listed.get(uid)
+	l.pods.listed[uid] = &p
 	if !p.Stopped {
 		l.unask(uid)
 	}
-	l.arrivals++
+	l.pods.arrivals++
 	now := map[state.VolumeID]bool{}
 	if p.Stopped {
 		l.leave(uid)
@@ -24,7 +24,7 @@ func (l *loop) setPod(p state.PodWant) {
 		for i := range p.Volumes {
 			if vw := &p.Volumes[i]; vw.Problem == "" {
 				now[vw.ID] = true
-				l.wish(uid, wanted{vw, l.arrivals})
+				l.wish(uid, wanted{vw, l.pods.arrivals})
 			}
 		}
 	}
@@ -38,11 +38,11 @@ func (l *loop) setPod(p state.PodWant) {
 
 // removePod takes back what a pod wanted.
 func (l *loop) removePod(uid state.PodUID) {
-	p, ok := l.pods[uid]
+	p, ok := l.pods.listed[uid]
 	if !ok {
 		return
 	}
-	delete(l.pods, uid)
+	delete(l.pods.listed, uid)
 	l.leave(uid)
 	for _, vw := range p.Volumes {
 		if vw.Problem == "" {
@@ -55,12 +55,11 @@ func (l *loop) removePod(uid state.PodUID) {
 // leave ends a pod's life: what it has goes, although a pod of the same UID may
 // be listed again before that was begun.
 func (l *loop) leave(uid state.PodUID) {
-	if len(l.has[uid]) == 0 || len(l.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
+	if len(l.pods.has[uid]) == 0 || len(l.gates.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
 		return
 	}
-	for _, id := range slices.Clone(l.has[uid]) {
-		v := plan.Leave(*l.mem[id], uid)
-		l.setRecord(&v)
+	for _, id := range slices.Clone(l.pods.has[uid]) {
+		l.setRecord(new(plan.Leave(l.row(id).is(), uid)))
 		l.dirty.push(id)
 	}
 }
@@ -68,16 +67,14 @@ func (l *loop) leave(uid state.PodUID) {
 // wish notes one pod's wish. A wish that changed may have cured what failed.
 func (l *loop) wish(uid state.PodUID, w wanted) {
 	l.dirty.push(w.ID)
-	pods := l.wants[w.ID]
-	if pods == nil {
-		pods = map[state.PodUID]wanted{}
-		l.wants[w.ID] = pods
+	v := l.row(w.ID)
+	if v.wants == nil {
+		v.wants = map[state.PodUID]wanted{}
 	}
-	if old, ok := pods[uid]; !ok || !sameWish(old.VolumeWant, w.VolumeWant) {
+	if old, ok := v.wants[uid]; !ok || !sameWish(old.VolumeWant, w.VolumeWant) {
 		l.reset(w.ID)
 	}
-	pods[uid] = w
-	delete(l.together, w.ID)
+	v.wants[uid], v.want = w, nil
 }
 
 func sameWish(a, b *state.VolumeWant) bool {
@@ -86,34 +83,31 @@ func sameWish(a, b *state.VolumeWant) bool {
 }
 
 func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
-	delete(l.wants[id], uid)
-	if len(l.wants[id]) == 0 {
-		delete(l.wants, id)
+	if v := l.volumes[id]; v != nil {
+		delete(v.wants, uid)
+		v.want = nil
+		v.stopUnwanted()
 	}
-	delete(l.together, id)
-	l.stopUnwanted(id)
 	l.dirty.push(id)
 }
 
 // touchPod marks every volume whose record names the pod: what is kept for its
 // sake depends on it.
 func (l *loop) touchPod(uid state.PodUID) {
-	for _, id := range l.has[uid] {
+	for _, id := range l.pods.has[uid] {
 		l.dirty.push(id)
 	}
 	l.changedPods.push(uid)
 }
 
 func (l *loop) sourceSynced(name string) {
-	if !l.unsynced.has(name) {
+	if !l.gates.unsynced.has(name) {
 		return
 	}
-	delete(l.unsynced, name)
-	l.log.Info("source has spoken", "source", name, "waiting", len(l.unsynced))
-	if len(l.unsynced) == 0 {
-		for id := range l.mem {
-			l.dirty.push(id)
-		}
+	delete(l.gates.unsynced, name)
+	l.log.Info("source has spoken", "source", name, "waiting", len(l.gates.unsynced))
+	if len(l.gates.unsynced) == 0 {
+		l.replanAll()
 	}
 }
 
@@ -144,25 +138,27 @@ func (l *loop) driverDown(name state.DriverName, why string) {
 // reset ends every pause of a volume and plans it. The call in flight may fail
 // yet from what is cured by now: no pause follows that failure either.
 func (l *loop) reset(id state.VolumeID) {
-	delete(l.dead, id) // the next Publish looks again
-	if c, busy := l.busy[id]; busy {
-		c.cured = true
-		l.busy[id] = c
-	}
-	if was, ok := l.mem[id]; ok {
-		v := plan.Reset(*was)
-		l.mem[id] = &v // pacing needs no durable write
-	}
 	l.dirty.push(id)
+	v := l.volumes[id]
+	if v == nil {
+		return
+	}
+	v.dead = deadMount{} // the next Publish looks again
+	if v.call != nil {
+		v.call.cured = true
+	}
+	if v.record != nil {
+		v.record = new(plan.Reset(*v.record)) // pacing needs no durable write
+	}
 }
 
 func (l *loop) reportedInUse(ids []state.VolumeID) {
 	now := set[state.VolumeID]{}
 	for _, id := range ids {
 		now[id] = struct{}{}
-		if !l.reported.has(id) {
+		if !l.gates.reported.has(id) {
 			l.dirty.push(id)
 		}
 	}
-	l.reported = now
+	l.gates.reported = now
 }

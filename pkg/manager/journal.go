@@ -4,80 +4,82 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// commit makes the intents of starts durable, all in one write together with
-// those of volumes that wait for a slot and with what waits long enough to be
-// written lazily, and returns the starts that may be made: all, or those whose
-// intent is durable already when the journal fails.
-func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*start {
-	batch := map[state.VolumeID]*state.Volume{}
-	for _, s := range starts {
-		if s.intent != nil {
-			batch[s.id] = s.intent
-		}
-	}
-	var early []*announcement
-	if len(batch) > 0 {
-		early = l.announceSome(batch)
-	}
-	// When all is done no call waits for the write, and whoever was told of a mount
-	// is told so after a crash, too, unless that comes within the write.
-	atRest := len(starts) == 0 && l.inFlight == 0 && l.journalErr == nil
-	if len(l.lazy) > 0 && (atRest || now.Sub(l.lazySince) >= lazyWrite) {
-		l.addResults(batch, now)
-	}
-	for _, s := range starts {
-		if _, late := batch[s.id]; late && s.intent == nil {
-			batch[s.id] = &s.begun // what covers the call must not be overwritten by what was known before it
-		}
-	}
-	err := l.write(ctx, batch)
-	l.announced(early, err)
-	if err == nil {
-		return starts
-	}
-	ended := errors.Is(err, state.ErrFull) && l.writeEndings(ctx, batch, starts)
-	var may []*start
-	for _, s := range starts {
-		if s.intent == nil || ended && s.op.Kind.Removes() {
-			may = append(may, s)
-			continue
-		}
-		l.count(s.driver, s.op, -1)
-		delete(l.busy, s.id)
-		if s.op.Kind.Removes() {
-			l.setRecord(s.intent) // it may be durable, and no removal is turned back from (rule 2)
-		}
-		l.hold(s.id, plan.Held{Step: s.op.Kind, Pod: s.op.Pod, Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry)}, now)
-		l.wakes.set(s.id, now.Add(journalRetry))
-	}
-	return may
+// journal is what the store has of the records, and what it does not have yet.
+type journal struct {
+	store Store
+	log   *slog.Logger
+	// durable are the records that it has. What may have become durable by a write that
+	// failed is not among them.
+	durable map[state.VolumeID]*state.Volume
+	// unsaved are the volumes whose row's record is another one, and since when.
+	unsaved map[state.VolumeID]time.Time
+	since   time.Time // when the first of them came
+	err     error     // of the last write
+	writes  uint64    // that were tried
 }
 
-// addResults is addLazy but for volumes with a call in flight: what it brings is
-// written with what is known now, unless that is old, and the journal says until
-// then what covers the call. So of most volumes one result is written, and not
-// one a call.
-func (l *loop) addResults(batch map[state.VolumeID]*state.Volume, now time.Time) {
-	l.lazySince = now // of those that are left
-	for id, since := range l.lazy {
-		if _, busy := l.busy[id]; !busy || now.Sub(since) >= resultWait {
-			l.addRecord(batch, id)
-		}
+// batch is what one write makes durable; a nil record is deleted.
+type batch = map[state.VolumeID]*state.Volume
+
+// later takes in that a row's record is another one than the store's.
+func (j *journal) later(id state.VolumeID) {
+	if _, already := j.unsaved[id]; already {
+		return
 	}
+	now := time.Now()
+	if len(j.unsaved) == 0 {
+		j.since = now
+	}
+	j.unsaved[id] = now
 }
 
-// writeEndings makes durable what of a batch ends something, for which a full
-// disk has room: the intents to remove, and the records that go.
-func (l *loop) writeEndings(ctx context.Context, batch map[state.VolumeID]*state.Volume, starts []*start) bool {
-	ends := map[state.VolumeID]*state.Volume{}
-	for id, v := range batch {
-		if v == nil {
+// covers reports whether the store says already what it has to before op's call.
+func (j *journal) covers(begun *state.Volume, op plan.Op) bool {
+	if durable := j.durable[begun.ID]; durable != nil {
+		return plan.Covers(*durable, *begun, op)
+	}
+	return plan.Covers(state.Volume{}, *begun, op)
+}
+
+// write makes a batch durable and remembers that it is.
+func (j *journal) write(ctx context.Context, b batch) error {
+	if len(b) == 0 {
+		return nil
+	}
+	j.writes++
+	if err := j.store.Commit(ctx, b); err != nil {
+		if j.err == nil {
+			j.log.Error("journal cannot be written; no new call is made", "err", err)
+		}
+		j.err = err
+		j.since = time.Now().Add(journalRetry)
+		for id := range b {
+			delete(j.durable, id)       // it may have become durable all the same,
+			j.unsaved[id] = time.Time{} // which what is known replaces
+		}
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	if j.err != nil {
+		j.log.Info("journal can be written again")
+		j.err = nil
+	}
+	j.wrote(b)
+	return nil
+}
+
+// writeEndings makes durable what of a batch ends something, for which a full disk has
+// room: the intents to remove, and the records that go. It reports whether it did.
+func (j *journal) writeEndings(ctx context.Context, b batch, starts []*start) bool {
+	ends := batch{}
+	for id, r := range b {
+		if r == nil {
 			ends[id] = nil
 		}
 	}
@@ -86,64 +88,107 @@ func (l *loop) writeEndings(ctx context.Context, batch map[state.VolumeID]*state
 			ends[s.id] = s.intent
 		}
 	}
-	if len(ends) == 0 || l.cfg.Store.Commit(ctx, ends) != nil {
+	if len(ends) == 0 || j.store.Commit(ctx, ends) != nil {
 		return false
 	}
-	l.wrote(ends)
+	j.wrote(ends)
 	return true
 }
 
-// addLazy adds to batch the records whose memory is ahead of the journal.
-func (l *loop) addLazy(batch map[state.VolumeID]*state.Volume) {
-	for id := range l.lazy {
-		l.addRecord(batch, id)
+func (j *journal) wrote(b batch) {
+	for id, r := range b {
+		delete(j.unsaved, id)
+		if r == nil {
+			delete(j.durable, id)
+		} else {
+			j.durable[id] = r
+		}
 	}
 }
 
-func (l *loop) addRecord(batch map[state.VolumeID]*state.Volume, id state.VolumeID) {
-	if _, intent := batch[id]; intent {
+// commit makes the intents of starts durable, all in one write together with
+// those of volumes that wait for a slot and with what waits long enough to be
+// written lazily, and returns the starts that may be made: all, or those whose
+// intent is durable already when the journal fails.
+func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*start {
+	b := batch{}
+	for _, s := range starts {
+		if s.intent != nil {
+			b[s.id] = s.intent
+		}
+	}
+	var early []*announcement
+	if len(b) > 0 {
+		early = l.announceSome(b)
+	}
+	// When all is done no call waits for the write, and those who were told of a mount
+	// are told so after a crash, too, unless that comes within the write.
+	atRest := len(starts) == 0 && l.inFlight == 0 && l.journal.err == nil
+	if len(l.journal.unsaved) > 0 && (atRest || now.Sub(l.journal.since) >= lazyWrite) {
+		l.addResults(b, now)
+	}
+	for _, s := range starts {
+		if _, late := b[s.id]; late && s.intent == nil {
+			b[s.id] = &s.begun // what covers the call must not be overwritten by what was known before it
+		}
+	}
+	err := l.journal.write(ctx, b)
+	l.announced(early, err)
+	if err == nil {
+		return starts
+	}
+	ended := errors.Is(err, state.ErrFull) && l.journal.writeEndings(ctx, b, starts)
+	var may []*start
+	for _, s := range starts {
+		if s.intent == nil || ended && s.op.Kind.Removes() {
+			may = append(may, s)
+			continue
+		}
+		l.notBegun(s, err, now)
+	}
+	return may
+}
+
+// notBegun takes a start back whose intent could not be written.
+func (l *loop) notBegun(s *start, err error, now time.Time) {
+	v := l.row(s.id)
+	l.count(s.driver, s.op, -1)
+	v.call = nil
+	if s.op.Kind.Removes() {
+		l.setRecord(s.intent) // it may be durable, and no removal is turned back from (rule 2)
+	}
+	v.hold(plan.Held{Step: s.op.Kind, Pod: s.op.Pod, Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry)}, now)
+	l.wakes.set(s.id, now.Add(journalRetry))
+}
+
+// addResults adds what the journal does not have but for volumes with a call in flight:
+// what that brings is written with what is known now, unless that is old, and the
+// journal says until then what covers the call. So of most volumes one result is
+// written, and not one a call.
+func (l *loop) addResults(b batch, now time.Time) {
+	l.journal.since = now // of those that are left
+	for id, since := range l.journal.unsaved {
+		if v := l.volumes[id]; v == nil || v.call == nil || now.Sub(since) >= resultWait {
+			l.addRecord(b, id)
+		}
+	}
+}
+
+// unsaved is all that the journal does not have.
+func (l *loop) unsaved() batch {
+	b := batch{}
+	for id := range l.journal.unsaved {
+		l.addRecord(b, id)
+	}
+	return b
+}
+
+func (l *loop) addRecord(b batch, id state.VolumeID) {
+	if _, intent := b[id]; intent {
 		return
 	}
-	batch[id] = nil
-	if v, ok := l.mem[id]; ok {
-		batch[id] = v
-	}
-}
-
-// write makes a batch durable and remembers that it is.
-func (l *loop) write(ctx context.Context, batch map[state.VolumeID]*state.Volume) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	l.writes++
-	if err := l.cfg.Store.Commit(ctx, batch); err != nil {
-		if l.journalErr == nil {
-			l.log.Error("journal cannot be written; no new call is made", "err", err)
-		}
-		l.journalErr = err
-		l.lazySince = time.Now().Add(journalRetry)
-		for id := range batch {
-			delete(l.durable, id)    // it may have become durable all the same,
-			l.lazy[id] = time.Time{} // which what is known replaces
-		}
-		return fmt.Errorf("write the journal: %w", err)
-	}
-	if l.journalErr != nil {
-		l.log.Info("journal can be written again")
-		l.journalErr = nil
-	}
-	l.wrote(batch)
-	return nil
-}
-
-// wrote remembers that a batch is durable.
-func (l *loop) wrote(batch map[state.VolumeID]*state.Volume) {
-	for id, v := range batch {
-		delete(l.lazy, id)
-		if v == nil {
-			delete(l.durable, id)
-		} else {
-			l.durable[id] = v
-		}
+	b[id] = nil
+	if v := l.volumes[id]; v != nil {
+		b[id] = v.record
 	}
 }

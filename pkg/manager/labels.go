@@ -6,10 +6,10 @@ import (
 )
 
 // labels says how the labels stand that pods ask for, nil where none can have one.
-func (l *loop) labels(v state.Volume) *SELinuxStatus {
+func (v *volume) labels(spec *state.Spec) *SELinuxStatus {
 	var wanted map[state.PodUID]string
 	applied := false
-	for uid, vw := range l.wants[v.ID] {
+	for uid, vw := range v.wants {
 		if vw.SELinux == nil {
 			continue
 		}
@@ -22,6 +22,6 @@ func (l *loop) labels(v state.Volume) *SELinuxStatus {
 	if wanted == nil {
 		return nil
 	}
-	label, conflicts := plan.Labels(wanted, v.Spec.SELinuxLabel)
+	label, conflicts := plan.Labels(wanted, spec.SELinuxLabel)
 	return &SELinuxStatus{Label: label, Applied: applied, Conflicts: conflicts}
 }

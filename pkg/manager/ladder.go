@@ -43,24 +43,23 @@ func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.U
 
 func (l *loop) order(id state.VolumeID, step state.UnmountStep) error {
 	var op plan.Op
-	v, stuck := l.mem[id]
-	if stuck {
-		op, stuck = plan.Stuck(*v, l.busy[id].op)
+	v, stuck := l.volumes[id], false
+	if v != nil && v.record != nil {
+		op, stuck = plan.Stuck(*v.record, v.op())
 	}
 	if !stuck {
 		return fmt.Errorf("volume %s: %w", id, ErrNotStuck)
 	}
 	op.Step = step
-	l.orders[id] = op
+	v.order = op
 	l.reset(id)
 	return nil
 }
 
 // fulfil ends an order with the call that it was for: it says nothing of the next one.
-func (l *loop) fulfil(s *start, done bool) {
-	o, ordered := l.orders[s.id]
-	if ordered && (o == s.op || done && o.Kind == s.op.Kind && o.Pod == s.op.Pod) {
-		delete(l.orders, s.id)
+func (v *volume) fulfil(s *start, done bool) {
+	if o := v.order; o == s.op || done && o.Kind == s.op.Kind && o.Pod == s.op.Pod {
+		v.order = plan.Op{}
 	}
 }
 

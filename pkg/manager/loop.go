@@ -12,80 +12,72 @@ import (
 // loop is all state of a Manager, owned by the goroutine of Run.
 type loop struct {
 	m   *Manager
-	cfg Config
+	cfg *Config // never changed
 	log *slog.Logger
 
-	// Records are never changed, only replaced: those of the two may be the same.
-	mem         map[state.VolumeID]*state.Volume // what is known
-	durable     map[state.VolumeID]*state.Volume // what the journal says
-	lazy        map[state.VolumeID]time.Time     // where the two differ, and since when
-	lazySince   time.Time
-	quarantined map[state.VolumeID]string
-	journalErr  error // of the last durable write
-
-	pods     byRef[state.PodUID, state.PodWant]
-	wants    map[state.VolumeID]map[state.PodUID]wanted
-	together byRef[state.VolumeID, state.Want] // all of one's wants, as put together for its last plan
-	arrivals uint64
-	has      podVolumes              // pods named by records
-	asked    map[state.PodUID]*asked // pods that left, and whose containers may live
-	reported set[state.VolumeID]
-	unsynced set[string]
-	looking  int                 // records still to be compared with the kernel at start-up
-	suspects set[state.VolumeID] // to be compared with the kernel again
-	unseen   map[state.VolumeID]set[state.PodUID]
+	volumes map[state.VolumeID]*volume
+	drivers map[state.DriverName]*driver
+	pods    pods
+	gates   gates
+	journal journal
+	atStart
+	queues
+	slots
+	outbox
 	// unrecorded is nil where the journal lost nothing.
 	unrecorded *unrecorded
-	// tellUnrecorded: OnUnrecorded is to be told.
-	tellUnrecorded bool
-	drain          Drain
-	holds          string // why nothing new is made; "" for no such reason
-	// orders are removals that an operator asked for with a step.
-	orders map[state.VolumeID]plan.Op
-	// verifying are who asked for a volume to be looked at; drift is what looks
-	// found of mounts that no call would mend, by path.
-	verifying map[state.VolumeID][]func(problem string)
-	drift     map[state.VolumeID]map[string]string
-	dead      map[state.VolumeID]deadMount         // whose server was found to have ended
-	erred     map[state.VolumeID]map[string]string // of file systems that take no writes any more
+	workers    workers
+	inFlight   int // goroutines of ours that will post an event
+}
 
-	drivers map[state.DriverName]*driver
-	busy    map[state.VolumeID]call
-	running plan.Running
-	workers workers
+// pods is what the loop knows of pods.
+type pods struct {
+	listed   byRef[state.PodUID, state.PodWant] // as the sources tell them
+	arrivals uint64                             // of wishes
+	has      podVolumes                         // by the records that name a pod
+	asked    map[state.PodUID]*asked            // pods that left, and whose containers may live
+}
 
-	dirty     queue[state.VolumeID]         // to be planned
-	ahead     queue[state.VolumeID]         // to be planned first: their call has just ended
-	isBlocked map[state.VolumeID]blockedKey // planned, and waiting for a slot of their driver
-	blocks    uint64                        // counts those that ever waited
-	offers    map[state.VolumeID]*announcement
-	offered   []state.VolumeID                 // in order, those of offers and some that are none any more
-	early     set[state.VolumeID]              // of which the journal says more than mem: announced, and not begun
-	held      byRef[state.VolumeID, heldSince] // planned, and waiting for something else
-	wakes     wakes                            // to be planned later
-	staged    map[state.VolumeID]time.Time     // when what was staged was seen, until the volume's next call
-	inFlight  int                              // goroutines of ours that will post an event
+// gates are the words of others that hold steps back.
+type gates struct {
+	unsynced set[string]         // sources that have not spoken: nothing is removed
+	reported set[state.VolumeID] // volumes that the node's status reports as in use
+	drain    Drain
+	holds    string // why nothing new is made; "" for no such reason
+}
 
+// atStart is what a daemon finds and does when it starts.
+type atStart struct {
+	found    Found
+	looking  int  // records that are to be compared with the kernel yet
+	sameBoot bool // the journal was written in this boot of the node
+}
+
+// queues are the volumes that something is to be done about.
+type queues struct {
+	dirty   queue[state.VolumeID] // to be planned
+	ahead   queue[state.VolumeID] // to be planned first: their call has just ended
+	wakes   wakes                 // to be planned later
+	offered []state.VolumeID      // in order, those with an offer, and some that have none any more
+	// suspects are to be compared with the kernel again; their values wait for what
+	// that finds.
+	suspects map[state.VolumeID][]func(problem string)
+}
+
+// outbox is what the loop tells others at the end of a round.
+type outbox struct {
 	taken       uint64                // events ever
-	writes      uint64                // of the journal, tried
 	changed     queue[state.VolumeID] // to be published
 	changedPods queue[state.PodUID]
-	gone        []state.VolumeID // OnGone is to be told of, once it shows
-	answers     []func()         // to who asked, once what they say shows
-	sameBoot    bool             // the journal was written in this boot of the node
-	found       Found
-	served      map[state.DriverName]int // volumes of which something is here
+	answers     []func()         // to those who asked, once what they say shows
+	gone        []state.VolumeID // for OnGone, once it shows
+	// tellUnrecorded: OnUnrecorded is to be told.
+	tellUnrecorded bool
 }
 
 type set[K comparable] map[K]struct{}
 
 func (s set[K]) has(k K) bool { _, ok := s[k]; return ok }
-
-// wanted is one pod's wish for a volume, as it is in pods, and when it was told.
-type wanted struct {
-	*state.VolumeWant
-	arrival uint64
-}
 
 // driver is a driver that was up at least once, or that a volume names.
 type driver struct {
@@ -95,19 +87,19 @@ type driver struct {
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
 	pace    plan.Pace
-	// entering counts the volumes that are begun in this round, which served does
-	// not know yet.
-	entering int
-	blocked  [2]blockedQueue // that wait to be made, and to be removed
-	widening bool            // running.First is to grow
+	// serving counts its volumes of which something is here; entering those that are
+	// begun in this round, which serving does not have yet.
+	serving, entering int
+	blocked           [2]blockedQueue // that wait to be made, and to be removed
+	widening          bool            // running.First is to grow
 }
 
-// call is a call in flight.
+// call is a call in flight, or a look, whose op's Kind is None.
 type call struct {
 	op    plan.Op
 	since time.Time
 	cured bool // something happened meanwhile that may cure its failure
-	// progress says how far it is, for people; "" where nobody says so.
+	// progress says how far it is, for people; "" where the driver does not say.
 	progress string
 	ctx      *limited // its own; nil for a look
 	of       *start   // nil for a look
@@ -116,44 +108,26 @@ type call struct {
 
 func newLoop(m *Manager, loaded state.Loaded) *loop {
 	l := &loop{
-		m: m, cfg: m.cfg, log: m.cfg.Logger,
-		mem:         map[state.VolumeID]*state.Volume{},
-		durable:     map[state.VolumeID]*state.Volume{},
-		lazy:        map[state.VolumeID]time.Time{},
-		quarantined: loaded.Quarantined,
-		pods:        byRef[state.PodUID, state.PodWant]{},
-		wants:       map[state.VolumeID]map[state.PodUID]wanted{},
-		together:    byRef[state.VolumeID, state.Want]{},
-		has:         podVolumes{},
-		asked:       map[state.PodUID]*asked{},
-		reported:    set[state.VolumeID]{},
-		unsynced:    set[string]{},
-		drivers:     map[state.DriverName]*driver{},
-		busy:        map[state.VolumeID]call{},
-		dirty:       queue[state.VolumeID]{in: set[state.VolumeID]{}},
-		ahead:       queue[state.VolumeID]{in: set[state.VolumeID]{}},
-		isBlocked:   map[state.VolumeID]blockedKey{},
-		offers:      map[state.VolumeID]*announcement{},
-		early:       set[state.VolumeID]{},
-		staged:      map[state.VolumeID]time.Time{},
-		suspects:    set[state.VolumeID]{},
-		unseen:      map[state.VolumeID]set[state.PodUID]{},
-		verifying:   map[state.VolumeID][]func(string){},
-		drift:       map[state.VolumeID]map[string]string{},
-		dead:        map[state.VolumeID]deadMount{},
-		erred:       map[state.VolumeID]map[string]string{},
-		orders:      map[state.VolumeID]plan.Op{},
-		held:        byRef[state.VolumeID, heldSince]{},
-		changed:     queue[state.VolumeID]{in: set[state.VolumeID]{}},
-		changedPods: queue[state.PodUID]{in: set[state.PodUID]{}},
-		served:      map[state.DriverName]int{},
-		taken:       1,
+		m: m, cfg: &m.cfg, log: m.cfg.Logger,
+		volumes: map[state.VolumeID]*volume{},
+		drivers: map[state.DriverName]*driver{},
+		pods:    pods{listed: byRef[state.PodUID, state.PodWant]{}, has: podVolumes{}, asked: map[state.PodUID]*asked{}},
+		gates:   gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
+		journal: journal{
+			store: m.cfg.Store, log: m.cfg.Logger,
+			durable: map[state.VolumeID]*state.Volume{}, unsaved: map[state.VolumeID]time.Time{},
+		},
+		queues: queues{
+			dirty: newQueue[state.VolumeID](), ahead: newQueue[state.VolumeID](), suspects: map[state.VolumeID][]func(string){},
+		},
+		outbox: outbox{taken: 1, changed: newQueue[state.VolumeID](), changedPods: newQueue[state.PodUID]()},
 	}
 	for _, s := range m.cfg.Sources {
-		l.unsynced[s] = struct{}{}
+		l.gates.unsynced[s] = struct{}{}
 	}
 	for id, why := range loaded.Quarantined {
 		l.log.Error("record cannot be read; the volume counts as in use and is not touched", "volume", id, "err", why)
+		l.row(id).quarantined = why
 		l.changed.push(id)
 	}
 	l.recover(loaded)
@@ -187,9 +161,9 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		starts = l.commit(ctx, starts, now)
 		for _, s := range starts {
-			l.start(calls, s)
+			l.begin(calls, s)
 		}
-		if len(starts) == 0 && len(l.lazy) == 0 { // nothing has happened for a while
+		if len(starts) == 0 && len(l.journal.unsaved) == 0 { // nothing has happened for a while
 			l.workers.rest()
 		}
 		l.publish()
@@ -203,13 +177,13 @@ func (l *loop) run(ctx context.Context) error {
 // which may take long: what is planned next rests on all of it.
 func (l *loop) takeEvents() {
 	for {
-		writes := l.writes
+		writes := l.journal.writes
 		events := l.m.take()
 		for _, event := range events {
 			event(l)
 		}
 		l.taken += uint64(len(events))
-		if l.writes == writes {
+		if l.journal.writes == writes {
 			return
 		}
 	}
@@ -231,14 +205,14 @@ func (l *loop) end(ctx context.Context) error {
 		}
 		l.takeEvents()
 	}
-	for id := range l.early {
-		l.later(id)
+	for id, v := range l.volumes {
+		if v.announced {
+			l.journal.later(id)
+		}
 	}
-	batch := map[state.VolumeID]*state.Volume{}
-	l.addLazy(batch)
 	l.publish()
 	l.answer()
-	return l.write(ctx, batch)
+	return l.journal.write(ctx, l.unsaved())
 }
 
 func (l *loop) nextWake(now time.Time) time.Duration {
@@ -246,8 +220,8 @@ func (l *loop) nextWake(now time.Time) time.Duration {
 	if at, ok := l.wakes.next(); ok {
 		wait = min(wait, at.Sub(now))
 	}
-	if len(l.lazy) > 0 {
-		wait = min(wait, l.lazySince.Add(lazyWrite).Sub(now))
+	if len(l.journal.unsaved) > 0 {
+		wait = min(wait, l.journal.since.Add(lazyWrite).Sub(now))
 	}
 	return max(wait, 0)
 }

@@ -15,6 +15,8 @@ type queue[K ~string] struct {
 	in   set[K]
 }
 
+func newQueue[K ~string]() queue[K] { return queue[K]{in: set[K]{}} }
+
 func (q *queue[K]) push(id K) {
 	if q.in.has(id) {
 		return

@@ -14,9 +14,9 @@ import (
 func (l *loop) recover(loaded state.Loaded) {
 	l.found = Found{Volumes: len(loaded.Volumes) + len(loaded.Quarantined), Unreadable: len(loaded.Quarantined)}
 	for id, v := range loaded.Volumes {
-		l.durable[id] = &v
+		l.journal.durable[id] = &v
 		l.setRecord(new(plan.Reset(v)))
-		delete(l.lazy, id)
+		delete(l.journal.unsaved, id)
 		l.driverOf(v, state.Want{})
 		l.dirty.push(id)
 	}
@@ -26,10 +26,10 @@ func (l *loop) recover(loaded state.Loaded) {
 	if l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot {
 		return
 	}
-	for _, v := range l.mem { // no mount of an earlier boot is there
-		if v, changes := plan.Adopt(*v, false, nil); len(changes) > 0 {
+	for _, v := range l.volumes { // no mount of an earlier boot is there
+		if now, changes := plan.Adopt(v.is(), false, nil); len(changes) > 0 {
 			l.found.Changed++
-			l.setRecord(&v)
+			l.setRecord(&now)
 		}
 	}
 }
@@ -39,8 +39,8 @@ func (l *loop) recover(loaded state.Loaded) {
 // until they are written.
 func (l *loop) look(ctx context.Context) {
 	var ids []state.VolumeID
-	for id, v := range l.mem {
-		if paths(*v) != nil {
+	for id, v := range l.volumes {
+		if paths(v.is()) != nil {
 			ids = append(ids, id)
 		}
 	}
@@ -64,9 +64,10 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 	}
 	next := make(chan task, len(ids))
 	for _, id := range ids {
-		l.busy[id] = call{}
-		next <- task{*l.mem[id], l.verifying[id]}
-		delete(l.verifying, id)
+		v := l.row(id)
+		v.call = &call{}
+		next <- task{v.is(), l.suspects[id]}
+		delete(l.suspects, id)
 	}
 	close(next)
 	for range min(lookers, len(ids)) {
@@ -93,28 +94,31 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 // has ended: it looks at no path but its own.
 func (l *loop) lookAtSuspects(ctx context.Context) {
 	var ids []state.VolumeID
-	for id := range l.suspects {
-		if _, known := l.mem[id]; !known {
+	for id, asked := range l.suspects {
+		switch v := l.volumes[id]; {
+		case v == nil || v.record == nil:
 			delete(l.suspects, id) // it went meanwhile
-			tellAll(l.verifying[id], "it is not mounted any more")
-			delete(l.verifying, id)
-			continue
-		}
-		if _, busy := l.busy[id]; !busy {
-			delete(l.suspects, id)
+			tellAll(asked, "it is not mounted any more")
+		case v.call == nil:
 			ids = append(ids, id)
 		}
 	}
 	l.lookAt(ctx, ids, func(*loop) {})
 }
 
+// suspect has a volume compared with the kernel again; those of asked are told what
+// that finds.
+func (l *loop) suspect(id state.VolumeID, asked ...func(problem string)) {
+	l.suspects[id] = append(l.suspects[id], asked...)
+}
+
 // looked takes what was seen of a volume into its record, and returns what is
 // wrong with it, "" for nothing.
 func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem string) {
-	delete(l.busy, id)
-	delete(l.unseen, id)
+	v := l.row(id)
+	v.call, v.unseen = nil, nil
 	l.dirty.push(id)
-	v, changes := plan.Adopt(*l.mem[id], true, seen)
+	now, changes := plan.Adopt(v.is(), true, seen)
 	for _, c := range changes {
 		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
 	}
@@ -122,22 +126,22 @@ func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem st
 		if l.looking > 0 { // this is the look at the start
 			l.found.Changed++
 		}
-		l.setRecord(&v)
+		l.setRecord(&now)
 	} else {
-		l.mem[id] = &v // with what was seen of its mounts, which the next start sees anew
+		v.record = &now // with what was seen of its mounts, which the next start sees anew
 	}
-	l.setDrift(id, plan.Drift(v, seen))
-	unlooked := len(seen) < len(paths(v))
+	l.setDrift(v, plan.Drift(now, seen))
+	unlooked := len(seen) < len(paths(now))
 	if unlooked { // what could not be looked at is kept, and may be gone
-		l.unseen[id] = set[state.PodUID]{}
-		for uid, m := range v.Mounts {
+		v.unseen = set[state.PodUID]{}
+		for uid, m := range now.Mounts {
 			if _, ok := seen[m.Target]; !ok && m.Phase == state.Entering && l.sameBoot {
-				l.unseen[id][uid] = struct{}{}
+				v.unseen[uid] = struct{}{}
 			}
 		}
-		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })
+		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspect(id) }) })
 	}
-	return problemOf(changes, unlooked, l.drifted(id))
+	return problemOf(changes, unlooked, v.drifted())
 }
 
 // reasonUnseen is why a mount that may have been made, and of which its pod may
@@ -152,11 +156,9 @@ func (l *loop) storeBootID(ctx context.Context) {
 	if l.sameBoot {
 		return
 	}
-	batch := map[state.VolumeID]*state.Volume{}
-	l.addLazy(batch)
-	err := l.write(ctx, batch)
+	err := l.journal.write(ctx, l.unsaved())
 	if err == nil {
-		l.writes++
+		l.journal.writes++
 		err = l.cfg.Store.SetBootID(ctx, l.cfg.BootID)
 	}
 	if l.sameBoot = err == nil; l.sameBoot {

@@ -8,19 +8,16 @@ import (
 
 // serves counts a record, n is +1 or -1, among those that its driver serves here:
 // inline volumes and persistent ones, for the driver's limit is for all of them.
-func (l *loop) serves(v *state.Volume, n int) {
-	if v.Clear() {
-		return
-	}
-	if l.served[v.Spec.Driver] += n; l.served[v.Spec.Driver] == 0 {
-		delete(l.served, v.Spec.Driver)
+func (l *loop) serves(r *state.Volume, n int) {
+	if !r.Clear() {
+		l.driver(r.Spec.Driver).serving += n
 	}
 }
 
 // full says why nothing more of a driver may be begun, "" where there is room.
 func (l *loop) full(d *driver) string {
 	limit := d.status.MaxVolumes
-	if !l.cfg.HoldAtLimit || limit <= 0 || int64(l.served[d.status.Name]+d.entering) < limit {
+	if !l.cfg.HoldAtLimit || limit <= 0 || int64(d.serving+d.entering) < limit {
 		return ""
 	}
 	return fmt.Sprintf("driver %s serves at most %d volumes on this node, and has that many here", d.status.Name, limit)
@@ -33,7 +30,7 @@ func (l *loop) retryFull(name state.DriverName) {
 		return
 	}
 	for id := range d.keys {
-		if _, known := l.mem[id]; !known || l.mem[id].Clear() {
+		if l.volumes[id].clear() {
 			l.dirty.push(id)
 		}
 	}

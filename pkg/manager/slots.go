@@ -7,6 +7,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// slots are the calls in flight of all drivers, and the count of volumes that ever
+// waited for one.
+type slots struct {
+	running plan.Running
+	blocks  uint64
+}
+
 // blockedKey is a volume that waits for a slot to make its call of a kind.
 type blockedKey struct {
 	id      state.VolumeID
@@ -63,34 +70,32 @@ func (l *loop) widen(d *driver) {
 func (d *driver) waits() bool { return len(d.blocked[0])+len(d.blocked[1]) > 0 }
 
 // block lets a planned volume wait for a slot.
-func (l *loop) block(id state.VolumeID, d *driver, k plan.Kind) {
-	if b, ok := l.isBlocked[id]; ok && b.kind.Removes() == k.Removes() {
+func (l *loop) block(v *volume, d *driver, k plan.Kind) {
+	if v.waits() && v.slot.kind.Removes() == k.Removes() {
 		return
 	}
 	l.blocks++
-	b := blockedKey{id, k, l.blocks}
-	l.isBlocked[id] = b
+	v.slot = blockedKey{v.id, k, l.blocks}
 	q := &d.blocked[0]
 	if k.Removes() {
 		q = &d.blocked[1]
 	}
-	*q = append(*q, b)
+	*q = append(*q, v.slot)
 	l.widen(d)
 }
 
 // waitsNoMore takes in that a volume was planned and needs no slot, or has one: no
 // intent is written any more for what it waited for.
-func (l *loop) waitsNoMore(id state.VolumeID) {
-	delete(l.isBlocked, id)
-	delete(l.offers, id)
+func (v *volume) waitsNoMore() {
+	v.slot, v.offer = blockedKey{}, nil
 }
+
+// waits reports whether the volume waits for a slot.
+func (v *volume) waits() bool { return v.slot.arrival != 0 }
 
 // unblock plans those again who wait longest and whom the slots suffice for. Its
 // cost grows with how many those are, and not with how many wait.
 func (l *loop) unblock() {
-	if len(l.isBlocked) == 0 {
-		return
-	}
 	node, drivers := l.running, map[*driver]plan.Running{}
 	for {
 		d, q := l.firstBlocked(node, drivers)
@@ -99,7 +104,7 @@ func (l *loop) unblock() {
 		}
 		b := (*q)[0]
 		q.pop()
-		delete(l.isBlocked, b.id)
+		l.volumes[b.id].slot = blockedKey{}
 		l.dirty.push(b.id)
 		node, drivers[d] = add(node, b.kind, 1), add(drivers[d], b.kind, 1)
 	}
@@ -113,7 +118,7 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 		r.Calls, r.Making = r.Calls+more[d].Calls, r.Making+more[d].Making
 		for i := range d.blocked {
 			q := &d.blocked[i]
-			for len(*q) > 0 && l.isBlocked[(*q)[0].id] != (*q)[0] {
+			for len(*q) > 0 && !l.stands((*q)[0]) {
 				q.pop() // it was forgotten, or waits for something else by now
 			}
 			if len(*q) == 0 || first != nil && (*first)[0].arrival < (*q)[0].arrival {
@@ -125,6 +130,12 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 		}
 	}
 	return of, first
+}
+
+// stands reports whether a volume waits for this still.
+func (l *loop) stands(b blockedKey) bool {
+	v := l.volumes[b.id]
+	return v != nil && v.slot == b
 }
 
 func add(r plan.Running, k plan.Kind, n int) plan.Running {
@@ -139,9 +150,8 @@ func add(r plan.Running, k plan.Kind, n int) plan.Running {
 func (l *loop) watchSlot(s *start) (end func() bool) {
 	return time.AfterFunc(plan.SlowSlot, func() {
 		l.m.post(func(l *loop) {
-			if c, busy := l.busy[s.id]; busy && c.of == s && !c.slow {
-				c.slow = true
-				l.busy[s.id] = c
+			if v := l.volumes[s.id]; v != nil && v.call != nil && v.call.of == s && !v.call.slow {
+				v.call.slow = true
 				countSlow(s, +1)
 			}
 		})

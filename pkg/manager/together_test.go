@@ -18,7 +18,15 @@ func TestWishesArePutTogetherOnlyWhileAVolumeIsMade(t *testing.T) {
 		rest()
 		kept := func() int {
 			n := make(chan int, 1)
-			l.post(func(l *loop) { n <- len(l.together) })
+			l.post(func(l *loop) {
+				kept := 0
+				for _, v := range l.volumes {
+					if v.want != nil {
+						kept++
+					}
+				}
+				n <- kept
+			})
 			return <-n
 		}
 		if n := kept(); n != 1 {

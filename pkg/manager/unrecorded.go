@@ -114,7 +114,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	if !u.looked {
 		u.looked = true
 		u.changes++
-		for _, v := range l.mem {
+		for _, v := range l.volumes {
 			l.compareDoubtful(v, mounts)
 		}
 	}
@@ -125,12 +125,13 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 
 // recorded are the paths at which something is or may be, by the records.
 func (l *loop) recorded() map[string]bool {
-	paths := make(map[string]bool, len(l.mem))
-	for _, v := range l.mem {
-		if v.Stage.Phase != state.Absent {
-			paths[v.Spec.StagePath] = true
+	paths := make(map[string]bool, len(l.volumes))
+	for _, v := range l.volumes {
+		r := v.is()
+		if r.Stage.Phase != state.Absent {
+			paths[r.Spec.StagePath] = true
 		}
-		for _, m := range v.Mounts {
+		for _, m := range r.Mounts {
 			if m.Phase != state.Absent {
 				paths[m.Target] = true
 			}
@@ -141,18 +142,17 @@ func (l *loop) recorded() map[string]bool {
 
 // compareDoubtful takes over what the mount table shows of a record that is in doubt: it
 // is older than what was mounted or unmounted since.
-func (l *loop) compareDoubtful(v *state.Volume, mounts map[string]state.Seen) {
-	for pod, m := range v.Mounts {
+func (l *loop) compareDoubtful(v *volume, mounts map[string]state.Seen) {
+	for pod, m := range v.is().Mounts {
 		seen, mounted := mounts[m.Target]
-		if mounted == m.Seen.Mounted || m.Phase != state.Entering || l.busy[v.ID].op.Pod == pod {
+		if mounted == m.Seen.Mounted || m.Phase != state.Entering || v.op().Pod == pod {
 			continue
 		}
 		m.Seen = seen
-		now := *v
+		now := v.is()
 		now.Mounts = maps.Clone(now.Mounts)
 		now.Mounts[pod] = m
-		v = &now
-		l.setRecord(v)
+		l.setRecord(&now)
 	}
 }
 
@@ -234,10 +234,7 @@ func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 
 // replanAll has every volume planned.
 func (l *loop) replanAll() {
-	for id := range l.mem {
-		l.dirty.push(id)
-	}
-	for id := range l.wants {
+	for id := range l.volumes {
 		l.dirty.push(id)
 	}
 }

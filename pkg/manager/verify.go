@@ -65,7 +65,7 @@ func (m *Manager) Verify(ctx context.Context, uid state.PodUID) error {
 
 // verify has every volume of the pod looked at, and answers when all were.
 func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string) {
-	p, listed := l.pods[uid]
+	p, listed := l.pods.listed[uid]
 	problems := map[state.VolumeID]string{}
 	waiting := 1
 	done := func() {
@@ -80,14 +80,16 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 	}
 	for _, vw := range p.Volumes {
 		id := vw.ID
-		v, known := l.mem[id]
-		if vw.Problem != "" || !known || v.Mounts[uid].Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
+		v := state.Volume{}
+		if row := l.volumes[id]; row != nil {
+			v = row.is()
+		}
+		if vw.Problem != "" || v.Mounts[uid].Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
 			problems[id] = "it is not mounted"
 			continue
 		}
 		waiting++
-		l.suspects[id] = struct{}{}
-		l.verifying[id] = append(l.verifying[id], func(problem string) {
+		l.suspect(id, func(problem string) {
 			if problem != "" {
 				problems[id] = problem
 			}
@@ -137,22 +139,18 @@ func probe(ctx context.Context, k Kernel, v state.Volume) string {
 }
 
 // setDrift notes what of the volume is not as it was made, and tells of what is new.
-func (l *loop) setDrift(id state.VolumeID, now map[string]string) {
+func (l *loop) setDrift(v *volume, now map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(now)) {
-		if l.drift[id][path] != now[path] {
-			l.log.Warn("mount is not as it was made", "volume", id, "path", path, "reason", now[path])
+		if v.drift[path] != now[path] {
+			l.log.Warn("mount is not as it was made", "volume", v.id, "path", path, "reason", now[path])
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(l.drift[id])) {
+	for _, path := range slices.Sorted(maps.Keys(v.drift)) {
 		if now[path] == "" {
-			l.log.Info("mount is as it was made again", "volume", id, "path", path)
+			l.log.Info("mount is as it was made again", "volume", v.id, "path", path)
 		}
 	}
-	if len(now) == 0 {
-		delete(l.drift, id)
-		return
-	}
-	l.drift[id] = now
+	v.drift = now
 }
 
 // MountsSeen says what is mounted below the node's root by now, by path. A
@@ -171,13 +169,14 @@ func (l *loop) compare(mounts map[string]state.Seen) {
 		now, mounted := mounts[path]
 		return was.Mounted && (!mounted || now.Layers != was.Layers || now.ReadOnly != was.ReadOnly || now.MountID != was.MountID)
 	}
-	for id, v := range l.mem {
-		suspect := len(l.drift[id]) > 0 || v.Stage.Phase == state.Present && differs(v.Spec.StagePath, v.Staged)
-		for _, m := range v.Mounts {
+	for id, v := range l.volumes {
+		r := v.is()
+		suspect := len(v.drift) > 0 || r.Stage.Phase == state.Present && differs(r.Spec.StagePath, r.Staged)
+		for _, m := range r.Mounts {
 			suspect = suspect || m.Phase == state.Present && differs(m.Target, m.Seen)
 		}
 		if suspect {
-			l.suspects[id] = struct{}{}
+			l.suspect(id)
 		}
 	}
 }

@@ -108,18 +108,14 @@ func (m *Manager) AttachedInUse() (used []state.InUse, all bool) {
 
 // attachedAs is the name under which a controller of the cluster knows a volume that
 // is wanted here, or of which anything may be here; "" where none attaches it.
-func (l *loop) attachedAs(id state.VolumeID) string {
-	if l.quarantined[id] != "" {
-		return state.UnreadableAttachedAs(id)
+func (l *loop) attachedAs(v *volume) string {
+	if v.quarantined != "" {
+		return state.UnreadableAttachedAs(v.id)
 	}
-	v := state.Volume{ID: id}
-	if record, known := l.mem[id]; known {
-		v = *record
-	}
-	if name := plan.AttachedAs(state.Want{}, v); name != "" {
+	if name := plan.AttachedAs(state.Want{}, v.is()); name != "" {
 		return name // as almost always: no wish is put together for it
 	}
-	return plan.AttachedAs(l.wished(id), v)
+	return plan.AttachedAs(l.wished(v), v.is())
 }
 
 // ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be

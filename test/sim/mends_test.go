@@ -82,12 +82,12 @@ var mends = []mend{
 	{"dropped-while-made-anew", []bug{
 		{
 			"an intent that is not due any more is written", "pkg/manager/decide.go",
-			"l.waitsNoMore(id)\n\t\tl.hold",
-			"l.hold",
+			"v.waitsNoMore()\n\t\tv.hold",
+			"v.hold",
 		},
 		{
 			"an intent that is in the journal is written", "pkg/manager/announce.go",
-			"delete(l.offers, id)\n\t\treturn",
+			"v.offer = nil\n\t\treturn",
 			"return",
 		},
 	}},
@@ -101,15 +101,15 @@ var mends = []mend{
 	{"failed-write-comes-back", []bug{
 		{
 			"a write that failed is not replaced", "pkg/manager/journal.go",
-			"l.lazy[id] = time.Time{} // which what is known replaces",
+			"j.unsaved[id] = time.Time{} // which what is known replaces",
 			"",
 		},
 	}},
 	{"left-while-the-boot-was-written", []bug{
 		{
 			"what was told during a write is not taken in", "pkg/manager/loop.go",
-			"if l.writes == writes {",
-			"if true || l.writes == writes {",
+			"if l.journal.writes == writes {",
+			"if true || l.journal.writes == writes {",
 		},
 	}},
 	{"lie-undone-once-more", []bug{
@@ -197,8 +197,8 @@ var mends = []mend{
 	{"suspect-that-went", []bug{
 		{
 			"a volume that went is looked at", "pkg/manager/recover.go",
-			"if _, known := l.mem[id]; !known {",
-			"if false {",
+			"case v == nil || v.record == nil:",
+			"case false:",
 		},
 	}},
 	{"there-at-the-second-run-of-adopt", []bug{
@@ -225,7 +225,7 @@ var mends = []mend{
 	{"vanished-while-blind", []bug{
 		{
 			"a look that failed is the last", "pkg/manager/recover.go",
-			"time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspects[id] = struct{}{} }) })",
+			"time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspect(id) }) })",
 			"",
 		},
 	}},
@@ -239,7 +239,7 @@ var mends = []mend{
 	{"write-in-doubt-and-a-clock", []bug{
 		{
 			"what a failed write may have made durable is taken for known", "pkg/manager/journal.go",
-			"delete(l.durable, id)    // it may",
+			"delete(j.durable, id)       // it may",
 			"_ = id // it may",
 		},
 	}},
