@@ -56,13 +56,20 @@ func newTyped(t *testing.T) *typed {
 	return all
 }
 
-// writes lists where the files of a package write to records.
-func (t *typed) writes(of map[string]bool, path string, files []*ast.File) (at []string) {
+// check type-checks the files of a package.
+func (t *typed) check(path string, files []*ast.File) *types.Info {
 	t.Helper()
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
+	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	if _, err := (&types.Config{Importer: t.from}).Check(path, t.fset, files, info); err != nil {
 		t.Fatal(err)
 	}
+	return info
+}
+
+// writes lists where the files of a package write to records.
+func (t *typed) writes(of map[string]bool, path string, files []*ast.File) (at []string) {
+	t.Helper()
+	info := t.check(path, files)
 	w := recordWrites{info: info, of: of}
 	for _, f := range files {
 		for _, p := range w.positions(f) {

@@ -57,9 +57,9 @@ func (m *Manager) Unrecorded() Unrecorded {
 	return m.board.unrecorded
 }
 
-// Of returns those of the places that may be of a volume: at its stage path, or under
+// of returns those of the places that may be of a volume: at its stage path, or under
 // its PersistentVolume's name.
-func (u Unrecorded) Of(stagePath, name string) (places []state.Place) {
+func (u Unrecorded) of(stagePath, name string) (places []state.Place) {
 	for _, p := range u.Places {
 		if p.Path == stagePath || !p.Builtin && p.Name == name && name != "" {
 			places = append(places, p)

@@ -27,7 +27,7 @@ func (m *Manager) UsedBy(id state.VolumeID, name string, stages ...string) strin
 		return "a pod perhaps: it is not known yet what is mounted"
 	}
 	for _, stage := range stages {
-		for _, place := range u.Of(stage, name) {
+		for _, place := range u.of(stage, name) {
 			return fmt.Sprintf("a pod perhaps of which the journal lost the record: something is mounted at %s", place.Path)
 		}
 	}
