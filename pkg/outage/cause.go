@@ -36,10 +36,13 @@ const (
 	Refused Cause = "Refused"
 	// Failing: the server failed by itself (500). It may be so for one object.
 	Failing Cause = "Failing"
+	// Behind: the server answers with what it had before what it told already. It may
+	// be so for one object.
+	Behind Cause = "Behind"
 )
 
 // whole reports whether the cause concerns all requests, whatever they ask for.
-func (c Cause) whole() bool { return c != "" && c != Refused && c != Failing }
+func (c Cause) whole() bool { return c != "" && c != Refused && c != Failing && c != Behind }
 
 // ErrAway is the error of a request that failed since the API server is away.
 var ErrAway = errors.New("the API server is away")
@@ -55,13 +58,26 @@ func (e *Later) Error() string {
 	return fmt.Sprintf("the API server has too much to do (%d) and asks to be left alone for %s", e.Code, e.After)
 }
 
+// BehindError is an answer that is older than what the server told before. Nothing
+// is concluded from it: what is new by then would be taken for gone.
+type BehindError struct{ Has, Told string }
+
+// Error says it for people.
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than it told before (%s): one of its instances "+
+		"lags behind, or its data was restored from a backup; after that restart csi-volmgr", e.Has, e.Told)
+}
+
 // CauseOf returns why a request failed; err is not nil.
 func CauseOf(err error) Cause {
 	var status apierrors.APIStatus // not an error itself
 	var later *Later
+	var behind *BehindError
 	switch {
 	case errors.As(err, &later):
 		return Busy
+	case errors.As(err, &behind):
+		return Behind
 	case isCertificate(err):
 		return BadCertificate
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -115,9 +131,12 @@ func Wrap(err error) error {
 func Explain(err error) string {
 	var status apierrors.APIStatus
 	var later *Later
+	var behind *BehindError
 	switch cause := CauseOf(err); {
 	case errors.As(err, &later):
 		return later.Error()
+	case errors.As(err, &behind):
+		return behind.Error()
 	case cause == Silent:
 		return "the API server did not answer in time"
 	case cause == BadCertificate:

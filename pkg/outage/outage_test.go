@@ -28,7 +28,7 @@ func sent(err error) error {
 
 // What requests fail of is one of few causes, and none where it is the object's matter.
 //
-// Faults: A175.
+// Faults: A175, A221.
 func TestCauses(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -46,6 +46,7 @@ func TestCauses(t *testing.T) {
 		{answer(http.StatusServiceUnavailable), Busy, true, "(503 R): m"},
 		{answer(http.StatusForbidden), Refused, false, "(403): m"},
 		{answer(http.StatusInternalServerError), Failing, false, "(500 R): m"},
+		{fmt.Errorf("list: %w", &BehindError{Has: "7", Told: "9"}), Behind, false, "an older state (resourceVersion 7) than it told before (9)"},
 		{answer(http.StatusNotFound), "", false, "not found"},
 		{answer(http.StatusConflict), "", false, "(409 R): m"},
 		{errors.New("an answer that cannot be read"), "", false, "an answer that cannot be read"},
@@ -86,6 +87,7 @@ func TestFindingsOfOneCauseAreOne(t *testing.T) {
 		"all":                              {[]Finding{claim(Silent), pods(Unreachable), own, known}, Unreachable, []string{"claim a", "pods of node n", "the API server: as known last"}, []string{"drivers"}},
 		"one refusal":                      {[]Finding{claim(Refused)}, "", nil, []string{"claim a"}},
 		"one failure":                      {[]Finding{claim(Failing)}, "", nil, []string{"claim a"}},
+		"older altogether":                 {[]Finding{claim(Behind), pods(Behind)}, Behind, []string{"claim a", "pods of node n"}, nil},
 		"refused altogether":               {[]Finding{claim(Refused), pods(Refused)}, Refused, []string{"claim a", "pods of node n"}, nil},
 		"failing altogether":               {[]Finding{claim(Failing), pods(Failing)}, Failing, []string{"claim a", "pods of node n"}, nil},
 		"a refusal and an outage":          {[]Finding{claim(Refused), pods(Unauthorized)}, Unauthorized, []string{"pods of node n"}, []string{"claim a"}},

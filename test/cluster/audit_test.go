@@ -42,7 +42,13 @@ func (r request) selector() string {
 // else when it was answered.
 func requests(t *testing.T, user string) (out []request) {
 	t.Helper()
-	f, err := os.Open(control.path("audit.log"))
+	return requestsIn(t, control.path("audit.log"), user)
+}
+
+// requestsIn does so from the audit log of one API server.
+func requestsIn(t *testing.T, log, user string) (out []request) {
+	t.Helper()
+	f, err := os.Open(log)
 	if err != nil {
 		t.Fatal(err)
 	}

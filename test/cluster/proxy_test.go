@@ -15,9 +15,9 @@ import (
 // wire is a node's way to the API server, which can be cut.
 type wire struct {
 	listener net.Listener
-	to       string
 
 	mu    sync.Mutex // guards what follows
+	to    string
 	cut   bool
 	conns map[net.Conn]bool
 }
@@ -47,7 +47,10 @@ func (w *wire) serve() {
 
 func (w *wire) pass(in net.Conn) {
 	defer in.Close()
-	out, err := net.Dial("tcp", w.to)
+	w.mu.Lock()
+	to := w.to
+	w.mu.Unlock()
+	out, err := net.Dial("tcp", to)
 	if err != nil {
 		return
 	}

@@ -31,6 +31,16 @@ type Server struct {
 	watches  map[*watcher]bool
 	requests []Request
 	endless  bool
+	// goneInStream: a watch that goes on from too old a version is told so by an event.
+	goneInStream bool
+	// behind is what another instance that lags has; nil where none does.
+	behind *snapshot
+}
+
+// snapshot is what the server had at a version.
+type snapshot struct {
+	version int
+	objects map[string]map[string]object
 }
 
 type object = map[string]any
@@ -165,8 +175,14 @@ func (s *Server) EndWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watches {
-		w.close()
+		s.end(w)
 	}
+}
+
+// end ends a watch: of what happens from now on it is told nothing.
+func (s *Server) end(w *watcher) {
+	delete(s.watches, w)
+	w.close()
 }
 
 // Endless has watches not end when the client asked for it, as with a connection
@@ -177,12 +193,55 @@ func (s *Server) Endless() {
 	s.endless = true
 }
 
-// Compact forgets all versions: a watch that goes on from one is told 410.
+// Compact forgets all versions: a watch that goes on from one is told 410, by the
+// answer to it or, after GoneInStream, by an event of it.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.compact()
+}
+
+func (s *Server) compact() {
 	s.version++
 	s.oldest, s.history = s.version, nil
+}
+
+// GoneInStream has the server tell of versions that it forgot as the real one does:
+// it takes the watch, and ends it with an event that has the status 410.
+func (s *Server) GoneInStream() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.goneInStream = true
+}
+
+// Expire ends every watch with an event that has the status 410, after it forgot all versions.
+func (s *Server) Expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compact()
+	for w := range s.watches {
+		w.queue <- gone
+		s.end(w)
+	}
+}
+
+// gone tells a watch that its version is forgotten.
+var gone = event{kind: "ERROR", object: object{
+	"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": http.StatusGone, "message": "too old resource version",
+}}
+
+// Behind has an instance that is as the server is now answer all lists and gets,
+// until it is called again with false. Watches are of the server itself.
+func (s *Server) Behind(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind = nil
+	if is {
+		s.behind = &snapshot{s.version, map[string]map[string]object{}}
+		for resource, objects := range s.objects {
+			s.behind.objects[resource] = maps.Clone(objects)
+		}
+	}
 }
 
 func (w *watcher) close() { w.once.Do(func() { close(w.end) }) }
@@ -207,7 +266,8 @@ func (s *Server) store(resource string, o object) object {
 	}
 	old, had := s.objects[resource][key]
 	s.version++
-	m := o["metadata"].(object)
+	m := maps.Clone(o["metadata"].(object)) // a patch shares it with what was told before
+	o["metadata"] = m
 	m["resourceVersion"] = strconv.Itoa(s.version)
 	if m["uid"] == nil {
 		m["uid"] = "uid-" + strconv.Itoa(s.version)

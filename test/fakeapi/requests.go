@@ -48,6 +48,8 @@ type Answer struct {
 	Hang bool
 	// Err is what the connection fails of.
 	Err error
+	// Body is the answer's, where it is not that of a failure.
+	Body string
 }
 
 // RoundTrip answers a request.
@@ -72,6 +74,9 @@ func (a *Answer) respond(r *http.Request) (*http.Response, error) {
 	}
 	if a.Err != nil {
 		return nil, a.Err
+	}
+	if a.Body != "" {
+		return &http.Response{StatusCode: a.Code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(a.Body))}, nil
 	}
 	resp := status(a.Code, "what the test wants")
 	if a.RetryAfter != "" {
@@ -144,21 +149,25 @@ func (r Request) matches(o object) bool {
 func (s *Server) answer(r *http.Request, q Request) *http.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	from := snapshot{s.version, s.objects}
+	if s.behind != nil && (q.Verb == "list" || q.Verb == "get") {
+		from = *s.behind
+	}
 	switch q.Verb {
 	case "watch":
 		return s.watch(r, q)
 	case "list":
 		items := []object{}
-		for _, key := range slices.Sorted(maps.Keys(s.objects[q.Resource])) {
-			if o := s.objects[q.Resource][key]; q.matches(o) {
+		for _, key := range slices.Sorted(maps.Keys(from.objects[q.Resource])) {
+			if o := from.objects[q.Resource][key]; q.matches(o) {
 				items = append(items, o)
 			}
 		}
-		return respond(http.StatusOK, object{"metadata": object{"resourceVersion": strconv.Itoa(s.version)}, "items": items})
+		return respond(http.StatusOK, object{"metadata": object{"resourceVersion": strconv.Itoa(from.version)}, "items": items})
 	case "create":
 		return s.create(q)
 	}
-	o, ok := s.objects[q.Resource][q.key()]
+	o, ok := from.objects[q.Resource][q.key()]
 	if !ok {
 		return status(http.StatusNotFound, q.Resource+" "+q.key()+" not found")
 	}
@@ -246,7 +255,7 @@ func (s *Server) watch(r *http.Request, q Request) *http.Response {
 	if err != nil {
 		return status(http.StatusBadRequest, "the tests' server has watches from a version only")
 	}
-	if from < s.oldest {
+	if from < s.oldest && !s.goneInStream {
 		return status(http.StatusGone, "too old resource version")
 	}
 	w := &watcher{queue: make(chan event, 10000), end: make(chan struct{})}
@@ -254,12 +263,17 @@ func (s *Server) watch(r *http.Request, q Request) *http.Response {
 		w.life = time.Duration(seconds) * time.Second
 	}
 	w.match = func(e event) bool { return e.resource == q.Resource && q.matches(e.object) }
+	if from < s.oldest {
+		w.queue <- gone
+		w.close()
+	} else {
+		s.watches[w] = true
+	}
 	for _, e := range s.history {
-		if e.version > from && w.match(e) {
+		if e.version > from && s.watches[w] && w.match(e) {
 			w.queue <- e
 		}
 	}
-	s.watches[w] = true
 	body, to := io.Pipe()
 	go s.serve(r, w, to)
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
@@ -279,18 +293,24 @@ func (s *Server) serve(r *http.Request, w *watcher, to *io.PipeWriter) {
 		defer timer.Stop()
 		over = timer.C
 	}
+	write := func(e event) error {
+		s.mu.Lock()
+		line, _ := json.Marshal(object{"type": e.kind, "object": e.object})
+		s.mu.Unlock()
+		_, err := to.Write(append(line, '\n'))
+		return err
+	}
 	for {
 		select {
 		case <-over:
 			return
 		case e := <-w.queue:
-			s.mu.Lock()
-			line, _ := json.Marshal(object{"type": e.kind, "object": e.object})
-			s.mu.Unlock()
-			if _, err := to.Write(append(line, '\n')); err != nil {
+			if write(e) != nil {
 				return
 			}
 		case <-w.end:
+			for len(w.queue) > 0 && write(<-w.queue) == nil { // what it was told before
+			}
 			return
 		case <-r.Context().Done():
 			return

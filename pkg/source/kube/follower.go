@@ -206,8 +206,8 @@ func (f *follower) getOnce(b *backoff) time.Duration {
 // what holds for changes of one object does not hold between two.
 func (f *follower) tell(obj runtime.Object) {
 	m, ok := obj.(metav1.Object)
-	if !ok || f.uid == m.GetUID() && f.version == m.GetResourceVersion() {
-		return
+	if !ok || f.uid == m.GetUID() && (f.version == m.GetResourceVersion() || older(m.GetResourceVersion(), f.version)) {
+		return // known already, or an answer that is late
 	}
 	u := source.Update{Put: []runtime.Object{stripped(obj)}}
 	if f.uid != "" && f.uid != m.GetUID() {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,13 +218,16 @@ func TestWhatIsNotReadIsNotAbsent(t *testing.T) {
 
 // What was known stays whatever the server says, and all is well when it is back.
 //
-// Faults: A005.
+// Faults: A005, A222.
 // Items: B08.
 func TestFailuresRemoveNothing(t *testing.T) {
 	for name, answer := range map[string]fakeapi.Answer{
 		"401": {Code: http.StatusUnauthorized}, "403": {Code: http.StatusForbidden}, "404": {Code: http.StatusNotFound},
 		"409": {Code: http.StatusConflict}, "410": {Code: http.StatusGone}, "429": {Code: http.StatusTooManyRequests, RetryAfter: "7"},
 		"500": {Code: http.StatusInternalServerError}, "hangs": {Hang: true}, "refused": {Err: errors.New("connection refused")},
+		// Of these client-go makes a watch without events, and says nothing.
+		"closed": {Err: io.EOF}, "cut off": {Err: io.ErrUnexpectedEOF}, "reset": {Err: syscall.ECONNRESET},
+		"no route": {Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, "lost": {Err: errors.New("http2: client connection lost")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

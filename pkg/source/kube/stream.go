@@ -11,7 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 const (
@@ -45,6 +48,7 @@ type stream struct {
 
 	backoff backoff
 	version string // of the last list or event; "" asks for a list
+	told    string // as version, but it stays when that is forgotten
 }
 
 // errStale is a watch on which nothing ended it in time.
@@ -121,13 +125,15 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 	}
 	s.report(nil, 0)
 	done, err = s.follow(ctx, w)
-	if isGone(err) && !relisted {
+	lasted := time.Since(began)
+	if lasted >= steady {
+		s.backoff.reset()
+	}
+	switch {
+	case isGone(err) && (!relisted || lasted >= steady):
 		s.version = "" // as after every outage: what it asks for is a list, not a pause
 		return false, nil
-	}
-	if lasted := time.Since(began); lasted >= steady {
-		s.backoff.reset()
-	} else if !done && err == nil {
+	case lasted < steady && !done && err == nil:
 		err = fmt.Errorf("watch: the API server ended it after %s", lasted.Round(time.Millisecond))
 	}
 	return done, err
@@ -149,13 +155,29 @@ func (s *stream) relist(ctx context.Context) error {
 	if m.GetContinue() != "" {
 		return errors.New("list: the answer is a part of the list only, although no part was asked for")
 	}
+	if older(m.GetResourceVersion(), s.told) {
+		return fmt.Errorf("list: %w", &outage.BehindError{Has: m.GetResourceVersion(), Told: s.told})
+	}
 	objects, err := meta.ExtractList(list)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
 	s.replace(objects)
-	s.version = m.GetResourceVersion()
+	s.at(m.GetResourceVersion())
 	return nil
+}
+
+// at takes note of the version that is known by now.
+func (s *stream) at(version string) { s.version, s.told = version, version }
+
+// older reports whether version is before that which was told; "" is none. Versions
+// that are no numbers, which no API server of Kubernetes has, are taken to come in order.
+func older(version, told string) bool {
+	if told == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(version, told)
+	return err == nil && order < 0
 }
 
 // follow takes events until the watch ends.
@@ -173,11 +195,10 @@ func (s *stream) follow(ctx context.Context, w watch.Interface) (done bool, err 
 			if err != nil {
 				return false, fmt.Errorf("watch: event %s: %w", e.Type, err)
 			}
-			s.backoff.reset()
 			if e.Type != watch.Bookmark {
 				done = s.event(e.Type, e.Object)
 			}
-			s.version = m.GetResourceVersion()
+			s.at(m.GetResourceVersion())
 			if done {
 				return true, nil
 			}
