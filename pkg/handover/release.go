@@ -162,7 +162,11 @@ func (r *release) shared(v state.Volume) {
 	if v.Spec.Mode == state.Block {
 		notes := r.notes(*v.Spec)
 		notes[keyName] = v.Spec.Name
-		r.file(File{Path: path.Join(blockDir(r.Layout), v.Spec.Name, "data", NotesName), Values: notes})
+		f := File{Path: path.Join(blockDir(r.Layout), v.Spec.Name, "data", NotesName), Values: notes}
+		if v.Stage.Phase != state.Absent {
+			f.Dir = v.Spec.StagePath // by which alone a kubelet and adopt know that a driver may have staged a device
+		}
+		r.file(f)
 		return
 	}
 	notes := map[string]string{keyDriver: string(v.Spec.Driver), keyHandle: v.Spec.Handle}

@@ -83,6 +83,24 @@ func TestReleasedVolumesHaveAKubeletsFiles(t *testing.T) {
 	}
 }
 
+// A device that a driver was staging when the daemon ended may be staged: the directory
+// says so to a kubelet, and to adopt, which has it unstaged.
+func TestADeviceThatMayBeStagedIsFoundAgain(t *testing.T) {
+	l := state.Layout{Root: root}
+	v := state.Volume{
+		ID: state.SharedID(driver, "vol-2"), Needs: state.Needs{Stage: true}, Stage: state.Fact{Phase: state.Entering},
+		Spec: &state.Spec{Driver: driver, Handle: "vol-2", Name: "pv-2", Mode: state.Block, StagePath: l.StagePath(state.Block, driver, "vol-2", "pv-2")},
+	}
+	back := Release(Managed{Layout: l, NodeName: "node-1", Journal: map[state.VolumeID]state.Volume{v.ID: v}})
+	if len(back.Files) != 1 || back.Files[0].Dir != v.Spec.StagePath {
+		t.Fatalf("files %+v, want one beside %s", back.Files, v.Spec.StagePath)
+	}
+	d := Disk{Blocks: []Block{{Name: "pv-2", Stage: state.Seen{Exists: true}, Notes: Notes{Found: true, Values: back.Files[0].Values}}}}
+	if got := adopt(t, input(d)).Records[v.ID]; got.Stage.Phase != state.Entering {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // What is handed back can be taken over again, with nobody who wants it.
 func TestReleasedVolumesCanBeTakenOver(t *testing.T) {
 	m := managed()

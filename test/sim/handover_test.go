@@ -224,6 +224,10 @@ func (w *world) releaseOnce(l *life, boot string) (refused bool, err error) {
 		}
 		for _, f := range back.Files {
 			w.notes[f.Path] = handover.Notes{Found: true, Values: f.Values}
+			if _, there := w.table[f.Dir]; !there && volumes[places[f.Dir].name].block {
+				id, _ := w.specOf("", places[f.Dir].name)
+				w.change(f.Dir, made(f.Dir, w.devOf(id), 1))
+			}
 		}
 	}
 	w.mu.Unlock()

@@ -173,6 +173,13 @@ var mends = []mend{
 			"//",
 		},
 	}},
+	{"released-while-a-device-was-being-staged", []bug{
+		{
+			"release says nothing of a device that may be staged", "pkg/handover/release.go",
+			"f.Dir = v.Spec.StagePath",
+			"_ = f.Dir",
+		},
+	}},
 	{"renewed-before-the-clock-was-put-back", []bug{
 		{
 			"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
