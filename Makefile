@@ -162,7 +162,7 @@ upgrade: host-tools ## replace the program of UPGRADE_FROM by this one and back,
 parity: ## print what a host of CSI drivers must do, each with the test that shows it or why we differ; fail on a hole
 	$(GO) run ./hack/parity
 
-parity-docs: ## write the table of docs/parity.md anew
+parity-docs: ## write the tables of docs/parity.md and docs/upstream-scenarios.md anew
 	$(GO) run ./hack/parity -write >/dev/null
 
 test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and find every planted bug

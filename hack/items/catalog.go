@@ -11,17 +11,18 @@ type Kind string
 
 // The lists.
 const (
-	Parity  Kind = "Items"
-	Faults  Kind = "Faults"
-	Attacks Kind = "Attacks"
+	Parity    Kind = "Items"
+	Faults    Kind = "Faults"
+	Attacks   Kind = "Attacks"
+	Scenarios Kind = "Scenarios"
 )
 
 // Kinds has all lists.
-var Kinds = []Kind{Parity, Faults, Attacks}
+var Kinds = []Kind{Parity, Faults, Attacks, Scenarios}
 
 // Item is one line of a list.
 type Item struct {
-	ID    string // "A02", "N-17", "A010", "C1"
+	ID    string // "A02", "N-17", "A010", "C1", "U-12"
 	Title string
 }
 
@@ -32,11 +33,13 @@ var (
 	faultsText string
 	//go:embed attacks.txt
 	attacksText string
+	//go:embed scenarios.txt
+	scenariosText string
 )
 
 // Catalog returns a list in its order.
 func Catalog(k Kind) []Item {
-	text := map[Kind]string{Parity: parityText, Faults: faultsText, Attacks: attacksText}[k]
+	text := map[Kind]string{Parity: parityText, Faults: faultsText, Attacks: attacksText, Scenarios: scenariosText}[k]
 	list, err := parse(text)
 	if err != nil {
 		panic(fmt.Sprintf("hack/items: the list %s: %v", k, err)) // built in, and tested

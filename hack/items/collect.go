@@ -94,8 +94,8 @@ func walk(root string, visit func(file, module string) error) error {
 
 var (
 	// mark is a line of claims as it must be, marked one that is meant as such.
-	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
-	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?):`)
+	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks|Scenarios): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
+	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?|scenarios?):`)
 )
 
 // inFile returns the claims of one file of tests.

@@ -1,7 +1,9 @@
 // Program parity prints which test shows each item of parity, or why
 // csi-volmgr differs on purpose, and fails on an item with neither.
 //
-// What is said of the reasons is in docs/parity.md, whose table -write makes anew.
+// What is said of the reasons is in docs/parity.md, whose table -write makes anew;
+// so is that of docs/upstream-scenarios.md, which says the same of Kubernetes' own
+// storage tests.
 package main
 
 import (
@@ -59,8 +61,32 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	}
 	t.print(out, holes)
 	problems = append(problems, t.problems()...)
+	all, wrong := scenarios(items.Catalog(items.Scenarios), found[items.Scenarios])
+	problems = append(problems, wrong...)
+	if write {
+		if err := writeScenarios(root, all); err != nil {
+			return false, err
+		}
+	}
+	if !holes {
+		printScenarios(out, all)
+	}
 	if len(problems) > 0 {
 		_, err = fmt.Fprintf(out, "\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
 	}
 	return len(problems) == 0, err
+}
+
+// writeScenarios writes the table of the scenarios anew.
+func writeScenarios(root string, all []scenario) error {
+	name := filepath.Join(root, filepath.FromSlash(scenarioDocument))
+	doc, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	text, err := replaceScenarios(string(doc), all)
+	if err != nil {
+		return fmt.Errorf("%s: %w", scenarioDocument, err)
+	}
+	return os.WriteFile(name, []byte(text), 0o644)
 }

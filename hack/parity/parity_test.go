@@ -74,8 +74,10 @@ func TestRun(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, []byte(sampleDoc), 0o644); err != nil {
-		t.Fatal(err)
+	for file, text := range map[string]string{document: sampleDoc, scenarioDocument: scenarioHeading} {
+		if err := os.WriteFile(filepath.Join(root, filepath.FromSlash(file)), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var out strings.Builder
 	ok, err := run(root, true, false, &out)

@@ -85,6 +85,7 @@ func publishSample(i Info, change ...func(*state.Volume, *state.Mount)) (proto.M
 }
 
 // Items: A08, F05, F15, F16, F17, F23, N-39, N-40, N-44, N-50, N-66, N-79, N-80, N-99, N-100, I07.
+// Scenarios: U-46.
 func TestRequestsAreAsTheGoldenFilesSay(t *testing.T) {
 	v, b := sample(), sample(block)
 	m, bm := v.Mounts["pod-1"].MountSpec, b.Mounts["pod-1"].MountSpec
@@ -159,6 +160,7 @@ func golden(t *testing.T, path string, m proto.Message) {
 // in stage and in publish alike, and not in expand.
 //
 // Items: H02.
+// Scenarios: U-94.
 func TestOptionsStayBeforeTheLabel(t *testing.T) {
 	v := sample(labelled)
 	v.Spec.MountFlags = []string{"noatime", "context-of-mine", "discard"}

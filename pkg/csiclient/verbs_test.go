@@ -590,6 +590,7 @@ func mustRel(t *testing.T, d *Driver, path string) string {
 }
 
 // Items: N-81, N-83.
+// Scenarios: U-90.
 func TestStatsTakeOnlyWhatIsSane(t *testing.T) {
 	n := connect(t, newFake())
 	s, err := n.d.Stats(t.Context(), n.volume(state.Filesystem), "pod-1")

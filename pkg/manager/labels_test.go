@@ -13,6 +13,7 @@ import (
 // finished. However many pods there are, it is one volume.
 //
 // Items: H11, H13, H16.
+// Scenarios: U-102, U-103, U-104.
 func TestPodsWithDifferentLabels(t *testing.T) {
 	for _, applied := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

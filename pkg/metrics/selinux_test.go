@@ -34,6 +34,7 @@ func (labelled) Volumes() []manager.VolumeStatus {
 // labels are applied and warnings elsewhere.
 //
 // Items: H11, H16.
+// Scenarios: U-102, U-103.
 func TestLabelsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	if err := RegisterSELinux(r, labelled{}); err != nil {

@@ -72,6 +72,7 @@ func same(t *testing.T, a, b string) {
 // directory, over a restart of the daemon, until the pod has gone and with it
 // all that was mounted for its containers, before the volumes.
 // Items: N01, N04, N05, N07, L17.
+// Scenarios: U-151, U-153.
 func TestContainersAreGivenPartsOfVolumes(t *testing.T) {
 	c := dirs(t)
 	n, stop := start(t, c)

@@ -284,6 +284,7 @@ func TestRevisionFollowsTheSelectedContent(t *testing.T) {
 }
 
 // Items: A13.
+// Scenarios: U-174.
 func TestUnusedVolumesAreNotWanted(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	w.pod().Spec.Containers[0].VolumeMounts = nil

@@ -33,6 +33,7 @@ func labelWorld(t *testing.T, modes ...corev1.PersistentVolumeAccessMode) *world
 // host, the driver's word, options of the pod, and a mode that is allowed.
 //
 // Items: H01, H03, H04, H05, H06, H12, H14, H17.
+// Scenarios: U-93, U-95, U-96, U-97, U-98, U-99.
 func TestWhichVolumesAreLabelledWhenTheyAreMounted(t *testing.T) {
 	const want = "system_u:object_r:container_file_t:s0:c1,c2"
 	one, many := corev1.ReadWriteOncePod, corev1.ReadWriteMany

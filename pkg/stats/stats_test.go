@@ -203,6 +203,7 @@ func TestADriverThatCannotSayIsNoNews(t *testing.T) {
 // TestHealthIsToldWhenItChanges: as one status, however the driver says it.
 //
 // Items: O03, O04, N-84.
+// Scenarios: U-92.
 func TestHealthIsToldWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		judged := func(wrong ...Condition) func(context.Context) (Report, error) {

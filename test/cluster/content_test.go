@@ -111,6 +111,7 @@ func vault() storagev1.CSIDriverSpec {
 //
 // Items: A04, A05.
 // Faults: A079.
+// Scenarios: U-04, U-06.
 func TestACSIDriverThatIsLateAndChanges(t *testing.T) {
 	t.Parallel()
 	a := newArray(t, "late.test", nil)

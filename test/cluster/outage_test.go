@@ -94,6 +94,7 @@ func TestServerAwayWhileTheDaemonRestarts(t *testing.T) {
 // goes on when the other node is through.
 //
 // Faults: A037.
+// Scenarios: U-191.
 func TestANodeThatWasCutOffWaitsForItsAttachment(t *testing.T) {
 	t.Parallel()
 	yes := true

@@ -13,6 +13,7 @@ import (
 // the pod has it. When pod and claim have gone, the volume is detached and deleted.
 //
 // Faults: A169.
+// Scenarios: U-164.
 func TestAClaimIsProvisionedInItsZone(t *testing.T) {
 	t.Parallel()
 	s := newShared(t, "provision.test", map[string]string{"made-a": "east", "made-b": "west"}, "csi-provisioner", "csi-attacher")

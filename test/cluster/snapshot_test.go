@@ -79,6 +79,7 @@ func (s *shared) snapshot(n *node, client dynamic.Interface, claim, name string)
 // read what was there when each was made.
 //
 // Faults: A171.
+// Scenarios: U-132, U-136, U-143.
 func TestASnapshotIsRestored(t *testing.T) {
 	t.Parallel()
 	client := snapshots(t)

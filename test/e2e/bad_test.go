@@ -115,6 +115,7 @@ func (n *node) problem(t *testing.T, file string, words ...string) {
 
 // What apply cannot judge, the pod's status explains, and a good pod mounts.
 // Items: A17, A18, A20.
+// Scenarios: U-172.
 func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 	eachKind(t, func(n *node) {
 		disk := fromClaim("v", "disk")

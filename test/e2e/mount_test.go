@@ -38,6 +38,7 @@ func wantFile(t *testing.T, path, want string) {
 }
 
 // Items: C15.
+// Scenarios: U-30, U-176.
 func TestPodMountsWritesAndFindsItsDataAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.t
@@ -185,6 +186,7 @@ func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 }
 
 // Items: A09, C07, N-54, N-63.
+// Scenarios: U-126.
 func TestTwoPodsShareOneVolume(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t, p := n.t, n.driver.proxy
@@ -211,6 +213,7 @@ func TestTwoPodsShareOneVolume(t *testing.T) {
 }
 
 // Items: K01, N-48.
+// Scenarios: U-141.
 func TestVolumeForOnePodWaitsForThatPod(t *testing.T) {
 	eachKind(t, func(n *node) {
 		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwop), pod("first", fromClaim("data", "data")))
@@ -241,6 +244,7 @@ func TestInlineVolumeLivesAndDiesWithItsPod(t *testing.T) {
 }
 
 // Items: A02, N-53, N-65, N-74, N-104, N-61.
+// Scenarios: U-25.
 func TestAttachComesFirstAndDetachLast(t *testing.T) {
 	eachKind(t, func(n *node) {
 		want := 0

@@ -33,6 +33,7 @@ func (n *node) wantMounts(when string, want map[string]uint64) {
 }
 
 // Items: E01.
+// Scenarios: U-180.
 func TestDaemonKilledFindsItsMountsAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
 		p := n.driver.proxy
@@ -113,6 +114,7 @@ func TestDaemonKilledAtWorkFinishesIt(t *testing.T) {
 }
 
 // Items: B11, E02, N-77.
+// Scenarios: U-181.
 func TestPodTakenBackWhileNoDaemonRuns(t *testing.T) {
 	eachKind(t, func(n *node) {
 		file := filepath.Join(n.manifests(), "web.yaml")

@@ -49,6 +49,7 @@ func (n *node) wantFile(path, want string) {
 // N-21, N-43, N-51...N-71: one pod, then a second one, then a reader; each file
 // stays where it was written.
 // Items: A08, A09, A32, N-21, N-40, N-42, N-43, N-51, N-52, N-53, N-54, N-55, N-56, N-60, N-62, N-63, N-65, N-66, N-67, N-68, N-73.
+// Scenarios: U-129.
 func TestFileSystemVolumeOfThreePods(t *testing.T) {
 	eachVariant(t, func(n *node) {
 		reader := fromClaim("data")
@@ -97,6 +98,8 @@ func TestBlockVolume(t *testing.T) {
 }
 
 // Inline volumes are neither attached nor staged, and end with their pod.
+//
+// Scenarios: U-111, U-113.
 func TestInlineVolume(t *testing.T) {
 	eachVariant(t, func(n *node) {
 		inline := volume{name: "scratch", source: "csi: {driver: " + driverName + ", volumeAttributes: {tag: inline}}"}

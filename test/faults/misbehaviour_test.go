@@ -54,6 +54,7 @@ func (n *node) over(pods ...string) {
 // A call fails while a volume is made: its pod waits and is told why, another
 // one's is mounted; once the fault is over, the pod has its volume.
 // Items: N-29, N-33.
+// Scenarios: U-26, U-27.
 func TestFaultWhileAVolumeIsMade(t *testing.T) {
 	t.Parallel()
 	fail := func(c codes.Code, effect csistrict.Effect) csistrict.Fault {
@@ -98,6 +99,7 @@ func TestFaultWhileAVolumeIsMade(t *testing.T) {
 // made is undone.
 // Items: B12, C04, C08, N-26, N-57, N-70.
 // Faults: A012, A013.
+// Scenarios: U-28, U-29.
 func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]csistrict.Fault{
@@ -169,6 +171,7 @@ func (n *node) layers(path string) (layers int) {
 // has it after that, in order (N-52, N-62).
 // Items: C13, C14, C16, N-52, N-62, N-73.
 // Faults: A009, A011, A032, A033.
+// Scenarios: U-31, U-32.
 func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 	t.Parallel()
 	fail := func(c codes.Code, effect csistrict.Effect) csistrict.Fault {

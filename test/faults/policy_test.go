@@ -80,6 +80,7 @@ func TestDriverWithoutController(t *testing.T) {
 // G01, G04, F18: the pod's group gets the volume's files as the CSIDriver object
 // says, and from the driver itself where it can.
 // Items: F18, G01, G02, G04.
+// Scenarios: U-37, U-38, U-39, U-46.
 func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

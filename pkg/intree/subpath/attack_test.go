@@ -45,6 +45,7 @@ func (n *node) canary() string {
 // path it is.
 // Attacks: C1.
 // Items: N02.
+// Scenarios: U-147, U-148, U-149.
 func TestAttackLinksThatLeadOut(t *testing.T) {
 	n := newNode(t)
 	canary := n.canary()

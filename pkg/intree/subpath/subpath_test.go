@@ -102,6 +102,7 @@ func (n *node) mounts() []string {
 }
 
 // Items: N01.
+// Scenarios: U-146.
 func TestWhatIsThereIsBound(t *testing.T) {
 	n := newNode(t)
 	n.must(os.MkdirAll(n.volume+"/d/e", 0o755))
@@ -119,6 +120,7 @@ func TestWhatIsThereIsBound(t *testing.T) {
 }
 
 // Items: N01.
+// Scenarios: U-145.
 func TestWhatIsMissingIsMadeLikeTheVolumesRoot(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	n := newNode(t)
@@ -139,6 +141,7 @@ func TestWhatIsMissingIsMadeLikeTheVolumesRoot(t *testing.T) {
 }
 
 // Items: N01.
+// Scenarios: U-154.
 func TestInAReadOnlyVolumeNothingIsMade(t *testing.T) {
 	n := newNode(t)
 	r := n.request("a/b")
@@ -152,6 +155,7 @@ func TestInAReadOnlyVolumeNothingIsMade(t *testing.T) {
 }
 
 // Items: N04.
+// Scenarios: U-151.
 func TestAskedAgainTheMountStaysAndWhatWasRecreatedReplacesIt(t *testing.T) {
 	n := newNode(t)
 	at := n.bind("d")
@@ -174,6 +178,7 @@ func TestAskedAgainTheMountStaysAndWhatWasRecreatedReplacesIt(t *testing.T) {
 }
 
 // Items: N05.
+// Scenarios: U-150.
 func TestRemoveLeavesTheDataAndNothingElse(t *testing.T) {
 	n := newNode(t)
 	n.must(os.WriteFile(n.volume+"/f", nil, 0o644))
@@ -206,6 +211,30 @@ func TestRemoveLeavesTheDataAndNothingElse(t *testing.T) {
 	}
 	for _, p := range []string{"f", "d/e"} {
 		n.stat(filepath.Join(n.volume, p))
+	}
+}
+
+// The directory, or the file, of a subPath is deleted in the volume by a container
+// that has all of it: the bind of what is gone is removed like any other.
+//
+// Items: N05.
+// Scenarios: U-156.
+func TestWhatWasDeletedInTheVolumeIsUnmounted(t *testing.T) {
+	n := newNode(t)
+	n.must(os.WriteFile(n.volume+"/f", nil, 0o644))
+	for i, path := range []string{"d/e", "f"} {
+		r := n.request(path)
+		r.Index = i
+		_, err := n.binder.Bind(t.Context(), r)
+		n.must(err)
+	}
+	n.must(errors.Join(os.RemoveAll(n.volume+"/d"), os.Remove(n.volume+"/f")))
+	if mounts := n.mounts(); len(mounts) != 2 {
+		t.Errorf("mounts: %q, want both binds", mounts)
+	}
+	n.remove()
+	if entries, err := os.ReadDir(n.layout.Pods() + "/" + string(pod)); err != nil || len(entries) != 1 || len(n.mounts()) != 0 {
+		t.Errorf("the pod's directory has %v, %v, and mounts %q", entries, err, n.mounts())
 	}
 }
 

@@ -33,6 +33,7 @@ func kinds(ops []Op) string {
 // nobody has the first label the volume is staged anew.
 //
 // Items: H07, H08, H09, H10.
+// Scenarios: U-100, U-101.
 func TestAVolumeHasOneLabelForAllItsPods(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
 	v, ops, _ := settle(t, labelWish(map[state.PodUID]string{"b": "L1"}), state.Volume{ID: "d^h"}, f)
