@@ -18,6 +18,9 @@ help: ## list the targets
 build: ## build bin/csi-volmgr
 	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '-X main.release=$(VERSION)' -o $(BIN) ./cmd/csi-volmgr
 
+agent: ## build bin/agent, examples/agent: a node agent that runs pods of a cluster with csi-volmgr in it
+	cd examples/agent && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/bin/agent .
+
 PREFIX ?= /usr/local
 
 install: build ## install the program, its units, manual pages and completion below DESTDIR; PREFIX is /usr/local
@@ -53,6 +56,7 @@ deb-test: ## install, upgrade with volumes mounted, remove and purge the package
 
 test: host-tools ## run every test (root, under 10 minutes on 2 cores)
 	$(GO) test -shuffle=on -timeout 20m ./...
+	cd examples/agent && $(GO) test -shuffle=on ./...
 
 # By default a program under the race detector sleeps a second before it exits,
 # and the tests start many.
@@ -65,9 +69,11 @@ vet:
 	$(GO) vet ./...
 	$(GO) vet -tags cluster ./test/cluster
 	cd hack/bench && $(GO) vet ./... # builds nothing that the program does not, and knows whether its go.mod is stale
+	cd examples/agent && $(GO) vet ./...
 
 staticcheck:
 	$(TOOL) staticcheck ./...
+	cd examples/agent && $(GO) tool -modfile=../../hack/tools/go.mod staticcheck ./...
 
 gofumpt:
 	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
@@ -151,7 +157,8 @@ faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies..
 	@hack/host-tools.sh --vm --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
-	UPGRADE_FROM=$(UPGRADE_FROM) KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars $(GO) run ./hack/faults
+	$(MAKE) --no-print-directory agent
+	UPGRADE_FROM=$(UPGRADE_FROM) KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars AGENT_BINARY=$(CURDIR)/bin/agent $(GO) run ./hack/faults
 
 # The release before this one; while there is none, a commit of some time ago.
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-list --first-parent --skip=100 -n 1 HEAD)
@@ -175,7 +182,8 @@ test-cluster: ## run against a real Kubernetes control plane with the real sidec
 	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
-	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 15m ./test/cluster
+	$(MAKE) --no-print-directory agent
+	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars AGENT_BINARY=$(CURDIR)/bin/agent $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 15m ./test/cluster
 
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)

@@ -4,8 +4,8 @@
 # asks for the C compiler that the race detector needs, too, --ui for the
 # browser in which the status page is tested, and --vm for what make test-vm
 # boots a Debian kernel with, --metrics for what tests the alerts, and --docs for
-# the container runtime that docs/containers.md uses, --cluster for the one that
-# test/cluster runs a container with.
+# the container runtime that docs/containers.md uses, --cluster for those that
+# test/cluster runs containers with.
 set -eu
 
 missing=
@@ -40,6 +40,8 @@ case " $* " in *" --docs "*)
 esac
 case " $* " in *" --cluster "*)
 	need runc runc
+	need containerd containerd
+	need ctr containerd
 	[ -e /bin/busybox ] || need busybox busybox-static
 	;;
 esac

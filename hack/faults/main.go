@@ -91,8 +91,8 @@ func suites(claims map[string][]items.Claim) []suite {
 func special(dir string) (tag, lacks string) {
 	switch dir {
 	case "test/cluster":
-		if os.Getenv("KUBE_BINARY") == "" || os.Getenv("SIDECARS") == "" {
-			lacks = "KUBE_BINARY, SIDECARS: a control plane and the sidecars of drivers, which make test-cluster builds"
+		if os.Getenv("KUBE_BINARY") == "" || os.Getenv("SIDECARS") == "" || os.Getenv("AGENT_BINARY") == "" {
+			lacks = "KUBE_BINARY, SIDECARS, AGENT_BINARY: a control plane, the sidecars of drivers and examples/agent, which make test-cluster builds"
 		}
 		return "cluster", lacks
 	case "test/vm":

@@ -16,6 +16,7 @@ import (
 var (
 	program  string // csi-volmgr as it was built for these tests
 	sidecars string // the directory of the sidecars' programs
+	agent    string // examples/agent
 	control  *plane // shared by all tests; each has nodes and claims of its own names
 )
 
@@ -40,6 +41,9 @@ func run(m *testing.M) int {
 	}
 	if sidecars = os.Getenv("SIDECARS"); sidecars == "" {
 		return fail(fmt.Errorf("SIDECARS is not set: run make test-cluster, which builds them"))
+	}
+	if agent = os.Getenv("AGENT_BINARY"); agent == "" {
+		return fail(fmt.Errorf("AGENT_BINARY is not set: run make test-cluster, which builds it"))
 	}
 	if control, err = startPlane(context.Background(), binary); err != nil {
 		return fail(err)

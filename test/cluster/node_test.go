@@ -141,6 +141,11 @@ func (n *node) stop() {
 
 func (n *node) clean() {
 	n.kill()
+	n.remove()
+}
+
+// remove removes what is left of a node whose daemon has ended.
+func (n *node) remove() {
 	if n.t.Failed() {
 		b, _ := os.ReadFile(filepath.Join(n.dir, "log"))
 		lines := strings.Split(string(b), "\n")

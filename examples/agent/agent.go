@@ -1,0 +1,350 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	// glanceEvery is how often the runtime is asked what has changed: not every one
+	// tells of containers that end.
+	glanceEvery = time.Second
+	// firstRetry and maxRetry are the pauses after a step that failed.
+	firstRetry = time.Second
+	maxRetry   = 30 * time.Second
+	byUID      = "uid"
+)
+
+// volumeNode is what an agent needs of csi-volmgr.
+type volumeNode struct{ *node.Node }
+
+// of says how the volumes of a pod stand.
+func (v volumeNode) of(uid types.UID) volumes {
+	m, id := v.Manager(), state.PodUID(uid)
+	p, ok := m.Pod(id)
+	out := volumes{ready: ok && p.Listed && p.Ready, mounted: m.HasPossiblyMountedVolumesForPod(id), waits: "csi-volmgr does not know the pod yet"}
+	if !ok {
+		return out
+	}
+	var waits []string
+	for _, vol := range p.Volumes {
+		if !vol.Mounted {
+			waits = append(waits, vol.Line(time.Now()))
+		}
+	}
+	out.waits = strings.Join(waits, "; ")
+	return out
+}
+
+// agent runs the pods of one node. Each pod has a goroutine of its own, which does
+// one step after the other (next) until nothing is left of the pod.
+type agent struct {
+	node, ip   string
+	logs       string
+	client     kubernetes.Interface
+	containers *containerRuntime
+	volumes    volumeNode
+	events     record.EventRecorder
+	pods       cache.SharedIndexInformer
+
+	mu      sync.Mutex // guards what follows
+	workers map[types.UID]*worker
+	closed  bool // no worker begins any more
+	running sync.WaitGroup
+}
+
+// worker is the goroutine of one pod.
+type worker struct {
+	uid     types.UID
+	poke    chan struct{} // capacity 1: something of the pod has changed
+	trouble string        // why the last step failed
+	retry   time.Duration
+}
+
+func newAgent(client kubernetes.Interface, containers *containerRuntime, v volumeNode, o options) *agent {
+	mine := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(l *metav1.ListOptions) {
+		l.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", o.name).String()
+	})
+	events := record.NewBroadcaster()
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return &agent{
+		node: o.name, ip: o.ip, logs: o.logs, client: client, containers: containers, volumes: v, workers: map[types.UID]*worker{},
+		events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "agent", Host: o.name}),
+		pods: cache.NewSharedIndexInformer(mine, &corev1.Pod{}, 0, cache.Indexers{byUID: func(o any) ([]string, error) {
+			return []string{string(o.(*corev1.Pod).UID)}, nil
+		}}),
+	}
+}
+
+// run runs pods until ctx ends. Before all pods of the node are known nothing is
+// done: containers whose pods are not among them are stopped.
+func (a *agent) run(ctx context.Context) error {
+	defer func() {
+		a.mu.Lock()
+		a.closed = true
+		a.mu.Unlock()
+		a.running.Wait()
+	}()
+	go a.pods.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced) {
+		return ctx.Err()
+	}
+	if _, err := a.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { a.poke(ctx, o.(*corev1.Pod).UID) },
+		UpdateFunc: func(was, is any) { a.poke(ctx, was.(*corev1.Pod).UID); a.poke(ctx, is.(*corev1.Pod).UID) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			a.poke(ctx, o.(*corev1.Pod).UID)
+		},
+	}); err != nil {
+		return err
+	}
+	feed := a.volumes.Manager().FollowPods()
+	defer feed.Close()
+	tick := time.NewTicker(glanceEvery)
+	defer tick.Stop()
+	before := map[types.UID]string{}
+	for {
+		select {
+		case <-feed.Changed():
+			changed, gone := feed.Take()
+			for _, p := range changed {
+				a.poke(ctx, types.UID(p.Pod.UID))
+			}
+			for _, p := range gone {
+				a.poke(ctx, types.UID(p.UID))
+			}
+		case <-tick.C:
+			before = a.glance(ctx, before)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// glance wakes the pods whose sandboxes or containers have changed.
+func (a *agent) glance(ctx context.Context, before map[types.UID]string) map[types.UID]string {
+	now, err := a.containers.glance(ctx)
+	if err != nil {
+		slog.Warn("ask the container runtime", "err", err)
+		return before
+	}
+	for uid := range before {
+		if _, ok := now[uid]; !ok {
+			a.poke(ctx, uid)
+		}
+	}
+	for uid, text := range now {
+		if before[uid] != text {
+			a.poke(ctx, uid)
+		}
+	}
+	return now
+}
+
+// poke has the worker of a pod look again; one that has none gets one.
+func (a *agent) poke(ctx context.Context, uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, ok := a.workers[uid]
+	if !ok {
+		if a.closed {
+			return
+		}
+		w = &worker{uid: uid, poke: make(chan struct{}, 1)}
+		a.workers[uid] = w
+		a.running.Go(func() { a.work(ctx, w) })
+	}
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// work does what is to be done about a pod until nothing is left of it.
+func (a *agent) work(ctx context.Context, w *worker) {
+	for {
+		select {
+		case <-w.poke:
+		case <-ctx.Done():
+			return
+		}
+		for ctx.Err() == nil {
+			s, err := a.turn(ctx, w)
+			if s.do == forgetThis && a.leave(w) {
+				return
+			}
+			if w.note(err) || s.do == idle || s.do == deleteNow || s.do == forgetThis {
+				after := cmp.Or(w.retry, s.after)
+				if after == 0 || !a.waited(ctx, w, after) {
+					break
+				}
+			}
+		}
+	}
+}
+
+// waited waits for a time, or returns false as soon as something has changed.
+func (a *agent) waited(ctx context.Context, w *worker, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-w.poke:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// note keeps what a step ended with, and returns whether it failed.
+func (w *worker) note(err error) bool {
+	if err == nil {
+		w.trouble, w.retry = "", 0
+		return false
+	}
+	w.trouble, w.retry = err.Error(), min(maxRetry, max(firstRetry, 2*w.retry))
+	return true
+}
+
+// leave ends a worker unless it was woken meanwhile.
+func (a *agent) leave(w *worker) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(w.poke) > 0 {
+		return false
+	}
+	delete(a.workers, w.uid)
+	return true
+}
+
+func (a *agent) pod(uid types.UID) (*corev1.Pod, bool) {
+	found, err := a.pods.GetIndexer().ByIndex(byUID, string(uid))
+	if err != nil || len(found) == 0 {
+		return nil, false
+	}
+	return found[0].(*corev1.Pod), true
+}
+
+// turn looks at a pod, tells the API server how it stands, and does the next step.
+func (a *agent) turn(ctx context.Context, w *worker) (step, error) {
+	pod, _ := a.pod(w.uid)
+	has, err := a.containers.look(ctx, w.uid)
+	if err != nil {
+		return step{}, err
+	}
+	f := facts{has: has, volumes: a.volumes.of(w.uid), trouble: w.trouble, runtime: a.containers.name, ip: a.ip, now: time.Now()}
+	s := next(pod, has, f.volumes, f.now)
+	if s.do == fail {
+		f.refused = s.why
+	}
+	if pod != nil && !over(pod.Status.Phase) {
+		if err := a.tell(ctx, pod, f); err != nil {
+			return s, err
+		}
+	}
+	if s.do == fail {
+		return step{do: idle}, nil
+	}
+	if err := a.do(ctx, pod, has, s); err != nil {
+		slog.Warn("a step failed", "pod", w.uid, "step", s.do, "err", err)
+		if pod != nil {
+			a.events.Eventf(pod, corev1.EventTypeWarning, "Failed", "%s: %v", s.do, err)
+		}
+		return s, fmt.Errorf("%s: %w", s.do, err)
+	}
+	return s, nil
+}
+
+// tell writes the pod's status where it says something else than before.
+func (a *agent) tell(ctx context.Context, pod *corev1.Pod, f facts) error {
+	now := pod.DeepCopy()
+	now.Status = statusOf(pod, f)
+	if equality.Semantic.DeepEqual(pod.Status, now.Status) {
+		return nil
+	}
+	_, err := a.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil // the watch brings a newer object, or that there is none
+	case err != nil:
+		return fmt.Errorf("write the status: %w", err)
+	case f.refused != "":
+		a.events.Event(pod, corev1.EventTypeWarning, reasonRefused, f.refused)
+	}
+	return nil
+}
+
+// do does one step.
+func (a *agent) do(ctx context.Context, pod *corev1.Pod, has seen, s step) error {
+	switch s.do {
+	case makeBox:
+		return a.containers.makeSandbox(ctx, a.maker(pod).sandbox(s.attempt))
+	case start:
+		return a.start(ctx, pod, has, s)
+	case stop:
+		return a.containers.stop(ctx, has, s.after)
+	case dropBox:
+		return a.containers.removeSandbox(ctx, s.id)
+	case dropRun:
+		return a.containers.removeContainer(ctx, s.id)
+	case deleteNow:
+		zero := int64(0)
+		err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &pod.UID},
+		})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another one has its name
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+// start starts a container. What was mounted a moment ago need not be, so
+// csi-volmgr looks again first, and says then what the container is given.
+func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) error {
+	if err := a.volumes.Manager().Verify(ctx, state.PodUID(pod.UID)); err != nil {
+		return err
+	}
+	image, err := a.containers.image(ctx, s.container)
+	if err != nil {
+		return err
+	}
+	given, err := a.volumes.ContainerMounts(ctx, server.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name})
+	if err != nil {
+		return err
+	}
+	box, _ := has.box()
+	m := a.maker(pod)
+	return a.containers.run(ctx, box.id, m.sandbox(box.attempt), m.container(s, image, given))
+}
+
+func (a *agent) maker(pod *corev1.Pod) maker {
+	groups := a.volumes.Manager().GetExtraSupplementalGroupsForPod(state.PodUID(pod.UID))
+	return maker{pod: pod, node: a.node, ip: a.ip, logs: a.logs, volumeGroups: groups}
+}

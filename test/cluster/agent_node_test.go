@@ -1,0 +1,200 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+)
+
+// execs numbers what is run in containers.
+var execs atomic.Int64
+
+// agentNode is a node whose pods are run by examples/agent, which registers it.
+type agentNode struct {
+	*node
+	runtime *containerd
+}
+
+// newAgents starts agents with one container runtime, each under its node's own
+// identity, and waits until their Nodes are Ready and free for pods. Their root
+// directories are shared before the runtime starts, so that it sees what is mounted there.
+func newAgents(t *testing.T, names ...string) (nodes []*agentNode) {
+	t.Helper()
+	for _, name := range names {
+		n := &agentNode{node: &node{t: t, name: name, dir: place(name)}}
+		must(t, os.Mkdir(n.dir, 0o755))
+		t.Cleanup(n.remove)
+		n.share()
+		n.kubeconfig = filepath.Join(n.dir, "kubeconfig")
+		id, err := control.identity("system:node:"+name, "system:nodes")
+		must(t, err)
+		must(t, writeKubeconfig(n.kubeconfig, id, control.path("ca.crt")))
+		nodes = append(nodes, n)
+	}
+	c := startContainerd(t, names[0])
+	for _, n := range nodes {
+		n.runtime = c
+		n.startAgent()
+		t.Cleanup(n.kill)
+	}
+	for _, n := range nodes {
+		n.eventually("its Node is ready", func() bool {
+			o, err := control.client.CoreV1().Nodes().Get(t.Context(), n.name, metav1.GetOptions{})
+			return err == nil && nodeReady(o)
+		})
+		n.update(func(o *corev1.Node) { o.Spec.Taints = nil }) // which admission set, and no controller here takes away
+	}
+	return nodes
+}
+
+func nodeReady(o *corev1.Node) bool {
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// update changes the Node as an administrator would.
+func (n *agentNode) update(change func(*corev1.Node)) {
+	n.t.Helper()
+	nodes := control.client.CoreV1().Nodes()
+	for {
+		o, err := nodes.Get(n.t.Context(), n.name, metav1.GetOptions{})
+		must(n.t, err)
+		change(o)
+		if _, err = nodes.Update(n.t.Context(), o, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			must(n.t, err)
+			return
+		}
+	}
+}
+
+// startAgent starts the program, and returns when its API answers.
+func (n *agentNode) startAgent() {
+	n.t.Helper()
+	socket := filepath.Join(n.dir, "run", "api.sock")
+	must(n.t, os.MkdirAll(filepath.Dir(socket), 0o700))
+	log, err := os.OpenFile(filepath.Join(n.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	must(n.t, err)
+	defer log.Close()
+	n.api = client.New(socket)
+	n.daemon = exec.Command(agent, "-kubeconfig", n.kubeconfig, "-node-name", n.name, "-root-dir", filepath.Join(n.dir, "root"),
+		"-state-dir", filepath.Join(n.dir, "state"), "-socket", socket, "-log-dir", filepath.Join(n.dir, "pods"),
+		"-container-runtime-endpoint", n.runtime.endpoint())
+	n.daemon.Args = append(n.daemon.Args, n.flags...)
+	n.daemon.Stdout, n.daemon.Stderr = log, log
+	n.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	must(n.t, n.daemon.Start())
+	n.ended = make(chan struct{})
+	go func(c *exec.Cmd, ended chan struct{}) { _ = c.Wait(); close(ended) }(n.daemon, n.ended)
+	n.eventually("the agent answers", func() bool {
+		_, err := n.api.Version(n.t.Context())
+		return err == nil
+	})
+}
+
+// boxPod is a pod whose container runs a shell's script.
+func boxPod(node, name, script string, volumes ...corev1.Volume) *corev1.Pod {
+	p, grace := podWith(node, name, volumes...), int64(5)
+	p.Spec.HostNetwork, p.Spec.TerminationGracePeriodSeconds = true, &grace
+	p.Spec.Containers[0].Image = boxImage
+	p.Spec.Containers[0].Command = []string{"/bin/sh", "-c", script}
+	return p
+}
+
+// forever is a script that ends at once when it is told to.
+const forever = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+
+// getPod returns the pod as it is.
+func getPod(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	p, err := control.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	return p
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// podUntil waits until the pod is as ok wants it, and returns it.
+func (n *agentNode) podUntil(name, what string, ok func(*corev1.Pod) bool) (found *corev1.Pod) {
+	n.t.Helper()
+	n.eventually("pod "+name+" "+what, func() bool {
+		p, err := control.client.CoreV1().Pods("default").Get(n.t.Context(), name, metav1.GetOptions{})
+		found = p
+		return err == nil && ok(p)
+	})
+	return found
+}
+
+// containerOf is the id of the run of the pod's first container.
+func containerOf(p *corev1.Pod) string {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
+}
+
+// in runs a shell's command in the pod's first container.
+func (c *containerd) in(p *corev1.Pod, script string) string {
+	c.t.Helper()
+	out, err := c.exec(containerOf(p), script)
+	if err != nil {
+		c.t.Fatalf("in pod %s: %s: %v\n%s", p.Name, script, err, out)
+	}
+	return out
+}
+
+// endPod deletes the pod as a user does, and waits until the agent has ended it and
+// nothing of it is mounted or in use.
+func (n *agentNode) endPod(name string) {
+	n.t.Helper()
+	must(n.t, control.client.CoreV1().Pods("default").Delete(n.t.Context(), name, metav1.DeleteOptions{}))
+	n.eventually("pod "+name+" has ended", func() bool {
+		_, err := control.client.CoreV1().Pods("default").Get(n.t.Context(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// A pod of a claim runs on a node that an agent registered: it reads and writes its
+// volume, and when it is deleted its container ends, then its volume is unmounted,
+// then its object goes.
+func TestAnAgentRunsAPod(t *testing.T) {
+	s := newShared(t, "agent.test", map[string]string{"agent-1": "east"}, "csi-provisioner", "csi-attacher")
+	n := newAgents(t, "agent-1")[0]
+	s.serve(n.node)
+	s.claim("run", "1Gi", nil)
+	createPod(t, boxPod(n.name, "runs", "cat /data/in 2>/dev/null; echo from inside > /data/out; "+forever, fromClaim("run")))
+	p := n.podUntil("runs", "is ready", podReady)
+	n.hasFile(filepath.Join(n.at("runs", "data"), "out"), "from inside\n")
+	must(t, os.WriteFile(filepath.Join(n.at("runs", "data"), "in"), []byte("from the host"), 0o644))
+	if got := n.runtime.in(p, "cat /data/in"); got != "from the host" {
+		t.Errorf("the container reads %q", got)
+	}
+	n.endPod("runs")
+	if left := n.mounts(); len(left) > 0 {
+		t.Errorf("the pod's object went before its mounts: %v", left)
+	}
+	n.eventually("nothing is in use", func() bool { return len(n.inUse()) == 0 })
+	s.unclaim(n.node, "run")
+}
