@@ -28,7 +28,7 @@ func TestTheProductCallsWhatTheManagerExports(t *testing.T) {
 	called := map[string]bool{}
 	for _, p := range all.ours {
 		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
-		if dir == "pkg/manager" || !strings.HasPrefix(dir, "pkg/") && !strings.HasPrefix(dir, "cmd/") {
+		if dir == "pkg/manager" || !product(dir) {
 			continue
 		}
 		all.calls(p, manager, called)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -21,6 +22,14 @@ const (
 
 // badNames say nothing of what they hold.
 var badNames = []string{"util", "utils", "helper", "helpers", "common", "misc", "base", "shared", "types2", "impl"}
+
+// codeRoom has the table of gRPC codes: other rooms ask it, and name no code in a text.
+const codeRoom = "pkg/state"
+
+var grpcCodes = []string{
+	"Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted",
+	"FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated",
+}
 
 var (
 	unfinished = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
@@ -152,6 +161,10 @@ func (s source) calls() (problems []string) {
 			if byText(n) {
 				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType, not by its text")
 			}
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && slices.Contains(grpcCodes, text) && s.dir != codeRoom && product(s.dir) {
+				problems = append(problems, s.at(n.Pos())+": what a gRPC code means is asked of state.CodeOf, not told by its name")
+			}
 		case *ast.BinaryExpr:
 			if (n.Op == token.EQL || n.Op == token.NEQ) && (isErrorText(n.X) && isText(n.Y) || isErrorText(n.Y) && isText(n.X)) {
 				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType, not by its text")
@@ -160,6 +173,11 @@ func (s source) calls() (problems []string) {
 		return true
 	})
 	return problems
+}
+
+// product reports whether a directory is of the program or the library.
+func product(dir string) bool {
+	return strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "cmd/")
 }
 
 func banned(r room, pkg, call string) string {

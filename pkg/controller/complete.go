@@ -153,18 +153,12 @@ func completeGrow(r record, o op, res result, now time.Time) record {
 	return r
 }
 
-// makesNothing reports that a CreateVolume which failed so made nothing: the
-// codes by which CSI 1.13 lets a plugin turn the request down. ALREADY_EXISTS
-// is not among them, nor any by which a broken plugin or transport ends a call.
+// makesNothing reports that a CreateVolume which failed so made nothing.
 func makesNothing(e *state.CallError) bool {
-	switch e.Code {
-	case "InvalidArgument", "NotFound", "PermissionDenied", "ResourceExhausted",
-		"OutOfRange", "Unimplemented", "Unauthenticated":
-		return true
-	case "":
+	if e.Code == "" {
 		return e.Outcome == state.Refused // never sent: CSI forbids such a request
 	}
-	return false
+	return state.CodeOf(e.Call, e.Code).MakesNothing
 }
 
 // failed is r after one more failure.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -173,7 +172,7 @@ func (n *Node) expandFailed(c manager.EndedCall, v state.Volume) {
 	}
 	n.report.ExpandFailed(claim, report.ExpandFailure{
 		Bytes: c.SizeBytes, Text: server.Failure(c.Retry), Attempts: c.Retry.Attempts,
-		Infeasible: c.Code == codes.InvalidArgument.String() || c.Code == codes.OutOfRange.String() || c.Code == codes.NotFound.String(),
+		Infeasible: state.CodeOf("", c.Code).Infeasible,
 	})
 }
 

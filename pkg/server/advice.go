@@ -10,16 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// refused reports whether a gRPC code says that the request, rather than the
-// moment, is wrong.
-func refused(code string) bool {
-	switch code {
-	case "InvalidArgument", "NotFound", "AlreadyExists", "OutOfRange", "Unimplemented", "PermissionDenied", "Unauthenticated":
-		return true
-	default:
-		return false
-	}
-}
+// refused reports whether the answer to a failed call is one that only a person changes.
+func refused(r state.Retry) bool { return state.CodeOf(r.Call, r.Code).Person }
 
 // advice says what a person can do about the step; "" where only waiting helps.
 func (s step) advice(up bool) string {
@@ -48,12 +40,8 @@ func (s step) advice(up bool) string {
 // stageGone reports whether the driver does not stage under pods what it staged for
 // them before: an answer about the request or the storage has another cause.
 func (s step) stageGone() bool {
-	switch s.retry.Code {
-	case "Aborted", "FailedPrecondition", "AlreadyExists", "Internal", "Unknown":
-		return s.name == plan.Stage.String() && len(s.having) > 0 && s.retry.Attempts >= stuckAfter
-	default:
-		return false
-	}
+	return s.name == plan.Stage.String() && len(s.having) > 0 && s.retry.Attempts >= stuckAfter &&
+		state.CodeOf(s.retry.Call, s.retry.Code).Conflict
 }
 
 // adviceDead is for pods that have what is dead.
@@ -84,7 +72,6 @@ const adviceUnreached = "mount the kubelet's directory into the driver's contain
 
 // adviceOnFailure is by what the step is and which code its call was answered with.
 func (s step) adviceOnFailure() string {
-	expand := s.name == plan.Expand.String()
 	switch {
 	case s.retry.Stray > 0:
 		return fmt.Sprintf("move away what lies in %s itself (%s): it is on the node's own disk and not on the volume, and csi-volmgr deletes no file there; "+
@@ -104,35 +91,12 @@ func (s step) adviceOnFailure() string {
 		return "what was staged is gone, and the driver does not stage it while pods have the volume mounted: stop their containers and delete them, " +
 			"then it is staged anew: " + deletions(s.having)
 	}
-	switch s.retry.Code {
-	case "InvalidArgument":
-		return fmt.Sprintf("correct what the driver refuses in volume %s or its class: attributes, fsType, mountOptions, access modes", s.spec.Name)
-	case "NotFound":
-		return fmt.Sprintf("see whether the storage still has volume %q", s.spec.Handle)
-	case "PermissionDenied", "Unauthenticated":
-		if ref := s.secret(); ref.Name != "" {
-			return fmt.Sprintf("see whether secret %s/%s holds what the storage accepts", ref.Namespace, ref.Name)
-		}
-		return "see which rights the driver has at its storage; the volume names no secret for this call"
-	case "FailedPrecondition":
-		if expand {
-			return "stop the pods that use the volume, if the driver grows only unused volumes; it grows when it is staged next"
-		}
-		return "see whether the volume is still in use on another node or by another volume manager"
-	case "OutOfRange":
-		return "ask for a size that the driver can serve"
-	case "ResourceExhausted":
-		return "make room: a limit of the driver, the storage or this node is reached"
-	case "Unimplemented":
-		return fmt.Sprintf("use another driver for this: %s cannot do it", s.driver)
-	case "AlreadyExists":
-		return "see whether the volume was made with other parameters before; they cannot be changed while it is in use"
-	case "DeadlineExceeded":
-		return "see whether the storage behind the driver hangs; only this volume waits for it"
-	case "Aborted":
-		return "wait: the driver is busy with an earlier call for this volume"
-	case "Unavailable":
-		return fmt.Sprintf("see in the driver's own log whether it reaches its storage: driver %s", s.driver)
+	code := state.CodeOf(s.retry.Call, s.retry.Code)
+	if ref := s.secret(); code.Rights && ref.Name != "" {
+		return fmt.Sprintf("see whether secret %s/%s holds what the storage accepts", ref.Namespace, ref.Name)
+	}
+	if code.Advice != "" {
+		return strings.NewReplacer("{volume}", s.spec.Name, "{handle}", s.spec.Handle, "{driver}", string(s.driver)).Replace(code.Advice)
 	}
 	if s.removes() && s.target != "" {
 		return "find who uses it: csi-volmgr who " + s.target

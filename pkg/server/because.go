@@ -37,7 +37,7 @@ func (s step) causes(f Facts, up bool) (all []string) {
 	if s.retry.Attempts > 0 {
 		all = append(all, Failure(s.retry))
 	}
-	if s.retry.Code == "Aborted" {
+	if state.CodeOf(s.retry.Call, s.retry.Code).Earlier {
 		all = append(all, fmt.Sprintf("by that the driver says that an earlier call for the volume goes on still, at least since %s ago", f.ago(s.retry.Since)))
 	}
 	if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {

@@ -189,7 +189,7 @@ func (f Facts) unresolved(ns string, v manager.PodVolumeStatus) string {
 		return Waiting
 	}
 	for _, c := range f.claimsOf(ns, v) {
-		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry.Code) {
+		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry) {
 			return Waiting
 		}
 	}
@@ -260,7 +260,7 @@ func (f Facts) explainUnused(e *Explanation) bool {
 		switch {
 		case c.Phase == "Bound":
 			e.add("because", "claim %s/%s is bound to %s, and no pod on this node uses it", c.Namespace, c.Name, c.Volume)
-		case c.Retry.Attempts >= stuckAfter || refused(c.Retry.Code):
+		case c.Retry.Attempts >= stuckAfter || refused(c.Retry):
 			e.worsen(Stuck)
 		default:
 			e.worsen(Waiting)

@@ -14,7 +14,7 @@ func (c ClaimStatus) key() string { return c.Namespace + "/" + c.Name }
 // verdict judges how far the controller is with the claim.
 func (c ClaimStatus) verdict() string {
 	switch {
-	case c.Refused, refused(c.Retry.Code), c.Retry.Attempts >= stuckAfter:
+	case c.Refused, refused(c.Retry), c.Retry.Attempts >= stuckAfter:
 		return Stuck
 	case c.Call != "", c.Phase == "Bound" && c.Retry.Attempts > 0:
 		return Working

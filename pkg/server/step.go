@@ -165,7 +165,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused, !s.retry.Reason.Passes(), refused(s.retry.Code),
+	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused, !s.retry.Reason.Passes(), refused(s.retry),
 		s.retry.Attempts >= stuckAfter && s.retry.Reason != state.ServerAway:
 		return Stuck
 	case s.retry.Attempts > 0:

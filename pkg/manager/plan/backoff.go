@@ -49,15 +49,13 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	return r
 }
 
-// aborted is the code by which a driver says that an earlier call goes on.
-const aborted = "Aborted"
-
-// first is what failed before the driver began to answer Aborted, where it does so now.
+// first is what failed before the driver began to answer that an earlier call goes on,
+// where it does so now.
 func first(r state.Retry, now *state.CallError) string {
 	switch {
-	case now.Code != aborted:
+	case !state.CodeOf(now.Call, now.Code).Earlier:
 		return ""
-	case r.Code == aborted || r.Error == "":
+	case state.CodeOf(r.Call, r.Code).Earlier || r.Error == "":
 		return r.First
 	case r.Code == "":
 		return r.Error

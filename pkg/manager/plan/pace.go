@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -62,10 +61,6 @@ type Pace struct {
 // Limits.Driver of them at once are as good as any number.
 func (p *Pace) Fast(k Kind) bool { return p.least[k] != 0 && p.least[k] < slowCall }
 
-// overload are the codes by which a driver, or the want of its answer, says that
-// it has too much to do.
-var overload = []string{"ResourceExhausted", "Unavailable", "DeadlineExceeded"}
-
 // Failed takes in a call for volume id that ended with a code, and returns as
 // Ended does. A driver that has too much to do gets half of the slots that it
 // had, once for all calls that were in flight then, and one at least. A volume
@@ -74,7 +69,7 @@ func (p *Pace) Failed(l Limits, id state.VolumeID, code string, r Running) int {
 	switch {
 	case p.known > 0:
 		p.known--
-	case slices.Contains(overload, code) && id != p.by:
+	case state.CodeOf("", code).Overload && id != p.by:
 		p.by, p.known, p.like = id, r.Calls, 0
 		return max(1, (l.Driver+r.More)/2) - l.Driver
 	}
