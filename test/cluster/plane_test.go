@@ -38,7 +38,7 @@ const patience = 4 * time.Minute
 var controllers = []string{
 	"persistentvolume-binder-controller", "persistentvolume-attach-detach-controller", "persistentvolume-expander-controller",
 	"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "ephemeral-volume-controller",
-	"serviceaccount-controller", "namespace-controller", "garbage-collector-controller",
+	"serviceaccount-controller", "namespace-controller", "garbage-collector-controller", "statefulset-controller",
 }
 
 // plane is a running control plane.
