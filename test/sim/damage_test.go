@@ -87,6 +87,16 @@ func (w *world) published(name string) bool {
 	return false
 }
 
+// detachUnrecorded is an operator who detaches what is attached without a record of that,
+// once no pod has the volume: of an attachment nothing shows on the node. mu is held.
+func (w *world) detachUnrecorded() {
+	for id := range w.attached {
+		if v := w.disk.records[id]; v.Attach.Phase == state.Absent && len(v.Mounts) == 0 {
+			delete(w.attached, id)
+		}
+	}
+}
+
 // accept is an operator who takes away what has no record although there was time to
 // make it, as the runbook says, and then accepts the loss; not before all that a pod
 // wants has its record.
@@ -103,9 +113,8 @@ func (w *world) accept() {
 	if w.broken != "" {
 		return
 	}
-	recorded, attached := map[string]bool{}, map[state.VolumeID]bool{}
-	for id, v := range w.disk.records {
-		attached[id] = v.Attach.Phase != state.Absent
+	recorded := map[string]bool{}
+	for _, v := range w.disk.records {
 		recorded[v.Spec.StagePath] = v.Stage.Phase != state.Absent
 		for _, m := range v.Mounts {
 			recorded[m.Target] = m.Phase != state.Absent
@@ -130,11 +139,7 @@ func (w *world) accept() {
 		delete(w.judge.running[places[at].uid], at)
 	}
 	w.judge.gone(slices.Values(taken))
-	for id := range w.attached {
-		if !attached[id] && len(w.disk.records[id].Mounts) == 0 {
-			delete(w.attached, id)
-		}
-	}
+	w.detachUnrecorded()
 	if waits {
 		return
 	}

@@ -332,7 +332,7 @@ func (d *driver) later(o op, after time.Duration) {
 			return
 		}
 		_ = w.effect(o, 1)
-		if w.ended != ended && removes(o.verb) {
+		if w.ended != ended { // it ends here, with what it made or without
 			w.judge.traceless()
 		}
 	})

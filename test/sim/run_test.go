@@ -387,6 +387,9 @@ func (w *world) clear() {
 	w.unclaimAll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.disk.damaged {
+		w.detachUnrecorded() // begun anew by a driver that attaches no more
+	}
 	if len(w.table)+len(w.attached)+len(w.disk.records)+len(w.notes) > 0 || len(w.life.m.Volumes()) > 0 || len(w.life.m.Pods()) > 0 || len(w.life.m.GetVolumesInUse()) > 0 {
 		var left []string
 		for _, v := range w.life.m.Volumes() {
