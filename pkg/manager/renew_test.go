@@ -28,6 +28,7 @@ func (r renews) PublishUntil(ctx context.Context, v state.Volume, pod state.PodU
 // itself makes no call; a failure is repeated and takes nothing away.
 //
 // Items: F07, F10, C28, N-72.
+// Scenarios: U-22.
 func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

@@ -26,28 +26,53 @@ type shared struct {
 	sidecars map[string]*sidecar
 }
 
-// newShared makes the storage with its class, whose volumes are made where their
-// first pod is to run, and starts the sidecars. zones are the zones of its nodes.
-// The test fails of every rule that was broken, and of what was not taken back.
+// storageConfig is storage as a test wants it.
+type storageConfig struct {
+	name     string
+	zones    map[string]string             // of its nodes
+	object   *storagev1.CSIDriverSpec      // the CSIDriver object; nil for none
+	class    func(*storagev1.StorageClass) // changes the class; nil leaves it
+	script   csistrict.Script
+	sidecars []string
+}
+
+// newShared makes storage whose volumes are attached. zones are the zones of its nodes.
 func newShared(t *testing.T, name string, zones map[string]string, sidecars ...string) *shared {
 	t.Helper()
-	s := &shared{t: t, name: name, dir: control.path("shared-" + name), sidecars: map[string]*sidecar{}}
+	c := attached(name)
+	c.zones, c.sidecars = zones, sidecars
+	return makeShared(t, c)
+}
+
+// makeShared makes the storage with its class, whose volumes are made where their
+// first pod is to run, and starts the sidecars. The test fails of every rule that was
+// broken, and of what was not taken back.
+func makeShared(t *testing.T, c storageConfig) *shared {
+	t.Helper()
+	s := &shared{t: t, name: c.name, dir: control.path("shared-" + c.name), sidecars: map[string]*sidecar{}}
 	must(t, os.Mkdir(s.dir, 0o700))
+	if c.object != nil {
+		_, err := control.client.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: c.name}, Spec: *c.object,
+		}, metav1.CreateOptions{})
+		must(t, err)
+	}
 	yes, late := true, storagev1.VolumeBindingWaitForFirstConsumer
-	_, err := control.client.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{AttachRequired: &yes},
-	}, metav1.CreateOptions{})
+	class := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: c.name}, Provisioner: c.name, VolumeBindingMode: &late, AllowVolumeExpansion: &yes,
+	}
+	if c.class != nil {
+		c.class(class)
+	}
+	_, err := control.client.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
 	must(t, err)
-	_, err = control.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: name, VolumeBindingMode: &late, AllowVolumeExpansion: &yes,
-	}, metav1.CreateOptions{})
-	must(t, err)
-	s.driver, err = csistrict.New(csistrict.Config{Name: name, NodeID: "controller", StateDir: s.dir, Zones: zones})
+	must(t, csistrict.WriteScript(s.dir, c.script))
+	s.driver, err = csistrict.New(csistrict.Config{Name: c.name, NodeID: "controller", StateDir: s.dir, Zones: c.zones})
 	must(t, err)
 	socket := filepath.Join(s.dir, "csi.sock")
 	s.run(t, func(ctx context.Context) error { return s.driver.Serve(ctx, socket) })
 	t.Cleanup(s.judge)
-	for _, sidecar := range sidecars {
+	for _, sidecar := range c.sidecars {
 		s.sidecars[sidecar] = startSidecar(t, s.dir, sidecar, nil, "--csi-address="+socket)
 	}
 	return s

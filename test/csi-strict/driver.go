@@ -157,7 +157,7 @@ func (d *Driver) begin(c *call) (fault Fault, busy bool, err error) {
 	d.judge.ephemeral(c)
 	busy = d.judge.begin(c)
 	keys := slices.Sorted(maps.Keys(secretsOf(c.req)))
-	events := []Event{{Time: c.at, Event: EventBegin, ID: c.id, Call: c.name, Volume: c.volume, Request: []byte(c.request), SecretKeys: keys}}
+	events := []Event{{Time: c.at, Event: EventBegin, ID: c.id, Call: c.name, Volume: c.volume, Request: []byte(c.request), SecretKeys: keys, Tokens: hasTokens(c.req)}}
 	for _, f := range c.found {
 		events = append(events, Event{Time: c.at, Event: EventBreach, ID: c.id, Call: c.name, Volume: c.volume, Rule: f.rule, Text: f.text})
 	}

@@ -38,6 +38,12 @@ func canonical(req proto.Message) string {
 	return oneLine(m.Interface())
 }
 
+// hasTokens reports whether the volume context of a request has service account tokens.
+func hasTokens(req proto.Message) bool {
+	r, ok := req.(interface{ GetVolumeContext() map[string]string })
+	return ok && r.GetVolumeContext()[tokensKey] != ""
+}
+
 // oneLine is JSON with nothing in it that differs from run to run.
 func oneLine(m proto.Message) string {
 	b, err := protojson.Marshal(m)

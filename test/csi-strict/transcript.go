@@ -32,6 +32,8 @@ type Event struct {
 	Request json.RawMessage `json:"request,omitempty"`
 	// SecretKeys are the keys of the request's secrets, sorted.
 	SecretKeys []string `json:"secretKeys,omitempty"`
+	// Tokens: the request's volume context has service account tokens.
+	Tokens bool `json:"tokens,omitempty"`
 	// Code is the answer's, by its gRPC name; "OK" for success.
 	Code string `json:"code,omitempty"`
 	// Lost: when the call ended, its caller had gone, so the answer was not heard.
