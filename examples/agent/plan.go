@@ -100,8 +100,10 @@ const (
 	firstBackOff = 10 * time.Second
 	maxBackOff   = 5 * time.Minute
 	longPeriod   = 10 * time.Minute
-	// strayGrace is how long containers have to end whose pod's object is gone.
+	// strayGrace is how long containers have to end whose pod's object is gone, and
+	// leastGrace how long any has (the kubelet's), also of a pod that is deleted by force.
 	strayGrace = 10 * time.Second
+	leastGrace = 2 * time.Second
 	// reasonRefused is the reason of a pod that asks for what this agent does not do.
 	reasonRefused = "UnsupportedByAgent"
 )
@@ -276,7 +278,7 @@ func grace(pod *corev1.Pod, now time.Time) time.Duration {
 	case pod == nil:
 		return strayGrace
 	case pod.DeletionTimestamp != nil: // when the grace period ends
-		return max(0, pod.DeletionTimestamp.Sub(now))
+		return max(leastGrace, pod.DeletionTimestamp.Sub(now))
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
 	}

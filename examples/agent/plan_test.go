@@ -160,7 +160,7 @@ func TestGracePeriod(t *testing.T) {
 	if got := grace(p, now); got != time.Minute {
 		t.Errorf("of a pod that is over: %s", got)
 	}
-	if got := grace(deleted(p), now.Add(time.Hour)); got != 0 {
+	if got := grace(deleted(p), now.Add(time.Hour)); got != leastGrace {
 		t.Errorf("that has passed: %s", got)
 	}
 }

@@ -52,19 +52,33 @@ func startContainerd(t *testing.T, name string) *containerd {
 	c := &containerd{t: t, dir: control.path("ctd-" + name)}
 	must(t, os.Mkdir(c.dir, 0o755))
 	must(t, os.WriteFile(filepath.Join(c.dir, "config.toml"), fmt.Appendf(nil, containerdConfig, c.dir), 0o600))
-	var err error
-	c.proc, err = control.launch(filepath.Join(c.dir, "log"), nil, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "unchanged",
-		"containerd", "--config", filepath.Join(c.dir, "config.toml"))
-	must(t, err)
+	c.start()
 	t.Cleanup(c.end)
-	must(t, control.within(t.Context(), "containerd answers", func() bool {
-		_, err := c.ctr("version")
-		return err == nil
-	}))
 	if out, err := c.ctr("images", "import", c.image()); err != nil {
 		t.Fatalf("import the image: %v\n%s", err, out)
 	}
 	return c
+}
+
+// start starts containerd, and returns when it answers.
+func (c *containerd) start() {
+	c.t.Helper()
+	var err error
+	c.proc, err = control.launch(filepath.Join(c.dir, "log"), nil, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "unchanged",
+		"containerd", "--config", filepath.Join(c.dir, "config.toml"))
+	must(c.t, err)
+	must(c.t, control.within(c.t.Context(), "containerd answers", func() bool {
+		_, err := c.ctr("version")
+		return err == nil
+	}))
+}
+
+// restart kills containerd and all that it runs, and starts it again.
+func (c *containerd) restart() {
+	c.t.Helper()
+	_ = c.proc.cmd.Process.Kill()
+	<-c.proc.done
+	c.start()
 }
 
 func (c *containerd) endpoint() string { return "unix://" + filepath.Join(c.dir, "containerd.sock") }

@@ -119,14 +119,6 @@ func boxPod(node, name, script string, volumes ...corev1.Volume) *corev1.Pod {
 // forever is a script that ends at once when it is told to.
 const forever = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
-// getPod returns the pod as it is.
-func getPod(t *testing.T, name string) *corev1.Pod {
-	t.Helper()
-	p, err := control.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
-	must(t, err)
-	return p
-}
-
 func podReady(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -174,27 +166,4 @@ func (n *agentNode) endPod(name string) {
 		_, err := control.client.CoreV1().Pods("default").Get(n.t.Context(), name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-}
-
-// A pod of a claim runs on a node that an agent registered: it reads and writes its
-// volume, and when it is deleted its container ends, then its volume is unmounted,
-// then its object goes.
-func TestAnAgentRunsAPod(t *testing.T) {
-	s := newShared(t, "agent.test", map[string]string{"agent-1": "east"}, "csi-provisioner", "csi-attacher")
-	n := newAgents(t, "agent-1")[0]
-	s.serve(n.node)
-	s.claim("run", "1Gi", nil)
-	createPod(t, boxPod(n.name, "runs", "cat /data/in 2>/dev/null; echo from inside > /data/out; "+forever, fromClaim("run")))
-	p := n.podUntil("runs", "is ready", podReady)
-	n.hasFile(filepath.Join(n.at("runs", "data"), "out"), "from inside\n")
-	must(t, os.WriteFile(filepath.Join(n.at("runs", "data"), "in"), []byte("from the host"), 0o644))
-	if got := n.runtime.in(p, "cat /data/in"); got != "from the host" {
-		t.Errorf("the container reads %q", got)
-	}
-	n.endPod("runs")
-	if left := n.mounts(); len(left) > 0 {
-		t.Errorf("the pod's object went before its mounts: %v", left)
-	}
-	n.eventually("nothing is in use", func() bool { return len(n.inUse()) == 0 })
-	s.unclaim(n.node, "run")
 }
