@@ -135,7 +135,7 @@ func containerStatus(pod *corev1.Pod, c *corev1.Container, f facts, isInit bool)
 	}
 	switch {
 	case r.running():
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(r.started)}
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: second(r.started)}
 	case r.exited() && again && pod.DeletionTimestamp == nil:
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: f.trouble}
 		if d := backOff(r, f.now); d > 0 {
@@ -153,9 +153,13 @@ func containerStatus(pod *corev1.Pod, c *corev1.Container, f facts, isInit bool)
 func terminated(r container, runtime string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{
 		ExitCode: r.exitCode, Reason: r.reason, Message: r.message, ContainerID: runtime + "://" + r.id,
-		StartedAt: metav1.NewTime(r.started), FinishedAt: metav1.NewTime(r.finished),
+		StartedAt: second(r.started), FinishedAt: second(r.finished),
 	}
 }
+
+// second is a time as the API server gives it back, so that a status that says
+// nothing new is equal to the one before.
+func second(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // condition returns the conditions with this one set; reason is why it is not so.
 func condition(all []corev1.PodCondition, t corev1.PodConditionType, is bool, reason string, now time.Time) []corev1.PodCondition {
