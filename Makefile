@@ -185,6 +185,9 @@ test-cluster: ## run against a real Kubernetes control plane with the real sidec
 	$(MAKE) --no-print-directory agent
 	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars AGENT_BINARY=$(CURDIR)/bin/agent $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 15m ./test/cluster
 
+test-scale: ## count the requests of 2,000 pods on a node, and have 500 nodes come back to their API server, in virtual time (10 minutes)
+	SCALE=full $(GO) test -count=1 -v -timeout 60m -run '^(TestRequestsOfManyPods|TestManyNodesComeBack)$$' ./test/outage
+
 demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)
 

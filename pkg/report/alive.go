@@ -91,9 +91,9 @@ func (r *Reporter) runAlive(ctx context.Context) {
 					r.problem("condition and taint of the Node", nil, 0)
 					continue
 				case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
-					again = b.next()
+					again = b.next(err)
 				case ctx.Err() == nil:
-					again, used, told = b.next(), nil, nil
+					again, used, told = b.next(err), nil, nil
 					r.problem("condition and taint of the Node", err, again)
 				}
 			}

@@ -39,7 +39,7 @@ func (r *Reporter) runClaims(ctx context.Context) {
 		timer := time.NewTimer(0)
 		timer.Stop()
 		if wait := time.Duration(0); failed != nil && ctx.Err() == nil {
-			wait = b.next()
+			wait = b.next(failed)
 			timer.Reset(wait)
 			retry, told = timer.C, nil
 			r.problem("status of claims", failed, wait)

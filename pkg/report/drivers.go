@@ -41,7 +41,7 @@ func (r *Reporter) runDrivers(ctx context.Context) {
 		timer.Stop()
 		if v.node != nil {
 			if err := r.reportDrivers(ctx, v, &last); err != nil && ctx.Err() == nil {
-				wait := b.next()
+				wait := b.next(err)
 				r.problem("drivers", err, wait)
 				timer.Reset(wait)
 				retry, told = timer.C, nil

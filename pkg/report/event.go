@@ -121,7 +121,7 @@ func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorre
 			r.problem("events", err, 0)
 			return
 		}
-		wait := b.next()
+		wait := b.next(err)
 		r.problem("events", err, wait)
 		timer := time.NewTimer(wait)
 		select {

@@ -29,7 +29,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 		timer.Stop()
 		if r.config.Volumes.ReconcilerStatesHasBeenSynced() {
 			if err := r.reportInUse(ctx, v, &w, &o); err != nil {
-				wait := b.next()
+				wait := b.next(err)
 				if p, ok := errors.AsType[paced](err); ok {
 					wait, b = time.Duration(p), backoff{}
 				}

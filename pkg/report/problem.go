@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -18,12 +19,17 @@ const (
 // chance, so that the nodes of a cluster do not write in one moment.
 type backoff struct{ failures int }
 
-func (b *backoff) next() time.Duration {
+// next returns how long to wait after a failure. A server that says how long (429 and
+// 503 with Retry-After) is not asked before.
+func (b *backoff) next(err error) time.Duration {
 	pause := lastPause
 	if b.failures < 7 {
 		pause = min(lastPause, firstPause<<b.failures)
 	}
 	b.failures++
+	if later, ok := errors.AsType[*outage.Later](err); ok {
+		pause = max(pause, later.After)
+	}
 	return pause + time.Duration(rand.Int64N(int64(pause))) //nolint:gosec // no secret depends on it
 }
 

@@ -79,6 +79,9 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 				answer, err := r.annotateNode(ctx, n, m.annotations)
 				if wait := r.unclaimed(err, &b); wait > 0 {
 					c, again = c.unwritten(before), time.Now().Add(wait)
+					if !apierrors.IsConflict(err) {
+						told = nil // until then no change is looked at: it could not be answered either
+					}
 				} else if err == nil {
 					newest = answer
 					c.claimed(answer)
@@ -114,9 +117,9 @@ func (r *Reporter) unclaimed(err error, b *backoff) (wait time.Duration) {
 		r.problem(what, fmt.Errorf("%w: a second daemon with this --node-name is not noticed", err), 0)
 		return 0
 	case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
-		return b.next()
+		return b.next(err)
 	}
-	wait = b.next()
+	wait = b.next(err)
 	r.problem(what, err, wait)
 	return wait
 }

@@ -54,9 +54,19 @@ type event struct {
 type watcher struct {
 	match func(event) bool
 	life  time.Duration // 0 is for ever
-	queue chan event
+	queue []event       // guarded by the server's mu
+	poke  chan struct{} // capacity 1: there is something in queue
 	end   chan struct{}
 	once  sync.Once
+}
+
+// tell has the watcher told of an event; the server's mu is held.
+func (w *watcher) tell(e event) {
+	w.queue = append(w.queue, e)
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
 }
 
 // New returns a server without objects.
@@ -220,7 +230,7 @@ func (s *Server) Expire() {
 	defer s.mu.Unlock()
 	s.compact()
 	for w := range s.watches {
-		w.queue <- gone
+		w.tell(gone)
 		s.end(w)
 	}
 }
@@ -302,7 +312,7 @@ func (s *Server) emit(e event) {
 	s.history = append(s.history, e)
 	for w := range s.watches {
 		if w.match(e) {
-			w.queue <- e
+			w.tell(e)
 		}
 	}
 }

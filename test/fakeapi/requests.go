@@ -157,11 +157,15 @@ func (s *Server) answer(r *http.Request, q Request) *http.Response {
 	case "watch":
 		return s.watch(r, q)
 	case "list":
-		items := []object{}
-		for _, key := range slices.Sorted(maps.Keys(from.objects[q.Resource])) {
-			if o := from.objects[q.Resource][key]; q.matches(o) {
-				items = append(items, o)
+		found := map[string]object{}
+		for key, o := range from.objects[q.Resource] {
+			if q.matches(o) {
+				found[key] = o
 			}
+		}
+		items := []object{}
+		for _, key := range slices.Sorted(maps.Keys(found)) {
+			items = append(items, found[key])
 		}
 		return respond(http.StatusOK, object{"metadata": object{"resourceVersion": strconv.Itoa(from.version)}, "items": items})
 	case "create":
@@ -258,20 +262,20 @@ func (s *Server) watch(r *http.Request, q Request) *http.Response {
 	if from < s.oldest && !s.goneInStream {
 		return status(http.StatusGone, "too old resource version")
 	}
-	w := &watcher{queue: make(chan event, 10000), end: make(chan struct{})}
+	w := &watcher{poke: make(chan struct{}, 1), end: make(chan struct{})}
 	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil && !s.endless {
 		w.life = time.Duration(seconds) * time.Second
 	}
 	w.match = func(e event) bool { return e.resource == q.Resource && q.matches(e.object) }
 	if from < s.oldest {
-		w.queue <- gone
+		w.tell(gone)
 		w.close()
 	} else {
 		s.watches[w] = true
 	}
 	for _, e := range s.history {
 		if e.version > from && s.watches[w] && w.match(e) {
-			w.queue <- e
+			w.tell(e)
 		}
 	}
 	body, to := io.Pipe()
@@ -293,24 +297,32 @@ func (s *Server) serve(r *http.Request, w *watcher, to *io.PipeWriter) {
 		defer timer.Stop()
 		over = timer.C
 	}
-	write := func(e event) error {
+	// write writes what the watch is to be told.
+	write := func() error {
 		s.mu.Lock()
-		line, _ := json.Marshal(object{"type": e.kind, "object": e.object})
+		var lines []byte
+		for _, e := range w.queue {
+			line, _ := json.Marshal(object{"type": e.kind, "object": e.object})
+			lines = append(append(lines, line...), '\n')
+		}
+		w.queue = nil
 		s.mu.Unlock()
-		_, err := to.Write(append(line, '\n'))
+		if len(lines) == 0 {
+			return nil
+		}
+		_, err := to.Write(lines)
 		return err
 	}
 	for {
 		select {
 		case <-over:
 			return
-		case e := <-w.queue:
-			if write(e) != nil {
+		case <-w.poke:
+			if write() != nil {
 				return
 			}
 		case <-w.end:
-			for len(w.queue) > 0 && write(<-w.queue) == nil { // what it was told before
-			}
+			_ = write() // what happened before
 			return
 		case <-r.Context().Done():
 			return

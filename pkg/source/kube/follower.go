@@ -162,9 +162,7 @@ const never = 1000 * time.Hour
 
 // getOnce reads the object and returns how long it need not be read again.
 func (f *follower) getOnce(b *backoff) time.Duration {
-	ctx, cancel := context.WithTimeout(f.ctx, answerTime)
-	defer cancel()
-	obj, err := f.p.get(ctx, f.key)
+	obj, err := f.p.get(f.ctx, f.key)
 	switch {
 	case f.ctx.Err() != nil:
 		return never

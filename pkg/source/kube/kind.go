@@ -32,13 +32,18 @@ type typed[T, L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
+// kindOf reads the objects of a kind. An answer may take answerTime.
 func kindOf[T, L runtime.Object, C typed[T, L]](in func(namespace string) C) kind {
 	return kind{
 		get: func(ctx context.Context, key source.Key) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(ctx, answerTime)
+			defer cancel()
 			return in(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		},
 		lister: func(namespace string) listFunc {
 			return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				ctx, cancel := context.WithTimeout(ctx, answerTime)
+				defer cancel()
 				return in(namespace).List(ctx, o)
 			}
 		},
@@ -48,6 +53,39 @@ func kindOf[T, L runtime.Object, C typed[T, L]](in func(namespace string) C) kin
 			}
 		},
 	}
+}
+
+// inTurn has at most as many gets and lists of the kinds under way as turns has room
+// for. One that waits for its turn has no deadline yet, and is not among the requests
+// that wait for the client's limit: those of pods and the Node are not behind it.
+func inTurn(k kind, turns chan struct{}) kind {
+	take := func(ctx context.Context) error {
+		select {
+		case turns <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	limited := k
+	limited.get = func(ctx context.Context, key source.Key) (runtime.Object, error) {
+		if err := take(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { <-turns }()
+		return k.get(ctx, key)
+	}
+	limited.lister = func(namespace string) listFunc {
+		list := k.lister(namespace)
+		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if err := take(ctx); err != nil {
+				return nil, err
+			}
+			defer func() { <-turns }()
+			return list(ctx, o)
+		}
+	}
+	return limited
 }
 
 // everywhere is for kinds without a namespace.
@@ -60,15 +98,16 @@ func kinds(c Config) map[string]kind {
 	if bulk == nil {
 		bulk = &kubeclient.Clients{Core: core, Storage: storage}
 	}
+	turns := make(chan struct{}, gatherReads)
 	all := map[string]kind{
 		resolve.KindPod:              kindOf(core.Pods),
 		resolve.KindClaim:            kindOf(bulk.Core.PersistentVolumeClaims),
-		resolve.KindSecret:           kindOf(core.Secrets),
-		resolve.KindConfigMap:        kindOf(core.ConfigMaps),
-		resolve.KindEndpoints:        kindOf(core.Endpoints),
+		resolve.KindSecret:           inTurn(kindOf(core.Secrets), turns),
+		resolve.KindConfigMap:        inTurn(kindOf(core.ConfigMaps), turns),
+		resolve.KindEndpoints:        inTurn(kindOf(core.Endpoints), turns),
 		resolve.KindVolume:           kindOf(everywhere(bulk.Core.PersistentVolumes)),
 		resolve.KindCSIDriver:        kindOf(everywhere(storage.CSIDrivers)),
-		resolve.KindVolumeAttachment: kindOf(everywhere(bulk.Storage.VolumeAttachments)),
+		resolve.KindVolumeAttachment: inTurn(kindOf(everywhere(bulk.Storage.VolumeAttachments)), make(chan struct{}, gatherReads)),
 		resolve.KindNode:             kindOf(everywhere(core.Nodes)),
 	}
 	if c.Certificates != nil {

@@ -275,7 +275,7 @@ func keyOf(pod *corev1.Pod) source.Key {
 // for those of persistent volumes, which no pod names.
 func (p *Provider) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	key := source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name}
-	obj, err := p.kinds[resolve.KindSecret].get(ctx, key)
+	obj, err := kindOf(p.config.Core.Secrets).get(ctx, key) // it waits for no turn: a call waits for it
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", key, outage.Explain(err), outage.Wrap(err))
 	}

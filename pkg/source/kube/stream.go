@@ -141,8 +141,6 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 
 // relist gives replace what there is.
 func (s *stream) relist(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
 	// No resource version: a consistent read, not what a cache has.
 	list, err := s.list(ctx, metav1.ListOptions{FieldSelector: s.selector})
 	if err != nil {

@@ -1,0 +1,81 @@
+package kube_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+)
+
+// lagging is a server each of whose answers takes a while.
+type lagging struct {
+	next  http.RoundTripper
+	takes time.Duration
+}
+
+func (l lagging) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(l.takes):
+		return l.next.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// Each answer takes 5 or 25 s, and there are more objects to be read than may be asked
+// for at a time, so that some wait for minutes: no request is given up for that, each
+// object is asked for once, and the server is not said to be away.
+//
+// Faults: A223.
+func TestWhatWaitsForItsTurnIsNotGivenUp(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"5 s": 5 * time.Second, "25 s": 25 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const pods = 150
+				var server *fakeapi.Server
+				w, _ := startAs(t, func(s *fakeapi.Server) {
+					server = s
+					s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer
+						if r.Resource == "persistentvolumes" && r.Verb != "get" {
+							return &fakeapi.Answer{Code: http.StatusForbidden}
+						}
+						return nil
+					})
+					putClaims(s, pods)
+					for i := range pods {
+						s.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("m", i)}},
+							pod(fmt.Sprint("conf", i), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: fmt.Sprint("m", i)}}}))
+					}
+				}, func(c *kube.Config) {
+					wrap := func(next http.RoundTripper) http.RoundTripper { return kube.Transport(lagging{next, takes}) }
+					c.Core, c.Storage = server.LimitedClients(wrap, 50, 100)
+					core, storage := server.LimitedClients(wrap, 50, 100)
+					c.Bulk = &kubeclient.Clients{Core: core, Storage: storage}
+				})
+				for range 20 * 60 {
+					advance(time.Second)
+					if f := w.provider.Findings(); len(f) > 0 {
+						t.Fatalf("it is a problem: %v", f)
+					}
+				}
+				for i := range pods {
+					w.expect(state.PodUID(fmt.Sprint("p", i)), "", "")
+					w.expect(state.PodUID(fmt.Sprint("conf", i)), "", "")
+				}
+				count := counted(w.server.Took())
+				if count["list configmaps"] != pods || count["get persistentvolumes"] != pods {
+					t.Errorf("%d lists of configMaps and %d gets of volumes, want %d each", count["list configmaps"], count["get persistentvolumes"], pods)
+				}
+			})
+		})
+	}
+}
