@@ -28,7 +28,11 @@ func (r *Reporter) runInUse(ctx context.Context) {
 		timer := time.NewTimer(0)
 		timer.Stop()
 		if r.config.Volumes.ReconcilerStatesHasBeenSynced() {
-			if err := r.reportInUse(ctx, v, &w, &o); err != nil {
+			err := r.reportInUse(ctx, v, &w, &o)
+			if later, ok := errors.AsType[gathering](err); ok {
+				timer.Reset(time.Duration(later))
+				retry, used = timer.C, nil // what another program writes of the Node is looked at meanwhile
+			} else if err != nil {
 				wait := b.next(err)
 				if p, ok := errors.AsType[paced](err); ok {
 					wait, b = time.Duration(p), backoff{}
@@ -71,6 +75,8 @@ type inUse struct {
 	uid     types.UID
 	// marked is what the manager was told last, sorted.
 	marked []state.VolumeID
+	// sent is when a list was sent last.
+	sent time.Time
 	// more: others may be in use that the manager does not know. None leaves the list.
 	more bool
 }
@@ -156,6 +162,9 @@ func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwri
 			if wait := o.pause(time.Now()); wait > 0 {
 				return paced(wait)
 			}
+			if wait := w.pause(len(s.list), time.Now()); wait > 0 && o.times == 0 {
+				return gathering(wait)
+			}
 			if err := r.writeInUse(ctx, w, s.list); err != nil {
 				return err
 			}
@@ -166,9 +175,32 @@ func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwri
 	}
 }
 
+// Each write has the whole list, and is told to all that watch Nodes. So where the list
+// is long the next one waits, longer the longer it is, and says of more volumes at once.
+const (
+	longList    = 64
+	pausePerOne = 500 * time.Microsecond
+	longPause   = time.Second
+)
+
+// pause is how long a write of a list of so many has to wait.
+func (w *inUse) pause(volumes int, now time.Time) time.Duration {
+	if volumes < longList {
+		return 0
+	}
+	return w.sent.Add(min(longPause, time.Duration(volumes)*pausePerOne)).Sub(now)
+}
+
+// gathering is the error of a write that waits for so long, for others to come.
+type gathering time.Duration
+
+func (gathering) Error() string {
+	return "write status.volumesInUse: the list is long, and was written a moment ago"
+}
+
 // writeInUse replaces the Node's list, if the Node is the newest yet.
 func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.UniqueVolumeName) error {
-	w.unanswered = &list
+	w.unanswered, w.sent = &list, time.Now()
 	meta := map[string]any{"resourceVersion": w.node.ResourceVersion}
 	if w.node.UID != w.uid {
 		// The first write must change the Node: the version that it leaves behind is

@@ -26,7 +26,7 @@ func show(t *testing.T, when string, took time.Duration, count map[string]int) {
 // requests in an hour in which nothing happens, a claim that may not be watched and a
 // watch.
 const (
-	coldRequests    = 7
+	coldRequests    = 6
 	restartRequests = 5
 	churnRequests   = 10
 	hourOfClaim     = 40
