@@ -62,6 +62,7 @@ test: host-tools ## run every test (root, under 10 minutes on 2 cores)
 # and the tests start many.
 race: host-tools ## run the tests under the race detector (needs a C compiler), but those that kill or break the program
 	GORACE=atexit_sleep_ms=0 E2E_RACE=1 $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -v -e /test/crash -e /test/faults)
+	cd examples/agent && $(GO) test -race -shuffle=on ./...
 
 check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
 

@@ -43,7 +43,10 @@ type volumeNode struct{ *node.Node }
 func (v volumeNode) of(uid types.UID) volumes {
 	m, id := v.Manager(), state.PodUID(uid)
 	p, ok := m.Pod(id)
-	out := volumes{ready: ok && p.Listed && p.Ready, mounted: m.HasPossiblyMountedVolumesForPod(id), waits: "csi-volmgr does not know the pod yet"}
+	out := volumes{
+		ready: ok && p.Listed && p.Ready, mounted: m.HasPossiblyMountedVolumesForPod(id),
+		waits: "csi-volmgr does not know the pod yet",
+	}
 	if !ok {
 		return out
 	}
@@ -89,7 +92,8 @@ func newAgent(client kubernetes.Interface, containers *containerRuntime, v volum
 	events := record.NewBroadcaster()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return &agent{
-		node: o.name, ip: o.ip, logs: o.logs, client: client, containers: containers, volumes: v, workers: map[types.UID]*worker{},
+		node: o.name, ip: o.ip, logs: o.logs,
+		client: client, containers: containers, volumes: v, workers: map[types.UID]*worker{},
 		events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "agent", Host: o.name}),
 		pods: cache.NewSharedIndexInformer(mine, &corev1.Pod{}, 0, cache.Indexers{byUID: func(o any) ([]string, error) {
 			return []string{string(o.(*corev1.Pod).UID)}, nil
@@ -257,18 +261,20 @@ func (a *agent) turn(ctx context.Context, w *worker) (step, error) {
 	if err != nil {
 		return step{}, err
 	}
-	f := facts{has: has, volumes: a.volumes.of(w.uid), trouble: w.trouble, runtime: a.containers.name, ip: a.ip, now: time.Now()}
+	f := facts{
+		has: has, volumes: a.volumes.of(w.uid), trouble: w.trouble,
+		runtime: a.containers.name, ip: a.ip, now: time.Now(),
+	}
 	s := next(pod, has, f.volumes, f.now)
 	if s.do == fail {
 		f.refused = s.why
 	}
+	var told error
 	if pod != nil && !over(pod.Status.Phase) {
-		if err := a.tell(ctx, pod, f); err != nil {
-			return s, err
-		}
+		told = a.tell(ctx, pod, f)
 	}
 	if s.do == fail {
-		return step{do: idle}, nil
+		return step{do: idle}, told
 	}
 	if err := a.do(ctx, pod, has, s); err != nil {
 		slog.Warn("a step failed", "pod", w.uid, "step", s.do, "err", err)
@@ -277,7 +283,7 @@ func (a *agent) turn(ctx context.Context, w *worker) (step, error) {
 		}
 		return s, fmt.Errorf("%s: %w", s.do, err)
 	}
-	return s, nil
+	return s, told // an API server that is away keeps no container from being started
 }
 
 // tell writes the pod's status where it says something else than before.
@@ -307,6 +313,9 @@ func (a *agent) do(ctx context.Context, pod *corev1.Pod, has seen, s step) error
 	case start:
 		return a.start(ctx, pod, has, s)
 	case stop:
+		if pod != nil {
+			a.events.Eventf(pod, corev1.EventTypeNormal, "Killing", "stopping containers in %s", s.after.Round(time.Second))
+		}
 		return a.containers.stop(ctx, has, s.after)
 	case dropBox:
 		return a.containers.removeSandbox(ctx, s.id)
@@ -335,13 +344,18 @@ func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) er
 	if err != nil {
 		return err
 	}
-	given, err := a.volumes.ContainerMounts(ctx, server.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name})
+	this := server.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name}
+	given, err := a.volumes.ContainerMounts(ctx, this)
 	if err != nil {
 		return err
 	}
 	box, _ := has.box()
 	m := a.maker(pod)
-	return a.containers.run(ctx, box.id, m.sandbox(box.attempt), m.container(s, image, given))
+	if err := a.containers.run(ctx, box.id, m.sandbox(box.attempt), m.container(s, image, given)); err != nil {
+		return err
+	}
+	a.events.Eventf(pod, corev1.EventTypeNormal, "Started", "started container %s", s.container.Name)
+	return nil
 }
 
 func (a *agent) maker(pod *corev1.Pod) maker {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,13 +34,17 @@ type maker struct {
 }
 
 func (m maker) labels() map[string]string {
-	return map[string]string{labelNode: m.node, labelPod: m.pod.Name, labelNamespace: m.pod.Namespace, labelUID: string(m.pod.UID)}
+	return map[string]string{
+		labelNode: m.node, labelPod: m.pod.Name, labelNamespace: m.pod.Namespace, labelUID: string(m.pod.UID),
+	}
 }
 
 // sandbox is the pod's place: the host's network and what else of the host's it asks for.
 func (m maker) sandbox(attempt uint32) *runtimev1.PodSandboxConfig {
 	return &runtimev1.PodSandboxConfig{
-		Metadata:     &runtimev1.PodSandboxMetadata{Name: m.pod.Name, Namespace: m.pod.Namespace, Uid: string(m.pod.UID), Attempt: attempt},
+		Metadata: &runtimev1.PodSandboxMetadata{
+			Name: m.pod.Name, Namespace: m.pod.Namespace, Uid: string(m.pod.UID), Attempt: attempt,
+		},
 		LogDirectory: m.logDirectory(), Labels: m.labels(),
 		Linux: &runtimev1.LinuxPodSandboxConfig{SecurityContext: &runtimev1.LinuxSandboxSecurityContext{
 			NamespaceOptions: m.namespaces(), SupplementalGroups: m.groups(), Privileged: m.privileged(),
@@ -78,7 +83,7 @@ func (m maker) groups() []int64 {
 }
 
 func (m maker) privileged() bool {
-	for _, c := range append(m.pod.Spec.InitContainers[:len(m.pod.Spec.InitContainers):len(m.pod.Spec.InitContainers)], m.pod.Spec.Containers...) {
+	for _, c := range slices.Concat(m.pod.Spec.InitContainers, m.pod.Spec.Containers) {
 		if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
 			return true
 		}
@@ -114,7 +119,8 @@ func (m maker) container(s step, image string, given []server.ContainerMount) *r
 	}
 	for _, g := range given {
 		if g.Device {
-			out.Devices = append(out.Devices, &runtimev1.Device{HostPath: g.HostPath, ContainerPath: g.ContainerPath, Permissions: g.Permissions})
+			d := &runtimev1.Device{HostPath: g.HostPath, ContainerPath: g.ContainerPath, Permissions: g.Permissions}
+			out.Devices = append(out.Devices, d)
 			continue
 		}
 		out.Mounts = append(out.Mounts, &runtimev1.Mount{
@@ -152,7 +158,9 @@ func (m maker) security(c *corev1.Container) *runtimev1.LinuxContainerSecurityCo
 	out.ReadonlyRootfs = s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem
 	out.NoNewPrivs = s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation
 	if s.Capabilities != nil {
-		out.Capabilities = &runtimev1.Capability{AddCapabilities: words(s.Capabilities.Add), DropCapabilities: words(s.Capabilities.Drop)}
+		out.Capabilities = &runtimev1.Capability{
+			AddCapabilities: words(s.Capabilities.Add), DropCapabilities: words(s.Capabilities.Drop),
+		}
 	}
 	return out
 }

@@ -53,17 +53,17 @@ func main() {
 		return
 	}
 	var o options
-	flag.StringVar(&o.kubeconfig, "kubeconfig", "/etc/agent/kubeconfig", "how to reach the API server, best as system:node:NAME of system:nodes")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "/etc/agent/kubeconfig", "how to reach the API server, as system:node:NAME")
 	flag.StringVar(&o.name, "node-name", "", "the Node's name")
 	flag.StringVar(&o.ip, "node-ip", "", "the Node's address; default: from which the API server is reached")
 	flag.StringVar(&o.labels, "node-labels", "", "labels of the Node besides its host name's, as a=b,c=d")
 	flag.StringVar(&o.registration, "register-with-taints", "", "taints of a new Node, as key=value:NoSchedule,...")
 	flag.Int64Var(&o.pods, "max-pods", 110, "how many pods the Node takes")
-	flag.StringVar(&o.runtime, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime")
+	flag.StringVar(&o.runtime, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "its CRI")
 	flag.StringVar(&o.root, "root-dir", "/var/lib/kubelet", "where volumes are mounted, in the kubelet's layout")
 	flag.StringVar(&o.state, "state-dir", "/var/lib/csi-volmgr", "where csi-volmgr remembers what it mounted")
-	flag.StringVar(&o.socket, "socket", "/run/csi-volmgr/csi-volmgr.sock", "where `csi-volmgr get` asks how the volumes stand")
-	flag.StringVar(&o.hostPaths, "allow-host-path", "", "directories below which hostPath and local volumes may be, separated by commas")
+	flag.StringVar(&o.socket, "socket", "/run/csi-volmgr/csi-volmgr.sock", "where csi-volmgr get asks how volumes stand")
+	flag.StringVar(&o.hostPaths, "allow-host-path", "", "directories where hostPath and local volumes may be, as /a,/b")
 	flag.StringVar(&o.logs, "log-dir", "/var/log/pods", "where the containers' output goes; nothing rotates it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

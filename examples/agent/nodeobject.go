@@ -80,7 +80,13 @@ func (n *nodeObject) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return n.patch(ctx, patch)
+}
+
+// patch changes the fields of the Node that are in the patch.
+func (n *nodeObject) patch(ctx context.Context, patch []byte, sub ...string) error {
+	nodes := n.client.CoreV1().Nodes()
+	_, err := nodes.Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, sub...)
 	return err
 }
 
@@ -112,7 +118,7 @@ func (n *nodeObject) renew(ctx context.Context) {
 	}
 	patch, err := json.Marshal(map[string]any{"status": n.status(ready)})
 	if err == nil {
-		_, err = n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		err = n.patch(ctx, patch, "status")
 	}
 	if err != nil {
 		slog.Warn("write the node's status", "err", err)
@@ -143,8 +149,10 @@ func (n *nodeObject) status(ready corev1.NodeCondition) map[string]any {
 	_ = unix.Uname(&uts) // which never fails
 	return map[string]any{
 		"conditions": []corev1.NodeCondition{ready},
-		"addresses":  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}, {Type: corev1.NodeHostName, Address: n.name}},
-		"capacity":   n.capacity, "allocatable": n.capacity,
+		"addresses": []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: n.ip}, {Type: corev1.NodeHostName, Address: n.name},
+		},
+		"capacity": n.capacity, "allocatable": n.capacity,
 		"nodeInfo": map[string]string{
 			"operatingSystem": runtime.GOOS, "architecture": runtime.GOARCH, "kernelVersion": unix.ByteSliceToString(uts.Release[:]),
 		},

@@ -67,25 +67,39 @@ func (r *containerRuntime) healthy(ctx context.Context) error {
 	return nil // that it has no network concerns no pod of this agent's
 }
 
+// list returns what this node's agent made: for one pod, or with "" for all.
+func (r *containerRuntime) list(ctx context.Context, uid types.UID) ([]*runtimev1.PodSandbox, []*runtimev1.Container, error) {
+	labels := map[string]string{labelNode: r.node}
+	if uid != "" {
+		labels[labelUID] = string(uid)
+	}
+	inBoxes := &runtimev1.PodSandboxFilter{LabelSelector: labels}
+	boxes, err := r.runtime.ListPodSandbox(ctx, &runtimev1.ListPodSandboxRequest{Filter: inBoxes})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	inRuns := &runtimev1.ContainerFilter{LabelSelector: labels}
+	runs, err := r.runtime.ListContainers(ctx, &runtimev1.ListContainersRequest{Filter: inRuns})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list containers: %w", err)
+	}
+	return boxes.GetItems(), runs.GetContainers(), nil
+}
+
 // glance returns, by pod, a text that is another one when anything there has changed.
 func (r *containerRuntime) glance(ctx context.Context) (map[types.UID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	mine := map[string]string{labelNode: r.node}
-	boxes, err := r.runtime.ListPodSandbox(ctx, &runtimev1.ListPodSandboxRequest{Filter: &runtimev1.PodSandboxFilter{LabelSelector: mine}})
+	boxes, runs, err := r.list(ctx, "")
 	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
-	}
-	runs, err := r.runtime.ListContainers(ctx, &runtimev1.ListContainersRequest{Filter: &runtimev1.ContainerFilter{LabelSelector: mine}})
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
+		return nil, err
 	}
 	lines := map[types.UID][]string{}
-	for _, b := range boxes.GetItems() {
+	for _, b := range boxes {
 		uid := types.UID(b.GetLabels()[labelUID])
 		lines[uid] = append(lines[uid], b.GetId()+b.GetState().String())
 	}
-	for _, c := range runs.GetContainers() {
+	for _, c := range runs {
 		uid := types.UID(c.GetLabels()[labelUID])
 		lines[uid] = append(lines[uid], c.GetId()+c.GetState().String())
 	}
@@ -101,21 +115,16 @@ func (r *containerRuntime) glance(ctx context.Context) (map[types.UID]string, er
 func (r *containerRuntime) look(ctx context.Context, uid types.UID) (s seen, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	this := map[string]string{labelNode: r.node, labelUID: string(uid)}
-	boxes, err := r.runtime.ListPodSandbox(ctx, &runtimev1.ListPodSandboxRequest{Filter: &runtimev1.PodSandboxFilter{LabelSelector: this}})
+	boxes, runs, err := r.list(ctx, uid)
 	if err != nil {
-		return s, fmt.Errorf("list sandboxes: %w", err)
+		return s, err
 	}
-	for _, b := range boxes.GetItems() {
+	for _, b := range boxes {
 		ready := b.GetState() == runtimev1.PodSandboxState_SANDBOX_READY
 		s.sandboxes = append(s.sandboxes, sandbox{id: b.GetId(), attempt: b.GetMetadata().GetAttempt(), ready: ready})
 	}
 	slices.SortFunc(s.sandboxes, func(a, b sandbox) int { return cmp.Compare(b.attempt, a.attempt) })
-	runs, err := r.runtime.ListContainers(ctx, &runtimev1.ListContainersRequest{Filter: &runtimev1.ContainerFilter{LabelSelector: this}})
-	if err != nil {
-		return s, fmt.Errorf("list containers: %w", err)
-	}
-	for _, c := range runs.GetContainers() {
+	for _, c := range runs {
 		full, err := r.runtime.ContainerStatus(ctx, &runtimev1.ContainerStatusRequest{ContainerId: c.GetId()})
 		if status.Code(err) == codes.NotFound {
 			continue // gone since the list
@@ -199,7 +208,8 @@ func (r *containerRuntime) stop(ctx context.Context, has seen, grace time.Durati
 		}
 		asked++
 		go func() {
-			_, err := r.runtime.StopContainer(ctx, &runtimev1.StopContainerRequest{ContainerId: c.id, Timeout: int64(grace.Round(time.Second).Seconds())})
+			this := &runtimev1.StopContainerRequest{ContainerId: c.id, Timeout: int64(grace.Round(time.Second).Seconds())}
+			_, err := r.runtime.StopContainer(ctx, this)
 			ended <- err
 		}()
 	}

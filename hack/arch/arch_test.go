@@ -24,10 +24,16 @@ type pkg struct {
 	GoFiles, TestGoFiles, XTestGoFiles []string
 }
 
-func packages(t *testing.T) (all []pkg) {
+// packages are those of the program's module and of the agent's, which has the same rules.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	return append(packagesIn(t, root), packagesIn(t, root+"/examples/agent")...)
+}
+
+func packagesIn(t *testing.T, dir string) (all []pkg) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,Imports,GoFiles,TestGoFiles,XTestGoFiles", "./...")
-	cmd.Dir = root
+	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -66,6 +66,7 @@ var rooms = []room{
 	{dir: "pkg/node", may: []string{"*"}},
 	{dir: "cmd/csi-volmgr", may: []string{"*"}},
 	{dir: "examples", may: []string{"pkg/node", "pkg/source"}},
+	{dir: "examples/agent", may: []string{"pkg/node", "pkg/server", "pkg/state"}},
 	{dir: "test", may: []string{"*"}},
 	{dir: "hack", may: []string{"*"}},
 }
@@ -78,7 +79,7 @@ var impure = []string{
 
 // forkers are the rooms whose code may start other programs: mkfs and its like.
 // Everything else asks the kernel itself.
-var forkers = []string{"pkg/isolate", "pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "examples", "test", "hack"}
+var forkers = []string{"pkg/isolate", "pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "examples", "examples/agent", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
 func roomOf(dir string) (room, bool) {

@@ -259,3 +259,24 @@ func TestPodsThatEndOrAreRefused(t *testing.T) {
 	n.endPod("refused")
 	n.done(s, "job")
 }
+
+// While the API server is away a container that ends is started again with its
+// volume; when the server is back the status says so.
+//
+// Faults: A193.
+func TestAnAgentStartsContainersWithoutTheServer(t *testing.T) {
+	s, n := anAgent(t, "agent-alone")
+	s.claim("alone", "1Gi", nil)
+	createPod(t, boxPod(n.name, "alone", "echo started >> /data/log; "+forever, fromClaim("alone")))
+	p := n.podUntil("alone", "is ready", podReady)
+	log := filepath.Join(n.at("alone", "data"), "log")
+	control.kill("kube-apiserver")
+	if out, err := n.runtime.ctr("tasks", "kill", "--signal", "KILL", containerOf(p)); err != nil {
+		t.Errorf("kill the container: %v\n%s", err, out)
+	}
+	n.hasFile(log, "started\nstarted\n")
+	must(t, control.startAPI(t.Context()))
+	n.podUntil("alone", "is ready again", func(p *corev1.Pod) bool { return podReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	n.endPod("alone")
+	n.done(s, "alone")
+}
