@@ -17,17 +17,25 @@ const (
 
 // backoff paces attempts: each pause is twice the one before, and longer by
 // chance, so that the nodes of a cluster do not write in one moment.
-type backoff struct{ failures int }
+type backoff struct {
+	failures int
+	busy     bool // the last was told to come later
+}
 
 // next returns how long to wait after a failure. A server that says how long (429 and
 // 503 with Retry-After) is not asked before.
 func (b *backoff) next(err error) time.Duration {
+	later, busy := errors.AsType[*outage.Later](err)
+	if busy && !b.busy {
+		b.failures = 0 // it is back: what it asks for is this pause, not that of an outage
+	}
+	b.busy = busy
 	pause := lastPause
 	if b.failures < 7 {
 		pause = min(lastPause, firstPause<<b.failures)
 	}
 	b.failures++
-	if later, ok := errors.AsType[*outage.Later](err); ok {
+	if busy {
 		pause = max(pause, later.After)
 	}
 	return pause + time.Duration(rand.Int64N(int64(pause))) //nolint:gosec // no secret depends on it

@@ -204,9 +204,10 @@ func TestRetryAfterIsHeededByAllThatIsWritten(t *testing.T) {
 		c.config("shared")
 		n := c.newNode("n1")
 		c.bind("n1", "p", "shared")
-		refuses := true
+		var refuses atomic.Bool
+		refuses.Store(true)
 		c.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
-			if refuses && slices.Contains([]string{"create", "update", "patch"}, r.Verb) {
+			if refuses.Load() && slices.Contains([]string{"create", "update", "patch"}, r.Verb) {
 				return &fakeapi.Answer{Code: http.StatusTooManyRequests, RetryAfter: "200"}
 			}
 			return nil
@@ -221,7 +222,7 @@ func TestRetryAfterIsHeededByAllThatIsWritten(t *testing.T) {
 		if away := n.away(); away == nil || away.Cause != outage.Busy {
 			t.Errorf("outage: %v", away)
 		}
-		refuses = false
+		refuses.Store(false)
 		until(t, "the pod is ready", 15*time.Minute, func() bool { return n.ready() == 1 && n.away() == nil })
 	})
 }

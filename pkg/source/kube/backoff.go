@@ -19,24 +19,31 @@ const (
 )
 
 // backoff paces attempts. The zero value is ready.
-type backoff struct{ failures int }
+type backoff struct {
+	failures int
+	busy     bool // the last was told to come later
+}
 
 // next returns how long to wait after a failure. A server that says how long
 // (429 and 503 with Retry-After) is not asked before.
 func (b *backoff) next(err error) time.Duration {
+	l, busy := errors.AsType[*outage.Later](err)
+	if busy && !b.busy {
+		b.failures = 0 // it is back: what it asks for is this pause, not that of an outage
+	}
+	b.busy = busy
 	pause := lastPause
 	if b.failures < 7 {
 		pause = min(lastPause, firstPause<<b.failures)
 	}
 	b.failures++
-	var l *outage.Later
-	if errors.As(err, &l) {
+	if busy {
 		pause = max(pause, l.After)
 	}
 	return jittered(pause, 1)
 }
 
-func (b *backoff) reset() { b.failures = 0 }
+func (b *backoff) reset() { *b = backoff{} }
 
 // jittered returns d, longer by up to share of it.
 func jittered(d time.Duration, share float64) time.Duration {

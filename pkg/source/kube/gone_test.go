@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,13 +282,13 @@ func TestAnOlderObjectIsNotTold(t *testing.T) {
 // Faults: A220.
 func TestAGetThatIsGoneIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var expired bool
+		var expired atomic.Bool
 		w, _ := startAs(t, func(s *fakeapi.Server) {
 			s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
 				switch {
 				case r.Resource == "persistentvolumeclaims" && r.Verb != "get":
 					return &fakeapi.Answer{Code: http.StatusForbidden}
-				case r.Verb == "get" && expired:
+				case r.Verb == "get" && expired.Load():
 					return &fakeapi.Answer{Code: http.StatusGone}
 				}
 				return nil
@@ -295,7 +296,7 @@ func TestAGetThatIsGoneIsRepeated(t *testing.T) {
 			everyKind(s)
 		}, func(*kube.Config) {})
 		w.expect("p-a", "", "")
-		expired = true
+		expired.Store(true)
 		w.server.Took()
 		w.server.Expire()
 		advance(10 * time.Minute)
@@ -303,7 +304,7 @@ func TestAGetThatIsGoneIsRepeated(t *testing.T) {
 		if n := counted(w.asked())["get persistentvolumeclaims"]; n > 2*(20+8) {
 			t.Errorf("%d gets of two claims in 10 minutes", n)
 		}
-		expired = false
+		expired.Store(false)
 		w.server.Delete("volumeattachments", attached("a").Name)
 		advance(2 * time.Minute)
 		if f := w.provider.Findings(); len(f) > 0 {

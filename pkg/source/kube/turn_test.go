@@ -3,6 +3,7 @@ package kube_test
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,4 +79,44 @@ func TestWhatWaitsForItsTurnIsNotGivenUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After ten minutes without a server each request is told to come again in a second, as
+// by a server that is back and has much to do: it comes within two seconds, and not after
+// the pause that it had during the outage.
+//
+// Faults: A229.
+func TestAServerThatIsBackAndBusyIsAskedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, everyKind)
+		w.server.Fail(away)
+		w.server.EndWatches()
+		advance(10 * time.Minute)
+		var mu sync.Mutex
+		refused, again := map[string]time.Time{}, map[string]time.Duration{}
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			mu.Lock()
+			defer mu.Unlock()
+			if at, was := refused[r.String()]; was {
+				if _, known := again[r.String()]; !known {
+					again[r.String()] = time.Since(at)
+				}
+				return nil
+			}
+			refused[r.String()] = time.Now()
+			return &fakeapi.Answer{Code: http.StatusTooManyRequests, RetryAfter: "1"}
+		})
+		advance(3 * time.Minute)
+		if len(again) < 8 {
+			t.Errorf("asked again: %v", again)
+		}
+		for what, after := range again {
+			if after < time.Second || after > 2*time.Second {
+				t.Errorf("%s: asked again after %s", what, after)
+			}
+		}
+		if f := w.provider.Findings(); len(f) > 0 {
+			t.Errorf("problems: %v", f)
+		}
+	})
 }
