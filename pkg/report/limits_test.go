@@ -72,6 +72,7 @@ func (w *world) count() int32 {
 // nothing else is written. One that fails to answer keeps its limit.
 //
 // Items: J15.
+// Scenarios: U-71.
 func TestLimitsAreAskedForInThePeriodOfTheCSIDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := limited(t)
@@ -154,6 +155,7 @@ func TestALimitThatIsNotToldHoldsNothingUp(t *testing.T) {
 // many refusals, where its limits are to be kept up to date; else not at all.
 //
 // Items: J16.
+// Scenarios: U-72.
 func TestADriverWithoutRoomIsAskedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := limited(t)

@@ -49,7 +49,7 @@ func (s *shared) hasSize(n *node, claim, size string) {
 // cannot give is refused, shown in the claim, and a smaller wish then carried out.
 //
 // Faults: A170.
-// Scenarios: U-52, U-56, U-59, U-167, U-168, U-169.
+// Scenarios: U-51, U-52, U-56, U-59, U-167, U-168, U-169.
 func TestAVolumeIsExpanded(t *testing.T) {
 	t.Parallel()
 	_, identity := role(t)

@@ -218,7 +218,7 @@ func (s *controller) ControllerExpandVolume(_ context.Context, req *csi.Controll
 		}
 	}
 	s.driver.update(v.ID, func(v *Volume) { v.SizeBytes = size })
-	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: s.driver.script().can("EXPAND_VOLUME")}, nil
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: s.driver.script().expands(byNode)}, nil
 }
 
 // ControllerGetCapabilities implements the Controller service.

@@ -164,7 +164,7 @@ func (d *Driver) begin(c *call) (fault Fault, busy bool, err error) {
 	if _, refused := c.refusal(); !refused && !busy {
 		d.judge.accept(c)
 		found := false
-		if fault, found = d.judge.model.match(script, c.name, d.judge.model.Volumes[c.volume], c.volume); found {
+		if fault, found = d.judge.model.match(script, c, d.judge.model.Volumes[c.volume]); found {
 			events = append(events, Event{Time: c.at, Event: EventFault, ID: c.id, Call: c.name, Volume: c.volume, Text: fault.ID})
 		}
 	}

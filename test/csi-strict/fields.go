@@ -44,6 +44,14 @@ func hasTokens(req proto.Message) bool {
 	return ok && r.GetVolumeContext()[tokensKey] != ""
 }
 
+// bytesOf is how many bytes a request asks for; 0 for none.
+func bytesOf(req proto.Message) int64 {
+	if r, ok := req.(interface{ GetCapacityRange() *csi.CapacityRange }); ok {
+		return r.GetCapacityRange().GetRequiredBytes()
+	}
+	return 0
+}
+
 // oneLine is JSON with nothing in it that differs from run to run.
 func oneLine(m proto.Message) string {
 	b, err := protojson.Marshal(m)

@@ -24,10 +24,22 @@ func (s Script) can(name string) bool {
 	return !slices.Contains(s.Without, name) && (slices.Contains(able, name) || slices.Contains(s.With, name))
 }
 
+// The services of which each may expand volumes, or not.
+const (
+	byController = "CONTROLLER_"
+	byNode       = "NODE_"
+	expansion    = "EXPAND_VOLUME"
+)
+
+// expands reports whether the driver has the ability to expand volumes in the service.
+func (s Script) expands(service string) bool {
+	return s.can(expansion) && !slices.Contains(s.Without, service+expansion)
+}
+
 // nodeCan are those that the Node service has.
 func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
 	for number, name := range csi.NodeServiceCapability_RPC_Type_name {
-		if s.can(name) {
+		if s.can(name) && (name != expansion || s.expands(byNode)) {
 			types = append(types, csi.NodeServiceCapability_RPC_Type(number))
 		}
 	}
@@ -38,7 +50,7 @@ func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
 // controllerCan are those that the Controller service has.
 func (s Script) controllerCan() (types []csi.ControllerServiceCapability_RPC_Type) {
 	for number, name := range csi.ControllerServiceCapability_RPC_Type_name {
-		if s.can(name) {
+		if s.can(name) && (name != expansion || s.expands(byController)) {
 			types = append(types, csi.ControllerServiceCapability_RPC_Type(number))
 		}
 	}

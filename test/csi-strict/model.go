@@ -143,9 +143,9 @@ func (m Model) Left() (left []string) {
 func (v *Volume) inUse() bool { return v.Stage.Phase != Absent || len(v.Targets) > 0 }
 
 // match returns the fault that a call is to have, and counts the call.
-func (m Model) match(s Script, call string, v *Volume, id string) (Fault, bool) {
+func (m Model) match(s Script, c *call, v *Volume) (Fault, bool) {
 	for _, f := range s.Faults {
-		if f.Call != call || f.Volume != "" && f.Volume != id && (v == nil || f.Volume != v.Tag) {
+		if f.Call != c.name || f.Volume != "" && f.Volume != c.volume && (v == nil || f.Volume != v.Tag) || f.Above != 0 && bytesOf(c.req) <= f.Above {
 			continue
 		}
 		n := m.Fired[f.ID]

@@ -99,6 +99,10 @@ func (s *node) NodeExpandVolume(_ context.Context, req *csi.NodeExpandVolumeRequ
 	if v.Block {
 		err = eachLoop(s.driver.image(v.ID), unix.LOOP_SET_CAPACITY)
 	}
+	if !s.driver.script().expands(byController) {
+		v.SizeBytes = max(v.SizeBytes, req.GetCapacityRange().GetRequiredBytes())
+		s.driver.update(v.ID, func(known *Volume) { known.SizeBytes = v.SizeBytes })
+	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.SizeBytes}, err
 }
 

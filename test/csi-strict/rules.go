@@ -130,7 +130,7 @@ func (j *judge) nodeExpand(c *call, v *Volume) {
 	if v == nil {
 		return
 	}
-	if !j.told.can("EXPAND_VOLUME") {
+	if !j.told.expands(byNode) {
 		c.breach(codes.Unimplemented, "N-94", "NodeExpandVolume, and the driver has no EXPAND_VOLUME")
 	}
 	if f := v.Targets[c.path]; f.Phase != Present && (c.path != v.StagePath || v.Stage.Phase != Present) {
@@ -145,7 +145,7 @@ func (j *judge) nodeExpand(c *call, v *Volume) {
 			c.breach(codes.OK, "N-99", "staging path %q, and the volume's is %q", path, v.StagePath)
 		}
 	}
-	if n := req.GetCapacityRange().GetRequiredBytes(); n > v.SizeBytes {
+	if n := req.GetCapacityRange().GetRequiredBytes(); n > v.SizeBytes && j.told.expands(byController) {
 		c.breach(codes.OutOfRange, "N-95", "to %d bytes, and ControllerExpandVolume made it %d", n, v.SizeBytes)
 	}
 }

@@ -15,7 +15,8 @@ import (
 type Script struct {
 	// With and Without change the abilities, by their CSI names:
 	// STAGE_UNSTAGE_VOLUME, PUBLISH_UNPUBLISH_VOLUME, VOLUME_MOUNT_GROUP...
-	// OFFLINE among With makes expansion offline only.
+	// OFFLINE among With makes expansion offline only. CONTROLLER_EXPAND_VOLUME and
+	// NODE_EXPAND_VOLUME among Without are the ability of that service alone.
 	With    []string `json:"with,omitempty"`
 	Without []string `json:"without,omitempty"`
 	// NoController: the driver says that it has no Controller service.
@@ -45,6 +46,8 @@ type Fault struct {
 	// Volume is the id of a volume, or the parameter "tag" that it was made
 	// with; "" matches all.
 	Volume string `json:"volume,omitempty"`
+	// Above spares requests for that many bytes or fewer; 0 spares none.
+	Above int64 `json:"above,omitempty"`
 	// After is how many matching calls are spared first, Times how many then
 	// are not; 0 stands for all.
 	After int `json:"after,omitempty"`

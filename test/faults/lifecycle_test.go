@@ -172,6 +172,7 @@ func TestGrownWhileNoPodHadIt(t *testing.T) {
 // A driver that cannot make volumes larger: nothing happens on the node, and what
 // is mounted stays.
 // Items: I06.
+// Scenarios: U-54.
 func TestSwitchedOffForResizing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{Without: []string{"EXPAND_VOLUME"}})

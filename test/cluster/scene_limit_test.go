@@ -1,0 +1,73 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// limit is how many volumes of the driver the CSINode says that the node may have.
+func (s *scene) limit() int32 {
+	s.t.Helper()
+	o, err := control.client.StorageV1().CSINodes().Get(s.t.Context(), s.n.name, metav1.GetOptions{})
+	must(s.t, err)
+	for _, d := range o.Spec.Drivers {
+		if d.Name == s.name && d.Allocatable != nil && d.Allocatable.Count != nil {
+			return *d.Allocatable.Count
+		}
+	}
+	return -1
+}
+
+// A driver's limit is in the CSINode, and the scheduler keeps to it: the pod with one
+// volume too many waits, whichever kinds its volume and the one that is there are of,
+// and runs when there is room.
+func TestScenariosOfLimits(t *testing.T) {
+	t.Parallel()
+	n := asNode(t, "scene-limit")
+	for name, tc := range map[string]struct{ first, second bool }{ // generic ephemeral
+		// Scenarios: U-65, U-170, U-171.
+		"claims": {},
+		// Scenarios: U-66.
+		"own-after-claim": {second: true},
+		// Scenarios: U-67.
+		"claim-after-own": {first: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := attached("limit-"+name+".test", "csi-provisioner")
+			c.script.MaxVolumes = 1
+			s := begin(t, n, c)
+			if got := s.limit(); got != 1 {
+				t.Errorf("the CSINode has limit %d, want 1", got)
+			}
+			volume := func(pod string, own bool) corev1.Volume {
+				if own {
+					return s.template("data")
+				}
+				s.claim(pod, "1Gi", nil)
+				return fromClaim(pod)
+			}
+			first, second := "limit-"+name+"-1", "limit-"+name+"-2"
+			s.up(first, volume(first, tc.first))
+			createPod(t, podWith(n.name, second, volume(second, tc.second)))
+			s.n.eventually("the second pod is not placed, for want of room", func() bool {
+				p, err := control.client.CoreV1().Pods("default").Get(t.Context(), second, metav1.GetOptions{})
+				must(t, err)
+				for _, c := range p.Status.Conditions {
+					if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "max volume count") {
+						return true
+					}
+				}
+				return false
+			})
+			deletePod(t, first)
+			s.n.mounted(second)
+			s.down(second)
+		})
+	}
+}
