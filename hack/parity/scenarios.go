@@ -14,7 +14,7 @@ const (
 	scenarioDocument = "docs/upstream-scenarios.md"
 	scenarioHeading  = "## Every scenario and its test\n"
 	// shown is how many scenarios a test must show at least.
-	shown = 40
+	shown = 120
 )
 
 // How csi-volmgr does in a scenario; differs and notOurs are followed by why.

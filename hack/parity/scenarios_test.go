@@ -46,7 +46,7 @@ func TestWhatIsWrongWithScenarios(t *testing.T) {
 	got := strings.Join(problems, "\n")
 	for _, want := range []string{
 		"U-02 has no test that claims it", "U-03 is not ours, and pkg/x TestA claims it", `U-04: result "perhaps"`,
-		"U-05: want what Kubernetes tests", "U-06: the result does not say why", "2 scenarios have a test, want at least 40",
+		"U-05: want what Kubernetes tests", "U-06: the result does not say why", "2 scenarios have a test, want at least 120",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("problems %s\nwant %s", got, want)

@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
 // limit is how many volumes of the driver the CSINode says that the node may have.
@@ -70,4 +73,27 @@ func TestScenariosOfLimits(t *testing.T) {
 			s.down(second)
 		})
 	}
+}
+
+// The driver's limit changes while it runs: the CSINode has the new one after the
+// period that the CSIDriver object asks for.
+//
+// Scenarios: U-71.
+func TestScenarioOfALimitThatChanges(t *testing.T) {
+	t.Parallel()
+	n, seconds, yes := asNode(t, "scene-limits"), int64(10), true
+	c := unattached("limit-changes.test", func(o *storagev1.CSIDriverSpec) {
+		o.NodeAllocatableUpdatePeriodSeconds, o.PodInfoOnMount = &seconds, &yes
+		o.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
+	})
+	c.script.MaxVolumes = 3
+	s := begin(t, n, c)
+	s.up("limit-changes", s.inline("data"))
+	if got := s.limit(); got != 3 {
+		t.Errorf("limit %d, want 3", got)
+	}
+	c.script.MaxVolumes = 7
+	must(t, csistrict.WriteScript(s.dir, c.script))
+	n.eventually("the CSINode has the new limit", func() bool { return s.limit() == 7 })
+	s.down("limit-changes")
 }
