@@ -91,6 +91,9 @@ func (r *release) against(v state.Volume) string {
 		}
 	}
 	for uid, m := range v.Mounts {
+		if v.Spec.Mode == state.Block && m.Phase == state.Entering {
+			return fmt.Sprintf("its device may be published to pod %s already, and a kubelet would not know: start the daemon and wait until it is", uid)
+		}
 		for _, name := range m.Names {
 			dir := path.Join(r.Layout.Pods(), string(uid), "volume-subpaths", name)
 			if name != v.Spec.Name && slices.ContainsFunc(r.Mounts, func(at string) bool { return within(at, dir) }) {

@@ -152,6 +152,10 @@ func TestReleaseRefuses(t *testing.T) {
 		{"a mount that is being removed", "being removed", func(_ *Managed, v *state.Volume) {
 			v.Mounts = map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Leaving}}}
 		}},
+		{"a device that may be published", "may be published to pod", func(_ *Managed, v *state.Volume) {
+			v.Spec = &state.Spec{Driver: driver, Mode: state.Block, StagePath: "/x"}
+			v.Mounts = map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Entering}}}
+		}},
 		{"a kind that is kept otherwise", "kept otherwise", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: "kubernetes.io/iscsi", Builtin: true, StagePath: "/x"}
 		}},

@@ -180,6 +180,13 @@ var mends = []mend{
 			"_ = f.Dir",
 		},
 	}},
+	{"released-while-a-device-was-being-published", []bug{
+		{
+			"a device that may be published is handed back", "pkg/handover/release.go",
+			"v.Spec.Mode == state.Block && m.Phase == state.Entering",
+			"false && m.Phase == state.Entering",
+		},
+	}},
 	{"renewed-before-the-clock-was-put-back", []bug{
 		{
 			"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
