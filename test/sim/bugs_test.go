@@ -179,7 +179,7 @@ var bugs = []bug{
 }
 
 // TestPlantedBugsAreFound builds the simulation once for each bug, with the bug,
-// and expects it to break within a thousand seeds.
+// and expects it to break within 5,000 seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the simulation once for each bug")
@@ -191,7 +191,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, b := range bugs {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			out, err := simulate(t, root, plant(t, root, b), "-run=^TestSeeds$", "-seeds=1000", "-no-shrink")
+			out, err := simulate(t, root, plant(t, root, b), "-run=^TestSeeds$", "-seeds=5000", "-no-shrink")
 			if err == nil {
 				t.Fatalf("not found:\n%s", out)
 			}

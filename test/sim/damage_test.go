@@ -97,6 +97,20 @@ func (w *world) detachUnrecorded() {
 	}
 }
 
+// restore is an operator who brings back, from a backup, the volume of a claim that the
+// older journal calls made: DeleteVolume came after it. The daemon must not make an empty
+// one in its place.
+func (w *world) restore() {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.claims {
+		if w.disk.damaged && w.life.bound(name) {
+			w.backend[name] = true
+		}
+	}
+}
+
 // accept is an operator who takes away what has no record although there was time to
 // make it, as the runbook says, and then accepts the loss; not before all that a pod
 // wants has its record.

@@ -79,6 +79,13 @@ var mends = []mend{
 			"if true || mounted == m.Seen.Mounted ||",
 		},
 	}},
+	{"deleted-before-an-older-journal", []bug{
+		{
+			"the operator brings no volume back that was deleted", "test/sim/damage_test.go",
+			"if w.disk.damaged && w.life.bound(name) {",
+			"if w.disk.damaged && w.life.bound(name) && false {",
+		},
+	}},
 	{"dropped-while-made-anew", []bug{
 		{
 			"an intent that is not due any more is written", "pkg/manager/decide.go",

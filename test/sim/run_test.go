@@ -192,6 +192,7 @@ func (w *world) calmDown() {
 	}
 	w.mu.Unlock()
 	w.accept()
+	w.restore()
 	w.rest(patience)
 	w.unpause()
 	w.rest(time.Minute)
