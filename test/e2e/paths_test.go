@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -66,7 +67,8 @@ func (n *node) pathRows() (rows []pathRow) {
 			}
 			rows = append(rows, pathRow{
 				text: m[1], pattern: regexp.MustCompile("^" + whole + "$"), parent: regexp.MustCompile("^" + patternOf(filepath.Dir(path)) + "$"),
-				rare: strings.Contains(m[1], "<n>") || strings.Contains(m[1], "<1 to 4>") || strings.Contains(m[1], "/<kind>/"),
+				rare: strings.Contains(m[1], "<n>") || strings.Contains(m[1], "<1 to 4>") || strings.Contains(m[1], "/<kind>/") ||
+					strings.HasSuffix(m[1], ".new") || strings.HasSuffix(m[1], ".tmp"),
 			})
 		}
 	}
@@ -84,9 +86,10 @@ func (n *node) compare(rows []pathRow, seen map[string]bool) {
 	mounts := mountsBelow(n.t, n.dir)
 	for _, top := range []string{n.root, n.path("state"), filepath.Dir(n.socket())} {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // the daemon has just removed it, or given it its name
 			}
+			must(n.t, err)
 			told, above := false, false
 			for _, r := range rows {
 				if r.pattern.MatchString(path) {
@@ -97,6 +100,9 @@ func (n *node) compare(rows []pathRow, seen map[string]bool) {
 			entire := !d.IsDir() || slices.Contains(mounts, path)
 			if d.IsDir() && !entire {
 				in, err := os.ReadDir(path)
+				if errors.Is(err, fs.ErrNotExist) {
+					return fs.SkipDir
+				}
 				must(n.t, err)
 				entire = len(in) == 0
 			}
