@@ -15,24 +15,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"os"
 	"time"
 
-	// The hashes that the algorithms of hashes name.
-	_ "crypto/sha512"
+	"github.com/go-jose/go-jose/v4"
 )
 
 // maxKeyFile bounds a file of a key, in bytes.
 const maxKeyFile = 64 << 10
 
 // Signer issues tokens by a private key, where no cluster does: JSON Web Tokens
-// with the claims of Kubernetes' own. Nobody but whoever trusts the key's public
-// half accepts them, and unlike a cluster's they stay good when the pod goes.
+// with the claims of Kubernetes' own. Only services that trust the key's public
+// half accept them, and unlike a cluster's they stay good when the pod goes.
 type Signer struct {
-	key    crypto.Signer
-	hash   crypto.Hash
-	header string // of every token, encoded
+	signer jose.Signer
 	issuer string
 }
 
@@ -43,45 +39,50 @@ func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 	if issuer == "" {
 		return nil, errors.New("token issuer: found none, want the URL that tokens name as theirs")
 	}
-	s := &Signer{key: key, issuer: issuer}
-	var alg string
-	switch k := key.(type) {
-	case *rsa.PrivateKey:
-		if k.N.BitLen() < 2048 {
-			return nil, fmt.Errorf("token signing key: found RSA of %d bits, want 2048 or more", k.N.BitLen())
-		}
-		alg, s.hash = "RS256", crypto.SHA256
-	case *ecdsa.PrivateKey:
-		switch bits := k.Curve.Params().BitSize; bits {
-		case 256:
-			alg, s.hash = "ES256", crypto.SHA256
-		case 384:
-			alg, s.hash = "ES384", crypto.SHA384
-		case 521:
-			alg, s.hash = "ES512", crypto.SHA512
-		default:
-			return nil, fmt.Errorf("token signing key: found an ECDSA curve of %d bits, want P-256, P-384 or P-521", bits)
-		}
-	case ed25519.PrivateKey:
-		alg = "EdDSA"
-	default:
-		return nil, fmt.Errorf("token signing key: found a %T, want an RSA, ECDSA or Ed25519 key", key)
+	algorithm, err := algorithmOf(key)
+	if err != nil {
+		return nil, fmt.Errorf("token signing key: %w", err)
 	}
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("token signing key: %w", err)
 	}
-	sum := sha256.Sum256(public)
-	header, err := json.Marshal(map[string]string{"alg": alg, "kid": encode(sum[:]), "typ": "JWT"}) // as the API server names its keys
+	sum := sha256.Sum256(public) // named as the API server names its keys
+	named := jose.JSONWebKey{Key: key, KeyID: base64.RawURLEncoding.EncodeToString(sum[:])}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: named}, new(jose.SignerOptions).WithType("JWT"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("token signing key: %w", err)
 	}
-	s.header = encode(header)
-	return s, nil
+	return &Signer{signer: signer, issuer: issuer}, nil
+}
+
+// algorithmOf is what a key signs by (RFC 7518, 3.1).
+func algorithmOf(key crypto.Signer) (jose.SignatureAlgorithm, error) {
+	switch k := key.(type) {
+	case *rsa.PrivateKey:
+		if k.N.BitLen() < 2048 {
+			return "", fmt.Errorf("found RSA of %d bits, want 2048 or more", k.N.BitLen())
+		}
+		return jose.RS256, nil
+	case *ecdsa.PrivateKey:
+		switch bits := k.Curve.Params().BitSize; bits {
+		case 256:
+			return jose.ES256, nil
+		case 384:
+			return jose.ES384, nil
+		case 521:
+			return jose.ES512, nil
+		default:
+			return "", fmt.Errorf("found an ECDSA curve of %d bits, want P-256, P-384 or P-521", bits)
+		}
+	case ed25519.PrivateKey:
+		return jose.EdDSA, nil
+	}
+	return "", fmt.Errorf("found a %T, want an RSA, ECDSA or Ed25519 key", key)
 }
 
 // ReadKey reads a private key from a PEM file (PKCS #8, PKCS #1 or SEC 1) that
-// nobody but its owner may read.
+// only its owner may read.
 func ReadKey(path string) (crypto.Signer, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -185,37 +186,9 @@ func (s *Signer) sign(c claims) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := s.header + "." + encode(body)
-	digest := []byte(text)
-	if s.hash != 0 {
-		h := s.hash.New()
-		_, _ = h.Write(digest) // a hash's Write never fails
-		digest = h.Sum(nil)
-	}
-	signature, err := s.signature(digest)
+	signed, err := s.signer.Sign(body)
 	if err != nil {
 		return "", err
 	}
-	return text + "." + encode(signature), nil
+	return signed.CompactSerialize()
 }
-
-// signature is what RFC 7518 wants: of ECDSA r and s side by side, each as long
-// as the curve's order.
-func (s *Signer) signature(digest []byte) ([]byte, error) {
-	k, ok := s.key.(*ecdsa.PrivateKey)
-	if !ok {
-		return s.key.Sign(rand.Reader, digest, s.hash)
-	}
-	r, t, err := ecdsa.Sign(rand.Reader, k, digest)
-	if err != nil {
-		return nil, err
-	}
-	size := (k.Curve.Params().BitSize + 7) / 8
-	both := make([]byte, 2*size)
-	for i, n := range []*big.Int{r, t} {
-		n.FillBytes(both[i*size : (i+1)*size])
-	}
-	return both, nil
-}
-
-func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

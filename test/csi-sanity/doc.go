@@ -1,8 +1,11 @@
 // Package csisanity runs the sanity suite of kubernetes-csi/csi-test against
 // csi-volmgr's own driver, or against any driver that CSI_ENDPOINT names.
 //
-//	go test ./test/csi-sanity/...
-//	CSI_ENDPOINT=unix:///run/my.sock go test ./test/csi-sanity/...
+//	make sanity
+//	make sanity CSI_ENDPOINT=unix:///run/my.sock
+//
+// It is a module of its own: ginkgo and gomega come with csi-test, and stay out of
+// the module that embedders import.
 //
 // With CSI_ENDPOINT, these are heeded too: CSI_ACCESS_TYPE (mount or block),
 // CSI_VOLUME_SIZE and CSI_EXPAND_SIZE (quantities), CSI_PARAMETERS (key=value,
