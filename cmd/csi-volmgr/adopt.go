@@ -32,8 +32,9 @@ what it can do. The kubelet must be stopped, and the daemon, and the drivers be
 left running; start the daemon afterwards.
 
 It takes the daemon's flags and configuration file, since it learns from the same
-sources which pods there are: what nobody lists would be unmounted when the
-daemon starts, and is refused unless --reason says why that is right.
+sources which pods there are: a volume of a pod that no source lists would be
+unmounted when the daemon starts, and is refused unless --reason says why that is
+right.
 
 All is taken over or nothing. Once more, it finds nothing to do.`,
 		Example: `  csi-volmgr adopt --dry-run --kubeconfig=/etc/kubernetes/kubelet.conf
@@ -42,7 +43,8 @@ All is taken over or nothing. Once more, it finds nothing to do.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("from") {
 				if cmd.Flags().Changed("root-dir") && o.from != o.run.rootDir {
-					return usagef("--from=%s and --root-dir=%s: expected one directory, since what is mounted cannot move", o.from, o.run.rootDir)
+					return usagef("--from=%s and --root-dir=%s: expected one directory, since what is mounted cannot move", o.from,
+						o.run.rootDir)
 				}
 				if err := cmd.Flags().Set("root-dir", o.from); err != nil {
 					return err
@@ -59,7 +61,7 @@ All is taken over or nothing. Once more, it finds nothing to do.`,
 	}
 	handoverFlags(cmd, &o)
 	cmd.Flags().StringVar(&o.from, "from", defaultRoot, "the kubelet's root `directory`, and so the daemon's")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why what is told as not wanted may go; it is kept in the audit log")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why the volumes reported as not wanted may go; it is kept in the audit log")
 	return cmd
 }
 
@@ -148,7 +150,10 @@ All is handed back or nothing. What a kubelet could not go on with is refused.`,
 		},
 	}
 	handoverFlags(cmd, &o)
-	for _, name := range []string{"manifests", "kubeconfig", "host-path-allow", "inline-allow", "selinux-mount", "registration-dir", "token-signing-key", "token-issuer"} {
+	for _, name := range []string{
+		"manifests", "kubeconfig", "host-path-allow", "inline-allow", "selinux-mount",
+		"registration-dir", "token-signing-key", "token-issuer",
+	} {
 		cmd.Flag(name).Hidden = true
 	}
 	return cmd

@@ -37,7 +37,8 @@ ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are take
 			})
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
+		"`FILE`, directory, or - for standard input; may be repeated")
 	noKustomize(cmd)
 	return cmd
 }
@@ -90,8 +91,10 @@ The deletion of a claim is in the audit log, with the reason.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why claims may go with their data, in `words`, for the audit log")
 	cmd.Flags().BoolVar(&all, "all", false, "all pods, or all claims, of the namespace")
 	noKustomize(cmd)
-	cmd.Flags().BoolVar(&data, "data", false, "delete the volumes of claims and their data also where the reclaimPolicy is Retain")
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated")
+	cmd.Flags().BoolVar(&data, "data", false,
+		"delete the volumes of claims and their data also where the reclaimPolicy is Retain")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
+		"`FILE`, directory, or - for standard input; may be repeated")
 	return cmd
 }
 

@@ -104,7 +104,8 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 	root.PersistentFlags().StringVar(&p.socket, "socket", defaultSocket, "unix `path` of the daemon's API")
 	root.AddCommand(
 		p.runCommand(), p.applyCommand(), p.deleteCommand(), p.getCommand(), p.describeCommand(),
-		p.explainCommand(), p.waitCommand(), p.localDriverCommand(), p.traceCommand(), p.uiCommand(), p.versionCommand(), p.volumeCommand(),
+		p.explainCommand(), p.waitCommand(), p.localDriverCommand(), p.traceCommand(), p.uiCommand(), p.versionCommand(),
+		p.volumeCommand(),
 		p.driverCommand(), p.watchCommand(),
 	)
 	root.AddCommand(p.operatorCommands()...)

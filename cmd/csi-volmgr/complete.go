@@ -17,7 +17,9 @@ const completeTimeout = 2 * time.Second
 // completes makes the shell complete cmd's first argument to one of kinds, or to
 // KIND/NAME, and the further ones to the names that the daemon knows of that kind.
 func (p *program) completes(cmd *cobra.Command, kinds ...string) {
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(
+		cmd *cobra.Command, args []string, begun string,
+	) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return p.names(cmd, kindOf(args[0]), "")
 		}

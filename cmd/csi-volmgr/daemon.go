@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// tokenIssuer returns who issues service account tokens, nil for nobody.
+// tokenIssuer returns the issuer of service account tokens, nil for none.
 func tokenIssuer(o runOptions) (token.Issuer, error) {
 	if o.tokenKey == "" {
 		return nil, nil
@@ -64,10 +64,13 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		return err
 	}
 	version := thisVersion()
-	version.Node, version.RootDir, version.StateDir, version.RegistrationDir = o.nodeName, cfg.Root, cfg.StateDir, cfg.RegistrationDir
+	version.Node, version.RootDir, version.StateDir, version.RegistrationDir = o.nodeName, cfg.Root, cfg.StateDir,
+		cfg.RegistrationDir
 	s, err := server.New(ctx, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
-		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: n.Lacks, Unreached: n.Unreached, Catalog: n.Views().Objects,
+		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() },
+		Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(),
+		Containers: n, Stats: n, Trace: n, Lacks: n.Lacks, Unreached: n.Unreached, Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n, Note: n.Note,
 	})
@@ -77,7 +80,8 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
-	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket, "http", s.HTTPAddress())
+	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket,
+		"http", s.HTTPAddress())
 	end := tellSystemd(ctx, notifier, n, logger)
 	err = both(ctx, n.Run, s.Run)
 	end()
@@ -117,8 +121,10 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	}
 	return node.Config{
 		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests, HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService, LocalDriver: o.localDriver, Tokens: tokens,
-		InlineAllow: inline, Translate: kinds, Deadlines: calls, DriverUIDs: users, Ladders: ladders, SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
+		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests,
+		HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService,
+		LocalDriver: o.localDriver, Tokens: tokens, InlineAllow: inline, Translate: kinds, Deadlines: calls, DriverUIDs: users, Ladders: ladders,
+		SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
 		NodeAlive: report.Alive{Heartbeat: o.nodeCondition, Taint: o.notReadyTaint},
 		Helper:    helper, Logger: logger,
 	}, nil

@@ -56,7 +56,8 @@ below the root directory are checked as those of --driver are.`,
 	f := cmd.Flags()
 	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "the daemon's `directory` for volumes")
 	f.StringVar(&o.stateDir, "state-dir", defaultState, "the daemon's `directory` of the journal")
-	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
+	f.StringVar(&o.registrationDir, "registration-dir", "",
+		"`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringArrayVar(&drivers, "driver", nil, "`name` of a driver whose needs are checked too; repeatable")
 	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
 	outputFlag(cmd, &output)
@@ -87,9 +88,12 @@ func (p *program) doctorConfig(ctx context.Context, o runOptions, drivers []stri
 	root := filepath.Clean(o.rootDir)
 	kernel := mount.New("/")
 	c := doctor.Config{
-		Root: root, StateDir: filepath.Clean(o.stateDir), RegistrationDir: filepath.Clean(o.registrationDir), Socket: o.socket,
+		Root: root, StateDir: filepath.Clean(o.stateDir), RegistrationDir: filepath.Clean(o.registrationDir),
+		Socket:   o.socket,
 		Features: kernel.Features(), Shared: kernel.IsShared, Kubelet: disk.Host{}.Kubelet,
-		Unreached: func(socket string) (string, error) { return doctor.Unreached(ctx, socket, root) }, UID: p.euid(), Path: strings.Split(programPath, ":"),
+		Unreached: func(socket string) (string, error) {
+			return doctor.Unreached(ctx, socket, root)
+		}, UID: p.euid(), Path: strings.Split(programPath, ":"),
 	}
 	found, _ := filepath.Glob(filepath.Join(root, "plugins", "*", "csi.sock")) // the pattern is good
 	for _, path := range found {

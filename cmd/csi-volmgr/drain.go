@@ -138,7 +138,7 @@ func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions)
 func remains(v manager.VolumeStatus, wait string) bool {
 	switch {
 	case v.Quarantined != "":
-		return true // nobody knows
+		return true // the daemon did not say
 	case wait == "unpublished":
 		return !v.Volume.Unmounted()
 	default:

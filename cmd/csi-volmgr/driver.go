@@ -67,7 +67,8 @@ too, until driver unregister; the verb returns once the driver is registered.`,
 	f := cmd.Flags()
 	f.BoolVarP(&detach, "detach", "d", false, "have the daemon do it, and return")
 	f.StringVar(&root, "root-dir", defaultRoot, "the daemon's `directory` for volumes, where none answers at --socket")
-	f.StringVar(&dir, "registration-dir", "", "`directory` of registration sockets (default: that of the daemon at --socket, or ROOT-DIR/plugins_registry)")
+	f.StringVar(&dir, "registration-dir", "",
+		"`directory` of registration sockets (default: that of the daemon at --socket, or ROOT-DIR/plugins_registry)")
 	return cmd
 }
 

@@ -225,7 +225,8 @@ func exportFlags(cmd *cobra.Command, path *string, o *runOptions) {
 	f := cmd.Flags()
 	f.StringVar(path, "export", "", "write all that is known of this node, without secrets, to a new `file` (tar.gz)")
 	f.StringVar(&o.config, "config", "", "the daemon's configuration `file`, for --export (default "+defaultConfig+")")
-	f.StringVar(&o.rootDir, "root-dir", "", "the daemon's `directory` for volumes, for --export, where the configuration does not say it")
+	f.StringVar(&o.rootDir, "root-dir", "",
+		"the daemon's `directory` for volumes, for --export, where the configuration does not say it")
 	f.StringVar(&o.stateDir, "state-dir", "", "the daemon's `directory` of the journal, for --export, likewise")
 	_ = cmd.MarkFlagFilename("export", "gz") // fails only for a flag that there is not
 	_ = cmd.MarkFlagFilename("config")

@@ -92,7 +92,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// short cuts s to n characters, the last of which then is an ellipsis.
+// short cuts s to n characters and ends it with an ellipsis then.
 func short(s string, n int) string {
 	r := []rune(plain(s))
 	if len(r) <= n {

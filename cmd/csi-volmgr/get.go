@@ -28,17 +28,19 @@ type getOptions struct {
 }
 
 // getKinds are the kinds that are listed.
-var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems"}, objectKinds...)
+var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems"},
+	objectKinds...)
 
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems|storageclasses|csidrivers|configmaps|secrets) [NAME...]",
+		Use: "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems|storageclasses|csidrivers|configmaps|secrets) " +
+			"[NAME...]",
 		Short: "List what there is, one line each",
 		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts, or
 several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
 
-Mounts are what whoever runs a pod's containers needs: for each of its volumes
+Mounts are what an agent needs to run a pod's containers: for each of its volumes
 the path on this host, whether it is a directory or a block device, read-only
 or not, and the mount propagation to give to the container runtime. With
 --container it is what that container's spec asks for, in its order: where it
@@ -46,9 +48,9 @@ wants each volume, which part of it (subPath and subPathExpr, which are made
 and bound by this), read-only, recursively so, and with which propagation.
 
 Stats are how full volumes are and how they fare, as their drivers or the kernel
-last said, with the age of each answer. How full they are is asked for while
-somebody wants to know, and until five minutes later; the first to want to know
-waits for it, a second at most. How they fare is always watched.
+last said, with the age of each answer. The daemon asks how full they are while
+users list it, and for five minutes after; the first listing waits for the
+answers, a second at most. How they fare is always watched.
 
 Storage classes, csidrivers, configmaps, secrets and volumeattachments are those that
 were applied or read, by their names and keys: values are not shown. With -l only
@@ -84,10 +86,13 @@ Problems are what could not be read of the manifests, with file, line and field.
 	p.completes(cmd, getKinds...)
 	listFlags(cmd, &o)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "`labels` of pods, claims, persistent volumes and objects, such as app=web")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "",
+		"`labels` of pods, claims, persistent volumes and objects, such as app=web")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
-	cmd.Flags().StringVar(&o.container, "container", "", "what the pod's container of this `name` is to be given; makes its subPaths")
-	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false, "with --container: the runtime can make mounts read-only recursively")
+	cmd.Flags().StringVar(&o.container, "container", "",
+		"what the pod's container of this `name` is to be given; makes its subPaths")
+	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false,
+		"with --container: the runtime can make mounts read-only recursively")
 	return cmd
 }
 
@@ -158,23 +163,6 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		o.names = append(o.names, strings.TrimPrefix(o.pod, "pod/"))
 	}
 	return kind, nil
-}
-
-// resource is how one kind is listed.
-type resource[T any] struct {
-	columns []column[T]
-	list    func(context.Context) ([]T, error)
-	watch   func(context.Context, func(server.Event[T]) error) error
-	// key is "namespace/name", or the name of what has no namespace.
-	key func(T) string
-	// find returns what a person calls name; nil means the item of that key.
-	find       func(items []T, name string) (T, error)
-	namespaced bool
-	kind       string
-	// aside is what a table shows only with -o wide or by name; nil is nothing.
-	aside func(T) bool
-	// asides names what was left out for that.
-	asides string
 }
 
 func (p *program) get(ctx context.Context, kind string, o getOptions) error {
@@ -251,116 +239,6 @@ func driverResource(c *client.Client) resource[manager.DriverStatus] {
 		kind: "driver", columns: driverColumns, list: c.Drivers, watch: c.WatchDrivers,
 		key:   func(v manager.DriverStatus) string { return string(v.Name) },
 		aside: idleBuiltin, asides: "built-in kinds without a volume",
-	}
-}
-
-// show lists or watches a resource.
-func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) error {
-	if o.watch {
-		return watchTable(ctx, p, o, r)
-	}
-	all, err := r.list(ctx)
-	if err != nil {
-		return err
-	}
-	items, err := r.choose(all, o)
-	if err != nil {
-		return err
-	}
-	switch {
-	case structured(o.output):
-		if len(o.names) == 1 {
-			return p.document(items[0], o.output)
-		}
-		return p.document(server.List[T]{Items: items}, o.output)
-	}
-	shown := r.unaside(items, o)
-	if len(shown) == 0 {
-		err = writeAll(p.stderr, r.nothing(len(all), o))
-	} else {
-		err = writeTable(p.stdout, r.columns, shown, p.view(o))
-	}
-	if n := len(items) - len(shown); err == nil && n > 0 {
-		err = writeAll(p.stderr, fmt.Sprintf("%d %s are shown with -o wide.\n", n, r.asides))
-	}
-	return err
-}
-
-// unaside returns the items without those that a table leaves out.
-func (r resource[T]) unaside(items []T, o getOptions) []T {
-	var shown []T
-	for _, item := range items {
-		if !r.leftOut(item, o) {
-			shown = append(shown, item)
-		}
-	}
-	return shown
-}
-
-// leftOut reports whether a table leaves an item out.
-func (r resource[T]) leftOut(item T, o getOptions) bool {
-	return r.aside != nil && len(o.names) == 0 && o.output != formWide && !structured(o.output) && r.aside(item)
-}
-
-func (p *program) view(o getOptions) view {
-	v := p.look(o.output)
-	v.namespaces = o.all
-	return v
-}
-
-// choose returns the items that were asked for.
-func (r resource[T]) choose(all []T, o getOptions) ([]T, error) {
-	items := []T{}
-	if len(o.names) == 0 {
-		for _, item := range all {
-			if r.inNamespace(item, o) {
-				items = append(items, item)
-			}
-		}
-		return items, nil
-	}
-	for _, name := range o.names {
-		if r.namespaced {
-			name = o.namespace + "/" + name
-		}
-		item, err := r.named(all, name)
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, item)
-	}
-	return items, nil
-}
-
-func (r resource[T]) inNamespace(item T, o getOptions) bool {
-	if o.labelled != nil && !o.labelled[r.key(item)] {
-		return false
-	}
-	return !r.namespaced || o.all || strings.HasPrefix(r.key(item), o.namespace+"/")
-}
-
-func (r resource[T]) named(all []T, name string) (T, error) {
-	if r.find != nil {
-		return r.find(all, name)
-	}
-	for _, item := range all {
-		if r.key(item) == name {
-			return item, nil
-		}
-	}
-	var zero T
-	return zero, fmt.Errorf("%w: %s %s is not known here", server.ErrNotFound, r.kind, name)
-}
-
-// nothing says that nothing is shown, and where there would be something.
-func (r resource[T]) nothing(elsewhere int, o getOptions) string {
-	switch {
-	case !r.namespaced || o.all:
-		return fmt.Sprintf("No %s found.\n", r.kind)
-	case elsewhere == 0:
-		return fmt.Sprintf("No %s found in namespace %s.\n", r.kind, o.namespace)
-	default:
-		return fmt.Sprintf("No %s found in namespace %s; %d elsewhere, shown with -A.\n", r.kind, o.namespace, elsewhere)
 	}
 }
 

@@ -60,5 +60,7 @@ var containerColumns = []column[server.ContainerMount]{
 		return plain(m.HostPath)
 	}},
 	{head: "SUBPATH", wide: true, value: func(m server.ContainerMount, _ view) string { return orNone(plain(m.SubPath)) }},
-	{head: "NOTE", wide: true, value: func(m server.ContainerMount, _ view) string { return orNone(strings.TrimSpace(m.Note)) }},
+	{head: "NOTE", wide: true, value: func(m server.ContainerMount, _ view) string {
+		return orNone(strings.TrimSpace(m.Note))
+	}},
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// objectKinds are the words of get for kinds of which nothing is shown but names.
+// objectKinds are the words of get for kinds that are listed by name alone.
 var objectKinds = []string{"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments"}
 
 // labelledKinds are the kinds of objects behind the words of get that -l selects from.
@@ -100,6 +100,10 @@ var objectColumns = []column[server.Object]{
 	{head: "NAMESPACE", value: func(o server.Object, _ view) string { return orNone(o.Namespace) }},
 	{head: "NAME", value: func(o server.Object, _ view) string { return plain(o.Name) }},
 	{head: "ABOUT", value: func(o server.Object, _ view) string { return orNone(plain(o.About)) }},
-	{head: "KEYS", wide: true, value: func(o server.Object, _ view) string { return orNone(plain(strings.Join(o.Keys, ","))) }},
-	{head: "LABELS", wide: true, value: func(o server.Object, _ view) string { return orNone(plain(labels.Set(o.Labels).String())) }},
+	{head: "KEYS", wide: true, value: func(o server.Object, _ view) string {
+		return orNone(plain(strings.Join(o.Keys, ",")))
+	}},
+	{head: "LABELS", wide: true, value: func(o server.Object, _ view) string {
+		return orNone(plain(labels.Set(o.Labels).String()))
+	}},
 }

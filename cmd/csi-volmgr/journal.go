@@ -30,7 +30,8 @@ what it would find: stop the daemon first. accept is asked of the daemon.`,
 	cmd.PersistentFlags().StringVar(&dir, "state-dir", defaultState, "`directory` of the journal")
 	verb := func(name, short, long string, run func(cmd *cobra.Command, path string) error) *cobra.Command {
 		return &cobra.Command{
-			Use: name, Short: short, Long: long, Args: noArgs, Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal " + name,
+			Use: name, Short: short, Long: long, Args: noArgs,
+			Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal " + name,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if err := p.needRoot(cmd); err != nil {
 					return err
@@ -41,13 +42,18 @@ what it would find: stop the daemon first. accept is asked of the daemon.`,
 	}
 	cmd.AddCommand(
 		p.acceptCommand(),
-		verb("check", "Say whether the journal and its spare copy are sound", `Read the journal and its spare copy, change nothing, and name what is damaged by bucket
-and key. The exit code is 1 unless the journal is sound.`, func(_ *cobra.Command, path string) error { return p.checkJournal(path) }),
-		verb("repair", "Mend the journal from its spare copy", `Open the journal as a start does, and replace each value that cannot be read by the one
+		verb("check", "Say whether the journal and its spare copy are sound",
+			`Read the journal and its spare copy, change nothing, and name what is damaged by bucket
+and key. The exit code is 1 unless the journal is sound.`,
+			func(_ *cobra.Command, path string) error { return p.checkJournal(path) }),
+		verb("repair", "Mend the journal from its spare copy",
+			`Open the journal as a start does, and replace each value that cannot be read by the one
 of the spare copy. What was known of such a volume is doubted: the next daemon looks at it
 anew. What the spare copy has not stays set apart. The exit code is 1 if anything does.`, p.repairJournal),
-		verb("export", "Write all that the journal holds, a JSON object a line", `Write each value of the journal with its bucket and key as a JSON object of one line. A
-value that cannot be read says why, and has its bytes in base64. No secret is in it.`, func(_ *cobra.Command, path string) error { return p.exportJournal(path) }),
+		verb("export", "Write all that the journal holds, a JSON object a line",
+			`Write each value of the journal with its bucket and key as a JSON object of one line. A
+value that cannot be read says why, and has its bytes in base64. No secret is in it.`,
+			func(_ *cobra.Command, path string) error { return p.exportJournal(path) }),
 	)
 	return cmd
 }
@@ -92,7 +98,8 @@ func (p *program) checkJournal(path string) error {
 		return err
 	}
 	if !file.Sound() {
-		return fmt.Errorf("the journal %s is not sound: a start sets apart what is damaged, or goes by the spare copy; csi-volmgr journal repair takes from it what it has", path)
+		return fmt.Errorf("the journal %s is not sound: a start sets apart what is damaged, or goes by the spare copy; "+
+			"csi-volmgr journal repair takes from it what it has", path)
 	}
 	return nil
 }
@@ -149,7 +156,8 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%d values are not in the spare copy: restore %s from a backup, or go on without them (their volumes and claims count as in use)", len(left), path)
+		return fmt.Errorf("%d values are not in the spare copy: restore %s from a backup, or go on without them (their "+
+			"volumes and claims count as in use)", len(left), path)
 	}
 	return nil
 }

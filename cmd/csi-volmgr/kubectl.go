@@ -21,7 +21,8 @@ import (
 func instead(word string) string {
 	const manifests = "change the manifest and apply it: csi-volmgr apply -f FILE"
 	return map[string]string{
-		"annotate": manifests, "create": manifests, "edit": manifests, "label": manifests, "patch": manifests, "replace": manifests, "set": manifests,
+		"annotate": manifests, "create": manifests, "edit": manifests, "label": manifests, "patch": manifests,
+		"replace": manifests, "set": manifests,
 		"attach": noContainers, "cp": noContainers, "debug": noContainers, "exec": noContainers,
 		"logs":   "the daemon's log is journalctl -u csi-volmgr, the calls for a pod are csi-volmgr trace pod NAME",
 		"events": noEvents, "event": noEvents, "ev": noEvents,
@@ -32,9 +33,11 @@ func instead(word string) string {
 }
 
 const (
-	noContainers = "csi-volmgr runs no containers; csi-volmgr get mounts --pod NAME says where a pod's volumes are on this host"
-	noEvents     = "csi-volmgr keeps no events; csi-volmgr get problems, explain and trace say what happens, watch what changes"
-	kustomized   = "csi-volmgr builds no kustomizations: kubectl kustomize DIRECTORY | csi-volmgr apply -f -"
+	noContainers = "csi-volmgr runs no containers; csi-volmgr get mounts --pod NAME says where a pod's volumes are on " +
+		"this host"
+	noEvents = "csi-volmgr keeps no events; csi-volmgr get problems, explain and trace say what happens, watch what " +
+		"changes"
+	kustomized = "csi-volmgr builds no kustomizations: kubectl kustomize DIRECTORY | csi-volmgr apply -f -"
 )
 
 // noKustomize adds -k, which kubectl has, to say what is used in its place.

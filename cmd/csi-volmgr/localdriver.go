@@ -45,7 +45,8 @@ same driver itself with: csi-volmgr run --local-driver`,
 	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which the daemon mounts volumes")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr/local-driver", "`directory` of the volumes' data")
 	f.StringVar(&o.endpoint, "endpoint", "", "`path` of its CSI socket (default ROOT-DIR/plugins/NAME/csi.sock)")
-	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of registration sockets (default ROOT-DIR/plugins_registry)")
+	f.StringVar(&o.registrationDir, "registration-dir", "",
+		"`directory` of registration sockets (default ROOT-DIR/plugins_registry)")
 	logFlags(cmd, &o.log)
 	return cmd
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // helperArg is the one argument of a process that the daemon starts to do calls
-// on storage that may hang. It is no verb: nobody else has a socket for it.
+// on storage that may hang. It is no verb: only the daemon has a socket for it.
 const helperArg = "helper"
 
 func main() {

@@ -23,7 +23,8 @@ const whoTimeout = 30 * time.Second
 // operatorCommands are the verbs of who runs the node.
 func (p *program) operatorCommands() []*cobra.Command {
 	return []*cobra.Command{
-		p.whoCommand(), p.doctorCommand(), p.topCommand(), p.retryCommand(), p.drainCommand(), p.undrainCommand(), p.gcCommand(), p.forgetCommand(), p.adoptCommand(), p.releaseCommand(), p.journalCommand(), p.uninstallCommand(),
+		p.whoCommand(), p.doctorCommand(), p.topCommand(), p.retryCommand(), p.drainCommand(), p.undrainCommand(),
+		p.gcCommand(), p.forgetCommand(), p.adoptCommand(), p.releaseCommand(), p.journalCommand(), p.uninstallCommand(),
 	}
 }
 
@@ -108,10 +109,12 @@ func whoText(r holders.Report) string {
 		if pr.More > 0 {
 			uses = append(uses, fmt.Sprintf("and %d more", pr.More))
 		}
-		fmt.Fprintf(&b, "process      %d %s%s: %s\n", pr.PID, plain(pr.Name), inContainer(pr.Container), plain(strings.Join(uses, ", ")))
+		fmt.Fprintf(&b, "process      %d %s%s: %s\n", pr.PID, plain(pr.Name), inContainer(pr.Container),
+			plain(strings.Join(uses, ", ")))
 	}
 	for _, n := range r.Namespaces {
-		fmt.Fprintf(&b, "namespace    %s of process %d %s%s has a copy at %s\n", n.ID, n.PID, plain(n.Name), inContainer(n.Container), plain(strings.Join(n.Mounts, ", ")))
+		fmt.Fprintf(&b, "namespace    %s of process %d %s%s has a copy at %s\n", n.ID, n.PID, plain(n.Name),
+			inContainer(n.Container), plain(strings.Join(n.Mounts, ", ")))
 	}
 	for _, d := range r.Devices {
 		fmt.Fprintf(&b, "device       %s (%s) is made of %s\n", d.Name, d.Kind, plain(d.Of))
@@ -120,10 +123,11 @@ func whoText(r holders.Report) string {
 		fmt.Fprintf(&b, "not looked at wholly: process %d %s: %s\n", u.PID, plain(u.Name), plain(u.Why))
 	}
 	if !r.Held() {
-		b.WriteString("nobody holds it\n")
+		b.WriteString("no holder found\n")
 	}
 	for _, pr := range r.Named {
-		fmt.Fprintf(&b, "named by     %d %s%s in its command line: some drivers wait until it ends\n", pr.PID, plain(pr.Name), inContainer(pr.Container))
+		fmt.Fprintf(&b, "named by     %d %s%s in its command line: some drivers wait until it ends\n", pr.PID, plain(pr.Name),
+			inContainer(pr.Container))
 	}
 	return b.String()
 }
@@ -155,7 +159,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// dryOrYes adds the two flags of verbs that tell before they act, of which one must be given.
+// dryOrYes adds --dry-run and --yes to verbs that report before they act; the user must give one.
 func dryOrYes(cmd *cobra.Command, dry, yes *bool) {
 	cmd.Flags().BoolVar(dry, "dry-run", false, "only say what would be done, and why not")
 	cmd.Flags().BoolVar(yes, "yes", false, "do it")
@@ -172,7 +176,7 @@ func (p *program) gcCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "gc (--dry-run|--yes)",
-		Short: "Find what nobody answers for, and remove what is empty",
+		Short: "Find leftovers of pods that no source lists, and remove empty directories",
 		Long: `List below the root directory what no pod wants and no record has: directories
 of pods that are gone, staging directories, mounts. Of each it says whether it
 is safe to remove, and why.
@@ -268,7 +272,7 @@ kernel shows that it is mounted. The reason goes to the audit log.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
-	cmd.Flags().BoolVar(&mounted, "even-mounted", false, "also where it is mounted; the mounts stay and are nobody's")
+	cmd.Flags().BoolVar(&mounted, "even-mounted", false, "also where it is mounted; the mounts stay, and csi-volmgr no longer manages them")
 	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }
@@ -317,7 +321,8 @@ is unmounted that a container may use. The reason goes to the audit log.`,
 			return nil
 		},
 	}
-	cmd.Flags().Var(oneOf{&step, []string{string(state.UnmountForce), string(state.UnmountLazy)}}, "step", "how an unmount that does not succeed is made, once")
+	cmd.Flags().Var(oneOf{&step, []string{string(state.UnmountForce), string(state.UnmountLazy)}}, "step",
+		"how an unmount that does not succeed is made, once")
 	cmd.Flags().StringVar(&reason, "reason", "", "why that may be done, in `words`, for the audit log")
 	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd

@@ -15,7 +15,7 @@ import (
 )
 
 // deadlines reads values of --deadline, DRIVER/RPC=DURATION. What is said of
-// every driver ("*") holds for those of which nothing else is said.
+// every driver ("*") holds for drivers without a rule of their own.
 func deadlines(values []string) (map[state.DriverName]csiclient.Deadlines, error) {
 	all := map[state.DriverName]csiclient.Deadlines{}
 	set := func(value string, to []state.DriverName) error {
@@ -88,11 +88,14 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 			step, after, _ := strings.Cut(text, "@")
 			r := plan.Rung{Step: state.UnmountStep(step)}
 			var err error
-			if r.After, err = time.ParseDuration(after); err != nil || r.After < 0 || name == "" || r.Step != state.UnmountForce && r.Step != state.UnmountLazy {
-				return nil, usagef("--unmount-steps=%s: expected DRIVER=STEP@AFTER with the steps force and lazy, such as kubernetes.io/nfs=force@5m,lazy@1h", v)
+			if r.After, err = time.ParseDuration(after); err != nil || r.After < 0 || name == "" ||
+				r.Step != state.UnmountForce && r.Step != state.UnmountLazy {
+				return nil, usagef("--unmount-steps=%s: expected DRIVER=STEP@AFTER with the steps force and lazy, such as "+
+					"kubernetes.io/nfs=force@5m,lazy@1h", v)
 			}
 			if r.Step == state.UnmountForce && cannotForce(driver) {
-				return nil, usagef("--unmount-steps=%s: an unmount of kind %s cannot be forced: only file systems of a network and FUSE know that", v, name)
+				return nil, usagef("--unmount-steps=%s: an unmount of kind %s cannot be forced: only file systems of a network "+
+					"and FUSE know that", v, name)
 			}
 			if ladder := all[driver]; len(ladder) > 0 {
 				if last := ladder[len(ladder)-1]; !r.Step.Harder(last.Step) || r.After < last.After {

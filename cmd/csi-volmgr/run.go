@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -100,31 +101,56 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f := cmd.Flags()
 	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
 	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
-	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811", "`address` of /metrics, /healthz, /readyz and the status page; \"\" or off for none")
-	f.BoolVar(&o.page, "page", true, "serve the status page at the http address; it shows the names of pods and volumes to every user of this machine")
+	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811",
+		"`address` of /metrics, /healthz, /readyz and the status page; \"\" or off for none")
+	f.BoolVar(&o.page, "page", true, "serve the status page at the http address; it shows the names of pods and volumes "+
+		"to every user of this machine")
 	f.BoolVar(&o.profiles, "profiles", false, "serve net/http/pprof on the socket, to root")
-	f.StringVar(&o.readers, "api-readers", "", "`group` whose members may read on the socket, and change nothing (default none)")
-	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that is told of each call, as http://127.0.0.1:4318 (default none)")
+	f.StringVar(&o.readers, "api-readers", "", "`group` whose members may read on the socket, and change nothing "+
+		"(default none)")
+	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that is told of "+
+		"each call, as http://127.0.0.1:4318 (default none)")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
-	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil, "`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
-	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil, "`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
-	f.StringVar(&o.imageService, "image-service-endpoint", "", "`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image volumes that no layout has (default none)")
-	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil, "`NAMESPACE/DRIVER` that may have volumes written into pods, of CSI and of what reaches over a network (kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
-	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, as awsElasticBlockStore, that is translated to its CSI driver, or none; repeatable (default all)")
-	f.StringArrayVar(&o.driverUIDs, "driver-uid", nil, "`DRIVER=UID` of a user beside root whose process may be the driver and is given its secrets; repeatable")
-	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; repeatable (default 2m)")
-	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil, "`DRIVER=STEPS` for an unmount that has failed for so long, as kubernetes.io/nfs=force@5m,lazy@1h, * for every driver; each may lose data that was not written back; repeatable (default none)")
+	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil,
+		"`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
+	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil,
+		"`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
+	f.StringVar(&o.imageService, "image-service-endpoint", "",
+		"`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image "+
+			"volumes that no layout has (default none)")
+	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil,
+		"`NAMESPACE/DRIVER` that may have volumes written into pods, of CSI and of what reaches over a network "+
+			"(kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
+	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, as awsElasticBlockStore, that is "+
+		"translated to its CSI driver, or none; repeatable (default all)")
+	f.StringArrayVar(&o.driverUIDs, "driver-uid", nil,
+		"`DRIVER=UID` of a user beside root whose process may be the driver and is given its secrets; repeatable")
+	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; "+
+		"repeatable (default 2m)")
+	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil,
+		"`DRIVER=STEPS` for an unmount that keeps failing, as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
+			"driver; each may lose data that was not written back; repeatable (default none)")
 	o.seLinuxMount = string(node.SELinuxAuto)
-	f.Var(oneOf{&o.seLinuxMount, []string{string(node.SELinuxAuto), string(node.SELinuxOn), string(node.SELinuxOff)}}, "selinux-mount", "mount volumes with their pod's SELinux label: those of one pod only (auto), all (on), none (off)")
+	f.Var(oneOf{&o.seLinuxMount, []string{string(node.SELinuxAuto), string(node.SELinuxOn), string(node.SELinuxOff)}},
+		"selinux-mount", "mount volumes with their pod's SELinux label: those of one pod only (auto), all (on), none (off)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
-	f.StringVar(&o.tokenKey, "token-signing-key", "", "PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")
-	f.StringVar(&o.tokenIssuer, "token-issuer", "", "`URL` that those tokens name as their issuer (default https://NODE-NAME)")
-	f.StringVar(&o.registrationDir, "registration-dir", "", "`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this node, or in-cluster for the pod's service account (default no cluster)")
-	f.DurationVar(&o.nodeCondition, "node-condition", 0, "`duration` between two heartbeats of the Node's condition "+string(report.ReadyCondition)+", as 1m (default no condition)")
-	f.BoolVar(&o.notReadyTaint, "not-ready-taint", false, "put the taint "+report.NotReadyTaint+":NoSchedule on the Node when the daemon stops, and take it off when it is ready; a node's own identity may not")
-	f.StringVar(&o.runtime, "container-runtime-endpoint", "", "`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed only when it says that no container of the pod lives (default none)")
+	f.StringVar(&o.tokenKey, "token-signing-key", "",
+		"PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")
+	f.StringVar(&o.tokenIssuer, "token-issuer", "",
+		"`URL` that those tokens name as their issuer (default https://NODE-NAME)")
+	f.StringVar(&o.registrationDir, "registration-dir", "",
+		"`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this "+
+		"node, or in-cluster for the pod's service account (default no cluster)")
+	f.DurationVar(&o.nodeCondition, "node-condition", 0,
+		"`duration` between two heartbeats of the Node's condition "+string(report.ReadyCondition)+
+			", as 1m (default no condition)")
+	f.BoolVar(&o.notReadyTaint, "not-ready-taint", false, "put the taint "+report.NotReadyTaint+
+		":NoSchedule on the Node when the daemon stops, and take it off when it is ready; a node's own identity may not")
+	f.StringVar(&o.runtime, "container-runtime-endpoint", "",
+		"`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed "+
+			"only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
 }
 
@@ -163,22 +189,7 @@ func (o *runOptions) complete() error {
 			return usagef("--%s=%s: expected an absolute path", d.flag, d.path)
 		}
 	}
-	if _, err := inlineRules(o.inlineAllow); err != nil {
-		return err
-	}
-	if _, err := translated(o.translate); err != nil {
-		return err
-	}
-	if _, err := deadlines(o.deadlines); err != nil {
-		return err
-	}
-	if _, err := driverUIDs(o.driverUIDs); err != nil {
-		return err
-	}
-	if _, err := unmountSteps(o.unmountSteps); err != nil {
-		return err
-	}
-	if _, err := readers(o.readers); err != nil {
+	if err := o.checkRules(); err != nil {
 		return err
 	}
 	for flag, dirs := range map[string][]string{"host-path-allow": o.hostPaths, "image-layouts": o.imageLayouts} {
@@ -192,12 +203,25 @@ func (o *runOptions) complete() error {
 	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
 		return usagef("--manifests=%s: expected an absolute path", o.manifests)
 	}
-	for flag, endpoint := range map[string]string{"container-runtime-endpoint": o.runtime, "image-service-endpoint": o.imageService} {
+	for flag, endpoint := range map[string]string{
+		"container-runtime-endpoint": o.runtime, "image-service-endpoint": o.imageService,
+	} {
 		if path, ok := strings.CutPrefix(endpoint, "unix://"); endpoint != "" && !(ok && filepath.IsAbs(path)) {
 			return usagef("--%s=%s: expected unix:// and an absolute path", flag, endpoint)
 		}
 	}
 	return o.completeTokens()
+}
+
+// checkRules reads each flag that has a form of its own, once before the daemon starts.
+func (o *runOptions) checkRules() error {
+	_, inline := inlineRules(o.inlineAllow)
+	_, kinds := translated(o.translate)
+	_, limits := deadlines(o.deadlines)
+	_, uids := driverUIDs(o.driverUIDs)
+	_, steps := unmountSteps(o.unmountSteps)
+	_, group := readers(o.readers)
+	return cmp.Or(inline, kinds, limits, uids, steps, group)
 }
 
 // completeTokens fills in who issues tokens, after the node's name.

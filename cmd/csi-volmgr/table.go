@@ -202,9 +202,15 @@ var volumeColumns = []column[manager.VolumeStatus]{
 	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
 	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
 	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string { return v.reason(volumeReason(s)) }},
-	{head: "ATTACH", wide: true, value: func(s manager.VolumeStatus, _ view) string { return s.Volume.Attach.Phase.String() }},
-	{head: "STAGE", wide: true, value: func(s manager.VolumeStatus, _ view) string { return s.Volume.Stage.Phase.String() }},
-	{head: "STAGED AT", wide: true, value: func(s manager.VolumeStatus, _ view) string { return orNone(s.Volume.Spec.StagePath) }},
+	{head: "ATTACH", wide: true, value: func(s manager.VolumeStatus, _ view) string {
+		return s.Volume.Attach.Phase.String()
+	}},
+	{head: "STAGE", wide: true, value: func(s manager.VolumeStatus, _ view) string {
+		return s.Volume.Stage.Phase.String()
+	}},
+	{head: "STAGED AT", wide: true, value: func(s manager.VolumeStatus, _ view) string {
+		return orNone(s.Volume.Spec.StagePath)
+	}},
 }
 
 // usedAs names a volume as its users know it.

@@ -107,7 +107,7 @@ func take[K comparable, T any](a *activity, items map[K]T, key func(T) K) func(s
 	}
 }
 
-// text is the view by now; "" before all is known.
+// text is the view of this moment; "" before all is known.
 func (a *activity) text(v view) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +121,9 @@ func (a *activity) text(v view) (string, error) {
 func (p *program) topLive(interrupted context.Context, screen *os.File, output string) error {
 	c := p.client()
 	defer c.Close()
-	a := &activity{volumes: map[state.VolumeID]manager.VolumeStatus{}, drivers: map[state.DriverName]manager.DriverStatus{}}
+	a := &activity{
+		volumes: map[state.VolumeID]manager.VolumeStatus{}, drivers: map[state.DriverName]manager.DriverStatus{},
+	}
 	failed := make(chan error, 2)
 	ctx, cancel := context.WithCancel(interrupted)
 	var watches sync.WaitGroup
@@ -144,7 +146,8 @@ func (p *program) topLive(interrupted context.Context, screen *os.File, output s
 			return err
 		case <-timer.C:
 		}
-		text, err := a.text(view{now: p.now(), wide: output == formWide}) // lines are cut to the screen, and colours would be, too
+		// Lines are cut to the screen's width, which would cut colours, too.
+		text, err := a.text(view{now: p.now(), wide: output == formWide})
 		if err != nil {
 			return err
 		}
@@ -225,7 +228,9 @@ func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v v
 
 var topDrivers = []column[manager.DriverStatus]{
 	{head: "DRIVER", value: func(d manager.DriverStatus, _ view) string { return plain(string(d.Name)) }},
-	{head: "UP", state: true, value: func(d manager.DriverStatus, _ view) string { return yesNo(d.Up && len(d.Lacks) == 0) }},
+	{head: "UP", state: true, value: func(d manager.DriverStatus, _ view) string {
+		return yesNo(d.Up && len(d.Lacks) == 0)
+	}},
 	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
 	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
 	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
@@ -235,7 +240,9 @@ var topDrivers = []column[manager.DriverStatus]{
 var topVolumes = []column[manager.VolumeStatus]{
 	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
 	{head: "VOLUME", value: func(s manager.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
-	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(plain(string(s.Volume.Spec.Driver))) }},
+	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string {
+		return orNone(plain(string(s.Volume.Spec.Driver)))
+	}},
 	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
 	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string {
 		return v.reason(cmp.Or(s.Quarantined, s.Progress, volumeReason(s)))

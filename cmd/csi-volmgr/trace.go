@@ -25,7 +25,7 @@ func (p *program) traceCommand() *cobra.Command {
 first and the last fifteen since it was started, in the order in which they
 began; also of a volume or pod that is gone, until 4096 others had calls. -o timeline draws when each ran.
 
---export writes a bundle for whoever is asked for help: versions, configuration,
+--export writes a bundle for a request for help: versions, configuration,
 the state of pods, volumes, drivers and claims with explanations, the last calls of
 every volume, the mounts and the journal's files, the doctor's report, metrics.
 There is no secret in it. It works, with less in it, where no daemon answers.`,

@@ -39,8 +39,8 @@ func (p *program) unitCommand() *cobra.Command {
 and fails if they are not in time: a service that requires it, and starts after
 it, does not start on an empty directory. It asks anew at each start.
 
-For a claim it waits for the pods on this node that have or want it now, so the
-daemon is asked; for a pod nobody is.`,
+For a claim it waits for the pods on this node that have or want it now, and asks
+the daemon for them. For a pod it asks no daemon.`,
 		Example: `  csi-volmgr volume unit pod web > /etc/systemd/system/csi-volmgr-default-web.service
   systemctl daemon-reload`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,7 +63,9 @@ daemon is asked; for a pod nobody is.`,
 				}
 			}
 			for _, word := range append([]string{o.namespace, o.program, p.socket, t.name}, pods...) {
-				if word == "" || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || strings.ContainsRune("%$\"'\\;", c) }) {
+				if word == "" || strings.ContainsFunc(word, func(c rune) bool {
+					return c <= ' ' || strings.ContainsRune("%$\"'\\;", c)
+				}) {
 					return usagef("%q cannot be written into a unit", word)
 				}
 			}
@@ -100,8 +102,8 @@ func (p *program) podsOf(ctx context.Context, namespace, claim string) ([]string
 	return slices.Compact(names), nil
 }
 
-// unit is the text. When the machine stops it has ended long ago, and systemd
-// orders those only that are to stop: so it puts nobody before the drain, and who
+// unit is the text. When the machine stops the unit has ended long ago, and systemd orders
+// only units that are to stop: so it orders no service before the drain, and a service that
 // requires it has to name csi-volmgr-drain.service as well.
 func (p *program) unit(t target, pods []string, o unitOptions) string {
 	what := "pod"
@@ -123,7 +125,8 @@ After=csi-volmgr.service csi-volmgr-drain.service
 Type=oneshot
 `, name, what, o.namespace, t.name)
 	for _, pod := range pods {
-		fmt.Fprintf(&b, "ExecStart=%s --socket=%s wait pod %s --namespace=%s --for=verified --timeout=%s\n", o.program, p.socket, pod, o.namespace, o.timeout)
+		fmt.Fprintf(&b, "ExecStart=%s --socket=%s wait pod %s --namespace=%s --for=verified --timeout=%s\n", o.program,
+			p.socket, pod, o.namespace, o.timeout)
 	}
 	fmt.Fprintf(&b, "TimeoutStartSec=%d\n", int64((time.Duration(len(pods))*o.timeout + 30*time.Second).Seconds()))
 	return b.String()

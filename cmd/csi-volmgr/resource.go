@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// resource is how one kind is listed.
+type resource[T any] struct {
+	columns []column[T]
+	list    func(context.Context) ([]T, error)
+	watch   func(context.Context, func(server.Event[T]) error) error
+	// key is "namespace/name", or the name of what has no namespace.
+	key func(T) string
+	// find returns what a person calls name; nil means the item of that key.
+	find       func(items []T, name string) (T, error)
+	namespaced bool
+	kind       string
+	// aside is what a table shows only with -o wide or by name; nil is nothing.
+	aside func(T) bool
+	// asides names what was left out for that.
+	asides string
+}
+
+// show lists or watches a resource.
+func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) error {
+	if o.watch {
+		return watchTable(ctx, p, o, r)
+	}
+	all, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	items, err := r.choose(all, o)
+	if err != nil {
+		return err
+	}
+	switch {
+	case structured(o.output):
+		if len(o.names) == 1 {
+			return p.document(items[0], o.output)
+		}
+		return p.document(server.List[T]{Items: items}, o.output)
+	}
+	shown := r.unaside(items, o)
+	if len(shown) == 0 {
+		err = writeAll(p.stderr, r.nothing(len(all), o))
+	} else {
+		err = writeTable(p.stdout, r.columns, shown, p.view(o))
+	}
+	if n := len(items) - len(shown); err == nil && n > 0 {
+		err = writeAll(p.stderr, fmt.Sprintf("%d %s are shown with -o wide.\n", n, r.asides))
+	}
+	return err
+}
+
+// unaside returns the items without those that a table leaves out.
+func (r resource[T]) unaside(items []T, o getOptions) []T {
+	var shown []T
+	for _, item := range items {
+		if !r.leftOut(item, o) {
+			shown = append(shown, item)
+		}
+	}
+	return shown
+}
+
+// leftOut reports whether a table leaves an item out.
+func (r resource[T]) leftOut(item T, o getOptions) bool {
+	return r.aside != nil && len(o.names) == 0 && o.output != formWide && !structured(o.output) && r.aside(item)
+}
+
+func (p *program) view(o getOptions) view {
+	v := p.look(o.output)
+	v.namespaces = o.all
+	return v
+}
+
+// choose returns the items that were asked for.
+func (r resource[T]) choose(all []T, o getOptions) ([]T, error) {
+	items := []T{}
+	if len(o.names) == 0 {
+		for _, item := range all {
+			if r.inNamespace(item, o) {
+				items = append(items, item)
+			}
+		}
+		return items, nil
+	}
+	for _, name := range o.names {
+		if r.namespaced {
+			name = o.namespace + "/" + name
+		}
+		item, err := r.named(all, name)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+func (r resource[T]) inNamespace(item T, o getOptions) bool {
+	if o.labelled != nil && !o.labelled[r.key(item)] {
+		return false
+	}
+	return !r.namespaced || o.all || strings.HasPrefix(r.key(item), o.namespace+"/")
+}
+
+func (r resource[T]) named(all []T, name string) (T, error) {
+	if r.find != nil {
+		return r.find(all, name)
+	}
+	for _, item := range all {
+		if r.key(item) == name {
+			return item, nil
+		}
+	}
+	var zero T
+	return zero, fmt.Errorf("%w: %s %s is not known here", server.ErrNotFound, r.kind, name)
+}
+
+// nothing says that nothing is shown, and where there would be something.
+func (r resource[T]) nothing(elsewhere int, o getOptions) string {
+	switch {
+	case !r.namespaced || o.all:
+		return fmt.Sprintf("No %s found.\n", r.kind)
+	case elsewhere == 0:
+		return fmt.Sprintf("No %s found in namespace %s.\n", r.kind, o.namespace)
+	default:
+		return fmt.Sprintf("No %s found in namespace %s; %d elsewhere, shown with -A.\n", r.kind, o.namespace, elsewhere)
+	}
+}
