@@ -57,7 +57,10 @@ func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array
 	}, metav1.CreateOptions{})
 	must(t, err)
 	if object != nil {
-		a.tell(*object)
+		_, err := control.client.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *object,
+		}, metav1.CreateOptions{})
+		must(t, err)
 	}
 	t.Cleanup(func() {
 		a.mu.Lock()

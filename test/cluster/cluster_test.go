@@ -26,8 +26,16 @@ import (
 // must fails the test on an error other than that something is there already.
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// made is must for what several tests make, each of them the same.
+func made(t *testing.T, err error) {
+	t.Helper()
+	if !apierrors.IsAlreadyExists(err) {
+		must(t, err)
 	}
 }
 
@@ -39,11 +47,11 @@ func storage(t *testing.T) {
 	_, err := control.client.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &yes},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 	_, err = control.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: driverName, VolumeBindingMode: &late,
 	}, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 }
 
 // create makes a claim and a pod with it, for the scheduler to place on the node.
@@ -152,7 +160,7 @@ func budget(t *testing.T, all, pod []request) {
 func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 	t.Helper()
 	_, err := control.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "csi-volmgr"}}, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 	text, err := os.ReadFile("../../deploy/kustomize/rbac.yaml")
 	must(t, err)
 	var account corev1.ServiceAccount
@@ -163,11 +171,11 @@ func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 		must(t, yaml.UnmarshalStrict([]byte(docs[i]), into))
 	}
 	_, err = control.client.CoreV1().ServiceAccounts("csi-volmgr").Create(t.Context(), &account, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 	_, err = control.client.RbacV1().ClusterRoles().Create(t.Context(), &clusterRole, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 	_, err = control.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &binding, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 	token, err := control.client.CoreV1().ServiceAccounts("csi-volmgr").CreateToken(t.Context(), "csi-volmgr", &authv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
 	allowed(t, "system:serviceaccount:csi-volmgr:csi-volmgr", []string{"system:serviceaccounts"}, authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods"})

@@ -124,7 +124,7 @@ func deployed(t *testing.T) dynamic.Interface {
 	t.Helper()
 	for _, name := range []string{"csi-volmgr", "csi-hostpath"} {
 		_, err := control.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		must(t, err)
+		made(t, err)
 	}
 	client, err := dynamic.NewForConfig(control.admin)
 	must(t, err)
@@ -132,7 +132,7 @@ func deployed(t *testing.T) dynamic.Interface {
 	must(t, yaml.Unmarshal([]byte(serviceMonitors), &crd.Object))
 	kinds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	_, err = kinds.Create(t.Context(), &crd, metav1.CreateOptions{})
-	must(t, err)
+	made(t, err)
 	monitors := client.Resource(schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: "servicemonitors"})
 	must(t, control.within(t.Context(), "ServiceMonitors are served", func() bool {
 		_, err := monitors.List(t.Context(), metav1.ListOptions{})

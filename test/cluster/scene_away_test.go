@@ -46,7 +46,7 @@ func (n *node) given(pod string) string {
 func TestScenariosOfAnAgentThatIsAway(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-away")
-	s := begin(t, n, attached("away.test", "csi-provisioner"))
+	s := begin(t, n, attached("scene-away.test", "csi-provisioner"))
 	s.n = n
 	block := corev1.PersistentVolumeBlock
 	core := control.client.CoreV1()
