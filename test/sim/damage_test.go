@@ -113,7 +113,8 @@ func (w *world) restore() {
 
 // accept is an operator who takes away what has no record although there was time to
 // make it, as the runbook says, and then accepts the loss; not before all that a pod
-// wants has its record.
+// wants has its record. A claim that is not bound may wait for just that: for the end of
+// its former volume, which is mounted without a record.
 func (w *world) accept() {
 	w.mu.Lock()
 	lost := w.disk.lost
@@ -141,7 +142,9 @@ func (w *world) accept() {
 			continue
 		}
 		p := w.wishes[of.uid]
-		if _, wants := p.vols[of.name]; wants && !p.stopped || w.frozen[of.name] {
+		_, wants := p.vols[of.name]
+		wants = wants && !p.stopped && (!volumes[of.name].claimed || w.life.bound(of.name))
+		if wants || w.frozen[of.name] {
 			waits = true // for its record
 			continue
 		}

@@ -112,6 +112,13 @@ var mends = []mend{
 			"",
 		},
 	}},
+	{"former-volume-without-a-record", []bug{
+		{
+			"the operator waits for a claim that waits for the operator", "test/sim/damage_test.go",
+			"(!volumes[of.name].claimed || w.life.bound(of.name))",
+			"(true || w.life.bound(of.name))",
+		},
+	}},
 	{"left-while-the-boot-was-written", []bug{
 		{
 			"what was told during a write is not taken in", "pkg/manager/loop.go",
