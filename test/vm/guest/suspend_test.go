@@ -136,6 +136,7 @@ func TestSuspendedDiskCostsOneHelper(t *testing.T) {
 	if err := d.Unpublish(t.Context(), again, pod); err != nil {
 		t.Error(err)
 	}
+	sh(t, "udevadm", "settle") // udev opens a disk whose mount has gone, and removal needs it closed
 	sh(t, "dmsetup", "remove", "slow")
 	for _, device := range []string{backing, other} {
 		sh(t, "/sbin/losetup", "-d", device)
