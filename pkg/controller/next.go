@@ -118,6 +118,9 @@ type caps struct {
 // next decides the one next step for a claim, or says why there is none.
 func next(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
+	case r.Volume.Phase == state.Leaving && f.InUse != "":
+		// An older journal may say so of a volume that was deleted and made again since.
+		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
 	case r.Volume.Phase == state.Leaving:
 		return nextRemove(r, f, now)
 	case r.Delete:

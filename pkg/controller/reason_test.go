@@ -39,6 +39,7 @@ func TestReasonsForPeople(t *testing.T) {
 		}},
 		{"is attached to this node", func(g *given) { g.r.Delete, g.r.Attach = true, state.Leaving }},
 		{"in use by pod x", func(g *given) { g.r.Delete, g.f.InUse = true, "pod x" }},
+		{"in use by pod x", func(g *given) { g.r.Delete, g.r.Volume.Phase, g.f.InUse = true, state.Leaving, "pod x" }},
 		{"being cloned for claim default/b", func(g *given) { g.r.Delete, g.f.Cloning = true, "default/b" }},
 		{"a volume cannot shrink", func(g *given) { g.w.Claim.SizeBytes = mib - 1 }},
 		{"limit of 1048577 bytes is below", func(g *given) { g.w.Claim.SizeBytes, g.w.Claim.LimitBytes = 2*mib, mib+1 }},

@@ -86,6 +86,13 @@ var mends = []mend{
 			"if w.disk.damaged && w.life.bound(name) && false {",
 		},
 	}},
+	{"deleted-and-made-again-before-an-older-journal", []bug{
+		{
+			"a deletion that began goes on while a pod has the volume", "pkg/controller/next.go",
+			`r.Volume.Phase == state.Leaving && f.InUse != "":`,
+			`r.Volume.Phase == state.Leaving && f.InUse != "" && false:`,
+		},
+	}},
 	{"dropped-while-made-anew", []bug{
 		{
 			"an intent that is not due any more is written", "pkg/manager/decide.go",
