@@ -28,10 +28,10 @@ func newCluster(t *testing.T) *node {
 	n.server = fakeapi.New()
 	text := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "+
 		"clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {}}]}", s.URL)
-	if err := os.WriteFile(n.path("kubeconfig"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(n.Path("kubeconfig"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.flags = []string{"--kubeconfig", n.path("kubeconfig"), "--host-path-allow", n.path("host")}
+	n.flags = []string{"--kubeconfig", n.Path("kubeconfig"), "--host-path-allow", n.Path("host")}
 	n.phases = []phase{
 		{name: "bound", ready: n.bind, early: true, step: n.hasAll, stop: true}, // the end writes what is remembered
 		{name: "restart", early: true, step: n.hasAll},
@@ -73,7 +73,7 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, io.EOF) {
 			return
 		} else if err != nil {
-			n.t.Logf("API server: %v", err)
+			n.T.Logf("API server: %v", err)
 			return
 		}
 	}
@@ -121,7 +121,7 @@ func (n *node) bind() {
 	shelf := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shelf"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		ClaimRef:               &corev1.ObjectReference{Namespace: "default", Name: "shelf", UID: claim.UID},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: n.path("host/disk")}},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: n.Path("host/disk")}},
 		NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}},
 		}}}},
@@ -160,7 +160,7 @@ func (n *node) renew() error {
 // keepsAll: while the API server is away the pod has what it had, by what the
 // node remembers.
 func (n *node) keepsAll() error {
-	p, err := n.api.Pod(n.ctx(), "default", "web")
+	p, err := n.API.Pod(n.ctx(), "default", "web")
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (n *node) unbind() error {
 			n.server.Delete(resource, key)
 		}
 	}
-	if b, err := os.ReadFile(n.path("host/disk/f")); err != nil || string(b) != "of shelf" {
+	if b, err := os.ReadFile(n.Path("host/disk/f")); err != nil || string(b) != "of shelf" {
 		return fmt.Errorf("the host's own directory has %q, %v", b, err)
 	}
 	return n.noPods()

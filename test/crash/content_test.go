@@ -13,7 +13,7 @@ import (
 
 // mounted: the pod has so many volumes, all of them, and nothing is being done.
 func (n *node) mounted(pod string, volumes int) error {
-	p, err := n.api.Pod(n.ctx(), "default", pod)
+	p, err := n.API.Pod(n.ctx(), "default", pod)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (n *node) noPods() error {
 	if err := n.answers(); err != nil {
 		return err
 	}
-	if pods, err := n.api.Pods(n.ctx()); err != nil || len(pods) > 0 {
+	if pods, err := n.API.Pods(n.ctx()); err != nil || len(pods) > 0 {
 		return fmt.Errorf("pods are left: %+v, %v", pods, err)
 	}
 	return n.noVolumes()
@@ -53,7 +53,7 @@ func (n *node) content(volume, file, text string) error {
 }
 
 func (n *node) hostPath(volume string) (string, error) {
-	mounts, err := n.api.Mounts(n.ctx(), "default", "web")
+	mounts, err := n.API.Mounts(n.ctx(), "default", "web")
 	if err != nil {
 		return "", err
 	}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 var (
@@ -27,22 +27,10 @@ var all []string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	drivertest.Enter()
-	dir, err := os.MkdirTemp("", "crash-bin-")
-	if err == nil {
+	os.Exit(harness.Main(m, func(dir string) (err error) {
 		program, all, err = build(dir)
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	} else {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+		return err
+	}))
 }
 
 // life is what happens to a node, and which places it comes to.
@@ -131,9 +119,9 @@ func (l *life) discover(t *testing.T) map[string][]string {
 		return l.hits
 	}
 	n := l.make(t)
-	n.hits = n.path("hits")
+	n.hits = n.Path("hits")
 	n.live(nil)
-	b, err := os.ReadFile(n.path("hits"))
+	b, err := os.ReadFile(n.Path("hits"))
 	if err != nil {
 		t.Error(err)
 	}

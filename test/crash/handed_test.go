@@ -96,8 +96,8 @@ type hands struct {
 func newHanded(t *testing.T) *node {
 	n := newNode(t)
 	n.apart, n.end = true, func() {} // its last phase looks
-	n.flags = []string{"--manifests", n.path("manifests")}
-	if err := errors.Join(os.Mkdir(n.path("manifests"), 0o755), os.Mkdir(n.path("aside"), 0o755)); err != nil {
+	n.flags = []string{"--manifests", n.Path("manifests")}
+	if err := errors.Join(os.Mkdir(n.Path("manifests"), 0o755), os.Mkdir(n.Path("aside"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	var h hands
@@ -118,24 +118,24 @@ func newHanded(t *testing.T) *node {
 
 // put moves a manifest into its place, unless it is there.
 func (n *node) put(name, text string) error {
-	at := filepath.Join(n.path("manifests"), name)
+	at := filepath.Join(n.Path("manifests"), name)
 	if b, err := os.ReadFile(at); err == nil && string(b) == text {
 		return nil
 	}
-	aside := filepath.Join(n.path("manifests"), "."+name)
+	aside := filepath.Join(n.Path("manifests"), "."+name)
 	return errors.Join(os.WriteFile(aside, []byte(text), 0o600), os.Rename(aside, at))
 }
 
 // come mounts the directory of manifests and fills it.
 func (n *node) come() {
-	err := unix.Mount("manifests", n.path("manifests"), "tmpfs", 0, "")
+	err := unix.Mount("manifests", n.Path("manifests"), "tmpfs", 0, "")
 	if err = errors.Join(err, n.put("objects.yaml", fmt.Sprintf(handedObjects, "hello")), n.put("pod.yaml", handedPod)); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 }
 
 func (n *node) came() error {
-	if _, err := n.api.Apply(n.ctx(), server.Manifest{Name: "-", Data: []byte(handedClaims)}); err != nil {
+	if _, err := n.API.Apply(n.ctx(), server.Manifest{Name: "-", Data: []byte(handedClaims)}); err != nil {
 		return err
 	}
 	if err := n.mounted("web", 6); err != nil {
@@ -163,7 +163,7 @@ func (n *node) othered() error {
 func (n *node) before(h *hands) {
 	h.ids, h.records = n.mountIDs(), n.recorded()
 	if len(h.records) != 7 {
-		n.t.Errorf("there are %d records: %v", len(h.records), h.records)
+		n.T.Errorf("there are %d records: %v", len(h.records), h.records)
 	}
 }
 
@@ -171,11 +171,11 @@ func (n *node) before(h *hands) {
 func (n *node) mountIDs() map[string]string {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	ids := map[string]string{}
 	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); strings.HasPrefix(f[4], n.path("root")+"/") && !strings.Contains(f[4], "/dev/") {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], n.Path("root")+"/") && !strings.Contains(f[4], "/dev/") {
 			ids[f[4]] = f[0]
 		}
 	}
@@ -184,14 +184,14 @@ func (n *node) mountIDs() map[string]string {
 
 // recorded are the journal's volumes, while no daemon runs.
 func (n *node) recorded() []state.VolumeID {
-	journal, err := state.OpenBolt(n.path("state/state.db"))
+	journal, err := state.OpenBolt(n.Path("state/state.db"))
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer journal.Close()
-	loaded, err := journal.Load(n.t.Context())
+	loaded, err := journal.Load(n.T.Context())
 	if err != nil || len(loaded.Quarantined) > 0 {
-		n.t.Fatalf("journal: %v, %v", loaded.Quarantined, err)
+		n.T.Fatalf("journal: %v, %v", loaded.Quarantined, err)
 	}
 	return slices.Sorted(maps.Keys(loaded.Volumes))
 }
@@ -214,7 +214,7 @@ func (n *node) released(h hands) error {
 		"plugins/kubernetes.io/csi/volumeDevices/*/data/*.json":    1,
 		"pods/*/plugins/kubernetes.io~empty-dir/wrapped_key/ready": 1,
 	} {
-		if found, err := filepath.Glob(filepath.Join(n.path("root"), pattern)); err != nil || len(found) != want {
+		if found, err := filepath.Glob(filepath.Join(n.Path("root"), pattern)); err != nil || len(found) != want {
 			return fmt.Errorf("%s: found %q, %v, want %d", pattern, found, err, want)
 		}
 	}
@@ -225,11 +225,11 @@ func (n *node) released(h hands) error {
 // device that holds a raw one open, and a staging directory of which the driver
 // mounted nothing.
 func (n *node) asAKubelet() {
-	published, err := filepath.Glob(n.path("root/plugins/kubernetes.io/csi/volumeDevices/publish/*/" + handedUID))
+	published, err := filepath.Glob(n.Path("root/plugins/kubernetes.io/csi/volumeDevices/publish/*/" + handedUID))
 	if err != nil || len(published) != 1 {
-		n.t.Fatalf("published: %q, %v", published, err)
+		n.T.Fatalf("published: %q, %v", published, err)
 	}
-	at := n.path("root/plugins/kubernetes.io/csi/volumeDevices/" + filepath.Base(filepath.Dir(published[0])) + "/dev/" + handedUID)
+	at := n.Path("root/plugins/kubernetes.io/csi/volumeDevices/" + filepath.Base(filepath.Dir(published[0])) + "/dev/" + handedUID)
 	stage := n.bare()
 	err = errors.Join(
 		os.MkdirAll(filepath.Dir(at), 0o750), os.WriteFile(at, nil, 0o600), unix.Mount(published[0], at, "", unix.MS_BIND, ""), loop(at),
@@ -237,13 +237,13 @@ func (n *node) asAKubelet() {
 		os.WriteFile(stage+"/vol_data.json", []byte(`{"driverName":"local.csi-volmgr.dev","volumeHandle":"none"}`), 0o600),
 	)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 }
 
 // bare is where a kubelet would have staged a volume with the handle none.
 func (n *node) bare() string {
-	return n.path(fmt.Sprintf(csiDirs+"local.csi-volmgr.dev/%x", sha256.Sum256([]byte("none"))))
+	return n.Path(fmt.Sprintf(csiDirs+"local.csi-volmgr.dev/%x", sha256.Sum256([]byte("none"))))
 }
 
 // loop puts a loop device on what is at path, as losetup does.
@@ -298,7 +298,7 @@ func (n *node) goesOn(h hands) error {
 // gone takes the pods' files away.
 func (n *node) gone() error {
 	for _, name := range []string{"pod.yaml", "other.yaml", "objects.yaml"} {
-		if err := os.Remove(filepath.Join(n.path("manifests"), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(n.Path("manifests"), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -308,15 +308,15 @@ func (n *node) gone() error {
 // noClaims deletes the claims with their volumes.
 func (n *node) noClaims() error {
 	for _, name := range []string{"data", "disk"} {
-		if _, err := n.api.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name}); err != nil && !errors.Is(err, server.ErrNotFound) {
+		if _, err := n.API.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name}); err != nil && !errors.Is(err, server.ErrNotFound) {
 			return err
 		}
 	}
-	claims, err := n.api.Claims(n.ctx())
+	claims, err := n.API.Claims(n.ctx())
 	if err != nil {
 		return err
 	}
-	images, err := filepath.Glob(n.path("state/local-driver/*/*"))
+	images, err := filepath.Glob(n.Path("state/local-driver/*/*"))
 	if err != nil || len(claims)+len(images) > 0 {
 		return fmt.Errorf("left: %+v, %q, %v", claims, images, err)
 	}
@@ -334,33 +334,33 @@ func (n *node) leave() {
 		"root/pods/empty/volumes/kubernetes.io~csi/pv/mount", "root/pods/empty/plugins/kubernetes.io~empty-dir/wrapped_key",
 		csiDirs + "gone.example/hash/globalmount", csiDirs + "volumeDevices/pv/dev", csiDirs + "volumeDevices/staging/pv", filepath.Dir(precious),
 	} {
-		if err := os.MkdirAll(n.path(dir), 0o750); err != nil {
-			n.t.Fatal(err)
+		if err := os.MkdirAll(n.Path(dir), 0o750); err != nil {
+			n.T.Fatal(err)
 		}
 	}
-	err := os.WriteFile(n.path("root/pods/empty/plugins/kubernetes.io~empty-dir/wrapped_key/ready"), nil, 0o600)
-	if err = errors.Join(err, os.WriteFile(n.path(precious), []byte("data"), 0o600)); err != nil {
-		n.t.Fatal(err)
+	err := os.WriteFile(n.Path("root/pods/empty/plugins/kubernetes.io~empty-dir/wrapped_key/ready"), nil, 0o600)
+	if err = errors.Join(err, os.WriteFile(n.Path(precious), []byte("data"), 0o600)); err != nil {
+		n.T.Fatal(err)
 	}
 }
 
 // cleared: of that only the file is left.
 func (n *node) cleared() error {
-	items, err := n.api.GC(n.ctx())
+	items, err := n.API.GC(n.ctx())
 	if err != nil {
 		return err
 	}
 	for _, i := range items {
-		if !i.Removed && !strings.HasPrefix(n.path(precious), i.Path) {
+		if !i.Removed && !strings.HasPrefix(n.Path(precious), i.Path) {
 			return fmt.Errorf("left: %+v", i)
 		}
 	}
 	for _, dir := range []string{"root/pods/empty", csiDirs + "gone.example/hash", csiDirs + "volumeDevices/pv", csiDirs + "volumeDevices/staging/pv"} {
-		if _, err := os.Lstat(n.path(dir)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(n.Path(dir)); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: %v", dir, err)
 		}
 	}
-	if b, err := os.ReadFile(n.path(precious)); err != nil || string(b) != "data" {
+	if b, err := os.ReadFile(n.Path(precious)); err != nil || string(b) != "data" {
 		return fmt.Errorf("%s: %q, %v", precious, b, err)
 	}
 	return nil
@@ -371,13 +371,13 @@ var foreign = []string{"root/plugins/other/csi.sock", "root/notes.txt", "state/n
 
 // others puts them there.
 func (n *node) others() {
-	n.driver.stop(n.t)
-	if err := os.RemoveAll(n.path("root/pods/kept")); err != nil {
-		n.t.Fatal(err)
+	n.driver.Stop()
+	if err := os.RemoveAll(n.Path("root/pods/kept")); err != nil {
+		n.T.Fatal(err)
 	}
 	for _, name := range foreign {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(name)), 0o755), os.WriteFile(n.path(name), []byte("others'"), 0o600)); err != nil {
-			n.t.Fatal(err)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(n.Path(name)), 0o755), os.WriteFile(n.Path(name), []byte("others'"), 0o600)); err != nil {
+			n.T.Fatal(err)
 		}
 	}
 }
@@ -386,12 +386,12 @@ func (n *node) others() {
 func (n *node) uninstalled() error {
 	var left []string
 	for _, top := range []string{"root", "state", "api.sock", "api.sock.lock", "revision.key"} {
-		err := filepath.WalkDir(n.path(top), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(n.Path(top), func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			if err == nil && !d.IsDir() {
-				left = append(left, strings.TrimPrefix(path, n.dir+"/"))
+				left = append(left, strings.TrimPrefix(path, n.Dir+"/"))
 			}
 			return err
 		})
@@ -404,14 +404,14 @@ func (n *node) uninstalled() error {
 		return fmt.Errorf("left: %q, want %q", left, want)
 	}
 	for _, name := range foreign {
-		if b, err := os.ReadFile(n.path(name)); err != nil || string(b) != "others'" {
+		if b, err := os.ReadFile(n.Path(name)); err != nil || string(b) != "others'" {
 			return fmt.Errorf("%s: %q, %v", name, b, err)
 		}
 	}
 	for _, dir := range []string{"root/pods", "root/plugins/kubernetes.io", "root/plugins_registry", "state/local-driver", "state/secrets"} {
-		if _, err := os.Lstat(n.path(dir)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(n.Path(dir)); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: %v", dir, err)
 		}
 	}
-	return unix.Unmount(n.path("manifests"), 0)
+	return unix.Unmount(n.Path("manifests"), 0)
 }

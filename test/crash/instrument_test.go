@@ -8,13 +8,12 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-const module = "github.com/csi-volmgr/csi-volmgr"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
+)
 
 //go:embed failpoint.go.txt
 var failpoint []byte
@@ -95,12 +94,8 @@ func build(dir string) (program string, places []string, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600); err != nil {
 		return "", nil, err
 	}
-	program = filepath.Join(dir, "csi-volmgr")
-	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, module+"/cmd/csi-volmgr")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", nil, fmt.Errorf("build csi-volmgr with failpoints: %w\n%s", err, out)
-	}
-	return program, places, nil
+	program, err = harness.Build(filepath.Join(dir, "csi-volmgr"), "cmd/csi-volmgr", "-overlay", filepath.Join(dir, "overlay.json"))
+	return program, places, err
 }
 
 // instrument returns a file's source with failpoints, and their names.
@@ -140,7 +135,7 @@ func instrument(path, rel string) (src []byte, places []string, err error) {
 	if len(edits) == 0 {
 		return src, nil, nil
 	}
-	edits = append(edits, edit{fset.Position(f.Name.End()).Offset, fmt.Sprintf("; import failpoint %q", module+"/pkg/failpoint")})
+	edits = append(edits, edit{fset.Position(f.Name.End()).Offset, fmt.Sprintf("; import failpoint %q", harness.Module+"/pkg/failpoint")})
 	slices.SortStableFunc(edits, func(a, b edit) int { return b.at - a.at })
 	for _, e := range edits {
 		src = slices.Concat(src[:e.at], []byte(e.text), src[e.at:])

@@ -21,7 +21,7 @@ func newKinds(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.plain, n.raw = drivertest.Device(t, ""), drivertest.Device(t, "")
-	n.flags = []string{"--host-path-allow", n.path("host"), "--host-path-allow", "/dev", "--image-layouts", layouts}
+	n.flags = []string{"--host-path-allow", n.Path("host"), "--host-path-allow", "/dev", "--image-layouts", layouts}
 	n.phases = []phase{
 		{name: "start", early: true, step: n.answers},
 		{name: "make", step: n.make},
@@ -45,12 +45,12 @@ func newDriver(t *testing.T) *node {
 var own = []string{"shelf", "format", "raw"}
 
 func (n *node) manifest(objects, size, text string) server.Manifest {
-	return server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, size, text, n.path("host"), n.plain, n.raw)}
+	return server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, size, text, n.Path("host"), n.plain, n.raw)}
 }
 
 // contains: what the container is to be given is there, parts of volumes too.
 func (n *node) contains() error {
-	mounts, err := n.api.ContainerMounts(n.ctx(), server.Container{Namespace: "default", Pod: "web", Name: "main"})
+	mounts, err := n.API.ContainerMounts(n.ctx(), server.Container{Namespace: "default", Pod: "web", Name: "main"})
 	if err != nil {
 		return err
 	}
@@ -75,22 +75,22 @@ func (n *node) damage() {
 		return // the daemon has it open
 	}
 	n.damages++
-	files, err := filepath.Glob(n.path("state/*.db"))
+	files, err := filepath.Glob(n.Path("state/*.db"))
 	if err != nil || len(files) != 1 {
-		n.t.Fatalf("journal: %q, %v", files, err)
+		n.T.Fatalf("journal: %q, %v", files, err)
 	}
 	f, err := os.OpenFile(files[0], os.O_WRONLY, 0)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer f.Close()
 	if _, err := f.WriteAt(make([]byte, 16<<10), 0); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 }
 
 func (n *node) apply(size, text string) error {
-	_, err := n.api.Apply(n.ctx(), n.manifest(objects+podObject, size, text))
+	_, err := n.API.Apply(n.ctx(), n.manifest(objects+podObject, size, text))
 	return err
 }
 
@@ -103,7 +103,7 @@ func (n *node) make() error {
 
 // there: the pod has its volumes, nothing is being done, and their content is right.
 func (n *node) there() error {
-	p, err := n.api.Pod(n.ctx(), "default", "web")
+	p, err := n.API.Pod(n.ctx(), "default", "web")
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (n *node) there() error {
 			return fmt.Errorf("volume %v is at step %s, %s", v.Names, v.Step, v.BlockedBy)
 		}
 	}
-	claims, err := n.api.Claims(n.ctx())
+	claims, err := n.API.Claims(n.ctx())
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (n *node) there() error {
 }
 
 func (n *node) holds(text string) error {
-	mounts, err := n.api.Mounts(n.ctx(), "default", "web")
+	mounts, err := n.API.Mounts(n.ctx(), "default", "web")
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (n *node) change() error {
 	if err := errors.Join(n.holds("goodbye"), n.contains()); err != nil {
 		return err
 	}
-	claims, err := n.api.Claims(n.ctx())
+	claims, err := n.API.Claims(n.ctx())
 	if err != nil {
 		return err
 	}
@@ -167,18 +167,18 @@ func (n *node) change() error {
 
 // remove lets the pod go while nothing may come.
 func (n *node) remove() error {
-	if _, err := n.api.Drain(n.ctx(), server.DrainHold, ""); err != nil {
+	if _, err := n.API.Drain(n.ctx(), server.DrainHold, ""); err != nil {
 		return err
 	}
-	if err := n.api.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
+	if err := n.API.DeletePod(n.ctx(), "default", "web"); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return err
 	}
-	return errors.Join(n.noVolumes(), n.api.Undrain(n.ctx()))
+	return errors.Join(n.noVolumes(), n.API.Undrain(n.ctx()))
 }
 
 // noVolumes fails while there is a volume.
 func (n *node) noVolumes() error {
-	vs, err := n.api.Volumes(n.ctx())
+	vs, err := n.API.Volumes(n.ctx())
 	if err != nil {
 		return err
 	}
@@ -189,17 +189,17 @@ func (n *node) noVolumes() error {
 }
 
 func (n *node) delete() error {
-	claims, err := n.api.Claims(n.ctx())
+	claims, err := n.API.Claims(n.ctx())
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{"data", "disk", "copy"} {
 		if !n.deleted[name] {
-			_, err := n.api.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name})
+			_, err := n.API.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name})
 			n.deleted[name] = err == nil
 		}
 	}
-	pvs, err := n.api.PersistentVolumes(n.ctx())
+	pvs, err := n.API.PersistentVolumes(n.ctx())
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (n *node) delete() error {
 			return errors.New("the claims are not known to be deleted")
 		}
 	}
-	if _, err = n.api.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {
+	if _, err = n.API.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {
 		return err
 	}
 	// A kill right after the last removal loses that it succeeded, which is

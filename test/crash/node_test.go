@@ -7,25 +7,18 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-const (
-	patience = 60 * time.Second
-	// learn marks a phase in which places are noted and nothing is killed.
-	learn = "learn:"
-)
+// learn marks a phase in which places are noted and nothing is killed.
+const learn = "learn:"
 
 // phase is what happens to a node between two kills.
 type phase struct {
@@ -42,50 +35,9 @@ type phase struct {
 	stop bool
 }
 
-// process is a daemon or a driver.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended, with err
-	err  error
-}
-
-// kill is SIGKILL.
-func (p *process) kill() {
-	p.cmd.Process.Kill()
-	<-p.done
-}
-
-// runs reports whether it does; a process that was never started does not.
-func (p *process) runs() bool {
-	if p == nil {
-		return false
-	}
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// stop ends it as an operator does.
-func (p *process) stop(t *testing.T) {
-	if !p.runs() {
-		return
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if <-p.done; p.err != nil {
-		t.Errorf("%v ended with %v", p.cmd.Args, p.err)
-	}
-}
-
 // node is a daemon, and a local driver in it or beside it, with their directories.
 type node struct {
-	t      *testing.T
-	dir    string
-	api    *client.Client
+	*harness.Node
 	env    []string
 	phases []phase
 	// end is what there may be of files and records in the end.
@@ -96,7 +48,7 @@ type node struct {
 	damages           int // of the journal, by the test
 	// hits is where the victim notes the places that it comes to; "" for nowhere.
 	hits           string
-	daemon, driver *process
+	daemon, driver *harness.Process
 	asking         context.Context // of the step that is being made
 
 	plain, raw string // disks of 16 MiB with nothing on them
@@ -108,65 +60,40 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	dir, err := os.MkdirTemp("", "crash-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{t: t, dir: dir, deleted: map[string]bool{}}
+	n := &node{Node: harness.NewNode(t, program, "api.sock"), deleted: map[string]bool{}}
 	n.end = n.noFilesNorRecords
-	n.api = client.New(n.path("api.sock"))
-	for _, dir := range []string{"root", "host", "host/disk"} {
-		if err := os.Mkdir(n.path(dir), 0o755); err != nil {
+	for _, dir := range []string{"host", "host/disk"} {
+		if err := os.Mkdir(n.Path(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.env = append(os.Environ(), "CSI_VOLMGR_FAILPOINT_ARM="+n.path("arm"))
+	n.env = append(os.Environ(), "CSI_VOLMGR_FAILPOINT_ARM="+n.Path("arm"))
 	t.Cleanup(n.clean)
 	return n
 }
 
-func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
-
+// clean runs after all processes of the test were killed.
 func (n *node) clean() {
-	n.api.Close()
-	for _, p := range []*process{n.daemon, n.driver} {
-		if p != nil {
-			p.kill()
+	if n.T.Failed() {
+		if b, err := os.ReadFile(n.Path("log")); err == nil {
+			n.T.Logf("end of the log:\n%s", b[max(0, len(b)-8000):])
 		}
-	}
-	if n.t.Failed() {
-		if b, err := os.ReadFile(n.path("log")); err == nil {
-			n.t.Logf("end of the log:\n%s", b[max(0, len(b)-8000):])
-		}
-	}
-	for _, m := range n.mounts() {
-		unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	}
-	for _, dev := range n.loops() {
-		if f, err := os.Open(dev); err == nil {
-			unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
-			f.Close()
-		}
-	}
-	if err := os.RemoveAll(n.dir); err != nil {
-		n.t.Error(err)
 	}
 }
 
 // places are the flags that say where the node is, which the daemon and commands have.
 func (n *node) places() []string {
-	return []string{"--root-dir", n.path("root"), "--state-dir", n.path("state"), "--socket", n.path("api.sock")}
+	return []string{"--root-dir", n.Path("root"), "--state-dir", n.Path("state"), "--socket", n.Path("api.sock")}
 }
 
 // start starts the processes that do not run; the victim is to die at place, if that is not "".
 func (n *node) start(place string) {
-	if n.apart && !n.driver.runs() {
-		n.driver = n.spawn(n.driverDies, place, "local-driver", "--root-dir", n.path("root"), "--state-dir", n.path("state/local-driver"),
+	if n.apart && !n.driver.Runs() {
+		n.driver = n.spawn(n.driverDies, place, "local-driver", "--root-dir", n.Path("root"), "--state-dir", n.Path("state/local-driver"),
 			"--node-id", "node-1", "--log-level", "debug")
 	}
-	if !n.daemon.runs() {
-		args := append([]string{"run"}, n.places()...)
-		args = append(args, "--http-address", "off", "--node-name", "node-1", "--log-level", "debug")
+	if !n.daemon.Runs() {
+		args := n.Daemon()
 		if !n.apart {
 			args = append(args, "--local-driver")
 		}
@@ -175,13 +102,13 @@ func (n *node) start(place string) {
 }
 
 // spawn starts a process. The victim dies at place, if that is not "", and notes where it comes.
-func (n *node) spawn(victim bool, place string, args ...string) *process {
+func (n *node) spawn(victim bool, place string, args ...string) *harness.Process {
 	if !victim {
 		place = ""
 	}
-	log, err := os.OpenFile(n.path("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(n.Path("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "---- start %s, failpoint %q\n", args[0], place)
@@ -190,21 +117,11 @@ func (n *node) spawn(victim bool, place string, args ...string) *process {
 	if victim {
 		cmd.Env = append(cmd.Env, "CSI_VOLMGR_FAILPOINT_LOG="+n.hits)
 	}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	return p
+	return harness.Start(n.T, n.Path("log"), cmd)
 }
 
 // victim is what is killed.
-func (n *node) victim() *process {
+func (n *node) victim() *harness.Process {
 	if n.driverDies {
 		return n.driver
 	}
@@ -227,14 +144,14 @@ func (n *node) live(at map[string]string) map[string]bool {
 			killed[p.name] = n.phase(p, arm, at[p.name])
 		}
 		n.disarm()
-		if n.t.Failed() {
-			n.t.Logf("in phase %s; killed at %q in %v", p.name, at, killed)
+		if n.T.Failed() {
+			n.T.Logf("in phase %s; killed at %q in %v", p.name, at, killed)
 			return killed
 		}
 	}
 	n.nothingLeft()
-	if n.t.Failed() {
-		n.t.Logf("killed at %q in %v", at, killed)
+	if n.T.Failed() {
+		n.T.Logf("killed at %q in %v", at, killed)
 	}
 	return killed
 }
@@ -242,8 +159,8 @@ func (n *node) live(at map[string]string) map[string]bool {
 // phase lives a phase of the daemon. The victim begins it by being killed, so
 // that there is a kill between phases too, and a new process is told of the place.
 func (n *node) phase(p phase, arm, place string) (killed bool) {
-	if v := n.victim(); v.runs() {
-		v.kill()
+	if v := n.victim(); v.Runs() {
+		v.Kill()
 	}
 	if p.ready != nil {
 		p.ready()
@@ -261,14 +178,12 @@ func (n *node) phase(p phase, arm, place string) (killed bool) {
 		n.disarm()
 		n.start("")
 	})
-	if v := n.victim(); p.stop && v.runs() {
-		if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			n.t.Fatal(err)
-		}
-		if <-v.done; v.err != nil && !killed && strings.Contains(v.err.Error(), "killed") {
+	if v := n.victim(); p.stop && v.Runs() {
+		switch err := v.Ask(); {
+		case err != nil && !killed && strings.Contains(err.Error(), "killed"):
 			killed = true
-		} else if v.err != nil {
-			n.t.Errorf("%s: %v ended: %v", p.name, v.cmd.Args, v.err)
+		case err != nil:
+			n.T.Errorf("%s: %v ended: %v", p.name, v, err)
 		}
 	}
 	return killed
@@ -277,7 +192,7 @@ func (n *node) phase(p phase, arm, place string) (killed bool) {
 // command lives a phase of a command, while the daemon does not run: one that
 // was killed is given once more, and has to succeed.
 func (n *node) command(p phase, place string) (killed bool) {
-	n.daemon.stop(n.t)
+	n.daemon.Stop()
 	if p.ready != nil {
 		p.ready()
 	}
@@ -285,47 +200,47 @@ func (n *node) command(p phase, place string) (killed bool) {
 	for {
 		v := n.spawn(true, place, p.command...)
 		select {
-		case <-v.done:
-		case <-time.After(patience):
-			n.t.Fatalf("%s: no end after %v", p.name, patience)
+		case <-v.Done():
+		case <-time.After(harness.Patience):
+			n.T.Fatalf("%s: no end after %v", p.name, harness.Patience)
 		}
-		if v.err == nil {
+		if v.Err() == nil {
 			break
 		}
-		if killed || !strings.Contains(v.err.Error(), "killed") {
-			n.t.Fatalf("%s: %v ended: %v", p.name, v.cmd.Args, v.err)
+		if killed || !strings.Contains(v.Err().Error(), "killed") {
+			n.T.Fatalf("%s: %v ended: %v", p.name, v, v.Err())
 		}
 		killed, place = true, ""
 		n.disarm()
 	}
 	if err := p.step(); err != nil {
-		n.t.Errorf("%s: %v", p.name, err)
+		n.T.Errorf("%s: %v", p.name, err)
 	}
 	return killed
 }
 
 func (n *node) arm(with string) {
-	if err := os.WriteFile(n.path("arm"), []byte(with), 0o600); err != nil {
-		n.t.Fatal(err)
+	if err := os.WriteFile(n.Path("arm"), []byte(with), 0o600); err != nil {
+		n.T.Fatal(err)
 	}
 }
 
 func (n *node) disarm() {
-	if err := os.Remove(n.path("arm")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		n.t.Fatal(err)
+	if err := os.Remove(n.Path("arm")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.T.Fatal(err)
 	}
 }
 
 // until repeats step until it succeeds; died is called when the victim dies, which it must not if nil.
 func (n *node) until(what string, step func() error, died func()) {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(harness.Patience)
 	for {
 		p := n.victim()
 		err := n.try(p, step)
 		select {
-		case <-p.done:
-			if died == nil || !strings.Contains(fmt.Sprint(p.err), "killed") {
-				n.t.Fatalf("%s: %v ended: %v", what, p.cmd.Args, p.err)
+		case <-p.Done():
+			if died == nil || !strings.Contains(fmt.Sprint(p.Err()), "killed") {
+				n.T.Fatalf("%s: %v ended: %v", what, p, p.Err())
 			}
 			died()
 			continue
@@ -335,7 +250,7 @@ func (n *node) until(what string, step func() error, died func()) {
 			return
 		}
 		if time.Now().After(deadline) {
-			n.t.Errorf("%s: %v", what, err)
+			n.T.Errorf("%s: %v", what, err)
 			return
 		}
 		time.Sleep(15 * time.Millisecond)
@@ -343,12 +258,12 @@ func (n *node) until(what string, step func() error, died func()) {
 }
 
 // try makes a step; what it asks the daemon ends when p does, which may be what the answer waits for.
-func (n *node) try(p *process, step func() error) error {
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+func (n *node) try(p *harness.Process, step func() error) error {
+	ctx, cancel := context.WithTimeout(n.T.Context(), harness.Patience)
 	defer cancel()
 	go func() {
 		select {
-		case <-p.done:
+		case <-p.Done():
 			cancel()
 		case <-ctx.Done():
 		}
@@ -362,7 +277,7 @@ func (n *node) ctx() context.Context { return n.asking }
 // answers: the daemon does, and has its driver, which it has once it has read its journal:
 // before that it lists nothing.
 func (n *node) answers() error {
-	drivers, err := n.api.Drivers(n.ctx())
+	drivers, err := n.API.Drivers(n.ctx())
 	if err != nil {
 		return err
 	}

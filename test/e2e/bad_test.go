@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // glance is how often a list is read that the API has no watch for.
@@ -33,11 +34,11 @@ func wantWords(t *testing.T, what, text string, words ...string) {
 
 // goodPod mounts a pod with a claim of its own and takes it back.
 func (n *node) goodPod() {
-	n.t.Helper()
-	n.apply(n.driver.class(), claim("good", "64Mi", fileSystem, rwo), pod("good", fromClaim("data", "good"),
-		volume{name: "scratch", source: "emptyDir: {}"}))
-	n.mounted("good")
-	n.deletePod("good")
+	n.T.Helper()
+	n.Apply(n.driver.class(), claim("good", "64Mi", fileSystem, rwo), harness.Pod("good", harness.FromClaim("data", "good"),
+		volume{Name: "scratch", Source: "emptyDir: {}"}))
+	n.Mounted("good")
+	n.DeletePods("good")
 }
 
 // What apply refuses, it refuses with one error that names object and field,
@@ -46,35 +47,35 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, kinds()[0])
 	long := strings.Repeat("x", 4096)
-	scratch := volume{name: "scratch", source: "emptyDir: {}"}
+	scratch := volume{Name: "scratch", Source: "emptyDir: {}"}
 	for name, bad := range map[string]struct {
 		doc   string
 		words []string
 	}{
 		"malformed YAML":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: bad\n", []string{"not YAML"}},
 		"no YAML at all":         {"\x00\x01\x02", nil},
-		"unknown field":          {strings.Replace(pod("bad", scratch), "volumes:", "volums:", 1), []string{"bad", "spec.volums"}},
-		"unknown kind of volume": {pod("bad", volume{name: "v", source: "floppy: {}"}), []string{"bad", "floppy"}},
+		"unknown field":          {strings.Replace(harness.Pod("bad", scratch), "volumes:", "volums:", 1), []string{"bad", "spec.volums"}},
+		"unknown kind of volume": {harness.Pod("bad", volume{Name: "v", Source: "floppy: {}"}), []string{"bad", "floppy"}},
 		"unknown kind":           {"apiVersion: v1\nkind: Pood\nmetadata: {name: bad}", []string{"Pood"}},
-		"wrong type":             {pod("bad", volume{name: "v", source: "emptyDir: 7"}), []string{"bad", "spec.volumes[0].emptyDir"}},
-		"name with ..":           {pod("..", scratch), []string{"metadata.name"}},
-		"name with /":            {pod("../x", scratch), []string{"metadata.name"}},
-		"name with NUL":          {pod(`"a\0b"`, scratch), []string{"metadata.name"}},
-		"name of 4 KiB":          {pod(long, scratch), []string{"metadata.name"}},
-		"uid that leads out":     {strings.Replace(pod("bad", scratch), "{name: bad}", "{name: bad, uid: ../../x}", 1), []string{"bad", "metadata.uid"}},
-		"namespace with /":       {strings.Replace(pod("bad", scratch), "{name: bad}", "{name: bad, namespace: a/b}", 1), []string{"metadata.namespace"}},
-		"volume name with ..":    {pod("bad", volume{name: `".."`, source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
-		"volume name of 4 KiB":   {pod("bad", volume{name: long, source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
+		"wrong type":             {harness.Pod("bad", volume{Name: "v", Source: "emptyDir: 7"}), []string{"bad", "spec.volumes[0].emptyDir"}},
+		"name with ..":           {harness.Pod("..", scratch), []string{"metadata.name"}},
+		"name with /":            {harness.Pod("../x", scratch), []string{"metadata.name"}},
+		"name with NUL":          {harness.Pod(`"a\0b"`, scratch), []string{"metadata.name"}},
+		"name of 4 KiB":          {harness.Pod(long, scratch), []string{"metadata.name"}},
+		"uid that leads out":     {strings.Replace(harness.Pod("bad", scratch), "{name: bad}", "{name: bad, uid: ../../x}", 1), []string{"bad", "metadata.uid"}},
+		"namespace with /":       {strings.Replace(harness.Pod("bad", scratch), "{name: bad}", "{name: bad, namespace: a/b}", 1), []string{"metadata.namespace"}},
+		"volume name with ..":    {harness.Pod("bad", volume{Name: `".."`, Source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
+		"volume name of 4 KiB":   {harness.Pod("bad", volume{Name: long, Source: "emptyDir: {}"}), []string{"bad", "spec.volumes[0].name"}},
 		"volume with a bad name": {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: ../x}\nspec: {}", []string{"volume", "../x", "metadata.name"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := n.cli(manifest(pod("companion", scratch), bad.doc), "apply", "-f", "-")
-			if r.code != 1 {
-				t.Errorf("exit code: got %d, want 1 (%s)", r.code, r.stdout)
+			r := n.CLI(manifest(harness.Pod("companion", scratch), bad.doc), "apply", "-f", "-")
+			if r.Code != 1 {
+				t.Errorf("exit code: got %d, want 1 (%s)", r.Code, r.Stdout)
 			}
-			wantWords(t, "error", r.stderr, bad.words...)
-			if len(r.stderr) > 4096 {
-				t.Errorf("error: got %d bytes, which nobody reads", len(r.stderr))
+			wantWords(t, "error", r.Stderr, bad.words...)
+			if len(r.Stderr) > 4096 {
+				t.Errorf("error: got %d bytes, which nobody reads", len(r.Stderr))
 			}
 			// The same file among the watched ones is a problem of that file.
 			file := filepath.Join(n.manifests(), strings.ReplaceAll(strings.ReplaceAll(name, "/", "-"), " ", "-")+".yaml")
@@ -85,21 +86,21 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 			}
 		})
 	}
-	if pods, err := n.api.Pods(t.Context()); err != nil || len(pods) != 0 {
+	if pods, err := n.API.Pods(t.Context()); err != nil || len(pods) != 0 {
 		t.Errorf("pods: got %+v, %v, want none", pods, err)
 	}
 	n.goodPod()
-	n.deleteClaim("good")
+	n.DeleteClaims("good")
 	n.nothingLeft()
 }
 
 // problem waits until the daemon has a problem with the file.
 func (n *node) problem(t *testing.T, file string, words ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	for ; ctx.Err() == nil; <-time.After(glance) {
-		all, err := n.api.Problems(ctx)
+		all, err := n.API.Problems(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,39 +119,39 @@ func (n *node) problem(t *testing.T, file string, words ...string) {
 // Scenarios: U-172.
 func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 	eachKind(t, func(n *node) {
-		disk := fromClaim("v", "disk")
-		disk.block = true
+		disk := harness.FromClaim("v", "disk")
+		disk.Block = true
 		absent := "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n" +
 			"  accessModes: [ReadWriteOnce]\n  claimRef: {namespace: default, name: lost}\n  csi: {driver: absent.e2e.dev, volumeHandle: ../../../x}"
 		lost := strings.Replace(claim("lost", "1Mi", fileSystem, rwo), "  storageClassName: class\n", "  storageClassName: \"\"\n  volumeName: lost\n", 1)
-		n.apply(n.driver.class(), claim("disk", "32Mi", block, rwo), claim("data", "64Mi", fileSystem, rwo), absent, lost)
+		n.Apply(n.driver.class(), claim("disk", "32Mi", block, rwo), claim("data", "64Mi", fileSystem, rwo), absent, lost)
 		for name, bad := range map[string]struct {
 			volume volume
 			words  []string
 		}{
-			"no-claim":       {fromClaim("v", "nowhere"), []string{"nowhere"}},
-			"block-as-files": {fromClaim("v", "disk"), []string{"spec.volumeMode", "found Block"}},
-			"files-as-block": {volume{name: "v", source: "persistentVolumeClaim: {claimName: data}", block: true}, []string{"spec.volumeMode", "found Filesystem"}},
-			"no-driver":      {fromClaim("v", "lost"), []string{"absent.e2e.dev"}},
-			"no-configmap":   {volume{name: "v", source: "configMap: {name: nowhere}"}, []string{"nowhere"}},
-			"no-inline":      {volume{name: "v", source: "csi: {driver: absent.e2e.dev}"}, []string{"absent.e2e.dev"}},
-			"bad-driver":     {volume{name: "v", source: `csi: {driver: "../x"}`}, []string{"spec.volumes[0].csi.driver", "../x"}},
-			"git":            {volume{name: "v", source: "gitRepo: {repository: /etc}"}, []string{"gitRepo"}},
-			"iscsi":          {volume{name: "v", source: `iscsi: {targetPortal: "127.0.0.1:3260", iqn: "iqn.2001-04.com.example:x", lun: 0}`}, []string{"iscsi"}},
+			"no-claim":       {harness.FromClaim("v", "nowhere"), []string{"nowhere"}},
+			"block-as-files": {harness.FromClaim("v", "disk"), []string{"spec.volumeMode", "found Block"}},
+			"files-as-block": {volume{Name: "v", Source: "persistentVolumeClaim: {claimName: data}", Block: true}, []string{"spec.volumeMode", "found Filesystem"}},
+			"no-driver":      {harness.FromClaim("v", "lost"), []string{"absent.e2e.dev"}},
+			"no-configmap":   {volume{Name: "v", Source: "configMap: {name: nowhere}"}, []string{"nowhere"}},
+			"no-inline":      {volume{Name: "v", Source: "csi: {driver: absent.e2e.dev}"}, []string{"absent.e2e.dev"}},
+			"bad-driver":     {volume{Name: "v", Source: `csi: {driver: "../x"}`}, []string{"spec.volumes[0].csi.driver", "../x"}},
+			"git":            {volume{Name: "v", Source: "gitRepo: {repository: /etc}"}, []string{"gitRepo"}},
+			"iscsi":          {volume{Name: "v", Source: `iscsi: {targetPortal: "127.0.0.1:3260", iqn: "iqn.2001-04.com.example:x", lun: 0}`}, []string{"iscsi"}},
 		} {
-			n.apply(pod(name, bad.volume))
+			n.Apply(harness.Pod(name, bad.volume))
 			n.blocked(name, bad.words...) // what is said changes while claims are being bound
-			r := n.cli("", "wait", "pod", name, "--timeout", "10ms")
-			if r.code != 124 {
-				n.t.Errorf("%s: wait: got exit code %d, want 124", name, r.code)
+			r := n.CLI("", "wait", "pod", name, "--timeout", "10ms")
+			if r.Code != 124 {
+				n.T.Errorf("%s: wait: got exit code %d, want 124", name, r.Code)
 			}
-			wantWords(n.t, name+": wait", r.stderr, append(bad.words, name)...)
-			wantWords(n.t, name+": explain", n.do("", "explain", "pod", name), bad.words...)
+			wantWords(n.T, name+": wait", r.Stderr, append(bad.words, name)...)
+			wantWords(n.T, name+": explain", n.Do("", "explain", "pod", name), bad.words...)
 		}
 		n.goodPod()
 		for _, path := range n.tree() {
 			if !strings.Contains(path, "kubernetes.io") {
-				n.t.Errorf("made for a pod that cannot be mounted: %s", path)
+				n.T.Errorf("made for a pod that cannot be mounted: %s", path)
 			}
 		}
 	})
@@ -165,17 +166,17 @@ func TestBadDriversAreListedAndHarmNobody(t *testing.T) {
 	for name, answer := range map[string]func(net.Conn){"garbage": garbage, "hangs": hang} {
 		// One whose registration is bad, and one that registers well and is bad then.
 		listen(t, filepath.Join(n.registry(), name+"-reg.sock"), answer)
-		endpoint := n.path(name + ".sock")
+		endpoint := n.Path(name + ".sock")
 		listen(t, endpoint, answer)
 		register(t, n.registry(), name+"-inside.e2e.dev", endpoint)
 	}
-	register(t, n.registry(), "nobody.e2e.dev", n.path("nobody.sock"))
+	register(t, n.registry(), "nobody.e2e.dev", n.Path("nobody.sock"))
 	register(t, n.registry(), "..", n.driver.socket())
 	register(t, n.registry(), "imposter.e2e.dev", n.driver.socket()) // another driver's socket
 	n.goodPod()
 	n.socketProblem("garbage-reg.sock", "garbage-inside.e2e.dev", "nobody.e2e.dev", "imposter.e2e.dev")
 	n.goodPod()
-	n.deleteClaim("good")
+	n.DeleteClaims("good")
 	n.nothingLeft()
 }
 
@@ -203,23 +204,23 @@ func listen(t *testing.T, socket string, answer func(net.Conn)) {
 // socketProblem waits until each of the sockets, by a part of its path, is
 // listed with what is wrong with it.
 func (n *node) socketProblem(parts ...string) {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	n.T.Helper()
+	ctx, cancel := context.WithTimeout(n.T.Context(), harness.Patience)
 	defer cancel()
 	var sockets []server.SocketStatus
 	for _, part := range parts {
 		found := false
 		for ; !found && ctx.Err() == nil; <-time.After(glance) {
 			var err error
-			if sockets, err = n.api.Sockets(ctx); err != nil {
-				n.t.Fatal(err)
+			if sockets, err = n.API.Sockets(ctx); err != nil {
+				n.T.Fatal(err)
 			}
 			for _, s := range sockets {
 				found = found || strings.Contains(s.Path, part) && s.Problem != ""
 			}
 		}
 		if !found {
-			n.t.Fatalf("socket of %s: no problem is listed; there is %+v", part, sockets)
+			n.T.Fatalf("socket of %s: no problem is listed; there is %+v", part, sockets)
 		}
 	}
 }
@@ -235,15 +236,15 @@ func TestProgramRefusesWhatItCannotServe(t *testing.T) {
 		"unknown flag":    {[]string{"run", "--rootdir", "/x"}, 2, []string{"rootdir"}},
 		"relative root":   {[]string{"run", "--root-dir", "x"}, 2, []string{"root-dir", "absolute"}},
 		"unknown verb":    {[]string{"mount"}, 2, []string{"mount"}},
-		"no daemon":       {[]string{"get", "pods"}, 1, []string{n.socket(), "run"}},
+		"no daemon":       {[]string{"get", "pods"}, 1, []string{n.Socket, "run"}},
 		"no such pod":     {[]string{"wait", "node", "web"}, 2, []string{"node"}},
 		"bad config file": {[]string{"run", "--config", "/proc/self/status"}, 1, []string{"/proc/self/status"}},
 	} {
-		r := n.cli("", c.args...)
-		if r.code != c.code {
-			t.Errorf("%s: got exit code %d, want %d", name, r.code, c.code)
+		r := n.CLI("", c.args...)
+		if r.Code != c.code {
+			t.Errorf("%s: got exit code %d, want %d", name, r.Code, c.code)
 		}
-		wantWords(t, name, r.stderr, c.words...)
+		wantWords(t, name, r.Stderr, c.words...)
 	}
 }
 
@@ -252,19 +253,19 @@ func TestSecondDaemonOnTheSameDirectoriesIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
 	n.start()
-	for _, shared := range []string{n.root, n.path("state")} {
-		dirs := map[string]string{"--root-dir": n.path("other-root"), "--state-dir": n.path("other-state")}
-		for flag, own := range map[string]string{"--root-dir": n.root, "--state-dir": n.path("state")} {
+	for _, shared := range []string{n.Root, n.Path("state")} {
+		dirs := map[string]string{"--root-dir": n.Path("other-root"), "--state-dir": n.Path("other-state")}
+		for flag, own := range map[string]string{"--root-dir": n.Root, "--state-dir": n.Path("state")} {
 			if own == shared {
 				dirs[flag] = shared
 			}
 		}
-		r := run(t, "", program, "run", "--root-dir", dirs["--root-dir"], "--state-dir", dirs["--state-dir"],
-			"--socket", n.path("other.sock"), "--http-address", "off")
-		if r.code != 1 {
-			t.Errorf("exit code: got %d, want 1", r.code)
+		r := harness.Run(t, "", program, "run", "--root-dir", dirs["--root-dir"], "--state-dir", dirs["--state-dir"],
+			"--socket", n.Path("other.sock"), "--http-address", "off")
+		if r.Code != 1 {
+			t.Errorf("exit code: got %d, want 1", r.Code)
 		}
-		wantWords(t, "error", r.stderr, shared)
+		wantWords(t, "error", r.Stderr, shared)
 	}
-	n.daemon.stop()
+	n.daemon.Stop()
 }

@@ -8,35 +8,36 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // A claim of a snapshot of the driver holds what was in the snapshot, and
 // nothing of what was written since.
 func TestSnapshotIsRestored(t *testing.T) {
 	eachKind(t, func(n *node) {
-		t, p := n.t, n.driver.proxy
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-		n.mounted("web")
-		write(t, filepath.Join(n.hostPath("web", "data"), "f"), "before")
-		n.deletePod("web")
-		n.noVolumes()
+		t, p := n.T, n.driver.proxy
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		write(t, filepath.Join(n.HostPath("web", "data"), "f"), "before")
+		n.DeletePods("web")
+		n.NoVolumes()
 		snap, err := csi.NewControllerClient(p.conn).CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{SourceVolumeId: n.handleOf("data"), Name: "snap"})
 		if err != nil {
 			t.Fatalf("take a snapshot: %v", err)
 		}
 		id := snap.GetSnapshot().GetSnapshotId()
-		n.apply(pod("web", fromClaim("data", "data")))
-		n.mounted("web")
-		write(t, filepath.Join(n.hostPath("web", "data"), "f"), "after")
+		n.Apply(harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		write(t, filepath.Join(n.HostPath("web", "data"), "f"), "after")
 
-		n.apply(restored("nothing", ""), pod("waits", fromClaim("data", "nothing")))
+		n.Apply(restored("nothing", ""), harness.Pod("waits", harness.FromClaim("data", "nothing")))
 		n.blocked("waits", "csi-volmgr.dev/snapshot-handle")
-		n.apply(restored("copy", id), pod("reader", fromClaim("data", "copy")))
-		n.mounted("reader")
-		wantFile(t, filepath.Join(n.hostPath("reader", "data"), "f"), "before")
-		wantFile(t, filepath.Join(n.hostPath("web", "data"), "f"), "after")
-		n.deletePod("reader", "web", "waits")
-		n.deleteClaim("copy", "data", "nothing")
+		n.Apply(restored("copy", id), harness.Pod("reader", harness.FromClaim("data", "copy")))
+		n.Mounted("reader")
+		wantFile(t, filepath.Join(n.HostPath("reader", "data"), "f"), "before")
+		wantFile(t, filepath.Join(n.HostPath("web", "data"), "f"), "after")
+		n.DeletePods("reader", "web", "waits")
+		n.DeleteClaims("copy", "data", "nothing")
 		if _, err := csi.NewControllerClient(p.conn).DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: id}); err != nil {
 			t.Errorf("delete the snapshot: %v", err)
 		}
@@ -56,8 +57,8 @@ func restored(name, id string) string {
 
 // handleOf is the driver's id of a claim's volume.
 func (n *node) handleOf(claim string) (handle string) {
-	n.t.Helper()
-	until(n, "claim "+claim+" to have a volume", n.api.WatchPersistentVolumes, func(all map[string]server.PVStatus) bool {
+	n.T.Helper()
+	harness.Until(n.Node, "claim "+claim+" to have a volume", n.API.WatchPersistentVolumes, func(all map[string]server.PVStatus) bool {
 		for _, pv := range all {
 			if pv.Claim == "default/"+claim {
 				handle = pv.Handle

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // kind is a driver to be tested with.
@@ -57,7 +59,7 @@ func localOnly(t *testing.T) {
 // command is the driver, not yet started. What it starts itself is killed with it.
 func (k kind) command(socket, stateDir string) *exec.Cmd {
 	cmd := exec.Command(k.binary, append([]string{
-		"--drivername=" + k.name, "--endpoint=unix://" + socket, "--nodeid=" + nodeName, "--statedir=" + stateDir,
+		"--drivername=" + k.name, "--endpoint=unix://" + socket, "--nodeid=" + harness.Name, "--statedir=" + stateDir,
 	}, k.args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
@@ -78,44 +80,44 @@ func eachKind(t *testing.T, test func(n *node)) {
 type driver struct {
 	kind
 	n     *node
-	proc  *process
+	proc  *harness.Process
 	proxy *proxy
 }
 
 // newDriver starts a driver and registers it.
 func newDriver(n *node, k kind) *driver {
-	n.t.Helper()
+	n.T.Helper()
 	d := &driver{kind: k, n: n}
-	for _, dir := range []string{d.stateDir(), n.registry(), filepath.Join(n.root, "plugins", k.name), n.path("own-registry")} {
+	for _, dir := range []string{d.stateDir(), n.registry(), filepath.Join(n.Root, "plugins", k.name), n.Path("own-registry")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 	}
-	endpoint := filepath.Join(n.root, "plugins", k.name, "csi.sock")
-	d.proxy = newProxy(n.t, endpoint, d.socket())
+	endpoint := filepath.Join(n.Root, "plugins", k.name, "csi.sock")
+	d.proxy = newProxy(n.T, endpoint, d.socket())
 	d.start()
 	if registrar := os.Getenv("REGISTRAR_BINARY"); registrar != "" {
-		start(n.t, n.dir, registrar, "--csi-address="+endpoint, "--kubelet-registration-path="+endpoint,
+		start(n.T, n.Dir, registrar, "--csi-address="+endpoint, "--kubelet-registration-path="+endpoint,
 			"--plugin-registration-path="+n.registry(), "--timeout=10s")
 	} else {
-		register(n.t, n.registry(), k.name, endpoint)
+		register(n.T, n.registry(), k.name, endpoint)
 	}
 	return d
 }
 
-func (d *driver) stateDir() string { return d.n.path("driver-state") }
-func (d *driver) socket() string   { return d.n.path("driver.sock") }
+func (d *driver) stateDir() string { return d.n.Path("driver-state") }
+func (d *driver) socket() string   { return d.n.Path("driver.sock") }
 
 // start starts the driver's process, again where it was killed, and waits until
 // it answers.
 func (d *driver) start() {
-	d.n.t.Helper()
+	d.n.T.Helper()
 	if d.local {
-		d.proc = start(d.n.t, d.n.dir, d.binary, "local-driver", "--name", d.name, "--node-id", nodeName,
-			"--root-dir", d.n.root, "--state-dir", d.stateDir(), "--endpoint", d.socket(),
-			"--registration-dir", d.n.path("own-registry"), "--log-level", "debug")
+		d.proc = start(d.n.T, d.n.Dir, d.binary, "local-driver", "--name", d.name, "--node-id", harness.Name,
+			"--root-dir", d.n.Root, "--state-dir", d.stateDir(), "--endpoint", d.socket(),
+			"--registration-dir", d.n.Path("own-registry"), "--log-level", "debug")
 	} else {
-		d.proc = launch(d.n.t, d.n.path(filepath.Base(d.binary)+".log"), d.command(d.socket(), d.stateDir()))
+		d.proc = harness.Start(d.n.T, d.n.Path(filepath.Base(d.binary)+".log"), d.command(d.socket(), d.stateDir()))
 	}
-	d.proxy.ready(d.n.t, d.proc)
+	d.proxy.ready(d.n.T, d.proc)
 }

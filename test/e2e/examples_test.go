@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	decoder "github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 const examples = "../../examples/kinds"
@@ -38,7 +39,7 @@ func TestTheExampleOfEachKindIsMounted(t *testing.T) {
 	n := newPlace(t)
 	n.flags = []string{"--local-driver", "--host-path-allow=/usr/share"}
 	n.start()
-	n.driverUp("local.csi-volmgr.dev")
+	n.DriverUp("local.csi-volmgr.dev")
 	var pods, files []string
 	for _, file := range exampleFiles(t) {
 		if kind := strings.TrimSuffix(filepath.Base(file), ".yaml"); slices.Contains(foreign, kind) {
@@ -48,24 +49,24 @@ func TestTheExampleOfEachKindIsMounted(t *testing.T) {
 		} else {
 			pods = append(pods, "example-"+kind)
 		}
-		n.do("", "apply", "-f", file)
+		n.Do("", "apply", "-f", file)
 		files = append(files, file)
 	}
 	for _, pod := range pods {
-		n.mounted(pod)
-		if st, err := os.Stat(n.hostPath(pod, "data")); err != nil || !st.IsDir() {
+		n.Mounted(pod)
+		if st, err := os.Stat(n.HostPath(pod, "data")); err != nil || !st.IsDir() {
 			t.Errorf("%s: %v, %v", pod, st, err)
 		}
 	}
 	for pod, file := range map[string]string{"example-configmap": "look/colour", "example-secret": "password", "example-downwardapi": "memory", "example-projected": "ca.pem"} {
-		if b, err := os.ReadFile(filepath.Join(n.hostPath(pod, "data"), file)); err != nil || len(b) == 0 {
+		if b, err := os.ReadFile(filepath.Join(n.HostPath(pod, "data"), file)); err != nil || len(b) == 0 {
 			t.Errorf("%s: %s: %q, %v", pod, file, b, err)
 		}
 	}
-	n.deletePod(pods...)
-	n.deleteClaim("example-claim", "example-ephemeral-data")
+	n.DeletePods(pods...)
+	n.DeleteClaims("example-claim", "example-ephemeral-data")
 	for _, file := range files {
-		n.do("", "delete", "-f", file)
+		n.Do("", "delete", "-f", file)
 	}
 	n.nothingLeft()
 }
@@ -96,45 +97,45 @@ func TestTheExamplesAreOneOfEachKind(t *testing.T) {
 	n := newPlace(t)
 	n.flags = documented(t)
 	n.start()
-	n.do("", "apply", "-f", "../../examples/")
-	n.mounted("web")
-	n.mounted("more")
+	n.Do("", "apply", "-f", "../../examples/")
+	n.Mounted("web")
+	n.Mounted("more")
 	for volume, pod := range map[string]string{
 		"data": "web", "scratch": "web", "memory": "web", "settings": "web", "password": "web", "about": "web", "all": "web",
 		"inline": "more", "own": "more", "path": "more", "local": "more", "model": "more",
 	} {
-		if st, err := os.Stat(n.hostPath(pod, volume)); err != nil || !st.IsDir() {
+		if st, err := os.Stat(n.HostPath(pod, volume)); err != nil || !st.IsDir() {
 			t.Errorf("%s of %s: %v, %v", volume, pod, st, err)
 		}
 	}
-	if st, err := os.Stat(n.hostPath("web", "disk")); err != nil || st.Mode().Type() != os.ModeDevice {
+	if st, err := os.Stat(n.HostPath("web", "disk")); err != nil || st.Mode().Type() != os.ModeDevice {
 		t.Errorf("disk: %v, %v", st, err)
 	}
-	wantFile(t, filepath.Join(n.hostPath("more", "model"), "weights", "layer-1"), "0.1 0.2 0.3\n")
-	n.serviceStarts("../../examples/systemd/web.service", n.hostPath("web", "data"))
-	n.deletePod("web", "more")
-	n.deleteClaim("data", "disk", "more-own")
-	n.do("", "delete", "-f", "../../examples/")
+	wantFile(t, filepath.Join(n.HostPath("more", "model"), "weights", "layer-1"), "0.1 0.2 0.3\n")
+	n.serviceStarts("../../examples/systemd/web.service", n.HostPath("web", "data"))
+	n.DeletePods("web", "more")
+	n.DeleteClaims("data", "disk", "more-own")
+	n.Do("", "delete", "-f", "../../examples/")
 	n.nothingLeft()
 }
 
 // serviceStarts does what a service does when it starts, and looks where it runs.
 func (n *node) serviceStarts(unit, in string) {
-	n.t.Helper()
+	n.T.Helper()
 	text, err := os.ReadFile(unit)
-	must(n.t, err)
+	must(n.T, err)
 	_, script, ok := strings.Cut(string(text), "\nExecStart=/bin/sh -c '")
 	script, _, end := strings.Cut(script, "'\n")
 	if !ok || !end || !strings.Contains(script, "sleep infinity") {
-		n.t.Fatalf("%s: no command", unit)
+		n.T.Fatalf("%s: no command", unit)
 	}
 	script = strings.NewReplacer("$$", "$", `\\`, `\`, "sleep infinity", "pwd").Replace(script) // as systemd reads it
-	bin := n.t.TempDir()
-	must(n.t, os.WriteFile(filepath.Join(bin, "csi-volmgr"), []byte("#!/bin/sh\nexec "+program+" --socket="+n.socket()+" \"$@\"\n"), 0o755))
+	bin := n.T.TempDir()
+	must(n.T, os.WriteFile(filepath.Join(bin, "csi-volmgr"), []byte("#!/bin/sh\nexec "+program+" --socket="+n.Socket+" \"$@\"\n"), 0o755))
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != in {
-		n.t.Errorf("%s: it runs in %q (%v), want %q: %s", unit, out, err, in, script)
+		n.T.Errorf("%s: it runs in %q (%v), want %q: %s", unit, out, err, in, script)
 	}
 }
 
@@ -176,7 +177,7 @@ func TestTheOtherExamplesAreVolumes(t *testing.T) {
 				continue
 			}
 			pod.UID = "example"
-			want := resolve.Pod(pod, all, resolve.Config{Builtins: []state.DriverName{resolve.CephFS, resolve.FC, resolve.GlusterFS, resolve.ISCSI, resolve.NFS}, NodeName: nodeName})
+			want := resolve.Pod(pod, all, resolve.Config{Builtins: []state.DriverName{resolve.CephFS, resolve.FC, resolve.GlusterFS, resolve.ISCSI, resolve.NFS}, NodeName: harness.Name})
 			if len(want.Volumes) != 1 || want.Volumes[0].Problem != "" || want.Volumes[0].ID == "" {
 				t.Errorf("%s: %+v", kind, want.Volumes)
 			}

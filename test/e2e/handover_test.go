@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // podUID is that of the pod whose volumes a kubelet made.
@@ -29,9 +30,9 @@ func called() []string {
 // nothing is mounted: some drivers mount nothing there, and the daemon that takes
 // such a volume over stages it once more.
 func (a *adopted) bare() map[string]bool {
-	a.t.Helper()
-	dirs, err := filepath.Glob(filepath.Join(a.root, "plugins/kubernetes.io/csi/*/*/globalmount"))
-	must(a.t, err)
+	a.T.Helper()
+	dirs, err := filepath.Glob(filepath.Join(a.Root, "plugins/kubernetes.io/csi/*/*/globalmount"))
+	must(a.T, err)
 	ids, bare := a.mountIDs(), map[string]bool{}
 	for _, dir := range dirs {
 		if _, mounted := ids[dir]; !mounted {
@@ -111,62 +112,62 @@ func newAdopted(t *testing.T) *adopted {
 	k.ready(podUID, "wrapped_keys")
 	k.payload(k.dir("pods/"+podUID+"/volumes/kubernetes.io~configmap/settings"), "level", "low")
 	k.ready(podUID, "wrapped_settings")
-	disk := fromClaim("disk", "claim-pv-disk")
-	disk.block = true
-	web := pod("web", fromClaim("now", "claim-pv-now"), fromClaim("before", "claim-pv-before"), disk,
-		volume{name: "inline", source: "csi: {driver: " + n.driver.name + ", volumeAttributes: {size: 8Mi}}"},
-		volume{name: "scratch", source: "emptyDir: {}"}, volume{name: "memory", source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
-		volume{name: "keys", source: "secret: {secretName: keys}"}, volume{name: "settings", source: "configMap: {name: settings}"})
+	disk := harness.FromClaim("disk", "claim-pv-disk")
+	disk.Block = true
+	web := harness.Pod("web", harness.FromClaim("now", "claim-pv-now"), harness.FromClaim("before", "claim-pv-before"), disk,
+		volume{Name: "inline", Source: "csi: {driver: " + n.driver.name + ", volumeAttributes: {size: 8Mi}}"},
+		volume{Name: "scratch", Source: "emptyDir: {}"}, volume{Name: "memory", Source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
+		volume{Name: "keys", Source: "secret: {secretName: keys}"}, volume{Name: "settings", Source: "configMap: {name: settings}"})
 	moveIn(t, filepath.Join(n.manifests(), "objects.yaml"), manifest(docs...))
 	moveIn(t, a.file, strings.Replace(web, "metadata: {name: web}", "metadata: {name: web, uid: "+podUID+"}", 1))
 	return a
 }
 
 // verb runs adopt or release with the daemon's flags.
-func (a *adopted) verb(args ...string) result {
-	a.t.Helper()
-	return a.cli("", append(args, "--root-dir", a.root, "--state-dir", a.path("state"), "--manifests", a.manifests(), "--node-name", nodeName)...)
+func (a *adopted) verb(args ...string) harness.Result {
+	a.T.Helper()
+	return a.CLI("", append(args, "--root-dir", a.Root, "--state-dir", a.Path("state"), "--manifests", a.manifests(), "--node-name", harness.Name)...)
 }
 
-func (a *adopted) want(r result, code int, words ...string) {
-	a.t.Helper()
+func (a *adopted) want(r harness.Result, code int, words ...string) {
+	a.T.Helper()
 	for _, w := range words {
-		if !strings.Contains(r.stdout+r.stderr, w) {
-			a.t.Errorf("it does not say %q", w)
+		if !strings.Contains(r.Stdout+r.Stderr, w) {
+			a.T.Errorf("it does not say %q", w)
 		}
 	}
-	if r.code != code || a.t.Failed() {
-		a.t.Fatalf("exit code %d, want %d\n%s%s", r.code, code, r.stdout, r.stderr)
+	if r.Code != code || a.T.Failed() {
+		a.T.Fatalf("exit code %d, want %d\n%s%s", r.Code, code, r.Stdout, r.Stderr)
 	}
 }
 
 // intact fails the test unless everything is as the kubelet left it, and so many
 // volumes were staged once more.
 func (a *adopted) intact(when string, ids map[string]uint64, staged int) {
-	a.t.Helper()
+	a.T.Helper()
 	a.wantMounts(when, ids)
 	if got := a.driver.proxy.count("NodeStageVolume"); got != staged {
-		a.t.Errorf("NodeStageVolume %s: got %d, want %d", when, got, staged)
+		a.T.Errorf("NodeStageVolume %s: got %d, want %d", when, got, staged)
 	}
 	if got := a.driver.proxy.count(called()...); got != 0 {
-		a.t.Errorf("calls %s: got %d, want 0", when, got)
+		a.T.Errorf("calls %s: got %d, want 0", when, got)
 	}
 	for _, f := range []string{"csi/pv-now/mount", "csi/pv-before/mount", "csi/inline/mount", "empty-dir/scratch", "empty-dir/memory"} {
 		name := strings.TrimSuffix(f, "/mount")
-		wantFile(a.t, filepath.Join(a.root, "pods", podUID, "volumes/kubernetes.io~"+f, "f"), "of "+filepath.Base(name))
+		wantFile(a.T, filepath.Join(a.Root, "pods", podUID, "volumes/kubernetes.io~"+f, "f"), "of "+filepath.Base(name))
 	}
 }
 
 // nothingLeftAtAll takes the pod away and with it all of its volumes, by what
 // is in the records alone.
 func (a *adopted) nothingLeftAtAll() {
-	a.t.Helper()
-	must(a.t, os.Remove(a.file))
-	must(a.t, os.Remove(filepath.Join(a.manifests(), "objects.yaml")))
-	a.noVolumes()
+	a.T.Helper()
+	must(a.T, os.Remove(a.file))
+	must(a.T, os.Remove(filepath.Join(a.manifests(), "objects.yaml")))
+	a.NoVolumes()
 	for _, id := range a.handles {
-		_, err := csi.NewControllerClient(a.driver.proxy.conn).DeleteVolume(a.t.Context(), &csi.DeleteVolumeRequest{VolumeId: id})
-		must(a.t, err)
+		_, err := csi.NewControllerClient(a.driver.proxy.conn).DeleteVolume(a.T.Context(), &csi.DeleteVolumeRequest{VolumeId: id})
+		must(a.T, err)
 	}
 	a.nothingLeft()
 }
@@ -186,7 +187,7 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	if got := a.tree(); strings.Join(got, "\n") != strings.Join(tree, "\n") {
 		t.Errorf("adopt changed what is on the disk: got %q, want %q", got, tree)
 	}
-	lines, err := audit.Open(a.path("state"), nil).Lines()
+	lines, err := audit.Open(a.Path("state"), nil).Lines()
 	if err != nil || len(lines) != 2 || lines[0].Begins.Verb != "adopt" || !lines[1].Done {
 		t.Errorf("audit log %+v, %v", lines, err)
 	}
@@ -197,12 +198,12 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	a.asWanted("web")
 	a.intact("with the daemon", ids, again)
 	// The intents of another pod make durable what is known of this one.
-	a.apply(pod("last", volume{name: "scratch", source: "emptyDir: {}"}))
-	a.mounted("last")
-	a.deletePod("last")
-	a.daemon.kill()
+	a.Apply(harness.Pod("last", volume{Name: "scratch", Source: "emptyDir: {}"}))
+	a.Mounted("last")
+	a.DeletePods("last")
+	a.daemon.Kill()
 	a.start()
-	a.driverUp(a.driver.name)
+	a.DriverUp(a.driver.name)
 	a.asWanted("web")
 	a.intact("with the daemon, restarted", ids, again)
 	a.nothingLeftAtAll()
@@ -211,26 +212,26 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 // staged waits until the driver is up and was asked to stage as often as that, of
 // all that the test has seen.
 func (a *adopted) staged(n int) {
-	a.t.Helper()
-	a.driverUp(a.driver.name)
-	ctx, cancel := context.WithTimeoutCause(a.t.Context(), patience, fmt.Errorf("%s passed", patience))
+	a.T.Helper()
+	a.DriverUp(a.driver.name)
+	ctx, cancel := context.WithTimeoutCause(a.T.Context(), harness.Patience, fmt.Errorf("%s passed", harness.Patience))
 	defer cancel()
-	must(a.t, a.driver.proxy.await(ctx, n, "NodeStageVolume"))
+	must(a.T, a.driver.proxy.await(ctx, n, "NodeStageVolume"))
 }
 
 // madeHere is a pod whose volumes csi-volmgr makes, on a node with a daemon.
 func (a *adopted) madeHere() {
-	a.t.Helper()
-	disk := fromClaim("disk", "claim-pv-raw")
-	disk.block = true
+	a.T.Helper()
+	disk := harness.FromClaim("disk", "claim-pv-raw")
+	disk.Block = true
 	fs, raw := a.kubelet.makes("pv-db", a.kubelet.mountable()), a.kubelet.makes("pv-raw", a.kubelet.device())
 	a.handles = append(a.handles, fs.GetVolumeId(), raw.GetVolumeId())
-	a.apply(persistent(a.driver.name, "pv-db", fileSystem, fs), persistent(a.driver.name, "pv-raw", block, raw),
-		pod("db", fromClaim("data", "claim-pv-db"), disk, volume{name: "here", source: "hostPath: {path: " + a.path("shared") + "}"},
-			volume{name: "cache", source: "csi: {driver: " + a.driver.name + ", volumeAttributes: {size: 8Mi}}"},
-			volume{name: "keys", source: "secret: {secretName: keys}"}, volume{name: "tmp", source: "emptyDir: {}"}))
+	a.Apply(persistent(a.driver.name, "pv-db", fileSystem, fs), persistent(a.driver.name, "pv-raw", block, raw),
+		harness.Pod("db", harness.FromClaim("data", "claim-pv-db"), disk, volume{Name: "here", Source: "hostPath: {path: " + a.Path("shared") + "}"},
+			volume{Name: "cache", Source: "csi: {driver: " + a.driver.name + ", volumeAttributes: {size: 8Mi}}"},
+			volume{Name: "keys", Source: "secret: {secretName: keys}"}, volume{Name: "tmp", Source: "emptyDir: {}"}))
 	a.asWanted("db")
-	write(a.t, filepath.Join(a.hostPath("db", "data"), "f"), "of db")
+	write(a.T, filepath.Join(a.HostPath("db", "data"), "f"), "of db")
 }
 
 // What a kubelet made and what csi-volmgr made: handed back, taken over once
@@ -238,15 +239,15 @@ func (a *adopted) madeHere() {
 func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 	t.Parallel()
 	a := newAdopted(t)
-	must(t, os.Mkdir(a.path("shared"), 0o755))
-	a.flags = []string{"--host-path-allow", a.path("shared")}
+	must(t, os.Mkdir(a.Path("shared"), 0o755))
+	a.flags = []string{"--host-path-allow", a.Path("shared")}
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
 	bare := a.bare()
 	a.start()
 	a.staged(len(bare))
 	a.asWanted("web")
 	a.madeHere()
-	a.daemon.stop()
+	a.daemon.Stop()
 	ids, calls, staged := a.mountIDs(), a.driver.proxy.count(called()...), a.driver.proxy.count("NodeStageVolume")
 	before := a.records()
 	bare = a.bare()
@@ -261,7 +262,7 @@ func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 		t.Errorf("records after release: %v", got)
 	}
 	a.wantMounts("after release", ids)
-	a.want(a.verb("adopt", "--yes", "--host-path-allow", a.path("shared")), 0, "13 volumes taken over") // of hostPath there is nothing to take
+	a.want(a.verb("adopt", "--yes", "--host-path-allow", a.Path("shared")), 0, "13 volumes taken over") // of hostPath there is nothing to take
 	for id, v := range a.records() {
 		was := before[id]
 		if bare[v.Spec.StagePath] { // as for what a kubelet left
@@ -282,14 +283,14 @@ func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 	if got := a.driver.proxy.count(called()...) - calls; got != 0 {
 		t.Errorf("calls: got %d, want 0", got)
 	}
-	wantFile(t, filepath.Join(a.hostPath("db", "data"), "f"), "of db")
-	a.daemon.stop()
+	wantFile(t, filepath.Join(a.HostPath("db", "data"), "f"), "of db")
+	a.daemon.Stop()
 
 	a.want(a.verb("release", "--yes"), 0, "14 volumes handed back")
 	if unpublished, unstaged := a.kubelet.takeDown(); unpublished != 7 || unstaged != 5 {
 		t.Errorf("a kubelet finds %d published and %d staged volumes, want 7 and 5", unpublished, unstaged)
 	}
-	for _, at := range mountsBelow(t, a.dir) {
+	for _, at := range a.Mounts() {
 		if !strings.Contains(at, "/kubernetes.io~secret/") && !strings.Contains(at, "/kubernetes.io~empty-dir/") && !strings.Contains(at, "/volume-subpaths/") && !strings.Contains(at, "/dev/"+podUID) {
 			t.Errorf("still mounted: %s", at)
 		}
@@ -301,16 +302,16 @@ func TestHandingOverIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAdopted(t)
 	tree := a.tree()
-	must(t, os.Rename(a.file, a.path("aside.yaml")))
+	must(t, os.Rename(a.file, a.Path("aside.yaml")))
 	a.want(a.verb("adopt", "--yes"), 1, "nothing was changed", "no source lists a pod with the uid "+podUID, "the files of emptyDir memory, scratch be deleted")
-	k := serveKubelet(t, a.root)
+	k := serveKubelet(t, a.Root)
 	a.want(a.verb("adopt", "--yes", "--reason", "its containers have ended"), 1, "a kubelet runs on this root directory")
 	must(t, k.Close())
-	must(t, os.RemoveAll(filepath.Join(a.root, "pod-resources")))
+	must(t, os.RemoveAll(filepath.Join(a.Root, "pod-resources")))
 	if got := a.records(); len(got) != 0 || strings.Join(a.tree(), " ") != strings.Join(tree, " ") {
 		t.Errorf("records %v, tree %q, want %q", got, a.tree(), tree)
 	}
-	must(t, os.Rename(a.path("aside.yaml"), a.file))
+	must(t, os.Rename(a.Path("aside.yaml"), a.file))
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
 	a.start()
 	a.want(a.verb("release", "--yes"), 1, "another csi-volmgr has it")

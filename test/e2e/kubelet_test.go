@@ -11,6 +11,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // kubelet makes volumes as a kubelet does: the same calls, directories, files,
@@ -25,8 +27,8 @@ type kubelet struct {
 
 func newKubelet(n *node) *kubelet {
 	k := &kubelet{node: n, csi: csi.NewNodeClient(n.driver.proxy.conn), mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
-	can, err := k.csi.NodeGetCapabilities(n.t.Context(), &csi.NodeGetCapabilitiesRequest{})
-	must(n.t, err)
+	can, err := k.csi.NodeGetCapabilities(n.T.Context(), &csi.NodeGetCapabilitiesRequest{})
+	must(n.T, err)
 	for _, c := range can.GetCapabilities() {
 		if c.GetRpc().GetType() == csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER {
 			k.mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
@@ -43,28 +45,28 @@ func must(t *testing.T, err error) {
 }
 
 func (k *kubelet) dir(rel string) string {
-	k.t.Helper()
-	path := filepath.Join(k.root, rel)
-	must(k.t, os.MkdirAll(path, 0o750))
+	k.T.Helper()
+	path := filepath.Join(k.Root, rel)
+	must(k.T, os.MkdirAll(path, 0o750))
 	return path
 }
 
 func (k *kubelet) file(rel, content string) string {
-	k.t.Helper()
+	k.T.Helper()
 	path := filepath.Join(k.dir(filepath.Dir(rel)), filepath.Base(rel))
-	must(k.t, os.WriteFile(path, []byte(content), 0o644))
+	must(k.T, os.WriteFile(path, []byte(content), 0o644))
 	return path
 }
 
 // notes writes a vol_data.json of keys and values.
 func (k *kubelet) notes(dir string, pairs ...string) {
-	k.t.Helper()
+	k.T.Helper()
 	values := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		values[pairs[i]] = pairs[i+1]
 	}
 	b, err := json.Marshal(values)
-	must(k.t, err)
+	must(k.T, err)
 	k.file(dir+"/vol_data.json", string(b)+"\n")
 }
 
@@ -75,11 +77,11 @@ func hash(s string) string {
 
 // makes has the driver make a volume of 32 MiB and returns its handle.
 func (k *kubelet) makes(name string, c *csi.VolumeCapability) *csi.Volume {
-	k.t.Helper()
-	r, err := csi.NewControllerClient(k.driver.proxy.conn).CreateVolume(k.t.Context(), &csi.CreateVolumeRequest{
+	k.T.Helper()
+	r, err := csi.NewControllerClient(k.driver.proxy.conn).CreateVolume(k.T.Context(), &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 32 << 20}, VolumeCapabilities: []*csi.VolumeCapability{c},
 	})
-	must(k.t, err)
+	must(k.T, err)
 	return r.GetVolume()
 }
 
@@ -99,67 +101,67 @@ func (k *kubelet) device() *csi.VolumeCapability {
 
 // attachment is the name of the volume's VolumeAttachment.
 func (k *kubelet) attachment(handle string) string {
-	return "csi-" + hash(handle+k.driver.name+nodeName)
+	return "csi-" + hash(handle+k.driver.name+harness.Name)
 }
 
 // fileSystem stages a volume at a directory of the kubelet's, and publishes it.
 func (k *kubelet) fileSystem(v *csi.Volume, pv, uid, staged string) string {
-	k.t.Helper()
+	k.T.Helper()
 	stage := k.dir(staged + "/globalmount")
 	k.notes(staged, "driverName", k.driver.name, "volumeHandle", v.GetVolumeId())
-	_, err := k.csi.NodeStageVolume(k.t.Context(), &csi.NodeStageVolumeRequest{
+	_, err := k.csi.NodeStageVolume(k.T.Context(), &csi.NodeStageVolumeRequest{
 		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: k.mountable(),
 	})
-	must(k.t, err)
+	must(k.T, err)
 	dir := "pods/" + uid + "/volumes/kubernetes.io~csi/" + pv
-	k.notes(dir, "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", nodeName,
+	k.notes(dir, "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", harness.Name,
 		"specVolID", pv, "volumeHandle", v.GetVolumeId(), "volumeLifecycleMode", "Persistent")
-	target := filepath.Join(k.root, dir, "mount")
-	_, err = k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
+	target := filepath.Join(k.Root, dir, "mount")
+	_, err = k.csi.NodePublishVolume(k.T.Context(), &csi.NodePublishVolumeRequest{
 		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: k.mountable(),
 	})
-	must(k.t, err)
+	must(k.T, err)
 	return target
 }
 
 // inline publishes an inline volume.
 func (k *kubelet) inline(name, uid string) string {
-	k.t.Helper()
+	k.T.Helper()
 	handle := "csi-" + hash(uid+name)
 	dir := "pods/" + uid + "/volumes/kubernetes.io~csi/" + name
-	k.notes(dir, "attachmentID", k.attachment(handle), "driverName", k.driver.name, "nodeName", nodeName,
+	k.notes(dir, "attachmentID", k.attachment(handle), "driverName", k.driver.name, "nodeName", harness.Name,
 		"specVolID", name, "volumeHandle", handle, "volumeLifecycleMode", "Ephemeral")
-	target := filepath.Join(k.root, dir, "mount")
-	_, err := k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
+	target := filepath.Join(k.Root, dir, "mount")
+	_, err := k.csi.NodePublishVolume(k.T.Context(), &csi.NodePublishVolumeRequest{
 		VolumeId: handle, TargetPath: target, VolumeCapability: k.mountable(),
 		VolumeContext: map[string]string{"csi.storage.k8s.io/ephemeral": "true", "csi.storage.k8s.io/pod.uid": uid, "size": "8Mi"},
 	})
-	must(k.t, err)
+	must(k.T, err)
 	return target
 }
 
 // block stages and publishes a raw block volume, mounts the device once more and
 // keeps it open by a loop device.
 func (k *kubelet) block(v *csi.Volume, pv, uid string) string {
-	k.t.Helper()
+	k.T.Helper()
 	const top = "plugins/kubernetes.io/csi/volumeDevices"
 	stage := k.dir(top + "/staging/" + pv)
-	k.notes(top+"/"+pv+"/data", "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", nodeName,
+	k.notes(top+"/"+pv+"/data", "attachmentID", k.attachment(v.GetVolumeId()), "driverName", k.driver.name, "nodeName", harness.Name,
 		"specVolID", pv, "volumeHandle", v.GetVolumeId())
-	_, err := k.csi.NodeStageVolume(k.t.Context(), &csi.NodeStageVolumeRequest{
+	_, err := k.csi.NodeStageVolume(k.T.Context(), &csi.NodeStageVolumeRequest{
 		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, VolumeCapability: k.device(),
 	})
-	must(k.t, err)
+	must(k.T, err)
 	target := filepath.Join(k.dir(top+"/publish/"+pv), uid)
-	_, err = k.csi.NodePublishVolume(k.t.Context(), &csi.NodePublishVolumeRequest{
+	_, err = k.csi.NodePublishVolume(k.T.Context(), &csi.NodePublishVolumeRequest{
 		VolumeId: v.GetVolumeId(), VolumeContext: v.GetVolumeContext(), StagingTargetPath: stage, TargetPath: target, VolumeCapability: k.device(),
 	})
-	must(k.t, err)
+	must(k.T, err)
 	kept := k.file(top+"/"+pv+"/dev/"+uid, "")
-	must(k.t, unix.Mount(target, kept, "", unix.MS_BIND, ""))
-	loop(k.t, kept)
+	must(k.T, unix.Mount(target, kept, "", unix.MS_BIND, ""))
+	loop(k.T, kept)
 	link := filepath.Join(k.dir("pods/"+uid+"/volumeDevices/kubernetes.io~csi"), pv)
-	must(k.t, os.Symlink(target, link))
+	must(k.T, os.Symlink(target, link))
 	return target
 }
 
@@ -208,9 +210,9 @@ func detachNamed(device string, named unix.LoopInfo64) {
 
 // memory mounts a tmpfs as the directory of a volume of a kind.
 func (k *kubelet) memory(uid, plugin, name string) string {
-	k.t.Helper()
+	k.T.Helper()
 	dir := k.dir("pods/" + uid + "/volumes/" + plugin + "/" + name)
-	must(k.t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
+	must(k.T, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
 	return dir
 }
 
@@ -221,54 +223,54 @@ func (k *kubelet) ready(uid, name string) {
 
 // payload writes a file into a volume as the kubelet's atomic writer does.
 func (k *kubelet) payload(dir, name, content string) {
-	k.t.Helper()
+	k.T.Helper()
 	const version = "..2026_01_02_15_04_05.123456789"
-	must(k.t, os.Mkdir(filepath.Join(dir, version), 0o755))
-	must(k.t, os.WriteFile(filepath.Join(dir, version, name), []byte(content), 0o644))
-	must(k.t, os.Symlink(version, filepath.Join(dir, "..data")))
-	must(k.t, os.Symlink("..data/"+name, filepath.Join(dir, name)))
+	must(k.T, os.Mkdir(filepath.Join(dir, version), 0o755))
+	must(k.T, os.WriteFile(filepath.Join(dir, version, name), []byte(content), 0o644))
+	must(k.T, os.Symlink(version, filepath.Join(dir, "..data")))
+	must(k.T, os.Symlink("..data/"+name, filepath.Join(dir, name)))
 }
 
 // part binds a directory of a volume for a container, which is its subPath.
 func (k *kubelet) part(uid, volume, target string) {
-	k.t.Helper()
+	k.T.Helper()
 	sub := filepath.Join(target, "sub")
-	must(k.t, os.Mkdir(sub, 0o755))
+	must(k.T, os.Mkdir(sub, 0o755))
 	at := k.dir("pods/" + uid + "/volume-subpaths/" + volume + "/main/0")
-	must(k.t, unix.Mount(sub, at, "", unix.MS_BIND, ""))
+	must(k.T, unix.Mount(sub, at, "", unix.MS_BIND, ""))
 }
 
 // takeDown takes down all CSI volumes as a kubelet does that has restarted and
 // has no pods: by its files, of which it needs all.
 func (k *kubelet) takeDown() (unpublished, unstaged int) {
-	k.t.Helper()
+	k.T.Helper()
 	read := func(path string) map[string]string {
 		var values map[string]string
 		b, err := os.ReadFile(path)
-		must(k.t, err)
-		must(k.t, json.Unmarshal(b, &values))
-		must(k.t, os.Remove(path))
+		must(k.T, err)
+		must(k.T, json.Unmarshal(b, &values))
+		must(k.T, os.Remove(path))
 		return values
 	}
 	find := func(pattern string) []string {
-		paths, err := filepath.Glob(filepath.Join(k.root, pattern))
-		must(k.t, err)
+		paths, err := filepath.Glob(filepath.Join(k.Root, pattern))
+		must(k.T, err)
 		return paths
 	}
 	unpublish := func(handle, target string) {
-		_, err := k.csi.NodeUnpublishVolume(k.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: target})
-		must(k.t, err)
+		_, err := k.csi.NodeUnpublishVolume(k.T.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: target})
+		must(k.T, err)
 		unpublished++
 	}
 	unstage := func(handle, stage string) {
-		_, err := k.csi.NodeUnstageVolume(k.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: stage})
-		must(k.t, err)
+		_, err := k.csi.NodeUnstageVolume(k.T.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: stage})
+		must(k.T, err)
 		unstaged++
 	}
 	for _, path := range find("pods/*/volumes/kubernetes.io~csi/*/vol_data.json") {
 		v := read(path)
-		if v["specVolID"] != filepath.Base(filepath.Dir(path)) || v["nodeName"] != nodeName || v["attachmentID"] != k.attachment(v["volumeHandle"]) || v["volumeLifecycleMode"] == "" {
-			k.t.Errorf("%s: %v", path, v)
+		if v["specVolID"] != filepath.Base(filepath.Dir(path)) || v["nodeName"] != harness.Name || v["attachmentID"] != k.attachment(v["volumeHandle"]) || v["volumeLifecycleMode"] == "" {
+			k.T.Errorf("%s: %v", path, v)
 		}
 		unpublish(v["volumeHandle"], filepath.Join(filepath.Dir(path), "mount"))
 	}
@@ -278,12 +280,12 @@ func (k *kubelet) takeDown() (unpublished, unstaged int) {
 		for _, target := range find(top + "/volumeDevices/publish/" + v["specVolID"] + "/*") {
 			unpublish(v["volumeHandle"], target)
 		}
-		unstage(v["volumeHandle"], filepath.Join(k.root, top, "volumeDevices/staging", v["specVolID"]))
+		unstage(v["volumeHandle"], filepath.Join(k.Root, top, "volumeDevices/staging", v["specVolID"]))
 	}
 	for _, path := range find(top + "/*/*/vol_data.json") {
 		v := read(path)
 		if v["driverName"] != k.driver.name {
-			k.t.Errorf("%s: %v", path, v)
+			k.T.Errorf("%s: %v", path, v)
 		}
 		unstage(v["volumeHandle"], filepath.Join(filepath.Dir(path), "globalmount"))
 	}

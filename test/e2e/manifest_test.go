@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // manifest joins documents.
@@ -48,34 +50,4 @@ spec:
 }
 
 // volume is one volume of a pod: its name and its source as YAML.
-type volume struct {
-	name, source string
-	block        bool
-	readOnly     bool
-}
-
-func fromClaim(name, claim string) volume {
-	return volume{name: name, source: fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", claim)}
-}
-
-// pod is a pod with one container that uses all of the volumes.
-func pod(name string, volumes ...volume) string {
-	var specs, mounts, devices strings.Builder
-	for _, v := range volumes {
-		fmt.Fprintf(&specs, "  - {name: %s, %s}\n", v.name, v.source)
-		if v.block {
-			fmt.Fprintf(&devices, "    - {name: %s, devicePath: /dev/%s}\n", v.name, v.name)
-			continue
-		}
-		fmt.Fprintf(&mounts, "    - {name: %s, mountPath: /%s, readOnly: %v}\n", v.name, v.name, v.readOnly)
-	}
-	doc := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - name: main\n    image: none\n", name)
-	for _, list := range []struct{ field, items string }{
-		{"    volumeMounts:\n", mounts.String()}, {"    volumeDevices:\n", devices.String()}, {"  volumes:\n", specs.String()},
-	} {
-		if list.items != "" {
-			doc += list.field + list.items
-		}
-	}
-	return doc
-}
+type volume = harness.Volume

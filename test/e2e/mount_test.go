@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 const (
@@ -41,32 +42,32 @@ func wantFile(t *testing.T, path, want string) {
 // Scenarios: U-30, U-176.
 func TestPodMountsWritesAndFindsItsDataAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
-		t := n.t
+		t := n.T
 		settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}"
-		n.apply(n.driver.class(), settings, claim("data", "64Mi", fileSystem, rwo), pod("web",
-			fromClaim("data", "data"),
-			volume{name: "scratch", source: "emptyDir: {}"},
-			volume{name: "memory", source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
-			volume{name: "settings", source: "configMap: {name: settings}"}))
-		n.mounted("web")
+		n.Apply(n.driver.class(), settings, claim("data", "64Mi", fileSystem, rwo), harness.Pod("web",
+			harness.FromClaim("data", "data"),
+			volume{Name: "scratch", Source: "emptyDir: {}"},
+			volume{Name: "memory", Source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
+			volume{Name: "settings", Source: "configMap: {name: settings}"}))
+		n.Mounted("web")
 		for _, v := range []string{"data", "scratch", "memory"} {
-			write(t, filepath.Join(n.hostPath("web", v), "f"), "of "+v)
+			write(t, filepath.Join(n.HostPath("web", v), "f"), "of "+v)
 		}
-		wantFile(t, filepath.Join(n.hostPath("web", "settings"), "level"), "low")
-		data := n.hostPath("web", "data")
+		wantFile(t, filepath.Join(n.HostPath("web", "settings"), "level"), "low")
+		data := n.HostPath("web", "data")
 		if n.driver.sizes {
 			wantSize(t, data, 64<<20)
 		}
 		if got := n.driver.proxy.count("NodeStageVolume", "NodePublishVolume"); got != 2 {
 			t.Errorf("stage and publish calls: got %d, want 2", got)
 		}
-		n.deletePod("web")
-		n.noVolumes()
-		n.apply(pod("again", fromClaim("data", "data")))
-		n.mounted("again")
-		wantFile(t, filepath.Join(n.hostPath("again", "data"), "f"), "of data")
-		n.deletePod("again")
-		n.deleteClaim("data")
+		n.DeletePods("web")
+		n.NoVolumes()
+		n.Apply(harness.Pod("again", harness.FromClaim("data", "data")))
+		n.Mounted("again")
+		wantFile(t, filepath.Join(n.HostPath("again", "data"), "f"), "of data")
+		n.DeletePods("again")
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
@@ -88,45 +89,45 @@ func TestConfigMapFollowsItsObject(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, kinds()[0])
 	settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: %s}"
-	n.apply(fmt.Sprintf(settings, "low"), pod("web", volume{name: "settings", source: "configMap: {name: settings}"}))
-	n.mounted("web")
-	file := filepath.Join(n.hostPath("web", "settings"), "level")
+	n.Apply(fmt.Sprintf(settings, "low"), harness.Pod("web", volume{Name: "settings", Source: "configMap: {name: settings}"}))
+	n.Mounted("web")
+	file := filepath.Join(n.HostPath("web", "settings"), "level")
 	wantFile(t, file, "low")
-	n.apply(fmt.Sprintf(settings, "high"))
+	n.Apply(fmt.Sprintf(settings, "high"))
 	n.asWanted("web")
 	wantFile(t, file, "high")
-	n.deletePod("web")
+	n.DeletePods("web")
 	n.nothingLeft()
 }
 
 // Items: A32.
 func TestReadOnlyVolumeRefusesWrites(t *testing.T) {
 	eachKind(t, func(n *node) {
-		ro := volume{name: "data", source: "persistentVolumeClaim: {claimName: data, readOnly: true}"}
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("reader", ro))
-		n.mounted("reader")
-		m := n.mount("reader", "data")
+		ro := volume{Name: "data", Source: "persistentVolumeClaim: {claimName: data, readOnly: true}"}
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("reader", ro))
+		n.Mounted("reader")
+		m := n.Mount("reader", "data")
 		if !m.ReadOnly {
-			n.t.Error("the mount is not said to be read-only")
+			n.T.Error("the mount is not said to be read-only")
 		}
 		if err := os.WriteFile(filepath.Join(m.HostPath, "f"), nil, 0o600); !errors.Is(err, unix.EROFS) {
-			n.t.Errorf("write: got %v, want EROFS", err)
+			n.T.Errorf("write: got %v, want EROFS", err)
 		}
-		n.deletePod("reader")
-		n.deleteClaim("data")
+		n.DeletePods("reader")
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
 
 func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
 	eachKind(t, func(n *node) {
-		t := n.t
-		disk := fromClaim("disk", "disk")
-		disk.block = true
-		n.apply(n.driver.class(), claim("disk", "32Mi", block, rwo), pod("db", disk))
-		n.mounted("db")
+		t := n.T
+		disk := harness.FromClaim("disk", "disk")
+		disk.Block = true
+		n.Apply(n.driver.class(), claim("disk", "32Mi", block, rwo), harness.Pod("db", disk))
+		n.Mounted("db")
 		content := bytes.Repeat([]byte("block"), 4096/5+1)[:4096]
-		f, err := os.OpenFile(n.hostPath("db", "disk"), os.O_RDWR|os.O_SYNC, 0)
+		f, err := os.OpenFile(n.HostPath("db", "disk"), os.O_RDWR|os.O_SYNC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,15 +138,15 @@ func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
 			t.Error(err)
 		}
 		f.Close()
-		if m := n.mount("db", "disk"); m.Mode != state.Block {
+		if m := n.Mount("db", "disk"); m.Mode != state.Block {
 			t.Errorf("mode: got %s, want %s", m.Mode, state.Block)
 		}
-		n.deletePod("db")
-		n.noVolumes()
-		n.apply(pod("again", disk))
-		n.mounted("again")
+		n.DeletePods("db")
+		n.NoVolumes()
+		n.Apply(harness.Pod("again", disk))
+		n.Mounted("again")
 		got := make([]byte, len(content))
-		f, err = os.Open(n.hostPath("again", "disk"))
+		f, err = os.Open(n.HostPath("again", "disk"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,8 +154,8 @@ func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
 			t.Errorf("read back: got %.16q, %v, want %.16q", got, err, content)
 		}
 		f.Close()
-		n.deletePod("again")
-		n.deleteClaim("disk")
+		n.DeletePods("again")
+		n.DeleteClaims("disk")
 		n.nothingLeft()
 	})
 }
@@ -162,13 +163,13 @@ func TestBlockVolumeIsADeviceWithItsData(t *testing.T) {
 // Items: B15, I03, I04.
 func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 	eachKind(t, func(n *node) {
-		t := n.t
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-		n.mounted("web")
-		data := n.hostPath("web", "data")
+		t := n.T
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		data := n.HostPath("web", "data")
 		write(t, filepath.Join(data, "f"), "before")
-		n.apply(claim("data", "128Mi", fileSystem, rwo))
-		until(n, "the claim to have grown", n.api.WatchClaims, func(all map[string]server.ClaimStatus) bool {
+		n.Apply(claim("data", "128Mi", fileSystem, rwo))
+		harness.Until(n.Node, "the claim to have grown", n.API.WatchClaims, func(all map[string]server.ClaimStatus) bool {
 			c := all["default/data"]
 			return c.CapacityBytes >= 128<<20 && c.NodeBytes >= 128<<20
 		})
@@ -179,8 +180,8 @@ func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 		if got := n.driver.proxy.count("NodePublishVolume"); got != 1 {
 			t.Errorf("publish calls: got %d, want 1", got)
 		}
-		n.deletePod("web")
-		n.deleteClaim("data")
+		n.DeletePods("web")
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
@@ -189,22 +190,22 @@ func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 // Scenarios: U-126.
 func TestTwoPodsShareOneVolume(t *testing.T) {
 	eachKind(t, func(n *node) {
-		t, p := n.t, n.driver.proxy
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("a", fromClaim("data", "data")), pod("b", fromClaim("data", "data")))
-		n.mounted("a")
-		n.mounted("b")
-		write(t, filepath.Join(n.hostPath("a", "data"), "f"), "from a")
-		wantFile(t, filepath.Join(n.hostPath("b", "data"), "f"), "from a")
+		t, p := n.T, n.driver.proxy
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("a", harness.FromClaim("data", "data")), harness.Pod("b", harness.FromClaim("data", "data")))
+		n.Mounted("a")
+		n.Mounted("b")
+		write(t, filepath.Join(n.HostPath("a", "data"), "f"), "from a")
+		wantFile(t, filepath.Join(n.HostPath("b", "data"), "f"), "from a")
 		if s, pub := p.count("NodeStageVolume"), p.count("NodePublishVolume"); s != 1 || pub != 2 {
 			t.Errorf("calls: got %d stages and %d publishes, want 1 and 2", s, pub)
 		}
-		n.deletePod("a")
-		wantFile(t, filepath.Join(n.hostPath("b", "data"), "f"), "from a")
+		n.DeletePods("a")
+		wantFile(t, filepath.Join(n.HostPath("b", "data"), "f"), "from a")
 		if got := p.count("NodeUnstageVolume"); got != 0 {
 			t.Errorf("unstage calls while a pod has the volume: got %d", got)
 		}
-		n.deletePod("b")
-		n.deleteClaim("data")
+		n.DeletePods("b")
+		n.DeleteClaims("data")
 		if got := p.count("NodeUnstageVolume"); got != 1 {
 			t.Errorf("unstage calls: got %d, want 1", got)
 		}
@@ -216,29 +217,29 @@ func TestTwoPodsShareOneVolume(t *testing.T) {
 // Scenarios: U-141.
 func TestVolumeForOnePodWaitsForThatPod(t *testing.T) {
 	eachKind(t, func(n *node) {
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwop), pod("first", fromClaim("data", "data")))
-		n.mounted("first")
-		n.apply(pod("second", fromClaim("data", "data")))
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwop), harness.Pod("first", harness.FromClaim("data", "data")))
+		n.Mounted("first")
+		n.Apply(harness.Pod("second", harness.FromClaim("data", "data")))
 		if reason := n.blocked("second"); !strings.Contains(reason, "first") {
-			n.t.Errorf("the second pod is blocked by %q, want the first pod's name in it", reason)
+			n.T.Errorf("the second pod is blocked by %q, want the first pod's name in it", reason)
 		}
-		n.deletePod("first")
-		n.mounted("second")
-		n.deletePod("second")
-		n.deleteClaim("data")
+		n.DeletePods("first")
+		n.Mounted("second")
+		n.DeletePods("second")
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
 
 func TestInlineVolumeLivesAndDiesWithItsPod(t *testing.T) {
 	eachKind(t, func(n *node) {
-		n.apply(n.driver.class(), pod("web", volume{name: "inline", source: fmt.Sprintf("csi: {driver: %s}", n.driver.name)}))
-		n.mounted("web")
-		write(n.t, filepath.Join(n.hostPath("web", "inline"), "f"), "inline")
+		n.Apply(n.driver.class(), harness.Pod("web", volume{Name: "inline", Source: fmt.Sprintf("csi: {driver: %s}", n.driver.name)}))
+		n.Mounted("web")
+		write(n.T, filepath.Join(n.HostPath("web", "inline"), "f"), "inline")
 		if got := n.driver.proxy.count("NodeStageVolume", "CreateVolume", "ControllerPublishVolume"); got != 0 {
-			n.t.Errorf("got %d calls that an inline volume must not have", got)
+			n.T.Errorf("got %d calls that an inline volume must not have", got)
 		}
-		n.deletePod("web")
+		n.DeletePods("web")
 		n.nothingLeft()
 	})
 }
@@ -251,10 +252,10 @@ func TestAttachComesFirstAndDetachLast(t *testing.T) {
 		if n.driver.attach {
 			want = 1
 		}
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-		n.mounted("web")
-		n.deletePod("web")
-		n.deleteClaim("data")
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		n.DeletePods("web")
+		n.DeleteClaims("data")
 		var steps []string
 		order := []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"}
 		if !n.driver.attach {
@@ -268,10 +269,10 @@ func TestAttachComesFirstAndDetachLast(t *testing.T) {
 		}
 		n.driver.proxy.mu.Unlock()
 		if got := strings.Join(steps, " "); got != strings.Join(order, " ") {
-			n.t.Errorf("calls: got %s, want %s", got, strings.Join(order, " "))
+			n.T.Errorf("calls: got %s, want %s", got, strings.Join(order, " "))
 		}
 		if got := n.driver.proxy.count("ControllerPublishVolume"); got != want {
-			n.t.Errorf("attach calls: got %d, want %d", got, want)
+			n.T.Errorf("attach calls: got %d, want %d", got, want)
 		}
 		n.nothingLeft()
 	})
@@ -279,35 +280,35 @@ func TestAttachComesFirstAndDetachLast(t *testing.T) {
 
 func TestDataStaysUntilItsClaimIsDeleted(t *testing.T) {
 	eachKind(t, func(n *node) {
-		all := manifest(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
+		all := manifest(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
 		file := filepath.Join(n.manifests(), "web.yaml")
-		moveIn(n.t, file, all)
-		n.mounted("web")
-		if r := n.cli("", "delete", "pvc", "data"); r.code == 0 {
-			n.t.Errorf("delete a claim in use: got %q, want a refusal", r.stdout)
+		moveIn(n.T, file, all)
+		n.Mounted("web")
+		if r := n.CLI("", "delete", "pvc", "data"); r.Code == 0 {
+			n.T.Errorf("delete a claim in use: got %q, want a refusal", r.Stdout)
 		}
 		// A file that vanishes takes back the pod and the claim, not the data.
 		if err := os.Remove(file); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
-		n.do("", "wait", "pod", "web", "--for=unmounted", "--timeout", patience.String())
-		n.noVolumes()
-		if ids := n.driver.proxy.volumes(n.t); len(ids) != 1 {
-			n.t.Errorf("the driver's volumes: got %q, want the one", ids)
+		n.Do("", "wait", "pod", "web", "--for=unmounted", "--timeout", harness.Patience.String())
+		n.NoVolumes()
+		if ids := n.driver.proxy.volumes(n.T); len(ids) != 1 {
+			n.T.Errorf("the driver's volumes: got %q, want the one", ids)
 		}
 		if got := n.driver.proxy.count("DeleteVolume"); got != 0 {
-			n.t.Errorf("delete calls: got %d, want 0", got)
+			n.T.Errorf("delete calls: got %d, want 0", got)
 		}
-		moveIn(n.t, file, all)
-		n.mounted("web")
+		moveIn(n.T, file, all)
+		n.Mounted("web")
 		if got := n.driver.proxy.count("CreateVolume"); got != 1 {
-			n.t.Errorf("create calls: got %d, want 1: the claim has its volume still", got)
+			n.T.Errorf("create calls: got %d, want 1: the claim has its volume still", got)
 		}
 		if err := os.Remove(file); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
-		n.do("", "wait", "pod", "web", "--for=unmounted", "--timeout", patience.String())
-		n.deleteClaim("data")
+		n.Do("", "wait", "pod", "web", "--for=unmounted", "--timeout", harness.Patience.String())
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
@@ -324,22 +325,22 @@ func moveIn(t *testing.T, file, content string) {
 
 func TestListsAndExplanationsNameWhatIsThere(t *testing.T) {
 	eachKind(t, func(n *node) {
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-		n.mounted("web")
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
 		for _, args := range []string{
 			"get pods", "get pods -o wide", "get pods -o json", "get volumes -o yaml", "get pvc", "get pv", "get drivers",
 			"get mounts --pod web", "describe pod web", "explain pod web", "explain driver " + n.driver.name, "version",
 		} {
-			out := n.do("", strings.Fields(args)...)
+			out := n.Do("", strings.Fields(args)...)
 			if strings.TrimSpace(out) == "" {
-				n.t.Errorf("csi-volmgr %s: says nothing", args)
+				n.T.Errorf("csi-volmgr %s: says nothing", args)
 			}
 		}
-		pods, err := n.api.Pods(n.t.Context())
+		pods, err := n.API.Pods(n.T.Context())
 		if err != nil || len(pods) != 1 || !pods[0].Ready || pods[0].Volumes[0].Claim != "default/data" {
-			n.t.Errorf("pods: got %+v, %v", pods, err)
+			n.T.Errorf("pods: got %+v, %v", pods, err)
 		}
-		until(n, "the driver to count its volume", n.api.WatchDrivers, func(all map[string]manager.DriverStatus) bool {
+		harness.Until(n.Node, "the driver to count its volume", n.API.WatchDrivers, func(all map[string]manager.DriverStatus) bool {
 			return all[n.driver.name].Volumes == 1
 		})
 	})

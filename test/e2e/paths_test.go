@@ -43,10 +43,10 @@ func patternOf(path string) string {
 // with whatever is in it. What a kubelet leaves, and what is not below the
 // directories of the daemon, has no row here.
 func (n *node) pathRows() (rows []pathRow) {
-	n.t.Helper()
+	n.T.Helper()
 	page, err := os.ReadFile("../../docs/reference/paths.md")
-	must(n.t, err)
-	roots := map[byte]string{'R': n.root, 'S': n.path("state"), 'A': n.socket()}
+	must(n.T, err)
+	roots := map[byte]string{'R': n.Root, 'S': n.Path("state"), 'A': n.Socket}
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(line, " | ")
 		if !strings.HasPrefix(line, "| `") || len(cells) != 4 || cells[2] == "a kubelet" {
@@ -73,7 +73,7 @@ func (n *node) pathRows() (rows []pathRow) {
 		}
 	}
 	if len(rows) < 15 {
-		n.t.Fatalf("the page has %d paths", len(rows))
+		n.T.Fatalf("the page has %d paths", len(rows))
 	}
 	return rows
 }
@@ -82,14 +82,14 @@ func (n *node) pathRows() (rows []pathRow) {
 // each file, link, mount and empty directory that no row is about: but for a
 // directory out of which what a row is about has gone.
 func (n *node) compare(rows []pathRow, seen map[string]bool) {
-	n.t.Helper()
-	mounts := mountsBelow(n.t, n.dir)
-	for _, top := range []string{n.root, n.path("state"), filepath.Dir(n.socket())} {
+	n.T.Helper()
+	mounts := n.Mounts()
+	for _, top := range []string{n.Root, n.Path("state"), filepath.Dir(n.Socket)} {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // the daemon has just removed it, or given it its name
 			}
-			must(n.t, err)
+			must(n.T, err)
 			told, above := false, false
 			for _, r := range rows {
 				if r.pattern.MatchString(path) {
@@ -103,18 +103,18 @@ func (n *node) compare(rows []pathRow, seen map[string]bool) {
 				if errors.Is(err, fs.ErrNotExist) {
 					return fs.SkipDir
 				}
-				must(n.t, err)
+				must(n.T, err)
 				entire = len(in) == 0
 			}
 			if entire && !told && !(d.IsDir() && above) {
-				n.t.Errorf("docs/reference/paths.md does not tell of %s", strings.TrimPrefix(path, n.dir))
+				n.T.Errorf("docs/reference/paths.md does not tell of %s", strings.TrimPrefix(path, n.Dir))
 			}
-			if d.IsDir() && told && !above && path != n.root {
+			if d.IsDir() && told && !above && path != n.Root {
 				return fs.SkipDir
 			}
 			return nil
 		})
-		must(n.t, err)
+		must(n.T, err)
 	}
 }
 
@@ -125,28 +125,28 @@ func TestPathsPageIsOfWhatIsThere(t *testing.T) {
 	n := newPlace(t)
 	n.flags = documented(t)
 	n.start()
-	n.do("", "apply", "-f", "../../examples/")
-	n.mounted("web")
-	n.mounted("more")
-	n.do("", "get", "mounts", "--pod", "web", "--container", "web")
-	n.do("", "drain", "--reason", "a line for the audit log")
-	n.do("", "undrain")
+	n.Do("", "apply", "-f", "../../examples/")
+	n.Mounted("web")
+	n.Mounted("more")
+	n.Do("", "get", "mounts", "--pod", "web", "--container", "web")
+	n.Do("", "drain", "--reason", "a line for the audit log")
+	n.Do("", "undrain")
 	rows, seen := n.pathRows(), map[string]bool{}
 	n.compare(rows, seen)
-	n.daemon.stop()
+	n.daemon.Stop()
 	n.compare(rows, seen)
-	must(t, os.WriteFile(n.path("state/state.db"), []byte("damaged"), 0o600))
+	must(t, os.WriteFile(n.Path("state/state.db"), []byte("damaged"), 0o600))
 	n.start()
-	n.mounted("web")
+	n.Mounted("web")
 	n.compare(rows, seen)
 	for _, r := range rows {
 		if !seen[r.text] && !r.rare {
 			t.Errorf("docs/reference/paths.md tells of %s, and there is none", r.text)
 		}
-		if rare := (state.Layout{Root: n.root}).BuiltinStagePath("kubernetes.io/iscsi", "v"); strings.Contains(r.text, "/<kind>/") && !r.pattern.MatchString(rare) {
+		if rare := (state.Layout{Root: n.Root}).BuiltinStagePath("kubernetes.io/iscsi", "v"); strings.Contains(r.text, "/<kind>/") && !r.pattern.MatchString(rare) {
 			t.Errorf("docs/reference/paths.md: %s is not %s", r.text, rare)
 		}
 	}
-	n.deletePod("web", "more")
-	n.deleteClaim("data", "disk", "more-own")
+	n.DeletePods("web", "more")
+	n.DeleteClaims("data", "disk", "more-own")
 }

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // proxy passes the calls for a driver on and notes them. Each connection to it
@@ -216,17 +218,17 @@ func (p *proxy) await(ctx context.Context, n int, name string) error {
 }
 
 // ready waits until the driver, which runs as proc, answers.
-func (p *proxy) ready(t *testing.T, proc *process) {
+func (p *proxy) ready(t *testing.T, proc *harness.Process) {
 	t.Helper()
 	p.mu.Lock()
 	for conn := range p.conns {
 		conn.ResetConnectBackoff()
 	}
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("%s passed", patience))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), harness.Patience, fmt.Errorf("%s passed", harness.Patience))
 	defer cancel()
-	if err := answers(ctx, p.conn, proc.done); err != nil {
-		t.Fatalf("driver %s does not answer: %v; it says:\n%s", proc.cmd, err, proc.tail())
+	if err := answers(ctx, p.conn, proc.Done()); err != nil {
+		t.Fatalf("driver %s does not answer: %v; it says:\n%s", proc, err, proc.Tail())
 	}
 }
 

@@ -10,25 +10,29 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // mountIDs returns the ids of all mounts of the node.
 func (n *node) mountIDs() map[string]uint64 {
-	n.t.Helper()
+	n.T.Helper()
 	ids := map[string]uint64{}
-	for _, path := range mountsBelow(n.t, n.root) {
-		if _, twice := ids[path]; twice {
-			n.t.Errorf("mounted twice at %s", path)
+	for _, path := range n.Mounts() {
+		if !strings.HasPrefix(path, n.Root+"/") {
+			continue
 		}
-		ids[path] = mountID(n.t, path)
+		if _, twice := ids[path]; twice {
+			n.T.Errorf("mounted twice at %s", path)
+		}
+		ids[path] = mountID(n.T, path)
 	}
 	return ids
 }
 
 func (n *node) wantMounts(when string, want map[string]uint64) {
-	n.t.Helper()
+	n.T.Helper()
 	if got := n.mountIDs(); !maps.Equal(got, want) {
-		n.t.Errorf("mounts %s: got %v, want %v", when, got, want)
+		n.T.Errorf("mounts %s: got %v, want %v", when, got, want)
 	}
 }
 
@@ -37,42 +41,42 @@ func (n *node) wantMounts(when string, want map[string]uint64) {
 func TestDaemonKilledFindsItsMountsAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
 		p := n.driver.proxy
-		disk := fromClaim("disk", "disk")
-		disk.block = true
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), claim("disk", "32Mi", block, rwo),
-			pod("web", fromClaim("data", "data"), volume{name: "memory", source: "emptyDir: {medium: Memory}"}), pod("db", disk))
-		n.mounted("web")
-		n.mounted("db")
+		disk := harness.FromClaim("disk", "disk")
+		disk.Block = true
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), claim("disk", "32Mi", block, rwo),
+			harness.Pod("web", harness.FromClaim("data", "data"), volume{Name: "memory", Source: "emptyDir: {medium: Memory}"}), harness.Pod("db", disk))
+		n.Mounted("web")
+		n.Mounted("db")
 		// The intents of another pod make durable what is known of these.
-		n.apply(pod("last", volume{name: "scratch", source: "emptyDir: {}"}))
-		n.mounted("last")
-		write(n.t, filepath.Join(n.hostPath("web", "data"), "f"), "before")
-		write(n.t, filepath.Join(n.hostPath("last", "scratch"), "f"), "before")
+		n.Apply(harness.Pod("last", volume{Name: "scratch", Source: "emptyDir: {}"}))
+		n.Mounted("last")
+		write(n.T, filepath.Join(n.HostPath("web", "data"), "f"), "before")
+		write(n.T, filepath.Join(n.HostPath("last", "scratch"), "f"), "before")
 		ids := n.mountIDs()
 		made := []string{"NodeStageVolume", "NodePublishVolume", "ControllerPublishVolume", "CreateVolume"}
 		before := p.count(made...)
 
-		n.daemon.kill()
+		n.daemon.Kill()
 		n.wantMounts("without a daemon", ids)
 		n.start()
 		for _, pod := range []string{"web", "db", "last"} {
-			n.mounted(pod)
+			n.Mounted(pod)
 		}
 		n.wantMounts("after the restart", ids)
 		if got := p.count(made...) - before; got != 0 {
-			n.t.Errorf("calls for what was there: got %d, want 0", got)
+			n.T.Errorf("calls for what was there: got %d, want 0", got)
 		}
 		if got := p.count("NodeUnpublishVolume", "NodeUnstageVolume"); got != 0 {
-			n.t.Errorf("removals: got %d, want 0", got)
+			n.T.Errorf("removals: got %d, want 0", got)
 		}
-		wantFile(n.t, filepath.Join(n.hostPath("web", "data"), "f"), "before")
-		wantFile(n.t, filepath.Join(n.hostPath("last", "scratch"), "f"), "before")
+		wantFile(n.T, filepath.Join(n.HostPath("web", "data"), "f"), "before")
+		wantFile(n.T, filepath.Join(n.HostPath("last", "scratch"), "f"), "before")
 
-		n.daemon.stop()
+		n.daemon.Stop()
 		n.wantMounts("after the daemon was told to end", ids)
 		n.start()
-		n.deletePod("web", "db", "last")
-		n.deleteClaim("data", "disk")
+		n.DeletePods("web", "db", "last")
+		n.DeleteClaims("data", "disk")
 		n.nothingLeft()
 	})
 }
@@ -85,29 +89,29 @@ func TestDaemonKilledAtWorkFinishesIt(t *testing.T) {
 			for i := range 5 {
 				pods = append(pods, fmt.Sprintf("pod-%d-%d", round, i))
 				claims = append(claims, fmt.Sprintf("claim-%d-%d", round, i))
-				docs = append(docs, claim(claims[i], "64Mi", fileSystem, rwo), pod(pods[i], fromClaim("data", claims[i])))
+				docs = append(docs, claim(claims[i], "64Mi", fileSystem, rwo), harness.Pod(pods[i], harness.FromClaim("data", claims[i])))
 			}
 			seen := n.driver.proxy.count(name)
-			n.apply(append(docs, n.driver.class())...)
-			if err := n.driver.proxy.await(n.t.Context(), seen+2, name); err != nil {
-				n.t.Fatal(err)
+			n.Apply(append(docs, n.driver.class())...)
+			if err := n.driver.proxy.await(n.T.Context(), seen+2, name); err != nil {
+				n.T.Fatal(err)
 			}
-			n.daemon.kill()
+			n.daemon.Kill()
 			n.start()
 			for _, pod := range pods {
-				n.mounted(pod)
+				n.Mounted(pod)
 			}
 			n.mountIDs() // fails where one is mounted twice
 			seen = n.driver.proxy.count("NodeUnpublishVolume")
 			for _, pod := range pods {
-				n.do("", "delete", "pod", pod)
+				n.Do("", "delete", "pod", pod)
 			}
-			if err := n.driver.proxy.await(n.t.Context(), seen+2, "NodeUnpublishVolume"); err != nil {
-				n.t.Fatal(err)
+			if err := n.driver.proxy.await(n.T.Context(), seen+2, "NodeUnpublishVolume"); err != nil {
+				n.T.Fatal(err)
 			}
-			n.daemon.kill()
+			n.daemon.Kill()
 			n.start()
-			n.deleteClaim(claims...)
+			n.DeleteClaims(claims...)
 		}
 		n.nothingLeft()
 	})
@@ -118,16 +122,16 @@ func TestDaemonKilledAtWorkFinishesIt(t *testing.T) {
 func TestPodTakenBackWhileNoDaemonRuns(t *testing.T) {
 	eachKind(t, func(n *node) {
 		file := filepath.Join(n.manifests(), "web.yaml")
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
-		moveIn(n.t, file, pod("web", fromClaim("data", "data")))
-		n.mounted("web")
-		n.daemon.kill()
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
+		moveIn(n.T, file, harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		n.daemon.Kill()
 		if err := os.Remove(file); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		n.start()
-		n.do("", "wait", "pod", "web", "--for=unmounted", "--timeout", patience.String())
-		n.deleteClaim("data")
+		n.Do("", "wait", "pod", "web", "--for=unmounted", "--timeout", harness.Patience.String())
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
@@ -135,32 +139,32 @@ func TestPodTakenBackWhileNoDaemonRuns(t *testing.T) {
 // Items: C18, C19.
 func TestDriverKilledComesBack(t *testing.T) {
 	eachKind(t, func(n *node) {
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), claim("more", "64Mi", fileSystem, rwo),
-			pod("stays", fromClaim("data", "data")), pod("goes", fromClaim("data", "data")))
-		n.mounted("stays")
-		n.mounted("goes")
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), claim("more", "64Mi", fileSystem, rwo),
+			harness.Pod("stays", harness.FromClaim("data", "data")), harness.Pod("goes", harness.FromClaim("data", "data")))
+		n.Mounted("stays")
+		n.Mounted("goes")
 		ids := n.mountIDs()
-		n.driver.proc.kill()
+		n.driver.proc.Kill()
 		n.wantMounts("without the driver", ids)
-		n.do("", "delete", "pod", "goes")
-		n.apply(pod("comes", fromClaim("more", "more")))
+		n.Do("", "delete", "pod", "goes")
+		n.Apply(harness.Pod("comes", harness.FromClaim("more", "more")))
 		if reason := n.blocked("comes"); reason == "" {
-			n.t.Error("a pod that waits for a dead driver does not say so")
+			n.T.Error("a pod that waits for a dead driver does not say so")
 		}
-		r := n.cli("", "wait", "pod", "comes", "--timeout", "1s")
-		if r.code != 124 || strings.Contains(r.stderr, "timed out waiting for the condition") {
-			n.t.Errorf("wait without the driver: got exit code %d and %q, want 124 and a reason", r.code, r.stderr)
+		r := n.CLI("", "wait", "pod", "comes", "--timeout", "1s")
+		if r.Code != 124 || strings.Contains(r.Stderr, "timed out waiting for the condition") {
+			n.T.Errorf("wait without the driver: got exit code %d and %q, want 124 and a reason", r.Code, r.Stderr)
 		}
 		n.driver.start()
-		n.mounted("comes")
-		n.mounted("stays")
-		n.do("", "wait", "pod", "goes", "--for=unmounted", "--timeout", patience.String())
-		stays := n.hostPath("stays", "data")
-		if mountID(n.t, stays) != ids[stays] {
-			n.t.Error("the mount that was to stay is another one")
+		n.Mounted("comes")
+		n.Mounted("stays")
+		n.Do("", "wait", "pod", "goes", "--for=unmounted", "--timeout", harness.Patience.String())
+		stays := n.HostPath("stays", "data")
+		if mountID(n.T, stays) != ids[stays] {
+			n.T.Error("the mount that was to stay is another one")
 		}
-		n.deletePod("stays", "comes")
-		n.deleteClaim("data", "more")
+		n.DeletePods("stays", "comes")
+		n.DeleteClaims("data", "more")
 		n.nothingLeft()
 	})
 }
@@ -170,37 +174,37 @@ func TestDriverKilledComesBack(t *testing.T) {
 // back, and nothing is mounted twice.
 func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
-		n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
 		for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
 			for _, after := range []bool{false, true} {
 				removes := strings.HasPrefix(name, "NodeUn")
 				if removes {
-					n.apply(pod("web", fromClaim("data", "data")))
-					n.mounted("web")
+					n.Apply(harness.Pod("web", harness.FromClaim("data", "data")))
+					n.Mounted("web")
 				}
 				cut := n.driver.proxy.hold(name, after)
 				if removes {
-					n.do("", "delete", "pod", "web")
+					n.Do("", "delete", "pod", "web")
 				} else {
-					n.apply(pod("web", fromClaim("data", "data")))
+					n.Apply(harness.Pod("web", harness.FromClaim("data", "data")))
 				}
 				select {
 				case <-cut.reached:
-				case <-time.After(patience):
-					n.t.Fatalf("%s is never called", name)
+				case <-time.After(harness.Patience):
+					n.T.Fatalf("%s is never called", name)
 				}
-				n.driver.proc.kill()
+				n.driver.proc.Kill()
 				n.driver.start()
 				close(cut.on)
 				if !removes {
-					n.mounted("web")
+					n.Mounted("web")
 					n.mountIDs() // fails where one is mounted twice
-					n.do("", "delete", "pod", "web")
+					n.Do("", "delete", "pod", "web")
 				}
-				n.noVolumes()
+				n.NoVolumes()
 			}
 		}
-		n.deleteClaim("data")
+		n.DeleteClaims("data")
 		n.nothingLeft()
 	})
 }
@@ -212,23 +216,23 @@ func TestDriverThatRegistersItselfComesBack(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
 	k := kind{name: localdriver.DefaultName}
-	begin := func() *process {
-		return start(t, n.dir, daemon, "local-driver", "--node-id", nodeName, "--root-dir", n.root, "--state-dir", n.path("driver-state"))
+	begin := func() *harness.Process {
+		return start(t, n.Dir, daemon, "local-driver", "--node-id", harness.Name, "--root-dir", n.Root, "--state-dir", n.Path("driver-state"))
 	}
 	n.start()
 	proc := begin()
-	n.driverUp(k.name)
-	n.apply(k.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-	n.mounted("web")
+	n.DriverUp(k.name)
+	n.Apply(k.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+	n.Mounted("web")
 	for range 3 {
-		proc.kill()
+		proc.Kill()
 		proc = begin()
-		n.apply(claim("more", "64Mi", fileSystem, rwo), pod("comes", fromClaim("more", "more")))
-		n.mounted("comes")
-		n.deletePod("comes")
+		n.Apply(claim("more", "64Mi", fileSystem, rwo), harness.Pod("comes", harness.FromClaim("more", "more")))
+		n.Mounted("comes")
+		n.DeletePods("comes")
 	}
-	n.deletePod("web")
-	n.deleteClaim("data", "more")
+	n.DeletePods("web")
+	n.DeleteClaims("data", "more")
 	n.nothingLeft()
 }
 
@@ -239,18 +243,18 @@ func TestEmbeddedDriverServesAndSurvives(t *testing.T) {
 	n.flags = []string{"--local-driver"}
 	n.start()
 	k := kind{name: localdriver.DefaultName}
-	n.driverUp(k.name)
-	n.apply(k.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-	n.mounted("web")
-	write(t, filepath.Join(n.hostPath("web", "data"), "f"), "before")
-	wantSize(t, n.hostPath("web", "data"), 64<<20)
+	n.DriverUp(k.name)
+	n.Apply(k.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+	n.Mounted("web")
+	write(t, filepath.Join(n.HostPath("web", "data"), "f"), "before")
+	wantSize(t, n.HostPath("web", "data"), 64<<20)
 	ids := n.mountIDs()
-	n.daemon.kill()
+	n.daemon.Kill()
 	n.start()
-	n.mounted("web")
+	n.Mounted("web")
 	n.wantMounts("after the restart", ids)
-	wantFile(t, filepath.Join(n.hostPath("web", "data"), "f"), "before")
-	n.deletePod("web")
-	n.deleteClaim("data")
+	wantFile(t, filepath.Join(n.HostPath("web", "data"), "f"), "before")
+	n.DeletePods("web")
+	n.DeleteClaims("data")
 	n.nothingLeft()
 }

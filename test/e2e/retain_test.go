@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // A class that says reclaimPolicy Retain: the deletion of a claim keeps the volume and
@@ -14,12 +16,12 @@ func TestAVolumeOfAClassThatRetainsStays(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, kinds()[0])
 	class := strings.Replace(n.driver.class(), "reclaimPolicy: Delete", "reclaimPolicy: Retain", 1)
-	n.apply(class, claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data")))
-	n.mounted("web")
-	write(t, filepath.Join(n.hostPath("web", "data"), "f"), "of data")
-	n.deletePod("web")
-	n.noVolumes()
-	said := n.do("", "delete", "pvc", "data")
+	n.Apply(class, claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+	n.Mounted("web")
+	write(t, filepath.Join(n.HostPath("web", "data"), "f"), "of data")
+	n.DeletePods("web")
+	n.NoVolumes()
+	said := n.Do("", "delete", "pvc", "data")
 	for _, want := range []string{"pvc/data deleted: its volume pvc-", "is kept with its data", "delete pvc data -n default --data"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("delete pvc says %q, want %q in it", said, want)
@@ -28,15 +30,15 @@ func TestAVolumeOfAClassThatRetainsStays(t *testing.T) {
 	if got := n.driver.proxy.count("DeleteVolume"); got != 0 {
 		t.Fatalf("%d calls of DeleteVolume", got)
 	}
-	if r := n.cli("", "delete", "pvc", "data"); r.code == 0 || !strings.Contains(r.stderr, "is deleted already") {
-		t.Errorf("once more: exit code %d, %s", r.code, r.stderr)
+	if r := n.CLI("", "delete", "pvc", "data"); r.Code == 0 || !strings.Contains(r.Stderr, "is deleted already") {
+		t.Errorf("once more: exit code %d, %s", r.Code, r.Stderr)
 	}
-	n.apply(claim("data", "64Mi", fileSystem, rwo), pod("again", fromClaim("data", "data")))
-	n.mounted("again")
-	wantFile(t, filepath.Join(n.hostPath("again", "data"), "f"), "of data")
-	n.deletePod("again")
-	n.noVolumes()
-	n.do("", "delete", "pvc", "data", "--data")
+	n.Apply(claim("data", "64Mi", fileSystem, rwo), harness.Pod("again", harness.FromClaim("data", "data")))
+	n.Mounted("again")
+	wantFile(t, filepath.Join(n.HostPath("again", "data"), "f"), "of data")
+	n.DeletePods("again")
+	n.NoVolumes()
+	n.Do("", "delete", "pvc", "data", "--data")
 	if got := n.driver.proxy.count("DeleteVolume"); got != 1 {
 		t.Errorf("%d calls of DeleteVolume, want 1", got)
 	}

@@ -6,37 +6,38 @@ import (
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // Two daemons with roots of their own, on one machine, with a driver of the same
 // name each: neither touches what is the other's.
 func TestTwoDaemonsLeaveEachOtherAlone(t *testing.T) {
 	eachKind(t, func(a *node) {
-		b := newNode(a.t, a.driver.kind)
+		b := newNode(a.T, a.driver.kind)
 		for _, n := range []*node{a, b} {
-			n.apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), pod("web", fromClaim("data", "data"),
-				volume{name: "memory", source: "emptyDir: {medium: Memory}"}))
+			n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data"),
+				volume{Name: "memory", Source: "emptyDir: {medium: Memory}"}))
 		}
 		for _, n := range []*node{a, b} {
-			n.mounted("web")
-			write(n.t, filepath.Join(n.hostPath("web", "data"), "f"), n.dir)
+			n.Mounted("web")
+			write(n.T, filepath.Join(n.HostPath("web", "data"), "f"), n.Dir)
 		}
 		ids := b.mountIDs()
-		a.daemon.kill()
+		a.daemon.Kill()
 		a.start()
-		a.mounted("web")
+		a.Mounted("web")
 		b.wantMounts("after the other daemon was killed", ids)
-		a.deletePod("web")
-		a.deleteClaim("data")
+		a.DeletePods("web")
+		a.DeleteClaims("data")
 		a.nothingLeft()
 		b.wantMounts("after the other daemon removed all of its own", ids)
-		wantFile(b.t, filepath.Join(b.hostPath("web", "data"), "f"), b.dir)
-		b.daemon.kill()
+		wantFile(b.T, filepath.Join(b.HostPath("web", "data"), "f"), b.Dir)
+		b.daemon.Kill()
 		b.start()
-		b.mounted("web")
+		b.Mounted("web")
 		b.wantMounts("after its own restart", ids)
-		b.deletePod("web")
-		b.deleteClaim("data")
+		b.DeletePods("web")
+		b.DeleteClaims("data")
 		b.nothingLeft()
 	})
 }
@@ -49,13 +50,13 @@ func TestFiveHundredPods(t *testing.T) {
 	n := newNode(t, k)
 	var pods, claims, docs []string
 	for i := range count {
-		pods = append(pods, pod(fmt.Sprintf("pod-%d", i), fromClaim("data", fmt.Sprintf("claim-%d", i))))
+		pods = append(pods, harness.Pod(fmt.Sprintf("pod-%d", i), harness.FromClaim("data", fmt.Sprintf("claim-%d", i))))
 		claims = append(claims, fmt.Sprintf("claim-%d", i))
 		docs = append(docs, claim(claims[i], "1Mi", fileSystem, rwo))
 	}
-	n.apply(append(docs, k.class())...)
-	n.apply(pods...)
-	until(n, "all pods to be mounted", n.api.WatchPods, func(all map[string]manager.PodStatus) bool {
+	n.Apply(append(docs, k.class())...)
+	n.Apply(pods...)
+	harness.Until(n.Node, "all pods to be mounted", n.API.WatchPods, func(all map[string]manager.PodStatus) bool {
 		ready := 0
 		for _, p := range all {
 			if p.Ready {
@@ -67,7 +68,7 @@ func TestFiveHundredPods(t *testing.T) {
 	if got := len(n.mountIDs()); got < count {
 		t.Errorf("mounts: got %d, want %d at least", got, count)
 	}
-	n.do(manifest(pods...), "delete", "-f", "-")
-	n.deleteClaim(claims...)
+	n.Do(manifest(pods...), "delete", "-f", "-")
+	n.DeleteClaims(claims...)
 	n.nothingLeft()
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // verdicts are the strict driver's, of all nodes that it was used on.
@@ -34,10 +35,10 @@ func (v *verdict) String() string {
 
 // judged fails the test for each rule of the orchestrator's that was broken.
 func (n *node) judged() {
-	n.t.Helper()
+	n.T.Helper()
 	events, err := csistrict.ReadTranscript(n.driver.stateDir())
 	if err != nil || len(events) == 0 {
-		n.t.Errorf("transcript of the strict driver: %d events, %v", len(events), err)
+		n.T.Errorf("transcript of the strict driver: %d events, %v", len(events), err)
 	}
 	calls := 0
 	for _, e := range events {
@@ -47,9 +48,9 @@ func (n *node) judged() {
 	}
 	breaches := csistrict.Breaches(events)
 	for _, b := range breaches {
-		n.t.Errorf("breach of %s by %s of %s: %s", b.Rule, b.Call, b.Volume, b.Text)
+		n.T.Errorf("breach of %s by %s of %s: %s", b.Rule, b.Call, b.Volume, b.Text)
 	}
-	n.t.Logf("%d calls judged, %d complaints", calls, len(breaches))
+	n.T.Logf("%d calls judged, %d complaints", calls, len(breaches))
 	verdicts.mu.Lock()
 	defer verdicts.mu.Unlock()
 	verdicts.nodes, verdicts.calls, verdicts.complaints = verdicts.nodes+1, verdicts.calls+calls, verdicts.complaints+len(breaches)
@@ -57,13 +58,13 @@ func (n *node) judged() {
 
 // allTakenBack fails the test for what the strict driver was never asked to take back.
 func (n *node) allTakenBack() {
-	n.t.Helper()
+	n.T.Helper()
 	model, err := csistrict.ReadModel(n.driver.stateDir())
 	if err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 	}
 	for _, left := range model.Left() {
-		n.t.Errorf("never taken back: %s", left)
+		n.T.Errorf("never taken back: %s", left)
 	}
 }
 
@@ -87,7 +88,7 @@ func try(k kind, dir string) error {
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
 	err = k.known(socket, ended)
-	killed(cmd)
+	harness.KillGroup(cmd)
 	<-ended
 	if served(socket) {
 		err = cmp.Or(err, errors.New("it was killed and its socket is still served: the program must be the driver itself, or a script that ends with exec"))
@@ -101,7 +102,7 @@ func try(k kind, dir string) error {
 
 // served reports whether a socket is served for long after its driver was killed.
 func served(socket string) bool {
-	deadline := time.After(patience)
+	deadline := time.After(harness.Patience)
 	for {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
@@ -118,7 +119,7 @@ func served(socket string) bool {
 
 // known asks the driver who it is and what it can do.
 func (k kind) known(socket string, ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("%s passed", patience))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), harness.Patience, fmt.Errorf("%s passed", harness.Patience))
 	defer cancel()
 	conn, err := dial(socket)
 	if err != nil {

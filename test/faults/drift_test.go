@@ -8,25 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // verified waits until the pod may rely on its volumes.
 func (n *node) verified(pod string) {
-	n.t.Helper()
-	if r := n.cli("", "wait", "pod", pod, "--for=verified", "--timeout", patience.String()); r.code != 0 {
-		n.t.Fatalf("pod %s is not verified: %s%s\n%s", pod, r.stdout, r.stderr, n.cli("", "explain", "pod", pod).stdout)
+	n.T.Helper()
+	if r := n.CLI("", "wait", "pod", pod, "--for=verified", "--timeout", harness.Patience.String()); r.Code != 0 {
+		n.T.Fatalf("pod %s is not verified: %s%s\n%s", pod, r.Stdout, r.Stderr, n.CLI("", "explain", "pod", pod).Stdout)
 	}
 }
 
 // refused asks at once whether the pod may rely on its volumes, until the answer
 // is no for a reason with these words.
 func (n *node) refused(pod string, words ...string) {
-	n.t.Helper()
+	n.T.Helper()
 	var said string
-	n.eventually("pod "+pod+" to be refused", func() bool {
-		r := n.cli("", "wait", "pod", pod, "--for=verified", "--timeout", "0s")
-		said = r.stderr
-		if r.code == 0 {
+	n.Eventually("pod "+pod+" to be refused", func() bool {
+		r := n.CLI("", "wait", "pod", pod, "--for=verified", "--timeout", "0s")
+		said = r.Stderr
+		if r.Code == 0 {
 			return false
 		}
 		for _, w := range words {
@@ -36,7 +37,7 @@ func (n *node) refused(pod string, words ...string) {
 		}
 		return true
 	})
-	n.t.Log(said)
+	n.T.Log(said)
 }
 
 // What was unmounted behind the daemon's back is noticed and made again, also
@@ -47,10 +48,10 @@ func (n *node) refused(pod string, words ...string) {
 func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
-	n.mounted("web")
+	n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")))
+	n.Mounted("web")
 	n.verified("web")
-	target := n.hostPath("web", "data")
+	target := n.HostPath("web", "data")
 	n.write(filepath.Join(target, "f"), "kept")
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
 		t.Fatal(err)
@@ -62,23 +63,23 @@ func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 	}
 	// The staging mount, with no pod on it and with one that comes.
 	stage := ""
-	for _, m := range n.mounts() {
+	for _, m := range n.Mounts() {
 		if strings.HasSuffix(m, "globalmount") {
 			stage = m
 		}
 	}
 	if stage == "" {
-		t.Fatalf("no staging mount: %q", n.mounts())
+		t.Fatalf("no staging mount: %q", n.Mounts())
 	}
 	if err := unix.Unmount(stage, unix.UMOUNT_NOFOLLOW); err != nil {
 		t.Fatal(err)
 	}
-	n.apply(pod("next", fromClaim("data")))
+	n.Apply(harness.Pod("next", fromClaim("data")))
 	n.verified("next")
-	n.wantFile(filepath.Join(n.hostPath("next", "data"), "f"), "kept")
+	n.wantFile(filepath.Join(n.HostPath("next", "data"), "f"), "kept")
 	n.verified("web")
-	n.deletePods("web", "next")
-	n.deleteClaims("data")
+	n.DeletePods("web", "next")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -89,9 +90,9 @@ func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 func TestMountThatIsNotAsItWasIsTold(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(pod("web", inline()), pod("other", inline()))
-	n.mounted("web", "other")
-	target := n.hostPath("web", "data")
+	n.Apply(harness.Pod("web", inline()), harness.Pod("other", inline()))
+	n.Mounted("web", "other")
+	target := n.HostPath("web", "data")
 	n.write(filepath.Join(target, "f"), "kept")
 	calls := len(n.nodeCalls())
 	remount := func(flags uintptr) {
@@ -120,6 +121,6 @@ func TestMountThatIsNotAsItWasIsTold(t *testing.T) {
 	if got := n.nodeCalls()[calls:]; len(got) > 0 {
 		t.Errorf("calls made: %q", got)
 	}
-	n.deletePods("web", "other")
+	n.DeletePods("web", "other")
 	n.verdict()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -113,13 +114,13 @@ func scenes(elsewhere string) []scene {
 		lies("unstage-lies", unstage, none, "").removing().ofVolume(),
 		fails("detach-internal", detach, codes.Internal, none).removing().ofVolume(),
 		grown, tooLarge,
-		{name: "no-claim", verdict: server.Stuck, word: "not found", docs: []string{pod("no-claim", fromClaim("nowhere"))}},
+		{name: "no-claim", verdict: server.Stuck, word: "not found", docs: []string{harness.Pod("no-claim", fromClaim("nowhere"))}},
 		{name: "no-driver", verdict: server.Waiting, word: "has not registered", docs: absent("no-driver")},
-		{name: "no-inline", verdict: server.Stuck, word: "CSIDriver", docs: []string{pod("no-inline", volume{name: "data", source: "csi: {driver: absent.faults.dev}"})}},
+		{name: "no-inline", verdict: server.Stuck, word: "CSIDriver", docs: []string{harness.Pod("no-inline", volume{Name: "data", Source: "csi: {driver: absent.faults.dev}"})}},
 		{name: "no-mode", verdict: server.Stuck, word: "found Filesystem", docs: []string{
-			want{name: "no-mode", class: "class"}.String(), pod("no-mode", volume{name: "data", source: "persistentVolumeClaim: {claimName: no-mode}", block: true}),
+			want{name: "no-mode", class: "class"}.String(), harness.Pod("no-mode", volume{Name: "data", Source: "persistentVolumeClaim: {claimName: no-mode}", Block: true}),
 		}},
-		{name: "no-turn", verdict: server.Waiting, word: "ReadWriteOncePod", docs: []string{pod("no-turn", fromClaim("no-turn"))}},
+		{name: "no-turn", verdict: server.Waiting, word: "ReadWriteOncePod", docs: []string{harness.Pod("no-turn", fromClaim("no-turn"))}},
 	}
 }
 
@@ -129,7 +130,7 @@ func absent(name string) []string {
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n" +
 			"  accessModes: [ReadWriteOnce]\n  claimRef: {namespace: default, name: lost}\n  csi: {driver: absent.faults.dev, volumeHandle: v}",
 		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: lost}\nspec: {storageClassName: '', volumeName: lost, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}",
-		pod(name, fromClaim("lost")),
+		harness.Pod(name, fromClaim("lost")),
 	}
 }
 
@@ -151,7 +152,7 @@ var changing = []struct {
 
 // settled is an explanation as it is in every run.
 func (n *node) settled(e server.Explanation) string {
-	text := strings.ReplaceAll(e.String(), n.dir, "DIR")
+	text := strings.ReplaceAll(e.String(), n.Dir, "DIR")
 	for _, c := range changing {
 		text = c.re.ReplaceAllString(text, c.by)
 	}
@@ -161,10 +162,10 @@ func (n *node) settled(e server.Explanation) string {
 // begin applies what the scene is of.
 func (s scene) begin(n *node) {
 	if s.docs != nil {
-		n.apply(s.docs...)
+		n.Apply(s.docs...)
 		return
 	}
-	n.apply(n.class(s.name, s.name, s.params()...), want{name: s.name, class: s.name}.String(), pod(s.name, fromClaim(s.name)))
+	n.Apply(n.class(s.name, s.name, s.params()...), want{name: s.name, class: s.name}.String(), harness.Pod(s.name, fromClaim(s.name)))
 }
 
 // params are those of the scene's class: a secret, where it is about one.
@@ -179,9 +180,9 @@ func (s scene) params() []string {
 func (s scene) turn(n *node) {
 	switch {
 	case s.made:
-		n.remove(s.name)
+		n.Remove(s.name)
 	case s.grown:
-		n.apply(want{name: s.name, class: s.name, size: "2Mi"}.String())
+		n.Apply(want{name: s.name, class: s.name, size: "2Mi"}.String())
 	}
 }
 
@@ -196,10 +197,10 @@ func (s scene) explain(t *testing.T, n *node) {
 	if err != nil && !*update {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	for {
-		e, err := n.api.Explain(ctx, kind, of)
+		e, err := n.API.Explain(ctx, kind, of)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,12 +227,12 @@ func (s scene) explain(t *testing.T, n *node) {
 // says as a cause: it is made from what the API shows. A call that is in flight by
 // now has no cause, and it has to be looked again.
 func (n *node) toldAlike(ctx context.Context, pod string, e server.Explanation) bool {
-	p, err := n.api.Pod(ctx, "default", pod)
+	p, err := n.API.Pod(ctx, "default", pod)
 	if err != nil || len(p.Volumes) != 1 {
 		return err != nil && strings.Contains(err.Error(), "not found") // it has gone, or is no pod yet
 	}
-	volumes, errV := n.api.Volumes(ctx)
-	drivers, errD := n.api.Drivers(ctx)
+	volumes, errV := n.API.Volumes(ctx)
+	drivers, errD := n.API.Drivers(ctx)
 	if errV != nil || errD != nil {
 		return false
 	}
@@ -248,7 +249,7 @@ var driversWords = regexp.MustCompile(`( answered [^:; ]+): [^;]*|(before that: 
 // explanation says as a cause, or as the last failure while a call is in flight,
 // without the words of the driver.
 func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation) bool {
-	n.t.Helper()
+	n.T.Helper()
 	rows := n.page(ctx)
 	i := slices.IndexFunc(rows, func(r ui.Row) bool { return r.Kind == "pod" && r.Name == "default/"+pod })
 	if i < 0 {
@@ -262,7 +263,7 @@ func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation)
 
 // page is what the status page shows: the first that its stream sends.
 func (n *node) page(ctx context.Context) []ui.Row {
-	n.t.Helper()
+	n.T.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var first struct{ Set []ui.Row }
@@ -274,7 +275,7 @@ func (n *node) page(ctx context.Context) []ui.Row {
 		return json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &first)
 	})
 	if err != nil {
-		n.t.Fatalf("the status page: %v", err)
+		n.T.Fatalf("the status page: %v", err)
 	}
 	return first.Set
 }
@@ -282,7 +283,7 @@ func (n *node) page(ctx context.Context) []ui.Row {
 // get reads what the daemon answers at a path of its socket.
 func (n *node) get(ctx context.Context, path string, read func(io.Reader) error) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", n.socket())
+		return new(net.Dialer).DialContext(ctx, "unix", n.Socket)
 	}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
@@ -304,7 +305,7 @@ func (n *node) get(ctx context.Context, path string, read func(io.Reader) error)
 func TestEveryFailureIsContainedAndExplained(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
-	elsewhere := filepath.Join(n.dir, "elsewhere")
+	elsewhere := filepath.Join(n.Dir, "elsewhere")
 	if err := os.Mkdir(elsewhere, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -323,15 +324,15 @@ func TestEveryFailureIsContainedAndExplained(t *testing.T) {
 		}
 	}
 	n.begin(s)
-	n.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: array-login}\nstringData: {password: planted}",
-		want{name: "no-turn", class: "class", access: "ReadWriteOncePod"}.String(), pod("has-it", fromClaim("no-turn")))
-	n.mounted("has-it")
+	n.Apply("apiVersion: v1\nkind: Secret\nmetadata: {name: array-login}\nstringData: {password: planted}",
+		want{name: "no-turn", class: "class", access: "ReadWriteOncePod"}.String(), harness.Pod("has-it", fromClaim("no-turn")))
+	n.Mounted("has-it")
 	for _, sc := range all {
 		sc.begin(n)
 	}
 	for _, sc := range all {
 		if sc.made || sc.grown {
-			n.mounted(sc.name)
+			n.Mounted(sc.name)
 			sc.turn(n)
 		}
 	}
@@ -344,9 +345,9 @@ func TestEveryFailureIsContainedAndExplained(t *testing.T) {
 
 // recovers ends all faults and takes everything back.
 func (n *node) recovers(all []scene, elsewhere string) {
-	n.t.Helper()
+	n.T.Helper()
 	n.play(csistrict.Script{})
-	n.driver.crash()
+	n.driver.Crash()
 	var pods, claims []string
 	for _, sc := range all {
 		if !sc.made {
@@ -356,16 +357,16 @@ func (n *node) recovers(all []scene, elsewhere string) {
 			claims = append(claims, sc.name)
 		}
 	}
-	n.deletePods(append(pods, "has-it")...)
+	n.DeletePods(append(pods, "has-it")...)
 	for n.layers(elsewhere) > 0 {
 		if err := unix.Unmount(elsewhere, unix.UMOUNT_NOFOLLOW); err != nil {
-			n.t.Fatalf("the foreign mount: %v", err)
+			n.T.Fatalf("the foreign mount: %v", err)
 		}
 	}
 	n.wantFile(filepath.Join(elsewhere, "canary"), "alive")
-	n.deleteClaims(append(claims, "no-mode", "no-turn", "good")...)
+	n.DeleteClaims(append(claims, "no-mode", "no-turn", "good")...)
 	n.verdict()
-	if log, err := os.ReadFile(n.daemon.log); err != nil || strings.Contains(string(log), "planted") {
-		n.t.Errorf("a secret is in the daemon's log (%v)", err)
+	if log, err := os.ReadFile(n.daemon.Log()); err != nil || strings.Contains(string(log), "planted") {
+		n.T.Errorf("a secret is in the daemon's log (%v)", err)
 	}
 }

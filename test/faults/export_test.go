@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // unpacked are the files of a bundle by the names below its one directory.
@@ -77,10 +78,10 @@ func signingKey(t *testing.T, path string) string {
 func TestSupportBundleHasNoSecret(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
-	key := filepath.Join(n.dir, "key.pem")
+	key := filepath.Join(n.Dir, "key.pem")
 	line := signingKey(t, key)
-	config := filepath.Join(n.dir, "config.yaml")
-	n.write(config, "root-dir: "+n.root+"\nstate-dir: "+filepath.Join(n.dir, "state")+"\ntraces-endpoint: http://ann:planted-in-url@127.0.0.1:1\ntoken-signing-key: "+key+"\n")
+	config := filepath.Join(n.Dir, "config.yaml")
+	n.write(config, "root-dir: "+n.Root+"\nstate-dir: "+filepath.Join(n.Dir, "state")+"\ntraces-endpoint: http://ann:planted-in-url@127.0.0.1:1\ntoken-signing-key: "+key+"\n")
 	n.flags = []string{"--config", config}
 	n.begin(csistrict.Script{Faults: []csistrict.Fault{{
 		ID: "quotes", Call: "NodeStageVolume", Volume: "quotes", Code: uint32(codes.Internal), Effect: csistrict.EffectNone,
@@ -89,22 +90,22 @@ func TestSupportBundleHasNoSecret(t *testing.T) {
 	login := func(name, value string) string {
 		return "apiVersion: v1\nkind: Secret\nmetadata: {name: " + name + "}\nstringData: {key: " + value + "}"
 	}
-	n.apply(login("stage", "planted-quoted"), login("files", "planted-in-file"),
+	n.Apply(login("stage", "planted-quoted"), login("files", "planted-in-file"),
 		n.class("secret", "quotes", "csi.storage.k8s.io/node-stage-secret-name", "stage", "csi.storage.k8s.io/node-stage-secret-namespace", "default"),
-		want{name: "data", class: "secret"}.String(), pod("stuck", fromClaim("data")),
-		pod("web", volume{name: "key", source: "secret: {secretName: files}"},
-			volume{name: "token", source: "projected: {sources: [{serviceAccountToken: {path: token}}]}"}),
+		want{name: "data", class: "secret"}.String(), harness.Pod("stuck", fromClaim("data")),
+		harness.Pod("web", volume{Name: "key", Source: "secret: {secretName: files}"},
+			volume{Name: "token", Source: "projected: {sources: [{serviceAccountToken: {path: token}}]}"}),
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n  accessModes: [ReadWriteOnce]\n"+
 			"  mountOptions: [pw=planted-option]\n  claimRef: {namespace: default, name: lost}\n"+
 			"  csi: {driver: absent.faults.dev, volumeHandle: v, volumeAttributes: {login: planted-attribute}}", absent("lost-pod")[1], absent("lost-pod")[2])
-	n.mounted("web")
+	n.Mounted("web")
 	n.explained("pod", "stuck", "no such array")
 	n.explained("pod", "lost-pod", "has not registered")
 
-	bundle := filepath.Join(n.dir, "bundle.tar.gz")
-	n.do("", "trace", "--export", bundle, "--config", config)
+	bundle := filepath.Join(n.Dir, "bundle.tar.gz")
+	n.Do("", "trace", "--export", bundle, "--config", config)
 	files := unpacked(t, bundle)
-	token, err := os.ReadFile(n.only(filepath.Join(n.root, "pods", "*", "volumes", "kubernetes.io~projected", "token", "token")))
+	token, err := os.ReadFile(n.only(filepath.Join(n.Root, "pods", "*", "volumes", "kubernetes.io~projected", "token", "token")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,26 +128,26 @@ func TestSupportBundleHasNoSecret(t *testing.T) {
 	}
 
 	// Once more it is not written over, and without a daemon there is less in it.
-	if r := n.cli("", "trace", "--export", bundle, "--config", config); r.code != 1 || !strings.Contains(r.stderr, "exists") {
-		t.Errorf("over a file: exit code %d, %s", r.code, r.stderr)
+	if r := n.CLI("", "trace", "--export", bundle, "--config", config); r.Code != 1 || !strings.Contains(r.Stderr, "exists") {
+		t.Errorf("over a file: exit code %d, %s", r.Code, r.Stderr)
 	}
-	n.daemon.kill()
-	n.do("", "trace", "--export", bundle+"2", "--config", config)
+	n.daemon.Kill()
+	n.Do("", "trace", "--export", bundle+"2", "--config", config)
 	if files := unpacked(t, bundle+"2"); !strings.Contains(files["README"], "no daemon answers") || files["mounts.txt"] == "" || files["pods.json"] != "" {
 		t.Errorf("without a daemon: %v", files)
 	}
 	n.start()
-	n.driverUp()
+	n.DriverUp(driverName)
 	n.play(csistrict.Script{})
-	n.deletePods("stuck", "web", "lost-pod")
+	n.DeletePods("stuck", "web", "lost-pod")
 }
 
 // only is the one path that a pattern matches.
 func (n *node) only(pattern string) string {
-	n.t.Helper()
+	n.T.Helper()
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
-		n.t.Fatalf("%s: found %v, %v", pattern, found, err)
+		n.T.Fatalf("%s: found %v, %v", pattern, found, err)
 	}
 	return found[0]
 }

@@ -12,31 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // freeze mounts a FUSE file system at path whose server answers that it is there
 // and nothing more, until the test ends or thaw is called, which is its death.
 func (n *node) freeze(path string) (thaw func()) {
-	n.t.Helper()
+	n.T.Helper()
 	server := n.freezeServer(path)
-	n.t.Cleanup(func() { server.Close() }) // twice is no harm
+	n.T.Cleanup(func() { server.Close() }) // twice is no harm
 	return func() { server.Close() }
 }
 
 // freezeServer is freeze, and returns what the server would answer on.
 func (n *node) freezeServer(path string) *os.File {
-	n.t.Helper()
+	n.T.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,allow_other,fd=%d", server.Fd())
 	if err := unix.Mount("frozen", path, "fuse.frozen", 0, data); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	request := make([]byte, 1<<17)
 	if _, err := unix.Read(int(server.Fd()), request); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	reply := make([]byte, 16+64) // struct fuse_out_header, struct fuse_init_out
 	binary.NativeEndian.PutUint32(reply, uint32(len(reply)))
@@ -45,14 +46,14 @@ func (n *node) freezeServer(path string) *os.File {
 	binary.NativeEndian.PutUint32(reply[20:], 31)
 	binary.NativeEndian.PutUint32(reply[36:], 1<<16) // max_write
 	if _, err := unix.Write(int(server.Fd()), reply); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return server
 }
 
 // hostPod is a pod with a directory of the host, and its volume's name.
 func hostPod(name, path string) string {
-	return pod(name, volume{name: "host", source: fmt.Sprintf("hostPath: {path: %s, type: Directory}", path)})
+	return harness.Pod(name, volume{Name: "host", Source: fmt.Sprintf("hostPath: {path: %s, type: Directory}", path)})
 }
 
 // A path on storage that does not answer holds up the pods that want it, and
@@ -64,7 +65,7 @@ func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
 	t.Parallel()
 	const frozen = 8
 	n := newPlace(t)
-	dir := filepath.Join(n.dir, "disks")
+	dir := filepath.Join(n.Dir, "disks")
 	n.flags = []string{"--host-path-allow", dir}
 	var paths []string
 	var thaw []func()
@@ -80,18 +81,18 @@ func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
 	for i := range frozen {
 		docs = append(docs, hostPod(fmt.Sprintf("frozen-%d", i), paths[i]+"/data"))
 	}
-	n.apply(docs...)
+	n.Apply(docs...)
 	for round := range 2 {
-		n.apply(pod("good", inline()), pod("scratch", volume{name: "empty", source: "emptyDir: {}"}))
-		n.mounted("good", "scratch")
+		n.Apply(harness.Pod("good", inline()), harness.Pod("scratch", volume{Name: "empty", Source: "emptyDir: {}"}))
+		n.Mounted("good", "scratch")
 		for i := range frozen {
 			n.explained("pod", fmt.Sprintf("frozen-%d", i), "Publish")
 		}
-		n.deletePods("good", "scratch")
+		n.DeletePods("good", "scratch")
 		if round == 0 {
-			n.daemon.kill() // which waits for its end
+			n.daemon.Kill() // which waits for its end
 			n.start()
-			n.driverUp()
+			n.DriverUp(driverName)
 		}
 	}
 	for _, f := range thaw {
@@ -99,7 +100,7 @@ func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
 	}
 	for i := range frozen {
 		n.explained("pod", fmt.Sprintf("frozen-%d", i), "transport endpoint is not connected")
-		n.deletePods(fmt.Sprintf("frozen-%d", i))
+		n.DeletePods(fmt.Sprintf("frozen-%d", i))
 	}
 	for _, p := range paths {
 		if err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW); err != nil {
@@ -121,11 +122,11 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	var pods, docs []string
 	for i := range frozen {
 		pods = append(pods, fmt.Sprintf("frozen-%d", i))
-		docs = append(docs, pod(pods[i], inline()))
+		docs = append(docs, harness.Pod(pods[i], inline()))
 	}
-	n.apply(docs...)
-	n.mounted(pods...)
-	n.daemon.kill()
+	n.Apply(docs...)
+	n.Mounted(pods...)
+	n.daemon.Kill()
 	var servers []*os.File
 	for _, p := range pods {
 		s := n.freezeServer(n.target(p))
@@ -134,15 +135,15 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	}
 	calls := len(n.nodeCalls())
 	n.start()
-	n.driverUp()
+	n.DriverUp(driverName)
 	n.answersAtOnce([]string{"get", "pods"}, []string{"get", "volumes", "-o", "json"}, []string{"explain", "pod", pods[0]}, []string{"who", n.target(pods[0])})
-	n.apply(pod("good", inline()))
-	n.mounted("good")
-	n.deletePods("good")
+	n.Apply(harness.Pod("good", inline()))
+	n.Mounted("good")
+	n.DeletePods("good")
 	for _, p := range pods[:5] {
 		n.explained("pod", p, p)
 	}
-	if out := n.do("", "get", "pods"); strings.Count(out, "frozen-") != frozen {
+	if out := n.Do("", "get", "pods"); strings.Count(out, "frozen-") != frozen {
 		t.Errorf("get pods:\n%s", out)
 	}
 	n.unasked(servers)
@@ -155,7 +156,7 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	}
-	n.deletePods(pods...)
+	n.DeletePods(pods...)
 	n.verdict()
 }
 
@@ -165,14 +166,14 @@ const answerDeadline = 10 * time.Second
 
 // answersAtOnce asks the daemon, and prints how long each answer took.
 func (n *node) answersAtOnce(questions ...[]string) {
-	n.t.Helper()
+	n.T.Helper()
 	for _, args := range questions {
 		began := time.Now()
-		n.do("", args...)
+		n.Do("", args...)
 		took := time.Since(began)
-		n.t.Logf("csi-volmgr %s beside frozen volumes: %v", strings.Join(args[:2], " "), took.Round(time.Millisecond))
+		n.T.Logf("csi-volmgr %s beside frozen volumes: %v", strings.Join(args[:2], " "), took.Round(time.Millisecond))
 		if took > answerDeadline {
-			n.t.Errorf("csi-volmgr %q took %v, more than %v", args, took, answerDeadline)
+			n.T.Errorf("csi-volmgr %q took %v, more than %v", args, took, answerDeadline)
 		}
 	}
 }
@@ -181,27 +182,27 @@ func (n *node) answersAtOnce(questions ...[]string) {
 // file systems anything: so nothing of it can wait for them. What else is on the
 // machine may have.
 func (n *node) unasked(servers []*os.File) {
-	n.t.Helper()
+	n.T.Helper()
 	request := make([]byte, 1<<17)
 	for _, s := range servers {
 		fd := int(s.Fd())
 		if info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd)); err != nil || !strings.Contains(string(info), "fuse_connection:") {
-			n.t.Log("this kernel does not say what /dev/fuse is open for (Linux 6.14 does), so file systems are asked whether they live")
+			n.T.Log("this kernel does not say what /dev/fuse is open for (Linux 6.14 does), so file systems are asked whether they live")
 			return
 		}
 		if err := unix.SetNonblock(fd, true); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		for {
 			if _, err := unix.Read(fd, request); err != nil {
 				if err != unix.EAGAIN {
-					n.t.Error(err)
+					n.T.Error(err)
 				}
 				break
 			}
 			pid := binary.NativeEndian.Uint32(request[32:]) // struct fuse_in_header
 			if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); exe == program {
-				n.t.Errorf("csi-volmgr (process %d) asked a frozen file system: request %d", pid, binary.NativeEndian.Uint32(request[4:]))
+				n.T.Errorf("csi-volmgr (process %d) asked a frozen file system: request %d", pid, binary.NativeEndian.Uint32(request[4:]))
 			}
 		}
 	}
@@ -209,17 +210,17 @@ func (n *node) unasked(servers []*os.File) {
 
 // target returns where the pod's only volume is mounted, also while no daemon runs.
 func (n *node) target(pod string) string {
-	n.t.Helper()
+	n.T.Helper()
 	for _, e := range n.events("NodePublishVolume") {
 		if e.Event != "begin" || !strings.Contains(string(e.Request), `"`+pod+`"`) {
 			continue
 		}
-		for _, m := range n.mounts() {
+		for _, m := range n.Mounts() {
 			if strings.Contains(string(e.Request), m) {
 				return m
 			}
 		}
 	}
-	n.t.Fatalf("pod %s has no mount", pod)
+	n.T.Fatalf("pod %s has no mount", pod)
 	return ""
 }

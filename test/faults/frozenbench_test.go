@@ -14,33 +14,34 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 var frozenBench = flag.Int("frozen-bench", 0, "run TestBenchFrozen with so many pods")
 
 // churned is how long each of the pods took to be unmounted and mounted again.
 func (n *node) churned(docs map[string]string) (took []time.Duration) {
-	n.t.Helper()
+	n.T.Helper()
 	const workers = 4
 	names := make(chan string)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	until := func(name string, goal client.Goal) {
-		if p, err := n.api.Wait(n.t.Context(), client.Wait{Namespace: "default", Name: name, For: goal, Timeout: patience}, nil); err != nil || p.TimedOut {
-			n.t.Errorf("pod %s is not %s: %v", name, goal, err)
+		if p, err := n.API.Wait(n.T.Context(), client.Wait{Namespace: "default", Name: name, For: goal, Timeout: harness.Patience}, nil); err != nil || p.TimedOut {
+			n.T.Errorf("pod %s is not %s: %v", name, goal, err)
 		}
 	}
 	for range workers {
 		wg.Go(func() {
 			for name := range names {
 				began := time.Now()
-				if err := n.api.DeletePod(n.t.Context(), "default", name); err != nil {
-					n.t.Error(err)
+				if err := n.API.DeletePod(n.T.Context(), "default", name); err != nil {
+					n.T.Error(err)
 				}
 				until(name, client.Unmounted)
 				gone := time.Now()
-				if _, err := n.api.Apply(n.t.Context(), server.Manifest{Name: "churn", Data: []byte(docs[name])}); err != nil {
-					n.t.Error(err)
+				if _, err := n.API.Apply(n.T.Context(), server.Manifest{Name: "churn", Data: []byte(docs[name])}); err != nil {
+					n.T.Error(err)
 				}
 				until(name, client.Mounted)
 				mu.Lock()
@@ -76,13 +77,13 @@ func TestBenchFrozen(t *testing.T) {
 	var pods []string
 	for i := range *frozenBench {
 		name := fmt.Sprintf("pod-%d", i)
-		pods, docs[name] = append(pods, name), pod(name, inline())
-		n.apply(docs[name])
+		pods, docs[name] = append(pods, name), harness.Pod(name, inline())
+		n.Apply(docs[name])
 	}
-	n.mounted(pods...)
+	n.Mounted(pods...)
 	frozen := pods[0]
 	delete(docs, frozen)
-	target := n.hostPath(frozen, "data")
+	target := n.HostPath(frozen, "data")
 	n.churned(docs) // to warm up
 	took := map[bool][]time.Duration{}
 	for _, freeze := range []bool{false, true, true, false, false, true} {
@@ -103,18 +104,18 @@ func TestBenchFrozen(t *testing.T) {
 		*frozenBench, len(took[true]), with.Round(time.Microsecond), without.Round(time.Microsecond), len(took[false]), float64(with)/float64(without))
 
 	const many = 50
-	n.daemon.kill()
+	n.daemon.Kill()
 	for _, p := range pods[:many] {
 		n.freeze(n.target(p))
 	}
 	began := time.Now()
 	n.start()
 	answers := time.Since(began)
-	n.driverUp()
+	n.DriverUp(driverName)
 	fmt.Printf("%d mounts frozen at the start: answers after %v, has its driver after %v\n", many, answers.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	for _, args := range [][]string{{"get", "pods"}, {"get", "volumes"}, {"explain", "pod", frozen}, {"who", filepath.Clean(target)}} {
 		began := time.Now()
-		n.do("", args...)
+		n.Do("", args...)
 		fmt.Printf("csi-volmgr %v beside them: %v\n", args[0], time.Since(began).Round(time.Millisecond))
 	}
 	for _, p := range pods[:many] {
@@ -122,6 +123,6 @@ func TestBenchFrozen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	n.deletePods(pods...)
+	n.DeletePods(pods...)
 	n.verdict()
 }

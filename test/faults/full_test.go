@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // The disk of the state directory is full. The pods that run keep their volumes
@@ -20,7 +21,7 @@ import (
 func TestDiskOfTheStateDirectoryIsFull(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
-	state := filepath.Join(n.dir, "state")
+	state := filepath.Join(n.Dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -32,38 +33,38 @@ func TestDiskOfTheStateDirectoryIsFull(t *testing.T) {
 	var all, docs, claims []string
 	for i := range pods {
 		all, claims = append(all, fmt.Sprintf("pod-%d", i)), append(claims, fmt.Sprintf("claim-%d", i))
-		docs = append(docs, want{name: claims[i]}.String(), pod(all[i], fromClaim(claims[i])))
+		docs = append(docs, want{name: claims[i]}.String(), harness.Pod(all[i], fromClaim(claims[i])))
 	}
-	n.apply(docs...)
-	n.mounted(all...)
+	n.Apply(docs...)
+	n.Mounted(all...)
 	n.fill(filepath.Join(state, "rest"))
 
 	refused := func() {
 		t.Helper()
-		r := n.cli(pod("new", fromClaim(claims[0])), "apply", "-f", "-")
-		if r.code == 0 || !strings.Contains(r.stderr, "the disk of the journal is full") {
-			t.Errorf("apply on a full disk: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+		r := n.CLI(harness.Pod("new", fromClaim(claims[0])), "apply", "-f", "-")
+		if r.Code == 0 || !strings.Contains(r.Stderr, "the disk of the journal is full") {
+			t.Errorf("apply on a full disk: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 		}
 	}
 	refused()
-	n.deletePods(all[:pods/2]...)
-	n.daemon.kill()
+	n.DeletePods(all[:pods/2]...)
+	n.daemon.Kill()
 	n.start()
-	n.driverUp()
+	n.DriverUp(driverName)
 	refused()
 	for _, p := range all[pods/2:] {
 		n.verified(p)
 	}
-	n.deletePods(all[pods/2:]...)
-	n.noVolumes()
+	n.DeletePods(all[pods/2:]...)
+	n.NoVolumes()
 
 	if err := os.Remove(filepath.Join(state, "rest")); err != nil {
 		t.Fatal(err)
 	}
-	n.apply(pod("new", fromClaim(claims[0])))
-	n.mounted("new")
-	n.deletePods("new")
-	n.deleteClaims(claims...)
+	n.Apply(harness.Pod("new", fromClaim(claims[0])))
+	n.Mounted("new")
+	n.DeletePods("new")
+	n.DeleteClaims(claims...)
 	if err := unix.Unmount(state, unix.MNT_DETACH); err != nil { // it is the test's, and no volume
 		t.Error(err)
 	}
@@ -72,10 +73,10 @@ func TestDiskOfTheStateDirectoryIsFull(t *testing.T) {
 
 // fill writes to a file until the disk is full.
 func (n *node) fill(path string) {
-	n.t.Helper()
+	n.T.Helper()
 	f, err := os.Create(path)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer f.Close()
 	for err == nil {

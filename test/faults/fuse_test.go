@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // The daemon behind a driver's FUSE file system dies. The pods that have the volume
@@ -22,18 +23,18 @@ import (
 func TestDeadFileSystemOfADriver(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(want{name: "data"}.String(), pod("first", fromClaim("data")))
-	n.mounted("first")
-	n.deletePods("first")
+	n.Apply(want{name: "data"}.String(), harness.Pod("first", fromClaim("data")))
+	n.Mounted("first")
+	n.DeletePods("first")
 	// From here on, what the driver mounts of the volume is FUSE.
 	data, err := filepath.Glob(filepath.Join(n.state(), "volumes", "*", "data"))
 	if err != nil || len(data) != 1 {
 		t.Fatalf("%q, %v", data, err)
 	}
 	die := n.fuse(data[0])
-	n.apply(pod("stays", fromClaim("data")), pod("goes", fromClaim("data")))
-	n.mounted("stays", "goes")
-	target := n.hostPath("stays", "data")
+	n.Apply(harness.Pod("stays", fromClaim("data")), harness.Pod("goes", fromClaim("data")))
+	n.Mounted("stays", "goes")
+	target := n.HostPath("stays", "data")
 	stages := n.begun("NodeStageVolume")
 	die()
 	if _, err := os.ReadDir(target); err == nil {
@@ -41,26 +42,26 @@ func TestDeadFileSystemOfADriver(t *testing.T) {
 	}
 	n.refused("stays", "transport endpoint is not connected")
 	n.explained("pod", "stays", "transport endpoint is not connected")
-	n.deletePods("goes")
+	n.DeletePods("goes")
 
 	if err := unix.Unmount(data[0], unix.UMOUNT_NOFOLLOW); err != nil {
 		t.Fatal(err)
 	}
 	// It was staged from what is dead: a pod that comes waits until it can be staged anew.
-	n.apply(pod("early", fromClaim("data")))
+	n.Apply(harness.Pod("early", fromClaim("data")))
 	n.explained("pod", "early", "the server of the mounted file system has ended")
-	n.deletePods("stays")
+	n.DeletePods("stays")
 	n.verified("early")
-	n.deletePods("early")
-	n.noVolumes()
-	n.apply(pod("new", fromClaim("data")))
+	n.DeletePods("early")
+	n.NoVolumes()
+	n.Apply(harness.Pod("new", fromClaim("data")))
 	n.verified("new")
-	n.write(filepath.Join(n.hostPath("new", "data"), "f"), "alive")
+	n.write(filepath.Join(n.HostPath("new", "data"), "f"), "alive")
 	if got := n.begun("NodeStageVolume"); got != stages+2 {
 		t.Errorf("stage calls: got %d, want two more than %d", got, stages)
 	}
-	n.deletePods("new")
-	n.deleteClaims("data")
+	n.DeletePods("new")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -79,18 +80,18 @@ const (
 // fuse mounts at path a FUSE file system that is an empty directory, whose server
 // lives until die is called or the test ends.
 func (n *node) fuse(path string) (die func()) {
-	n.t.Helper()
+	n.T.Helper()
 	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,allow_other,fd=%d", server)
 	if err := unix.Mount("empty", path, "fuse.empty", 0, data); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	dead := make(chan struct{})
 	go func() {
@@ -103,7 +104,7 @@ func (n *node) fuse(path string) (die func()) {
 		unix.Close(pipe[1])
 		<-dead
 	})
-	n.t.Cleanup(die)
+	n.T.Cleanup(die)
 	return die
 }
 

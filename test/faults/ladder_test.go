@@ -13,6 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // holder is a process that has to do with a mount, and so keeps it.
@@ -20,17 +21,17 @@ type holder struct{ ended chan struct{} }
 
 // holds starts a process in whose way nothing is but what it does, until the test ends.
 func (n *node) holds(name string, args ...string) holder {
-	n.t.Helper()
+	n.T.Helper()
 	cmd := exec.Command(name, args...)
 	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	h := holder{make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // it is killed, or told that its storage is gone
 		close(h.ended)
 	}()
-	n.t.Cleanup(func() { _ = cmd.Process.Kill(); <-h.ended })
+	n.T.Cleanup(func() { _ = cmd.Process.Kill(); <-h.ended })
 	return h
 }
 
@@ -45,26 +46,26 @@ func (h holder) alive() bool {
 
 // waits starts a process that waits for the frozen file system at path.
 func (n *node) waits(path string) holder {
-	n.t.Helper()
+	n.T.Helper()
 	server := n.freezeServer(path)
-	n.t.Cleanup(func() { server.Close() })
+	n.T.Cleanup(func() { server.Close() })
 	h := n.holds("stat", path+"/x")
 	request := make([]byte, 1<<17)
 	if _, err := unix.Read(int(server.Fd()), request); err != nil { // it asks, and waits from now on
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return h
 }
 
 // failedUnmounts waits until the volume's unmount has failed so often, and returns how it stands.
 func (n *node) failedUnmounts(times int) (v manager.VolumeStatus) {
-	n.t.Helper()
-	n.eventually("the unmount to fail", func() bool {
+	n.T.Helper()
+	n.Eventually("the unmount to fail", func() bool {
 		var all struct {
 			Items []manager.VolumeStatus `json:"items"`
 		}
-		if err := json.Unmarshal([]byte(n.do("", "get", "volumes", "-o", "json")), &all); err != nil {
-			n.t.Fatal(err)
+		if err := json.Unmarshal([]byte(n.Do("", "get", "volumes", "-o", "json")), &all); err != nil {
+			n.T.Fatal(err)
 		}
 		for _, one := range all.Items {
 			for _, m := range one.Volume.Mounts {
@@ -87,16 +88,16 @@ func (n *node) failedUnmounts(times int) (v manager.VolumeStatus) {
 func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	scratch := volume{name: "data", source: "emptyDir: {}"}
-	n.apply(pod("web", scratch), pod("other", scratch))
-	n.mounted("web", "other")
-	p, err := n.api.Pod(t.Context(), "default", "other")
+	scratch := volume{Name: "data", Source: "emptyDir: {}"}
+	n.Apply(harness.Pod("web", scratch), harness.Pod("other", scratch))
+	n.Mounted("web", "other")
+	p, err := n.API.Pod(t.Context(), "default", "other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := string(p.Volumes[0].ID)
-	stuck := n.waits(n.hostPath("web", "data"))
-	n.remove("web")
+	stuck := n.waits(n.HostPath("web", "data"))
+	n.Remove("web")
 	v := n.failedUnmounts(2)
 	id := string(v.Volume.ID)
 	if v.Unmount == nil || v.Unmount.Step != state.UnmountNormal || v.Unmount.Next != "" || !strings.HasSuffix(v.Unmount.Path, "/data") {
@@ -113,31 +114,31 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 		{"forget", id, "--reason=x"}, // it is mounted
 		{"forget", other, "--reason=x", "--even-mounted"},
 	} {
-		if r := n.cli("", bad...); r.code == 0 {
-			t.Errorf("%q is not refused: %s", bad, r.stdout)
+		if r := n.CLI("", bad...); r.Code == 0 {
+			t.Errorf("%q is not refused: %s", bad, r.Stdout)
 		}
 	}
 	// The API by itself asks for the reason, too.
-	if _, err := n.api.Retry(t.Context(), id, state.UnmountForce, ""); err == nil {
+	if _, err := n.API.Retry(t.Context(), id, state.UnmountForce, ""); err == nil {
 		t.Error("a step without a reason is not refused")
 	}
-	if _, err := n.api.Forget(t.Context(), id, "", true); err == nil {
+	if _, err := n.API.Forget(t.Context(), id, "", true); err == nil {
 		t.Error("a volume is forgotten without a reason")
 	}
 	if !stuck.alive() {
 		t.Error("the process that waits was ended by nobody's order")
 	}
-	n.do("", "retry", id, "--step=force", "--reason=the filer is gone")
-	n.eventually("the process that waited to be told", func() bool { return !stuck.alive() })
-	n.unmounted("web")
+	n.Do("", "retry", id, "--step=force", "--reason=the filer is gone")
+	n.Eventually("the process that waited to be told", func() bool { return !stuck.alive() })
+	n.Unmounted("web")
 	n.verified("other")
-	log, err := os.ReadFile(filepath.Join(n.dir, "state", "audit.log"))
+	log, err := os.ReadFile(filepath.Join(n.Dir, "state", "audit.log"))
 	for _, want := range []string{"the filer is gone", "force", "forget"} { // what was refused is in it, too
 		if err != nil || !strings.Contains(string(log), want) {
 			t.Errorf("audit log: no %q, %v\n%s", want, err, log)
 		}
 	}
-	n.deletePods("other")
+	n.DeletePods("other")
 	n.verdict()
 }
 
@@ -149,16 +150,16 @@ func TestUnmountsClimbTheLadderByPolicy(t *testing.T) {
 	n := newPlace(t)
 	n.flags = []string{"--unmount-steps", "*=force@1s,lazy@2s"}
 	n.begin(csistrict.Script{})
-	n.apply(pod("frozen", volume{name: "data", source: "emptyDir: {}"}), pod("open", inline()))
-	n.mounted("frozen", "open")
-	stuck := n.waits(n.hostPath("frozen", "data"))
-	file := filepath.Join(n.hostPath("open", "data"), "f")
+	n.Apply(harness.Pod("frozen", volume{Name: "data", Source: "emptyDir: {}"}), harness.Pod("open", inline()))
+	n.Mounted("frozen", "open")
+	stuck := n.waits(n.HostPath("frozen", "data"))
+	file := filepath.Join(n.HostPath("open", "data"), "f")
 	n.write(file, "kept")
 	open := n.holds("tail", "-f", file)
-	n.eventually("the process to open the file", func() bool { return strings.Contains(n.do("", "who", filepath.Dir(file)), "tail") })
-	n.remove("frozen", "open")
-	n.unmounted("frozen", "open")
-	n.eventually("the process that waited to be told", func() bool { return !stuck.alive() })
+	n.Eventually("the process to open the file", func() bool { return strings.Contains(n.Do("", "who", filepath.Dir(file)), "tail") })
+	n.Remove("frozen", "open")
+	n.Unmounted("frozen", "open")
+	n.Eventually("the process that waited to be told", func() bool { return !stuck.alive() })
 	if !open.alive() {
 		t.Error("the process that has a file open was ended")
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // variants are the abilities that drivers have or lack.
@@ -33,16 +34,16 @@ func eachVariant(t *testing.T, test func(n *node)) {
 }
 
 func (n *node) write(path, text string) {
-	n.t.Helper()
+	n.T.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 }
 
 func (n *node) wantFile(path, want string) {
-	n.t.Helper()
+	n.T.Helper()
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
-		n.t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+		n.T.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 	}
 }
 
@@ -53,25 +54,25 @@ func (n *node) wantFile(path, want string) {
 func TestFileSystemVolumeOfThreePods(t *testing.T) {
 	eachVariant(t, func(n *node) {
 		reader := fromClaim("data")
-		reader.source = "persistentVolumeClaim: {claimName: data, readOnly: true}"
-		n.apply(want{name: "data"}.String(), pod("first", fromClaim("data")))
-		n.mounted("first")
-		n.write(filepath.Join(n.hostPath("first", "data"), "f"), "kept")
-		n.apply(pod("second", fromClaim("data")), pod("reader", reader))
-		n.mounted("second", "reader")
-		n.wantFile(filepath.Join(n.hostPath("second", "data"), "f"), "kept")
-		err := os.WriteFile(filepath.Join(n.hostPath("reader", "data"), "g"), nil, 0o600)
+		reader.Source = "persistentVolumeClaim: {claimName: data, readOnly: true}"
+		n.Apply(want{name: "data"}.String(), harness.Pod("first", fromClaim("data")))
+		n.Mounted("first")
+		n.write(filepath.Join(n.HostPath("first", "data"), "f"), "kept")
+		n.Apply(harness.Pod("second", fromClaim("data")), harness.Pod("reader", reader))
+		n.Mounted("second", "reader")
+		n.wantFile(filepath.Join(n.HostPath("second", "data"), "f"), "kept")
+		err := os.WriteFile(filepath.Join(n.HostPath("reader", "data"), "g"), nil, 0o600)
 		if err == nil {
-			n.t.Error("the reader's volume can be written to")
+			n.T.Error("the reader's volume can be written to")
 		}
-		n.deletePods("first")
-		n.wantFile(filepath.Join(n.hostPath("second", "data"), "f"), "kept")
-		n.deletePods("second", "reader")
-		n.apply(pod("again", fromClaim("data")))
-		n.mounted("again")
-		n.wantFile(filepath.Join(n.hostPath("again", "data"), "f"), "kept")
-		n.deletePods("again")
-		n.deleteClaims("data")
+		n.DeletePods("first")
+		n.wantFile(filepath.Join(n.HostPath("second", "data"), "f"), "kept")
+		n.DeletePods("second", "reader")
+		n.Apply(harness.Pod("again", fromClaim("data")))
+		n.Mounted("again")
+		n.wantFile(filepath.Join(n.HostPath("again", "data"), "f"), "kept")
+		n.DeletePods("again")
+		n.DeleteClaims("data")
 		n.verdict()
 	})
 }
@@ -81,18 +82,18 @@ func TestFileSystemVolumeOfThreePods(t *testing.T) {
 func TestBlockVolume(t *testing.T) {
 	eachVariant(t, func(n *node) {
 		disk := fromClaim("disk")
-		disk.block = true
-		n.apply(want{name: "disk", mode: "Block"}.String(), pod("db", disk), pod("copy", disk))
-		n.mounted("db", "copy")
+		disk.Block = true
+		n.Apply(want{name: "disk", mode: "Block"}.String(), harness.Pod("db", disk), harness.Pod("copy", disk))
+		n.Mounted("db", "copy")
 		var st unix.Stat_t
 		for _, pod := range []string{"db", "copy"} {
-			if err := unix.Stat(n.hostPath(pod, "data"), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-				n.t.Errorf("%s: got mode %o, %v, want a block device", n.hostPath(pod, "data"), st.Mode, err)
+			if err := unix.Stat(n.HostPath(pod, "data"), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+				n.T.Errorf("%s: got mode %o, %v, want a block device", n.HostPath(pod, "data"), st.Mode, err)
 			}
 		}
-		n.deletePods("db")
-		n.deletePods("copy")
-		n.deleteClaims("disk")
+		n.DeletePods("db")
+		n.DeletePods("copy")
+		n.DeleteClaims("disk")
 		n.verdict()
 	})
 }
@@ -102,17 +103,17 @@ func TestBlockVolume(t *testing.T) {
 // Scenarios: U-111, U-113.
 func TestInlineVolume(t *testing.T) {
 	eachVariant(t, func(n *node) {
-		inline := volume{name: "scratch", source: "csi: {driver: " + driverName + ", volumeAttributes: {tag: inline}}"}
-		n.apply(pod("one", inline), pod("two", inline))
-		n.mounted("one", "two")
-		n.write(filepath.Join(n.hostPath("one", "scratch"), "f"), "mine")
-		if _, err := os.Stat(filepath.Join(n.hostPath("two", "scratch"), "f")); !os.IsNotExist(err) {
-			n.t.Errorf("the pods share an inline volume: %v", err)
+		inline := volume{Name: "scratch", Source: "csi: {driver: " + driverName + ", volumeAttributes: {tag: inline}}"}
+		n.Apply(harness.Pod("one", inline), harness.Pod("two", inline))
+		n.Mounted("one", "two")
+		n.write(filepath.Join(n.HostPath("one", "scratch"), "f"), "mine")
+		if _, err := os.Stat(filepath.Join(n.HostPath("two", "scratch"), "f")); !os.IsNotExist(err) {
+			n.T.Errorf("the pods share an inline volume: %v", err)
 		}
-		n.deletePods("one", "two")
+		n.DeletePods("one", "two")
 		n.verdict()
 		if all := n.model().Volumes; len(all) > 0 {
-			n.t.Errorf("inline volumes left: %v", all)
+			n.T.Errorf("inline volumes left: %v", all)
 		}
 	})
 }
@@ -126,23 +127,23 @@ func TestExpansion(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, csistrict.Script{})
 			v := fromClaim("data")
-			v.block = mode == "Block"
-			n.apply(want{name: "data", mode: mode}.String(), pod("web", v))
-			n.mounted("web")
+			v.Block = mode == "Block"
+			n.Apply(want{name: "data", mode: mode}.String(), harness.Pod("web", v))
+			n.Mounted("web")
 			for i, size := range []string{"2Mi", "4Mi"} {
-				n.apply(want{name: "data", mode: mode, size: size}.String())
-				n.eventually("the driver to expand the volume", func() bool {
+				n.Apply(want{name: "data", mode: mode, size: size}.String())
+				n.Eventually("the driver to expand the volume", func() bool {
 					for _, vol := range n.model().Volumes {
 						return vol.NodeSizeBytes == int64(2<<20)<<i
 					}
 					return false
 				})
 			}
-			n.deletePods("web")
-			n.deleteClaims("data")
+			n.DeletePods("web")
+			n.DeleteClaims("data")
 			n.verdict()
 			if got := n.begun("NodeExpandVolume"); got != 2 {
-				n.t.Errorf("expansions on the node: got %d, want 2", got)
+				n.T.Errorf("expansions on the node: got %d, want 2", got)
 			}
 		})
 	}
@@ -154,18 +155,18 @@ func TestExpansion(t *testing.T) {
 func TestGrownWhileNoPodHadIt(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(want{name: "data"}.String(), pod("first", fromClaim("data")))
-	n.mounted("first")
-	n.deletePods("first")
-	n.apply(want{name: "data", size: "2Mi"}.String())
+	n.Apply(want{name: "data"}.String(), harness.Pod("first", fromClaim("data")))
+	n.Mounted("first")
+	n.DeletePods("first")
+	n.Apply(want{name: "data", size: "2Mi"}.String())
 	n.await("ControllerExpandVolume", 1)
-	n.apply(pod("next", fromClaim("data")))
-	n.mounted("next")
+	n.Apply(harness.Pod("next", fromClaim("data")))
+	n.Mounted("next")
 	if got := n.begun("NodeExpandVolume"); got != 1 {
 		t.Errorf("expansions when the pod has it: got %d, want 1", got)
 	}
-	n.deletePods("next")
-	n.deleteClaims("data")
+	n.DeletePods("next")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -176,15 +177,15 @@ func TestGrownWhileNoPodHadIt(t *testing.T) {
 func TestSwitchedOffForResizing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{Without: []string{"EXPAND_VOLUME"}})
-	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
-	n.mounted("web")
-	n.apply(want{name: "data", size: "2Mi"}.String(), pod("other", fromClaim("data")))
-	n.mounted("other")
+	n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")))
+	n.Mounted("web")
+	n.Apply(want{name: "data", size: "2Mi"}.String(), harness.Pod("other", fromClaim("data")))
+	n.Mounted("other")
 	if got := n.begun("NodeExpandVolume") + n.begun("ControllerExpandVolume"); got != 0 {
 		t.Errorf("expansions: got %d, want none", got)
 	}
-	n.deletePods("web", "other")
-	n.deleteClaims("data")
+	n.DeletePods("web", "other")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -211,12 +212,12 @@ func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 		docs = append(docs, "apiVersion: v1\nkind: Secret\nmetadata: {name: "+kind+"}\nstringData: {key: planted-"+kind+"}")
 	}
 	n := newNode(t, csistrict.Script{Secrets: secrets})
-	n.apply(append(docs, n.class("secret", "", params...), want{name: "data", class: "secret"}.String(), pod("web", fromClaim("data")))...)
-	n.mounted("web")
-	n.apply(want{name: "data", class: "secret", size: "2Mi"}.String())
+	n.Apply(append(docs, n.class("secret", "", params...), want{name: "data", class: "secret"}.String(), harness.Pod("web", fromClaim("data")))...)
+	n.Mounted("web")
+	n.Apply(want{name: "data", class: "secret", size: "2Mi"}.String())
 	n.await("NodeExpandVolume", 1)
-	n.deletePods("web")
-	n.deleteClaims("data")
+	n.DeletePods("web")
+	n.DeleteClaims("data")
 	n.verdict()
 	for call := range calls {
 		if n.begun(call) == 0 {
@@ -228,7 +229,7 @@ func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 			t.Errorf("%s: a secret is outside secrets: %s", e.Call, e.Request)
 		}
 	}
-	if log, err := os.ReadFile(n.daemon.log); err != nil || strings.Contains(string(log), "planted") {
+	if log, err := os.ReadFile(n.daemon.Log()); err != nil || strings.Contains(string(log), "planted") {
 		t.Errorf("a secret is in the daemon's log (%v)", err)
 	}
 }
@@ -254,22 +255,22 @@ func TestDaemonKilledInTheMiddleRepeatsTheSame(t *testing.T) {
 			n := newNode(t, csistrict.Script{With: []string{"VOLUME_MOUNT_GROUP"}})
 			n.fault(csistrict.Fault{ID: "slow", Call: c.call, Times: 1, Delay: 1000, IgnoreCancel: true})
 			v := fromClaim("data")
-			v.block = c.mode == "Block"
-			n.apply(want{name: "data", mode: c.mode}.String(), groupPod("web", "  securityContext: {fsGroup: 2000}\n", v))
+			v.Block = c.mode == "Block"
+			n.Apply(want{name: "data", mode: c.mode}.String(), harness.GroupPod("web", "  securityContext: {fsGroup: 2000}\n", v))
 			if strings.Contains(c.call, "Un") {
-				n.mounted("web")
-				n.remove("web")
+				n.Mounted("web")
+				n.Remove("web")
 			}
 			n.await(c.call, 1)
-			n.daemon.kill()
+			n.daemon.Kill()
 			n.start()
-			n.driverUp()
+			n.DriverUp(driverName)
 			if !strings.Contains(c.call, "Un") {
-				n.mounted("web")
-				n.remove("web")
+				n.Mounted("web")
+				n.Remove("web")
 			}
-			n.unmounted("web")
-			n.deleteClaims("data")
+			n.Unmounted("web")
+			n.DeleteClaims("data")
 			n.verdict()
 		})
 	}

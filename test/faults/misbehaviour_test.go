@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // bad is a fault in all calls of a name for the volumes of class "bad".
@@ -23,31 +24,31 @@ func bad(call string, f csistrict.Fault) csistrict.Fault {
 func newBadNode(t *testing.T, s csistrict.Script) *node {
 	t.Helper()
 	n := newNode(t, s)
-	n.apply(n.class("bad", "bad"), want{name: "bad", class: "bad"}.String())
+	n.Apply(n.class("bad", "bad"), want{name: "bad", class: "bad"}.String())
 	return n
 }
 
 // good mounts a pod with a volume of its own, and takes it back: another
 // volume's fault is nothing to it.
 func (n *node) good() {
-	n.t.Helper()
-	n.apply(want{name: "good"}.String(), pod("good", fromClaim("good")))
-	n.mounted("good")
-	n.deletePods("good")
+	n.T.Helper()
+	n.Apply(want{name: "good"}.String(), harness.Pod("good", fromClaim("good")))
+	n.Mounted("good")
+	n.DeletePods("good")
 }
 
 // heal ends all faults, and lets the driver be seen to come back, which ends pauses.
 func (n *node) heal() {
-	n.t.Helper()
+	n.T.Helper()
 	n.fault(csistrict.Fault{ID: "bad"})
-	n.driver.crash()
+	n.driver.Crash()
 }
 
 // over takes everything back and asks for the verdict.
 func (n *node) over(pods ...string) {
-	n.t.Helper()
-	n.deletePods(pods...)
-	n.deleteClaims("bad", "good")
+	n.T.Helper()
+	n.DeletePods(pods...)
+	n.DeleteClaims("bad", "good")
 	n.verdict()
 }
 
@@ -84,12 +85,12 @@ func TestFaultWhileAVolumeIsMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(tc.call, tc.fault)}})
-			n.apply(pod("bad", fromClaim("bad")))
+			n.Apply(harness.Pod("bad", fromClaim("bad")))
 			n.await(tc.call, 1)
 			n.good()
 			t.Log(n.explained("pod", "bad", append(tc.words, driverName)...))
 			n.heal()
-			n.mounted("bad")
+			n.Mounted("bad")
 			n.over("bad")
 		})
 	}
@@ -113,13 +114,13 @@ func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{f}})
-			n.apply(pod("bad", fromClaim("bad")))
-			n.eventually("the fault", func() bool { return n.count(csistrict.EventEnd, f.Call) > 0 })
-			n.remove("bad")
+			n.Apply(harness.Pod("bad", fromClaim("bad")))
+			n.Eventually("the fault", func() bool { return n.count(csistrict.EventEnd, f.Call) > 0 })
+			n.Remove("bad")
 			n.good()
-			n.unmounted("bad")
-			n.noVolumes()
-			n.deleteClaims("bad", "good")
+			n.Unmounted("bad")
+			n.NoVolumes()
+			n.DeleteClaims("bad", "good")
 			n.verdict()
 		})
 	}
@@ -139,14 +140,14 @@ func TestDriverBreaksInTheMiddle(t *testing.T) {
 			t.Run(call+" "+name, func(t *testing.T) {
 				t.Parallel()
 				n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(call, f)}})
-				n.apply(pod("bad", fromClaim("bad")))
-				n.mounted("bad")
-				if layers := n.layers(n.hostPath("bad", "data")); layers != 1 {
+				n.Apply(harness.Pod("bad", fromClaim("bad")))
+				n.Mounted("bad")
+				if layers := n.layers(n.HostPath("bad", "data")); layers != 1 {
 					t.Errorf("mounts at the target: got %d, want 1", layers)
 				}
-				n.deletePods("bad")
+				n.DeletePods("bad")
 				n.good()
-				n.deleteClaims("bad", "good")
+				n.DeleteClaims("bad", "good")
 				n.verdict()
 				if n.count(csistrict.EventFault, call) != 1 {
 					t.Error("the fault never happened")
@@ -158,7 +159,7 @@ func TestDriverBreaksInTheMiddle(t *testing.T) {
 
 // layers is how many mounts are stacked at path.
 func (n *node) layers(path string) (layers int) {
-	for _, m := range n.mounts() {
+	for _, m := range n.Mounts() {
 		if m == path {
 			layers++
 		}
@@ -194,12 +195,12 @@ func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(tc.call, tc.fault)}})
-			n.apply(pod("bad", fromClaim("bad")))
-			n.mounted("bad")
-			n.write(filepath.Join(n.hostPath("bad", "data"), "f"), "kept")
-			n.remove("bad")
+			n.Apply(harness.Pod("bad", fromClaim("bad")))
+			n.Mounted("bad")
+			n.write(filepath.Join(n.HostPath("bad", "data"), "f"), "kept")
+			n.Remove("bad")
 			n.await(tc.call, 1)
-			n.apply(pod("next", fromClaim("bad")))
+			n.Apply(harness.Pod("next", fromClaim("bad")))
 			n.good()
 			about := "next"
 			if tc.call == "NodeUnpublishVolume" {
@@ -207,8 +208,8 @@ func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 			}
 			t.Log(n.explained("pod", about, append(tc.words, driverName)...))
 			n.heal()
-			n.mounted("next")
-			n.wantFile(filepath.Join(n.hostPath("next", "data"), "f"), "kept")
+			n.Mounted("next")
+			n.wantFile(filepath.Join(n.HostPath("next", "data"), "f"), "kept")
 			n.over("next")
 		})
 	}
@@ -220,14 +221,14 @@ func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 func TestUnstageThatTakesLongIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad("NodeUnstageVolume", csistrict.Fault{Delay: 2000, IgnoreCancel: true, Times: 1})}})
-	n.apply(pod("bad", fromClaim("bad")))
-	n.mounted("bad")
-	n.remove("bad")
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
+	n.Mounted("bad")
+	n.Remove("bad")
 	n.await("NodeUnstageVolume", 1)
-	n.apply(pod("next", fromClaim("bad")))
+	n.Apply(harness.Pod("next", fromClaim("bad")))
 	n.good()
 	n.explained("pod", "next", "Unstage")
-	n.mounted("next")
+	n.Mounted("next")
 	n.over("next")
 }
 
@@ -239,14 +240,14 @@ func TestDoubleMountIsTakenAway(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
 			n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad(call, csistrict.Fault{Effect: csistrict.EffectDouble, Times: 1})}})
-			n.apply(pod("bad", fromClaim("bad")))
-			n.mounted("bad")
-			n.write(filepath.Join(n.hostPath("bad", "data"), "f"), "kept")
-			n.deletePods("bad")
+			n.Apply(harness.Pod("bad", fromClaim("bad")))
+			n.Mounted("bad")
+			n.write(filepath.Join(n.HostPath("bad", "data"), "f"), "kept")
+			n.DeletePods("bad")
 			n.good()
-			n.apply(pod("next", fromClaim("bad")))
-			n.mounted("next")
-			n.wantFile(filepath.Join(n.hostPath("next", "data"), "f"), "kept")
+			n.Apply(harness.Pod("next", fromClaim("bad")))
+			n.Mounted("next")
+			n.wantFile(filepath.Join(n.HostPath("next", "data"), "f"), "kept")
 			n.over("next")
 		})
 	}
@@ -261,25 +262,25 @@ func TestMountElsewhereIsNotTheVolume(t *testing.T) {
 		t.Run(string(effect), func(t *testing.T) {
 			t.Parallel()
 			n := newBadNode(t, csistrict.Script{})
-			elsewhere := filepath.Join(n.dir, "elsewhere")
+			elsewhere := filepath.Join(n.Dir, "elsewhere")
 			if err := os.Mkdir(elsewhere, 0o755); err != nil {
 				t.Fatal(err)
 			}
 			canary := filepath.Join(elsewhere, "canary")
 			n.write(canary, "alive")
 			n.fault(bad("NodePublishVolume", csistrict.Fault{Effect: effect, Path: elsewhere}))
-			n.apply(pod("bad", fromClaim("bad")))
+			n.Apply(harness.Pod("bad", fromClaim("bad")))
 			n.await("NodePublishVolume", 1)
 			n.good()
 			t.Log(n.explained("pod", "bad", "answered OK without the effect", "NodePublishVolume", driverName))
-			n.deletePods("bad")
+			n.DeletePods("bad")
 			if effect == csistrict.EffectForeign {
 				if err := unix.Unmount(elsewhere, unix.UMOUNT_NOFOLLOW); err != nil {
 					t.Errorf("the foreign mount: %v", err)
 				}
 			}
 			n.wantFile(canary, "alive")
-			n.deleteClaims("bad", "good")
+			n.DeleteClaims("bad", "good")
 			n.verdict()
 		})
 	}
@@ -294,15 +295,15 @@ func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
 	n.play(csistrict.Script{Faults: []csistrict.Fault{{ID: "mute", Call: "NodeGetCapabilities", Code: uint32(codes.Internal), Message: "not yet"}}})
 	n.startDriver()
 	n.start()
-	n.apply(n.class("class", ""), pod("web", volume{name: "scratch", source: "csi: {driver: " + driverName + "}"}))
+	n.Apply(n.class("class", ""), harness.Pod("web", volume{Name: "scratch", Source: "csi: {driver: " + driverName + "}"}))
 	n.await("NodeGetCapabilities", 2)
 	t.Log(n.explained("pod", "web", driverName, "not yet"))
 	if got := n.begun("NodePublishVolume"); got != 0 {
 		t.Errorf("publications by a driver that nothing is known of: %d", got)
 	}
 	n.fault(csistrict.Fault{ID: "mute"})
-	n.mounted("web")
-	n.deletePods("web")
+	n.Mounted("web")
+	n.DeletePods("web")
 	n.verdict()
 }
 
@@ -311,8 +312,8 @@ func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
 func TestSenselessLimitIsNone(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{MaxVolumes: -1})
-	n.apply(pod("bad", fromClaim("bad")))
-	n.mounted("bad")
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
+	n.Mounted("bad")
 	n.good()
 	n.over("bad")
 }
@@ -322,11 +323,11 @@ func TestSenselessLimitIsNone(t *testing.T) {
 func TestAbilitiesChangeWithARestart(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{})
-	n.apply(pod("bad", fromClaim("bad")))
-	n.mounted("bad")
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
+	n.Mounted("bad")
 	n.play(csistrict.Script{Without: []string{"SINGLE_NODE_MULTI_WRITER", "EXPAND_VOLUME"}})
 	asked := n.begun("NodeGetCapabilities")
-	n.driver.crash()
+	n.driver.Crash()
 	n.await("NodeGetCapabilities", asked+1)
 	n.good()
 	n.over("bad")
@@ -340,13 +341,13 @@ func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
 		bad("NodeExpandVolume", csistrict.Fault{Code: uint32(codes.FailedPrecondition), Effect: csistrict.EffectNone, Message: "in use"}),
 	}})
-	n.apply(pod("bad", fromClaim("bad")))
-	n.mounted("bad")
-	n.apply(want{name: "bad", class: "bad", size: "2Mi"}.String())
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
+	n.Mounted("bad")
+	n.Apply(want{name: "bad", class: "bad", size: "2Mi"}.String())
 	n.await("NodeExpandVolume", 1)
 	n.good()
 	t.Log(n.explained("pod", "bad", "NodeExpandVolume", "FailedPrecondition", "in use"))
-	n.write(filepath.Join(n.hostPath("bad", "data"), "f"), "alive")
+	n.write(filepath.Join(n.HostPath("bad", "data"), "f"), "alive")
 	if got := n.begun("NodeExpandVolume"); got != 1 {
 		t.Errorf("expansions: got %d, want 1", got)
 	}
@@ -368,13 +369,13 @@ func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 	var pods, claims, docs []string
 	for i := range count {
 		pods, claims = append(pods, fmt.Sprintf("pod-%d", i)), append(claims, fmt.Sprintf("claim-%d", i))
-		docs = append(docs, want{name: claims[i]}.String(), pod(pods[i], fromClaim(claims[i])))
+		docs = append(docs, want{name: claims[i]}.String(), harness.Pod(pods[i], fromClaim(claims[i])))
 	}
-	n.apply(docs...)
-	n.mounted(pods...)
+	n.Apply(docs...)
+	n.Mounted(pods...)
 	slices.Reverse(pods)
-	n.deletePods(pods...)
-	n.deleteClaims(claims...)
+	n.DeletePods(pods...)
+	n.DeleteClaims(claims...)
 	n.verdict()
 }
 
@@ -385,23 +386,23 @@ func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 func TestDriverThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{})
-	n.apply(pod("bad", fromClaim("bad")), pod("stays", fromClaim("bad")))
-	n.mounted("bad", "stays")
-	n.write(filepath.Join(n.hostPath("stays", "data"), "f"), "kept")
-	n.driver.kill()
-	n.remove("bad")
-	n.apply(pod("comes", fromClaim("bad")), pod("scratch", volume{name: "empty", source: "emptyDir: {}"}))
-	n.mounted("scratch")
+	n.Apply(harness.Pod("bad", fromClaim("bad")), harness.Pod("stays", fromClaim("bad")))
+	n.Mounted("bad", "stays")
+	n.write(filepath.Join(n.HostPath("stays", "data"), "f"), "kept")
+	n.driver.Kill()
+	n.Remove("bad")
+	n.Apply(harness.Pod("comes", fromClaim("bad")), harness.Pod("scratch", volume{Name: "empty", Source: "emptyDir: {}"}))
+	n.Mounted("scratch")
 	for _, pod := range []string{"bad", "comes"} {
 		t.Log(n.explained("pod", pod, driverName, "not registered"))
 	}
-	n.wantFile(filepath.Join(n.hostPath("stays", "data"), "f"), "kept")
+	n.wantFile(filepath.Join(n.HostPath("stays", "data"), "f"), "kept")
 	n.startDriver()
-	n.mounted("comes")
-	n.unmounted("bad")
-	n.wantFile(filepath.Join(n.hostPath("stays", "data"), "f"), "kept")
-	n.deletePods("stays", "comes", "scratch")
-	n.deleteClaims("bad")
+	n.Mounted("comes")
+	n.Unmounted("bad")
+	n.wantFile(filepath.Join(n.HostPath("stays", "data"), "f"), "kept")
+	n.DeletePods("stays", "comes", "scratch")
+	n.DeleteClaims("bad")
 	n.verdict()
 }
 
@@ -413,7 +414,7 @@ func TestRepetitionsGrowSeldom(t *testing.T) {
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
 		bad("NodeStageVolume", csistrict.Fault{Code: uint32(codes.ResourceExhausted), Effect: csistrict.EffectNone, Message: "full"}),
 	}})
-	n.apply(pod("bad", fromClaim("bad")))
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
 	n.await("NodeStageVolume", 4)
 	var pauses []int64
 	var last csistrict.Event
@@ -429,8 +430,8 @@ func TestRepetitionsGrowSeldom(t *testing.T) {
 		t.Errorf("pauses in ms: %v, want each about twice the one before", pauses)
 	}
 	n.heal()
-	n.mounted("bad")
-	n.deletePods("bad")
-	n.deleteClaims("bad")
+	n.Mounted("bad")
+	n.DeletePods("bad")
+	n.DeleteClaims("bad")
 	n.verdict()
 }

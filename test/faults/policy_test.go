@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // attachRequired: false of the CSIDriver object, though the driver could attach.
@@ -18,10 +19,10 @@ func TestNoAttachmentWhereTheObjectSaysSo(t *testing.T) {
 	n := newPlace(t)
 	n.object.noAttach = true
 	n.begin(csistrict.Script{Attach: &no})
-	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
-	n.mounted("web")
-	n.deletePods("web")
-	n.deleteClaims("data")
+	n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")))
+	n.Mounted("web")
+	n.DeletePods("web")
+	n.DeleteClaims("data")
 	n.verdict()
 	if got := n.begun("ControllerPublishVolume"); got != 0 {
 		t.Errorf("attachments: got %d, want 0", got)
@@ -36,10 +37,10 @@ func TestNoPodInfoWhereTheObjectDoesNotAskForIt(t *testing.T) {
 	n := newPlace(t)
 	n.object.noPodInfo = true
 	n.begin(csistrict.Script{PodInfo: &no})
-	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
-	n.mounted("web")
-	n.deletePods("web")
-	n.deleteClaims("data")
+	n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")))
+	n.Mounted("web")
+	n.DeletePods("web")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -49,14 +50,14 @@ func TestNoPodInfoWhereTheObjectDoesNotAskForIt(t *testing.T) {
 func TestGroupThatTheDriverGives(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{With: []string{"VOLUME_MOUNT_GROUP"}})
-	n.apply(want{name: "data"}.String(), groupPod("one", "  securityContext: {fsGroup: 2000}\n", fromClaim("data")), pod("any", fromClaim("data")))
-	n.mounted("one", "any")
-	n.apply(groupPod("other", "  securityContext: {fsGroup: 3000}\n", fromClaim("data")))
+	n.Apply(want{name: "data"}.String(), harness.GroupPod("one", "  securityContext: {fsGroup: 2000}\n", fromClaim("data")), harness.Pod("any", fromClaim("data")))
+	n.Mounted("one", "any")
+	n.Apply(harness.GroupPod("other", "  securityContext: {fsGroup: 3000}\n", fromClaim("data")))
 	n.explained("pod", "other", "2000", "3000")
-	n.deletePods("one", "any")
-	n.mounted("other")
-	n.deletePods("other")
-	n.deleteClaims("data")
+	n.DeletePods("one", "any")
+	n.Mounted("other")
+	n.DeletePods("other")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -66,9 +67,9 @@ func TestGroupThatTheDriverGives(t *testing.T) {
 func TestDriverWithoutController(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{NoController: true})
-	n.apply(pod("web", volume{name: "scratch", source: "csi: {driver: " + driverName + "}"}))
-	n.mounted("web")
-	n.deletePods("web")
+	n.Apply(harness.Pod("web", volume{Name: "scratch", Source: "csi: {driver: " + driverName + "}"}))
+	n.Mounted("web")
+	n.DeletePods("web")
 	n.verdict()
 	for _, call := range []string{"CreateVolume", "ControllerGetCapabilities", "ControllerPublishVolume"} {
 		if got := n.begun(call); got != 0 {
@@ -102,20 +103,20 @@ func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 			n.begin(csistrict.Script{With: tc.with})
 			source := fromClaim("data")
 			if tc.fsType == "inline" {
-				source.source = "csi: {driver: " + driverName + "}"
+				source.Source = "csi: {driver: " + driverName + "}"
 			} else {
 				var params []string
 				if tc.fsType != "" {
 					params = []string{"csi.storage.k8s.io/fstype", tc.fsType}
 				}
-				n.apply(n.class("typed", "", params...), want{name: "data", class: "typed"}.String(), pod("before", source))
-				n.mounted("before")
-				n.write(filepath.Join(n.hostPath("before", "data"), "f"), "kept")
-				n.deletePods("before")
+				n.Apply(n.class("typed", "", params...), want{name: "data", class: "typed"}.String(), harness.Pod("before", source))
+				n.Mounted("before")
+				n.write(filepath.Join(n.HostPath("before", "data"), "f"), "kept")
+				n.DeletePods("before")
 			}
-			n.apply(groupPod("web", "  securityContext: {fsGroup: 2000}\n", source))
-			n.mounted("web")
-			paths := []string{n.hostPath("web", "data")}
+			n.Apply(harness.GroupPod("web", "  securityContext: {fsGroup: 2000}\n", source))
+			n.Mounted("web")
+			paths := []string{n.HostPath("web", "data")}
 			if tc.fsType != "inline" {
 				paths = append(paths, filepath.Join(paths[0], "f"))
 			}
@@ -125,9 +126,9 @@ func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 					t.Errorf("%s: got group %d, mode %o, %v, want group %d", path, st.Gid, st.Mode, err, tc.want)
 				}
 			}
-			n.deletePods("web")
+			n.DeletePods("web")
 			if tc.fsType != "inline" {
-				n.deleteClaims("data")
+				n.DeleteClaims("data")
 			}
 			n.verdict()
 		})
@@ -140,9 +141,9 @@ func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 func TestNothingWantedNothingDone(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.daemon.kill()
+	n.daemon.Kill()
 	n.start()
-	n.driverUp()
+	n.DriverUp(driverName)
 	n.verdict()
 	for _, e := range n.events("") {
 		switch e.Call {
@@ -152,7 +153,7 @@ func TestNothingWantedNothingDone(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{"pods", filepath.Join("plugins", "kubernetes.io")} {
-		if left, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && len(left) > 0 {
+		if left, err := os.ReadDir(filepath.Join(n.Root, dir)); err == nil && len(left) > 0 {
 			t.Errorf("made for nobody: %v", left)
 		}
 	}
@@ -168,15 +169,15 @@ func TestSecretThatComesLater(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, csistrict.Script{Secrets: map[string]map[string]string{call: {"key": "planted"}}})
 			prefix := "csi.storage.k8s.io/" + kind + "-secret-"
-			n.apply(n.class("secret", "", prefix+"name", "later", prefix+"namespace", "default"), want{name: "data", class: "secret"}.String(), pod("web", fromClaim("data")))
+			n.Apply(n.class("secret", "", prefix+"name", "later", prefix+"namespace", "default"), want{name: "data", class: "secret"}.String(), harness.Pod("web", fromClaim("data")))
 			t.Log(n.explained("pod", "web", "default/later", call))
 			if got := n.begun(call); got != 0 {
 				t.Errorf("calls without the secret: %d", got)
 			}
-			n.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {key: planted}")
-			n.mounted("web")
-			n.deletePods("web")
-			n.deleteClaims("data")
+			n.Apply("apiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {key: planted}")
+			n.Mounted("web")
+			n.DeletePods("web")
+			n.DeleteClaims("data")
 			n.verdict()
 		})
 	}

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 var (
@@ -22,15 +21,9 @@ var (
 
 // table is the node's part of the mount table: the ids of mounts and where they are.
 func (n *node) table() (lines []string) {
-	n.t.Helper()
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); strings.HasPrefix(f[4], n.dir+"/") {
-			lines = append(lines, f[0]+" "+f[4])
-		}
+	n.T.Helper()
+	for _, f := range n.MountTable() {
+		lines = append(lines, f[0]+" "+f[4])
 	}
 	slices.Sort(lines)
 	return lines
@@ -39,15 +32,15 @@ func (n *node) table() (lines []string) {
 // restart kills the daemon and starts it again; it knows the driver then, and
 // has compared every record with the kernel.
 func (n *node) restart() {
-	n.t.Helper()
-	n.daemon.kill()
+	n.T.Helper()
+	n.daemon.Kill()
 	n.start()
-	n.driverUp()
+	n.DriverUp(driverName)
 }
 
 // inline is a volume of the driver's that lives and ends with its pod.
 func inline() volume {
-	return volume{name: "data", source: "csi: {driver: " + driverName + "}"}
+	return volume{Name: "data", Source: "csi: {driver: " + driverName + "}"}
 }
 
 // nodeCalls lists the calls of the driver's Node service but those that only ask.
@@ -71,24 +64,24 @@ func TestRestartsTouchNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
 	pods := []string{"claimed"}
-	docs := []string{want{name: "data"}.String(), pod("claimed", fromClaim("data"))}
+	docs := []string{want{name: "data"}.String(), harness.Pod("claimed", fromClaim("data"))}
 	for i := 1; i < *idlePods; i++ {
 		pods = append(pods, fmt.Sprintf("idle-%d", i))
-		docs = append(docs, pod(pods[i], inline()))
+		docs = append(docs, harness.Pod(pods[i], inline()))
 	}
-	n.apply(docs...)
-	n.mounted(pods...)
-	before, calls, loops := n.table(), n.nodeCalls(), n.loops()
+	n.Apply(docs...)
+	n.Mounted(pods...)
+	before, calls, loops := n.table(), n.nodeCalls(), n.Loops()
 	if len(before) < *idlePods {
 		t.Fatalf("mounts of %d pods: %d", *idlePods, len(before))
 	}
 	for i := range *restarts {
 		if i%2 == 0 { // first, since what was just mounted may not be written yet: a kill has it published once more
-			n.daemon.ask()
+			n.daemon.Ask()
 		}
 		n.restart()
-		n.eventually("all pods to be there", func() bool {
-			all, err := n.api.Pods(t.Context())
+		n.Eventually("all pods to be there", func() bool {
+			all, err := n.API.Pods(t.Context())
 			return err == nil && len(all) == len(pods) && !slices.ContainsFunc(all, func(p manager.PodStatus) bool { return !p.Ready })
 		})
 	}
@@ -101,21 +94,12 @@ func TestRestartsTouchNothing(t *testing.T) {
 	if !slices.Equal(calls, made) {
 		t.Errorf("calls made: %q", made[len(calls):])
 	}
-	if after := n.loops(); !slices.Equal(loops, after) {
+	if after := n.Loops(); !slices.Equal(loops, after) {
 		t.Errorf("loop devices: %q became %q", loops, after)
 	}
-	n.deletePods(pods...)
-	n.deleteClaims("data")
+	n.DeletePods(pods...)
+	n.DeleteClaims("data")
 	n.verdict()
-}
-
-// ask ends the process by the signal that service managers send, and waits.
-func (p *process) ask() {
-	p.mu.Lock()
-	p.stopped = true
-	p.cmd.Process.Signal(unix.SIGTERM) // fails only where it has ended
-	p.mu.Unlock()
-	<-p.done
 }
 
 // A claim that somebody wants deleted stays while a pod has it, through restarts:
@@ -125,17 +109,17 @@ func (p *process) ask() {
 func TestDeletedClaimOfARunningPodStays(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")))
-	n.mounted("web")
-	path := filepath.Join(n.hostPath("web", "data"), "f")
+	n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")))
+	n.Mounted("web")
+	path := filepath.Join(n.HostPath("web", "data"), "f")
 	n.write(path, "kept")
 	before, calls := n.table(), n.nodeCalls()
 	for range 3 {
-		if r := n.cli("", "delete", "pvc", "data"); r.code == 0 || !strings.Contains(r.stderr, "web") {
-			t.Errorf("delete pvc: exit code %d, %s; want a refusal that names the pod", r.code, r.stderr)
+		if r := n.CLI("", "delete", "pvc", "data"); r.Code == 0 || !strings.Contains(r.Stderr, "web") {
+			t.Errorf("delete pvc: exit code %d, %s; want a refusal that names the pod", r.Code, r.Stderr)
 		}
 		n.restart()
-		n.mounted("web")
+		n.Mounted("web")
 	}
 	n.wantFile(path, "kept")
 	if after := n.table(); !slices.Equal(before, after) {
@@ -144,8 +128,8 @@ func TestDeletedClaimOfARunningPodStays(t *testing.T) {
 	if after := n.nodeCalls(); !slices.Equal(calls, after) {
 		t.Errorf("calls made: %q", after[len(calls):])
 	}
-	n.deletePods("web")
-	n.deleteClaims("data")
+	n.DeletePods("web")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -157,30 +141,30 @@ func TestDeletedClaimOfARunningPodStays(t *testing.T) {
 func TestRestartWhileTheDriverIsDown(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(want{name: "data"}.String(), pod("stays", fromClaim("data")), pod("goes", inline()))
-	n.mounted("stays", "goes")
-	path := filepath.Join(n.hostPath("stays", "data"), "f")
+	n.Apply(want{name: "data"}.String(), harness.Pod("stays", fromClaim("data")), harness.Pod("goes", inline()))
+	n.Mounted("stays", "goes")
+	path := filepath.Join(n.HostPath("stays", "data"), "f")
 	n.write(path, "kept")
 	before := n.table()
-	n.driver.kill()
-	n.daemon.kill()
+	n.driver.Kill()
+	n.daemon.Kill()
 	n.start()
-	n.apply(pod("comes", inline()))
-	n.remove("goes")
+	n.Apply(harness.Pod("comes", inline()))
+	n.Remove("goes")
 	for _, pod := range []string{"comes", "goes"} {
 		n.explained("pod", pod, driverName, "not registered")
 	}
-	n.mounted("stays")
+	n.Mounted("stays")
 	n.wantFile(path, "kept")
 	if after := n.table(); !slices.Equal(before, after) {
 		t.Errorf("mounts: %q became %q", before, after)
 	}
 	n.startDriver()
-	n.mounted("comes")
-	n.unmounted("goes")
+	n.Mounted("comes")
+	n.Unmounted("goes")
 	n.wantFile(path, "kept")
-	n.deletePods("stays", "comes")
-	n.deleteClaims("data")
+	n.DeletePods("stays", "comes")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
@@ -192,12 +176,12 @@ func TestVolumeThatCannotBeUnstagedStaysInUse(t *testing.T) {
 	t.Parallel()
 	fails := bad("NodeUnstageVolume", csistrict.Fault{Code: 13, Effect: csistrict.EffectNone, Message: "the array is on fire"})
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{fails}})
-	n.apply(pod("bad", fromClaim("bad")))
-	n.mounted("bad")
-	n.remove("bad")
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
+	n.Mounted("bad")
+	n.Remove("bad")
 	for round := range 2 {
 		n.await("NodeUnstageVolume", 2*round+2)
-		volumes, err := n.api.Volumes(t.Context())
+		volumes, err := n.API.Volumes(t.Context())
 		if err != nil || len(volumes) != 1 || !volumes[0].Volume.InUse() {
 			t.Fatalf("round %d: volumes: %+v, %v, want one in use", round, volumes, err)
 		}
@@ -208,9 +192,9 @@ func TestVolumeThatCannotBeUnstagedStaysInUse(t *testing.T) {
 		n.restart()
 	}
 	n.heal()
-	n.unmounted("bad")
-	n.noVolumes()
-	n.deleteClaims("bad")
+	n.Unmounted("bad")
+	n.NoVolumes()
+	n.DeleteClaims("bad")
 	n.verdict()
 }
 
@@ -222,18 +206,18 @@ func TestRemovalDoesNotWaitForAPause(t *testing.T) {
 	t.Parallel()
 	fails := bad("NodePublishVolume", csistrict.Fault{Code: 14, Effect: csistrict.EffectNone, Message: "not now"})
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{fails}})
-	n.apply(pod("bad", fromClaim("bad")))
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
 	n.await("NodePublishVolume", 4) // the next one is seconds away
-	n.eventually("the fourth attempt to fail", func() bool { return n.count(csistrict.EventEnd, "NodePublishVolume") >= 4 })
+	n.Eventually("the fourth attempt to fail", func() bool { return n.count(csistrict.EventEnd, "NodePublishVolume") >= 4 })
 	attempts := n.begun("NodePublishVolume")
-	n.deletePods("bad")
+	n.DeletePods("bad")
 	if got := n.begun("NodePublishVolume"); got != attempts {
 		t.Errorf("attempts to mount what nobody wants: %d", got-attempts)
 	}
 	if n.begun("NodeUnpublishVolume") == 0 {
 		t.Error("what may be there was never taken away")
 	}
-	n.deleteClaims("bad")
+	n.DeleteClaims("bad")
 	n.verdict()
 }
 
@@ -245,15 +229,15 @@ func TestDriverThatComesAndGoesLeavesNoDescriptor(t *testing.T) {
 	n := newNode(t, csistrict.Script{})
 	round := func() {
 		asked := n.begun("NodeGetCapabilities")
-		n.driver.crash()
+		n.driver.Crash()
 		n.await("NodeGetCapabilities", asked+1)
-		n.driverUp()
-		n.apply(pod("one", inline()))
-		n.mounted("one")
-		n.deletePods("one")
+		n.DriverUp(driverName)
+		n.Apply(harness.Pod("one", inline()))
+		n.Mounted("one")
+		n.DeletePods("one")
 	}
 	count := func() int {
-		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.daemon.cmd.Process.Pid))
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.daemon.Pid()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/fakecri"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // A pod leaves, its container still runs, and the daemon is killed in between:
@@ -20,25 +21,25 @@ import (
 func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
-	runtime := fakecri.New(t, filepath.Join(n.dir, "cri.sock"))
+	runtime := fakecri.New(t, filepath.Join(n.Dir, "cri.sock"))
 	n.flags = []string{"--container-runtime-endpoint", runtime.Endpoint()}
 	n.begin(csistrict.Script{})
-	n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")), pod("idle", inline()))
-	n.mounted("web", "idle")
+	n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")), harness.Pod("idle", inline()))
+	n.Mounted("web", "idle")
 	uid := n.uid("web")
 	runtime.Sandbox(uid, runtimev1.PodSandboxState_SANDBOX_READY)
 	runtime.Container(uid, "nginx", runtimev1.ContainerState_CONTAINER_RUNNING)
-	path := filepath.Join(n.hostPath("web", "data"), "f")
+	path := filepath.Join(n.HostPath("web", "data"), "f")
 	n.write(path, "kept")
-	n.remove("web")
+	n.Remove("web")
 	n.explained("pod", "web", "container nginx", "still runs")
-	n.deletePods("idle") // which has no container, so that nothing holds it
+	n.DeletePods("idle") // which has no container, so that nothing holds it
 	before := n.table()
 	n.restart()
 	n.explained("pod", "web", "container nginx", "still runs")
 	runtime.Stop()
 	n.explained("pod", "web", "it is not known whether containers of the pod live")
-	if problems := n.do("", "get", "problems"); !strings.Contains(problems, runtime.Endpoint()) {
+	if problems := n.Do("", "get", "problems"); !strings.Contains(problems, runtime.Endpoint()) {
 		t.Errorf("problems: %s", problems)
 	}
 	n.restart()
@@ -55,17 +56,17 @@ func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
 	runtime.Container(uid, "nginx", runtimev1.ContainerState_CONTAINER_EXITED)
 	runtime.Sandbox(uid, runtimev1.PodSandboxState_SANDBOX_NOTREADY)
 	runtime.Start()
-	n.unmounted("web")
-	n.deleteClaims("data")
+	n.Unmounted("web")
+	n.DeleteClaims("data")
 	n.verdict()
 }
 
 // uid returns the pod's uid, by which the runtime knows it.
 func (n *node) uid(pod string) string {
-	n.t.Helper()
-	p, err := n.api.Pod(n.t.Context(), "default", pod)
+	n.T.Helper()
+	p, err := n.API.Pod(n.T.Context(), "default", pod)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return string(p.Pod.UID)
 }

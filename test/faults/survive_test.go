@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // What has not been mounted is handed to nobody: a container does not start on
@@ -23,19 +24,19 @@ func TestDirectoryThatWaitsForItsMountIsHandedToNobody(t *testing.T) {
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{
 		bad("NodePublishVolume", csistrict.Fault{Effect: csistrict.EffectPartial, IgnoreCancel: true, Delay: 100}),
 	}})
-	n.apply(pod("bad", fromClaim("bad")))
+	n.Apply(harness.Pod("bad", fromClaim("bad")))
 	for range 3 {
 		n.await("NodePublishVolume", n.begun("NodePublishVolume")+1)
 		n.refused("bad", "answered OK without the effect")
-		if out := n.do("", "get", "mounts", "--pod", "bad"); strings.Contains(out, n.root) {
+		if out := n.Do("", "get", "mounts", "--pod", "bad"); strings.Contains(out, n.Root) {
 			t.Errorf("handed out: %s", out)
 		}
 	}
 	n.heal()
-	n.mounted("bad")
+	n.Mounted("bad")
 	n.verified("bad")
-	n.deletePods("bad")
-	n.deleteClaims("bad")
+	n.DeletePods("bad")
+	n.DeleteClaims("bad")
 	n.verdict()
 }
 
@@ -51,14 +52,14 @@ func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
 		in := func(doc string) string {
 			return strings.ReplaceAll(doc, "metadata: {", "metadata: {namespace: "+tenant+", ")
 		}
-		n.apply(in(want{name: "data"}.String()), in(pod("web", fromClaim("data"))))
+		n.Apply(in(want{name: "data"}.String()), in(harness.Pod("web", fromClaim("data"))))
 	}
 	paths := map[string]string{}
 	for _, tenant := range tenants {
-		if r := n.cli("", "wait", "pod", "web", "-n", tenant, "--for=mounted", "--timeout", patience.String()); r.code != 0 {
-			t.Fatalf("pod of %s: %s", tenant, r.stderr)
+		if r := n.CLI("", "wait", "pod", "web", "-n", tenant, "--for=mounted", "--timeout", harness.Patience.String()); r.Code != 0 {
+			t.Fatalf("pod of %s: %s", tenant, r.Stderr)
 		}
-		mounts, err := n.api.Mounts(t.Context(), tenant, "web")
+		mounts, err := n.API.Mounts(t.Context(), tenant, "web")
 		if err != nil || len(mounts) != 1 {
 			t.Fatalf("%v, %v", mounts, err)
 		}
@@ -66,7 +67,7 @@ func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
 		n.write(paths[tenant], tenant)
 	}
 	staged := map[string]bool{}
-	for _, m := range n.mounts() {
+	for _, m := range n.Mounts() {
 		if strings.HasSuffix(m, "globalmount") {
 			staged[m] = true
 		}
@@ -77,19 +78,19 @@ func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
 	for _, tenant := range tenants {
 		n.wantFile(paths[tenant], tenant)
 	}
-	n.do("", "delete", "pod", "web", "-n", "red")
-	n.eventually("one volume to be left", func() bool {
-		all, err := n.api.Volumes(t.Context())
+	n.Do("", "delete", "pod", "web", "-n", "red")
+	n.Eventually("one volume to be left", func() bool {
+		all, err := n.API.Volumes(t.Context())
 		return err == nil && len(all) == 1
 	})
 	n.wantFile(paths["blue"], "blue")
-	n.do("", "delete", "pod", "web", "-n", "blue")
-	n.noVolumes()
+	n.Do("", "delete", "pod", "web", "-n", "blue")
+	n.NoVolumes()
 	for _, tenant := range tenants {
-		n.do("", "delete", "pvc", "data", "-n", tenant)
+		n.Do("", "delete", "pvc", "data", "-n", tenant)
 	}
-	n.eventually("the claims to be gone", func() bool {
-		all, err := n.api.PersistentVolumes(t.Context())
+	n.Eventually("the claims to be gone", func() bool {
+		all, err := n.API.PersistentVolumes(t.Context())
 		return err == nil && len(all) == 0
 	})
 	n.verdict()
@@ -103,18 +104,18 @@ func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
 func TestLimitOfOpenFiles(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(pod("stays", inline()))
-	n.mounted("stays")
-	path := filepath.Join(n.hostPath("stays", "data"), "f")
+	n.Apply(harness.Pod("stays", inline()))
+	n.Mounted("stays")
+	path := filepath.Join(n.HostPath("stays", "data"), "f")
 	n.write(path, "kept")
-	n.driver.kill()
+	n.driver.Kill()
 	var pods, docs []string
 	for i := range 20 {
 		pods = append(pods, fmt.Sprintf("new-%d", i))
-		docs = append(docs, pod(pods[i], inline()))
+		docs = append(docs, harness.Pod(pods[i], inline()))
 	}
-	n.apply(docs...)
-	pid := n.daemon.cmd.Process.Pid
+	n.Apply(docs...)
+	pid := n.daemon.Pid()
 	var was unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
 		t.Fatal(err)
@@ -128,22 +129,22 @@ func TestLimitOfOpenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.startDriver()
-	n.eventually("the daemon to lack descriptors", func() bool {
+	n.Eventually("the daemon to lack descriptors", func() bool {
 		select {
-		case <-n.daemon.done:
+		case <-n.daemon.Done():
 			t.Fatal("the daemon ended")
 		default:
 		}
-		log, err := os.ReadFile(n.daemon.log)
+		log, err := os.ReadFile(n.daemon.Log())
 		return err == nil && strings.Contains(string(log), "too many open files")
 	})
 	n.wantFile(path, "kept")
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil); err != nil {
 		t.Fatal(err)
 	}
-	n.mounted(pods...)
+	n.Mounted(pods...)
 	n.wantFile(path, "kept")
-	n.deletePods(append(pods, "stays")...)
+	n.DeletePods(append(pods, "stays")...)
 	n.verdict()
 }
 
@@ -153,20 +154,20 @@ func TestLimitOfOpenFiles(t *testing.T) {
 func TestAnotherNameOfTheNode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(pod("web", inline()))
-	n.mounted("web")
+	n.Apply(harness.Pod("web", inline()))
+	n.Mounted("web")
 	before, calls := n.table(), n.nodeCalls()
 	n.flags = []string{"--node-name", "another"}
-	n.daemon.ask() // so that it is written what was just mounted
+	n.daemon.Ask() // so that it is written what was just mounted
 	n.restart()
-	n.mounted("web")
+	n.Mounted("web")
 	if after := n.table(); !slices.Equal(before, after) {
 		t.Errorf("mounts: %q became %q", before, after)
 	}
 	if after := n.nodeCalls(); !slices.Equal(calls, after) {
 		t.Errorf("calls made: %q", after[len(calls):])
 	}
-	n.deletePods("web")
+	n.DeletePods("web")
 	n.verdict()
 }
 
@@ -180,20 +181,20 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 	for parts := range 8 {
 		name := fmt.Sprintf("disk-%d", parts)
 		disk := fromClaim(name)
-		disk.block = true
-		n.apply(want{name: name, mode: "Block"}.String(), pod(name, disk))
-		n.mounted(name)
+		disk.Block = true
+		n.Apply(want{name: name, mode: "Block"}.String(), harness.Pod(name, disk))
+		n.Mounted(name)
 		target := ""
-		for _, m := range n.mounts() {
+		for _, m := range n.Mounts() {
 			if strings.Contains(m, "/publish/") {
 				target = m
 			}
 		}
 		if target == "" {
-			t.Fatalf("no target among %q", n.mounts())
+			t.Fatalf("no target among %q", n.Mounts())
 		}
 		if parts&1 != 0 {
-			for _, device := range n.loops() {
+			for _, device := range n.Loops() {
 				f, err := os.Open(device)
 				if err != nil {
 					t.Fatal(err)
@@ -211,7 +212,7 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 			}
 		}
 		if parts&4 != 0 {
-			links, err := filepath.Glob(filepath.Join(n.root, "pods", "*", "volumeDevices", "*", "*"))
+			links, err := filepath.Glob(filepath.Join(n.Root, "pods", "*", "volumeDevices", "*", "*"))
 			if err != nil || len(links) == 0 {
 				t.Fatalf("links: %q, %v", links, err)
 			}
@@ -221,16 +222,16 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 				}
 			}
 		}
-		n.deletePods(name)
-		n.deleteClaims(name)
+		n.DeletePods(name)
+		n.DeleteClaims(name)
 	}
-	n.noVolumes()
+	n.NoVolumes()
 	for _, b := range csistrict.Breaches(n.events("")) {
 		if b.Rule != "N-76" { // that the target was removed by somebody else than its driver, which it was
 			t.Errorf("breach of %s by %s: %s", b.Rule, b.Call, b.Text)
 		}
 	}
-	if left := append(n.mounts(), n.loops()...); len(left) > 0 {
+	if left := append(n.Mounts(), n.Loops()...); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -242,12 +243,12 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{})
-	n.apply(pod("web", inline(), volume{name: "memory", source: "emptyDir: {medium: Memory}"}))
-	n.mounted("web")
+	n.Apply(harness.Pod("web", inline(), volume{Name: "memory", Source: "emptyDir: {medium: Memory}"}))
+	n.Mounted("web")
 	var holders []*exec.Cmd
 	for _, v := range []string{"data", "memory"} {
 		cmd := exec.Command("sleep", "1000")
-		cmd.Dir = n.hostPath("web", v)
+		cmd.Dir = n.HostPath("web", v)
 		cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -255,15 +256,15 @@ func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 		holders = append(holders, cmd)
 	}
-	n.remove("web")
+	n.Remove("web")
 	t.Log(n.explained("pod", "web", "busy", fmt.Sprintf("sleep (pid %d", holders[1].Process.Pid)))
-	volumes, err := n.api.Volumes(t.Context())
+	volumes, err := n.API.Volumes(t.Context())
 	if err != nil || len(volumes) != 2 {
 		t.Fatalf("volumes: %+v, %v", volumes, err)
 	}
 	said := ""
 	for _, v := range volumes {
-		said += n.do("", "who", string(v.Volume.ID))
+		said += n.Do("", "who", string(v.Volume.ID))
 	}
 	for _, cmd := range holders {
 		if !strings.Contains(said, fmt.Sprintf("%d sleep", cmd.Process.Pid)) {
@@ -272,7 +273,7 @@ func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
-	n.unmounted("web")
+	n.Unmounted("web")
 	n.verdict()
 }
 
@@ -284,25 +285,25 @@ func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
 func TestDrainWithSlowUnstages(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{bad("NodeUnstageVolume", csistrict.Fault{Delay: 1500, IgnoreCancel: true})}})
-	n.apply(pod("bad", fromClaim("bad")), want{name: "good"}.String(), pod("good", fromClaim("good")))
-	n.mounted("bad", "good")
-	r := n.cli("", "drain", "--consumers-stopped", "--wait=unstaged", "--timeout=200ms")
-	if r.code != 124 || !strings.Contains(r.stderr, "bad") && !strings.Contains(r.stderr, "flight") {
-		t.Errorf("too short: exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	n.Apply(harness.Pod("bad", fromClaim("bad")), want{name: "good"}.String(), harness.Pod("good", fromClaim("good")))
+	n.Mounted("bad", "good")
+	r := n.CLI("", "drain", "--consumers-stopped", "--wait=unstaged", "--timeout=200ms")
+	if r.Code != 124 || !strings.Contains(r.Stderr, "bad") && !strings.Contains(r.Stderr, "flight") {
+		t.Errorf("too short: exit code %d: %s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	t.Log(r.stderr)
+	t.Log(r.Stderr)
 	n.restart()
-	if r := n.cli("", "drain", "--consumers-stopped", "--wait=unstaged", "--timeout="+patience.String()); r.code != 0 {
-		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	if r := n.CLI("", "drain", "--consumers-stopped", "--wait=unstaged", "--timeout="+harness.Patience.String()); r.Code != 0 {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	for id, v := range n.model().Volumes {
 		if v.Stage.Phase != "" || len(v.Targets) > 0 {
 			t.Errorf("volume %s is still there: %+v", id, v)
 		}
 	}
-	n.do("", "undrain")
+	n.Do("", "undrain")
 	n.heal()
-	n.mounted("bad", "good")
+	n.Mounted("bad", "good")
 	n.over("bad", "good")
 }
 
@@ -316,8 +317,8 @@ func TestRemovalInAnyOrder(t *testing.T) {
 		t.Run(order, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, csistrict.Script{})
-			n.apply(want{name: "data"}.String(), pod("web", fromClaim("data")), pod("inline", inline()))
-			n.mounted("web", "inline")
+			n.Apply(want{name: "data"}.String(), harness.Pod("web", fromClaim("data")), harness.Pod("inline", inline()))
+			n.Mounted("web", "inline")
 			gone := false
 			for what := range strings.FieldsSeq(order) {
 				switch what {
@@ -326,11 +327,11 @@ func TestRemovalInAnyOrder(t *testing.T) {
 						n.start()
 						gone = false
 					}
-					n.remove("web", "inline")
+					n.Remove("web", "inline")
 				case "driver":
-					n.driver.kill()
+					n.driver.Kill()
 				case "daemon":
-					n.daemon.kill()
+					n.daemon.Kill()
 					gone = true
 				}
 			}
@@ -338,8 +339,8 @@ func TestRemovalInAnyOrder(t *testing.T) {
 				n.start()
 			}
 			n.startDriver()
-			n.unmounted("web", "inline")
-			n.deleteClaims("data")
+			n.Unmounted("web", "inline")
+			n.DeleteClaims("data")
 			n.verdict()
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
 // buildBefore builds the program as it was at a commit or tag of this repository.
@@ -50,28 +51,28 @@ func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
 	t.Parallel()
 	before := buildBefore(t, revision)
 	n := newPlace(t)
-	shared := filepath.Join(n.dir, "shared")
+	shared := filepath.Join(n.Dir, "shared")
 	if err := os.Mkdir(shared, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	n.flags = []string{"--host-path-allow", shared}
 	n.program = before
 	n.begin(csistrict.Script{})
-	n.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}",
+	n.Apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {key: s3cret}")
 	var pods, claims []string
 	run := func(name string) {
 		t.Helper()
-		disk := volume{name: "disk", source: "persistentVolumeClaim: {claimName: disk-" + name + "}", block: true}
-		n.apply(want{name: "data-" + name}.String(), want{name: "disk-" + name, mode: "Block"}.String(), pod(name, fromClaim("data-"+name), disk,
-			volume{name: "inline", source: "csi: {driver: " + driverName + "}"},
-			volume{name: "scratch", source: "emptyDir: {}"}, volume{name: "memory", source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
-			volume{name: "settings", source: "configMap: {name: settings}"}, volume{name: "keys", source: "secret: {secretName: keys}"},
-			volume{name: "all", source: "projected: {sources: [{configMap: {name: settings}}, {secret: {name: keys}}]}"},
-			volume{name: "pod", source: "downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}"},
-			volume{name: "host", source: "hostPath: {path: " + shared + "}"}))
-		n.mounted(name)
-		n.write(filepath.Join(n.hostPath(name, "scratch"), "f"), name)
+		disk := volume{Name: "disk", Source: "persistentVolumeClaim: {claimName: disk-" + name + "}", Block: true}
+		n.Apply(want{name: "data-" + name}.String(), want{name: "disk-" + name, mode: "Block"}.String(), harness.Pod(name, fromClaim("data-"+name), disk,
+			volume{Name: "inline", Source: "csi: {driver: " + driverName + "}"},
+			volume{Name: "scratch", Source: "emptyDir: {}"}, volume{Name: "memory", Source: "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
+			volume{Name: "settings", Source: "configMap: {name: settings}"}, volume{Name: "keys", Source: "secret: {secretName: keys}"},
+			volume{Name: "all", Source: "projected: {sources: [{configMap: {name: settings}}, {secret: {name: keys}}]}"},
+			volume{Name: "pod", Source: "downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}"},
+			volume{Name: "host", Source: "hostPath: {path: " + shared + "}"}))
+		n.Mounted(name)
+		n.write(filepath.Join(n.HostPath(name, "scratch"), "f"), name)
 		pods, claims = append(pods, name), append(claims, "data-"+name, "disk-"+name)
 	}
 	for i := range 3 {
@@ -79,14 +80,14 @@ func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
 	}
 	replace := func(by string) {
 		t.Helper()
-		table, calls, loops := n.table(), n.nodeCalls(), n.loops()
-		n.daemon.ask()
+		table, calls, loops := n.table(), n.nodeCalls(), n.Loops()
+		n.daemon.Ask()
 		n.program = by
 		n.start()
-		n.driverUp()
+		n.DriverUp(driverName)
 		for _, p := range pods {
 			n.verified(p)
-			n.wantFile(filepath.Join(n.hostPath(p, "scratch"), "f"), p)
+			n.wantFile(filepath.Join(n.HostPath(p, "scratch"), "f"), p)
 		}
 		if after := n.table(); !slices.Equal(table, after) {
 			t.Errorf("the mount table changed:\n%s\nbecame\n%s", strings.Join(table, "\n"), strings.Join(after, "\n"))
@@ -94,19 +95,19 @@ func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
 		if after := n.nodeCalls(); !slices.Equal(calls, after) {
 			t.Errorf("calls made: %q", after[len(calls):])
 		}
-		if after := n.loops(); !slices.Equal(loops, after) {
+		if after := n.Loops(); !slices.Equal(loops, after) {
 			t.Errorf("loop devices: %q became %q", loops, after)
 		}
 	}
 	replace("") // by this one
-	n.deletePods(pods[0])
+	n.DeletePods(pods[0])
 	pods = pods[1:]
 	run("after-0")
 	replace(before)
-	n.deletePods("after-0", pods[0])
+	n.DeletePods("after-0", pods[0])
 	pods = pods[1 : len(pods)-1]
 	replace("")
-	n.deletePods(pods...)
-	n.deleteClaims(claims...)
+	n.DeletePods(pods...)
+	n.DeleteClaims(claims...)
 	n.verdict()
 }

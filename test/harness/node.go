@@ -1,0 +1,168 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+)
+
+const (
+	// Patience is how long anything may take on a machine that is busy. A test that
+	// passes never waits for it.
+	Patience = 2 * time.Minute
+	// Name is the node's.
+	Name = "node-1"
+)
+
+// Node is the directories of a daemon, and what the daemon there is asked.
+type Node struct {
+	T   *testing.T
+	Dir string
+	// Root is the daemon's root directory.
+	Root string
+	// Socket is where the daemon answers, and API asks there.
+	Socket string
+	API    *client.Client
+	// Program is csi-volmgr.
+	Program string
+}
+
+// NewNode makes the directory of a node on which nothing runs yet, and clears it
+// away when the processes of the test have ended. socket is below that directory.
+func NewNode(t *testing.T, program, socket string) *Node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "node-") // t.TempDir's path is too long for a socket's
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{T: t, Dir: dir, Root: filepath.Join(dir, "root"), Socket: filepath.Join(dir, socket), Program: program}
+	n.API = client.New(n.Socket)
+	for _, d := range []string{n.Root, filepath.Dir(n.Socket)} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(n.clean)
+	return n
+}
+
+// Path is where a file of the node is.
+func (n *Node) Path(name string) string { return filepath.Join(n.Dir, name) }
+
+// clean runs after all processes of the test were killed.
+func (n *Node) clean() {
+	n.API.Close()
+	for _, m := range n.Mounts() {
+		unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	for _, device := range n.Loops() {
+		if f, err := os.Open(device); err == nil {
+			unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
+			f.Close()
+		}
+	}
+	if err := os.RemoveAll(n.Dir); err != nil {
+		n.T.Error(err)
+	}
+}
+
+// ShowIfFailed logs the end of what processes wrote if the test has failed.
+func (n *Node) ShowIfFailed(all ...*Process) {
+	n.T.Helper()
+	for _, p := range all {
+		if p != nil && n.T.Failed() {
+			n.T.Logf("end of %s:\n%s", p.Log(), p.Tail())
+		}
+	}
+}
+
+// Daemon returns what starts a daemon on the node's directories with the flags.
+func (n *Node) Daemon(flags ...string) []string {
+	return append([]string{
+		"run", "--root-dir", n.Root, "--state-dir", n.Path("state"), "--socket", n.Socket,
+		"--http-address", "off", "--node-name", Name, "--log-level", "debug",
+	}, flags...)
+}
+
+// Answered starts a daemon by start and returns it when it answers.
+func (n *Node) Answered(start func() *Process) *Process {
+	n.T.Helper()
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	defer w.Close()
+	run := filepath.Dir(n.Socket)
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		n.T.Fatal(err)
+	}
+	if err := w.Add(run); err != nil {
+		n.T.Fatal(err)
+	}
+	daemon := start()
+	deadline := time.After(Patience)
+	for {
+		if _, err := n.API.Version(n.T.Context()); err == nil {
+			return daemon
+		}
+		select {
+		case <-w.Events:
+		case <-daemon.Done():
+			n.T.Fatalf("the daemon ended: %v\n%s", daemon.Err(), daemon.Tail())
+		case <-deadline:
+			n.T.Fatal("the daemon does not answer")
+		}
+	}
+}
+
+// CLI runs csi-volmgr against the daemon.
+func (n *Node) CLI(stdin string, args ...string) Result {
+	n.T.Helper()
+	return Run(n.T, stdin, n.Program, append([]string{"--socket", n.Socket}, args...)...)
+}
+
+// Do runs csi-volmgr, which must succeed.
+func (n *Node) Do(stdin string, args ...string) string {
+	n.T.Helper()
+	r := n.CLI(stdin, args...)
+	if r.Code != 0 {
+		n.T.Fatalf("csi-volmgr %q: exit code %d\n%s%s", args, r.Code, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// Apply gives the daemon the documents of a manifest.
+func (n *Node) Apply(docs ...string) {
+	n.T.Helper()
+	n.Do(strings.Join(docs, "\n---\n"), "apply", "-f", "-")
+}
+
+// Mount returns the mount of a pod's volume, which must be there.
+func (n *Node) Mount(pod, volume string) server.Mount {
+	n.T.Helper()
+	mounts, err := n.API.Mounts(n.T.Context(), "default", pod)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	for _, m := range mounts {
+		if m.Name == volume {
+			return m
+		}
+	}
+	n.T.Fatalf("pod %s has no mounted volume %s, but %v", pod, volume, mounts)
+	return server.Mount{}
+}
+
+// HostPath returns where the pod's volume is on the host.
+func (n *Node) HostPath(pod, volume string) string {
+	n.T.Helper()
+	return n.Mount(pod, volume).HostPath
+}

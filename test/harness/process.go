@@ -1,0 +1,215 @@
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Process is a program that runs beside the test; a supervised one begins again
+// whenever it ends.
+type Process struct {
+	t   *testing.T
+	log string
+	// make returns the command of each run.
+	make func() *exec.Cmd
+	keep bool
+	done chan struct{} // closed when it has ended and does not begin again
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd // guarded by mu
+	stopped bool      // guarded by mu
+	err     error     // how it ended, once done is closed
+}
+
+// Start runs cmd until the test ends, and adds what it writes to the file log. A
+// test that fails shows the end of it, and fails if it has a panic or a data race.
+func Start(t *testing.T, log string, cmd *exec.Cmd) *Process {
+	t.Helper()
+	return start(&Process{t: t, log: log, make: func() *exec.Cmd { return cmd }})
+}
+
+// Supervise is Start for a program that begins again whenever it ends.
+func Supervise(t *testing.T, log, binary string, args ...string) *Process {
+	t.Helper()
+	return start(&Process{t: t, log: log, keep: true, make: func() *exec.Cmd { return exec.Command(binary, args...) }})
+}
+
+func start(p *Process) *Process {
+	p.t.Helper()
+	p.done = make(chan struct{})
+	if err := p.begin(); err != nil {
+		p.t.Fatalf("start: %v", err)
+	}
+	go p.watch()
+	p.t.Cleanup(func() {
+		p.Kill()
+		p.sound()
+	})
+	return p
+}
+
+func (p *Process) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return os.ErrProcessDone
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = p.make()
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if p.cmd.SysProcAttr == nil {
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return p.cmd.Start()
+}
+
+func (p *Process) watch() {
+	defer close(p.done)
+	for {
+		if p.err = p.cmd.Wait(); !p.keep || p.begin() != nil {
+			return
+		}
+	}
+}
+
+// sound fails the test if the process said that something is wrong with it.
+func (p *Process) sound() {
+	p.t.Helper()
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if i := bytes.Index(b, []byte(bad)); i >= 0 {
+			p.t.Errorf("%s: %s", p.log, b[i:min(i+8192, len(b))])
+		}
+	}
+}
+
+// Kill ends the process as a crash would, for good.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	p.stopped = true
+	KillGroup(p.cmd)
+	p.mu.Unlock()
+	<-p.done
+}
+
+// Crash ends the process, which begins again if it is supervised.
+func (p *Process) Crash() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	KillGroup(p.cmd)
+}
+
+// KillGroup kills a process, and those of its group if it has one of its own.
+func KillGroup(cmd *exec.Cmd) {
+	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	cmd.Process.Kill() // fails only where it has ended
+}
+
+// Ask ends the process by the signal that service managers send, and returns how it ended.
+func (p *Process) Ask() error {
+	p.t.Helper()
+	p.mu.Lock()
+	p.stopped = true
+	p.cmd.Process.Signal(syscall.SIGTERM) // fails only where it has ended
+	p.mu.Unlock()
+	select {
+	case <-p.done:
+	case <-time.After(Patience):
+		p.t.Fatalf("%s did not end within %s of SIGTERM", p, Patience)
+	}
+	return p.err
+}
+
+// Stop is Ask of a process that must end well; one that has ended stays as it is.
+func (p *Process) Stop() {
+	if !p.Runs() {
+		return
+	}
+	p.t.Helper()
+	if err := p.Ask(); err != nil {
+		p.t.Errorf("%s ended with %v", p, err)
+	}
+}
+
+// Runs reports whether the process does; one that was never started does not.
+func (p *Process) Runs() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Done is closed when the process has ended for good.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err says how the process ended, once Done is closed.
+func (p *Process) Err() error { return p.err }
+
+// Pid is the process id.
+func (p *Process) Pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
+}
+
+// String is the command line.
+func (p *Process) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.String()
+}
+
+// Log is the file with what the process wrote.
+func (p *Process) Log() string { return p.log }
+
+// Tail is the end of what the process wrote.
+func (p *Process) Tail() string {
+	const lines = 80
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	all := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}
+
+// Result is what a command said and how it ended.
+type Result struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Run runs a command to its end.
+func Run(t *testing.T, stdin, binary string, args ...string) Result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatalf("run %s: %v", cmd, err)
+	}
+	return Result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
