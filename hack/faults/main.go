@@ -86,6 +86,16 @@ func suites(claims map[string][]items.Claim) []suite {
 	return all
 }
 
+// functions are the tests' functions: a page of scenarios is a subtest of one.
+func (s suite) functions() (names []string) {
+	for _, test := range s.tests {
+		name, _, _ := strings.Cut(test, "/")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // special is the build tag that the tests of a directory are behind, and what
 // they lack here to be run.
 func special(dir string) (tag, lacks string) {
@@ -119,7 +129,7 @@ func (s suite) run(root, timeout string, results map[string]outcome) error {
 		return nil
 	}
 	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout="+timeout, "-tags="+tag,
-		"-run=^("+strings.Join(s.tests, "|")+")$", "./"+path.Clean(filepath.ToSlash(rel)))
+		"-run=^("+strings.Join(s.functions(), "|")+")$", "./"+path.Clean(filepath.ToSlash(rel)))
 	cmd.Dir = filepath.Join(root, filepath.FromSlash(s.module))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

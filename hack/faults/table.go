@@ -36,7 +36,7 @@ func read(r io.Reader) (map[string]outcome, error) {
 				said[e.Test] = append(said[e.Test], line)
 			}
 		case "pass", "fail", "skip":
-			if e.Test != "" && !strings.Contains(e.Test, "/") {
+			if e.Test != "" {
 				went[e.Test] = outcome{e.Action, last(said[e.Test])}
 			}
 		}

@@ -1,6 +1,7 @@
 package items
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -46,7 +47,11 @@ func Collect(root string) (found Tests, problems []string, err error) {
 		if err != nil {
 			return err
 		}
-		claims, bad, err := inFile(file, src)
+		of := inFile
+		if strings.HasSuffix(file, page) {
+			of = inPage
+		}
+		claims, bad, err := of(file, src)
 		if err != nil {
 			return err
 		}
@@ -64,7 +69,7 @@ func Collect(root string) (found Tests, problems []string, err error) {
 	return found, problems, err
 }
 
-// walk calls visit for each file of tests below root, with its module.
+// walk calls visit for each file of tests and page of scenarios below root, with its module.
 func walk(root string, visit func(file, module string) error) error {
 	modules := map[string]string{} // directory -> directory of its go.mod
 	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -77,7 +82,16 @@ func walk(root string, visit func(file, module string) error) error {
 		}
 		rel = filepath.ToSlash(rel)
 		switch {
-		case d.IsDir() && rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+		case d.IsDir() && d.Name() == "testdata":
+			pages, err := filepath.Glob(filepath.Join(name, "*"+page))
+			for _, p := range pages {
+				err = errors.Join(err, visit(path.Join(rel, filepath.Base(p)), modules[path.Dir(rel)]))
+			}
+			if err != nil {
+				return err
+			}
+			return fs.SkipDir
+		case d.IsDir() && rel != "." && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
 		case d.IsDir():
 			modules[rel] = modules[path.Dir(rel)]
@@ -97,6 +111,33 @@ var (
 	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks|Scenarios): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
 	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?|scenarios?):`)
 )
+
+// page is how the name of a page of scenarios ends.
+const page = ".txtar"
+
+// inPage returns the claims of a page of scenarios: lines of its comment that a test of
+// Go has without their slashes. Its test is that of its name in TestScenario.
+func inPage(file string, src []byte) (claims []Claim, problems []string, err error) {
+	dir, test := path.Dir(path.Dir(file)), "TestScenario/"+strings.TrimSuffix(path.Base(file), page)
+	for i, line := range strings.Split(string(src), "\n") {
+		if strings.HasPrefix(line, "-- ") {
+			break
+		}
+		if line = "// " + line; !marked.MatchString(line) {
+			continue
+		}
+		at := fmt.Sprintf("%s:%d", file, i+1)
+		m := mark.FindStringSubmatch(line)
+		if m == nil {
+			problems = append(problems, fmt.Sprintf("%s: %q; write it like 'Items: A02, N-17.'", at, line[3:]))
+			continue
+		}
+		for id := range strings.SplitSeq(m[2], ", ") {
+			claims = append(claims, Claim{Kind: Kind(m[1]), ID: id, Dir: dir, Test: test, At: at})
+		}
+	}
+	return claims, problems, nil
+}
 
 // inFile returns the claims of one file of tests.
 func inFile(file string, src []byte) (claims []Claim, problems []string, err error) {

@@ -10,6 +10,8 @@
 //	// Attacks: C1.
 //	// Scenarios: U-12.
 //
+// A page of scenarios (testdata/*.txtar) has such lines in its comment, without the slashes.
+//
 // A claim is for a reader to check: the test must fail when the behaviour is
 // taken out. hack/parity and hack/faults (make parity, make faults) print what is
 // claimed and what is not.

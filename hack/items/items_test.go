@@ -119,3 +119,14 @@ func TestWhatIsAClaim(t *testing.T) {
 		t.Errorf("problems %q", problems)
 	}
 }
+
+func TestAPageOfScenariosClaims(t *testing.T) {
+	src := strings.NewReplacer("ITEMS", "Items", "FAULTS", "Faults").Replace("What it shows.\nITEMS: A01, A02.\nFAULTS: A001\n-- one --\nITEMS: A03.\n")
+	claims, problems, err := inPage("d/testdata/a-page.txtar", []byte(src))
+	if err != nil || len(claims) != 2 || claims[1].ID != "A02" || claims[1].Test != "TestScenario/a-page" || claims[1].Dir != "d" || claims[1].At != "d/testdata/a-page.txtar:2" {
+		t.Errorf("claims %+v, %v", claims, err)
+	}
+	if len(problems) != 1 || !strings.HasPrefix(problems[0], "d/testdata/a-page.txtar:3: ") {
+		t.Errorf("problems %q", problems)
+	}
+}

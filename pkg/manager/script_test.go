@@ -1,0 +1,197 @@
+package manager
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// TestScenario plays the pages of testdata. A page has a comment for its reader, and
+// scenarios, each a file of the archive; docs/testing.md says what their lines mean.
+func TestScenario(t *testing.T) {
+	pages, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("pages: %q, %v", pages, err)
+	}
+	for _, page := range pages {
+		t.Run(strings.TrimSuffix(filepath.Base(page), ".txtar"), func(t *testing.T) {
+			b, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := txtar.Parse(b)
+			if len(bytes.TrimSpace(a.Comment)) == 0 || len(a.Files) == 0 {
+				t.Fatalf("%s: a page begins with what it shows, and has at least one scenario after a line like '-- name --'", page)
+			}
+			for _, f := range a.Files {
+				t.Run(f.Name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { play(t, string(f.Data)) }) })
+			}
+		})
+	}
+}
+
+// player plays one scenario: a node in memory, a disk, and the manager's lives.
+type player struct {
+	t     *testing.T
+	h     *house
+	d     *disk
+	l     *life
+	boots int
+	// seen counts the calls that lines have spoken of.
+	seen  int
+	rules []*rule // guarded by h.mu
+	pods  map[string]state.PodWant
+	line  string
+}
+
+// rule is how calls that match go wrong, so often or, if negative, always.
+type rule struct {
+	call string
+	fault
+	left int
+}
+
+// verbs are the lines of a scenario by their first word.
+var verbs = map[string]func(p *player, args []string){
+	"driver": (*player).driver, "pod": (*player).pod, "wait": (*player).wait, "settle": func(*player, []string) { synctest.Wait() },
+	"mounted": (*player).mounted, "unmounted": (*player).unmounted,
+	"fail": (*player).fail, "lie": (*player).lie, "slow": (*player).slow, "hang": (*player).hang, "heal": (*player).heal,
+	"calls": (*player).calls, "count": (*player).count, "expect": (*player).expect,
+	"start": (*player).start, "restart": (*player).restart, "crash": (*player).crash, "reboot": (*player).reboot,
+	"synced": (*player).synced, "vanish": (*player).vanish, "look": (*player).look, "journal": (*player).journal,
+	"retry": (*player).retry, "reported": (*player).reported,
+}
+
+func play(t *testing.T, text string) {
+	p := &player{t: t, h: newHouse(t), d: newDisk(), boots: 1, pods: map[string]state.PodWant{}}
+	p.h.fails(p.fault)
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, " # ")
+		words := split(strings.TrimSpace(line))
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		do := verbs[words[0]]
+		if do == nil {
+			t.Fatalf("line %d: %q is none of %q", i+1, words[0], slices.Sorted(maps.Keys(verbs)))
+		}
+		if p.l == nil && words[0] != "start" {
+			p.start(nil)
+		}
+		p.line = fmt.Sprintf("line %d: %s", i+1, line)
+		if do(p, words[1:]); t.Failed() {
+			t.Fatalf("%s", p.line)
+		}
+	}
+}
+
+// split returns the words of a line: what is between double quotes is of one word, and a
+// comma is a word of its own.
+func split(line string) (words []string) {
+	var word strings.Builder
+	quoted, any := false, false
+	end := func() {
+		if any {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		any = false
+	}
+	for _, r := range line {
+		switch {
+		case r == '"':
+			quoted, any = !quoted, true
+		case quoted:
+			word.WriteRune(r)
+		case r == ' ' || r == '\t':
+			end()
+		case r == ',':
+			end()
+			words = append(words, ",")
+		default:
+			word.WriteRune(r)
+			any = true
+		}
+	}
+	end()
+	return words
+}
+
+// list splits words at the commas; "none" is an empty list.
+func list(words []string) (all [][]string) {
+	if len(words) == 1 && words[0] == "none" {
+		return nil
+	}
+	for len(words) > 0 {
+		i := slices.Index(words, ",")
+		if i < 0 {
+			return append(all, words)
+		}
+		all, words = append(all, words[:i]), words[i+1:]
+	}
+	return all
+}
+
+// take removes "name value" from words and returns the value; "" where it is not there.
+func take(words []string, name string) (value string, rest []string) {
+	if i := slices.Index(words, name); i >= 0 && i+1 < len(words) {
+		return words[i+1], slices.Concat(words[:i], words[i+2:])
+	}
+	return "", words
+}
+
+// flag removes a word from words and reports whether it was there.
+func flag(words []string, name string) (bool, []string) {
+	i := slices.Index(words, name)
+	if i < 0 {
+		return false, words
+	}
+	return true, slices.Concat(words[:i], words[i+1:])
+}
+
+func (p *player) fatalf(format string, args ...any) {
+	p.t.Helper()
+	p.t.Fatalf("%s: %s", p.line, fmt.Sprintf(format, args...))
+}
+
+func (p *player) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		p.fatalf("%v", err)
+	}
+	return d
+}
+
+func (p *player) number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		p.fatalf("%v", err)
+	}
+	return n
+}
+
+// short is a call as a scenario names it: without the driver of volumes of driver d.
+func short(call string) string { return strings.ReplaceAll(call, "d^", "") }
+
+// fault is what goes wrong with a call: the first rule that is about it and is not used up.
+func (p *player) fault(call string) fault {
+	for _, r := range p.rules {
+		if name := short(call); r.left != 0 && (r.call == "" || name == r.call || strings.HasPrefix(name, r.call+" ")) {
+			r.left--
+			return r.fault
+		}
+	}
+	return fault{}
+}
