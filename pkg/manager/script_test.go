@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // TestScenario plays the pages of testdata. A page has a comment for its reader, and
@@ -52,8 +51,11 @@ type player struct {
 	// seen counts the calls that lines have spoken of.
 	seen  int
 	rules []*rule // guarded by h.mu
-	pods  map[string]state.PodWant
 	line  string
+	// said is what the last wait that failed said.
+	said  string
+	grown sync.Map // the sizes that the manager reported, by volume
+	most  int      // calls at once; guarded by h.mu
 }
 
 // rule is how calls that match go wrong, so often or, if negative, always.
@@ -61,6 +63,8 @@ type rule struct {
 	call string
 	fault
 	left int
+	// unmounts: the call takes away what was published.
+	unmounts bool
 }
 
 // verbs are the lines of a scenario by their first word.
@@ -71,30 +75,59 @@ var verbs = map[string]func(p *player, args []string){
 	"calls": (*player).calls, "count": (*player).count, "expect": (*player).expect,
 	"start": (*player).start, "restart": (*player).restart, "crash": (*player).crash, "reboot": (*player).reboot,
 	"synced": (*player).synced, "vanish": (*player).vanish, "look": (*player).look, "journal": (*player).journal,
-	"retry": (*player).retry, "reported": (*player).reported,
+	"late": (*player).late, "unsaid": (*player).unsaid, "retry": (*player).retry, "reported": (*player).reported,
 }
 
 func play(t *testing.T, text string) {
-	p := &player{t: t, h: newHouse(t), d: newDisk(), boots: 1, pods: map[string]state.PodWant{}}
+	p := &player{t: t, h: newHouse(t), d: newDisk(), boots: 1}
 	p.h.fails(p.fault)
+	defer p.end()
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, " # ")
-		words := split(strings.TrimSpace(line))
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		do := verbs[words[0]]
-		if do == nil {
-			t.Fatalf("line %d: %q is none of %q", i+1, words[0], slices.Sorted(maps.Keys(verbs)))
-		}
-		if p.l == nil && words[0] != "start" {
-			p.start(nil)
-		}
-		p.line = fmt.Sprintf("line %d: %s", i+1, line)
-		if do(p, words[1:]); t.Failed() {
-			t.Fatalf("%s", p.line)
+		for _, line := range repeated(strings.TrimSpace(line)) {
+			p.play(fmt.Sprintf("line %d: %s", i+1, line), split(line))
 		}
 	}
+}
+
+// end waits, in virtual time, for calls that a slow driver answers after the last line.
+func (p *player) end() {
+	if p.l != nil {
+		_ = p.l.stop()
+	}
+	time.Sleep(3 * time.Hour)
+}
+
+// play does what one line says.
+func (p *player) play(line string, words []string) {
+	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+		return
+	}
+	p.line = line
+	do := verbs[words[0]]
+	if do == nil {
+		p.fatalf("it begins with none of %q", slices.Sorted(maps.Keys(verbs)))
+	}
+	if p.l == nil && words[0] != "start" {
+		p.start(nil)
+	}
+	if do(p, words[1:]); p.t.Failed() {
+		p.t.Fatal(line)
+	}
+}
+
+// repeated is a line once for each number of the range {1..20} in it.
+func repeated(line string) (lines []string) {
+	from := strings.Index(line, "{1..")
+	if from < 0 {
+		return []string{line}
+	}
+	last, _, _ := strings.Cut(line[from+len("{1.."):], "}")
+	n, _ := strconv.Atoi(last)
+	for i := range n {
+		lines = append(lines, strings.ReplaceAll(line, "{1.."+last+"}", strconv.Itoa(i+1)))
+	}
+	return lines
 }
 
 // split returns the words of a line: what is between double quotes is of one word, and a
@@ -187,9 +220,13 @@ func short(call string) string { return strings.ReplaceAll(call, "d^", "") }
 
 // fault is what goes wrong with a call: the first rule that is about it and is not used up.
 func (p *player) fault(call string) fault {
+	p.most = max(p.most, len(p.h.inFlight))
 	for _, r := range p.rules {
 		if name := short(call); r.left != 0 && (r.call == "" || name == r.call || strings.HasPrefix(name, r.call+" ")) {
 			r.left--
+			if words := strings.Fields(name); r.unmounts && len(words) == 3 {
+				delete(p.h.published, "/pods/"+words[2]+"/"+words[1])
+			}
 			return r.fault
 		}
 	}

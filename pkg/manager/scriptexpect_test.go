@@ -35,11 +35,15 @@ func (p *player) expect(args []string) {
 		}
 		return
 	}
-	if len(args) < 2 {
-		p.fatalf("want expect %s NAME FACT=VALUE", thing)
+	name := ""
+	if len(args) > 0 && !strings.Contains(args[0], "=") {
+		name, args = args[0], args[1:]
 	}
-	facts := p.facts(thing, args[0])
-	for _, fact := range args[1:] {
+	if len(args) == 0 {
+		p.fatalf("want expect %s [NAME] FACT=VALUE", thing)
+	}
+	facts := p.facts(thing, name)
+	for _, fact := range args {
 		key, want, _ := strings.Cut(fact, "=")
 		got, ok := facts[key]
 		if good := got == want || slices.Contains(texts, key) && want != "" && strings.Contains(got, want); !ok || !good {
@@ -51,6 +55,10 @@ func (p *player) expect(args []string) {
 // facts are what is known of a thing, in words.
 func (p *player) facts(thing, name string) map[string]string {
 	switch thing {
+	case "node":
+		p.h.mu.Lock()
+		defer p.h.mu.Unlock()
+		return map[string]string{"synced": fmt.Sprint(p.l.ReconcilerStatesHasBeenSynced()), "at-once": fmt.Sprint(p.most)}
 	case "pod":
 		s, ok := p.l.Pod(state.PodUID(name))
 		return map[string]string{"known": fmt.Sprint(ok), "ready": fmt.Sprint(s.Ready)}
@@ -66,6 +74,7 @@ func (p *player) facts(thing, name string) map[string]string {
 		return map[string]string{
 			"mounted": fmt.Sprint(v.Mounted), "phase": v.Phase.String(), "step": v.Step, "blocked": v.BlockedBy,
 			"attempts": fmt.Sprint(v.Retry.Attempts), "call": v.Retry.Call, "code": v.Retry.Code, "error": v.Retry.Error, "readonly": fmt.Sprint(m.ReadOnly),
+			"unresolved": fmt.Sprint(v.Unresolved()), "id": short(string(v.ID)), "path": v.HostPath,
 		}
 	case "driver":
 		for _, d := range p.l.Drivers() {
@@ -76,6 +85,8 @@ func (p *player) facts(thing, name string) map[string]string {
 	case "volume":
 		v, ok := p.l.Volume(state.VolumeID("d^" + name))
 		facts := recordFacts(v.Volume, ok)
+		size, _ := p.grown.Load(v.Volume.ID)
+		facts["reported"] = fmt.Sprint(size)
 		facts["held"], facts["step"], facts["operator"] = v.Held.Reason, v.Held.Step.String(), fmt.Sprint(v.Held.Operator)
 		return facts
 	case "record":

@@ -122,7 +122,7 @@ func (p *player) await(args []string, wait func(context.Context, state.PodUID) e
 }
 
 // rule adds what happens to calls: CALL [VOLUME [POD]] [times N] ...
-func (p *player) rule(args []string, f fault) {
+func (p *player) rule(args []string, f fault) *rule {
 	times, args := take(args, "times")
 	r := &rule{fault: f, left: -1}
 	if times != "" {
@@ -134,12 +134,14 @@ func (p *player) rule(args []string, f fault) {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
 	p.rules = append(p.rules, r)
+	return r
 }
 
-// fail CALL [VOLUME [POD]] with CODE [times N] [after its effect] [takes 1s]
+// fail CALL [VOLUME [POD]] with CODE [times N] [after its effect] [takes 1s] [unmounting]
 func (p *player) fail(args []string) {
 	code, args := take(args, "with")
 	takes, args := take(args, "takes")
+	unmounts, args := flag(args, "unmounting")
 	f := fault{}
 	if n := len(args); n > 3 && slices.Equal(args[n-3:], []string{"after", "its", "effect"}) {
 		f.effect, args = true, args[:n-3]
@@ -149,7 +151,7 @@ func (p *player) fail(args []string) {
 	if takes != "" {
 		f.takes = p.duration(takes)
 	}
-	p.rule(args, f)
+	p.rule(args, f).unmounts = unmounts
 }
 
 // lie CALL ...: the driver answers OK and does nothing.
@@ -202,7 +204,36 @@ func (p *player) fresh() (calls []string) {
 	return calls
 }
 
-// count CALL is N, count CALL at-most N
+// late POD within 5s NAMES...: a wait fails, and names these things in this order.
+func (p *player) late(args []string) {
+	within, words := take(args, "within")
+	ctx, cancel := context.WithTimeoutCause(p.t.Context(), p.duration(within), errors.New(within+" are over"))
+	defer cancel()
+	err := p.l.WaitForAttachAndMount(ctx, state.PodUID(words[0]))
+	if we, ok := errors.AsType[*WaitError](err); !ok || we.Pod.Name != words[0] {
+		p.fatalf("%v", err)
+	}
+	rest := err.Error()
+	for _, word := range words[1:] {
+		_, after, ok := strings.Cut(rest, word)
+		if !ok {
+			p.fatalf("no %q in the rest %q of %v", word, rest, err)
+		}
+		rest = after
+	}
+	p.said = err.Error()
+}
+
+// unsaid WORDS...: the last wait that failed did not name these things.
+func (p *player) unsaid(args []string) {
+	for _, word := range args {
+		if strings.Contains(p.said, word) {
+			p.fatalf("%q is in %q", word, p.said)
+		}
+	}
+}
+
+// count CALL is N, count CALL at-most N, count CALL at-least N
 func (p *player) count(args []string) {
 	n, got := len(args), 0
 	call := strings.Join(args[:n-2], " ")
@@ -211,7 +242,8 @@ func (p *player) count(args []string) {
 			got++
 		}
 	}
-	if want := p.number(args[n-1]); got > want || got < want && args[n-2] == "is" {
+	how, want := args[n-2], p.number(args[n-1])
+	if got > want && how != "at-least" || got < want && how != "at-most" {
 		p.fatalf("there were %d", got)
 	}
 }
@@ -226,6 +258,9 @@ func (p *player) begin(args []string) {
 	if handshake, _ := flag(args, "handshake"); handshake {
 		opts = append(opts, func(c *Config) { c.InUseHandshake = true })
 	}
+	opts = append(opts, func(c *Config) {
+		c.OnExpanded = func(v state.Volume) { p.grown.Store(v.ID, v.SizeBytes) }
+	})
 	p.l = live(p.t, p.h, p.d, append(opts, boot(fmt.Sprint("boot-", p.boots)))...)
 }
 
