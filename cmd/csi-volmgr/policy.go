@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
-	nfskind "github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -111,10 +110,8 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 // cannotForce reports whether a built-in kind's file systems are none that an
 // unmount can be forced of: it would be a normal one.
 func cannotForce(driver state.DriverName) bool {
-	if !strings.HasPrefix(string(driver), "kubernetes.io/") {
-		return false
-	}
-	return driver != nfskind.Kind && driver != netfs.CephFS && driver != netfs.GlusterFS
+	k, _ := kind.Of(driver)
+	return strings.HasPrefix(string(driver), kind.Prefix) && !k.Forced
 }
 
 // inlineRules reads values of --inline-allow, NAMESPACE/DRIVER; nil lets everybody.

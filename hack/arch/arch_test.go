@@ -196,6 +196,8 @@ func TestEveryRuleCatchesItsBreach(t *testing.T) {
 		{"TODO context", "cmd/csi-volmgr", "a.go", "package main\nfunc f() { g(context.TODO()) }", "caller's context"},
 		{"error text", "pkg/node", "a.go", "package node\nfunc f() bool { return strings.Contains(err.Error(), x) }", "not by its text"},
 		{"error text", "pkg/node", "a.go", "package node\nfunc f() bool { return err.Error() == `gone` }", "not by its text"},
+		{"kind", "pkg/node", "a.go", "package node\nfunc f(d string) bool { return d == `kubernetes.io/nfs` }", "pkg/kind has"},
+		{"path of a kind", "pkg/node", "a.go", "package node\nconst dir = `kubernetes.io/local-volume/mounts`", "pkg/kind has"},
 		{"code", "pkg/node", "a.go", "package node\nfunc f(c string) bool { return c == `NotFound` }", "state.CodeOf"},
 		{"init", "pkg/node", "a.go", "package node\nfunc init() {}", "no init"},
 		{"parameters", "pkg/node", "a.go", "package node\nfunc f(a, b, c int, d, e, g string) {}", "6 parameters"},

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 )
 
 // The limits. Beyond the soft ones a reader is warned, beyond the hard ones
@@ -162,8 +164,8 @@ func (s source) calls() (problems []string) {
 				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType, not by its text")
 			}
 		case *ast.BasicLit:
-			if text, err := strconv.Unquote(n.Value); err == nil && slices.Contains(grpcCodes, text) && s.dir != codeRoom && product(s.dir) {
-				problems = append(problems, s.at(n.Pos())+": what a gRPC code means is asked of state.CodeOf, not told by its name")
+			if text, err := strconv.Unquote(n.Value); err == nil && product(s.dir) {
+				problems = append(problems, s.spelt(n, text)...)
 			}
 		case *ast.BinaryExpr:
 			if (n.Op == token.EQL || n.Op == token.NEQ) && (isErrorText(n.X) && isText(n.Y) || isErrorText(n.Y) && isText(n.X)) {
@@ -172,6 +174,19 @@ func (s source) calls() (problems []string) {
 		}
 		return true
 	})
+	return problems
+}
+
+// spelt lists the names that a text spells although one room has the table of them.
+func (s source) spelt(n ast.Node, text string) (problems []string) {
+	if slices.Contains(grpcCodes, text) && s.dir != codeRoom {
+		problems = append(problems, s.at(n.Pos())+": what a gRPC code means is asked of state.CodeOf, not told by its name")
+	}
+	for _, k := range kind.All() {
+		if text == string(k.Name) || strings.HasPrefix(text, string(k.Name)+"/") {
+			problems = append(problems, s.at(n.Pos())+": pkg/kind has the names of built-in kinds, and what they can do")
+		}
+	}
 	return problems
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -133,8 +134,8 @@ func TestAVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 func TestALocalVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	const other = state.PodUID("ffff")
 	w := state.VolumeWant{
-		ID: state.SharedID(local, "pv-2"), Names: []string{"x"}, Mount: state.MountSpec{Target: layout().BuiltinTarget(local, other, "pv-2")},
-		Spec: state.Spec{Driver: local, Builtin: true, Name: "pv-2", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/data"}`)},
+		ID: state.SharedID(kind.Local, "pv-2"), Names: []string{"x"}, Mount: state.MountSpec{Target: layout().BuiltinTarget(kind.Local, other, "pv-2")},
+		Spec: state.Spec{Driver: kind.Local, Builtin: true, Name: "pv-2", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/data"}`)},
 	}
 	in := input(Disk{Volumes: []Volume{builtinVolume("kubernetes.io~local-volume", "pv-2", mounted(3))}})
 	in.Pods = map[state.PodUID]state.PodWant{other: {Pod: state.Pod{UID: other}, Volumes: []state.VolumeWant{w}}}

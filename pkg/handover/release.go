@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -107,10 +108,10 @@ func (r *release) against(v state.Volume) string {
 // againstKind is against for a kind that is served in this process.
 func (r *release) againstKind(s state.Spec) string {
 	const end = ": start the daemon and end its pods"
-	if _, ok := keeps(s.Driver); !ok || s.StagePath != "" {
+	if k, _ := kind.Of(s.Driver); !k.Kept || s.StagePath != "" {
 		return fmt.Sprintf("kind %s is kept otherwise by a kubelet", s.Driver) + end
 	}
-	if s.Driver != local {
+	if s.Driver != kind.Local {
 		return ""
 	}
 	var source struct {
@@ -139,10 +140,10 @@ func (r *release) volume(v state.Volume) {
 		m := v.Mounts[uid]
 		r.out.Items = append(r.out.Items, Item{Path: m.Target, Volume: v.ID, Pod: uid, What: givenBack})
 		switch {
-		case v.Spec.Driver == hostPath:
+		case v.Spec.Driver == kind.HostPath:
 			r.out.Empty = append(r.out.Empty, m.Target)
 		case v.Spec.Builtin:
-			if wrapped(v.Spec.Driver) {
+			if k, _ := kind.Of(v.Spec.Driver); k.Wrapped {
 				r.file(File{Path: path.Join(r.Layout.Pods(), string(uid), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name, "ready")})
 			}
 		case v.Spec.Mode != state.Block:
@@ -194,15 +195,4 @@ func (r *release) notes(s state.Spec) map[string]string {
 		n[keyLabel] = s.SELinuxLabel
 	}
 	return n
-}
-
-const hostPath = state.DriverName("kubernetes.io/host-path")
-
-// wrapped reports whether a kubelet makes an emptyDir for the kind's files.
-func wrapped(kind state.DriverName) bool {
-	switch kind {
-	case "kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api":
-		return true
-	}
-	return false
 }

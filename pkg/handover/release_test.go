@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -37,11 +38,14 @@ func managed() Managed {
 	} {
 		m.Journal[v.ID] = v
 	}
-	for kind, seen := range map[state.DriverName]state.Seen{emptyDir: {Exists: true}, hostPath: {Exists: true}, "kubernetes.io/secret": mounted(4), "kubernetes.io/configmap": {Exists: true}, "kubernetes.io/nfs": mounted(5), local: mounted(6)} {
-		id := state.PodVolumeID(kind, uid, "x")
+	for name, seen := range map[state.DriverName]state.Seen{
+		kind.EmptyDir: {Exists: true}, kind.HostPath: {Exists: true}, kind.Secret: mounted(4),
+		kind.ConfigMap: {Exists: true}, kind.NFS: mounted(5), kind.Local: mounted(6),
+	} {
+		id := state.PodVolumeID(name, uid, "x")
 		m.Journal[id] = state.Volume{
-			ID: id, Spec: &state.Spec{Driver: kind, Builtin: true, Name: "x", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/srv"}`)},
-			Mounts: use(l.BuiltinTarget(kind, uid, "x"), "x", seen),
+			ID: id, Spec: &state.Spec{Driver: name, Builtin: true, Name: "x", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/srv"}`)},
+			Mounts: use(l.BuiltinTarget(name, uid, "x"), "x", seen),
 		}
 	}
 	return m
@@ -104,7 +108,7 @@ func TestADeviceThatMayBeStagedIsFoundAgain(t *testing.T) {
 // What is handed back can be taken over again, with nobody who wants it.
 func TestReleasedVolumesCanBeTakenOver(t *testing.T) {
 	m := managed()
-	delete(m.Journal, state.PodVolumeID(hostPath, uid, "x"))
+	delete(m.Journal, state.PodVolumeID(kind.HostPath, uid, "x"))
 	files := map[string]Notes{}
 	for _, f := range Release(m).Files {
 		files[f.Path] = Notes{Found: true, Values: f.Values}
@@ -126,8 +130,8 @@ func TestReleasedVolumesCanBeTakenOver(t *testing.T) {
 	}
 	got := adopt(t, input(d)).Records
 	for id, v := range m.Journal {
-		if v.Spec.Driver == local {
-			id = state.SharedID(local, "x")
+		if v.Spec.Driver == kind.Local {
+			id = state.SharedID(kind.Local, "x")
 		}
 		g, ok := got[id]
 		if !ok || g.Spec.Driver != v.Spec.Driver || g.Spec.Handle != v.Spec.Handle || g.Spec.Name != v.Spec.Name || g.Spec.StagePath != v.Spec.StagePath ||
@@ -160,14 +164,14 @@ func TestReleaseRefuses(t *testing.T) {
 			v.Spec = &state.Spec{Driver: "kubernetes.io/iscsi", Builtin: true, StagePath: "/x"}
 		}},
 		{"a local volume on a device", "of the device /dev/sdx", func(m *Managed, v *state.Volume) {
-			v.Spec = &state.Spec{Driver: local, Builtin: true, Name: "pv", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
+			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true, Name: "pv", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 			m.Devices = map[string]bool{"/dev/sdx": true}
 		}},
 		{"a raw local volume", "raw block volumes of the kind", func(_ *Managed, v *state.Volume) {
-			v.Spec = &state.Spec{Driver: local, Builtin: true, Mode: state.Block, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
+			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true, Mode: state.Block, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 		}},
 		{"a local volume of nobody knows what", "not known what it is of", func(_ *Managed, v *state.Volume) {
-			v.Spec = &state.Spec{Driver: local, Builtin: true}
+			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true}
 		}},
 		{"parts under another name", "a kubelet looks for them by the name pv-1", func(m *Managed, _ *state.Volume) {
 			m.Mounts = []string{root + "/pods/" + string(uid) + "/volume-subpaths/data/main/0"}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -62,9 +63,9 @@ func TestTokensSocketsAndImagesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, failure := range []string{"", "", "no such image"} {
-		m.Call(manager.EndedCall{Driver: imageDriver, Op: plan.Publish, Error: failure})
+		m.Call(manager.EndedCall{Driver: kind.Image, Op: plan.Publish, Error: failure})
 	}
-	m.Call(manager.EndedCall{Driver: imageDriver, Op: plan.Unpublish})
+	m.Call(manager.EndedCall{Driver: kind.Image, Op: plan.Unpublish})
 	const want = `
 # HELP csi_volmgr_token_expiry_seconds In how many seconds the service account token that expires first does, of those that are kept for volumes; it is renewed before. No sample where none is kept.
 # TYPE csi_volmgr_token_expiry_seconds gauge

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -38,9 +39,6 @@ type Metrics struct {
 	// images are mounts of image volumes asked for, made, and failed.
 	images [3]prometheus.Counter
 }
-
-// imageDriver is the built-in kind whose mounts the kubelet counts apart.
-const imageDriver = "kubernetes.io/image"
 
 // New registers the histogram of ended calls, the gauges of pods' directories and
 // the counters of image volumes.
@@ -83,7 +81,7 @@ func (m *Metrics) Call(c manager.EndedCall) {
 	if c.Step != state.UnmountNormal {
 		m.steps.WithLabelValues(string(c.Driver), c.Step.String(), status).Inc()
 	}
-	if c.Driver == imageDriver && c.Op == plan.Publish {
+	if c.Driver == kind.Image && c.Op == plan.Publish {
 		m.images[0].Inc()
 		if c.Error == "" {
 			m.images[1].Inc()
@@ -96,7 +94,7 @@ func (m *Metrics) Call(c manager.EndedCall) {
 
 // plugin is a driver's name as the kubelet labels it.
 func plugin(d state.DriverName) string {
-	if strings.HasPrefix(string(d), "kubernetes.io/") {
+	if strings.HasPrefix(string(d), kind.Prefix) {
 		return string(d)
 	}
 	return "kubernetes.io/csi:" + string(d)

@@ -17,14 +17,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -33,43 +31,52 @@ import (
 
 // builtin is a kind that is served in this process.
 type builtin struct {
+	kind.Kind
 	driver manager.Driver
-	// mounts: after Publish the target is a mount point.
-	mounts bool
-	// staged: it is mounted on the node before it is shown to pods, and can grow.
-	staged bool
-	// grows: it can grow, although it is not staged.
-	grows bool
 	// usage says how full a volume is, where the kind does not mount; it may be nil.
 	usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 }
 
 func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
+	run := new(program.Runner).Run
 	scratch := emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel, Quotas: quota.New(), Logger: n.log})
-	kinds := map[state.DriverName]builtin{
-		emptydir.Kind: {driver: scratch, usage: scratch.Usage},
-		hostpath.Kind: {driver: n.away(hostpath.Kind)},
-		local.Kind:    {driver: n.away(local.Kind), mounts: true, grows: true},
+	servers := func(of state.DriverName, command func(state.Spec, state.Mount, string) (program.Command, error)) manager.Driver {
+		return netfs.New(netfs.Config{Kind: of, Layout: n.layout, Kernel: n.kernel, Run: run, Command: command})
 	}
-	kinds[nfs.Kind] = builtin{driver: nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run}), mounts: true}
-	kinds[netfs.CephFS] = builtin{driver: netfs.New(netfs.Config{Kind: netfs.CephFS, Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run, Command: netfs.CephFSCommand}), mounts: true}
-	kinds[netfs.GlusterFS] = builtin{driver: netfs.New(netfs.Config{Kind: netfs.GlusterFS, Layout: n.layout, Kernel: n.kernel, Run: new(program.Runner).Run, Command: netfs.GlusterFSCommand}), mounts: true}
-	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(new(program.Runner).Run)}
-	kinds[iscsi.Kind] = builtin{driver: iscsi.New(iscsi.Config{Stager: disks, Secret: secrets{n}.Secret, Volumes: n.records, Log: n.log}), mounts: true, staged: true}
-	kinds[fc.Kind] = builtin{driver: fc.New(fc.Config{Stager: disks, Volumes: n.records}), mounts: true, staged: true}
-	kinds[image.Kind] = builtin{driver: n.image, mounts: true}
-	for _, kind := range files.Kinds {
-		d := files.New(kind, files.Config{Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable}, Token: n.fileToken(), Certificate: n.fileCertificate(), Logger: n.log})
-		kinds[kind] = builtin{driver: d, mounts: files.InMemory(kind)}
+	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(run)}
+	drivers := map[state.DriverName]manager.Driver{
+		kind.CephFS:    servers(kind.CephFS, netfs.CephFSCommand),
+		kind.EmptyDir:  scratch,
+		kind.FC:        fc.New(fc.Config{Stager: disks, Volumes: n.records}),
+		kind.GlusterFS: servers(kind.GlusterFS, netfs.GlusterFSCommand),
+		kind.HostPath:  n.away(kind.HostPath),
+		kind.Image:     n.image,
+		kind.ISCSI:     iscsi.New(iscsi.Config{Stager: disks, Secret: secrets{n}.Secret, Volumes: n.records, Log: n.log}),
+		kind.Local:     n.away(kind.Local),
+		kind.NFS:       nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: run}),
+	}
+	for _, of := range files.Kinds {
+		d := files.New(of, files.Config{
+			Layout: n.layout, Kernel: n.kernel, Source: objects{n, allocatable},
+			Token: n.fileToken(), Certificate: n.fileCertificate(), Logger: n.log,
+		})
+		drivers[of] = d
 		n.sweeps = append(n.sweeps, d.Run)
 	}
-	return kinds
+	served := map[state.DriverName]builtin{}
+	for _, k := range kind.All() {
+		served[k.Name] = builtin{Kind: k, driver: drivers[k.Name]}
+	}
+	served[kind.EmptyDir] = builtin{served[kind.EmptyDir].Kind, scratch, scratch.Usage}
+	return served
 }
 
 func (n *Node) tellBuiltins() {
-	for _, kind := range slices.Sorted(maps.Keys(n.builtins)) {
-		b := n.builtins[kind]
-		n.manager.DriverUp(manager.DriverInfo{Name: kind, Builtin: true, MountsTarget: b.mounts, Stage: b.staged, Expand: b.staged || b.grows}, b.driver)
+	for _, name := range slices.Sorted(maps.Keys(n.builtins)) {
+		b := n.builtins[name]
+		n.manager.DriverUp(manager.DriverInfo{
+			Name: name, Builtin: true, MountsTarget: b.Mounts, Stage: b.Stages, Expand: b.Stages || b.Grows,
+		}, b.driver)
 	}
 }
 

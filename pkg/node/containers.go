@@ -12,13 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -89,8 +85,7 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 	if ok, err := n.byRuntime(&m, uid, v); ok || err != nil {
 		return m, err
 	}
-	_, builtin := n.builtins[v.Driver]
-	m.SELinuxRelabel = relabel(v, builtin, n.hasLabels)
+	m.SELinuxRelabel = relabel(v, n.hasLabels)
 	if w.SubPath == "" && !n.pinned(v, w.Propagation) {
 		return m, nil
 	}
@@ -146,16 +141,21 @@ func (n *Node) openWhole(uid state.PodUID, volume string) (*os.File, error) {
 // of a local volume that may be written, and those of disks and CSI drivers whose
 // file system has labels and was not mounted with one. What a server or the node
 // itself has is not the pod's to label.
-func relabel(v manager.MountedVolume, builtin bool, hasLabels func(manager.MountedVolume) bool) bool {
-	switch v.Driver {
-	case emptydir.Kind, files.ConfigMap, files.Secret, files.DownwardAPI, files.Projected:
+func relabel(v manager.MountedVolume, hasLabels func(manager.MountedVolume) bool) bool {
+	k, builtin := kind.Of(v.Driver)
+	labels := k.Labels
+	if !builtin {
+		labels = kind.LabelsSupported
+	}
+	switch labels {
+	case kind.LabelsAlways:
 		return true
-	case local.Kind:
+	case kind.LabelsWritable:
 		return !v.ReadOnly
-	case iscsi.Kind, fc.Kind:
+	case kind.LabelsSupported:
 		return !v.ReadOnly && hasLabels(v)
 	}
-	return !builtin && !v.ReadOnly && hasLabels(v)
+	return false
 }
 
 // hasLabels reports whether the files of a volume may have SELinux labels of their own.

@@ -2,13 +2,10 @@ package node
 
 import (
 	"context"
-	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -24,10 +21,10 @@ func (n *Node) Unreached(ctx context.Context, endpoint string) string {
 
 // Lacks returns the programs without which no volume of a built-in kind can be
 // mounted, and that this node does not have now.
-func (n *Node) Lacks(kind state.DriverName) []string {
-	needs := map[state.DriverName][]string{
-		nfs.Kind: {"mount.nfs"}, netfs.CephFS: {"mount.ceph"}, netfs.GlusterFS: {"mount.glusterfs"}, iscsi.Kind: {"iscsiadm"},
+func (n *Node) Lacks(name state.DriverName) []string {
+	k, _ := kind.Of(name)
+	if k.Program == "" || (&program.Runner{Dirs: n.programs}).Has(k.Program) {
+		return nil
 	}
-	run := program.Runner{Dirs: n.programs}
-	return slices.DeleteFunc(needs[kind], run.Has)
+	return []string{k.Program}
 }

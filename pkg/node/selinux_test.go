@@ -64,7 +64,6 @@ func TestWhichVolumesTheRuntimeRelabels(t *testing.T) {
 		}
 	}
 	for kind, want := range kinds {
-		_, builtin := n.builtins[kind]
 		for _, tc := range []struct {
 			labels, readOnly bool
 			in               []string
@@ -74,7 +73,7 @@ func TestWhichVolumesTheRuntimeRelabels(t *testing.T) {
 			{true, true, []string{always}},
 		} {
 			v := manager.MountedVolume{Driver: kind, ReadOnly: tc.readOnly}
-			if got := relabel(v, builtin, func(manager.MountedVolume) bool { return tc.labels }); got != slices.Contains(tc.in, want) {
+			if got := relabel(v, func(manager.MountedVolume) bool { return tc.labels }); got != slices.Contains(tc.in, want) {
 				t.Errorf("%s, %+v: relabel is %v", kind, tc, got)
 			}
 		}

@@ -49,7 +49,7 @@ func (n *Node) subjects(yield func(stats.Subject) bool) {
 		}
 		_, mortal := fuse[s.Volume.Mounts[pod].Target]
 		b, builtin := n.builtins[spec.Driver]
-		if builtin && !mortal && b.usage == nil && !(b.mounts && spec.Mode == state.Filesystem) {
+		if builtin && !mortal && b.usage == nil && !(b.Mounts && spec.Mode == state.Filesystem) {
 			continue // it has nothing to say
 		}
 		limited := b.usage != nil && emptydir.Limited(*spec)
@@ -99,7 +99,7 @@ func (n *Node) question(s stats.Subject) (q stats.Question, ok bool) {
 	} else if b := n.builtins[s.Driver]; b.usage != nil {
 		q.Source, q.Deadline = "fs", measureDeadline
 		q.Ask = func(ctx context.Context) (stats.Report, error) { return measured(b.usage(ctx, v, pod)) }
-	} else if b.mounts && v.Spec.Mode == state.Filesystem {
+	} else if b.Mounts && v.Spec.Mode == state.Filesystem {
 		q.Source = "statfs"
 		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
 	}

@@ -9,18 +9,18 @@ import (
 
 // builtin returns the want of a kind that is served in this process; config is
 // its source as that kind defines it.
-func (r *resolver) builtin(kind state.DriverName, name string, config any) (state.VolumeWant, error) {
+func (r *resolver) builtin(of state.DriverName, name string, config any) (state.VolumeWant, error) {
 	b, err := json.Marshal(config)
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: encode volume %q: %w", r.name(), name, err)
 	}
 	pod := podOf(r.pod)
 	return state.VolumeWant{
-		ID:   state.PodVolumeID(kind, pod.UID, name),
-		Spec: state.Spec{Driver: kind, Builtin: true, Name: name, Mode: state.Filesystem, Config: b},
+		ID:   state.PodVolumeID(of, pod.UID, name),
+		Spec: state.Spec{Driver: of, Builtin: true, Name: name, Mode: state.Filesystem, Config: b},
 		Mount: state.MountSpec{
 			Pod:     pod,
-			Target:  r.config.Layout.BuiltinTarget(kind, pod.UID, name),
+			Target:  r.config.Layout.BuiltinTarget(of, pod.UID, name),
 			FSGroup: r.fsGroup(),
 		},
 	}, nil

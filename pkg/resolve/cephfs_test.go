@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -20,10 +20,10 @@ func TestCephFSBySecret(t *testing.T) {
 			pv.SecretRef = &corev1.SecretReference{Namespace: "ceph", Name: "s"}
 			inline.SecretRef = &corev1.LocalObjectReference{Name: "s"}
 		} else {
-			want = resolve.CephFS
+			want = kind.CephFS
 		}
 		w := ofKind(t, corev1.PersistentVolumeSource{CephFS: pv})
-		w.config.Builtins = []state.DriverName{resolve.CephFS}
+		w.config.Builtins = []state.DriverName{kind.CephFS}
 		if got := w.only(t); got.Problem != "" || got.Spec.Driver != want || !secret && (!got.Mount.ReadOnly || got.Mount.FSGroup != nil) {
 			t.Errorf("secret %v: got %+v, want %s", secret, got, want)
 		}

@@ -37,7 +37,7 @@ func (r *resolver) claimed(u claimUse) (state.VolumeWant, error) {
 	if err != nil {
 		return state.VolumeWant{}, err
 	}
-	if r.ours(pv) {
+	if _, ok := r.ours(pv); ok {
 		return r.builtinVolume(pv, claim, u)
 	}
 	csi, err := r.asCSI(pv)

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -18,11 +19,43 @@ func checkFSType(field, fsType string) (Fault, bool) {
 
 // staged resolves a volume of a built-in kind that is mounted on the node before
 // it is shown to pods. What its source says the kind itself checks.
-func (r *resolver) staged(kind state.DriverName, name string, src any, readOnly bool) (state.VolumeWant, error) {
-	w, err := r.builtin(kind, name, src)
-	w.Spec.StagePath = r.config.Layout.BuiltinStagePath(kind, w.ID)
+func (r *resolver) staged(of state.DriverName, name string, src any, readOnly bool) (state.VolumeWant, error) {
+	w, err := r.builtin(of, name, src)
+	w.Spec.StagePath = r.config.Layout.BuiltinStagePath(of, w.ID)
 	w.Mount.ReadOnly = readOnly
 	return w, err
+}
+
+func (r *resolver) podISCSI(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	if f, bad := checkFSType(field, v.ISCSI.FSType); bad {
+		return state.VolumeWant{}, r.fault(f)
+	}
+	return r.iscsi(v.Name, v.ISCSI)
+}
+
+func (r *resolver) volumeISCSI(pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error) {
+	s := pv.Spec.ISCSI
+	if f, bad := checkFSType("spec.iscsi", s.FSType); bad {
+		return state.VolumeWant{}, f, nil
+	}
+	w, err := r.iscsi(pv.Name, iscsiInline(s))
+	w.Spec.StageRef = secretRef(s.SecretRef)
+	return w, Fault{}, err
+}
+
+func (r *resolver) podFC(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	if f, bad := checkFSType(field, v.FC.FSType); bad {
+		return state.VolumeWant{}, r.fault(f)
+	}
+	return r.fc(v.Name, v.FC)
+}
+
+func (r *resolver) volumeFC(pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error) {
+	if f, bad := checkFSType("spec.fc", pv.Spec.FC.FSType); bad {
+		return state.VolumeWant{}, f, nil
+	}
+	w, err := r.fc(pv.Name, pv.Spec.FC)
+	return w, Fault{}, err
 }
 
 // iscsi resolves a logical unit of an iSCSI target. The secret is named in the
@@ -30,8 +63,8 @@ func (r *resolver) staged(kind state.DriverName, name string, src any, readOnly 
 func (r *resolver) iscsi(name string, src *corev1.ISCSIVolumeSource) (state.VolumeWant, error) {
 	named := *src
 	named.SecretRef = nil
-	w, err := r.staged(ISCSI, name, &named, src.ReadOnly)
-	w.Spec.AttachName = r.attachName(ISCSI, fmt.Sprintf("%s:%s:%d", src.TargetPortal, src.IQN, src.Lun))
+	w, err := r.staged(kind.ISCSI, name, &named, src.ReadOnly)
+	w.Spec.AttachName = r.attachName(kind.ISCSI, fmt.Sprintf("%s:%s:%d", src.TargetPortal, src.IQN, src.Lun))
 	if src.SecretRef != nil {
 		w.Spec.StageRef = state.SecretRef{Namespace: r.pod.Namespace, Name: src.SecretRef.Name}
 	}
@@ -48,12 +81,12 @@ func iscsiInline(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSourc
 
 // fc resolves a disk on a Fibre Channel network.
 func (r *resolver) fc(name string, src *corev1.FCVolumeSource) (state.VolumeWant, error) {
-	w, err := r.staged(FC, name, src, src.ReadOnly)
+	w, err := r.staged(kind.FC, name, src, src.ReadOnly)
 	switch {
 	case len(src.TargetWWNs) > 0 && src.Lun != nil:
-		w.Spec.AttachName = r.attachName(FC, fmt.Sprintf("%v:%d", src.TargetWWNs, *src.Lun))
+		w.Spec.AttachName = r.attachName(kind.FC, fmt.Sprintf("%v:%d", src.TargetWWNs, *src.Lun))
 	case len(src.WWIDs) > 0:
-		w.Spec.AttachName = r.attachName(FC, fmt.Sprint(src.WWIDs))
+		w.Spec.AttachName = r.attachName(kind.FC, fmt.Sprint(src.WWIDs))
 	}
 	return w, err
 }

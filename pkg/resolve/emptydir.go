@@ -7,13 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// emptyDir resolves a directory of the pod's own. Its sizeLimit becomes the
+// podEmptyDir resolves a directory of the pod's own. Its sizeLimit becomes the
 // smaller of its own and what all of the pod may use, and its medium names the
 // pages that the pod's containers ask for.
-func (r *resolver) emptyDir(v *corev1.Volume, field string) (state.VolumeWant, error) {
+func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant, error) {
 	src := v.EmptyDir
 	if src == nil {
 		src = &corev1.EmptyDirVolumeSource{}
@@ -40,7 +41,7 @@ func (r *resolver) emptyDir(v *corev1.Volume, field string) (state.VolumeWant, e
 		}
 		src.Medium = medium
 	}
-	return r.builtin(EmptyDir, v.Name, src)
+	return r.builtin(kind.EmptyDir, v.Name, src)
 }
 
 func knownMedium(m corev1.StorageMedium) bool {

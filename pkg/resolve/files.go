@@ -8,11 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// files resolves a volume of a kind that shows objects as files.
-func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant, error) {
+// podFiles resolves a volume of a kind that shows objects as files.
+func (r *resolver) podFiles(v *corev1.Volume, field string) (state.VolumeWant, error) {
 	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.config.Allocatable}
 	if r.config.Tokens {
 		read.Token = tokenAsked
@@ -24,18 +25,19 @@ func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant
 	var source any
 	var key []byte
 	var err error
-	switch kind {
-	case "configMap":
+	of := kind.ConfigMap
+	switch {
+	case v.ConfigMap != nil:
 		source = v.ConfigMap
 		found, err = read.ConfigMap(*v.ConfigMap)
-	case "secret":
-		source, key = v.Secret, r.config.RevisionKey
+	case v.Secret != nil:
+		of, source, key = kind.Secret, v.Secret, r.config.RevisionKey
 		found, err = read.Secret(*v.Secret)
-	case "downwardAPI":
-		source = v.DownwardAPI
+	case v.DownwardAPI != nil:
+		of, source = kind.DownwardAPI, v.DownwardAPI
 		found, err = read.DownwardAPI(*v.DownwardAPI)
-	case "projected":
-		if source = v.Projected; content.HasSecret(*v.Projected) {
+	default:
+		if of, source = kind.Projected, v.Projected; content.HasSecret(*v.Projected) {
 			key = r.config.RevisionKey
 		}
 		found, err = read.Projected(*v.Projected)
@@ -43,7 +45,7 @@ func (r *resolver) files(v *corev1.Volume, kind, field string) (state.VolumeWant
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
 	}
-	w, err := r.builtin(builtins[kind], v.Name, source)
+	w, err := r.builtin(of, v.Name, source)
 	w.Revision = found.Revision(key)
 	return w, err
 }

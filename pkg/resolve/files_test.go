@@ -8,14 +8,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func withFiles(t testing.TB) *world {
 	t.Helper()
 	w := read(t, "testdata/base.yaml")
-	w.config.Builtins = []state.DriverName{resolve.Secret, resolve.DownwardAPI, resolve.Projected}
+	w.config.Builtins = []state.DriverName{kind.Secret, kind.DownwardAPI, kind.Projected}
 	w.config.RevisionKey = []byte("key")
 	return w
 }
@@ -28,11 +28,11 @@ func (w *world) secret(t testing.TB, value string) {
 }
 
 var filesSources = map[state.DriverName]corev1.VolumeSource{
-	resolve.Secret: {Secret: &corev1.SecretVolumeSource{SecretName: "conf"}},
-	resolve.Projected: {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+	kind.Secret: {Secret: &corev1.SecretVolumeSource{SecretName: "conf"}},
+	kind.Projected: {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}},
 	}}},
-	resolve.DownwardAPI: {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+	kind.DownwardAPI: {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
 		{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
 	}}},
 }
@@ -52,7 +52,7 @@ func TestKindsThatShowFilesAreWanted(t *testing.T) {
 
 // Rule 7: a want is kept in the journal and shown by the API.
 func TestWantHasNoSecretAndNothingThatTellsIt(t *testing.T) {
-	for _, kind := range []state.DriverName{resolve.Secret, resolve.Projected} {
+	for _, kind := range []state.DriverName{kind.Secret, kind.Projected} {
 		revision := func(value, key string) string {
 			w := withFiles(t)
 			w.config.RevisionKey = []byte(key)
@@ -78,7 +78,7 @@ func TestWantHasNoSecretAndNothingThatTellsIt(t *testing.T) {
 func TestDownwardRevisionFollowsWhatIsSelected(t *testing.T) {
 	revision := func(change func(*corev1.Pod)) string {
 		w := withFiles(t)
-		source(w, filesSources[resolve.DownwardAPI])
+		source(w, filesSources[kind.DownwardAPI])
 		change(w.pod())
 		return w.only(t).Revision
 	}
@@ -146,7 +146,7 @@ func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 // M07 and 7.5: the path is handed out as it is, and no owner is changed.
 func TestHostPathIsHandedOutAndNotOwned(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
-	w.config.Builtins = []state.DriverName{resolve.HostPath}
+	w.config.Builtins = []state.DriverName{kind.HostPath}
 	w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
 	source(w, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv//data/", Type: ptr(corev1.HostPathDirectory)}})
 	got := w.only(t)
@@ -168,7 +168,7 @@ func BenchmarkPod(b *testing.B) {
 	pod := w.pod()
 	pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil
 	for _, name := range []string{"a", "b", "c", "d"} {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: filesSources[resolve.Secret]})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: filesSources[kind.Secret]})
 		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
 	}
 	b.ReportAllocs()

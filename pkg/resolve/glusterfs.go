@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -52,19 +53,25 @@ func (r *resolver) glusterFS(name string, endpoints Key, path string, readOnly b
 	if len(servers) == 0 {
 		return state.VolumeWant{}, fmt.Errorf("%s: subsets: found no addresses, want those of the GlusterFS servers", endpoints)
 	}
-	w, err := r.builtin(GlusterFS, name, glusterFS{servers[:min(len(servers), maxServers)], path})
+	w, err := r.builtin(kind.GlusterFS, name, glusterFS{servers[:min(len(servers), maxServers)], path})
 	w.Mount.ReadOnly, w.Mount.FSGroup = readOnly, nil
 	return w, err
 }
 
-// glusterVolume resolves one that a PersistentVolume has. Its Endpoints object
-// is in the claim's namespace unless the volume says where.
-func (r *resolver) glusterVolume(name string, s *corev1.GlusterfsPersistentVolumeSource) (state.VolumeWant, error) {
-	namespace := r.pod.Namespace
+func (r *resolver) podGlusterFS(v *corev1.Volume, _ string) (state.VolumeWant, error) {
+	s := v.Glusterfs
+	return r.glusterFS(v.Name, Key{KindEndpoints, r.pod.Namespace, s.EndpointsName}, s.Path, s.ReadOnly)
+}
+
+// volumeGlusterFS looks for the Endpoints object in the claim's namespace unless the
+// volume says where.
+func (r *resolver) volumeGlusterFS(pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error) {
+	s, namespace := pv.Spec.Glusterfs, r.pod.Namespace
 	if n := s.EndpointsNamespace; n != nil && *n != "" {
 		namespace = *n
 	}
-	return r.glusterFS(name, Key{KindEndpoints, namespace, s.EndpointsName}, s.Path, s.ReadOnly)
+	w, err := r.glusterFS(pv.Name, Key{KindEndpoints, namespace, s.EndpointsName}, s.Path, s.ReadOnly)
+	return w, Fault{}, err
 }
 
 // checkEndpoints: what is read are the addresses, which become arguments.

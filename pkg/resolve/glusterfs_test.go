@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -39,7 +40,7 @@ func TestGlusterFSServersAreThoseOfItsEndpoints(t *testing.T) {
 		} else {
 			source(w, corev1.VolumeSource{Glusterfs: &corev1.GlusterfsVolumeSource{EndpointsName: "servers", Path: "data/a", ReadOnly: true}})
 		}
-		w.config.Builtins = []state.DriverName{resolve.GlusterFS}
+		w.config.Builtins = []state.DriverName{kind.GlusterFS}
 		w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
 		key := resolve.Key{Kind: "Endpoints", Namespace: tc.namespace, Name: "servers"}
 		w.unread = map[resolve.Key]string{key: "not read"}
@@ -56,10 +57,10 @@ func TestGlusterFSServersAreThoseOfItsEndpoints(t *testing.T) {
 		}
 		w.add(t, strings.ReplaceAll(glusterServers, "NAMESPACE", tc.namespace))
 		got := w.only(t)
-		if got.Problem != "" || got.Spec.Driver != resolve.GlusterFS || string(got.Spec.Config) != config || !got.Mount.ReadOnly || got.Mount.FSGroup != nil {
+		if got.Problem != "" || got.Spec.Driver != kind.GlusterFS || string(got.Spec.Config) != config || !got.Mount.ReadOnly || got.Mount.FSGroup != nil {
 			t.Errorf("%s: got %+v", where, got)
 		}
-		if tc.pv != nil && (got.ID != state.SharedID(resolve.GlusterFS, "pv-1") || strings.Join(got.Spec.MountFlags, ",") != "acl") {
+		if tc.pv != nil && (got.ID != state.SharedID(kind.GlusterFS, "pv-1") || strings.Join(got.Spec.MountFlags, ",") != "acl") {
 			t.Errorf("%s: got %+v", where, got)
 		}
 	}
@@ -69,14 +70,14 @@ func TestGlusterFSServersAreThoseOfItsEndpoints(t *testing.T) {
 func TestGlusterFSEndpointsHaveNames(t *testing.T) {
 	for _, name := range []string{"", "../x", "a/b", "A"} {
 		w := read(t, "testdata/base.yaml")
-		w.config.Builtins = []state.DriverName{resolve.GlusterFS}
+		w.config.Builtins = []state.DriverName{kind.GlusterFS}
 		source(w, corev1.VolumeSource{Glusterfs: &corev1.GlusterfsVolumeSource{EndpointsName: name, Path: "data"}})
 		if got := w.only(t).Problem; !strings.HasPrefix(got, "pod default/web: glusterfs.endpoints: found ") {
 			t.Errorf("%q: got %q", name, got)
 		}
 	}
 	w := ofKind(t, corev1.PersistentVolumeSource{Glusterfs: &corev1.GlusterfsPersistentVolumeSource{EndpointsName: "servers", EndpointsNamespace: ptr("a/b"), Path: "data"}})
-	w.config.Builtins = []state.DriverName{resolve.GlusterFS}
+	w.config.Builtins = []state.DriverName{kind.GlusterFS}
 	if got := w.only(t).Problem; !strings.Contains(got, "glusterfs.endpointsNamespace: found ") {
 		t.Errorf("namespace: got %q", got)
 	}

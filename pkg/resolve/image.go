@@ -3,13 +3,14 @@ package resolve
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// image resolves the file system of an image, which is nobody's to change. What
-// its source says the kind itself checks.
-func (r *resolver) image(name string, src *corev1.ImageVolumeSource) (state.VolumeWant, error) {
-	w, err := r.builtin(Image, name, src)
+// podImage resolves the file system of an image, which no pod may change. The kind
+// itself checks what the source says.
+func (r *resolver) podImage(v *corev1.Volume, _ string) (state.VolumeWant, error) {
+	w, err := r.builtin(kind.Image, v.Name, v.Image)
 	w.Mount.ReadOnly, w.Mount.FSGroup = true, nil
 	return w, err
 }

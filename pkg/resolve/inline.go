@@ -10,10 +10,6 @@ import (
 // Any stands for every namespace, or every driver, in an InlineRule.
 const Any = "*"
 
-// reaching are the kinds served in this process that reach over a network what the
-// author of a pod names. They are drivers to an InlineRule.
-var reaching = map[string]state.DriverName{"nfs": NFS, "iscsi": ISCSI, "fc": FC, "cephfs": CephFS, "glusterfs": GlusterFS}
-
 // InlineRule lets the pods of a namespace have volumes of a driver that are
 // written into the pod. Such a volume is made with what the pod's author chose,
 // and no claim or class stands between.

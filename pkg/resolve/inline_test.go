@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -50,22 +51,22 @@ func TestWhoMayHaveInlineVolumes(t *testing.T) {
 // Attacks: C16.
 func TestWhoMayHaveInlineVolumesOfANetwork(t *testing.T) {
 	lun := int32(0)
-	for kind, src := range map[state.DriverName]corev1.VolumeSource{
-		resolve.NFS:       {NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/"}},
-		resolve.ISCSI:     {ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2026-01.example:x"}},
-		resolve.FC:        {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}},
-		resolve.CephFS:    {CephFS: &corev1.CephFSVolumeSource{Monitors: []string{"mon"}}},
-		resolve.GlusterFS: {Glusterfs: &corev1.GlusterfsVolumeSource{EndpointsName: "servers", Path: "data"}},
+	for of, src := range map[state.DriverName]corev1.VolumeSource{
+		kind.NFS:          {NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/"}},
+		kind.ISCSI:        {ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2026-01.example:x"}},
+		kind.FC:           {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}},
+		kind.CephFS:       {CephFS: &corev1.CephFSVolumeSource{Monitors: []string{"mon"}}},
+		kind.GlusterFS:    {Glusterfs: &corev1.GlusterfsVolumeSource{EndpointsName: "servers", Path: "data"}},
 		"ebs.csi.aws.com": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
-		resolve.EmptyDir:  {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		kind.EmptyDir:     {EmptyDir: &corev1.EmptyDirVolumeSource{}},
 	} {
-		for allowed, rules := range map[bool][]resolve.InlineRule{false: {{Namespace: "other", Driver: kind}}, true: {{Namespace: "default", Driver: kind}}} {
+		for allowed, rules := range map[bool][]resolve.InlineRule{false: {{Namespace: "other", Driver: of}}, true: {{Namespace: "default", Driver: of}}} {
 			w := read(t, "testdata/base.yaml")
-			w.config.InlineAllow, w.config.Builtins = rules, []state.DriverName{kind}
+			w.config.InlineAllow, w.config.Builtins = rules, []state.DriverName{of}
 			w.pod().Spec.Volumes[0].VolumeSource = src
 			got := w.only(t).Problem
-			if refused := strings.Contains(got, "may not use inline on this node; want a claim, or --inline-allow=default/"+string(kind)); refused == (allowed || kind == resolve.EmptyDir) {
-				t.Errorf("%s, allowed %t: %q", kind, allowed, got)
+			if refused := strings.Contains(got, "may not use inline on this node; want a claim, or --inline-allow=default/"+string(of)); refused == (allowed || of == kind.EmptyDir) {
+				t.Errorf("%s, allowed %t: %q", of, allowed, got)
 			}
 		}
 	}

@@ -198,11 +198,11 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 	if err != nil {
 		return state.VolumeWant{}, err
 	}
-	kind, f, bad := sourceKind(field, v.VolumeSource)
+	source, f, bad := sourceKind(field, v.VolumeSource)
 	if bad {
 		return state.VolumeWant{}, r.fault(f)
 	}
-	switch kind {
+	switch source {
 	case "persistentVolumeClaim":
 		src := v.PersistentVolumeClaim
 		return r.claimed(claimUse{volume: v.Name, name: src.ClaimName, readOnly: src.ReadOnly, use: u})
@@ -210,52 +210,34 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		return r.claimed(claimUse{volume: v.Name, name: r.pod.Name + "-" + v.Name, owned: true, use: u})
 	}
 	if u.device != "" {
-		return state.VolumeWant{}, fmt.Errorf("%s: %s: volume %q is of kind %s, which is no raw block volume; want it under volumeMounts",
-			r.name(), u.device, v.Name, kind)
+		return state.VolumeWant{}, fmt.Errorf(
+			"%s: %s: volume %q is of kind %s, which is no raw block volume; want it under volumeMounts",
+			r.name(), u.device, v.Name, source)
 	}
-	if driver, reaches := reaching[kind]; reaches && r.has(driver) {
-		if err := r.checkInlineAllowed(driver, field+"."+kind); err != nil {
+	return r.written(v, source, field)
+}
+
+// written resolves a volume that is written into the pod.
+func (r *resolver) written(v *corev1.Volume, source, field string) (state.VolumeWant, error) {
+	at := field + "." + source
+	if k, ok := r.serves(source, false); ok && k.Network {
+		if err := r.checkInlineAllowed(k.Name, at); err != nil {
 			return state.VolumeWant{}, err
 		}
 	}
-	switch driver, known := builtins[kind]; {
-	case kind == "csi":
-		return r.inline(v, field+".csi")
-	case kind == "emptyDir" && r.has(EmptyDir):
-		return r.emptyDir(v, field+".emptyDir")
-	case kind == "hostPath" && r.has(HostPath):
-		if f, bad := checkHostPath(field+".hostPath", v.HostPath); bad {
-			return state.VolumeWant{}, r.fault(f)
-		}
-		return r.hostPath(v.Name, v.HostPath)
-	case kind == "nfs" && r.has(NFS):
-		return r.inlineNFS(v.Name, field+".nfs", v.NFS)
-	case kind == "iscsi" && r.has(ISCSI):
-		if f, bad := checkFSType(field+".iscsi", v.ISCSI.FSType); bad {
-			return state.VolumeWant{}, r.fault(f)
-		}
-		return r.iscsi(v.Name, v.ISCSI)
-	case kind == "fc" && r.has(FC):
-		if f, bad := checkFSType(field+".fc", v.FC.FSType); bad {
-			return state.VolumeWant{}, r.fault(f)
-		}
-		return r.fc(v.Name, v.FC)
-	case kind == "image" && r.has(Image):
-		return r.image(v.Name, v.Image)
-	case kind == "cephfs" && r.mountsCephFS(v.CephFS.SecretRef != nil):
-		return r.cephFS(v.Name, v.CephFS)
-	case kind == "glusterfs" && r.has(GlusterFS):
-		s := v.Glusterfs
-		return r.glusterFS(v.Name, Key{KindEndpoints, r.pod.Namespace, s.EndpointsName}, s.Path, s.ReadOnly)
-	case known && r.has(driver):
-		return r.files(v, kind, field+"."+kind)
-	case r.translates(kind):
-		return r.inTree(v, field+"."+kind)
+	k, ok := r.serves(source, v.CephFS != nil && v.CephFS.SecretRef != nil)
+	switch {
+	case source == "csi":
+		return r.inline(v, at)
+	case ok && k.Pod:
+		return sourcesOf(k.Name).pod(r, v, at)
+	case r.translates(source):
+		return r.inTree(v, at)
 	}
-	return state.VolumeWant{}, fmt.Errorf("%s: %s: %s", r.name(), field, r.lacks(kind, r.kinds()))
+	return state.VolumeWant{}, fmt.Errorf("%s: %s: %s", r.name(), field, r.lacks(source, r.kinds()))
 }
 
-func (r *resolver) has(kind state.DriverName) bool { return slices.Contains(r.config.Builtins, kind) }
+func (r *resolver) has(name state.DriverName) bool { return slices.Contains(r.config.Builtins, name) }
 
 // name is the pod for people.
 func (r *resolver) name() string {

@@ -7,40 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
-
-// The built-in kinds that can be resolved, by plugin name.
-const (
-	EmptyDir    state.DriverName = "kubernetes.io/empty-dir"
-	ConfigMap   state.DriverName = "kubernetes.io/configmap"
-	HostPath    state.DriverName = "kubernetes.io/host-path"
-	Local       state.DriverName = "kubernetes.io/local-volume"
-	NFS         state.DriverName = "kubernetes.io/nfs"
-	ISCSI       state.DriverName = "kubernetes.io/iscsi"
-	FC          state.DriverName = "kubernetes.io/fc"
-	Image       state.DriverName = "kubernetes.io/image"
-	CephFS      state.DriverName = "kubernetes.io/cephfs"
-	GlusterFS   state.DriverName = "kubernetes.io/glusterfs"
-	Secret      state.DriverName = "kubernetes.io/secret"
-	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
-	Projected   state.DriverName = "kubernetes.io/projected"
-)
-
-// builtins are the kinds above by the name of their source in a pod.
-var builtins = map[string]state.DriverName{
-	"configMap":   ConfigMap,
-	"downwardAPI": DownwardAPI,
-	"emptyDir":    EmptyDir,
-	"fc":          FC,
-	"glusterfs":   GlusterFS,
-	"hostPath":    HostPath,
-	"image":       Image,
-	"iscsi":       ISCSI,
-	"nfs":         NFS,
-	"projected":   Projected,
-	"secret":      Secret,
-}
 
 // sources lists the names of the sources that are set in one of Kubernetes'
 // source structs, which hold one pointer for each kind.
@@ -59,7 +30,7 @@ func sources(s any) []string {
 
 // sourceKind returns the name of the one source that is set in s. A pod's
 // volume without a source is an emptyDir, as the API server has it.
-func sourceKind(field string, s any) (kind string, f Fault, bad bool) {
+func sourceKind(field string, s any) (name string, f Fault, bad bool) {
 	set := sources(s)
 	switch len(set) {
 	case 0:
@@ -70,16 +41,66 @@ func sourceKind(field string, s any) (kind string, f Fault, bad bool) {
 	return "", Fault{field, strings.Join(set, " and "), "exactly one kind of volume"}, true
 }
 
+// sourceOf resolves a volume of a built-in kind, as a pod names it and as a
+// PersistentVolume does; nil where the kind is not named so.
+type sourceOf struct {
+	pod func(r *resolver, v *corev1.Volume, field string) (state.VolumeWant, error)
+	pv  func(r *resolver, pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error)
+}
+
+// sourcesOf has a line for each row of [kind.All].
+func sourcesOf(name state.DriverName) sourceOf {
+	switch name {
+	case kind.CephFS:
+		return sourceOf{(*resolver).podCephFS, (*resolver).volumeCephFS}
+	case kind.EmptyDir:
+		return sourceOf{pod: (*resolver).podEmptyDir}
+	case kind.FC:
+		return sourceOf{(*resolver).podFC, (*resolver).volumeFC}
+	case kind.GlusterFS:
+		return sourceOf{(*resolver).podGlusterFS, (*resolver).volumeGlusterFS}
+	case kind.HostPath:
+		return sourceOf{(*resolver).podHostPath, (*resolver).volumeHostPath}
+	case kind.Image:
+		return sourceOf{pod: (*resolver).podImage}
+	case kind.ISCSI:
+		return sourceOf{(*resolver).podISCSI, (*resolver).volumeISCSI}
+	case kind.Local:
+		return sourceOf{pv: (*resolver).volumeLocal}
+	case kind.NFS:
+		return sourceOf{(*resolver).podNFS, (*resolver).volumeNFS}
+	case kind.ConfigMap, kind.DownwardAPI, kind.Projected, kind.Secret:
+		return sourceOf{pod: (*resolver).podFiles}
+	}
+	return sourceOf{}
+}
+
+// serves returns the built-in kind of a source, where this node serves it. A cephfs
+// volume with a Secret is ceph-csi's, which cannot be told of a secret in a file.
+func (r *resolver) serves(field string, cephSecret bool) (k kind.Kind, ok bool) {
+	k, ok = kind.OfField(field)
+	return k, ok && r.has(k.Name) && !(k.Name == kind.CephFS && cephSecret)
+}
+
 // kinds lists the kinds of volumes that a pod may have here.
 func (r *resolver) kinds() []string {
-	k := append([]string{"csi", "ephemeral", "persistentVolumeClaim"}, r.inTreeKinds()...)
-	for name, driver := range builtins {
-		if r.has(driver) {
-			k = append(k, name)
+	return r.served([]string{"csi", "ephemeral", "persistentVolumeClaim"}, func(k kind.Kind) bool { return k.Pod })
+}
+
+// volumeKinds lists the kinds that a PersistentVolume may have here.
+func (r *resolver) volumeKinds() []string {
+	return r.served([]string{"csi"}, func(k kind.Kind) bool { return k.PV })
+}
+
+func (r *resolver) served(names []string, has func(kind.Kind) bool) []string {
+	names = append(names, r.inTreeKinds()...)
+	for _, k := range kind.All() {
+		if has(k) && r.has(k.Name) {
+			names = append(names, k.Field)
 		}
 	}
-	slices.Sort(k)
-	return k
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // mergeSame makes one entry of entries that name one volume, as two claims'

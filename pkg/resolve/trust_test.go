@@ -6,6 +6,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
@@ -61,7 +62,7 @@ func TestAVolumeFollowsTheBundlesThatItSelects(t *testing.T) {
   containers: [{name: a, volumeMounts: [{name: v, mountPath: /v}]}],
   volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {signerName: x.y/z, labelSelector: {}, path: ca.pem}}]}}]}}`
 	w := parse(t, text)
-	w.config.Builtins = append(w.config.Builtins, resolve.Projected)
+	w.config.Builtins = append(w.config.Builtins, kind.Projected)
 	if got := w.only(t).Problem; !strings.Contains(got, "not found") {
 		t.Errorf("without any: %q", got)
 	}

@@ -9,37 +9,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// builtinVolumes are the built-in kinds that a PersistentVolume may have.
-var builtinVolumes = map[string]state.DriverName{"fc": FC, "glusterfs": GlusterFS, "hostPath": HostPath, "iscsi": ISCSI, "local": Local, "nfs": NFS}
-
-// ours reports whether the volume is of a kind that is served in this process.
-func (r *resolver) ours(pv *corev1.PersistentVolume) bool {
+// ours returns the built-in kind of the volume, where this node serves it.
+func (r *resolver) ours(pv *corev1.PersistentVolume) (kind.Kind, bool) {
 	set := sources(pv.Spec.PersistentVolumeSource)
 	if len(set) != 1 {
-		return false
+		return kind.Kind{}, false
 	}
-	if s := pv.Spec.CephFS; s != nil {
-		return r.mountsCephFS(s.SecretRef != nil)
-	}
-	kind, ok := builtinVolumes[set[0]]
-	return ok && r.has(kind)
+	k, ok := r.serves(set[0], pv.Spec.CephFS != nil && pv.Spec.CephFS.SecretRef != nil)
+	return k, ok && k.PV
 }
 
-// volumeKinds lists the kinds that a PersistentVolume may have here.
-func (r *resolver) volumeKinds() []string {
-	kinds := append(r.inTreeKinds(), "csi")
-	for name, driver := range builtinVolumes {
-		if r.has(driver) {
-			kinds = append(kinds, name)
-		}
-	}
-	return kinds
-}
-
-// builtinVolume resolves a PersistentVolume of a kind of builtinVolumes.
+// builtinVolume resolves a PersistentVolume of a kind that is ours.
 func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, u claimUse) (state.VolumeWant, error) {
 	fail := func(err error) (state.VolumeWant, error) {
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
@@ -57,7 +41,8 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	if err := r.onThisNode(pv, false); err != nil {
 		return fail(err)
 	}
-	w, fault, err := r.fromSource(pv, mode)
+	k, _ := r.ours(pv)
+	w, fault, err := r.fromSource(pv, k, mode)
 	if fault != (Fault{}) {
 		return fail(errors.New(fault.String()))
 	}
@@ -68,7 +53,7 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	if w.Spec.StagePath != "" {
 		w.Spec.StagePath = r.config.Layout.BuiltinStagePath(w.Spec.Driver, w.ID)
 	}
-	if canGrow := w.Spec.StagePath != "" || w.Spec.Driver == Local; canGrow && !u.readOnly {
+	if (k.Stages || k.Grows) && !u.readOnly {
 		setSize(&w, pv, claim)
 	}
 	if mode == state.Block {
@@ -84,59 +69,34 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 }
 
 // fromSource returns what the volume's source says.
-func (r *resolver) fromSource(pv *corev1.PersistentVolume, mode state.Mode) (w state.VolumeWant, f Fault, err error) {
-	var bad bool
-	switch s := pv.Spec.PersistentVolumeSource; {
-	case mode == state.Block && s.Local == nil && s.ISCSI == nil && s.FC == nil:
-		return w, Fault{"spec.volumeMode", string(mode), "Filesystem, since the kind has no raw block volumes"}, nil
-	case s.HostPath != nil:
-		if f, bad = checkHostPath("spec.hostPath", s.HostPath); bad {
-			return w, f, nil
-		}
-		if len(pv.Spec.MountOptions) > 0 {
-			return w, Fault{"spec.mountOptions", strings.Join(pv.Spec.MountOptions, ","), "none, since nothing is mounted for a hostPath"}, nil
-		}
-		w, err = r.hostPath(pv.Name, s.HostPath)
-	case s.Local != nil:
-		if !absolute(s.Local.Path) {
-			return w, Fault{"spec.local.path", s.Local.Path, wantAbsolute}, nil
-		}
-		if s.Local.FSType != nil {
-			if f, bad = checkFSType("spec.local", *s.Local.FSType); bad {
-				return w, f, nil
-			}
-		}
-		w, err = r.builtin(Local, pv.Name, s.Local)
-		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-	case s.ISCSI != nil:
-		if f, bad = checkFSType("spec.iscsi", s.ISCSI.FSType); bad {
-			return w, f, nil
-		}
-		w, err = r.iscsi(pv.Name, iscsiInline(s.ISCSI))
-		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-		w.Spec.StageRef = secretRef(s.ISCSI.SecretRef)
-	case s.FC != nil:
-		if f, bad = checkFSType("spec.fc", s.FC.FSType); bad {
-			return w, f, nil
-		}
-		w, err = r.fc(pv.Name, s.FC)
-		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-	case s.CephFS != nil:
-		w, err = r.cephFS(pv.Name, &corev1.CephFSVolumeSource{
-			Monitors: s.CephFS.Monitors, Path: s.CephFS.Path, User: s.CephFS.User, SecretFile: s.CephFS.SecretFile, ReadOnly: s.CephFS.ReadOnly,
-		})
-		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-	case s.Glusterfs != nil:
-		w, err = r.glusterVolume(pv.Name, s.Glusterfs)
-		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
-	default: // nfs
-		if f, bad = checkNFS("spec.nfs", s.NFS); bad {
-			return w, f, nil
-		}
-		w, err = r.nfs(pv.Name, s.NFS)
-		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+func (r *resolver) fromSource(pv *corev1.PersistentVolume, k kind.Kind, mode state.Mode) (state.VolumeWant, Fault, error) {
+	if mode == state.Block && !k.Block {
+		f := Fault{"spec.volumeMode", string(mode), "Filesystem, since the kind has no raw block volumes"}
+		return state.VolumeWant{}, f, nil
 	}
-	return w, Fault{}, err
+	w, f, err := sourcesOf(k.Name).pv(r, pv)
+	switch {
+	case f != (Fault{}) || err != nil:
+	case k.Mounts:
+		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
+	case len(pv.Spec.MountOptions) > 0:
+		f = Fault{"spec.mountOptions", strings.Join(pv.Spec.MountOptions, ","), "none, since nothing is mounted for a " + k.Field}
+	}
+	return w, f, err
+}
+
+func (r *resolver) volumeLocal(pv *corev1.PersistentVolume) (w state.VolumeWant, f Fault, err error) {
+	s := pv.Spec.Local
+	if !absolute(s.Path) {
+		return w, Fault{"spec.local.path", s.Path, wantAbsolute}, nil
+	}
+	if s.FSType != nil {
+		if f, bad := checkFSType("spec.local", *s.FSType); bad {
+			return w, f, nil
+		}
+	}
+	w, err = r.builtin(kind.Local, pv.Name, s)
+	return w, f, err
 }
 
 // maxPath is the kernel's limit on a path, in bytes.
@@ -152,9 +112,24 @@ func checkHostPath(field string, src *corev1.HostPathVolumeSource) (Fault, bool)
 	return Fault{field + ".path", src.Path, wantAbsolute}, !absolute(src.Path)
 }
 
+func (r *resolver) podHostPath(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	if f, bad := checkHostPath(field, v.HostPath); bad {
+		return state.VolumeWant{}, r.fault(f)
+	}
+	return r.hostPath(v.Name, v.HostPath)
+}
+
+func (r *resolver) volumeHostPath(pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error) {
+	if f, bad := checkHostPath("spec.hostPath", pv.Spec.HostPath); bad {
+		return state.VolumeWant{}, f, nil
+	}
+	w, err := r.hostPath(pv.Name, pv.Spec.HostPath)
+	return w, Fault{}, err
+}
+
 // hostPath resolves a path of the node itself. Its owner is never changed.
 func (r *resolver) hostPath(name string, src *corev1.HostPathVolumeSource) (state.VolumeWant, error) {
-	w, err := r.builtin(HostPath, name, src)
+	w, err := r.builtin(kind.HostPath, name, src)
 	w.Mount.HostPath, w.Mount.FSGroup = path.Clean(src.Path), nil
 	return w, err
 }
@@ -166,17 +141,24 @@ func checkNFS(field string, src *corev1.NFSVolumeSource) (Fault, bool) {
 	return Fault{field + ".path", src.Path, wantAbsolute}, !absolute(src.Path)
 }
 
-// inlineNFS resolves one that a pod has without a claim.
-func (r *resolver) inlineNFS(name, field string, src *corev1.NFSVolumeSource) (state.VolumeWant, error) {
-	if f, bad := checkNFS(field, src); bad {
+func (r *resolver) podNFS(v *corev1.Volume, field string) (state.VolumeWant, error) {
+	if f, bad := checkNFS(field, v.NFS); bad {
 		return state.VolumeWant{}, r.fault(f)
 	}
-	return r.nfs(name, src)
+	return r.nfs(v.Name, v.NFS)
+}
+
+func (r *resolver) volumeNFS(pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error) {
+	if f, bad := checkNFS("spec.nfs", pv.Spec.NFS); bad {
+		return state.VolumeWant{}, f, nil
+	}
+	w, err := r.nfs(pv.Name, pv.Spec.NFS)
+	return w, Fault{}, err
 }
 
 // nfs resolves a directory of an NFS server. Its owner is the server's to change.
 func (r *resolver) nfs(name string, src *corev1.NFSVolumeSource) (state.VolumeWant, error) {
-	w, err := r.builtin(NFS, name, src)
+	w, err := r.builtin(kind.NFS, name, src)
 	w.Mount.ReadOnly, w.Mount.FSGroup = src.ReadOnly, nil
 	return w, err
 }

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -16,7 +16,7 @@ import (
 func ofKind(t *testing.T, s corev1.PersistentVolumeSource) *world {
 	t.Helper()
 	w := read(t, "testdata/base.yaml")
-	w.config.Builtins = []state.DriverName{resolve.HostPath, resolve.Local, resolve.NFS}
+	w.config.Builtins = []state.DriverName{kind.HostPath, kind.Local, kind.NFS}
 	w.volume().Spec.PersistentVolumeSource = s
 	w.volume().Spec.MountOptions = []string{"noatime"}
 	return w
@@ -33,32 +33,32 @@ func nfsAt(server, path string) corev1.PersistentVolumeSource {
 // M16: what claim and volume say reaches the kind.
 // Items: M16.
 func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
-	for kind, tc := range map[state.DriverName]struct {
+	for of, tc := range map[state.DriverName]struct {
 		src      corev1.PersistentVolumeSource
 		hostPath string
 		flags    int
 		config   string
 	}{
-		resolve.HostPath: {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/"}}, "/srv", 0, `{"path":"/srv/"}`},
-		resolve.Local:    {localAt("/mnt/disk"), "", 1, `{"path":"/mnt/disk"}`},
-		resolve.NFS:      {nfsAt("2001:db8::1", "/export"), "", 1, `{"server":"2001:db8::1","path":"/export"}`},
+		kind.HostPath: {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/"}}, "/srv", 0, `{"path":"/srv/"}`},
+		kind.Local:    {localAt("/mnt/disk"), "", 1, `{"path":"/mnt/disk"}`},
+		kind.NFS:      {nfsAt("2001:db8::1", "/export"), "", 1, `{"server":"2001:db8::1","path":"/export"}`},
 	} {
 		w := ofKind(t, tc.src)
-		if kind == resolve.HostPath {
+		if of == kind.HostPath {
 			w.volume().Spec.MountOptions = nil
 		}
 		w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 		got := w.only(t)
 		if got.Problem != "" {
-			t.Errorf("%s: %s", kind, got.Problem)
+			t.Errorf("%s: %s", of, got.Problem)
 			continue
 		}
-		if got.ID != state.SharedID(kind, "pv-1") || got.Spec.Driver != kind || got.Spec.Claim != "default/data" || got.Spec.Name != "pv-1" || !got.Spec.Builtin ||
-			len(got.Spec.AccessModes) == 0 || got.Mount.Target != w.config.Layout.BuiltinTarget(kind, state.PodUID(w.pod().UID), "pv-1") {
-			t.Errorf("%s: got %+v", kind, got)
+		if got.ID != state.SharedID(of, "pv-1") || got.Spec.Driver != of || got.Spec.Claim != "default/data" || got.Spec.Name != "pv-1" || !got.Spec.Builtin ||
+			len(got.Spec.AccessModes) == 0 || got.Mount.Target != w.config.Layout.BuiltinTarget(of, state.PodUID(w.pod().UID), "pv-1") {
+			t.Errorf("%s: got %+v", of, got)
 		}
 		if !got.Mount.ReadOnly || got.Mount.HostPath != tc.hostPath || len(got.Spec.MountFlags) != tc.flags || string(got.Spec.Config) != tc.config {
-			t.Errorf("%s: got read-only %v, %q, %q, %s", kind, got.Mount.ReadOnly, got.Mount.HostPath, got.Spec.MountFlags, got.Spec.Config)
+			t.Errorf("%s: got read-only %v, %q, %q, %s", of, got.Mount.ReadOnly, got.Mount.HostPath, got.Spec.MountFlags, got.Spec.Config)
 		}
 	}
 }
@@ -68,23 +68,23 @@ func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 // Items: M16.
 func TestAReadOnlyClaimReachesEveryKind(t *testing.T) {
 	lun := int32(0)
-	for kind, src := range map[state.DriverName]corev1.PersistentVolumeSource{
-		resolve.HostPath:  {HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}},
-		resolve.Local:     localAt("/mnt/disk"),
-		resolve.NFS:       nfsAt("server", "/export"),
-		resolve.ISCSI:     {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x"}},
-		resolve.FC:        {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}},
-		resolve.CephFS:    {CephFS: &corev1.CephFSPersistentVolumeSource{Monitors: []string{"mon"}}},
-		resolve.GlusterFS: {Glusterfs: &corev1.GlusterfsPersistentVolumeSource{EndpointsName: "servers", Path: "data"}},
+	for of, src := range map[state.DriverName]corev1.PersistentVolumeSource{
+		kind.HostPath:  {HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}},
+		kind.Local:     localAt("/mnt/disk"),
+		kind.NFS:       nfsAt("server", "/export"),
+		kind.ISCSI:     {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x"}},
+		kind.FC:        {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}},
+		kind.CephFS:    {CephFS: &corev1.CephFSPersistentVolumeSource{Monitors: []string{"mon"}}},
+		kind.GlusterFS: {Glusterfs: &corev1.GlusterfsPersistentVolumeSource{EndpointsName: "servers", Path: "data"}},
 	} {
 		w := ofKind(t, src)
 		w.add(t, strings.ReplaceAll(glusterServers, "NAMESPACE", "default"))
-		w.config.Builtins = []state.DriverName{kind}
+		w.config.Builtins = []state.DriverName{of}
 		w.volume().Spec.MountOptions = nil
 		for _, readOnly := range []bool{false, true} {
 			w.pod().Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = readOnly
-			if got := w.only(t); got.Problem != "" || got.Spec.Driver != kind || got.Mount.ReadOnly != readOnly {
-				t.Errorf("%s: got %q, read-only %v, want %v", kind, got.Problem, got.Mount.ReadOnly, readOnly)
+			if got := w.only(t); got.Problem != "" || got.Spec.Driver != of || got.Mount.ReadOnly != readOnly {
+				t.Errorf("%s: got %q, read-only %v, want %v", of, got.Problem, got.Mount.ReadOnly, readOnly)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func TestRawBlockVolumeOfADevice(t *testing.T) {
 		{FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}}, {ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x"}},
 	} {
 		w := ofKind(t, source)
-		w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+		w.config.Builtins = []state.DriverName{kind.FC, kind.ISCSI}
 		w.volume().Spec.VolumeMode = &block
 		c := &w.pod().Spec.Containers[0]
 		c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}, nil
@@ -225,7 +225,7 @@ func TestInlineNFS(t *testing.T) {
 	w := ofKind(t, localAt("/x"))
 	source(w, corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/export", ReadOnly: true}})
 	got := w.only(t)
-	if got.Problem != "" || got.Spec.Driver != resolve.NFS || !got.Mount.ReadOnly || got.ID != state.PodVolumeID(resolve.NFS, state.PodUID(w.pod().UID), "data") {
+	if got.Problem != "" || got.Spec.Driver != kind.NFS || !got.Mount.ReadOnly || got.ID != state.PodVolumeID(kind.NFS, state.PodUID(w.pod().UID), "data") {
 		t.Errorf("got %+v", got)
 	}
 	w.pod().Spec.Volumes[0].NFS.Server = "$(id)"
@@ -256,21 +256,21 @@ func TestAttackHandleReachesNoPath(t *testing.T) {
 // Items: M16.
 func TestDisksOfTheNetworkAreStaged(t *testing.T) {
 	lun := int32(3)
-	for kind, source := range map[state.DriverName]corev1.PersistentVolumeSource{
-		resolve.FC: {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, ReadOnly: true}},
-		resolve.ISCSI: {ISCSI: &corev1.ISCSIPersistentVolumeSource{
+	for of, source := range map[state.DriverName]corev1.PersistentVolumeSource{
+		kind.FC: {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, ReadOnly: true}},
+		kind.ISCSI: {ISCSI: &corev1.ISCSIPersistentVolumeSource{
 			TargetPortal: "192.0.2.1", IQN: "iqn.x", ReadOnly: true, SecretRef: &corev1.SecretReference{Namespace: "n", Name: "s"},
 		}},
 	} {
 		w := ofKind(t, source)
-		w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+		w.config.Builtins = []state.DriverName{kind.FC, kind.ISCSI}
 		w.volume().Spec.MountOptions = []string{"noatime"}
 		got := w.only(t)
-		if want := w.config.Layout.BuiltinStagePath(kind, state.SharedID(kind, "pv-1")); got.Problem != "" || got.Spec.StagePath != want || !got.Mount.ReadOnly ||
+		if want := w.config.Layout.BuiltinStagePath(of, state.SharedID(of, "pv-1")); got.Problem != "" || got.Spec.StagePath != want || !got.Mount.ReadOnly ||
 			!slices.Equal(got.Spec.MountFlags, []string{"noatime"}) || got.SizeBytes == 0 {
-			t.Errorf("%s: got %+v, want it staged at %s", kind, got, want)
+			t.Errorf("%s: got %+v, want it staged at %s", of, got, want)
 		}
-		if kind == resolve.ISCSI && (got.Spec.StageRef != state.SecretRef{Namespace: "n", Name: "s"} || strings.Contains(string(got.Spec.Config), "secretRef")) {
+		if of == kind.ISCSI && (got.Spec.StageRef != state.SecretRef{Namespace: "n", Name: "s"} || strings.Contains(string(got.Spec.Config), "secretRef")) {
 			t.Errorf("got %+v, want the secret named in the spec only", got.Spec)
 		}
 	}
@@ -289,7 +289,7 @@ func TestDisksOfTheNetworkAreAttachedByACluster(t *testing.T) {
 	} {
 		for _, cluster := range []bool{true, false} {
 			w := ofKind(t, source)
-			w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+			w.config.Builtins = []state.DriverName{kind.FC, kind.ISCSI}
 			w.config.ClusterAttach = cluster
 			if !cluster {
 				want = ""
@@ -313,15 +313,15 @@ func TestLocalVolumeHasItsCapacity(t *testing.T) {
 
 func TestInlineDisksOfTheNetwork(t *testing.T) {
 	w := ofKind(t, localAt("/x"))
-	w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+	w.config.Builtins = []state.DriverName{kind.FC, kind.ISCSI}
 	source(w, corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x", SecretRef: &corev1.LocalObjectReference{Name: "s"}}})
 	got := w.only(t)
-	id := state.PodVolumeID(resolve.ISCSI, state.PodUID(w.pod().UID), "data")
-	if got.Problem != "" || got.ID != id || got.Spec.StagePath != w.config.Layout.BuiltinStagePath(resolve.ISCSI, id) || got.Spec.StageRef.Name != "s" || got.Spec.StageRef.Namespace != w.pod().Namespace {
+	id := state.PodVolumeID(kind.ISCSI, state.PodUID(w.pod().UID), "data")
+	if got.Problem != "" || got.ID != id || got.Spec.StagePath != w.config.Layout.BuiltinStagePath(kind.ISCSI, id) || got.Spec.StageRef.Name != "s" || got.Spec.StageRef.Namespace != w.pod().Namespace {
 		t.Errorf("got %+v", got)
 	}
 	source(w, corev1.VolumeSource{FC: &corev1.FCVolumeSource{WWIDs: []string{"3x"}}})
-	if got := w.only(t); got.Problem != "" || got.Spec.Driver != resolve.FC || got.Spec.StagePath == "" {
+	if got := w.only(t); got.Problem != "" || got.Spec.Driver != kind.FC || got.Spec.StagePath == "" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -372,20 +372,20 @@ func TestAttackFSTypeOfAManifestIsOneOfADisk(t *testing.T) {
 		"spec.fc.fsType":    {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, FSType: proc}},
 	} {
 		w := ofKind(t, src)
-		w.config.Builtins = []state.DriverName{resolve.Local, resolve.FC, resolve.ISCSI}
+		w.config.Builtins = []state.DriverName{kind.Local, kind.FC, kind.ISCSI}
 		if got := w.only(t); !strings.Contains(got.Problem, field+": found proc, want one of btrfs") {
 			t.Errorf("%s: got %q", field, got.Problem)
 		}
 	}
-	for kind, src := range map[string]corev1.VolumeSource{
+	for of, src := range map[string]corev1.VolumeSource{
 		"iscsi": {ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x", FSType: proc}},
 		"fc":    {FC: &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun, FSType: proc}},
 	} {
 		w := ofKind(t, nfsAt("server", "/export"))
-		w.config.Builtins = []state.DriverName{resolve.FC, resolve.ISCSI}
+		w.config.Builtins = []state.DriverName{kind.FC, kind.ISCSI}
 		w.pod().Spec.Volumes[0].VolumeSource = src
-		if got := w.only(t); !strings.Contains(got.Problem, kind+".fsType: found proc, want one of btrfs") {
-			t.Errorf("%s: got %q", kind, got.Problem)
+		if got := w.only(t); !strings.Contains(got.Problem, of+".fsType: found proc, want one of btrfs") {
+			t.Errorf("%s: got %q", of, got.Problem)
 		}
 	}
 }

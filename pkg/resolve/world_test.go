@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -39,7 +40,7 @@ func parse(t testing.TB, text string) *world {
 	t.Helper()
 	w := &world{objects: map[resolve.Key]runtime.Object{}, config: resolve.Config{
 		Layout: state.Layout{Root: "/r"}, NodeName: "node-1",
-		Builtins: []state.DriverName{resolve.EmptyDir, resolve.ConfigMap},
+		Builtins: []state.DriverName{kind.EmptyDir, kind.ConfigMap},
 	}}
 	w.add(t, text)
 	return w

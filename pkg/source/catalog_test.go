@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
@@ -71,7 +72,7 @@ func start() (*source.Catalog, *sink) {
 	s := &sink{pods: map[state.PodUID]state.PodWant{}}
 	return source.New(source.Config{
 		Layout: state.Layout{Root: "/r"}, NodeName: "n", Sink: s,
-		Builtins: []state.DriverName{resolve.EmptyDir, resolve.ConfigMap},
+		Builtins: []state.DriverName{kind.EmptyDir, kind.ConfigMap},
 	}), s
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	builtin "github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	decoder "github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -177,7 +178,10 @@ func TestTheOtherExamplesAreVolumes(t *testing.T) {
 				continue
 			}
 			pod.UID = "example"
-			want := resolve.Pod(pod, all, resolve.Config{Builtins: []state.DriverName{resolve.CephFS, resolve.FC, resolve.GlusterFS, resolve.ISCSI, resolve.NFS}, NodeName: harness.Name})
+			want := resolve.Pod(pod, all, resolve.Config{
+				Builtins: []state.DriverName{builtin.CephFS, builtin.FC, builtin.GlusterFS, builtin.ISCSI, builtin.NFS},
+				NodeName: harness.Name,
+			})
 			if len(want.Volumes) != 1 || want.Volumes[0].Problem != "" || want.Volumes[0].ID == "" {
 				t.Errorf("%s: %+v", kind, want.Volumes)
 			}

@@ -17,12 +17,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Kind is the name of this kind.
-const Kind state.DriverName = "kubernetes.io/empty-dir"
+const Kind = kind.EmptyDir
 
 const (
 	// mode of the directory, as pods know it: containers run as any user.

@@ -14,11 +14,12 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Kind is the name of this kind.
-const Kind state.DriverName = "kubernetes.io/fc"
+const Kind = kind.FC
 
 // deviceTime is how long a device may take to come after it was looked for.
 const deviceTime = 30 * time.Second

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -183,7 +184,7 @@ func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if !InMemory(d.Kind) {
+	if k, _ := kind.Of(d.Kind); !k.Mounts {
 		return dir.Make(mode)
 	}
 	made, err := dir.MakeNew(coveredMode)

@@ -8,23 +8,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // The kinds, by plugin name.
 const (
-	ConfigMap   state.DriverName = "kubernetes.io/configmap"
-	Secret      state.DriverName = "kubernetes.io/secret"
-	DownwardAPI state.DriverName = "kubernetes.io/downward-api"
-	Projected   state.DriverName = "kubernetes.io/projected"
+	ConfigMap   = kind.ConfigMap
+	Secret      = kind.Secret
+	DownwardAPI = kind.DownwardAPI
+	Projected   = kind.Projected
 )
 
 // Kinds are all of them.
 var Kinds = [...]state.DriverName{ConfigMap, Secret, DownwardAPI, Projected}
-
-// InMemory reports whether volumes of the kind are file systems in memory, and
-// so their targets mount points. Only configMaps are not, as with the kubelet.
-func InMemory(kind state.DriverName) bool { return kind != ConfigMap }
 
 // ErrConfig means that a record has a source that its kind cannot have.
 var ErrConfig = errors.New("not a source of this kind")

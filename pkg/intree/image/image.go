@@ -13,12 +13,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/turn"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Kind is the name of this kind.
-const Kind state.DriverName = "kubernetes.io/image"
+const Kind = kind.Image
 
 const (
 	// coveredMode is the mode of a directory that is mounted on.

@@ -14,11 +14,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/turn"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Kind is the name of this kind.
-const Kind state.DriverName = "kubernetes.io/iscsi"
+const Kind = kind.ISCSI
 
 // deviceTime is how long a device may take to come after its session.
 const deviceTime = 30 * time.Second

@@ -25,12 +25,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Kind is the name of this kind.
-const Kind state.DriverName = "kubernetes.io/local-volume"
+const Kind = kind.Local
 
 // coveredMode is the mode of the directory that is mounted on: should the mount
 // be gone, no container's user writes to the node's disk.

@@ -13,12 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // CephFS is the kind of a directory of a Ceph file system that is mounted with a
 // secret in a file of the node. One with a Secret is ceph-csi's.
-const CephFS state.DriverName = "kubernetes.io/cephfs"
+const CephFS = kind.CephFS
 
 // The API's defaults.
 const defaultUser, defaultSecretFile = "admin", "/etc/ceph/user.secret"

@@ -10,11 +10,12 @@ import (
 	"unicode"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // GlusterFS is the kind of a volume of GlusterFS servers, which Kubernetes had until 1.25.
-const GlusterFS state.DriverName = "kubernetes.io/glusterfs"
+const GlusterFS = kind.GlusterFS
 
 // GlusterFSLog is where the daemons that serve such mounts say what is wrong
 // with them. It is one file for all, which the package's logrotate knows.
