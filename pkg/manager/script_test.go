@@ -73,7 +73,7 @@ var verbs = map[string]func(p *player, args []string){
 	"mounted": (*player).mounted, "unmounted": (*player).unmounted,
 	"fail": (*player).fail, "lie": (*player).lie, "slow": (*player).slow, "hang": (*player).hang, "heal": (*player).heal,
 	"calls": (*player).calls, "count": (*player).count, "expect": (*player).expect,
-	"start": (*player).start, "restart": (*player).restart, "crash": (*player).crash, "reboot": (*player).reboot,
+	"start": (*player).start, "stop": (*player).stop, "restart": (*player).restart, "crash": (*player).crash, "reboot": (*player).reboot,
 	"synced": (*player).synced, "vanish": (*player).vanish, "look": (*player).look, "journal": (*player).journal,
 	"late": (*player).late, "unsaid": (*player).unsaid, "retry": (*player).retry, "reported": (*player).reported,
 }

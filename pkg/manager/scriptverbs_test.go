@@ -264,7 +264,10 @@ func (p *player) begin(args []string) {
 	p.l = live(p.t, p.h, p.d, append(opts, boot(fmt.Sprint("boot-", p.boots)))...)
 }
 
-// start is the first life, where a scenario says how it begins.
+// stop ends the daemon; what the next lines do to the host happens while none runs.
+func (p *player) stop([]string) { _ = p.l.stop() }
+
+// start begins the first life, or the next one after stop.
 func (p *player) start(args []string) { p.begin(args) }
 
 // restart [sources file+api]: the daemon is stopped and started.
