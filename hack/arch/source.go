@@ -199,6 +199,8 @@ func banned(r room, pkg, call string) string {
 	switch {
 	case r.timeless && slices.Contains(clocks, call):
 		return "this room does not read the clock: take the time as a parameter"
+	case (call == "state.NewMemory" || call == "state.Memory") && product(r.dir):
+		return "a journal in memory forgets what is mounted: it is for tests"
 	case call == "time.Sleep":
 		return "wait for an event or a timer, with a context"
 	case call == "time.Tick":

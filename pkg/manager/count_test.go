@@ -49,15 +49,6 @@ func (h *house) made(verb string) int {
 	return h.took[verb]
 }
 
-// atOnce has the loop see together what f tells it.
-func (l *life) atOnce(f func()) {
-	told := make(chan struct{})
-	l.post(func(*loop) { <-told })
-	synctest.Wait()
-	f()
-	close(told)
-}
-
 // What a burst writes: of each volume one intent and one result when it is made,
 // one intent and its end when it goes; the intents of those that wait for a slot
 // go along with those that have one, so that transactions are few.

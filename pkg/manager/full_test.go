@@ -54,11 +54,10 @@ func TestOnAFullDiskRemovalsGoOn(t *testing.T) {
 		rest()
 		d.full = true
 		before := len(h.calls())
-		told := make(chan struct{})
-		l.post(func(*loop) { <-told }) // so that both are begun at once
-		l.SetPod(podWant("comes", "w"))
-		l.RemovePod("goes")
-		close(told)
+		l.atOnce(func() {
+			l.SetPod(podWant("comes", "w"))
+			l.RemovePod("goes")
+		})
 		gone(t, l, "goes")
 		rest()
 		for _, call := range h.calls()[before:] {

@@ -353,3 +353,18 @@ func inUse(l *life) []state.InUse {
 	used, _ := l.AttachedInUse()
 	return used
 }
+
+// stall keeps the loop from taking events until resume is called.
+func stall(l *life) (resume func()) {
+	gate := make(chan struct{})
+	l.post(func(*loop) { <-gate })
+	synctest.Wait()
+	return func() { close(gate) }
+}
+
+// atOnce has the loop see together what f tells it.
+func (l *life) atOnce(f func()) {
+	resume := stall(l)
+	f()
+	resume()
+}

@@ -9,14 +9,6 @@ import (
 	"time"
 )
 
-// stall keeps the loop from taking events until resume is called.
-func stall(l *life) (resume func()) {
-	gate := make(chan struct{})
-	l.post(func(*loop) { <-gate })
-	synctest.Wait()
-	return func() { close(gate) }
-}
-
 func TestAWaitAnswersForWhatWasToldBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()
