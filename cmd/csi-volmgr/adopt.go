@@ -61,7 +61,8 @@ All is taken over or nothing. Once more, it finds nothing to do.`,
 	}
 	handoverFlags(cmd, &o)
 	cmd.Flags().StringVar(&o.from, "from", defaultRoot, "the kubelet's root `directory`, and so the daemon's")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why the volumes reported as not wanted may go; it is kept in the audit log")
+	cmd.Flags().StringVar(&o.reason, "reason", "",
+		"why the volumes reported as not wanted may go; it is kept in the audit log")
 	return cmd
 }
 

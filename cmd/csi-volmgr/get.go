@@ -31,13 +31,7 @@ type getOptions struct {
 var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems"},
 	objectKinds...)
 
-func (p *program) getCommand() *cobra.Command {
-	var o getOptions
-	cmd := &cobra.Command{
-		Use: "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems|storageclasses|csidrivers|configmaps|secrets) " +
-			"[NAME...]",
-		Short: "List what there is, one line each",
-		Long: `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts, or
+const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts, or
 several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
 
 Mounts are what an agent needs to run a pod's containers: for each of its volumes
@@ -59,7 +53,15 @@ objects with these labels are listed.
 Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
 with -o wide all kinds. One is Unusable while this node lacks a program for it.
 
-Problems are what could not be read of the manifests, with file, line and field.`,
+Problems are what could not be read of the manifests, with file, line and field.`
+
+func (p *program) getCommand() *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use: "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems|storageclasses|csidrivers|configmaps|secrets) " +
+			"[NAME...]",
+		Short: "List what there is, one line each",
+		Long:  getHelp,
 		Example: `  csi-volmgr get pods -A
   csi-volmgr get volumes -o wide
   csi-volmgr get pvc data -o yaml

@@ -272,7 +272,8 @@ kernel shows that it is mounted. The reason goes to the audit log.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
-	cmd.Flags().BoolVar(&mounted, "even-mounted", false, "also where it is mounted; the mounts stay, and csi-volmgr no longer manages them")
+	cmd.Flags().BoolVar(&mounted, "even-mounted", false,
+		"also where it is mounted; the mounts stay, and csi-volmgr no longer manages them")
 	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }

@@ -3,7 +3,6 @@ package arch
 import (
 	"go/ast"
 	"go/token"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -18,7 +17,7 @@ func TestNoEnvironmentVariableOfCSIIsInvented(t *testing.T) {
 			continue
 		}
 		for _, name := range p.GoFiles {
-			s := parse(t, dir, name, filepath.Join(p.Dir, name), nil)
+			s := parseFile(t, dir, p.Dir, name)
 			ast.Inspect(s.file, func(n ast.Node) bool {
 				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && strings.HasPrefix(lit.Value[1:], "CSI_") && lit.Value != `"CSI_ENDPOINT"` {
 					t.Errorf("%s: %s: names that begin with CSI_ are the specification's", s.at(lit.Pos()), lit.Value)

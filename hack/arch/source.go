@@ -9,17 +9,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 )
 
-// The limits. Beyond the soft ones a reader is warned, beyond the hard ones
-// the build fails; tests may be longer.
+// The limits of a reader's screen, in lines and columns; a tab is one. Tests may be longer.
 const (
-	softFile, hardFile = 400, 600
-	softFunc, hardFunc = 60, 90
-	maxMethods         = 5
-	maxParameters      = 5
+	maxFile       = 400
+	maxFunc       = 60
+	maxColumns    = 120
+	maxMethods    = 5
+	maxParameters = 5
 )
 
 // badNames say nothing of what they hold.
@@ -45,6 +46,7 @@ type source struct {
 	name string
 	fset *token.FileSet
 	file *ast.File
+	text string
 }
 
 func (s source) at(p token.Pos) string {
@@ -55,18 +57,17 @@ func (s source) line(p token.Pos) int { return s.fset.Position(p).Line }
 
 func (s source) test() bool { return strings.HasSuffix(s.name, "_test.go") }
 
-// problems lists what breaks a rule, warnings what comes near to it.
-func (s source) problems() (problems, warnings []string) {
+// problems lists what breaks a rule.
+func (s source) problems() (problems []string) {
 	problems = slices.Concat(s.names(), s.comments())
 	if s.test() {
-		return problems, nil
+		return problems
 	}
-	sizes, warnings := s.sizes()
-	problems = slices.Concat(problems, sizes, s.shapes(), s.calls())
+	problems = slices.Concat(problems, s.sizes(), s.shapes(), s.calls())
 	if s.file.Name.Name != "main" {
 		problems = append(problems, s.undocumented()...)
 	}
-	return problems, warnings
+	return problems
 }
 
 func (s source) names() (problems []string) {
@@ -94,21 +95,29 @@ func (s source) comments() (problems []string) {
 	return problems
 }
 
-func (s source) sizes() (problems, warnings []string) {
-	report := func(what string, n, soft, hard int) {
-		if n > hard {
-			problems = append(problems, fmt.Sprintf("%s: %d lines, more than %d", what, n, hard))
-		} else if n > soft {
-			warnings = append(warnings, fmt.Sprintf("%s: %d lines, should be at most %d", what, n, soft))
+func (s source) sizes() (problems []string) {
+	report := func(what string, n, limit int) {
+		if n > limit {
+			problems = append(problems, fmt.Sprintf("%s: %d lines, more than %d", what, n, limit))
 		}
 	}
-	report(filepath.Join(s.dir, s.name), s.line(s.file.End()), softFile, hardFile)
+	report(filepath.Join(s.dir, s.name), s.line(s.file.End()), maxFile)
 	for _, decl := range s.file.Decls {
 		if f, ok := decl.(*ast.FuncDecl); ok {
-			report(s.at(f.Pos())+": "+f.Name.Name, s.line(f.End())-s.line(f.Pos())+1, softFunc, hardFunc)
+			report(s.at(f.Pos())+": "+f.Name.Name, s.line(f.End())-s.line(f.Pos())+1, maxFunc)
 		}
 	}
-	return problems, warnings
+	if !product(s.dir) {
+		return problems
+	}
+	line := 0
+	for text := range strings.Lines(s.text) {
+		line++
+		if n := utf8.RuneCountInString(strings.TrimRight(text, "\n")); n > maxColumns {
+			problems = append(problems, fmt.Sprintf("%s:%d: %d columns, more than %d", filepath.Join(s.dir, s.name), line, n, maxColumns))
+		}
+	}
+	return problems
 }
 
 // foreign are files whose functions have the signatures of somebody else's

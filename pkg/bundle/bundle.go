@@ -33,7 +33,10 @@ func Write(w io.Writer, top string, at time.Time, files []File) error {
 	t := tar.NewWriter(z)
 	for _, f := range files {
 		data := Clean(f.Data)
-		h := &tar.Header{Name: path.Join(top, f.Name), Mode: 0o600, Size: int64(len(data)), ModTime: at, Format: tar.FormatPAX}
+		h := &tar.Header{
+			Name: path.Join(top, f.Name), Mode: 0o600, Size: int64(len(data)), ModTime: at,
+			Format: tar.FormatPAX,
+		}
 		if err := t.WriteHeader(h); err != nil {
 			return fmt.Errorf("write %s into the bundle: %w", f.Name, err)
 		}

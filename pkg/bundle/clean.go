@@ -24,7 +24,8 @@ var secretLike = []struct {
 	// Users and passwords in URLs.
 	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'@]+@`), "${1}" + left + "@"},
 	// What follows a word for a secret and an equals sign: options of mounts, of programs, of queries.
-	{regexp.MustCompile(`(?i)([a-z_-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api_?key|access_?key)[a-z_-]*=)[^\s,;&"'{}]+`), "${1}" + left},
+	{regexp.MustCompile(`(?i)([a-z_-]*(?:passw(?:or)?d|passphrase|secret|token|credential|` +
+		`api_?key|access_?key)[a-z_-]*=)[^\s,;&"'{}]+`), "${1}" + left},
 	// JSON web tokens, and keys as PEM, with true or written-out ends of lines.
 	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`), left},
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`), left},
@@ -84,8 +85,10 @@ func without(v any, all bool) any {
 }
 
 // plainOptions are the options of file systems whose values tell no secret.
-var plainOptions = strings.Fields("vers rsize wsize namlen proto timeo retrans sec addr clientaddr mountaddr mountvers mountport mountproto " +
-	"local_lock size mode uid gid nr_inodes data errors stripe logbufs logbsize space_cache subvolid subvol user_id group_id max_read")
+var plainOptions = strings.Fields("vers rsize wsize namlen proto timeo retrans sec addr clientaddr mountaddr " +
+	"mountvers mountport mountproto " +
+	"local_lock size mode uid gid nr_inodes data errors stripe logbufs logbsize space_cache subvolid subvol user_id " +
+	"group_id max_read")
 
 // Mounts returns those lines of a mount table (the form of /proc/PID/mountinfo)
 // whose mount point is at or below one of dirs, with the values of options that

@@ -92,7 +92,8 @@ func field(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) {
 	if key, ok := subscript(ref.FieldPath, "metadata.annotations"); ok {
 		return pod.Annotations[key], nil
 	}
-	return "", fmt.Errorf("fieldPath: found %.253q, want metadata.name, namespace, uid, labels, annotations, labels['KEY'] or annotations['KEY']: %w",
+	return "", fmt.Errorf("fieldPath: found %.253q, want metadata.name, namespace, uid, labels, annotations, "+
+		"labels['KEY'] or annotations['KEY']: %w",
 		ref.FieldPath, ErrField)
 }
 

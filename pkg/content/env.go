@@ -140,9 +140,11 @@ func Expand(text string, vars map[string]Variable) (string, error) {
 		v, ok := vars[name]
 		switch {
 		case !ok:
-			return "", false, fmt.Errorf("%w: %.253q; want one of [%s] of the container's env", ErrVariable, name, strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
+			return "", false, fmt.Errorf("%w: %.253q; want one of [%s] of the container's env", ErrVariable, name,
+				strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
 		case v.Secret:
-			return "", false, fmt.Errorf("%w for a path: %.253q is from a Secret, and a path is for all to see", ErrVariable, name)
+			return "", false, fmt.Errorf("%w for a path: %.253q is from a Secret, and a path is for all to see", ErrVariable,
+				name)
 		}
 		return v.Value, true, v.Err
 	})

@@ -20,7 +20,8 @@ func NestedMounts(pod *corev1.Pod, volume string) []string {
 				continue
 			}
 			for _, other := range mounts {
-				below, ok := strings.CutPrefix(path.Join("/", other.MountPath), strings.TrimSuffix(path.Join("/", m.MountPath), "/")+"/")
+				below, ok := strings.CutPrefix(path.Join("/", other.MountPath), strings.TrimSuffix(path.Join("/", m.MountPath),
+					"/")+"/")
 				if ok && below != "" && !strings.HasPrefix(below, "..") {
 					nested = append(nested, below)
 				}

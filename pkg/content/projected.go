@@ -39,14 +39,16 @@ func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
 func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string, files Files, err error) {
 	set := 0
 	for _, is := range []bool{
-		s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil, s.ClusterTrustBundle != nil, s.PodCertificate != nil,
+		s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil, s.ClusterTrustBundle != nil,
+		s.PodCertificate != nil,
 	} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return "", nil, errors.New("want exactly one of configMap, secret, downwardAPI, serviceAccountToken, clusterTrustBundle, podCertificate")
+		return "", nil, errors.New("want exactly one of configMap, secret, downwardAPI, serviceAccountToken, " +
+			"clusterTrustBundle, podCertificate")
 	}
 	switch {
 	case s.ConfigMap != nil:
@@ -58,7 +60,10 @@ func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string,
 	case s.Secret != nil:
 		p := s.Secret
 		kind = ".secret"
-		files, err = r.secret(corev1.SecretVolumeSource{SecretName: p.Name, Items: p.Items, Optional: p.Optional, DefaultMode: mode})
+		files, err = r.secret(corev1.SecretVolumeSource{
+			SecretName: p.Name, Items: p.Items, Optional: p.Optional,
+			DefaultMode: mode,
+		})
 	case s.DownwardAPI != nil:
 		kind = ".downwardAPI"
 		files, err = r.downward(s.DownwardAPI.Items, uint32(*mode))

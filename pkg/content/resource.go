@@ -20,7 +20,8 @@ func (r Reader) resource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (st
 	which, name, _ := strings.Cut(ref.Resource, ".")
 	resourceName := corev1.ResourceName(name)
 	if which != "limits" && which != "requests" || !known(resourceName) {
-		return "", fmt.Errorf("resource: found %.253q, want limits or requests, a dot, and cpu, memory, ephemeral-storage or hugepages-SIZE: %w", ref.Resource, ErrField)
+		return "", fmt.Errorf("resource: found %.253q, want limits or requests, a dot, and cpu, memory, ephemeral-storage "+
+			"or hugepages-SIZE: %w", ref.Resource, ErrField)
 	}
 	if ref.Divisor.Sign() < 0 {
 		return "", fmt.Errorf("divisor: found %s, want more than zero", ref.Divisor.String())

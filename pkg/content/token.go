@@ -9,7 +9,8 @@ import (
 )
 
 // ErrNoIssuer means that nobody issues service account tokens on this node.
-var ErrNoIssuer = errors.New("nobody issues service account tokens here: a Kubernetes cluster does, or the key of --token-signing-key")
+var ErrNoIssuer = errors.New("nobody issues service account tokens here: a Kubernetes cluster does, or the key of " +
+	"--token-signing-key")
 
 // Lifetimes of tokens, as an API server has them (TokenRequest, expirationSeconds).
 const (

@@ -60,7 +60,9 @@ func (r Reader) trust(src corev1.ClusterTrustBundleProjection, mode uint32) (Fil
 	if err != nil {
 		return nil, fmt.Errorf("list ClusterTrustBundles: %w", err)
 	}
-	bundles = slices.DeleteFunc(slices.Clone(bundles), func(b *certificatesv1.ClusterTrustBundle) bool { return !selected(b) })
+	bundles = slices.DeleteFunc(slices.Clone(bundles), func(b *certificatesv1.ClusterTrustBundle) bool {
+		return !selected(b)
+	})
 	if optional := src.Optional != nil && *src.Optional; len(bundles) == 0 && !optional {
 		return nil, fmt.Errorf("%s: %w; want it, or optional: true", what, ErrNotFound)
 	}
@@ -92,14 +94,18 @@ func (r Reader) trust(src corev1.ClusterTrustBundleProjection, mode uint32) (Fil
 }
 
 // selector returns which bundles the source means, and what that is called.
-func selector(src corev1.ClusterTrustBundleProjection) (selected func(*certificatesv1.ClusterTrustBundle) bool, what string, err error) {
+func selector(src corev1.ClusterTrustBundleProjection) (selected func(*certificatesv1.ClusterTrustBundle) bool,
+	what string, err error,
+) {
 	switch {
 	case (src.Name != nil) == (src.SignerName != nil):
 		return nil, "", errors.New("want exactly one of name and signerName")
 	case src.Name != nil && src.LabelSelector != nil:
 		return nil, "", errors.New("labelSelector: goes with signerName only, not with name")
 	case src.Name != nil:
-		return func(b *certificatesv1.ClusterTrustBundle) bool { return b.Name == *src.Name }, fmt.Sprintf("ClusterTrustBundle %.253q", *src.Name), nil
+		return func(b *certificatesv1.ClusterTrustBundle) bool {
+			return b.Name == *src.Name
+		}, fmt.Sprintf("ClusterTrustBundle %.253q", *src.Name), nil
 	}
 	// None selects nothing, an empty one all.
 	labelled, err := metav1.LabelSelectorAsSelector(src.LabelSelector)

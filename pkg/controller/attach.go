@@ -63,7 +63,8 @@ func (c *Controller) takeNode(ctx context.Context, n *nodeCall) {
 	case !ok:
 		c.direct(ctx, n)
 	case e.node != nil:
-		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("volume %s: another caller waits to attach or detach it", e.rec.Name))}
+		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("volume %s: another caller waits to attach or detach it",
+			e.rec.Name))}
 	default:
 		e.node = n
 		c.touch(key)

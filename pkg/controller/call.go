@@ -51,7 +51,10 @@ func (c *Controller) start(ctx context.Context, e *entry) {
 
 // finish takes in how a call ended. It runs in Run's goroutine.
 func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
-	attrs := []any{"claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.verb.String(), "took", took}
+	attrs := []any{
+		"claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name), "op",
+		k.op.verb.String(), "took", took,
+	}
 	if k.op.verb == create && a.err == nil {
 		id := state.SharedID(k.driver.Name, a.created.handle)
 		if owner, ok := c.handles[id]; ok && owner != e.key {
@@ -159,7 +162,8 @@ func sendGrow(ctx context.Context, client csi.ControllerClient, k call, secret m
 		return answer{}, err
 	}
 	if resp.GetCapacityBytes() < k.op.bytes {
-		return answer{}, fmt.Errorf("the driver answered OK with %d bytes where %d were asked for", resp.GetCapacityBytes(), k.op.bytes)
+		return answer{}, fmt.Errorf("the driver answered OK with %d bytes where %d were asked for", resp.GetCapacityBytes(),
+			k.op.bytes)
 	}
 	return answer{result: result{bytes: resp.GetCapacityBytes(), node: resp.GetNodeExpansionRequired()}}, nil
 }

@@ -84,7 +84,8 @@ func parameters(c Class) (params map[string]string, fsType, problem string) {
 		case name == "fstype":
 			fsType = c.Parameters[key]
 		case !isSecretParameter(name):
-			return nil, "", fmt.Sprintf("its class %s has the parameter %s, which is reserved and has no meaning here", c.Name, key)
+			return nil, "", fmt.Sprintf("its class %s has the parameter %s, which is reserved and has no meaning here", c.Name,
+				key)
 		}
 		delete(params, key)
 	}
@@ -113,7 +114,8 @@ func classSecrets(c Claim) (s secrets, problem string) {
 		name, hasName := c.Class.Parameters[reserved+param+"-name"]
 		namespace, hasNamespace := c.Class.Parameters[reserved+param+"-namespace"]
 		if hasName != hasNamespace {
-			return secrets{}, fmt.Sprintf("its class %s names one of %s-name and %s-namespace without the other", c.Class.Name, reserved+param, param)
+			return secrets{}, fmt.Sprintf("its class %s names one of %s-name and %s-namespace without the other", c.Class.Name,
+				reserved+param, param)
 		}
 		if !hasName {
 			continue
@@ -129,7 +131,8 @@ func classSecrets(c Claim) (s secrets, problem string) {
 	}
 	return secrets{
 		Provision: named["provisioner-secret"], Attach: named["controller-publish-secret"], Stage: named["node-stage-secret"],
-		Publish: named["node-publish-secret"], Expand: named["controller-expand-secret"], NodeExpand: named["node-expand-secret"],
+		Publish: named["node-publish-secret"], Expand: named["controller-expand-secret"],
+		NodeExpand: named["node-expand-secret"],
 	}, ""
 }
 

@@ -151,7 +151,8 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	if !all.Controller {
 		return all, nil
 	}
-	controller, err := csi.NewControllerClient(d.Conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})
+	controller, err := csi.NewControllerClient(d.Conn).ControllerGetCapabilities(ctx,
+		&csi.ControllerGetCapabilitiesRequest{})
 	if err != nil {
 		return caps{}, callError("ControllerGetCapabilities", err)
 	}
@@ -201,7 +202,10 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 func callError(call string, err error) *state.CallError {
 	e := state.AsCallError(call, csiclient.CallError(call, err))
 	if answer, ok := errors.AsType[statusError](e.Err); ok {
-		return &state.CallError{Outcome: e.Outcome, Call: e.Call, Code: e.Code, Err: errors.New(answer.GRPCStatus().Message())}
+		return &state.CallError{
+			Outcome: e.Outcome, Call: e.Call, Code: e.Code,
+			Err: errors.New(answer.GRPCStatus().Message()),
+		}
 	}
 	return e
 }

@@ -128,7 +128,8 @@ func next(r record, w want, f facts, now time.Time) (op, held) {
 	case r.Volume.Phase == state.Present:
 		return nextPresent(r, w, f, now)
 	case !w.Listed && r.Volume.Phase == state.Entering:
-		return op{}, heldf("it was removed while its volume %s was being made, which may exist; list it again, or delete it", r.Name)
+		return op{}, heldf("it was removed while its volume %s was being made, which may exist; list it again, or delete it",
+			r.Name)
 	case !w.Listed && !r.empty():
 		return op{verb: forget}, held{}
 	case !w.Listed:
@@ -144,12 +145,14 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	o := op{verb: create, from: r.Volume.Phase}
 	switch {
 	case c.Class.Provisioner == "":
-		return op{}, heldf("its class %q is not there; for a PersistentVolume that is there, name it in the claim's spec.volumeName", c.Class.Name)
+		return op{}, heldf("its class %q is not there; for a PersistentVolume that is there, name it in the claim's "+
+			"spec.volumeName", c.Class.Name)
 	case r.Volume.Phase == state.Entering && c.Class.Provisioner != r.Spec.Driver:
 		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
 			c.Class.Provisioner, r.Name, r.Spec.Driver)
 	case r.Volume.Phase == state.Absent && f.Namesake != "":
-		return op{}, heldf("the volume name %s is that of claim %s; two claims cannot have one UID", volumeName(c), f.Namesake)
+		return op{}, heldf("the volume name %s is that of claim %s; two claims cannot have one UID", volumeName(c),
+			f.Namesake)
 	case f.Driver.Problem != "":
 		return op{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Create:
@@ -243,7 +246,8 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	if r.Growing == 0 {
 		switch {
 		case c.SizeBytes < r.RequestedBytes:
-			return op{}, refusedf("it asks for %d bytes, but its volume was made for %d: a volume cannot shrink", c.SizeBytes, r.RequestedBytes)
+			return op{}, refusedf("it asks for %d bytes, but its volume was made for %d: a volume cannot shrink", c.SizeBytes,
+				r.RequestedBytes)
 		case c.SizeBytes <= r.CapacityBytes:
 			return op{}, held{}
 		case c.LimitBytes > 0 && c.LimitBytes < c.SizeBytes:
@@ -263,7 +267,8 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	case offlineOnly(caps) && r.Attach != state.Absent:
 		return op{}, heldf("driver %s expands volumes only while they are detached, and this one is attached", r.Spec.Driver)
 	case offlineOnly(caps) && f.InUse != "":
-		return op{}, heldf("driver %s expands volumes only while nobody uses them; this one is in use by %s", r.Spec.Driver, f.InUse)
+		return op{}, heldf("driver %s expands volumes only while nobody uses them; this one is in use by %s", r.Spec.Driver,
+			f.InUse)
 	}
 	return op{verb: grow, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.unless(r.Expand, f, now)
 }

@@ -160,11 +160,13 @@ func (r record) reclaimNote() string {
 func (r record) compatible(c Claim) string {
 	switch {
 	case c.Class.Provisioner != "" && c.Class.Provisioner != r.Spec.Driver:
-		return fmt.Sprintf("its class names driver %s, but its volume %s is of driver %s", c.Class.Provisioner, r.Name, r.Spec.Driver)
+		return fmt.Sprintf("its class names driver %s, but its volume %s is of driver %s", c.Class.Provisioner, r.Name,
+			r.Spec.Driver)
 	case c.Mode != r.Spec.Mode:
 		return fmt.Sprintf("it asks for volumeMode %s, but its volume %s is %s", c.Mode, r.Name, r.Spec.Mode)
 	case !slices.Equal(c.AccessModes, r.Spec.AccessModes):
-		return fmt.Sprintf("it asks for access modes %v, but its volume %s was made for %v", c.AccessModes, r.Name, r.Spec.AccessModes)
+		return fmt.Sprintf("it asks for access modes %v, but its volume %s was made for %v", c.AccessModes, r.Name,
+			r.Spec.AccessModes)
 	}
 	return ""
 }

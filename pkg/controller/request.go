@@ -91,7 +91,9 @@ func createRequest(name string, s spec, multiWriter bool, secret map[string]stri
 }
 
 // growRequest is the ControllerExpandVolume request (CSI 1.13 ControllerExpandVolume).
-func growRequest(r record, o op, multiWriter bool, secret map[string]string) (*csi.ControllerExpandVolumeRequest, error) {
+func growRequest(
+	r record, o op, multiWriter bool, secret map[string]string,
+) (*csi.ControllerExpandVolumeRequest, error) {
 	c, err := capability(r.Spec.use(), multiWriter)
 	if err != nil {
 		return nil, err
@@ -107,7 +109,9 @@ func growRequest(r record, o op, multiWriter bool, secret map[string]string) (*c
 // attachRequest is the ControllerPublishVolume request. readonly stays false:
 // who may write is the pod's matter, and not every driver has PUBLISH_READONLY
 // (CSI 1.13 ControllerPublishVolume).
-func attachRequest(v state.Volume, nodeID string, multiWriter bool, secret map[string]string) (*csi.ControllerPublishVolumeRequest, error) {
+func attachRequest(v state.Volume, nodeID string, multiWriter bool,
+	secret map[string]string,
+) (*csi.ControllerPublishVolumeRequest, error) {
 	c, err := capability(use{v.Spec.Mode, v.Spec.AccessModes, v.Spec.FSType, v.Spec.MountFlags}, multiWriter)
 	if err != nil {
 		return nil, err
@@ -129,7 +133,8 @@ func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error
 	case c.handle == "":
 		return created{}, fmt.Errorf("the driver answered OK without a volume_id")
 	case len(c.handle) > state.MaxHandle:
-		return created{}, fmt.Errorf("the driver answered with a volume_id of %d bytes; at most %d are allowed", len(c.handle), state.MaxHandle)
+		return created{}, fmt.Errorf("the driver answered with a volume_id of %d bytes; at most %d are allowed",
+			len(c.handle), state.MaxHandle)
 	}
 	if c.capacityBytes == 0 {
 		c.capacityBytes = s.SizeBytes // "unknown" (CSI 1.13 Volume.capacity_bytes)
@@ -142,11 +147,13 @@ func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error
 	case c.capacityBytes < s.SizeBytes:
 		c.reject = fmt.Sprintf("the driver made a volume of %d bytes where %d were asked for", c.capacityBytes, s.SizeBytes)
 	case s.LimitBytes > 0 && c.capacityBytes > s.LimitBytes:
-		c.reject = fmt.Sprintf("the driver made a volume of %d bytes where at most %d were asked for", c.capacityBytes, s.LimitBytes)
+		c.reject = fmt.Sprintf("the driver made a volume of %d bytes where at most %d were asked for", c.capacityBytes,
+			s.LimitBytes)
 	case from.GetVolume().GetVolumeId() != s.Source.Volume || from.GetSnapshot().GetSnapshotId() != s.Source.Snapshot:
 		c.reject = "the driver did not make the volume from the content source asked for"
 	case len(s.Topology) > 0 && !reachable(c.topology, node):
-		c.reject = fmt.Sprintf("the driver made a volume that this node cannot reach: it is at %v, the node at %v", c.topology, node)
+		c.reject = fmt.Sprintf("the driver made a volume that this node cannot reach: it is at %v, the node at %v",
+			c.topology, node)
 	}
 	return c, nil
 }

@@ -27,7 +27,8 @@ func (d *dirs) clear(path string, mode state.Mode) (bool, error) {
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return true, nil
-	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY), errors.Is(err, unix.ENOTDIR):
+	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY),
+		errors.Is(err, unix.ENOTDIR):
 		return false, nil
 	}
 	return false, fmt.Errorf("remove %s: %w", path, err)

@@ -30,7 +30,8 @@ func (d *Deadlines) Set(rpc string, t time.Duration) error {
 // ofVerbs are the deadlines of the calls that change something.
 func (d *Deadlines) ofVerbs() map[string]*time.Duration {
 	return map[string]*time.Duration{
-		nodeStage: &d.Stage, nodePublish: &d.Publish, nodeUnpublish: &d.Unpublish, nodeUnstage: &d.Unstage, nodeExpand: &d.Expand,
+		nodeStage: &d.Stage, nodePublish: &d.Publish, nodeUnpublish: &d.Unpublish, nodeUnstage: &d.Unstage,
+		nodeExpand: &d.Expand,
 	}
 }
 

@@ -139,7 +139,9 @@ func (d *dirs) mkdirNew(rel string) error {
 
 // mkdirIn makes the directory name in the directory rel, which it makes with its parents.
 func (d *dirs) mkdirIn(rel, name string) error {
-	return d.inMade(rel, unknown, func(fd int) error { return os.NewSyscallError("mkdir", unix.Mkdirat(fd, name, dirMode)) })
+	return d.inMade(rel, unknown, func(fd int) error {
+		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, name, dirMode))
+	})
 }
 
 // guess is what is most likely of a directory that is to be made where it is missing.
@@ -216,7 +218,10 @@ func (d *dirs) makeIn(parent int, rel string) (int, error) {
 // kernel itself stays beneath the root (openat2(2), Linux 5.6), instead of an
 // open and a close for each element.
 func (d *dirs) open(rel string) (int, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	}
 	for {
 		if !d.top.take() {
 			return -1, fmt.Errorf("%s: %w", d.base, os.ErrClosed)

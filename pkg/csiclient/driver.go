@@ -195,7 +195,8 @@ func (d *Driver) checkPeer(ctx context.Context) error {
 		return conn.Close()
 	}
 	if e, other := errors.AsType[*unixsocket.PeerError](err); other {
-		return fmt.Errorf("endpoint %s: %w, and the driver is given secrets: it must be root's, or --driver-uid=%s=%d allows that user", d.endpoint, err, d.name, e.UID)
+		return fmt.Errorf("endpoint %s: %w, and the driver is given secrets: it must be root's, or --driver-uid=%s=%d "+
+			"allows that user", d.endpoint, err, d.name, e.UID)
 	}
 	return nil // what else is wrong the first call says
 }

@@ -36,7 +36,8 @@ type socketID struct {
 // which a mere chmod of the socket changes.
 func identify(path string) socketID {
 	var st unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_SYNC_AS_STAT, unix.STATX_INO|unix.STATX_CTIME|unix.STATX_BTIME, &st) != nil {
+	if unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_SYNC_AS_STAT, unix.STATX_INO|unix.STATX_CTIME|unix.STATX_BTIME,
+		&st) != nil {
 		return socketID{}
 	}
 	born := st.Ctime

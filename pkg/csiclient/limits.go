@@ -98,7 +98,8 @@ func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map) (err *limitErr
 	}
 	var size int
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-		if k.String() != tokensKey { // two tokens of a cluster are 4 KiB already, and every driver that wants them gets them so
+		// two tokens of a cluster are 4 KiB already, and every driver that wants them gets them so
+		if k.String() != tokensKey {
 			size += len(k.String()) + len(v.String())
 		}
 		if !utf8.ValidString(k.String()) || !utf8.ValidString(v.String()) {

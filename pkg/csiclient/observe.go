@@ -27,9 +27,12 @@ type Metrics struct{ seconds *prometheus.HistogramVec }
 // 100 µs, which is what a call over a socket takes. It fails if r has the name already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "csi_operations_seconds",
-		Help:    "Duration of CSI calls, in seconds, with their gRPC status.",
-		Buckets: []float64{1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 120},
+		Name: "csi_operations_seconds",
+		Help: "Duration of CSI calls, in seconds, with their gRPC status.",
+		Buckets: []float64{
+			1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60,
+			120,
+		},
 	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})
 	if err := r.Register(seconds); err != nil {
 		return nil, err
@@ -40,7 +43,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 // observe wraps every unary call of the connection, those of Conn too: limits
 // before, then one log line and one measurement, and errors without secrets.
 func (d *Driver) observe() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		msg, ok := req.(proto.Message)
 		if !ok {
 			return status.Errorf(codes.Internal, "%s: request is a %T, not a message", method, req)
@@ -62,7 +67,8 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 			err = &rpcError{s: status.New(s.Code(), cleanMessage(s.Message(), msg)), answered: seen.Load()}
 		}
 		if d.metrics != nil {
-			d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String(), strconv.FormatBool(isMigrated(ctx))).Observe(took.Seconds())
+			d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String(),
+				strconv.FormatBool(isMigrated(ctx))).Observe(took.Seconds())
 		}
 		d.logCall(ctx, ended{call: path.Base(method), req: msg, took: took, err: err})
 		return err
@@ -72,7 +78,8 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 // timed reports whether gRPC itself ends a call; see [Deadlines.serviceConfig].
 func timed(method string) bool {
 	switch method {
-	case csi.Node_NodeStageVolume_FullMethodName, csi.Node_NodePublishVolume_FullMethodName, csi.Node_NodeUnpublishVolume_FullMethodName,
+	case csi.Node_NodeStageVolume_FullMethodName, csi.Node_NodePublishVolume_FullMethodName,
+		csi.Node_NodeUnpublishVolume_FullMethodName,
 		csi.Node_NodeUnstageVolume_FullMethodName, csi.Node_NodeExpandVolume_FullMethodName:
 		return true
 	}

@@ -50,5 +50,8 @@ func CallError(call string, err error) error {
 	if made && (s.Code() == codes.Internal || s.Code() == codes.Unknown) {
 		outcome = state.Uncertain
 	}
-	return &state.CallError{Outcome: outcome, Call: call, Code: s.Code().String(), Unanswered: made && silent(s.Code()), Err: err}
+	return &state.CallError{
+		Outcome: outcome, Call: call, Code: s.Code().String(), Unanswered: made && silent(s.Code()),
+		Err: err,
+	}
 }

@@ -35,7 +35,9 @@ func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeS
 	}, nil
 }
 
-func publishRequest(i Info, v state.Volume, m state.MountSpec, secrets map[string]string) (*csi.NodePublishVolumeRequest, error) {
+func publishRequest(i Info, v state.Volume, m state.MountSpec,
+	secrets map[string]string,
+) (*csi.NodePublishVolumeRequest, error) {
 	capability, err := volumeCapability(i, *v.Spec, mountGroup(i, v))
 	if err != nil {
 		return nil, err

@@ -88,7 +88,9 @@ func redactMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 // A key that ends as one for a name does says which secret, and users need that.
 func sensitiveKey(key string) bool {
 	key = strings.ToLower(key)
-	if slices.ContainsFunc([]string{"name", "namespace", "class", "ref"}, func(end string) bool { return strings.HasSuffix(key, end) }) {
+	if slices.ContainsFunc([]string{"name", "namespace", "class", "ref"}, func(end string) bool {
+		return strings.HasSuffix(key, end)
+	}) {
 		return false
 	}
 	return slices.ContainsFunc([]string{"token", "secret", "passw", "passphrase", "credential"}, func(word string) bool {

@@ -201,7 +201,8 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 // clearTarget removes an empty leftover at a target and says so if it cannot.
 func (d *Driver) clearTarget(v state.Volume, m state.MountSpec, clear func(string, state.Mode) (bool, error)) {
 	if gone, err := clear(m.Target, v.Spec.Mode); !gone {
-		d.log.Warn("something is left at the target", "volume", string(v.ID), "pod", string(m.Pod.UID), "path", m.Target, "err", err)
+		d.log.Warn("something is left at the target", "volume", string(v.ID), "pod", string(m.Pod.UID), "path", m.Target,
+			"err", err)
 	}
 }
 

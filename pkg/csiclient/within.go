@@ -15,10 +15,12 @@ import (
 func within(m proto.Message) bool {
 	switch r := m.(type) {
 	case *csi.NodeStageVolumeRequest:
-		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) && capabilityWithin(r.VolumeCapability) &&
+		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) &&
+			capabilityWithin(r.VolumeCapability) &&
 			few(r.PublishContext) && few(r.Secrets) && few(r.VolumeContext)
 	case *csi.NodePublishVolumeRequest:
-		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) && utf8.ValidString(r.TargetPath) && capabilityWithin(r.VolumeCapability) &&
+		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) &&
+			utf8.ValidString(r.TargetPath) && capabilityWithin(r.VolumeCapability) &&
 			few(r.PublishContext) && few(r.Secrets) && few(r.VolumeContext)
 	case *csi.NodeUnpublishVolumeRequest:
 		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.TargetPath)

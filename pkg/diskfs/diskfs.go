@@ -22,10 +22,13 @@ var ErrOption = errors.New("not an option that a volume may be mounted with")
 
 // ext is the options of ext2, ext3 and ext4. journal_dev and journal_path name
 // another device, and the quota files are the file system's own affair.
-const ext = "acl noacl user_xattr nouser_xattr barrier nobarrier data commit delalloc nodelalloc discard nodiscard errors " +
+const ext = "acl noacl user_xattr nouser_xattr barrier nobarrier data commit delalloc nodelalloc discard nodiscard " +
+	"errors " +
 	"init_itable noinit_itable stripe max_batch_time min_batch_time journal_ioprio auto_da_alloc noauto_da_alloc " +
-	"dioread_nolock dioread_lock grpid nogrpid bsdgroups sysvgroups minixdf bsddf resuid resgid noload norecovery orlov oldalloc " +
-	"inode_readahead_blks journal_checksum nojournal_checksum journal_async_commit quota noquota usrquota grpquota prjquota " +
+	"dioread_nolock dioread_lock grpid nogrpid bsdgroups sysvgroups minixdf bsddf resuid resgid noload norecovery orlov " +
+	"oldalloc " +
+	"inode_readahead_blks journal_checksum nojournal_checksum journal_async_commit quota noquota usrquota grpquota " +
+	"prjquota " +
 	"dax max_dir_size_kb i_version block_validity noblock_validity nouid32 nombcache no_mbcache mb_optimize_scan " +
 	"prefetch_block_bitmaps no_prefetch_block_bitmaps sb debug check nocheck nolazytime"
 
@@ -34,28 +37,32 @@ const ext = "acl noacl user_xattr nouser_xattr barrier nobarrier data commit del
 var fileSystems = map[string]string{
 	"ext2": ext, "ext3": ext, "ext4": ext,
 	// logdev and rtdev of xfs name other devices.
-	"xfs": "allocsize attr2 noattr2 dax discard nodiscard grpid bsdgroups nogrpid sysvgroups filestreams ikeep noikeep inode32 " +
-		"inode64 largeio nolargeio logbsize logbufs noalign norecovery nouuid sunit swidth swalloc wsync noquota quota uquota " +
-		"usrquota uqnoenforce qnoenforce gquota grpquota gqnoenforce pquota prjquota pqnoenforce barrier nobarrier",
+	"xfs": "allocsize attr2 noattr2 dax discard nodiscard grpid bsdgroups nogrpid sysvgroups filestreams ikeep " +
+		"noikeep inode32 inode64 largeio nolargeio logbsize logbufs noalign norecovery nouuid sunit swidth swalloc " +
+		"wsync noquota quota uquota usrquota uqnoenforce qnoenforce gquota grpquota gqnoenforce pquota prjquota " +
+		"pqnoenforce barrier nobarrier",
 	// device of btrfs names other devices.
-	"btrfs": "acl noacl autodefrag noautodefrag barrier nobarrier clear_cache commit compress compress-force datacow nodatacow " +
-		"datasum nodatasum degraded discard nodiscard enospc_debug noenospc_debug fatal_errors flushoncommit noflushoncommit " +
-		"max_inline metadata_ratio norecovery nologreplay rescue skip_balance space_cache nospace_cache ssd ssd_spread nossd " +
-		"nossd_spread subvol subvolid thread_pool treelog notreelog usebackuproot user_subvol_rm_allowed",
-	"f2fs": "acl noacl user_xattr nouser_xattr background_gc gc_merge nogc_merge disable_roll_forward norecovery discard nodiscard " +
-		"active_logs inline_xattr noinline_xattr inline_data noinline_data inline_dentry noinline_dentry flush_merge " +
-		"noflush_merge barrier nobarrier fastboot extent_cache noextent_cache mode fsync_mode alloc_mode quota noquota usrquota " +
-		"grpquota prjquota atgc checkpoint compress_algorithm compress_log_size compress_chksum compress_mode",
+	"btrfs": "acl noacl autodefrag noautodefrag barrier nobarrier clear_cache commit compress compress-force datacow " +
+		"nodatacow datasum nodatasum degraded discard nodiscard enospc_debug noenospc_debug fatal_errors flushoncommit " +
+		"noflushoncommit max_inline metadata_ratio norecovery nologreplay rescue skip_balance space_cache nospace_cache " +
+		"ssd ssd_spread nossd nossd_spread subvol subvolid thread_pool treelog notreelog usebackuproot " +
+		"user_subvol_rm_allowed",
+	"f2fs": "acl noacl user_xattr nouser_xattr background_gc gc_merge nogc_merge disable_roll_forward norecovery " +
+		"discard nodiscard active_logs inline_xattr noinline_xattr inline_data noinline_data inline_dentry " +
+		"noinline_dentry flush_merge noflush_merge barrier nobarrier fastboot extent_cache noextent_cache mode " +
+		"fsync_mode alloc_mode quota noquota usrquota grpquota prjquota atgc checkpoint compress_algorithm " +
+		"compress_log_size compress_chksum compress_mode",
 	"vfat":  fat + " nonumtail usefree shortname rodir showexec nfs tz dos1xfloppy uni_xlate check",
 	"exfat": fat + " namecase keep_last_dots sys_tz zero_size_dir",
-	"iso9660": "uid gid mode dmode map norock nojoliet cruft unhide hide showassoc check block session sbsector iocharset utf8 " +
-		"overriderockperm nocompress",
+	"iso9660": "uid gid mode dmode map norock nojoliet cruft unhide hide showassoc check block session sbsector " +
+		"iocharset utf8 overriderockperm nocompress",
 	"squashfs": "errors threads",
 	// device of erofs names other devices.
 	"erofs": "user_xattr nouser_xattr acl noacl cache_strategy dax",
 }
 
-const fat = "uid gid umask dmask fmask allow_utime codepage iocharset utf8 quiet errors discard flush time_offset sys_immutable"
+const fat = "uid gid umask dmask fmask allow_utime codepage iocharset utf8 quiet errors discard flush time_offset " +
+	"sys_immutable"
 
 // common has the options of SELinux, which all file systems know.
 const common = "context fscontext defcontext rootcontext seclabel"
@@ -89,7 +96,8 @@ func Check(fsType string, options []string) error {
 			return fmt.Errorf("mount option %.64q of %s: %w", key, fsType, ErrOption)
 		}
 		if strings.ContainsFunc(value, func(c rune) bool { return !plain(c) && (!label || c != ',' && c != '"') }) {
-			return fmt.Errorf("mount option %q of %s: found the value %.64q, want letters, digits and . _ - : / @ + %%: %w", key, fsType, value, ErrOption)
+			return fmt.Errorf("mount option %q of %s: found the value %.64q, want letters, digits and . _ - : / @ + %%: %w", key,
+				fsType, value, ErrOption)
 		}
 	}
 	return nil

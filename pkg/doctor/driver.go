@@ -27,7 +27,10 @@ func (e *examination) programs() {
 	for _, p := range []program{
 		{"mount.nfs", "nfs volumes", nfsPackages},
 		{"iscsiadm", "iscsi volumes", iscsiPackages},
-		{"multipath", "iscsi and fc volumes over several paths", "multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)"},
+		{
+			"multipath", "iscsi and fc volumes over several paths",
+			"multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)",
+		},
 		{"mkfs.ext4", "iscsi and fc volumes, and the local driver's, as ext4", "e2fsprogs"},
 		{"resize2fs", "growth of ext4", "e2fsprogs"},
 		{"mkfs.xfs", "iscsi and fc volumes, and the local driver's, as xfs", "xfsprogs"},
@@ -71,15 +74,19 @@ func (e *examination) driver(name state.DriverName) {
 		e.program(at+"mount.nfs", program{"mount.nfs", "its volumes of several nodes", nfsPackages})
 		e.multipath(at + "multipathd")
 	case "nfs.csi.k8s.io", "efs.csi.aws.com":
-		e.need(at+"nfs", e.hasFileSystem("nfs4") || e.hasFileSystem("nfsv4"), "file system nfs4", "modprobe nfsv4, or use a kernel that has it")
+		e.need(at+"nfs", e.hasFileSystem("nfs4") || e.hasFileSystem("nfsv4"), "file system nfs4",
+			"modprobe nfsv4, or use a kernel that has it")
 	case "smb.csi.k8s.io", "file.csi.azure.com":
 		e.need(at+"cifs", e.hasFileSystem("cifs"), "file system cifs", "modprobe cifs, or use a kernel that has it")
 	case "rbd.csi.ceph.com":
-		e.need(at+"rbd", e.hasModule("rbd") || e.hasModule("nbd"), "module rbd or nbd", "modprobe rbd, or use a kernel that has it")
+		e.need(at+"rbd", e.hasModule("rbd") || e.hasModule("nbd"), "module rbd or nbd",
+			"modprobe rbd, or use a kernel that has it")
 	case "cephfs.csi.ceph.com":
-		e.need(at+"ceph", e.hasFileSystem("ceph") || e.there("dev/fuse"), "file system ceph, or /dev/fuse", "modprobe ceph or fuse, or use a kernel that has one")
+		e.need(at+"ceph", e.hasFileSystem("ceph") || e.there("dev/fuse"), "file system ceph, or /dev/fuse",
+			"modprobe ceph or fuse, or use a kernel that has one")
 	case "topolvm.io":
-		e.need(at+"dm", e.hasModule("dm_mod") || e.there("dev/mapper/control"), "the device mapper", "modprobe dm_mod, or use a kernel that has it")
+		e.need(at+"dm", e.hasModule("dm_mod") || e.there("dev/mapper/control"), "the device mapper",
+			"modprobe dm_mod, or use a kernel that has it")
 	default:
 		e.ok(at+"needs", "nothing is known here of what it needs of the host: see its own documentation")
 	}
@@ -96,7 +103,8 @@ func (e *examination) reach(check, socket string) {
 		e.warn(check, "not known: "+err.Error(), "run it as root, in the pid namespace of the host")
 	case why != "":
 		e.fail(check, why, "its mounts do not reach this host: mount "+e.Root+
-			" into its container with mountPropagation: Bidirectional (docker and podman: bind-propagation=rshared), and start it anew")
+			" into its container with mountPropagation: Bidirectional (docker and podman: bind-propagation=rshared), and "+
+			"start it anew")
 	default:
 		e.ok(check, "its mounts reach this host")
 	}
@@ -128,6 +136,7 @@ func (e *examination) multipath(check string) {
 	case err == nil && strings.Contains(string(conf), "blacklist"):
 		e.ok(check, "it runs, with a blacklist in /etc/multipath.conf")
 	default:
-		e.fail(check, "it runs, and no blacklist in /etc/multipath.conf keeps it from the driver's disks", `add to it: blacklist { devnode "^sd[a-z0-9]+" }, unless disks of the node itself are among these`)
+		e.fail(check, "it runs, and no blacklist in /etc/multipath.conf keeps it from the driver's disks",
+			`add to it: blacklist { devnode "^sd[a-z0-9]+" }, unless disks of the node itself are among these`)
 	}
 }

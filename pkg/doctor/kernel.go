@@ -41,7 +41,10 @@ func (e *examination) kernel() {
 		{mount.FSContext, "5.2", "errors of mounts are a number only", Warn},
 		{mount.MountRoot, "5.8", "each look at a mount reads the whole mount table", Warn},
 		{mount.MountTree, "5.12", "a read-only bind mount is writable for a moment", Warn},
-		{mount.NoSwap, "6.4, outside of user namespaces", "secrets may be swapped to the disk: encrypt swap or have none", Warn},
+		{
+			mount.NoSwap, "6.4, outside of user namespaces", "secrets may be swapped to the disk: encrypt swap or have none",
+			Warn,
+		},
 		{mount.MountID, "6.8", "a mount that was replaced by one of the same device is not noticed", Warn},
 	} {
 		check := "kernel." + f.feature.String()
@@ -58,12 +61,14 @@ func (e *examination) kernel() {
 	if e.UID == 0 {
 		e.ok("kernel.user", "root")
 	} else {
-		e.warn("kernel.user", "uid "+strconv.Itoa(e.UID), "the daemon mounts, which takes root; and not all is seen here without")
+		e.warn("kernel.user", "uid "+strconv.Itoa(e.UID),
+			"the daemon mounts, which takes root; and not all is seen here without")
 	}
 	if b, err := e.file("proc/sys/kernel/random/boot_id"); err == nil {
 		e.ok("kernel.boot-id", strings.TrimSpace(string(b)))
 	} else {
-		e.fail("kernel.boot-id", "it cannot be read: "+err.Error(), "mount /proc: without it nobody knows whether the node was rebooted")
+		e.fail("kernel.boot-id", "it cannot be read: "+err.Error(),
+			"mount /proc: without it nobody knows whether the node was rebooted")
 	}
 }
 
@@ -119,9 +124,11 @@ func (e *examination) clock() {
 	status, err := unix.Adjtimex(&t)
 	switch {
 	case err != nil:
-		e.warn("clock.synchronised", "not known: "+err.Error(), "see that something sets the clock (chrony, systemd-timesyncd)")
+		e.warn("clock.synchronised", "not known: "+err.Error(),
+			"see that something sets the clock (chrony, systemd-timesyncd)")
 	case status == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
-		e.warn("clock.synchronised", "no", "have the clock set (chrony, systemd-timesyncd): tokens end by it, and logs are compared by it")
+		e.warn("clock.synchronised", "no",
+			"have the clock set (chrony, systemd-timesyncd): tokens end by it, and logs are compared by it")
 	default:
 		e.ok("clock.synchronised", "yes")
 	}

@@ -48,9 +48,12 @@ func (e *examination) places() {
 	at := nearest(e.Root)
 	switch shared, err := e.Shared(at); {
 	case err != nil:
-		e.warn("root.propagation", "not known: "+err.Error(), "see that "+at+" is on a shared mount (findmnt -o TARGET,PROPAGATION)")
+		e.warn("root.propagation", "not known: "+err.Error(), "see that "+at+
+			" is on a shared mount (findmnt -o TARGET,PROPAGATION)")
 	case !shared:
-		e.warn("root.propagation", at+" is not on a shared mount", "drivers in containers and csi-volmgr do not see each other's mounts: mount --make-rshared / (or, for the directory alone, bind it to itself first)")
+		e.warn("root.propagation", at+" is not on a shared mount",
+			"drivers in containers and csi-volmgr do not see each other's mounts: mount --make-rshared / (or, for the "+
+				"directory alone, bind it to itself first)")
 	default:
 		e.ok("root.propagation", "shared")
 	}
@@ -58,7 +61,8 @@ func (e *examination) places() {
 	case err != nil:
 		e.warn("root.kubelet", "not known: "+err.Error(), "see that no kubelet runs on "+e.Root)
 	case why != "":
-		e.fail("root.kubelet", "a kubelet runs on "+e.Root+": "+why, "stop it (csi-volmgr adopt takes its volumes over), or choose another --root-dir")
+		e.fail("root.kubelet", "a kubelet runs on "+e.Root+": "+why,
+			"stop it (csi-volmgr adopt takes its volumes over), or choose another --root-dir")
 	default:
 		e.ok("root.kubelet", "none runs on "+e.Root)
 	}
@@ -81,13 +85,15 @@ func (e *examination) place(name, dir string) {
 	case st.Flags&unix.ST_RDONLY != 0:
 		e.fail(name+".directory", at+" is read-only", "have it on a file system that can be written to")
 	case at == dir && info.Mode().Perm()&0o022 != 0:
-		e.fail(name+".directory", fmt.Sprintf("%s has mode %04o", dir, info.Mode().Perm()), "others than root can write there: chmod go-w "+dir)
+		e.fail(name+".directory", fmt.Sprintf("%s has mode %04o", dir, info.Mode().Perm()),
+			"others than root can write there: chmod go-w "+dir)
 	case name == "root" && st.Flags&unix.ST_NODEV != 0:
 		e.warn(name+".directory", at+" is mounted with nodev", "raw block volumes do not work below it: mount -o remount,dev")
 	default:
 		e.ok(name+".directory", at)
 	}
-	e.space(name+".space", "bytes", "have more space on "+at, [2]uint64{st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize)})
+	e.space(name+".space", "bytes", "have more space on "+at,
+		[2]uint64{st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize)})
 	if st.Files > 0 { // btrfs and some others count none
 		e.space(name+".inodes", "inodes", "have more inodes on "+at, [2]uint64{st.Ffree, st.Files})
 	}
@@ -110,14 +116,16 @@ func (e *examination) space(check, of, advice string, free [2]uint64) {
 func (e *examination) sockets() {
 	switch why := e.socket(e.Socket); {
 	case len(e.Socket) > maxSocket:
-		e.fail("socket.api", fmt.Sprintf("%s has %d bytes", e.Socket, len(e.Socket)), fmt.Sprintf("choose a --socket of at most %d bytes", maxSocket))
+		e.fail("socket.api", fmt.Sprintf("%s has %d bytes", e.Socket, len(e.Socket)),
+			fmt.Sprintf("choose a --socket of at most %d bytes", maxSocket))
 	case why == "":
 		e.ok("socket.api", "a daemon answers at "+e.Socket)
 	default:
 		e.ok("socket.api", "no daemon answers at "+e.Socket+": "+why)
 	}
 	if n := len(filepath.Join(e.Root, "plugins", "a.driver.of.usual.length", "csi.sock")); n > maxSocket {
-		e.warn("socket.drivers", fmt.Sprintf("sockets below %s have paths of about %d bytes", e.Root, n), fmt.Sprintf("of more than %d none can be made: choose a shorter --root-dir", maxSocket))
+		e.warn("socket.drivers", fmt.Sprintf("sockets below %s have paths of about %d bytes", e.Root, n),
+			fmt.Sprintf("of more than %d none can be made: choose a shorter --root-dir", maxSocket))
 	}
 	found, _ := filepath.Glob(filepath.Join(e.RegistrationDir, "*.sock")) // the pattern is good
 	for _, path := range found {
@@ -151,7 +159,8 @@ func (e *examination) limits() {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		e.warn("limit.files", err.Error(), "see that the daemon may have "+strconv.Itoa(wantFiles)+" files open")
 	} else if files.Max < wantFiles {
-		e.warn("limit.files", fmt.Sprintf("%d may be open", files.Max), fmt.Sprintf("have at least %d (LimitNOFILE= of the unit)", wantFiles))
+		e.warn("limit.files", fmt.Sprintf("%d may be open", files.Max),
+			fmt.Sprintf("have at least %d (LimitNOFILE= of the unit)", wantFiles))
 	} else {
 		e.ok("limit.files", fmt.Sprintf("%d may be open", files.Max))
 	}

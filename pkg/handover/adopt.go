@@ -76,9 +76,10 @@ func Against(refusals []Refusal, reason string) string {
 const (
 	takenMounted = "taken over as it is mounted"
 	takenDir     = "taken over as it is"
-	takenUnsure  = "taken over as begun and not known to be done: the daemon repeats the call if the volume is wanted, and undoes it if not"
-	leftNothing  = "left: nothing is mounted there, and nothing says what it was for"
-	leftNoStage  = "removed if it is empty: the driver stages nothing"
+	takenUnsure  = "taken over as begun and not known to be done: the daemon repeats the call if the volume is wanted, " +
+		"and undoes it if not"
+	leftNothing = "left: nothing is mounted there, and nothing says what it was for"
+	leftNoStage = "removed if it is empty: the driver stages nothing"
 )
 
 // Adopt returns the records of what a kubelet left on the node. Present is what
@@ -88,7 +89,8 @@ const (
 func Adopt(in Input) Takeover {
 	a := &adoption{
 		Input: in, out: Takeover{Records: map[state.VolumeID]state.Volume{}},
-		at: map[string]state.VolumeWant{}, by: map[state.VolumeID]state.VolumeWant{}, claimed: map[string]bool{}, fresh: map[state.PodUID][]string{},
+		at: map[string]state.VolumeWant{}, by: map[state.VolumeID]state.VolumeWant{}, claimed: map[string]bool{},
+		fresh: map[state.PodUID][]string{},
 	}
 	for _, uid := range slices.Sorted(maps.Keys(in.Pods)) {
 		for _, w := range in.Pods[uid].Volumes {
@@ -177,7 +179,8 @@ func (a *adoption) add(f found, stage func(*state.Volume) bool) {
 	pod := f.mount.Pod.UID
 	v, fresh := a.record(f.id)
 	if _, twice := v.Mounts[pod]; twice {
-		a.refuse(f.path, "the pod has the volume a second time, at %s: end the pod under the kubelet first", v.Mounts[pod].Target)
+		a.refuse(f.path, "the pod has the volume a second time, at %s: end the pod under the kubelet first",
+			v.Mounts[pod].Target)
 		return
 	}
 	if fresh {
@@ -253,7 +256,8 @@ func (a *adoption) unlisted() {
 		}
 		a.out.Refusals = append(a.out.Refusals, Refusal{
 			Path: path.Join(a.Layout.Pods(), string(pod)), Overrulable: true,
-			Why: fmt.Sprintf("no source lists a pod with the uid %s, so its volumes would be unmounted when the daemon starts%s: list it, with this metadata.uid, or say with a reason that it has ended", pod, lost),
+			Why: fmt.Sprintf("no source lists a pod with the uid %s, so its volumes would be unmounted when the daemon "+
+				"starts%s: list it, with this metadata.uid, or say with a reason that it has ended", pod, lost),
 		})
 	}
 }

@@ -89,10 +89,14 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 // device refuses links to devices of which nothing else is known.
 func (a *adoption) device(d Device) {
 	if kindOf(d.Plugin) != csiKind {
-		a.refuse(d.Path, "raw block volumes of kind %s are kept otherwise here: end the pod under the kubelet first", kindOf(d.Plugin))
+		a.refuse(d.Path, "raw block volumes of kind %s are kept otherwise here: end the pod under the kubelet first",
+			kindOf(d.Plugin))
 		return
 	}
-	if !slices.ContainsFunc(a.Disk.Blocks, func(b Block) bool { return b.Name == d.Name }) && !a.claimed[a.Layout.Target(state.Block, d.Pod, d.Name)] {
-		a.refuse(d.Path, "nothing below %s says of which volume the device is: end the pod under the kubelet first", path.Join(blockDir(a.Layout), d.Name))
+	if !slices.ContainsFunc(a.Disk.Blocks, func(b Block) bool {
+		return b.Name == d.Name
+	}) && !a.claimed[a.Layout.Target(state.Block, d.Pod, d.Name)] {
+		a.refuse(d.Path, "nothing below %s says of which volume the device is: end the pod under the kubelet first",
+			path.Join(blockDir(a.Layout), d.Name))
 	}
 }

@@ -17,10 +17,12 @@ func (a *adoption) builtin(name state.DriverName, v Volume) {
 	case a.claimed[target]:
 		return
 	case !k.Kept:
-		a.refuse(v.Path, "a volume of kind %s, which is kept otherwise here or not known: end the pod under the kubelet first", name)
+		a.refuse(v.Path, "a volume of kind %s, which is kept otherwise here or not known: "+
+			"end the pod under the kubelet first", name)
 		return
 	case name == kind.Local && slices.Contains(a.Disk.Mounts, localDevice(a.Layout, v.Name)):
-		a.refuse(v.Path, "a local volume on a device, which a kubelet mounts a second time at %s and csi-volmgr does not: end the pod under the kubelet first", localDevice(a.Layout, v.Name))
+		a.refuse(v.Path, "a local volume on a device, which a kubelet mounts a second time at %s and csi-volmgr does not: "+
+			"end the pod under the kubelet first", localDevice(a.Layout, v.Name))
 		return
 	}
 	want := a.at[target]

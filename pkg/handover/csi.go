@@ -40,7 +40,9 @@ func (a *adoption) volume(v Volume) {
 	phase(v.Seen.Mounted, &m, v.Seen)
 	spec.MountGroup = groupOf(m, a.Drivers[spec.Driver])
 	spec.SELinuxLabel = v.Notes.Values[keyLabel]
-	a.add(found{id: id, spec: spec, mount: m, want: want, path: v.Path}, func(r *state.Volume) bool { return a.stage(r, v.Path) })
+	a.add(found{id: id, spec: spec, mount: m, want: want, path: v.Path}, func(r *state.Volume) bool {
+		return a.stage(r, v.Path)
+	})
 }
 
 // wanted returns what a pod that is listed says of a volume, which is more than
@@ -63,9 +65,11 @@ func identify(name string, n Notes, want state.Spec) (s state.Spec, problem stri
 		case wanted:
 			return want, ""
 		case n.Found:
-			return s, fmt.Sprintf("%s cannot be read (%s), and no pod that is listed wants the volume: unmount it under the kubelet, or list the pod", NotesName, n.Problem)
+			return s, fmt.Sprintf("%s cannot be read (%s), and no pod that is listed wants the volume: unmount it under the "+
+				"kubelet, or list the pod", NotesName, n.Problem)
 		default:
-			return s, NotesName + " is missing, and no pod that is listed wants the volume: unmount it under the kubelet, or list the pod"
+			return s, NotesName + " is missing, and no pod that is listed wants the volume: unmount it under the kubelet, or " +
+				"list the pod"
 		}
 	}
 	s = state.Spec{
@@ -74,17 +78,20 @@ func identify(name string, n Notes, want state.Spec) (s state.Spec, problem stri
 	}
 	switch mode := n.Values[keyLifecycle]; {
 	case s.Driver == "" || s.Handle == "":
-		return s, fmt.Sprintf("%s: %s and %s: found %q and %q, want both", NotesName, keyDriver, keyHandle, s.Driver, s.Handle)
+		return s, fmt.Sprintf("%s: %s and %s: found %q and %q, want both", NotesName, keyDriver, keyHandle, s.Driver,
+			s.Handle)
 	case len(s.Handle) > state.MaxHandle:
 		return s, fmt.Sprintf("%s: %s: has %d bytes, want at most %d", NotesName, keyHandle, len(s.Handle), state.MaxHandle)
 	case n.Values[keyName] != "" && n.Values[keyName] != name:
-		return s, fmt.Sprintf("%s: %s: found %q, want %q as the directory is called", NotesName, keyName, n.Values[keyName], name)
+		return s, fmt.Sprintf("%s: %s: found %q, want %q as the directory is called", NotesName, keyName, n.Values[keyName],
+			name)
 	case mode != "" && mode != persistent && mode != ephemeral:
 		return s, fmt.Sprintf("%s: %s: found %q, want %s or %s", NotesName, keyLifecycle, mode, persistent, ephemeral)
 	case !wanted:
 		return s, ""
 	case want.Driver != s.Driver || want.Handle != s.Handle || want.Ephemeral != s.Ephemeral:
-		return s, fmt.Sprintf("volume %s of driver %s is there, and the pod that is listed wants %s of %s under this name: end the pod under the kubelet first", s.Handle, s.Driver, want.Handle, want.Driver)
+		return s, fmt.Sprintf("volume %s of driver %s is there, and the pod that is listed wants %s of %s under this name: "+
+			"end the pod under the kubelet first", s.Handle, s.Driver, want.Handle, want.Driver)
 	}
 	return want, ""
 }
@@ -102,20 +109,24 @@ func (a *adoption) stage(v *state.Volume, where string) bool {
 		v.Spec.StagePath = a.Layout.StagePath(state.Filesystem, v.Spec.Driver, v.Spec.Handle, v.Spec.Name)
 	}
 	switch {
-	case ok && s.Notes.Values != nil && (s.Notes.Values[keyDriver] != string(v.Spec.Driver) || s.Notes.Values[keyHandle] != v.Spec.Handle):
-		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, and its path that it is %s", NotesName, s.Notes.Values[keyHandle], s.Notes.Values[keyDriver], v.Spec.Handle)
+	case ok && s.Notes.Values != nil && (s.Notes.Values[keyDriver] != string(v.Spec.Driver) ||
+		s.Notes.Values[keyHandle] != v.Spec.Handle):
+		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, and its path that it is %s", NotesName,
+			s.Notes.Values[keyHandle], s.Notes.Values[keyDriver], v.Spec.Handle)
 	case s.Seen.Mounted:
 		a.setStage(v, s)
 		return true
 	case !answers:
-		a.refuse(where, "driver %s does not answer, so it is not known whether it has staged the volume, of which nothing is mounted at %s: start the driver first", v.Spec.Driver, v.Spec.StagePath)
+		a.refuse(where, "driver %s does not answer, so it is not known whether it has staged the volume, of which nothing "+
+			"is mounted at %s: start the driver first", v.Spec.Driver, v.Spec.StagePath)
 	case !can.Stage:
 		if ok {
 			a.empty(s)
 		}
 		return true
 	case !ok:
-		a.refuse(where, "there is no staging directory %s, and driver %s stages its volumes: end the pod under the kubelet first", v.Spec.StagePath, v.Spec.Driver)
+		a.refuse(where, "there is no staging directory %s, and driver %s stages its volumes: end the pod under the kubelet "+
+			"first", v.Spec.StagePath, v.Spec.Driver)
 	default:
 		a.setStage(v, s)
 		return true
@@ -181,20 +192,23 @@ func (a *adoption) stageAlone(s Staged) {
 	want := a.by[id]
 	spec = a.wanted(id, spec)
 	if at, ok := a.staged(spec); !ok || at.Path != s.Path {
-		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, which is not staged there by its path", NotesName, spec.Handle, spec.Driver)
+		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, which is not staged there by its path", NotesName,
+			spec.Handle, spec.Driver)
 		return
 	}
 	v, fresh := a.record(id)
 	can, answers := a.Drivers[spec.Driver]
 	switch {
-	case !s.Seen.Mounted && (answers && !can.Stage || !fresh && !v.Needs.Stage): // perhaps an earlier run died before it was removed
+	// perhaps an earlier run died before it was removed
+	case !s.Seen.Mounted && (answers && !can.Stage || !fresh && !v.Needs.Stage):
 		a.empty(s)
 		return
 	case !fresh:
 		a.refuse(s.Path, "the volume has a record, by which it is not staged there: unmount it first")
 		return
 	case !s.Seen.Mounted && !answers && want.ID != "":
-		a.refuse(s.Path, "driver %s does not answer, so it is not known whether it has staged the volume: start the driver first", spec.Driver)
+		a.refuse(s.Path, "driver %s does not answer, so it is not known whether it has staged the volume: start the driver "+
+			"first", spec.Driver)
 		return
 	}
 	spec.Mode, spec.StagePath, spec.SELinuxLabel = state.Filesystem, s.Path, s.Notes.Values[keyLabel]

@@ -93,12 +93,14 @@ func (r *release) against(v state.Volume) string {
 	}
 	for uid, m := range v.Mounts {
 		if v.Spec.Mode == state.Block && m.Phase == state.Entering {
-			return fmt.Sprintf("its device may be published to pod %s already, and a kubelet would not know: start the daemon and wait until it is", uid)
+			return fmt.Sprintf("its device may be published to pod %s already, and a kubelet would not know: start the daemon "+
+				"and wait until it is", uid)
 		}
 		for _, name := range m.Names {
 			dir := path.Join(r.Layout.Pods(), string(uid), "volume-subpaths", name)
 			if name != v.Spec.Name && slices.ContainsFunc(r.Mounts, func(at string) bool { return within(at, dir) }) {
-				return fmt.Sprintf("parts of it are mounted below %s for containers, and a kubelet looks for them by the name %s: end the pod first", dir, v.Spec.Name)
+				return fmt.Sprintf("parts of it are mounted below %s for containers, and a kubelet looks for them by the name "+
+					"%s: end the pod first", dir, v.Spec.Name)
 			}
 		}
 	}
@@ -124,7 +126,8 @@ func (r *release) againstKind(s state.Spec) string {
 		return "raw block volumes of the kind are kept otherwise by a kubelet" + end
 	}
 	if r.Devices[source.Path] {
-		return fmt.Sprintf("it is of the device %s, which a kubelet mounts a second time at %s and csi-volmgr does not", source.Path, localDevice(r.Layout, s.Name)) + end
+		return fmt.Sprintf("it is of the device %s, which a kubelet mounts a second time at %s and csi-volmgr does not",
+			source.Path, localDevice(r.Layout, s.Name)) + end
 	}
 	return ""
 }
@@ -144,7 +147,8 @@ func (r *release) volume(v state.Volume) {
 			r.out.Empty = append(r.out.Empty, m.Target)
 		case v.Spec.Builtin:
 			if k, _ := kind.Of(v.Spec.Driver); k.Wrapped {
-				r.file(File{Path: path.Join(r.Layout.Pods(), string(uid), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name, "ready")})
+				r.file(File{Path: path.Join(r.Layout.Pods(), string(uid), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name,
+					"ready")})
 			}
 		case v.Spec.Mode != state.Block:
 			notes := r.notes(*v.Spec)

@@ -24,7 +24,8 @@ type Container struct {
 // names (cgroupfs) or by systemd scopes.
 var (
 	containerID = regexp.MustCompile(`^(?:(cri-containerd|docker|crio|libpod|nerdctl)-)?([0-9a-f]{64})(?:\.scope)?$`)
-	podSlice    = regexp.MustCompile(`(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$`)
+	podSlice    = regexp.MustCompile(`(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_]` +
+		`[0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$`)
 )
 
 var runtimes = map[string]string{

@@ -223,7 +223,8 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 		s.trees = append(s.trees, treesAt(rows, filepath.Clean(path))...)
 	}
 	for _, t := range s.trees {
-		if _, err := os.Lstat(f.sys("dev", "block", numbers(t.dev))); err == nil && !slices.Contains(s.blocks, t.dev) && t.mounted {
+		if _, err := os.Lstat(f.sys("dev", "block", numbers(t.dev))); err == nil && !slices.Contains(s.blocks, t.dev) &&
+			t.mounted {
 			s.blocks = append(s.blocks, t.dev)
 		}
 	}

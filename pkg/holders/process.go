@@ -69,7 +69,8 @@ func (s *search) named(ctx context.Context, pid int) {
 	for arg := range strings.SplitSeq(text, "\x00") {
 		for _, path := range s.q.Paths {
 			if namesPath(arg, path) {
-				p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: []Use{{"argument", path}}} // the rest of it may be secret
+				// the rest of it may be secret
+				p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: []Use{{"argument", path}}}
 				s.mu.Lock()
 				if len(s.found.Named) < maxProcesses {
 					s.found.Named = append(s.found.Named, p)
@@ -224,7 +225,8 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 }
 
 // errLocked says that a process's memory map is locked by who waits for storage.
-var errLocked = errors.New("its memory map is locked, as it is while the process waits for storage that does not answer")
+var errLocked = errors.New("its memory map is locked, as it is while " +
+	"the process waits for storage that does not answer")
 
 // patiently reads a file of /proc/PID that waits for the process's memory lock. Who
 // waits too long is left behind, one for a process.

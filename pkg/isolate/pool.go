@@ -141,7 +141,10 @@ func New(cfg Config) *Pool {
 	if cfg.OnReturn == nil {
 		cfg.OnReturn = func(string) {}
 	}
-	return &Pool{cfg: cfg, log: cfg.Logger, changed: make(chan struct{}), calls: map[string]*call{}, shares: map[string]int{}}
+	return &Pool{
+		cfg: cfg, log: cfg.Logger, changed: make(chan struct{}), calls: map[string]*call{},
+		shares: map[string]int{},
+	}
 }
 
 // Do has the handler of that name called, and returns its reply or error. One

@@ -34,7 +34,8 @@ func New(c *rest.Config, h *http.Client) (*Clients, error) {
 	}
 	groups := [4]group{}
 	for i, version := range []schema.GroupVersion{
-		corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, certificatesv1.SchemeGroupVersion, certificatesv1beta1.SchemeGroupVersion,
+		corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, certificatesv1.SchemeGroupVersion,
+		certificatesv1beta1.SchemeGroupVersion,
 	} {
 		if groups[i], err = newGroup(c, h, version, scheme); err != nil {
 			return nil, err
@@ -49,7 +50,8 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status, with which every group answers
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, storagev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, authenticationv1.AddToScheme,
+		corev1.AddToScheme, storagev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme,
+		authenticationv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register types of the API: %w", err)
@@ -87,8 +89,10 @@ func (c *Core) Pods(namespace string) *Kind[*corev1.Pod, *corev1.PodList] {
 }
 
 // PersistentVolumeClaims are those of a namespace.
-func (c *Core) PersistentVolumeClaims(namespace string) *Kind[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
-	return newKind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](c.group, "persistentvolumeclaims", namespace)
+func (c *Core) PersistentVolumeClaims(namespace string) *Kind[*corev1.PersistentVolumeClaim,
+	*corev1.PersistentVolumeClaimList] {
+	return newKind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](c.group, "persistentvolumeclaims",
+		namespace)
 }
 
 // Secrets are those of a namespace.
@@ -132,9 +136,12 @@ func (c *Core) PersistentVolumes() *Kind[*corev1.PersistentVolume, *corev1.Persi
 }
 
 // CreateToken asks for a token of a service account.
-func (c *Core) CreateToken(ctx context.Context, namespace, account string, ask *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (c *Core) CreateToken(ctx context.Context, namespace, account string,
+	ask *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
 	got := &authenticationv1.TokenRequest{}
-	err := c.client.Post().Namespace(namespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(ask).Do(ctx).Into(got)
+	err := c.client.Post().Namespace(namespace).Resource("serviceaccounts").Name(account).
+		SubResource("token").Body(ask).Do(ctx).Into(got)
 	return got, err
 }
 
@@ -160,24 +167,32 @@ func (c *Storage) VolumeAttachments() *Kind[*storagev1.VolumeAttachment, *storag
 type Certificates struct{ group }
 
 // ClusterTrustBundles are the cluster's.
-func (c *Certificates) ClusterTrustBundles() *Kind[*certificatesv1.ClusterTrustBundle, *certificatesv1.ClusterTrustBundleList] {
-	return newKind[certificatesv1.ClusterTrustBundle, certificatesv1.ClusterTrustBundleList](c.group, "clustertrustbundles", "")
+func (c *Certificates) ClusterTrustBundles() *Kind[*certificatesv1.ClusterTrustBundle,
+	*certificatesv1.ClusterTrustBundleList] {
+	return newKind[certificatesv1.ClusterTrustBundle, certificatesv1.ClusterTrustBundleList](c.group,
+		"clustertrustbundles", "")
 }
 
 // PodCertificateRequests are those of a namespace.
-func (c *Certificates) PodCertificateRequests(namespace string) *Kind[*certificatesv1.PodCertificateRequest, *certificatesv1.PodCertificateRequestList] {
-	return newKind[certificatesv1.PodCertificateRequest, certificatesv1.PodCertificateRequestList](c.group, "podcertificaterequests", namespace)
+func (c *Certificates) PodCertificateRequests(namespace string) *Kind[*certificatesv1.PodCertificateRequest,
+	*certificatesv1.PodCertificateRequestList] {
+	return newKind[certificatesv1.PodCertificateRequest, certificatesv1.PodCertificateRequestList](c.group,
+		"podcertificaterequests", namespace)
 }
 
 // CertificatesBeta reaches certificates.k8s.io/v1beta1.
 type CertificatesBeta struct{ group }
 
 // ClusterTrustBundles are the cluster's.
-func (c *CertificatesBeta) ClusterTrustBundles() *Kind[*certificatesv1beta1.ClusterTrustBundle, *certificatesv1beta1.ClusterTrustBundleList] {
-	return newKind[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](c.group, "clustertrustbundles", "")
+func (c *CertificatesBeta) ClusterTrustBundles() *Kind[*certificatesv1beta1.ClusterTrustBundle,
+	*certificatesv1beta1.ClusterTrustBundleList] {
+	return newKind[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](c.group,
+		"clustertrustbundles", "")
 }
 
 // PodCertificateRequests are those of a namespace.
-func (c *CertificatesBeta) PodCertificateRequests(namespace string) *Kind[*certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequestList] {
-	return newKind[certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList](c.group, "podcertificaterequests", namespace)
+func (c *CertificatesBeta) PodCertificateRequests(namespace string) *Kind[*certificatesv1beta1.PodCertificateRequest,
+	*certificatesv1beta1.PodCertificateRequestList] {
+	return newKind[certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList](c.group,
+		"podcertificaterequests", namespace)
 }

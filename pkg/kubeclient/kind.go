@@ -90,11 +90,14 @@ func (k *Kind[T, L]) Update(ctx context.Context, name string, obj T, o metav1.Up
 }
 
 // Patch changes an object, or what it has at a subresource.
-func (k *Kind[T, L]) Patch(ctx context.Context, name string, t types.PatchType, patch []byte, subresources ...string) (T, error) {
+func (k *Kind[T, L]) Patch(ctx context.Context, name string, t types.PatchType, patch []byte,
+	subresources ...string,
+) (T, error) {
 	return k.one(ctx, k.to(k.client.Patch(t), &metav1.PatchOptions{}).Name(name).SubResource(subresources...).Body(patch))
 }
 
 // Delete removes an object, if it is the one that o names.
 func (k *Kind[T, L]) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
-	return k.client.Delete().NamespaceIfScoped(k.namespace, k.namespace != "").Resource(k.resource).Name(name).Body(&o).Do(ctx).Error()
+	return k.client.Delete().NamespaceIfScoped(k.namespace,
+		k.namespace != "").Resource(k.resource).Name(name).Body(&o).Do(ctx).Error()
 }

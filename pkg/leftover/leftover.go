@@ -241,7 +241,8 @@ func (w *walk) mounts() {
 }
 
 func mountedWhy(path string, e mount.Entry) string {
-	return fmt.Sprintf("%s is mounted at %s: its files would be gone; see who uses it, adopt it or unmount it", e.FSType, path)
+	return fmt.Sprintf("%s is mounted at %s: its files would be gone; see who uses it, adopt it or unmount it", e.FSType,
+		path)
 }
 
 // each calls do for the directories in a directory of the root, which need not exist.
@@ -250,7 +251,8 @@ func (w *walk) each(rel string, do func(name string) error) error {
 		return nil // told by mounts
 	}
 	dir, err := w.open(rel)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.EXDEV) {
 		return nil
 	}
 	if err != nil {

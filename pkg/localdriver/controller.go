@@ -29,7 +29,9 @@ var controllerCapabilities = []csi.ControllerServiceCapability_RPC_Type{
 }
 
 // ControllerGetCapabilities lists what the service can do.
-func (s *controllerServer) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (s *controllerServer) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest,
+) (*csi.ControllerGetCapabilitiesResponse, error) {
 	resp := &csi.ControllerGetCapabilitiesResponse{}
 	for _, c := range controllerCapabilities {
 		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{
@@ -42,7 +44,9 @@ func (s *controllerServer) ControllerGetCapabilities(context.Context, *csi.Contr
 // DeleteVolume removes a volume and its data (CSI 1.13 DeleteVolume). A volume
 // that is attached anywhere on the node is FAILED_PRECONDITION; one that does
 // not exist is OK. Snapshots of it live on.
-func (s *controllerServer) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (s *controllerServer) DeleteVolume(
+	ctx context.Context, req *csi.DeleteVolumeRequest,
+) (*csi.DeleteVolumeResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {
 		return nil, invalid("volume_id is missing")
@@ -119,7 +123,9 @@ func (d *Driver) mustBeIdle(ctx context.Context, v volume) error {
 
 // ValidateVolumeCapabilities confirms what a volume can do (CSI 1.13
 // ValidateVolumeCapabilities), or says in the message what it cannot.
-func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context,
+	req *csi.ValidateVolumeCapabilitiesRequest,
+) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if req.GetVolumeId() == "" || len(req.GetVolumeCapabilities()) == 0 {
 		return nil, invalid("volume_id or volume_capabilities is missing")
 	}
@@ -140,7 +146,8 @@ func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context, req *cs
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(), Parameters: req.GetParameters(),
+		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(),
+		Parameters: req.GetParameters(),
 	}}, nil
 }
 
@@ -163,7 +170,9 @@ func (d *Driver) mustVolume(id string) (volume, error) {
 // ControllerExpandVolume enlarges a volume; the node still has to be told
 // where it is an image (CSI 1.13 ControllerExpandVolume). A volume that is not
 // staged grows at its next NodeStageVolume.
-func (s *controllerServer) ControllerExpandVolume(_ context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (s *controllerServer) ControllerExpandVolume(_ context.Context,
+	req *csi.ControllerExpandVolumeRequest,
+) (*csi.ControllerExpandVolumeResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" || req.GetCapacityRange() == nil {
 		return nil, invalid("volume_id or capacity_range is missing")
@@ -240,7 +249,9 @@ func (d *Driver) promise(v volume, size int64) (volume, error) {
 }
 
 // ControllerGetVolume describes one volume (CSI 1.13 ControllerGetVolume).
-func (s *controllerServer) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+func (s *controllerServer) ControllerGetVolume(_ context.Context,
+	req *csi.ControllerGetVolumeRequest,
+) (*csi.ControllerGetVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, invalid("volume_id is missing")
 	}
@@ -274,7 +285,9 @@ func (d *Driver) describe(v volume) *csi.Volume {
 
 // ListVolumes lists the volumes that were created, in the order of their ids
 // (CSI 1.13 ListVolumes). Inline volumes are not among them.
-func (s *controllerServer) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+func (s *controllerServer) ListVolumes(
+	_ context.Context, req *csi.ListVolumesRequest,
+) (*csi.ListVolumesResponse, error) {
 	all := s.driver.store.listVolumes()
 	page, next, err := paginate(all, volumeID, pageOf(req))
 	if err != nil {
@@ -290,7 +303,9 @@ func (s *controllerServer) ListVolumes(_ context.Context, req *csi.ListVolumesRe
 }
 
 // GetCapacity says how much may still be asked for (CSI 1.13 GetCapacity).
-func (s *controllerServer) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+func (s *controllerServer) GetCapacity(
+	_ context.Context, req *csi.GetCapacityRequest,
+) (*csi.GetCapacityResponse, error) {
 	d := s.driver
 	kind, err := typeOf(req.GetParameters())
 	if err != nil {

@@ -31,7 +31,9 @@ type wish struct {
 // CreateVolume): ALREADY_EXISTS where that one is incompatible, NOT_FOUND or
 // INVALID_ARGUMENT for the source, OUT_OF_RANGE for a size that cannot be,
 // RESOURCE_EXHAUSTED where there is no space or the topology is another's.
-func (s *controllerServer) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (s *controllerServer) CreateVolume(
+	ctx context.Context, req *csi.CreateVolumeRequest,
+) (*csi.CreateVolumeResponse, error) {
 	d := s.driver
 	w, err := d.readWish(req)
 	if err != nil {

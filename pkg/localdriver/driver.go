@@ -173,7 +173,9 @@ func serve(ctx context.Context, srv *grpc.Server, l *listener) error {
 
 // intercept gives every error its code, and logs each call once: never the
 // request, which may hold secrets.
-func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (d *Driver) intercept(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	start := time.Now()
 	resp, err := handler(ctx, req)
 	err = answer(err)

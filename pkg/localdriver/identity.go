@@ -27,7 +27,9 @@ func vendorVersion() string {
 }
 
 // GetPluginCapabilities lists what the driver has beside the Node service.
-func (s *identityServer) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (s *identityServer) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest,
+) (*csi.GetPluginCapabilitiesResponse, error) {
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		serviceCapability(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		serviceCapability(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),

@@ -81,7 +81,8 @@ func reflink(from, to *os.File) (ok bool, err error) {
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL):
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EXDEV),
+		errors.Is(err, unix.EINVAL):
 		return false, nil
 	}
 	return false, fmt.Errorf("clone %s: %w", from.Name(), err)

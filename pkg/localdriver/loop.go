@@ -212,7 +212,8 @@ func loopFor(path string, readOnly bool) (*loopDevice, error) {
 func (d *loopDevice) adopt() (*loopDevice, error) {
 	alone, err := os.OpenFile(d.path, os.O_RDWR|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, refuse(codes.Aborted, "%s is in use: mounted elsewhere, or by a program of a driver that was killed", d.path)
+		return nil, refuse(codes.Aborted, "%s is in use: mounted elsewhere, or by a program of a driver that was killed",
+			d.path)
 	}
 	if err != nil {
 		return nil, err

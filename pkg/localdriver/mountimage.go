@@ -130,7 +130,8 @@ func (d *Driver) announceFS(v volume, image *os.File, asked string) (volume, err
 			return v, err
 		}
 		if !blank {
-			return v, precondition("volume %s holds data that no file system of this driver has written; it is not formatted", v.ID)
+			return v, precondition("volume %s holds data that no file system of this driver has written; it is not formatted",
+				v.ID)
 		}
 	}
 	if v.Formatting == want {

@@ -21,7 +21,9 @@ var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{
 }
 
 // NodeGetCapabilities lists what the service can do.
-func (s *nodeServer) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (s *nodeServer) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest,
+) (*csi.NodeGetCapabilitiesResponse, error) {
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	for _, c := range nodeCapabilities {
 		resp.Capabilities = append(resp.Capabilities, &csi.NodeServiceCapability{
@@ -62,7 +64,9 @@ func (d *Driver) matchesAny(ts []*csi.Topology) bool {
 
 // NodeStageVolume mounts the file system of a volume at the staging path, or
 // attaches the device of a raw block volume (CSI 1.13 NodeStageVolume).
-func (s *nodeServer) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (s *nodeServer) NodeStageVolume(ctx context.Context,
+	req *csi.NodeStageVolumeRequest,
+) (*csi.NodeStageVolumeResponse, error) {
 	d := s.driver
 	if req.GetVolumeId() == "" {
 		return nil, invalid("volume_id is missing")
@@ -171,7 +175,9 @@ func (d *Driver) stageBlock(v volume) error {
 
 // NodeUnstageVolume undoes NodeStageVolume (CSI 1.13 NodeUnstageVolume). A
 // volume that is still published is FAILED_PRECONDITION.
-func (s *nodeServer) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (s *nodeServer) NodeUnstageVolume(ctx context.Context,
+	req *csi.NodeUnstageVolumeRequest,
+) (*csi.NodeUnstageVolumeResponse, error) {
 	d := s.driver
 	if req.GetVolumeId() == "" {
 		return nil, invalid("volume_id is missing")

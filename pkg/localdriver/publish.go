@@ -14,7 +14,9 @@ import (
 
 // NodePublishVolume makes a staged volume appear at the target path, or makes
 // an inline volume and mounts it there (CSI 1.13 NodePublishVolume).
-func (s *nodeServer) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (s *nodeServer) NodePublishVolume(ctx context.Context,
+	req *csi.NodePublishVolumeRequest,
+) (*csi.NodePublishVolumeResponse, error) {
 	d := s.driver
 	if req.GetVolumeId() == "" {
 		return nil, invalid("volume_id is missing")
@@ -179,7 +181,9 @@ func (d *Driver) removeTarget(ctx context.Context, path string) error {
 
 // NodeUnpublishVolume undoes NodePublishVolume, and removes the data of an
 // inline volume (CSI 1.13 NodeUnpublishVolume).
-func (s *nodeServer) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (s *nodeServer) NodeUnpublishVolume(ctx context.Context,
+	req *csi.NodeUnpublishVolumeRequest,
+) (*csi.NodeUnpublishVolumeResponse, error) {
 	d := s.driver
 	if req.GetVolumeId() == "" {
 		return nil, invalid("volume_id is missing")

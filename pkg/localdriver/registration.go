@@ -80,7 +80,9 @@ func (s *registrationServer) GetInfo(context.Context, *registerapi.InfoRequest) 
 	}, nil
 }
 
-func (s *registrationServer) NotifyRegistrationStatus(_ context.Context, st *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+func (s *registrationServer) NotifyRegistrationStatus(_ context.Context,
+	st *registerapi.RegistrationStatus,
+) (*registerapi.RegistrationStatusResponse, error) {
 	if st.GetPluginRegistered() {
 		s.of.Told(nil)
 	} else {

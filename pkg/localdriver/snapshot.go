@@ -11,7 +11,9 @@ import (
 
 // CreateSnapshot copies a volume as it is now (CSI 1.13 CreateSnapshot). The
 // snapshot is ready to use when the call returns, and independent of the volume.
-func (s *controllerServer) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+func (s *controllerServer) CreateSnapshot(ctx context.Context,
+	req *csi.CreateSnapshotRequest,
+) (*csi.CreateSnapshotResponse, error) {
 	if req.GetName() == "" || req.GetSourceVolumeId() == "" {
 		return nil, invalid("name or source_volume_id is missing")
 	}
@@ -77,7 +79,9 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 
 // DeleteSnapshot removes a snapshot; one that does not exist is OK (CSI 1.13
 // DeleteSnapshot). Volumes made from it live on.
-func (s *controllerServer) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+func (s *controllerServer) DeleteSnapshot(ctx context.Context,
+	req *csi.DeleteSnapshotRequest,
+) (*csi.DeleteSnapshotResponse, error) {
 	id := req.GetSnapshotId()
 	if id == "" {
 		return nil, invalid("snapshot_id is missing")
@@ -109,7 +113,9 @@ func (s *controllerServer) DeleteSnapshot(ctx context.Context, req *csi.DeleteSn
 }
 
 // GetSnapshot describes one snapshot (CSI 1.13 GetSnapshot).
-func (s *controllerServer) GetSnapshot(_ context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+func (s *controllerServer) GetSnapshot(
+	_ context.Context, req *csi.GetSnapshotRequest,
+) (*csi.GetSnapshotResponse, error) {
 	if req.GetSnapshotId() == "" {
 		return nil, invalid("snapshot_id is missing")
 	}
@@ -125,7 +131,9 @@ func (s *controllerServer) GetSnapshot(_ context.Context, req *csi.GetSnapshotRe
 
 // ListSnapshots lists the snapshots in the order of their ids, all or those
 // asked for (CSI 1.13 ListSnapshots).
-func (s *controllerServer) ListSnapshots(_ context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+func (s *controllerServer) ListSnapshots(
+	_ context.Context, req *csi.ListSnapshotsRequest,
+) (*csi.ListSnapshotsResponse, error) {
 	var all []snapshot
 	for _, n := range s.driver.store.listSnapshots() {
 		if (req.GetSnapshotId() == "" || n.ID == req.GetSnapshotId()) &&

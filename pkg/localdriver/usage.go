@@ -12,7 +12,9 @@ import (
 // NodeGetVolumeStats says how full a volume is (CSI 1.13 NodeGetVolumeStats).
 // A directory has no limit of its own: what is told is the file system it is
 // on. Of a raw block volume only the size is known.
-func (s *nodeServer) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (s *nodeServer) NodeGetVolumeStats(ctx context.Context,
+	req *csi.NodeGetVolumeStatsRequest,
+) (*csi.NodeGetVolumeStatsResponse, error) {
 	if req.GetVolumeId() == "" || req.GetVolumePath() == "" {
 		return nil, invalid("volume_id or volume_path is missing")
 	}
@@ -84,7 +86,9 @@ func statfsBytes(path string) (free, total int64, err error) {
 // NodeExpandVolume makes the device and file system of a volume in use as large
 // as ControllerExpandVolume made its image (CSI 1.13 NodeExpandVolume).
 // FAILED_PRECONDITION says that the file system grows at its next stage.
-func (s *nodeServer) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (s *nodeServer) NodeExpandVolume(ctx context.Context,
+	req *csi.NodeExpandVolumeRequest,
+) (*csi.NodeExpandVolumeResponse, error) {
 	id, path := req.GetVolumeId(), req.GetVolumePath()
 	if id == "" || path == "" {
 		return nil, invalid("volume_id or volume_path is missing")
@@ -103,7 +107,8 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVo
 		return nil, err
 	}
 	if need := req.GetCapacityRange().GetRequiredBytes(); need > v.CapacityBytes {
-		return nil, refuse(codes.OutOfRange, "%d bytes asked for, volume %s has %d: ControllerExpandVolume comes first", need, id, v.CapacityBytes)
+		return nil, refuse(codes.OutOfRange, "%d bytes asked for, volume %s has %d: ControllerExpandVolume comes first", need,
+			id, v.CapacityBytes)
 	}
 	if v.Type == typeImage {
 		if err := d.growInUse(v, path, block); err != nil {

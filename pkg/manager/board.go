@@ -40,7 +40,8 @@ type watch struct {
 
 func newBoard() *board {
 	return &board{
-		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{}, pods: byRef[state.PodUID, state.PodWant]{},
+		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{},
+		pods:  byRef[state.PodUID, state.PodWant]{},
 		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 		unrecorded: Unrecorded{Unknown: true},
@@ -139,7 +140,10 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 			r.Spec = &state.Spec{} // of a record that cannot be read
 		}
 	}
-	s := VolumeStatus{Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.labels(r.Spec), Drift: v.drifted()}
+	s := VolumeStatus{
+		Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.labels(r.Spec),
+		Drift: v.drifted(),
+	}
 	if v.held != nil {
 		s.Held, s.Since = v.held.Held, v.held.since
 	}
@@ -176,7 +180,8 @@ func (s *VolumeStatus) forPod(uid state.PodUID) forPod {
 
 // mounted reports whether a pod can use its mount of the volume.
 func (s *VolumeStatus) mounted(m state.Mount) bool {
-	return m.Phase == state.Present && !m.Waits && s.Quarantined == "" && (!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
+	return m.Phase == state.Present && !m.Waits && s.Quarantined == "" &&
+		(!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
 }
 
 // concerns reports whether a pod wants the volume or has it, or may.
@@ -353,7 +358,9 @@ func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.Volume
 	for _, id := range slices.Sorted(slices.Values(b.byPod[uid])) {
 		v := &b.volumes[id].Volume
 		m, has := v.Mounts[uid]
-		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool { return slices.Contains(w.Names, name) }) {
+		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool {
+			return slices.Contains(w.Names, name)
+		}) {
 			w.ID, w.Spec = id, *v.Spec
 			return w
 		}

@@ -32,7 +32,8 @@ func (l *loop) begin(ctx context.Context, s *start) {
 	callCtx := withLimit(ctx, max(callDeadline, info.Deadline+callGrace))
 	v.call.ctx, v.call.of = callCtx, s
 	if s.op.Step != state.UnmountNormal {
-		l.log.Warn("volume is not unmounted normally: what was not written back may be lost", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", v.order == s.op)
+		l.log.Warn("volume is not unmounted normally: what was not written back may be lost", "volume", s.id, "driver",
+			info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", v.order == s.op)
 	}
 	unwatch := l.watchSlot(s)
 	l.workers.run(func() {
@@ -140,8 +141,12 @@ var ErrPanic = errors.New("panic")
 func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.cfg.Logger.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod, "panic", p, "stack", string(debug.Stack()))
-			r = plan.Result{Err: &state.CallError{Outcome: state.Uncertain, Call: rpc(op.Kind), Err: fmt.Errorf("%w: %v", ErrPanic, p)}}
+			c.cfg.Logger.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod,
+				"panic", p, "stack", string(debug.Stack()))
+			r = plan.Result{Err: &state.CallError{
+				Outcome: state.Uncertain, Call: rpc(op.Kind),
+				Err: fmt.Errorf("%w: %v", ErrPanic, p),
+			}}
 		}
 	}()
 	err := c.stageThere(ctx, v, op)

@@ -43,7 +43,8 @@ func (v *volume) noteDead(s *start, failure *state.CallError) {
 	case failure != nil:
 	case s.op.Kind == plan.Publish:
 		*d = deadMount{}
-	case d.known && (s.op.Kind == plan.Stage || s.op.Kind == plan.Unstage || s.op.Kind == plan.Unpublish && !s.begun.Needs.Stage):
+	case d.known && (s.op.Kind == plan.Stage || s.op.Kind == plan.Unstage || s.op.Kind == plan.Unpublish &&
+		!s.begun.Needs.Stage):
 		d.known = false
 	}
 }

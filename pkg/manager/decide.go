@@ -85,7 +85,10 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
 		l.block(v, d, op.Kind)
 		l.announce(v, r, op, w, f)
-		v.hold(plan.Held{Step: op.Kind, Pod: op.Pod, Reason: "waiting for one of the driver's or the node's calls in flight to end"}, now)
+		v.hold(plan.Held{
+			Step: op.Kind, Pod: op.Pod,
+			Reason: "waiting for one of the driver's or the node's calls in flight to end",
+		}, now)
 		return nil, false
 	}
 	v.waitsNoMore()
@@ -181,7 +184,8 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 	attaches := d.status.Attach && l.cfg.Attacher != nil
 	f := plan.Facts{Synced: len(l.gates.unsynced) == 0 || l.gates.drain == DrainEmpty, Driver: plan.DriverFacts{
 		Up: d.status.Up, Why: d.status.Problem,
-		Full:   cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology), plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
+		Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology),
+			plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 	}}
 	f.Doubt = l.doubt(r, w)

@@ -27,7 +27,8 @@ const (
 // Why volumes wait while the node is drained.
 const (
 	reasonDrained = "the node is being drained, so nothing new is mounted (csi-volmgr undrain ends that)"
-	reasonEmptied = "the node is being emptied, since its containers were said to have stopped (csi-volmgr undrain ends that)"
+	reasonEmptied = "the node is being emptied, since its containers were said to have stopped (csi-volmgr undrain ends " +
+		"that)"
 )
 
 // Errors of Forget, to be matched with errors.Is.
@@ -111,7 +112,8 @@ func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
 	case v.call != nil && v.call.op.Kind == plan.None:
 		return fmt.Errorf("forget volume %s: %w: it is being compared with what is mounted; try again", id, ErrInUse)
 	case v.call != nil:
-		return fmt.Errorf("forget volume %s: %w: %s is in flight since %s and has to end first", id, ErrInUse, v.call.op, v.call.since.Format("15:04:05"))
+		return fmt.Errorf("forget volume %s: %w: %s is in flight since %s and has to end first", id, ErrInUse, v.call.op,
+			v.call.since.Format("15:04:05"))
 	case len(v.wants) > 0:
 		return fmt.Errorf("forget volume %s: %w: %d pods want it and would have it made again", id, ErrInUse, len(v.wants))
 	}

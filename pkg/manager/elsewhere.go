@@ -28,7 +28,8 @@ func (c caller) stageAlone(ctx *limited, v state.Volume, op plan.Op) error {
 	case err != nil:
 		return fmt.Errorf("before the call: %w", err)
 	case len(places) > 0:
-		return fmt.Errorf("%w, and is not unstaged before it is unmounted there: %s", ErrElsewhere, strings.Join(places, ", "))
+		return fmt.Errorf("%w, and is not unstaged before it is unmounted there: %s", ErrElsewhere,
+			strings.Join(places, ", "))
 	}
 	return nil
 }

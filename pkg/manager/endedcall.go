@@ -60,7 +60,10 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if l.cfg.OnCall == nil {
 		return
 	}
-	c := EndedCall{Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind, Pod: s.op.Pod, Step: s.op.Step, Of: s.begun, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took}
+	c := EndedCall{
+		Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind,
+		Pod: s.op.Pod, Step: s.op.Step, Of: s.begun, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took,
+	}
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)

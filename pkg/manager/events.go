@@ -78,7 +78,8 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 }
 
 func sameWish(a, b *state.VolumeWant) bool {
-	return a.Revision == b.Revision && a.Hold == b.Hold && a.Unattached == b.Unattached && a.SizeBytes == b.SizeBytes && a.HaveBytes == b.HaveBytes && a.Grown == b.Grown && a.NoGrow == b.NoGrow &&
+	return a.Revision == b.Revision && a.Hold == b.Hold && a.Unattached == b.Unattached && a.SizeBytes == b.SizeBytes &&
+		a.HaveBytes == b.HaveBytes && a.Grown == b.Grown && a.NoGrow == b.NoGrow &&
 		a.Spec.Equal(&b.Spec) && a.Mount.Equal(b.Mount)
 }
 

@@ -157,7 +157,10 @@ func (l *loop) notBegun(s *start, err error, now time.Time) {
 	if s.op.Kind.Removes() {
 		l.setRecord(s.intent) // it may be durable, and no removal is turned back from (rule 2)
 	}
-	v.hold(plan.Held{Step: s.op.Kind, Pod: s.op.Pod, Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry)}, now)
+	v.hold(plan.Held{
+		Step: s.op.Kind, Pod: s.op.Pod,
+		Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry),
+	}, now)
 	l.wakes.set(s.id, now.Add(journalRetry))
 }
 

@@ -79,5 +79,6 @@ func hostPath(m state.Mount) string { return cmp.Or(m.DevicePath, m.HostPath, m.
 func compareDrivers(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) }
 
 func comparePods(a, b PodStatus) int {
-	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name),
+		cmp.Compare(a.Pod.UID, b.Pod.UID))
 }

@@ -38,7 +38,8 @@ func (c caller) size(ctx context.Context, path string) state.Sizes {
 	if !ok {
 		return state.Sizes{}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the storage within %v", lookDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the storage within %v",
+		lookDeadline))
 	defer cancel()
 	s, err := k.Size(ctx, path)
 	if err != nil {

@@ -219,13 +219,15 @@ func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 	if p, there := u.places[spec.StagePath]; there && v.Stage.Phase == state.Absent {
 		d.Staged = p.seen
 		if !v.Clear() && !v.Needs.Stage {
-			d.Why, d.Operator = p.Path+" is mounted without a record, since the journal lost some, and the volume was begun without a stage since", true
+			d.Why, d.Operator = p.Path+
+				" is mounted without a record, since the journal lost some, and the volume was begun without a stage since", true
 		}
 	}
 	for _, path := range slices.Sorted(slices.Values(u.named[nameOf(spec)])) {
 		p := u.places[path]
 		if _, made := d.Made[p.Pod]; !made {
-			d.Why, d.Operator = fmt.Sprintf("%s is mounted without a record, since the journal lost some: pod %s may use the volume", path, p.Pod), true
+			d.Why, d.Operator = fmt.Sprintf("%s is mounted without a record, since the journal lost some: pod %s may use the "+
+				"volume", path, p.Pod), true
 			return d
 		}
 	}

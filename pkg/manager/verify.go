@@ -128,7 +128,8 @@ func probe(ctx context.Context, k Kernel, v state.Volume) string {
 		if m.Phase != state.Present || !m.Seen.Mounted || m.Seen.BlockDevice {
 			continue
 		}
-		one, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the storage within %v", lookDeadline))
+		one, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the storage within %v",
+			lookDeadline))
 		err := p.Probe(one, m.Target)
 		cancel()
 		if err != nil {
@@ -167,7 +168,8 @@ func (l *loop) compare(mounts map[string]state.Seen) {
 	l.compareUnrecorded(mounts)
 	differs := func(path string, was state.Seen) bool {
 		now, mounted := mounts[path]
-		return was.Mounted && (!mounted || now.Layers != was.Layers || now.ReadOnly != was.ReadOnly || now.MountID != was.MountID)
+		return was.Mounted && (!mounted || now.Layers != was.Layers || now.ReadOnly != was.ReadOnly ||
+			now.MountID != was.MountID)
 	}
 	for id, v := range l.volumes {
 		r := v.is()

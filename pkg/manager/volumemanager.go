@@ -28,7 +28,8 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 		if s := podVolume(uid, vw, v); s.Mounted {
 			for _, name := range vw.Names {
 				mounted[name] = MountedVolume{
-					Name: name, HostPath: s.HostPath, Mode: s.Mode, ReadOnly: s.ReadOnly, SpecName: v.Volume.Spec.Name, Driver: s.Driver,
+					Name: name, HostPath: s.HostPath, Mode: s.Mode, ReadOnly: s.ReadOnly, SpecName: v.Volume.Spec.Name,
+					Driver: s.Driver,
 				}
 			}
 		}
@@ -65,7 +66,8 @@ func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 	p, _ := m.board.pods.get(uid)
 	extra := map[int64]bool{}
 	for _, vw := range p.Volumes {
-		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) && podVolume(uid, vw, m.board.volume(vw.ID)).Mounted {
+		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) &&
+			podVolume(uid, vw, m.board.volume(vw.ID)).Mounted {
 			extra[*vw.GID] = true
 		}
 	}

@@ -22,27 +22,43 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type descs struct {
-	total, pods, held, failing, uncertain, doubtful, quarantined, oldest, overdue, up, inFlight, generation *prometheus.Desc
+	total, pods, held, failing, uncertain, doubtful, quarantined, oldest, overdue, up, inFlight,
+	generation *prometheus.Desc
 }
 
 func (d descs) all() []*prometheus.Desc {
-	return []*prometheus.Desc{d.total, d.pods, d.held, d.failing, d.uncertain, d.doubtful, d.quarantined, d.oldest, d.overdue, d.up, d.inFlight, d.generation}
+	return []*prometheus.Desc{
+		d.total, d.pods, d.held, d.failing, d.uncertain, d.doubtful, d.quarantined, d.oldest,
+		d.overdue, d.up, d.inFlight, d.generation,
+	}
 }
 
 func describe() descs {
 	return descs{
-		total:       desc("volume_manager_total_volumes", "Number of volumes, wanted (desired_state_of_world) or mounted (actual_state_of_world).", "plugin_name", "state"),
-		pods:        desc("csi_volmgr_pods", "Number of pods: ready, waiting for volumes, or leaving.", "state"),
-		held:        desc("csi_volmgr_held_volumes", "Number of volumes that are not as wanted and for which no call is under way, by the step that waits and what for: the driver, a pause after a failure, or something else, which explain names.", "driver_name", "step", "waits_for"),
-		failing:     desc("csi_volmgr_failing_volumes", "Number of volumes whose last call failed.", "driver_name"),
-		uncertain:   desc("csi_volmgr_uncertain_volumes", "Number of volumes of which a stage or mount may or may not be there.", "driver_name"),
-		doubtful:    desc("csi_volmgr_in_doubt_volumes", "Number of uncertain volumes for which no call is under way: the last one had no definite answer.", "driver_name"),
-		quarantined: desc("csi_volmgr_quarantined_volumes", "Number of records that could not be read; their volumes count as in use."),
-		oldest:      desc("csi_volmgr_oldest_wait_seconds", "How long the volume that waits for the longest has waited for its present step; 0 when none waits."),
-		overdue:     desc("csi_volmgr_renewal_overdue_seconds", "For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, requiresRepublish); 0 when none is."),
-		up:          desc("csi_volmgr_driver_up", "1 while the driver answers, 0 while it is gone and has volumes here.", "driver_name"),
-		inFlight:    desc("csi_volmgr_calls_in_flight", "Number of calls under way.", "driver_name"),
-		generation:  desc("csi_volmgr_driver_starts_total", "How often the driver came up since the daemon started.", "driver_name"),
+		total: desc("volume_manager_total_volumes",
+			"Number of volumes, wanted (desired_state_of_world) or mounted (actual_state_of_world).", "plugin_name", "state"),
+		pods: desc("csi_volmgr_pods", "Number of pods: ready, waiting for volumes, or leaving.", "state"),
+		held: desc("csi_volmgr_held_volumes",
+			"Number of volumes that are not as wanted and for which no call is under way, by the step that waits and what "+
+				"for: the driver, a pause after a failure, or something else, which explain names.", "driver_name", "step",
+			"waits_for"),
+		failing: desc("csi_volmgr_failing_volumes", "Number of volumes whose last call failed.", "driver_name"),
+		uncertain: desc("csi_volmgr_uncertain_volumes",
+			"Number of volumes of which a stage or mount may or may not be there.", "driver_name"),
+		doubtful: desc("csi_volmgr_in_doubt_volumes",
+			"Number of uncertain volumes for which no call is under way: the last one had no definite answer.", "driver_name"),
+		quarantined: desc("csi_volmgr_quarantined_volumes",
+			"Number of records that could not be read; their volumes count as in use."),
+		oldest: desc("csi_volmgr_oldest_wait_seconds",
+			"How long the volume that waits for the longest has waited for its present step; 0 when none waits."),
+		overdue: desc("csi_volmgr_renewal_overdue_seconds",
+			"For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, "+
+				"requiresRepublish); 0 when none is."),
+		up: desc("csi_volmgr_driver_up", "1 while the driver answers, 0 while it is gone and has volumes here.",
+			"driver_name"),
+		inFlight: desc("csi_volmgr_calls_in_flight", "Number of calls under way.", "driver_name"),
+		generation: desc("csi_volmgr_driver_starts_total", "How often the driver came up since the daemon started.",
+			"driver_name"),
 	}
 }
 

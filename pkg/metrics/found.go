@@ -12,11 +12,24 @@ func RegisterFound(r prometheus.Registerer, found func() manager.Found) error {
 		name, help string
 		value      func(manager.Found) int
 	}{
-		{"reconstruct_volume_operations_total", "Number of volumes that were found at the start.", func(f manager.Found) int { return f.Volumes }},
-		{"reconstruct_volume_operations_errors_total", "Number of volumes that were found at the start and whose record could not be read.", func(f manager.Found) int { return f.Unreadable }},
-		{"csi_volmgr_found_changed_volumes_total", "Number of volumes that were found at the start and of which something was not as it was left.", func(f manager.Found) int { return f.Changed }},
+		{"reconstruct_volume_operations_total", "Number of volumes that were found at the start.", func(f manager.Found) int {
+			return f.Volumes
+		}},
+		{
+			"reconstruct_volume_operations_errors_total",
+			"Number of volumes that were found at the start and whose record could not be read.", func(f manager.Found) int {
+				return f.Unreadable
+			},
+		},
+		{
+			"csi_volmgr_found_changed_volumes_total",
+			"Number of volumes that were found at the start and of which something was not as it was left.",
+			func(f manager.Found) int { return f.Changed },
+		},
 	} {
-		counter := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, func() float64 { return float64(c.value(found())) })
+		counter := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, func() float64 {
+			return float64(c.value(found()))
+		})
 		if err := r.Register(counter); err != nil {
 			return err
 		}

@@ -51,8 +51,10 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 		Help:    "How long an operation on a volume took, the look at its effect included.",
 		Buckets: []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
-	m.cleaned = gauge("kubelet_orphan_pod_cleaned_volumes", "Number of directories of pods that are gone that the last look removed.")
-	m.left = gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Number of directories of pods that are gone that hold something, and so stay.")
+	m.cleaned = gauge("kubelet_orphan_pod_cleaned_volumes",
+		"Number of directories of pods that are gone that the last look removed.")
+	m.left = gauge("kubelet_orphan_pod_cleaned_volumes_errors",
+		"Number of directories of pods that are gone that hold something, and so stay.")
 	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "csi_volmgr_unmount_steps_total",
 		Help: "How often a volume was unmounted by force or lazily, by policy or by an operator; either may lose data.",
@@ -60,7 +62,10 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 	err := errors.Join(r.Register(m.operations), r.Register(m.steps), r.Register(m.cleaned), r.Register(m.left))
 	for i, name := range []string{"requested_total", "mounted_succeed_total", "mounted_errors_total"} {
 		what := []string{"were asked for", "succeeded", "failed"}[i]
-		m.images[i] = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_" + name, Help: "Number of mounts of image volumes that " + what + "."})
+		m.images[i] = prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_image_volume_" + name,
+			Help: "Number of mounts of image volumes that " + what + ".",
+		})
 		err = errors.Join(err, r.Register(m.images[i]))
 	}
 	return m, err
@@ -89,7 +94,8 @@ func (m *Metrics) Call(c manager.EndedCall) {
 			m.images[2].Inc()
 		}
 	}
-	m.operations.WithLabelValues(plugin(c.Driver), operation(c.Op), status, strconv.FormatBool(c.Migrated)).Observe(c.TookNanos.Seconds())
+	m.operations.WithLabelValues(plugin(c.Driver), operation(c.Op), status,
+		strconv.FormatBool(c.Migrated)).Observe(c.TookNanos.Seconds())
 }
 
 // plugin is a driver's name as the kubelet labels it.

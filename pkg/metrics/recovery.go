@@ -9,7 +9,9 @@ import (
 
 // RegisterRecovery adds whether the journal may have lost records, and how much is
 // mounted without one since.
-func RegisterRecovery(r prometheus.Registerer, recovery func() state.Recovery, unrecorded func() manager.Unrecorded) error {
+func RegisterRecovery(r prometheus.Registerer, recovery func() state.Recovery,
+	unrecorded func() manager.Unrecorded,
+) error {
 	lost := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "csi_volmgr_journal_recovered",
 		Help: "1 from when the journal may have lost records until an operator has accepted that, else 0.",

@@ -20,10 +20,14 @@ func RegisterSELinux(r prometheus.Registerer, s Source) error {
 		return desc("volume_manager_selinux_"+name+"_total", help, "volume_plugin", "access_mode")
 	}
 	return r.Register(&labels{
-		source:   s,
-		admitted: of("volumes_admitted", "Number of volumes for which a pod asks for an SELinux label that they can be mounted with, each counted once."),
-		errors:   of("volume_context_mismatch_errors", "Number of pods that wait because the volume is mounted with another SELinux label."),
-		warnings: of("volume_context_mismatch_warnings", "Number of pods that have a volume with another SELinux label than other pods have, which they would wait for if volumes of its access mode were mounted with labels."),
+		source: s,
+		admitted: of("volumes_admitted",
+			"Number of volumes for which a pod asks for an SELinux label that they can be mounted with, each counted once."),
+		errors: of("volume_context_mismatch_errors",
+			"Number of pods that wait because the volume is mounted with another SELinux label."),
+		warnings: of("volume_context_mismatch_warnings",
+			"Number of pods that have a volume with another SELinux label than other pods have, which they would wait for if "+
+				"volumes of its access mode were mounted with labels."),
 	})
 }
 
@@ -54,7 +58,10 @@ func (l *labels) Collect(ch chan<- prometheus.Metric) {
 		all[k] = c
 	}
 	for k, c := range all {
-		for d, value := range map[*prometheus.Desc]float64{l.admitted: c.admitted, l.errors: c.errors, l.warnings: c.warnings} {
+		for d, value := range map[*prometheus.Desc]float64{
+			l.admitted: c.admitted, l.errors: c.errors,
+			l.warnings: c.warnings,
+		} {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, k.plugin, k.mode)
 		}
 	}

@@ -13,7 +13,12 @@ type sockets struct {
 // wanted (desired_state_of_world) as long as it is there, and is in the
 // actual_state_of_world while its driver is registered.
 func RegisterSockets(r prometheus.Registerer, registered func() map[string]bool) error {
-	return r.Register(sockets{registered, desc("plugin_manager_total_plugins", "Number of registration sockets that are there (desired_state_of_world), and whose driver is registered (actual_state_of_world).", "socket_path", "state")})
+	return r.Register(sockets{
+		registered,
+		desc("plugin_manager_total_plugins",
+			"Number of registration sockets that are there (desired_state_of_world), and whose driver is registered "+
+				"(actual_state_of_world).", "socket_path", "state"),
+	})
 }
 
 // Describe implements [prometheus.Collector].

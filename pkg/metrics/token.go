@@ -16,7 +16,12 @@ type tokens struct {
 
 // RegisterTokens adds when the tokens that are kept expire.
 func RegisterTokens(r prometheus.Registerer, soonest func() (time.Time, bool), now func() time.Time) error {
-	return r.Register(tokens{soonest, now, desc("csi_volmgr_token_expiry_seconds", "In how many seconds the service account token that expires first does, of those that are kept for volumes; it is renewed before. No sample where none is kept.")})
+	return r.Register(tokens{
+		soonest, now,
+		desc("csi_volmgr_token_expiry_seconds",
+			"In how many seconds the service account token that expires first does, of those that are kept for volumes; it is "+
+				"renewed before. No sample where none is kept."),
+	})
 }
 
 // Describe implements [prometheus.Collector].

@@ -59,7 +59,10 @@ type Kernel struct {
 // directories that whoever runs the node trusts: their own path may go through
 // symbolic links, what lies below them may not.
 func New(roots ...string) *Kernel {
-	k := &Kernel{features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}, origins: newOrigins(), fuse: new(fuseServers)}
+	k := &Kernel{
+		features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}, origins: newOrigins(),
+		fuse: new(fuseServers),
+	}
 	for _, root := range roots {
 		k.roots = append(k.roots, filepath.Clean(root))
 	}
@@ -97,7 +100,8 @@ func probe() Feature {
 	f |= probeTmpfs()
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, "/", unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE, &st)
-	if err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Mask&(unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE) != 0 {
+	if err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 &&
+		st.Mask&(unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE) != 0 {
 		f |= MountRoot
 	}
 	if err == nil && st.Mask&unix.STATX_MNT_ID_UNIQUE != 0 {

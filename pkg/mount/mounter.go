@@ -50,7 +50,9 @@ func (m *Mounter) MountSensitiveWithoutSystemd(source, target, fsType string, op
 
 // MountSensitiveWithoutSystemdWithMountFlags is MountSensitive with flags for
 // mount(8); where there are any, mount(8) is used.
-func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType string, options, sensitive, mountFlags []string) error {
+func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType string, options, sensitive,
+	mountFlags []string,
+) error {
 	if len(sensitive) > 0 || len(mountFlags) > 0 {
 		return m.helper().MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType, options, sensitive, mountFlags)
 	}

@@ -28,7 +28,8 @@ func Unreached(pid int, dir string) (why string, err error) {
 		return "", nil
 	}
 	if same, err := sameDirectory(filepath.Join(proc, "root", dir), dir); err != nil || !same {
-		return fmt.Sprintf("process %d of the driver runs in another mount namespace, and %s there is not this node's directory", pid, dir), nil
+		return fmt.Sprintf("process %d of the driver runs in another mount namespace, and %s there is not this node's "+
+			"directory", pid, dir), nil
 	}
 	from, err := propagationOf(filepath.Join(proc, "mountinfo"), dir)
 	if err != nil {
@@ -43,7 +44,8 @@ func Unreached(pid int, dir string) (why string, err error) {
 	case from.shared != "" && (from.shared == to.shared || from.shared == to.master):
 		return "", nil
 	case to.shared == "" && to.master == "":
-		return fmt.Sprintf("process %d of the driver runs in another mount namespace, and %s is on a private mount on this node (%s)", pid, dir, to.path), nil
+		return fmt.Sprintf("process %d of the driver runs in another mount namespace, and %s is on a private mount on this "+
+			"node (%s)", pid, dir, to.path), nil
 	case from.shared != "":
 		what = "is shared with others than this node"
 	case from.master != "":
@@ -51,7 +53,8 @@ func Unreached(pid int, dir string) (why string, err error) {
 	default:
 		what = "is private"
 	}
-	return fmt.Sprintf("process %d of the driver runs in another mount namespace, and its mount of %s (%s) %s", pid, dir, from.path, what), nil
+	return fmt.Sprintf("process %d of the driver runs in another mount namespace, and its mount of %s (%s) %s", pid, dir,
+		from.path, what), nil
 }
 
 func sameDirectory(a, b string) (bool, error) {

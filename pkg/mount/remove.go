@@ -120,7 +120,8 @@ func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int
 // removeEntries removes, once, all that is in the directory name of dir.
 func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth int) error {
 	fd, err := r.k.openSameMount(dir, name)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errExchanged) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, errExchanged) {
 		return nil // gone, or something else by now: whoever called looks again
 	}
 	if err != nil {

@@ -49,7 +49,9 @@ func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error
 			err = k.left(target)
 		}
 	} else {
-		err = k.elsewhere(ctx, callUnmount, request{Path: target, Flags: flags}, func() error { return k.unmountLayers(target, flags) })
+		err = k.elsewhere(ctx, callUnmount, request{Path: target, Flags: flags}, func() error {
+			return k.unmountLayers(target, flags)
+		})
 	}
 	if errors.Is(err, unix.EBUSY) {
 		err = k.explainBusy(ctx, target, err)

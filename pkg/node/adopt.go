@@ -63,7 +63,10 @@ func (n *Node) Adopt(ctx context.Context, h Handover) (handover.Takeover, error)
 	if err != nil {
 		return handover.Takeover{}, err
 	}
-	t := handover.Adopt(handover.Input{Layout: n.layout, Disk: found, Pods: pods, Journal: journal.Volumes(), Drivers: n.askDrivers(ctx)})
+	t := handover.Adopt(handover.Input{
+		Layout: n.layout, Disk: found, Pods: pods, Journal: journal.Volumes(),
+		Drivers: n.askDrivers(ctx),
+	})
 	if against := handover.Against(t.Refusals, h.Reason); against != "" {
 		return t, fmt.Errorf("adopt the volumes below %s: %w: %s", n.cfg.Root, ErrNotHandedOver, against)
 	}
@@ -230,7 +233,10 @@ type asked struct {
 
 // Up asks the driver and is done with it.
 func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
-	d, err := csiclient.Dial(ctx, csiclient.Config{Name: p.Name, Endpoint: p.Endpoint, Peers: a.n.cfg.DriverUIDs[p.Name], Root: a.n.cfg.Root, Deadlines: a.n.deadlines(p.Name), Logger: a.n.log})
+	d, err := csiclient.Dial(ctx, csiclient.Config{
+		Name: p.Name, Endpoint: p.Endpoint, Peers: a.n.cfg.DriverUIDs[p.Name],
+		Root: a.n.cfg.Root, Deadlines: a.n.deadlines(p.Name), Logger: a.n.log,
+	})
 	if err != nil {
 		return err
 	}

@@ -191,7 +191,10 @@ func doVerb(ctx context.Context, request []byte) ([]byte, error) {
 	}
 	if err != nil {
 		e := state.AsCallError(r.Verb, err)
-		a = verbReply{Failed: true, Outcome: e.Outcome, Call: e.Call, Code: e.Code, Reason: reasonOf(err), Text: e.Err.Error()}
+		a = verbReply{
+			Failed: true, Outcome: e.Outcome, Call: e.Call, Code: e.Code, Reason: reasonOf(err),
+			Text: e.Err.Error(),
+		}
 	}
 	return json.Marshal(a)
 }

@@ -40,7 +40,9 @@ type builtin struct {
 func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
 	run := new(program.Runner).Run
 	scratch := emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel, Quotas: quota.New(), Logger: n.log})
-	servers := func(of state.DriverName, command func(state.Spec, state.Mount, string) (program.Command, error)) manager.Driver {
+	servers := func(of state.DriverName, command func(state.Spec, state.Mount, string) (program.Command,
+		error),
+	) manager.Driver {
 		return netfs.New(netfs.Config{Kind: of, Layout: n.layout, Kernel: n.kernel, Run: run, Command: command})
 	}
 	disks := disk.Stager{Layout: n.layout, Kernel: n.kernel, Host: disk.NewHost(run)}

@@ -68,7 +68,8 @@ func (n *Node) tellClaim(key source.Key) {
 		AccessModes: accessModes(claim.Spec.AccessModes), Source: dataSource(claim),
 	}
 	if class, err := n.translated(class); err != nil {
-		n.log.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err", err)
+		n.log.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
+			err)
 		c.Class = controller.Class{Name: class.Name, Provisioner: state.DriverName(class.Provisioner)}
 	} else if class != nil {
 		c.Class = controller.Class{
@@ -140,15 +141,18 @@ func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	handle := claim.Annotations[snapshotAnnotation]
 	switch {
 	case namespace != "" && namespace != claim.Namespace:
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s %s is in namespace %s, and only the claim's own may be used", kind, name, namespace)}
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s %s is in namespace %s, and only the "+
+			"claim's own may be used", kind, name, namespace)}
 	case kind == resolve.KindClaim:
 		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: name}}
 	case kind == "VolumeSnapshot" && handle != "":
 		return &controller.DataSource{SnapshotHandle: handle}
 	case kind == "VolumeSnapshot":
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is VolumeSnapshot %s, and annotation %s does not say which snapshot of the driver that is", name, snapshotAnnotation)}
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is VolumeSnapshot %s, and annotation %s does "+
+			"not say which snapshot of the driver that is", name, snapshotAnnotation)}
 	default:
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s %s; want a PersistentVolumeClaim or a VolumeSnapshot", kind, name)}
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s %s; want a PersistentVolumeClaim or a "+
+			"VolumeSnapshot", kind, name)}
 	}
 }
 
@@ -253,8 +257,12 @@ func persistentVolume(v controller.Volume) *corev1.PersistentVolume {
 			resolve.NodeSizeAnnotation: strconv.FormatInt(v.NodeBytes, 10),
 		}},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(v.CapacityBytes, resource.BinarySI)},
-			ClaimRef:                      &corev1.ObjectReference{Kind: resolve.KindClaim, Namespace: v.Claim.Namespace, Name: v.Claim.Name, UID: types.UID(v.ClaimUID)},
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(v.CapacityBytes,
+				resource.BinarySI)},
+			ClaimRef: &corev1.ObjectReference{
+				Kind: resolve.KindClaim, Namespace: v.Claim.Namespace,
+				Name: v.Claim.Name, UID: types.UID(v.ClaimUID),
+			},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimPolicy(v.ReclaimPolicy),
 			StorageClassName:              v.Class, MountOptions: v.MountOptions, VolumeMode: &mode,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{

@@ -59,7 +59,10 @@ func (n *Node) wireCluster() error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	n.certificates = podcert.New(podcert.Config{Certificates: clients.Certificates, Beta: clients.CertificatesBeta, Core: clients.Core, NodeName: n.cfg.Name, Logger: n.log})
+	n.certificates = podcert.New(podcert.Config{
+		Certificates: clients.Certificates, Beta: clients.CertificatesBeta,
+		Core: clients.Core, NodeName: n.cfg.Name, Logger: n.log,
+	})
 	n.report = report.New(report.Config{
 		Core: clients.Core, Storage: clients.Storage, NodeName: n.cfg.Name, Volumes: n.manager, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
@@ -67,7 +70,8 @@ func (n *Node) wireCluster() error {
 	})
 	n.kube = kube.New(kube.Config{
 		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,
-		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: n.cfg.Name, Catalog: n.catalog, OnNode: n.report.Node, OnNodeRefused: n.report.NodeRefused, KV: n.journal, Logger: n.log,
+		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: n.cfg.Name,
+		Catalog: n.catalog, OnNode: n.report.Node, OnNodeRefused: n.report.NodeRefused, KV: n.journal, Logger: n.log,
 	})
 	if n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.kube, n.log)
@@ -93,7 +97,8 @@ func (n *Node) runClusterView(ctx context.Context) error {
 		switch {
 		case away != nil && away.Cause != was:
 			was = away.Cause
-			n.log.Warn("API server is away", "cause", string(was), "since", away.Since, "err", away.Reason, "waits", len(away.Waits))
+			n.log.Warn("API server is away", "cause", string(was), "since", away.Since, "err", away.Reason, "waits",
+				len(away.Waits))
 		case away == nil && was != "":
 			was = ""
 			n.log.Info("API server is back")

@@ -44,7 +44,8 @@ func (n *Node) ContainerMounts(ctx context.Context, c server.Container) ([]serve
 	for _, w := range wants {
 		v, ok := mounted[w.Volume]
 		if !ok {
-			return nil, fmt.Errorf("%w: volume %s of %s is not mounted: csi-volmgr explain pod %s -n %s", server.ErrConflict, w.Volume, key, c.Pod, c.Namespace)
+			return nil, fmt.Errorf("%w: volume %s of %s is not mounted: csi-volmgr explain pod %s -n %s", server.ErrConflict,
+				w.Volume, key, c.Pod, c.Namespace)
 		}
 		m, err := n.containerMount(ctx, uid, c.Name, w, v)
 		if err != nil {
@@ -57,7 +58,9 @@ func (n *Node) ContainerMounts(ctx context.Context, c server.Container) ([]serve
 
 // stillMounted undoes subpaths of volumes that were on their way out meanwhile:
 // their removal may have come before the bind.
-func (n *Node) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume, wants []resolve.ContainerMount) error {
+func (n *Node) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume,
+	wants []resolve.ContainerMount,
+) error {
 	err := n.manager.Settle(ctx)
 	now := n.manager.GetMountedVolumesForPod(uid)
 	for _, w := range wants {
@@ -70,9 +73,12 @@ func (n *Node) stillMounted(ctx context.Context, uid state.PodUID, before map[st
 	return nil
 }
 
-func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container string, w resolve.ContainerMount, v manager.MountedVolume) (server.ContainerMount, error) {
+func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container string, w resolve.ContainerMount,
+	v manager.MountedVolume,
+) (server.ContainerMount, error) {
 	m := server.ContainerMount{
-		Volume: w.Volume, HostPath: v.HostPath, ContainerPath: w.Path, SubPath: w.SubPath, ReadOnly: w.ReadOnly || w.Fixed || v.ReadOnly,
+		Volume: w.Volume, HostPath: v.HostPath, ContainerPath: w.Path, SubPath: w.SubPath, ReadOnly: w.ReadOnly || w.Fixed ||
+			v.ReadOnly,
 		RecursiveReadOnly: w.RecursiveReadOnly, Note: w.Note, Propagation: w.Propagation,
 	}
 	if w.Device {
@@ -91,7 +97,8 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 	}
 	var err error
 	m.HostPath, err = n.subpaths.Bind(ctx, subpath.Request{
-		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "", ReadOnly: w.Fixed || v.ReadOnly,
+		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "",
+		ReadOnly: w.Fixed || v.ReadOnly,
 		Open: func() (*os.File, error) {
 			switch {
 			case v.Driver == hostpath.Kind && w.SubPath == "":
@@ -115,8 +122,10 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 // below the pods' directory would bring all their mounts along.
 func (n *Node) pinned(v manager.MountedVolume, propagation string) bool {
 	pods := n.layout.Pods()
-	overlaps := strings.HasPrefix(pods+"/", strings.TrimSuffix(v.HostPath, "/")+"/") || strings.HasPrefix(v.HostPath, pods+"/")
-	return v.Driver == hostpath.Kind && propagation == "rprivate" && !overlaps && hostpath.Replaceable(n.cfg.HostPaths, v.HostPath)
+	overlaps := strings.HasPrefix(pods+"/", strings.TrimSuffix(v.HostPath, "/")+"/") ||
+		strings.HasPrefix(v.HostPath, pods+"/")
+	return v.Driver == hostpath.Kind && propagation == "rprivate" && !overlaps &&
+		hostpath.Replaceable(n.cfg.HostPaths, v.HostPath)
 }
 
 // openWhole opens what a pod's hostPath volume leads to.

@@ -24,7 +24,10 @@ type storedDrain struct {
 	BootID string `json:"bootID"`
 }
 
-var drains = map[server.DrainMode]manager.Drain{"": 0, server.DrainHold: manager.DrainHold, server.DrainEmpty: manager.DrainEmpty}
+var drains = map[server.DrainMode]manager.Drain{
+	"": 0, server.DrainHold: manager.DrainHold,
+	server.DrainEmpty: manager.DrainEmpty,
+}
 
 // SetDrain says durably how far the node is emptied of volumes, and begins (server.Drainer).
 func (n *Node) SetDrain(ctx context.Context, by audit.By, d server.Drain) error {

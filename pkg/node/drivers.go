@@ -30,7 +30,8 @@ func (n *Node) Up(ctx context.Context, p registration.Plugin) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, err := csiclient.Dial(ctx, csiclient.Config{
-		Name: p.Name, Endpoint: p.Endpoint, Peers: n.cfg.DriverUIDs[p.Name], Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Deadlines: n.deadlines(p.Name), Metrics: n.metrics, Logger: n.log,
+		Name: p.Name, Endpoint: p.Endpoint, Peers: n.cfg.DriverUIDs[p.Name], Root: n.cfg.Root, Secrets: secrets{n},
+		Tokens: n.tokens, Deadlines: n.deadlines(p.Name), Metrics: n.metrics, Logger: n.log,
 		OnChange: func(i csiclient.Info, lost error) { n.driverChanged(c, i, lost) },
 	})
 	if errors.Is(err, csiclient.ErrName) {
@@ -87,8 +88,12 @@ func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
 	n.manager.DriverUp(manager.DriverInfo{
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
-		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup, MountsTarget: true, Deadline: n.deadlines(i.Name).Longest(),
-	}, owned{Driver: d, root: n.root, keeper: n.keeper(), helpers: n.helpers, groups: i.MountGroup, progress: n.manager.Progress, log: n.log})
+		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup,
+		MountsTarget: true, Deadline: n.deadlines(i.Name).Longest(),
+	}, owned{
+		Driver: d, root: n.root, keeper: n.keeper(), helpers: n.helpers, groups: i.MountGroup,
+		progress: n.manager.Progress, log: n.log,
+	})
 	n.reportUp(i)
 	if i.ControllerService {
 		n.controller.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})
@@ -110,7 +115,8 @@ func (n *Node) tellDown(name state.DriverName, reason string) {
 // runLocalDriver serves the embedded driver. It registers like any other.
 func (n *Node) runLocalDriver(ctx context.Context) error {
 	d, err := localdriver.New(localdriver.Config{
-		NodeID: n.cfg.Name, StateDir: filepath.Join(n.cfg.StateDir, "local-driver"), Roots: []string{n.cfg.Root}, Logger: n.log,
+		NodeID: n.cfg.Name, StateDir: filepath.Join(n.cfg.StateDir, "local-driver"), Roots: []string{n.cfg.Root},
+		Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("start the local driver: %w", err)

@@ -198,7 +198,10 @@ func (n *Node) tellPod(uid state.PodUID, names string, e report.Event, sentence 
 	if !ok || n.catalog.Get(key) != nil && n.catalog.Provider(key) != kube.Name {
 		return false
 	}
-	e.About = corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: types.UID(uid)}
+	e.About = corev1.ObjectReference{
+		APIVersion: "v1", Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name,
+		UID: types.UID(uid),
+	}
 	e.Text = server.Told(names, sentence)
 	n.report.Event(e)
 	return true
@@ -243,7 +246,10 @@ func (n *teller) tellClaimOf(v state.Volume, e report.Event, sentence string) {
 // tellWaits tells of waits that have taken long, and of mounts that are no longer as
 // they were made. It reports whether there is more to tell later.
 func (n *teller) tellWaits(patience time.Duration) bool {
-	f := server.Facts{Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(), Sockets: n.Views().Sockets(), Now: time.Now()}
+	f := server.Facts{
+		Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(),
+		Sockets: n.Views().Sockets(), Now: time.Now(),
+	}
 	told, more := n.waits.look(f, patience)
 	for _, w := range told {
 		e := report.Event{Warning: w.warning, Reason: w.reason}

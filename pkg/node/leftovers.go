@@ -57,7 +57,9 @@ func (n *Node) runLeftovers(ctx context.Context) error {
 // removePodDirs removes what may go and tells of each that stays, unless told has
 // it. It returns what was told of, and whether there are directories in which
 // something was made since idle.
-func (n *Node) removePodDirs(ctx context.Context, told map[string]bool, idle time.Time) (stay map[string]bool, young bool) {
+func (n *Node) removePodDirs(ctx context.Context, told map[string]bool, idle time.Time) (stay map[string]bool,
+	young bool,
+) {
 	stay = map[string]bool{}
 	candidates, err := n.strangers()
 	if err != nil {

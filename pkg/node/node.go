@@ -12,11 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -184,7 +181,11 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
-	n := &Node{cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, registrar: newRegistrar(), loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}), ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{}}
+	n := &Node{
+		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, registrar: newRegistrar(),
+		loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}),
+		ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{},
+	}
 	if n.log == nil {
 		n.log = slog.Default()
 	}
@@ -236,83 +237,6 @@ func (c Config) check() error {
 	return nil
 }
 
-// wire makes every room and gives it the others that it needs.
-func (n *Node) wire() error {
-	boot, err := os.ReadFile(bootIDFile)
-	if err != nil {
-		return fmt.Errorf("learn which boot this is: %w", err)
-	}
-	n.helpers = n.newHelpers()
-	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
-	n.subpaths = subpath.New(n.layout, n.kernel)
-	n.bootID = strings.TrimSpace(string(boot))
-	n.audit, n.notes = audit.Open(n.cfg.StateDir, nil), audit.OpenNotes(n.cfg.StateDir, nil)
-	allocatable, err := allocatable(n.cfg.Root)
-	if err != nil {
-		return fmt.Errorf("learn what the node has: %w", err)
-	}
-	if n.image, err = n.newImage(); err != nil {
-		return err
-	}
-	n.builtins = n.makeBuiltins(allocatable)
-	key, err := revisionKey(n.cfg.RuntimeDir)
-	if err != nil {
-		return fmt.Errorf("find the key of revisions: %w", err)
-	}
-	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: n, Logger: n.log})
-	sources := []string{api.Name, sourceController}
-	if n.cfg.Manifests != "" {
-		sources = append(sources, file.Name)
-	}
-	if n.cfg.Cluster != nil {
-		sources = append(sources, kube.Name)
-	}
-	for _, s := range sources {
-		n.silent[s] = true
-	}
-	containers, err := n.containers()
-	if err != nil {
-		return err
-	}
-	store, err := n.store()
-	if err != nil {
-		return err
-	}
-	n.manager, err = manager.New(manager.Config{
-		Containers: containers,
-		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
-		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared, Dead: n.dead, Stray: stray, Reason: reasonOf,
-		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
-		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders, OnCall: n.callEnded,
-	})
-	if err != nil {
-		return err
-	}
-	labels, err := seLinux(n.cfg.SELinuxMount)
-	if err != nil {
-		return err
-	}
-	n.catalog = source.New(source.Config{
-		SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(),
-		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
-		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(), Certificates: n.cfg.Cluster != nil,
-	})
-	n.catalog.Subscribe(n.objectChanged)
-	n.api = api.New(api.Config{KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log})
-	if n.cfg.Manifests != "" {
-		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
-	}
-	if n.cfg.Cluster != nil {
-		if err := n.wireCluster(); err != nil {
-			return err
-		}
-	}
-	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
-	return nil
-}
-
 // Manager returns the volume manager.
 func (n *Node) Manager() *manager.Manager { return n.manager }
 
@@ -350,7 +274,8 @@ func (n *Node) warnIfUnshared() {
 	if err != nil {
 		n.log.Warn("propagation of the root directory is not known", "path", n.cfg.Root, "err", err)
 	} else if !shared {
-		n.log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount namespaces", "path", n.cfg.Root)
+		n.log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount "+
+			"namespaces", "path", n.cfg.Root)
 	}
 }
 

@@ -41,7 +41,10 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 	}
 	applied := make([]server.Applied, len(results))
 	for i, r := range results {
-		applied[i] = server.Applied{Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name, Result: changeWord(r.Change)}
+		applied[i] = server.Applied{
+			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
+			Result: changeWord(r.Change),
+		}
 	}
 	n.show(ctx)
 	return applied, nil
@@ -129,7 +132,8 @@ func (n *Node) withdraw(ctx context.Context, key source.Key) error {
 		return err
 	}
 	if n.catalog.Get(key) != nil {
-		return fmt.Errorf("%w: %s is not from the API but from a manifest in %s: remove it there", server.ErrConflict, key, n.cfg.Manifests)
+		return fmt.Errorf("%w: %s is not from the API but from a manifest in %s: remove it there", server.ErrConflict, key,
+			n.cfg.Manifests)
 	}
 	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
 }
@@ -219,7 +223,8 @@ func (n *Node) kept(key controller.Key) string {
 		return "its volume is kept"
 	}
 	return fmt.Sprintf("its volume %s (driver %s, handle %s) is kept with its data, since its reclaimPolicy is Retain: "+
-		"apply the claim again to use it, or delete it with: csi-volmgr delete pvc %s -n %s --data", c.Volume.Name, c.Volume.Driver, c.Volume.Handle, key.Name, key.Namespace)
+		"apply the claim again to use it, or delete it with: csi-volmgr delete pvc %s -n %s --data", c.Volume.Name,
+		c.Volume.Driver, c.Volume.Handle, key.Name, key.Namespace)
 }
 
 // startGrace is how long sources may take to speak before whoever needs them to
@@ -270,7 +275,8 @@ func (n *Node) waitUnused(ctx context.Context, key controller.Key, volume contro
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the volume of claim %s is still in use by %s: %w", server.ErrConflict, key, who, context.Cause(ctx))
+			return fmt.Errorf("%w: the volume of claim %s is still in use by %s: %w", server.ErrConflict, key, who,
+				context.Cause(ctx))
 		}
 	}
 }

@@ -33,7 +33,8 @@ func (n *Node) count() error {
 		return nil
 	}
 	r := n.cfg.Metrics
-	err := errors.Join(metrics.Register(r, n.manager, time.Now), metrics.RegisterSELinux(r, n.manager), metrics.RegisterFound(r, n.manager.Found),
+	err := errors.Join(metrics.Register(r, n.manager, time.Now), metrics.RegisterSELinux(r, n.manager),
+		metrics.RegisterFound(r, n.manager.Found),
 		metrics.RegisterRecovery(r, n.journal.Recovery, n.manager.Unrecorded),
 		metrics.RegisterSockets(r, n.socketStates), metrics.RegisterOutage(r, n.awaySince, time.Now), r.Register(n.stats))
 	if kept, ok := n.tokens.(interface{ Soonest() (time.Time, bool) }); ok {

@@ -102,7 +102,8 @@ func (n *Node) Forget(ctx context.Context, by audit.By, f server.Forget) error {
 		}
 		mounted, err := n.mountsOf(ctx, v)
 		if err == nil && len(mounted) > 0 {
-			err = fmt.Errorf("%w: volume %s is mounted at %s: unmount it first (csi-volmgr who says who uses it), or have it forgotten all the same with --even-mounted",
+			err = fmt.Errorf("%w: volume %s is mounted at %s: unmount it first (csi-volmgr who says who uses it), or have it "+
+				"forgotten all the same with --even-mounted",
 				server.ErrConflict, f.Volume, strings.Join(mounted, ", "))
 		}
 		if err != nil && !f.Mounted {
@@ -121,7 +122,8 @@ func (n *Node) Forget(ctx context.Context, by audit.By, f server.Forget) error {
 // says that it could not be asked about all of them.
 func (n *Node) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, error) {
 	if v.Quarantined != "" {
-		return nil, fmt.Errorf("%w: the record of volume %s cannot be read (%s), so it is not known where it is mounted; look with csi-volmgr gc --dry-run, then use --even-mounted",
+		return nil, fmt.Errorf("%w: the record of volume %s cannot be read (%s), so it is not known where it is mounted; "+
+			"look with csi-volmgr gc --dry-run, then use --even-mounted",
 			server.ErrConflict, v.Volume.ID, v.Quarantined)
 	}
 	var mounted []string

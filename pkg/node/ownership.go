@@ -107,7 +107,8 @@ func (d owned) walk(ctx context.Context, v state.Volume, m state.Mount) error {
 		}
 		if now := time.Now(); now.After(next) {
 			next = now.Add(longWalkAgain)
-			d.log.Info("files are still being given to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID), "files", files)
+			d.log.Info("files are still being given to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID),
+				"files", files)
 		}
 	})
 	if d.helpers == nil {

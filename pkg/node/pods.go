@@ -23,7 +23,9 @@ import (
 // and returns them by the pod's own names. It is for programs that embed a Node.
 // Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
 // A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
-func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod, beside ...runtime.Object) (map[string]manager.MountedVolume, error) {
+func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod,
+	beside ...runtime.Object,
+) (map[string]manager.MountedVolume, error) {
 	pod = pod.DeepCopy() // they are kept
 	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
 	pod.Namespace, pod.UID = identity(pod)

@@ -55,7 +55,8 @@ func (n *Node) runRegistrar(ctx context.Context) error {
 	r := n.registrar
 	for key, why := range values.Unreadable {
 		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
-			n.log.Error("the endpoint of a driver that was handed over cannot be read: hand it over again with driver register", "driver", name, "err", why)
+			n.log.Error("the endpoint of a driver that was handed over cannot be read: hand it over again with driver register",
+				"driver", name, "err", why)
 		}
 	}
 	for key, endpoint := range values.Sound {
@@ -116,7 +117,8 @@ func (n *Node) RegisterDriver(ctx context.Context, by audit.By, endpoint string)
 	if !filepath.IsAbs(endpoint) {
 		return "", fmt.Errorf("%w: endpoint: found %q, want an absolute path", server.ErrInvalid, endpoint)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, registerDeadline, fmt.Errorf("no answer from the driver within %v", registerDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, registerDeadline, fmt.Errorf("no answer from the driver within %v",
+		registerDeadline))
 	defer cancel()
 	found, err := localdriver.NameOf(ctx, endpoint)
 	if err != nil {
@@ -149,10 +151,12 @@ func (n *Node) handOver(ctx context.Context, name state.DriverName, endpoint str
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
+		err = n.journal.CommitBucket(ctx, operatorBucket,
+			map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err), n.withdrawDriver(context.WithoutCancel(ctx), name))
+		return errors.Join(fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err),
+			n.withdrawDriver(context.WithoutCancel(ctx), name))
 	}
 	return nil
 }
@@ -178,7 +182,8 @@ func (n *Node) UnregisterDriver(ctx context.Context, by audit.By, name state.Dri
 		return fmt.Errorf("%w: driver %s was not handed over to this daemon", server.ErrNotFound, name)
 	}
 	return n.audit.Do(audit.Act{By: by, Verb: "unregister", Object: string(name)}, func() (string, error) {
-		if err := n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{registeredPrefix + string(name): nil}); err != nil {
+		if err := n.journal.CommitBucket(ctx, operatorBucket,
+			map[string][]byte{registeredPrefix + string(name): nil}); err != nil {
 			return "", fmt.Errorf("unregister driver %s: %w", name, err)
 		}
 		return "", n.withdrawDriver(ctx, name)

@@ -23,7 +23,8 @@ func (n *Node) claimRoot() error {
 		path := filepath.Join(n.cfg.Root, s)
 		if c, err := net.Dial("unix", path); err == nil {
 			c.Close()
-			return fmt.Errorf("use root directory %s: %w (it answers at %s): choose one of csi-volmgr's own, for example --root-dir=%s, and register drivers there",
+			return fmt.Errorf("use root directory %s: %w (it answers at %s): choose one of csi-volmgr's own, for example "+
+				"--root-dir=%s, and register drivers there",
 				n.cfg.Root, ErrKubelet, path, filepath.Join(n.cfg.Root, "plugins", "csi-volmgr"))
 		}
 	}

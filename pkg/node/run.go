@@ -23,7 +23,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	n.tellBuiltins()
 	n.warnIfUnshared()
-	parts := []func(context.Context) error{n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources, n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runJournal, n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run}
+	parts := []func(context.Context) error{
+		n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources,
+		n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runJournal,
+		n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run,
+	}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
 	}

@@ -29,7 +29,10 @@ func shared(ctx context.Context, v state.Volume) context.Context {
 		shares = append(shares, isolate.Share{Name: "namespace " + ns, Percent: namespaceShare})
 	}
 	if server := serverOf(v.Spec); server != "" {
-		shares = append(shares, isolate.Share{Name: "server " + server[:min(len(server), maxShareName)], Percent: serverShare})
+		shares = append(shares, isolate.Share{
+			Name:    "server " + server[:min(len(server), maxShareName)],
+			Percent: serverShare,
+		})
 	}
 	return isolate.WithShares(ctx, shares...)
 }
@@ -59,7 +62,10 @@ func serverOf(s *state.Spec) string {
 	}
 	// A source that is no object, or has them otherwise, has no server.
 	if len(s.Config) > 0 && json.Unmarshal(s.Config, &source) == nil {
-		for _, name := range []string{source.Server, source.TargetPortal, source.Endpoints, strings.Join(source.Monitors, ",")} {
+		for _, name := range []string{
+			source.Server, source.TargetPortal, source.Endpoints,
+			strings.Join(source.Monitors, ","),
+		} {
 			if name != "" {
 				return name
 			}

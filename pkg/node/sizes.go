@@ -33,7 +33,8 @@ func (n *Node) checkSizes(objects []runtime.Object) error {
 		case size.Sign() <= 0:
 			errs = append(errs, fmt.Errorf("%s, want more than 0", field))
 		case v != nil && size.Value() < v.RequestedBytes:
-			errs = append(errs, fmt.Errorf("%s, which is %d bytes; want at least %d, since its volume %s was made for that and a volume cannot shrink",
+			errs = append(errs, fmt.Errorf("%s, which is %d bytes; want at least %d, since its volume %s was made for that "+
+				"and a volume cannot shrink",
 				field, size.Value(), v.RequestedBytes, v.Name))
 		}
 	}

@@ -121,11 +121,15 @@ func measured(u emptydir.Usage, err error) (stats.Report, error) {
 	}
 	if u.Over() {
 		r.Conditions = append(r.Conditions, stats.Condition{
-			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: whoever owns the pod is to evict it", u.Used, u.Limit),
+			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: whoever owns the pod is to evict it",
+				u.Used, u.Limit),
 		})
 	}
 	if u.Partial && u.Limit > 0 {
-		r.Conditions = append(r.Conditions, stats.Condition{Reason: "PartlyMeasured", Message: "it holds more than could be counted"})
+		r.Conditions = append(r.Conditions, stats.Condition{
+			Reason:  "PartlyMeasured",
+			Message: "it holds more than could be counted",
+		})
 	}
 	return r, err
 }
@@ -183,7 +187,10 @@ func (n *Node) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
 			return stats.Report{}, err // it was not asked
 		}
 		if err != nil && ctx.Err() == nil {
-			return stats.Report{Judged: true, Conditions: []stats.Condition{{Status: "STORAGE_UNREACHABLE", Message: err.Error(), Kernel: true}}}, nil
+			return stats.Report{Judged: true, Conditions: []stats.Condition{{
+				Status: "STORAGE_UNREACHABLE", Message: err.Error(),
+				Kernel: true,
+			}}}, nil
 		}
 		if ask == nil {
 			return stats.Report{Judged: true}, nil
@@ -205,7 +212,10 @@ func statfs(path string) (stats.Report, error) {
 		return stats.Report{}, fmt.Errorf("statfs %s: %w", path, err)
 	}
 	return stats.Report{
-		Bytes:  stats.Usage{Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize, Available: int64(st.Bavail) * st.Frsize},
+		Bytes: stats.Usage{
+			Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize,
+			Available: int64(st.Bavail) * st.Frsize,
+		},
 		Inodes: stats.Usage{Total: int64(st.Files), Used: int64(st.Files - st.Ffree), Available: int64(st.Ffree)},
 	}, nil
 }

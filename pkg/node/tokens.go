@@ -17,7 +17,8 @@ func (n *Node) issuesTokens() bool { return n.cfg.Tokens != nil || n.cfg.Cluster
 
 // fileCertificate returns what gives projected volumes their certificates; nil
 // where there is no cluster.
-func (n *Node) fileCertificate() func(context.Context, state.Pod, corev1.PodCertificateProjection) (files.Credential, error) {
+func (n *Node) fileCertificate() func(context.Context, state.Pod, corev1.PodCertificateProjection) (files.Credential,
+	error) {
 	if n.cfg.Cluster == nil {
 		return nil
 	}

@@ -122,7 +122,10 @@ func (v Views) Problems() []server.Problem {
 	}
 	out = append(out, v.n.journalProblems()...)
 	if v.n.runtime != nil && v.n.runtime.Problem() != "" {
-		out = append(out, server.Problem{Source: "container runtime", Object: v.n.runtime.Endpoint(), Message: v.n.runtime.Problem()})
+		out = append(out, server.Problem{
+			Source: "container runtime", Object: v.n.runtime.Endpoint(),
+			Message: v.n.runtime.Problem(),
+		})
 	}
 	return out
 }
@@ -160,7 +163,8 @@ func (n *Node) journalProblems() (out []server.Problem) {
 			"; look with: csi-volmgr who " + p.Path})
 	}
 	if err := n.journal.SpareErr(); err != nil {
-		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() + ": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() +
+			": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})
 	}
 	return out
 }

@@ -140,7 +140,10 @@ func findings(f server.Facts) []finding {
 			if of.Volumes = nil; by[v.ID].Volume.Spec != nil {
 				of.Volumes = []manager.VolumeStatus{by[v.ID]}
 			}
-			x := finding{subject: subject{pod: p.Pod.UID, names: strings.Join(v.Names, ", ")}, volume: v.ID, reason: waitReason(v)}
+			x := finding{
+				subject: subject{pod: p.Pod.UID, names: strings.Join(v.Names, ", ")}, volume: v.ID,
+				reason: waitReason(v),
+			}
 			if x.wait = of.Because(p.Pod.UID, v); v.Retry.Attempts > 0 && x.wait == server.Failure(v.Retry) {
 				x.wait = "" // told when it failed
 			}

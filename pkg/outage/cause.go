@@ -64,7 +64,8 @@ type BehindError struct{ Has, Told string }
 
 // Error says it for people.
 func (e *BehindError) Error() string {
-	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than it told before (%s): one of its instances "+
+	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than it told before (%s): one "+
+		"of its instances "+
 		"lags behind, or its data was restored from a backup; after that restart csi-volmgr", e.Has, e.Told)
 }
 
@@ -115,7 +116,8 @@ func isCertificate(err error) bool {
 	var invalid x509.CertificateInvalidError
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
-	return errors.As(err, &alert) || errors.As(err, &verification) || errors.As(err, &invalid) || errors.As(err, &authority) ||
+	return errors.As(err, &alert) || errors.As(err, &verification) || errors.As(err, &invalid) ||
+		errors.As(err, &authority) ||
 		errors.As(err, &host)
 }
 

@@ -100,7 +100,8 @@ func (o *Outage) Text(host string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, since %s. ", strings.TrimRight(o.Reason, ". \n"), o.Since.UTC().Format(time.RFC3339))
 	if o.Vital {
-		b.WriteString("What is mounted stays, its pods go on, and nothing is unmounted; new pods, claims, attachments, secrets and tokens wait")
+		b.WriteString("What is mounted stays, its pods go on, and nothing is unmounted; new pods, claims, attachments, " +
+			"secrets and tokens wait")
 	} else {
 		b.WriteString("What is mounted stays, and its pods go on; what waits: " + o.named())
 	}
@@ -124,9 +125,11 @@ func (o *Outage) look(host string) string {
 		return fmt.Sprintf("Look with: openssl s_client -connect %s </dev/null | openssl x509 -noout -dates -issuer; "+
 			"the daemon's own certificate is in its kubeconfig", address)
 	case Unauthorized:
-		return "Look with: kubectl --kubeconfig=FILE auth whoami, with the daemon's kubeconfig; give it credentials that have not expired"
+		return "Look with: kubectl --kubeconfig=FILE auth whoami, with the daemon's kubeconfig; give it credentials that " +
+			"have not expired"
 	case Refused:
-		return "Look with: kubectl --kubeconfig=FILE auth can-i --list, with the daemon's kubeconfig; deploy/kustomize/rbac.yaml has what it needs"
+		return "Look with: kubectl --kubeconfig=FILE auth can-i --list, with the daemon's kubeconfig; " +
+			"deploy/kustomize/rbac.yaml has what it needs"
 	}
 	return fmt.Sprintf("Look with: curl -k '%s/readyz?verbose'", host)
 }

@@ -84,7 +84,10 @@ func answered(r *certificatesv1.PodCertificateRequest) bool {
 
 // refusal returns why the signer will not issue a certificate, nil unless it has said so.
 func refusal(r *certificatesv1.PodCertificateRequest) error {
-	for _, kind := range []string{certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed} {
+	for _, kind := range []string{
+		certificatesv1.PodCertificateRequestConditionTypeDenied,
+		certificatesv1.PodCertificateRequestConditionTypeFailed,
+	} {
 		if c := condition(r, kind); c != nil {
 			return fmt.Errorf("%w: PodCertificateRequest %s is %s: %s: %s", ErrRefused, r.Name, c.Type, c.Reason, c.Message)
 		}

@@ -16,7 +16,8 @@ import (
 
 // requests is what is asked of the API's PodCertificateRequests of a namespace.
 type requests interface {
-	Create(ctx context.Context, r *certificatesv1.PodCertificateRequest, o metav1.CreateOptions) (*certificatesv1.PodCertificateRequest, error)
+	Create(ctx context.Context, r *certificatesv1.PodCertificateRequest,
+		o metav1.CreateOptions) (*certificatesv1.PodCertificateRequest, error)
 	List(ctx context.Context, o metav1.ListOptions) (*certificatesv1.PodCertificateRequestList, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
@@ -56,7 +57,9 @@ type betaRequests struct {
 	client *kubeclient.Kind[*certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequestList]
 }
 
-func (b betaRequests) Create(ctx context.Context, r *certificatesv1.PodCertificateRequest, o metav1.CreateOptions) (*certificatesv1.PodCertificateRequest, error) {
+func (b betaRequests) Create(ctx context.Context, r *certificatesv1.PodCertificateRequest,
+	o metav1.CreateOptions,
+) (*certificatesv1.PodCertificateRequest, error) {
 	s := r.Spec
 	made, err := b.client.Create(ctx, &certificatesv1beta1.PodCertificateRequest{
 		ObjectMeta: r.ObjectMeta,
@@ -73,7 +76,9 @@ func (b betaRequests) Create(ctx context.Context, r *certificatesv1.PodCertifica
 	return fromBeta(made), nil
 }
 
-func (b betaRequests) List(ctx context.Context, o metav1.ListOptions) (*certificatesv1.PodCertificateRequestList, error) {
+func (b betaRequests) List(
+	ctx context.Context, o metav1.ListOptions,
+) (*certificatesv1.PodCertificateRequestList, error) {
 	list, err := b.client.List(ctx, o)
 	if err != nil {
 		return nil, err
@@ -101,5 +106,8 @@ func requestOf(obj runtime.Object) (*certificatesv1.PodCertificateRequest, bool)
 
 // fromBeta returns what is read of a request: its status.
 func fromBeta(r *certificatesv1beta1.PodCertificateRequest) *certificatesv1.PodCertificateRequest {
-	return &certificatesv1.PodCertificateRequest{ObjectMeta: r.ObjectMeta, Status: certificatesv1.PodCertificateRequestStatus(r.Status)}
+	return &certificatesv1.PodCertificateRequest{
+		ObjectMeta: r.ObjectMeta,
+		Status:     certificatesv1.PodCertificateRequestStatus(r.Status),
+	}
 }

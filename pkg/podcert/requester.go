@@ -115,7 +115,8 @@ func (q *Requester) Get(ctx context.Context, r Request) (Credential, error) {
 		e.have.RenewAt = now.Add(retryAfter)
 		return e.have, nil
 	}
-	return Credential{}, fmt.Errorf("certificate of signer %s for pod %s/%s: %w", r.Source.SignerName, r.Pod.Namespace, r.Pod.Name, err)
+	return Credential{}, fmt.Errorf("certificate of signer %s for pod %s/%s: %w", r.Source.SignerName, r.Pod.Namespace,
+		r.Pod.Name, err)
 }
 
 // entry returns the entry of r, a new one where there is none, and forgets those
@@ -199,13 +200,17 @@ func (q *Requester) ask(ctx context.Context, r Request) (*pending, error) {
 	ask := &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Pod.Namespace, Name: "csi-volmgr-" + strings.ToLower(rand.Text()),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: r.Pod.Name, UID: types.UID(r.Pod.UID)}},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Pod", Name: r.Pod.Name,
+				UID: types.UID(r.Pod.UID),
+			}},
 		},
 		Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName: r.Source.SignerName, PodName: r.Pod.Name, PodUID: types.UID(r.Pod.UID),
 			ServiceAccountName: r.Pod.ServiceAccount, ServiceAccountUID: account.UID,
 			NodeName: types.NodeName(q.c.NodeName), NodeUID: node.UID,
-			MaxExpirationSeconds: r.Source.MaxExpirationSeconds, StubPKCS10Request: stub, UnverifiedUserAnnotations: r.Source.UserAnnotations,
+			MaxExpirationSeconds: r.Source.MaxExpirationSeconds, StubPKCS10Request: stub,
+			UnverifiedUserAnnotations: r.Source.UserAnnotations,
 		},
 	}
 	if err := q.create(ctx, ask); err != nil {

@@ -84,7 +84,8 @@ func getInfo(ctx context.Context, path string, timeout time.Duration) (*register
 		}
 	}
 	if status.Code(err) == codes.Unimplemented {
-		return nil, fmt.Errorf("GetInfo: %w: this is no registration socket but, most likely, a driver's own; it belongs outside of this directory, and its registrar's socket into it", plain(err))
+		return nil, fmt.Errorf("GetInfo: %w: this is no registration socket but, most likely, a driver's own; it belongs "+
+			"outside of this directory, and its registrar's socket into it", plain(err))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("GetInfo: %w", plain(err))
@@ -116,11 +117,13 @@ func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin
 		if shared {
 			return Plugin{}, errIgnored
 		}
-		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served", clip(info.GetType()), ErrRefused, registerapi.CSIPlugin)
+		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served", clip(info.GetType()), ErrRefused,
+			registerapi.CSIPlugin)
 	}
 	name := info.GetName()
 	if len(name) > maxDriverName || !driverName.MatchString(name) {
-		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", clip(name), ErrRefused, maxDriverName)
+		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", clip(name),
+			ErrRefused, maxDriverName)
 	}
 	p := Plugin{Name: state.DriverName(name), Socket: socket, Versions: info.GetSupportedVersions()}
 	if err := checkVersions(p.Versions); err != nil {
@@ -139,7 +142,8 @@ func checkVersions(supported []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("supported versions %q: %w: none is a CSI version 1.x", clip(strings.Join(supported, " ")), ErrRefused)
+	return fmt.Errorf("supported versions %q: %w: none is a CSI version 1.x", clip(strings.Join(supported, " ")),
+		ErrRefused)
 }
 
 // endpointPath returns the path of the CSI socket; where the plugin names

@@ -71,7 +71,8 @@ func scanDir(dir string, watch func(string) error) (map[string]socketID, error) 
 func identify(path string) (socketID, bool) {
 	var st unix.Statx_t
 	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_BTIME
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, want, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, want, &st); err != nil ||
+		st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return socketID{}, false
 	}
 	born := st.Ctime

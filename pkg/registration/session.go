@@ -21,8 +21,9 @@ var (
 	errRemoved  = errors.New("its registration socket was removed")
 	errReplaced = errors.New("its registration socket was made anew")
 	errEvicted  = errors.New("the process behind its registration socket is gone, and another socket has the name")
-	errOutlived = errors.New("nobody listens on its own socket, and another socket that has its name brings a driver that lives")
-	errStopped  = errors.New("the watcher stops")
+	errOutlived = errors.New("nobody listens on its own socket, and another socket that has its name brings a driver " +
+		"that lives")
+	errStopped = errors.New("the watcher stops")
 )
 
 // session is one generation of one socket, from its first sight until it went.
@@ -248,7 +249,8 @@ func waitRefused(ctx context.Context, path string, and func() bool) bool {
 func (s *session) outlives(ctx context.Context, t *tenure, ours string) bool {
 	probe, err := unixsocket.Dial(ctx, ours)
 	if err != nil {
-		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose driver does not listen on %s, nor does this one: %w", t.path, t.endpoint, err))
+		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose driver does not listen on %s, "+
+			"nor does this one: %w", t.path, t.endpoint, err))
 		return false
 	}
 	probe.Close()
@@ -327,7 +329,8 @@ func (s *session) set(to State, problem error) {
 	}
 	s.status.State, s.status.Problem = to, text
 	s.w.change()
-	s.w.log.Info("registration socket changed state", "socket", s.path, "driver", string(s.status.Driver), "state", string(to), "problem", text)
+	s.w.log.Info("registration socket changed state", "socket", s.path, "driver", string(s.status.Driver), "state",
+		string(to), "problem", text)
 }
 
 // answered counts the session's first answer. w.mu is held.

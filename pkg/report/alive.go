@@ -117,7 +117,10 @@ func (r *Reporter) runAlive(ctx context.Context) {
 	if newest != nil && newest.UID == n.UID && older(n, newest) {
 		n = newest
 	}
-	stopped := readiness{corev1.ConditionFalse, reasonStopped, "csi-volmgr was stopped; what is mounted stays mounted, and nothing new is"}
+	stopped := readiness{
+		corev1.ConditionFalse, reasonStopped,
+		"csi-volmgr was stopped; what is mounted stays mounted, and nothing new is",
+	}
 	if _, err := r.sayReady(last, n, stopped); err != nil {
 		r.logger.Warn("the Node does not say that csi-volmgr was stopped", "err", err)
 	}
@@ -195,7 +198,8 @@ func (r *Reporter) writeTaint(ctx context.Context, n *corev1.Node, at int) (*cor
 	}
 	answer, err := r.config.Core.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch)
 	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("write taint %s: %w: a node's own identity may not change its taints; use the service account of "+
+		return nil, fmt.Errorf("write taint %s: %w: a node's own identity may not change its taints; use the service "+
+			"account of "+
 			"deploy/kustomize/rbac.yaml, or run without --not-ready-taint", NotReadyTaint, err)
 	}
 	if err != nil {
@@ -208,7 +212,8 @@ func (r *Reporter) writeTaint(ctx context.Context, n *corev1.Node, at int) (*cor
 func (r *Reporter) writeCondition(ctx context.Context, n *corev1.Node, is readiness) (*corev1.Node, error) {
 	now := metav1.Now()
 	c := corev1.NodeCondition{
-		Type: ReadyCondition, Status: is.status, Reason: is.reason, Message: is.message, LastHeartbeatTime: now, LastTransitionTime: now,
+		Type: ReadyCondition, Status: is.status, Reason: is.reason, Message: is.message, LastHeartbeatTime: now,
+		LastTransitionTime: now,
 	}
 	if was := condition(n); was != nil && was.Status == is.status {
 		c.LastTransitionTime = was.LastTransitionTime

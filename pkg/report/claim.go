@@ -65,7 +65,9 @@ func compareClaims(a, b Claim) int {
 // It returns the last failure.
 func (r *Reporter) writeSizes(ctx context.Context, sizes map[Claim]int64) (failed error) {
 	for _, c := range slices.SortedFunc(maps.Keys(sizes), compareClaims) {
-		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any { return sizeChange(claim, sizes[c]) })
+		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
+			return sizeChange(claim, sizes[c])
+		})
 		if err != nil {
 			failed = err
 			continue
@@ -106,19 +108,25 @@ func sizeChange(claim *corev1.PersistentVolumeClaim, bytes int64) map[string]any
 	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && bytes < allocated.Value() {
 		return nil // it grows further yet
 	}
-	if resizing && status != corev1.PersistentVolumeClaimNodeResizePending && status != corev1.PersistentVolumeClaimNodeResizeInProgress {
+	if resizing && status != corev1.PersistentVolumeClaimNodeResizePending &&
+		status != corev1.PersistentVolumeClaimNodeResizeInProgress {
 		return nil // it is the controller's turn
 	}
 	if claim.Status.Capacity.Storage().Value() >= bytes && !resizing {
 		return nil
 	}
-	conditions := slices.DeleteFunc(slices.Clone(claim.Status.Conditions), func(c corev1.PersistentVolumeClaimCondition) bool {
-		return slices.Contains([]corev1.PersistentVolumeClaimConditionType{
-			corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending, corev1.PersistentVolumeClaimNodeResizeError,
-		}, c.Type)
-	})
+	conditions := slices.DeleteFunc(slices.Clone(claim.Status.Conditions),
+		func(c corev1.PersistentVolumeClaimCondition) bool {
+			return slices.Contains([]corev1.PersistentVolumeClaimConditionType{
+				corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+				corev1.PersistentVolumeClaimNodeResizeError,
+			}, c.Type)
+		})
 	size := max(bytes, claim.Status.Capacity.Storage().Value())
-	change := map[string]any{"capacity": map[string]any{"storage": resource.NewQuantity(size, resource.BinarySI).String()}, "conditions": conditions}
+	change := map[string]any{
+		"capacity":   map[string]any{"storage": resource.NewQuantity(size, resource.BinarySI).String()},
+		"conditions": conditions,
+	}
 	if resizing {
 		change["allocatedResourceStatuses"] = map[string]any{"storage": nil}
 	}

@@ -95,15 +95,18 @@ func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) er
 // one of another value is somebody's mistake, and pods would go where they must not.
 func fits(d Driver, v view) error {
 	if d.NodeID == "" {
-		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to this node", d.Name)
+		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to "+
+			"this node", d.Name)
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
 		if has, there := v.node.Labels[key]; there && has != d.Topology[key] {
-			return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: found %s=%s, want %s, which is the node's label", d.Name, key, d.Topology[key], has)
+			return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: found %s=%s, want %s, which is the node's label",
+				d.Name, key, d.Topology[key], has)
 		}
 		for _, other := range slices.Sorted(maps.Keys(v.drivers)) {
 			if other < d.Name && v.drivers[other].Topology[key] != "" && v.drivers[other].Topology[key] != d.Topology[key] {
-				return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: found %s=%s, want %s, which driver %s says", d.Name, key, d.Topology[key], v.drivers[other].Topology[key], other)
+				return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: found %s=%s, want %s, which driver %s says", d.Name,
+					key, d.Topology[key], v.drivers[other].Topology[key], other)
 			}
 		}
 	}
@@ -168,13 +171,18 @@ func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 	}
 	if old != nil && !ownedBy(old, v.node) {
 		// It is of an earlier Node of the name, and would be collected with it.
-		if err := client.Delete(ctx, old.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))}); err != nil && !apierrors.IsNotFound(err) {
+		if err := client.Delete(ctx, old.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))}); err != nil &&
+			!apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete CSINode %s, which is of an earlier node: %w", old.Name, err)
 		}
 		old = nil
 	}
 	if old == nil {
-		made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: v.node.Name, OwnerReferences: []metav1.OwnerReference{ownerOf(v.node)}}}
+		made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
+			Name:            v.node.Name,
+			OwnerReferences: []metav1.OwnerReference{ownerOf(v.node)},
+		}}
 		made.Spec.Drivers = entries(nil, v)
 		r.annotate(made)
 		if _, err := client.Create(ctx, made, metav1.CreateOptions{}); err != nil {
@@ -213,7 +221,9 @@ func ownerOf(n *corev1.Node) metav1.OwnerReference {
 }
 
 func ownedBy(c *storagev1.CSINode, n *corev1.Node) bool {
-	return slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == n.UID })
+	return slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Node" && o.UID == n.UID
+	})
 }
 
 // entries returns the drivers that CSINode has to list: those that there are, and
@@ -237,7 +247,10 @@ func entries(before []storagev1.CSINodeDriver, v view) []storagev1.CSINodeDriver
 }
 
 func entry(d Driver) storagev1.CSINodeDriver {
-	e := storagev1.CSINodeDriver{Name: string(d.Name), NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
+	e := storagev1.CSINodeDriver{
+		Name: string(d.Name), NodeID: d.NodeID,
+		TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
+	}
 	if d.MaxVolumes > 0 {
 		count := int32(min(d.MaxVolumes, math.MaxInt32)) //nolint:gosec // it is bounded
 		e.Allocatable = &storagev1.VolumeNodeResources{Count: &count}

@@ -159,5 +159,6 @@ func (r *Reporter) sendEvent(ctx context.Context, result *record.EventCorrelateR
 // or the server has no time.
 func mayPass(err error) bool {
 	var status apierrors.APIStatus // not an error itself
-	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError || status.Status().Code == http.StatusTooManyRequests
+	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError ||
+		status.Status().Code == http.StatusTooManyRequests
 }

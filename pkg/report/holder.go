@@ -110,7 +110,10 @@ func (c *claim) next(n *corev1.Node, now time.Time, nonce string) turn {
 			c.standing = asking
 		}
 		c.other, c.nonce, c.asked = has.Instance, nonce, now
-		return turn{annotations: map[string]any{ChallengeAnnotation: encode(challenge{c.me, nonce})}, again: now.Add(answerWait)}
+		return turn{
+			annotations: map[string]any{ChallengeAnnotation: encode(challenge{c.me, nonce})},
+			again:       now.Add(answerWait),
+		}
 	case has.Answers == c.nonce && c.nonce != "":
 		c.other, c.nonce = has.Instance, ""
 		if !c.ever {
@@ -157,21 +160,26 @@ func (c *claim) hold(n *corev1.Node, has holder) turn {
 // rival reports whether another daemon may have volumes of this node mounted: it runs,
 // or it ran in this boot of this host.
 func (c *claim) rival() bool {
-	return c.kubelet || c.met || c.other.ID != "" && (c.standing == deprived || c.other.ID != c.me.ID && c.other.BootID == c.me.BootID)
+	return c.kubelet || c.met || c.other.ID != "" && (c.standing == deprived || c.other.ID != c.me.ID &&
+		c.other.BootID == c.me.BootID)
 }
 
 // why says for people what keeps this daemon from making anything new; "" for nothing.
 func (c *claim) why(node string) string {
 	switch {
 	case c.kubelet:
-		return fmt.Sprintf("node name %s: a kubelet writes the status of this Node too (managedFields: manager %s), and makes the volumes "+
-			"of the same pods. Nothing new is mounted here; what is mounted stays. End the kubelet and restart csi-volmgr, or give one "+
+		return fmt.Sprintf("node name %s: a kubelet writes the status of this Node too (managedFields: manager %s), and "+
+			"makes the volumes "+
+			"of the same pods. Nothing new is mounted here; what is mounted stays. End the kubelet and restart csi-volmgr, or "+
+			"give one "+
 			"of the two another node name", node, kubeletManager)
 	case c.standing == asking:
-		return fmt.Sprintf("node name %s: %v has it (%v), and is asked whether it still runs: nothing new is mounted for up to %s",
+		return fmt.Sprintf("node name %s: %v has it (%v), and is asked whether it still runs: nothing new is mounted for "+
+			"up to %s",
 			node, ErrNameTaken, c.other, answerWait)
 	case c.standing == deprived:
-		return fmt.Sprintf("node name %s: %v: %v took it over. Nothing new is mounted here; what is mounted stays, and stays in "+
+		return fmt.Sprintf("node name %s: %v: %v took it over. Nothing new is mounted here; what is mounted stays, and "+
+			"stays in "+
 			"status.volumesInUse. End one of the two, or give it a --node-name of its own", node, ErrNameTaken, c.other)
 	}
 	return ""
@@ -201,7 +209,8 @@ func (c *claim) claimed(n *corev1.Node) {
 		return
 	}
 	for _, f := range n.ManagedFields {
-		if f.Manager != kubeletManager && f.Time != nil && f.Time.After(c.since) && f.Operation == metav1.ManagedFieldsOperationUpdate {
+		if f.Manager != kubeletManager && f.Time != nil && f.Time.After(c.since) &&
+			f.Operation == metav1.ManagedFieldsOperationUpdate {
 			c.since = f.Time.Time // the newest write of another than a kubelet is this one, or near it
 		}
 	}

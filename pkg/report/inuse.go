@@ -111,7 +111,8 @@ type step struct {
 // next decides what comes next where these volumes are in use.
 func (w *inUse) next(used []state.InUse) step {
 	s := w.wanted(used)
-	if slices.ContainsFunc(w.marked, func(id state.VolumeID) bool { _, kept := slices.BinarySearch(s.mark, id); return !kept }) {
+	if slices.ContainsFunc(w.marked,
+		func(id state.VolumeID) bool { _, kept := slices.BinarySearch(s.mark, id); return !kept }) {
 		// What is to leave the list must not come back into use while it is written.
 		return step{mark: s.mark, settle: true}
 	}

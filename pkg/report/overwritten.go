@@ -27,7 +27,9 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	if n == nil || w.unanswered != nil || n.UID != w.uid || slices.Equal(n.Status.VolumesInUse, w.written) {
 		return
 	}
-	if w.more && !slices.ContainsFunc(w.written, func(v corev1.UniqueVolumeName) bool { return !slices.Contains(n.Status.VolumesInUse, v) }) {
+	if w.more && !slices.ContainsFunc(w.written, func(v corev1.UniqueVolumeName) bool {
+		return !slices.Contains(n.Status.VolumesInUse, v)
+	}) {
 		w.written = n.Status.VolumesInUse // another added what it has
 		return
 	}
@@ -67,8 +69,10 @@ func (p paced) Error() string {
 }
 
 func (o *overwritten) text(node string) string {
-	return fmt.Sprintf("another program replaced status.volumesInUse of Node %s %d times since %s: a controller may detach a volume "+
-		"while it is mounted. Stop the other program, or have it leave this field alone; csi-volmgr writes it again each time",
+	return fmt.Sprintf("another program replaced status.volumesInUse of Node %s %d times since %s: a controller may "+
+		"detach a volume "+
+		"while it is mounted. Stop the other program, or have it leave this field alone; csi-volmgr writes "+
+		"it again each time",
 		node, o.times, o.first.UTC().Format(time.RFC3339))
 }
 

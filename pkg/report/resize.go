@@ -33,7 +33,9 @@ func (r *Reporter) Expanding(ctx context.Context, c Claim) error {
 		if claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
 			return nil
 		}
-		return map[string]any{"allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}}
+		return map[string]any{"allocatedResourceStatuses": map[string]any{
+			"storage": corev1.PersistentVolumeClaimNodeResizeInProgress,
+		}}
 	})
 }
 
@@ -51,7 +53,8 @@ func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
 // external-resizer of today resizes says nothing.
 func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now time.Time) map[string]any {
 	status := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
-	if status != corev1.PersistentVolumeClaimNodeResizePending && status != corev1.PersistentVolumeClaimNodeResizeInProgress {
+	if status != corev1.PersistentVolumeClaimNodeResizePending &&
+		status != corev1.PersistentVolumeClaimNodeResizeInProgress {
 		return nil
 	}
 	change := map[string]any{}
@@ -59,10 +62,13 @@ func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now tim
 		change["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
 	}
 	failed := corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now), Message: f.Text,
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now), Message: f.Text,
 	}
 	conditions := slices.Clone(claim.Status.Conditions)
-	switch at := slices.IndexFunc(conditions, func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == failed.Type }); {
+	switch at := slices.IndexFunc(conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+		return c.Type == failed.Type
+	}); {
 	case at < 0:
 		change["conditions"] = append(conditions, failed)
 	case conditions[at].Message != f.Text || conditions[at].Status != failed.Status:
@@ -77,7 +83,9 @@ func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now tim
 
 // changeClaim reads the claim and writes what is to change in its status, unless
 // another has written it meanwhile. A claim that is not there needs nothing.
-func (r *Reporter) changeClaim(ctx context.Context, c Claim, change func(*corev1.PersistentVolumeClaim) map[string]any) error {
+func (r *Reporter) changeClaim(ctx context.Context, c Claim,
+	change func(*corev1.PersistentVolumeClaim) map[string]any,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	claims := r.config.Core.PersistentVolumeClaims(c.Namespace)
@@ -92,7 +100,10 @@ func (r *Reporter) changeClaim(ctx context.Context, c Claim, change func(*corev1
 	if status == nil {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion}, "status": status})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": claim.ResourceVersion},
+		"status":   status,
+	})
 	if err != nil {
 		return fmt.Errorf("write the status of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}

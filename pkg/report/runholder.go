@@ -19,7 +19,8 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("node name %s: %v: %v answered. Give this one a --node-name of its own, or end that one: this one takes the "+
+	return fmt.Sprintf("node name %s: %v: %v answered. Give this one a --node-name of its own, or end that one: this "+
+		"one takes the "+
 		"name over %s later", e.Node, ErrNameTaken, e.Holder, answerWait)
 }
 
@@ -147,7 +148,10 @@ func (r *Reporter) stand(c *claim, seen bool) {
 func (r *Reporter) annotateNode(ctx context.Context, n *corev1.Node, annotations map[string]any) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": n.ResourceVersion, "annotations": annotations}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": n.ResourceVersion,
+		"annotations":     annotations,
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("claim node %s: %w", n.Name, err)
 	}

@@ -42,13 +42,16 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 	}
 	unknown := ""
 	if field, q := undecided(affinity.Required, labels, csi); field != "" && csi {
-		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.operator: found %s for %s, want %s, or no such term: of other labels only the values are known, from the driver's topology",
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.operator: found %s for %s, want %s, or no such term: of "+
+			"other labels only the values are known, from the driver's topology",
 			field, q.Operator, show(q.Key), corev1.NodeSelectorOpIn)
 	} else if field != "" {
-		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.key: found %s, want %s, or no such term: other labels of the node are not known here",
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.key: found %s, want %s, or no such term: other labels of "+
+			"the node are not known here",
 			field, show(q.Key), corev1.LabelHostname)
 	}
-	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known (%s=%s)%s",
+	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known "+
+		"(%s=%s)%s",
 		corev1.LabelHostname, show(r.config.NodeName), unknown)
 }
 
@@ -91,12 +94,19 @@ func (r *resolver) selects(s *corev1.NodeSelector, labels map[string]string, lat
 	return slices.ContainsFunc(s.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
 		expressions := term.MatchExpressions
 		if later {
-			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool { return ofTopology(q, labels) })
-			if slices.ContainsFunc(expressions, func(q corev1.NodeSelectorRequirement) bool { _, known := labels[q.Key]; return !known }) {
+			expressions = slices.DeleteFunc(slices.Clone(expressions), func(q corev1.NodeSelectorRequirement) bool {
+				return ofTopology(q, labels)
+			})
+			if slices.ContainsFunc(expressions, func(q corev1.NodeSelectorRequirement) bool {
+				_,
+					known := labels[q.Key]
+				return !known
+			}) {
 				return false
 			}
 		}
-		return len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(expressions, labels) && matches(term.MatchFields, fields)
+		return len(term.MatchExpressions)+len(term.MatchFields) > 0 && matches(expressions, labels) &&
+			matches(term.MatchFields, fields)
 	})
 }
 
@@ -109,7 +119,9 @@ func ofTopology(q corev1.NodeSelectorRequirement, labels map[string]string) bool
 
 // undecided returns the first requirement of a label that is not known, and its field; ""
 // for none. Of a CSI volume those are not meant that the driver's topology decides.
-func undecided(s *corev1.NodeSelector, labels map[string]string, csi bool) (field string, q corev1.NodeSelectorRequirement) {
+func undecided(s *corev1.NodeSelector, labels map[string]string, csi bool) (field string,
+	q corev1.NodeSelectorRequirement,
+) {
 	for i, term := range s.NodeSelectorTerms {
 		for j, q := range term.MatchExpressions {
 			if _, known := labels[q.Key]; !known && !(csi && ofTopology(q, labels)) {

@@ -48,7 +48,8 @@ func (r *resolver) attachment(s state.Spec) (*storagev1.VolumeAttachment, string
 	case va.DeletionTimestamp != nil:
 		return nil, fmt.Sprintf("waiting for %s: the one there is being deleted", key)
 	case NoRoom(va):
-		return nil, fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
+		return nil, fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this "+
+			"node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
 	case va.Status.AttachError != nil:
 		return nil, fmt.Sprintf("waiting for %s: status.attachError: %s", key, va.Status.AttachError.Message)
 	}

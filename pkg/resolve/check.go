@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -108,7 +107,10 @@ var uid = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 func checkIdentity(pod *corev1.Pod) []Fault {
 	faults := checkMeta(pod, true)
 	if !uid.MatchString(string(pod.UID)) {
-		faults = append(faults, Fault{"metadata.uid", string(pod.UID), "1 to 63 letters, digits and dashes, a letter or digit first and last"})
+		faults = append(faults, Fault{
+			"metadata.uid", string(pod.UID),
+			"1 to 63 letters, digits and dashes, a letter or digit first and last",
+		})
 	}
 	if a := pod.Spec.ServiceAccountName; a != "" {
 		if f, bad := checkSubdomain("spec.serviceAccountName", a); bad {
@@ -177,7 +179,10 @@ func checkVolume(pv *corev1.PersistentVolume) []Fault {
 		total += len(o)
 	}
 	if total > maxFlags {
-		faults = append(faults, Fault{"spec.mountOptions", fmt.Sprintf("%d bytes", total), fmt.Sprintf("at most %d bytes in all", maxFlags)})
+		faults = append(faults, Fault{
+			"spec.mountOptions", fmt.Sprintf("%d bytes", total),
+			fmt.Sprintf("at most %d bytes in all", maxFlags),
+		})
 	}
 	if src := pv.Spec.CSI; src != nil {
 		faults = append(faults, checkSource(src)...)
@@ -298,7 +303,10 @@ func checkTokenRequests(requests []storagev1.TokenRequest) []Fault {
 		}
 		audiences[r.Audience] = true
 		if s := r.ExpirationSeconds; s != nil && (*s < minToken || *s > maxToken) {
-			faults = append(faults, Fault{field + ".expirationSeconds", strconv.FormatInt(*s, 10), fmt.Sprintf("%d to %d", minToken, maxToken)})
+			faults = append(faults, Fault{
+				field + ".expirationSeconds", strconv.FormatInt(*s, 10),
+				fmt.Sprintf("%d to %d", minToken, maxToken),
+			})
 		}
 	}
 	return faults
@@ -320,7 +328,10 @@ func checkKeys[V any](field string, m map[string]V) []Fault {
 	var faults []Fault
 	for k := range m {
 		if len(validation.IsConfigMapKey(k)) > 0 {
-			faults = append(faults, Fault{field, k, "keys of letters, digits, '-', '_' and '.', at most 253 bytes, not beginning with '..'"})
+			faults = append(faults, Fault{
+				field, k,
+				"keys of letters, digits, '-', '_' and '.', at most 253 bytes, not beginning with '..'",
+			})
 		}
 	}
 	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Found, b.Found) })
@@ -333,7 +344,10 @@ func checkModes(modes []corev1.PersistentVolumeAccessMode) []Fault {
 		switch m {
 		case corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod:
 		default:
-			faults = append(faults, Fault{fmt.Sprintf("spec.accessModes[%d]", i), string(m), "ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod"})
+			faults = append(faults, Fault{
+				fmt.Sprintf("spec.accessModes[%d]", i), string(m),
+				"ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod",
+			})
 		}
 	}
 	return faults
@@ -348,48 +362,3 @@ func checkVolumeMode(m *corev1.PersistentVolumeMode) []Fault {
 
 // driverName is CSI 1.13's rule for GetPluginInfoResponse.name.
 var driverName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
-
-func checkDriver(field, name string) (Fault, bool) {
-	if len(name) <= 63 && driverName.MatchString(name) {
-		return Fault{}, false
-	}
-	return Fault{field, name, "a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last"}, true
-}
-
-// hostName and address are what a server may be called.
-var (
-	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?$`)
-	address  = regexp.MustCompile(`^[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,15})?$`) // of IPv6, with its zone
-)
-
-func server(s string) bool { return hostName.MatchString(s) || address.MatchString(s) }
-
-func checkLabel(field, name string) (Fault, bool) {
-	if len(validation.IsDNS1123Label(name)) == 0 {
-		return Fault{}, false
-	}
-	return Fault{field, name, "1 to 63 lower-case letters, digits and dashes, a letter or digit first and last"}, true
-}
-
-func checkSubdomain(field, name string) (Fault, bool) {
-	if len(validation.IsDNS1123Subdomain(name)) == 0 {
-		return Fault{}, false
-	}
-	return Fault{field, name, "1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last"}, true
-}
-
-// checkText refuses what no request field or argument may have.
-func checkText(field, s string, limit int) []Fault {
-	if len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) {
-		return nil
-	}
-	return []Fault{{field, s, fmt.Sprintf("at most %d bytes of UTF-8 without control characters", limit)}}
-}
-
-// checkPlain is checkText for a field that has to be set where it is required.
-func checkPlain(field, s string, required bool) []Fault {
-	if required && s == "" {
-		return []Fault{{field, s, "a value"}}
-	}
-	return checkText(field, s, 253)
-}

@@ -58,16 +58,19 @@ func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
 			return nil, err
 		}
 		if u.owned {
-			return nil, fmt.Errorf("%s: not found; the claim of a generic ephemeral volume has the pod's and the volume's name and the pod as its controller", key)
+			return nil, fmt.Errorf("%s: not found; the claim of a generic ephemeral volume has the pod's and the volume's "+
+				"name and the pod as its controller", key)
 		}
 		return nil, fmt.Errorf("%s: not found", key)
 	}
 	if u.owned && !metav1.IsControlledBy(claim, r.pod) {
-		return nil, fmt.Errorf("%s: metadata.ownerReferences: found %s, want %s (uid %s) with controller: true, since it serves a generic ephemeral volume",
+		return nil, fmt.Errorf("%s: metadata.ownerReferences: found %s, want %s (uid %s) with controller: true, since it "+
+			"serves a generic ephemeral volume",
 			key, controllerOf(claim), r.name(), r.pod.UID)
 	}
 	if claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection) {
-		return nil, fmt.Errorf("%s: being deleted since %s (metadata.deletionTimestamp)", key, claim.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z"))
+		return nil, fmt.Errorf("%s: being deleted since %s (metadata.deletionTimestamp)", key,
+			claim.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z"))
 	}
 	if p := claim.Status.Phase; p != "" && p != corev1.ClaimBound {
 		if note := r.objects.Note(key); note != "" {
@@ -140,7 +143,8 @@ func (r *resolver) claimant(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 	case len(fit) == 1:
 		return fit[0], nil
 	case len(fit) > 1:
-		return nil, fmt.Errorf("%s: volumes %s all name it in spec.claimRef; want its spec.volumeName to say which one it has",
+		return nil, fmt.Errorf("%s: volumes %s all name it in spec.claimRef; "+
+			"want its spec.volumeName to say which one it has",
 			key, strings.Join(names, ", "))
 	case mismatch != nil:
 		return nil, mismatch
@@ -152,7 +156,8 @@ func (r *resolver) claimant(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 const NoProvisioner = "kubernetes.io/no-provisioner"
 
 // wantVolumeName is what to do for a volume that is there.
-const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its spec.claimRef: " +
+const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its " +
+	"spec.claimRef: " +
 	"csi-volmgr does not choose one by size and class"
 
 // unbound says why the claim has no volume.
@@ -163,17 +168,20 @@ func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	}
 	name := claim.Spec.StorageClassName
 	if name == nil || *name == "" {
-		return fmt.Errorf("%s: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one; %s", key, wantVolumeName)
+		return fmt.Errorf("%s: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and "+
+			"spec.storageClassName names no class to make one; %s", key, wantVolumeName)
 	}
 	class, ok := r.objects.Get(Key{Kind: KindClass, Name: *name}).(*storagev1.StorageClass)
 	if !ok {
-		return fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no such class; %s", key, show(*name), wantVolumeName)
+		return fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no such class; %s", key, show(*name),
+			wantVolumeName)
 	}
 	if class.Provisioner == NoProvisioner {
 		return fmt.Errorf("%s: not bound: spec.volumeName: found none, and class %s makes no volumes (provisioner %s); %s",
 			key, show(*name), NoProvisioner, wantVolumeName)
 	}
-	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner), show(*name))
+	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner),
+		show(*name))
 }
 
 // refMismatch returns why the volume's claimRef is not this claim, nil where it is.

@@ -97,7 +97,8 @@ func findContainer(pod *corev1.Pod, name string) (*corev1.Container, string, err
 		}
 		names = append(names, e.Name)
 	}
-	return nil, "", fmt.Errorf("%w: pod %s/%s has %s, not %s", ErrNoContainer, pod.Namespace, pod.Name, strings.Join(names, ", "), show(name))
+	return nil, "", fmt.Errorf("%w: pod %s/%s has %s, not %s", ErrNoContainer, pod.Namespace, pod.Name,
+		strings.Join(names, ", "), show(name))
 }
 
 func volumeKind(pod *corev1.Pod, volume string) string {
@@ -181,7 +182,8 @@ func (u unit) propagation(m corev1.VolumeMount) (string, error) {
 		return "rslave", nil
 	case corev1.MountPropagationBidirectional:
 		if sc := u.container.SecurityContext; sc == nil || sc.Privileged == nil || !*sc.Privileged {
-			return "", faultOf("mountPropagation", string(p), "it for privileged containers only, since their mounts reach the node")
+			return "", faultOf("mountPropagation", string(p),
+				"it for privileged containers only, since their mounts reach the node")
 		}
 		return "rshared", nil
 	default:
@@ -205,7 +207,8 @@ func (u unit) recursive(m corev1.VolumeMount) (on bool, note string, err error) 
 	case u.can.RecursiveReadOnly:
 		return true, "", nil
 	case mode == corev1.RecursiveReadOnlyEnabled:
-		return false, "", faultOf("recursiveReadOnly", string(mode), "a runtime that can make mounts read-only recursively; this one did not say that it can")
+		return false, "", faultOf("recursiveReadOnly", string(mode),
+			"a runtime that can make mounts read-only recursively; this one did not say that it can")
 	}
 	return false, "not read-only recursively: the runtime did not say that it can", nil
 }

@@ -32,7 +32,8 @@ func (r *resolver) translates(kind string) bool { return slices.Contains(r.inTre
 func (r *resolver) asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	set := sources(pv.Spec.PersistentVolumeSource)
 	if len(set) != 1 {
-		return nil, fmt.Errorf("%s: spec: found %d sources (%s), want exactly one", volumeKey(pv), len(set), strings.Join(set, ", "))
+		return nil, fmt.Errorf("%s: spec: found %d sources (%s), want exactly one", volumeKey(pv), len(set),
+			strings.Join(set, ", "))
 	}
 	if set[0] == "csi" {
 		return pv, nil
@@ -49,7 +50,9 @@ func (r *resolver) asCSI(pv *corev1.PersistentVolume) (*corev1.PersistentVolume,
 
 // persistent resolves a PersistentVolume with a CSI source. claim is nil for an
 // in-tree source written into the pod.
-func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, u claimUse) (state.VolumeWant, error) {
+func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim,
+	u claimUse,
+) (state.VolumeWant, error) {
 	spec, err := r.persistentSpec(pv)
 	if err != nil {
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
@@ -139,10 +142,12 @@ func (r *resolver) persistentSpec(pv *corev1.PersistentVolume) (state.Spec, erro
 // and a file system that one wants as a device.
 func (r *resolver) checkMode(pv *corev1.PersistentVolume, mode state.Mode, u use) error {
 	if mode == state.Block && u.mount != "" {
-		return fmt.Errorf("%s: spec.volumeMode: found Block, want Filesystem for %s of %s, or volumeDevices there", volumeKey(pv), u.mount, r.name())
+		return fmt.Errorf("%s: spec.volumeMode: found Block, want Filesystem for %s of %s, or volumeDevices there",
+			volumeKey(pv), u.mount, r.name())
 	}
 	if mode == state.Filesystem && u.device != "" {
-		return fmt.Errorf("%s: spec.volumeMode: found Filesystem, want Block for %s of %s, or volumeMounts there", volumeKey(pv), u.device, r.name())
+		return fmt.Errorf("%s: spec.volumeMode: found Filesystem, want Block for %s of %s, or volumeMounts there",
+			volumeKey(pv), u.device, r.name())
 	}
 	return nil
 }
@@ -256,7 +261,8 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 			return policy{}, err
 		}
 		if mode != storagev1.VolumeLifecyclePersistent {
-			return policy{}, fmt.Errorf("%s: not found; want it with %s in spec.volumeLifecycleModes, since without it a driver has persistent volumes only", key, mode)
+			return policy{}, fmt.Errorf("%s: not found; want it with %s in spec.volumeLifecycleModes, since without it a "+
+				"driver has persistent volumes only", key, mode)
 		}
 		return policy{attach: true, fsGroup: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}, nil
 	}
@@ -312,7 +318,10 @@ func (r *resolver) checkPersistent(pv *corev1.PersistentVolume) error {
 		return errors.New(faults[0].String())
 	}
 	if n := len(pv.Spec.CSI.VolumeHandle); n > state.MaxHandle {
-		return errors.New(Fault{"spec.csi.volumeHandle", pv.Spec.CSI.VolumeHandle, fmt.Sprintf("at most %d bytes, not %d", state.MaxHandle, n)}.String())
+		return errors.New(Fault{
+			"spec.csi.volumeHandle", pv.Spec.CSI.VolumeHandle,
+			fmt.Sprintf("at most %d bytes, not %d", state.MaxHandle, n),
+		}.String())
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 // checkFSType refuses a file system that is not one of a disk: the kernel would
 // mount it whatever is on the volume's device.
 func checkFSType(field, fsType string) (Fault, bool) {
-	return Fault{field + ".fsType", fsType, "one of " + strings.Join(diskfs.Types(), ", ")}, fsType != "" && !diskfs.Has(fsType)
+	return Fault{field + ".fsType", fsType, "one of " + strings.Join(diskfs.Types(), ", ")}, fsType != "" &&
+		!diskfs.Has(fsType)
 }
 
 // staged resolves a volume of a built-in kind that is mounted on the node before
@@ -74,8 +75,10 @@ func (r *resolver) iscsi(name string, src *corev1.ISCSIVolumeSource) (state.Volu
 // iscsiInline is a PersistentVolume's source as a pod's, without its secret.
 func iscsiInline(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSource {
 	return &corev1.ISCSIVolumeSource{
-		TargetPortal: s.TargetPortal, IQN: s.IQN, Lun: s.Lun, ISCSIInterface: s.ISCSIInterface, FSType: s.FSType, ReadOnly: s.ReadOnly,
-		Portals: s.Portals, DiscoveryCHAPAuth: s.DiscoveryCHAPAuth, SessionCHAPAuth: s.SessionCHAPAuth, InitiatorName: s.InitiatorName,
+		TargetPortal: s.TargetPortal, IQN: s.IQN, Lun: s.Lun, ISCSIInterface: s.ISCSIInterface, FSType: s.FSType,
+		ReadOnly: s.ReadOnly,
+		Portals:  s.Portals, DiscoveryCHAPAuth: s.DiscoveryCHAPAuth, SessionCHAPAuth: s.SessionCHAPAuth,
+		InitiatorName: s.InitiatorName,
 	}
 }
 

@@ -20,7 +20,10 @@ func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant
 		src = &corev1.EmptyDirVolumeSource{}
 	}
 	if !knownMedium(src.Medium) {
-		return state.VolumeWant{}, r.fault(Fault{field + ".medium", string(src.Medium), `"", Memory, HugePages or HugePages-<size>`})
+		return state.VolumeWant{}, r.fault(Fault{
+			field + ".medium", string(src.Medium),
+			`"", Memory, HugePages or HugePages-<size>`,
+		})
 	}
 	if src.SizeLimit != nil && src.SizeLimit.Sign() < 0 {
 		return state.VolumeWant{}, r.fault(Fault{field + ".sizeLimit", src.SizeLimit.String(), "zero or more"})
@@ -85,10 +88,16 @@ func (r *resolver) hugePages(medium corev1.StorageMedium, field string) (corev1.
 		if err == nil && slices.ContainsFunc(asked, func(a resource.Quantity) bool { return a.Cmp(size) == 0 }) {
 			return medium, nil
 		}
-		return "", r.fault(Fault{field, string(medium), "pages of a size that a container asks for, of which there " + listSizes(asked)})
+		return "", r.fault(Fault{
+			field, string(medium),
+			"pages of a size that a container asks for, of which there " + listSizes(asked),
+		})
 	}
 	if len(asked) != 1 {
-		return "", r.fault(Fault{field, string(medium), "containers that ask for pages of one size, of which there " + listSizes(asked) + "; or HugePages-<size>"})
+		return "", r.fault(Fault{
+			field, string(medium),
+			"containers that ask for pages of one size, of which there " + listSizes(asked) + "; or HugePages-<size>",
+		})
 	}
 	return corev1.StorageMedium(string(corev1.StorageMediumHugePagesPrefix) + asked[0].String()), nil
 }
@@ -133,7 +142,8 @@ func podLimit(pod *corev1.Pod, name corev1.ResourceName, needAll bool) *resource
 		}
 	}
 	missing := func(c corev1.Container) bool { q := c.Resources.Limits[name]; return q.Sign() <= 0 }
-	if needAll && (slices.ContainsFunc(pod.Spec.Containers, missing) || slices.ContainsFunc(pod.Spec.InitContainers, missing)) {
+	if needAll && (slices.ContainsFunc(pod.Spec.Containers, missing) || slices.ContainsFunc(pod.Spec.InitContainers,
+		missing)) {
 		return nil
 	}
 	var together, most resource.Quantity

@@ -40,7 +40,8 @@ func (r *resolver) glusterFS(name string, endpoints Key, path string, readOnly b
 		if err := r.unread(endpoints); err != nil {
 			return state.VolumeWant{}, err
 		}
-		return state.VolumeWant{}, fmt.Errorf("%s: not found; want an Endpoints object with the addresses of the GlusterFS servers", endpoints)
+		return state.VolumeWant{}, fmt.Errorf("%s: not found; want an Endpoints object with the addresses of the GlusterFS "+
+			"servers", endpoints)
 	}
 	var servers []string
 	for _, subset := range o.Subsets {
@@ -51,7 +52,8 @@ func (r *resolver) glusterFS(name string, endpoints Key, path string, readOnly b
 	slices.Sort(servers)
 	servers = slices.Compact(servers)
 	if len(servers) == 0 {
-		return state.VolumeWant{}, fmt.Errorf("%s: subsets: found no addresses, want those of the GlusterFS servers", endpoints)
+		return state.VolumeWant{}, fmt.Errorf("%s: subsets: found no addresses, want those of the GlusterFS servers",
+			endpoints)
 	}
 	w, err := r.builtin(kind.GlusterFS, name, glusterFS{servers[:min(len(servers), maxServers)], path})
 	w.Mount.ReadOnly, w.Mount.FSGroup = readOnly, nil

@@ -27,6 +27,7 @@ func (r *resolver) checkInlineAllowed(driver state.DriverName, field string) err
 	}) {
 		return nil
 	}
-	return fmt.Errorf("%s: %s: found %s, which namespace %s may not use inline on this node; want a claim, or --inline-allow=%s/%s",
+	return fmt.Errorf("%s: %s: found %s, which namespace %s may not use inline on this node; want a claim, or "+
+		"--inline-allow=%s/%s",
 		r.name(), field, driver, r.pod.Namespace, r.pod.Namespace, driver)
 }

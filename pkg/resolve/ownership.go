@@ -19,7 +19,8 @@ func (r *resolver) ownership(w state.VolumeWant, p policy) state.Ownership {
 	switch p.fsGroup {
 	case storagev1.FileFSGroupPolicy:
 	case storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy:
-		one := w.Spec.Ephemeral || slices.Contains(w.Spec.AccessModes, state.ReadWriteOnce) || slices.Contains(w.Spec.AccessModes, state.ReadWriteOncePod)
+		one := w.Spec.Ephemeral || slices.Contains(w.Spec.AccessModes, state.ReadWriteOnce) ||
+			slices.Contains(w.Spec.AccessModes, state.ReadWriteOncePod)
 		if w.Spec.FSType == "" || !one {
 			return ""
 		}

@@ -175,7 +175,10 @@ func (r *resolver) find(name string, u use) (*corev1.Volume, string, error) {
 			continue
 		}
 		if found != nil {
-			return nil, "", r.fault(Fault{fmt.Sprintf("spec.volumes[%d].name", i), name, "a name that no other volume of the pod has"})
+			return nil, "", r.fault(Fault{
+				fmt.Sprintf("spec.volumes[%d].name", i), name,
+				"a name that no other volume of the pod has",
+			})
 		}
 		found, field = &r.pod.Spec.Volumes[i], fmt.Sprintf("spec.volumes[%d]", i)
 	}

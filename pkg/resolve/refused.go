@@ -11,13 +11,17 @@ import (
 // refused says of kinds that csi-volmgr does not have on purpose, or that
 // Kubernetes itself no longer has, why, and what to use.
 var refused = map[string]string{
-	"flexVolume":           "it is deprecated since Kubernetes 1.23 and runs a program of the node for each step; use the vendor's CSI driver",
-	"flocker":              "Kubernetes 1.25 removed it, and there is no CSI driver for it; use another storage system's",
-	"gitRepo":              "it runs git as root on the node, and with it what a repository brings (CVE-2024-10220, CVE-2025-1767), so Kubernetes disabled it in 1.33; clone into an emptyDir in an init container",
-	"photonPersistentDisk": "Kubernetes 1.16 was the first that it did not work in, and there is no CSI driver for it; on vSphere use csi.vsphere.vmware.com",
-	"quobyte":              "Kubernetes 1.25 removed it; use the CSI driver csi.quobyte.com",
-	"scaleIO":              "Kubernetes 1.22 removed it; use the CSI driver csi-vxflexos.dellemc.com (Dell PowerFlex)",
-	"storageos":            "Kubernetes 1.25 removed it; its CSI driver csi.storageos.com is not maintained, so use another storage system's",
+	"flexVolume": "it is deprecated since Kubernetes 1.23 and runs a program of the node for each step; use " +
+		"the vendor's CSI driver",
+	"flocker": "Kubernetes 1.25 removed it, and there is no CSI driver for it; use another storage system's",
+	"gitRepo": "it runs git as root on the node, and with it what a repository brings (CVE-2024-10220, " +
+		"CVE-2025-1767), so Kubernetes disabled it in 1.33; clone into an emptyDir in an init container",
+	"photonPersistentDisk": "Kubernetes 1.16 was the first that it did not work in, and there is no CSI driver for it; " +
+		"on vSphere use csi.vsphere.vmware.com",
+	"quobyte": "Kubernetes 1.25 removed it; use the CSI driver csi.quobyte.com",
+	"scaleIO": "Kubernetes 1.22 removed it; use the CSI driver csi-vxflexos.dellemc.com (Dell PowerFlex)",
+	"storageos": "Kubernetes 1.25 removed it; its CSI driver csi.storageos.com is not maintained, so use another " +
+		"storage system's",
 }
 
 // lacks says why there is no volume of a kind here; have are those that there are.
@@ -26,8 +30,10 @@ func (r *resolver) lacks(kind string, have []string) string {
 		return fmt.Sprintf("a volume of kind %s is refused: %s", kind, why)
 	}
 	if translate.Has(kind) {
-		return fmt.Sprintf("a volume of kind %s is not translated to its CSI driver on this node, which is told what to translate (--translate); want one of %s",
+		return fmt.Sprintf("a volume of kind %s is not translated to its CSI driver on this node, which is told what to "+
+			"translate (--translate); want one of %s",
 			kind, strings.Join(slices.Sorted(slices.Values(have)), ", "))
 	}
-	return fmt.Sprintf("a volume of kind %s is not one that csi-volmgr has; want one of %s", kind, strings.Join(slices.Sorted(slices.Values(have)), ", "))
+	return fmt.Sprintf("a volume of kind %s is not one that csi-volmgr has; want one of %s", kind,
+		strings.Join(slices.Sorted(slices.Values(have)), ", "))
 }

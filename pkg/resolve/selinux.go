@@ -46,7 +46,10 @@ func (r *resolver) seLinuxWish(name string, s state.Spec, p policy) (*state.SELi
 			if !w.Applied {
 				return nil, nil // the runtime's to refuse
 			}
-			return nil, r.fault(Fault{"securityContext.seLinuxOptions", o.User + ":" + o.Level, "user and level of letters, digits and _ . : , -"})
+			return nil, r.fault(Fault{
+				"securityContext.seLinuxOptions", o.User + ":" + o.Level,
+				"user and level of letters, digits and _ . : , -",
+			})
 		}
 		if l := fileLabel(r.config.SELinux.FileLabel, o); !slices.Contains(labels, l) {
 			labels = append(labels, l)
@@ -54,7 +57,8 @@ func (r *resolver) seLinuxWish(name string, s state.Spec, p policy) (*state.SELi
 	}
 	slices.Sort(labels)
 	if w.Label = strings.Join(labels, " and "); w.Applied && len(labels) > 1 {
-		return nil, errors.New(r.name() + ": multiple SELinux labels of volume " + show(name) + ": its containers have " + w.Label +
+		return nil, errors.New(r.name() + ": multiple SELinux labels of volume " + show(name) +
+			": its containers have " + w.Label +
 			"; want one, or securityContext.seLinuxChangePolicy: Recursive")
 	}
 	return w, nil

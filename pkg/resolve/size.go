@@ -37,7 +37,8 @@ func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.Per
 	status, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	switch {
 	case !told && !resizing:
-	case status == corev1.PersistentVolumeClaimNodeResizePending || status == corev1.PersistentVolumeClaimNodeResizeInProgress:
+	case status == corev1.PersistentVolumeClaimNodeResizePending ||
+		status == corev1.PersistentVolumeClaimNodeResizeInProgress:
 		if told {
 			w.SizeBytes = allocated.Value()
 		}
@@ -53,7 +54,9 @@ func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.Per
 func noGrow(claim *corev1.PersistentVolumeClaim, status corev1.ClaimResourceStatus) string {
 	name := claim.Namespace + "/" + claim.Name
 	if status == corev1.PersistentVolumeClaimNodeResizeInfeasible {
-		return fmt.Sprintf("claim %s cannot be expanded to what it asks for: status.allocatedResourceStatuses: found %s; ask for another size", name, status)
+		return fmt.Sprintf("claim %s cannot be expanded to what it asks for: status.allocatedResourceStatuses: found %s; "+
+			"ask for another size", name, status)
 	}
-	return fmt.Sprintf("waiting for claim %s: status.allocatedResourceStatuses: found %s, want %s", name, show(cmp.Or(string(status), "none")), corev1.PersistentVolumeClaimNodeResizePending)
+	return fmt.Sprintf("waiting for claim %s: status.allocatedResourceStatuses: found %s, want %s", name,
+		show(cmp.Or(string(status), "none")), corev1.PersistentVolumeClaimNodeResizePending)
 }

@@ -123,7 +123,8 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 		if what := differ(first, w); what != "" || first.Problem != "" {
 			problem := first.Problem
 			if problem == "" {
-				problem = fmt.Sprintf("volumes %q and %q of the pod are the same volume %s of driver %s, but differ in %s; want them equal",
+				problem = fmt.Sprintf("volumes %q and %q of the pod are the same volume %s of driver %s, but differ in %s; want "+
+					"them equal",
 					first.Names[0], w.Names[0], show(w.Spec.Handle), w.Spec.Driver, what)
 			}
 			// The id stays until all are merged, so that a third one is refused too.

@@ -21,7 +21,8 @@ func checkTrustBundle(o *certificatesv1.ClusterTrustBundle) []Fault {
 			faults = append(faults, Fault{"metadata.name", o.Name, "one that begins with " + prefix + ", after spec.signerName"})
 		}
 		own, want = rest, "a DNS subdomain after the signer's"
-		if domain, path, ok := strings.Cut(signer, "/"); !ok || path == "" || !isSubdomain(domain) || len(checkText("", signer, maxSigner)) > 0 {
+		if domain, path, ok := strings.Cut(signer, "/"); !ok || path == "" || !isSubdomain(domain) ||
+			len(checkText("", signer, maxSigner)) > 0 {
 			faults = append(faults, Fault{"spec.signerName", signer, "DOMAIN/NAME"})
 		}
 	}

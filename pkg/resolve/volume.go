@@ -24,7 +24,9 @@ func (r *resolver) ours(pv *corev1.PersistentVolume) (kind.Kind, bool) {
 }
 
 // builtinVolume resolves a PersistentVolume of a kind that is ours.
-func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, u claimUse) (state.VolumeWant, error) {
+func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim,
+	u claimUse,
+) (state.VolumeWant, error) {
 	fail := func(err error) (state.VolumeWant, error) {
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
 	}
@@ -69,7 +71,9 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 }
 
 // fromSource returns what the volume's source says.
-func (r *resolver) fromSource(pv *corev1.PersistentVolume, k kind.Kind, mode state.Mode) (state.VolumeWant, Fault, error) {
+func (r *resolver) fromSource(
+	pv *corev1.PersistentVolume, k kind.Kind, mode state.Mode,
+) (state.VolumeWant, Fault, error) {
 	if mode == state.Block && !k.Block {
 		f := Fault{"spec.volumeMode", string(mode), "Filesystem, since the kind has no raw block volumes"}
 		return state.VolumeWant{}, f, nil
@@ -80,7 +84,10 @@ func (r *resolver) fromSource(pv *corev1.PersistentVolume, k kind.Kind, mode sta
 	case k.Mounts:
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	case len(pv.Spec.MountOptions) > 0:
-		f = Fault{"spec.mountOptions", strings.Join(pv.Spec.MountOptions, ","), "none, since nothing is mounted for a " + k.Field}
+		f = Fault{
+			"spec.mountOptions", strings.Join(pv.Spec.MountOptions, ","),
+			"none, since nothing is mounted for a " + k.Field,
+		}
 	}
 	return w, f, err
 }
@@ -105,7 +112,8 @@ const maxPath = 4096
 const wantAbsolute = "an absolute path without '..', at most 4096 bytes"
 
 func absolute(p string) bool {
-	return path.IsAbs(p) && len(p) <= maxPath && !slices.Contains(strings.Split(p, "/"), "..") && len(checkText("", p, maxPath)) == 0
+	return path.IsAbs(p) && len(p) <= maxPath && !slices.Contains(strings.Split(p, "/"), "..") &&
+		len(checkText("", p, maxPath)) == 0
 }
 
 func checkHostPath(field string, src *corev1.HostPathVolumeSource) (Fault, bool) {

@@ -23,7 +23,8 @@ func (s step) advice(up bool) string {
 	case s.dead:
 		return adviceDead(s.having)
 	case s.operator:
-		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who uses one; " +
+		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who " +
+			"uses one; " +
 			"or apply the pod again that it is of; or say that no pod uses any of them: csi-volmgr journal accept --reason=TEXT"
 	case s.other.Name != "":
 		return fmt.Sprintf("delete the pod that has it when its containers have stopped: csi-volmgr delete pod %s -n %s",
@@ -46,7 +47,8 @@ func (s step) stageGone() bool {
 
 // adviceDead is for pods that have what is dead.
 func adviceDead(pods []state.Pod) string {
-	return "stop the containers of the pods that have it, and delete them; then it is mounted anew for the next: " + deletions(pods)
+	return "stop the containers of the pods that have it, and delete them; then it is mounted anew for the " +
+		"next: " + deletions(pods)
 }
 
 // deletions are the commands that delete pods.
@@ -67,14 +69,17 @@ func (s step) noEffect() bool {
 }
 
 // adviceUnreached is for a driver whose mounts stay in its own mount namespace.
-const adviceUnreached = "mount the kubelet's directory into the driver's container with mountPropagation: Bidirectional " +
-	"(docker and podman: bind-propagation=rshared), on a shared mount of this node, and start the driver anew; see also csi-volmgr doctor"
+const adviceUnreached = "mount the kubelet's directory into the driver's container with mountPropagation: " +
+	"Bidirectional " +
+	"(docker and podman: bind-propagation=rshared), on a shared mount of this node, and start the driver anew; see also " +
+	"csi-volmgr doctor"
 
 // adviceOnFailure is by what the step is and which code its call was answered with.
 func (s step) adviceOnFailure() string {
 	switch {
 	case s.retry.Stray > 0:
-		return fmt.Sprintf("move away what lies in %s itself (%s): it is on the node's own disk and not on the volume, and csi-volmgr deletes no file there; "+
+		return fmt.Sprintf("move away what lies in %s itself (%s): it is on the node's own disk and not on the volume, and "+
+			"csi-volmgr deletes no file there; "+
 			"see ls -la %s", s.target, count(s.retry.Stray, "file"), s.target)
 	case s.spec.Builtin:
 		return s.adviceOnBuiltin()
@@ -83,12 +88,14 @@ func (s step) adviceOnFailure() string {
 	case s.noEffect() && s.unreached:
 		return adviceUnreached
 	case s.noEffect():
-		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows otherwise", s.driver)
+		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows "+
+			"otherwise", s.driver)
 	case strings.HasPrefix(s.retry.Error, "grpc: "): // made up on this side
 		return fmt.Sprintf("see which program driver %s is: what it sends cannot be read", s.driver)
 	}
 	if s.stageGone() {
-		return "what was staged is gone, and the driver does not stage it while pods have the volume mounted: stop their containers and delete them, " +
+		return "what was staged is gone, and the driver does not stage it while pods have the volume mounted: stop their " +
+			"containers and delete them, " +
 			"then it is staged anew: " + deletions(s.having)
 	}
 	code := state.CodeOf(s.retry.Call, s.retry.Code)
@@ -96,7 +103,8 @@ func (s step) adviceOnFailure() string {
 		return fmt.Sprintf("see whether secret %s/%s holds what the storage accepts", ref.Namespace, ref.Name)
 	}
 	if code.Advice != "" {
-		return strings.NewReplacer("{volume}", s.spec.Name, "{handle}", s.spec.Handle, "{driver}", string(s.driver)).Replace(code.Advice)
+		return strings.NewReplacer("{volume}", s.spec.Name, "{handle}", s.spec.Handle, "{driver}",
+			string(s.driver)).Replace(code.Advice)
 	}
 	if s.removes() && s.target != "" {
 		return "find who uses it: csi-volmgr who " + s.target
@@ -152,14 +160,16 @@ func (f Facts) explainDriver(e *Explanation) {
 	f.explainHealth(e, "driver "+e.Name)
 	e.add("wanted by", "%s on this node", count(len(users), "volume"))
 	if known && d.Up {
-		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, orUnknown(d.Version), at(d.Endpoint))
+		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, orUnknown(d.Version),
+			at(d.Endpoint))
 		if d.Problem != "" {
 			e.worsen(Working)
 			e.add("but", "%s", d.Problem)
 		}
 		if len(d.Lacks) > 0 {
 			e.worsen(Stuck)
-			e.add("because", "%s is not installed on this node: no volume of this kind can be mounted", strings.Join(d.Lacks, ", "))
+			e.add("because", "%s is not installed on this node: no volume of this kind can be mounted",
+				strings.Join(d.Lacks, ", "))
 			e.add("you can", "install it; csi-volmgr doctor says what has it")
 		}
 		if d.Unreached != "" {
@@ -168,13 +178,15 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.add("you can", "%s", adviceUnreached)
 		}
 		if d.Limit > 0 {
-			e.add("limit", "%s at once by now, %d in flight: fewer after it had too much to do, more where many take no longer than one", count(d.Limit, "call"), d.Calls)
+			e.add("limit", "%s at once by now, %d in flight: fewer after it had too much to do, more where many take no "+
+				"longer than one", count(d.Limit, "call"), d.Calls)
 		}
 	} else {
 		e.worsen(Waiting)
 		e.add("because", "%s", f.driverWhy(name))
 		e.add("next", "its volumes go on at once when it registers, without anybody's doing")
-		e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get drivers")
+		e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get "+
+			"drivers")
 	}
 	f.explainUsers(e, users)
 }

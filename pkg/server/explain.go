@@ -10,7 +10,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Facts is all that an explanation is made from. It is a value.
@@ -218,7 +217,8 @@ func (f Facts) explainVolume(e *Explanation) error {
 		e.add("volume", "id %s", vol.ID)
 		e.add("because", "its record in the journal cannot be read: %s", v.Quarantined)
 		e.add("next", "nothing: the volume counts as in use and is not touched until its record can be read")
-		e.add("you can", "run the version of csi-volmgr that wrote the record; or restore the journal from a copy; the record's bytes are kept")
+		e.add("you can", "run the version of csi-volmgr that wrote the record; or restore the journal from a copy; the "+
+			"record's bytes are kept")
 		return nil
 	}
 	e.add("volume", "%s, id %s", f.title(vol.Spec.Value()), vol.ID)
@@ -313,7 +313,8 @@ func (f Facts) unknown(e *Explanation) {
 	}
 	switch e.Kind {
 	case "pod", "pvc":
-		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get %s -A", strings.Replace(e.Kind, "pod", "pods", 1))
+		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get %s -A",
+			strings.Replace(e.Kind, "pod", "pods", 1))
 	default:
 		e.add("you can", "see what there is: csi-volmgr get %ss", e.Kind)
 	}
@@ -368,32 +369,3 @@ func (f Facts) volume(id state.VolumeID) (manager.VolumeStatus, bool) {
 
 // ago is how long ago t was, as people say it.
 func (f Facts) ago(t time.Time) string { return Age(t, f.Now) }
-
-// Age is how long ago t was, in kubectl's form ("14m", "2m10s"); "?" where t is zero.
-func Age(t, now time.Time) string {
-	if t.IsZero() {
-		return "?"
-	}
-	return duration.HumanDuration(max(now.Sub(t), 0))
-}
-
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
-}
-
-func readOnly(ro bool) string {
-	if ro {
-		return ", read-only"
-	}
-	return ""
-}

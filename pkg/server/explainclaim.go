@@ -119,7 +119,8 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 	bound := c.Phase == "Bound"
 	if bound && c.Reason == "" && c.Retry.Attempts == 0 {
 		if c.Driver == "" && c.CapacityBytes > 0 && c.RequestedBytes > c.CapacityBytes {
-			e.add("claim", "claim %s asks for %d bytes, and its PersistentVolume %s has %d", c.key(), c.RequestedBytes, c.Volume, c.CapacityBytes)
+			e.add("claim", "claim %s asks for %d bytes, and its PersistentVolume %s has %d", c.key(), c.RequestedBytes, c.Volume,
+				c.CapacityBytes)
 		}
 		return
 	}
@@ -139,6 +140,7 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 	}
 	e.worsen(c.verdict())
 	if c.verdict() == Stuck && c.RequestedBytes != c.CapacityBytes {
-		e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the other one: its class, its limit or its driver", c.key())
+		e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the other one: its "+
+			"class, its limit or its driver", c.key())
 	}
 }

@@ -61,6 +61,7 @@ func (f Facts) explainLabels(e *Explanation, key string) {
 	if label == "" {
 		label = "none"
 	}
-	e.add("warning", "conflicting SELinux labels of the volume: %s, and another for pod %s; each pod's containers relabel its files, "+
+	e.add("warning", "conflicting SELinux labels of the volume: %s, and another for pod %s; each pod's containers "+
+		"relabel its files, "+
 		"and with --selinux-mount=on the second would wait", label, strings.Join(names, ", "))
 }

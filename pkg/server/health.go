@@ -52,7 +52,8 @@ func (s *Server) named(h http.Handler) http.Handler {
 		}
 		own, _ := os.Hostname()
 		if !ui.ByAddress(r.Host) && host != own && host != s.cfg.Version.Node {
-			http.Error(w, fmt.Sprintf("host %q: ask by address, as localhost, or by the name of the node (%s)", r.Host, s.cfg.Version.Node), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("host %q: ask by address, as localhost, or by the name of the node (%s)", r.Host,
+				s.cfg.Version.Node), http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -105,7 +105,8 @@ func (s *Server) operate(mux *http.ServeMux) {
 		mux.HandleFunc("DELETE /v1/drivers/{name}", s.unregisterDriver)
 	}
 	if s.cfg.Drainer != nil {
-		mux.HandleFunc("GET /v1/drain", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Drainer.Draining()) })
+		mux.HandleFunc("GET /v1/drain",
+			func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Drainer.Draining()) })
 		mux.HandleFunc("POST /v1/drain", s.drain)
 		mux.HandleFunc("DELETE /v1/drain", s.drain)
 	}
@@ -125,7 +126,8 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if p, _ := r.Context().Value(peerKey{}).(peer); q.Path != "" && !p.owner() {
-		s.fail(w, fmt.Errorf("%w: who has files open below any path is for root to ask; user %d may ask about a volume", ErrForbidden, p.uid))
+		s.fail(w, fmt.Errorf("%w: who has files open below any path is for root to ask; user %d may ask about a volume",
+			ErrForbidden, p.uid))
 		return
 	}
 	if name != "" {
@@ -215,7 +217,10 @@ func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
 
 // drain sets or, by DELETE, ends it.
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
-	d := Drain{Mode: DrainMode(r.URL.Query().Get("mode")), Reason: strings.TrimSpace(r.URL.Query().Get("reason")), Since: s.cfg.Now()}
+	d := Drain{
+		Mode: DrainMode(r.URL.Query().Get("mode")), Reason: strings.TrimSpace(r.URL.Query().Get("reason")),
+		Since: s.cfg.Now(),
+	}
 	switch {
 	case r.Method == http.MethodDelete:
 		d.Mode = ""

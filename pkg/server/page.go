@@ -63,7 +63,10 @@ func (s *Server) pageProblems() []ui.Problem {
 	f := s.facts().public()
 	for _, v := range f.Left() {
 		if why := f.WhyLeft(v); why != "" {
-			out = append(out, ui.Problem{Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).name, Why: why})
+			out = append(out, ui.Problem{
+				Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).name,
+				Why: why,
+			})
 		}
 	}
 	return out

@@ -15,7 +15,8 @@ func (f Facts) StuckProblems() (out []Problem) {
 		if err != nil || e.Verdict != Stuck {
 			return
 		}
-		out = append(out, Problem{Source: source, Object: object, Message: e.cause() + "; look with: csi-volmgr explain " + look})
+		out = append(out, Problem{Source: source, Object: object, Message: e.cause() +
+			"; look with: csi-volmgr explain " + look})
 	}
 	explained := map[string]bool{}
 	for _, p := range f.Pods {
@@ -30,7 +31,8 @@ func (f Facts) StuckProblems() (out []Problem) {
 	}
 	for _, v := range f.Volumes {
 		id := string(v.Volume.ID)
-		if !explained[id] && (v.Quarantined != "" || v.Held.Reason != "" || v.Volume.Stage.Failed != nil || v.Unmount != nil) {
+		if !explained[id] && (v.Quarantined != "" || v.Held.Reason != "" || v.Volume.Stage.Failed != nil ||
+			v.Unmount != nil) {
 			add("volumes", "volume "+id, "volume", id, "volume '"+id+"'")
 		}
 	}

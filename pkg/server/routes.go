@@ -11,11 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
-	"k8s.io/apimachinery/pkg/api/validation"
 )
 
 // apiHandler serves the paths under /v1 to those whom the peer check lets through.
@@ -27,22 +28,28 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/mounts", s.podMounts)
 	mux.HandleFunc("POST /v1/pods/{ns}/{name}/containers/{container}/mounts", s.containerMounts)
 	mux.HandleFunc("GET /v1/pods/{ns}/{name}/wait", s.wait)
-	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}", s.deleteObject("pod", func(r *http.Request, ns, name string) (string, error) {
-		err := s.cfg.Objects.DeletePod(r.Context(), ns, name)
-		s.note(r, "delete pod", ns+"/"+name, "", err)
-		return "", err
-	}))
+	mux.HandleFunc("DELETE /v1/pods/{ns}/{name}",
+		s.deleteObject("pod", func(r *http.Request, ns, name string) (string, error) {
+			err := s.cfg.Objects.DeletePod(r.Context(), ns, name)
+			s.note(r, "delete pod", ns+"/"+name, "", err)
+			return "", err
+		}))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
 	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.volumesFor, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
 	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, every(s.drivers), driverKey))
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Claims), claimKey))
-	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}", s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
-		q := r.URL.Query()
-		d := ClaimDeletion{Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true"}
-		return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
-	}))
-	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.PersistentVolumes), pvKey))
+	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}",
+		s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
+			q := r.URL.Query()
+			d := ClaimDeletion{
+				Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")),
+				Data: q.Get("data") == "true",
+			}
+			return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
+		}))
+	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.PersistentVolumes),
+		pvKey))
 	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, r *http.Request) {
@@ -70,6 +77,11 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: no %s %s in this API", ErrNotFound, r.Method, r.URL.Path))
 	})
+	return s.forPeers(mux)
+}
+
+// forPeers serves a request of a peer that may make it.
+func (s *Server) forPeers(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := r.Context().Value(peerKey{}).(peer)
 		if err := p.allowed(r.Method, s.cfg.Readers); err != nil {
@@ -77,7 +89,7 @@ func (s *Server) apiHandler() http.Handler {
 			s.fail(w, err)
 			return
 		}
-		mux.ServeHTTP(w, r)
+		api.ServeHTTP(w, r)
 	})
 }
 
@@ -223,7 +235,9 @@ func (s *Server) lastStats() []stats.Status {
 
 // deleteObject serves one of the verbs that take something away, and logs who
 // asked for it.
-func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name string) (note string, err error)) http.HandlerFunc {
+func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name string) (note string,
+	err error),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		note := ""
 		ns, name, err := podName(r)

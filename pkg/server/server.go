@@ -119,7 +119,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(), pods: podList{follow: cfg.FollowPods}}
+	s := &Server{
+		cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(),
+		pods: podList{follow: cfg.FollowPods},
+	}
 	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
 	if cfg.Passed != nil {
 		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }

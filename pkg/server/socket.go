@@ -94,7 +94,8 @@ func removeDead(ctx context.Context, path string) error {
 		return err
 	}
 	if st.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("there is something that is no socket (%s); remove it, or give another path with --socket", st.Mode().Type())
+		return fmt.Errorf("there is something that is no socket (%s); remove it, or give another path with --socket",
+			st.Mode().Type())
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -165,7 +165,8 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused, !s.retry.Reason.Passes(), refused(s.retry),
+	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
+		!s.retry.Reason.Passes(), refused(s.retry),
 		s.retry.Attempts >= stuckAfter && s.retry.Reason != state.ServerAway:
 		return Stuck
 	case s.retry.Attempts > 0:
@@ -223,7 +224,8 @@ func (s step) next(now time.Time, up bool) string {
 func (f Facts) othersFine(s step) string {
 	fine := 0
 	for _, v := range f.Volumes {
-		if v.Volume.Spec.Driver == s.driver && v.Volume.Spec.Handle != s.spec.Handle && v.Held.Reason == "" && v.Call.Kind == plan.None && v.Quarantined == "" {
+		if v.Volume.Spec.Driver == s.driver && v.Volume.Spec.Handle != s.spec.Handle && v.Held.Reason == "" &&
+			v.Call.Kind == plan.None && v.Quarantined == "" {
 			fine++
 		}
 	}

@@ -71,7 +71,9 @@ func (st *stream) sleep(changed <-chan struct{}, timeout <-chan time.Time) bool 
 }
 
 // listed serves a list, or with ?watch=true its changes.
-func listed[T any](s *Server, changed func() <-chan struct{}, list func(peer) []T, key func(T) string) http.HandlerFunc {
+func listed[T any](s *Server, changed func() <-chan struct{}, list func(peer) []T,
+	key func(T) string,
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, _ := r.Context().Value(peerKey{}).(peer)
 		list := func() []T { return list(p) }
@@ -173,7 +175,8 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
-	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal, verify: s.verifier(r.Context(), st)}, timeout); err != nil {
+	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal, verify: s.verifier(r.Context(), st)},
+		timeout); err != nil {
 		s.cfg.Logger.Debug("wait ended", "pod", ns+"/"+name, "err", err)
 	}
 }

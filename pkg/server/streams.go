@@ -30,7 +30,8 @@ func (s *streams) take(p peer) (free func(), err error) {
 	case s.all >= maxStreams || reads && s.read >= maxReaders:
 		return nil, fmt.Errorf("%w: %d waits and watches are open, and no more are served", ErrBusy, s.all)
 	case reads && s.of[p.uid] >= maxOfReader:
-		return nil, fmt.Errorf("%w: user %d has %d waits and watches open, and no more are served to one who only reads", ErrBusy, p.uid, s.of[p.uid])
+		return nil, fmt.Errorf("%w: user %d has %d waits and watches open, and no more are served to one who only reads",
+			ErrBusy, p.uid, s.of[p.uid])
 	}
 	s.count(p, reads, 1)
 	return func() {

@@ -118,7 +118,8 @@ func New(c Config) *Catalog {
 		config: resolve.Config{
 			Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
-			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Translate: c.Translate, Tokens: c.Tokens, Certificates: c.Certificates,
+			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Translate: c.Translate,
+			Tokens: c.Tokens, Certificates: c.Certificates,
 		},
 		sink:    c.Sink,
 		logger:  c.Logger,

@@ -11,7 +11,9 @@ import (
 
 // Container returns the UID of a pod and what one of its containers wants
 // mounted, as [resolve.Container] has it.
-func (c *Catalog) Container(pod Key, container string, can resolve.Runtime) (state.PodUID, []resolve.ContainerMount, error) {
+func (c *Catalog) Container(
+	pod Key, container string, can resolve.Runtime,
+) (state.PodUID, []resolve.ContainerMount, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	object, ok := c.holder(pod).(*corev1.Pod)

@@ -176,9 +176,12 @@ func (c *Catalog) Problems() []Problem {
 			continue
 		}
 		first := c.first(providers)
-		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b told) int { return cmp.Compare(a.provider, b.provider) }) {
+		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b told) int {
+			return cmp.Compare(a.provider, b.provider)
+		}) {
 			if t.provider != first {
-				problems = append(problems, Problem{Provider: t.provider, Where: key.String(), Text: "source " + first + " tells it too, and its object holds"})
+				problems = append(problems, Problem{Provider: t.provider, Where: key.String(), Text: "source " + first +
+					" tells it too, and its object holds"})
 			}
 		}
 	}

@@ -172,7 +172,8 @@ func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
 	if len(keys) == 1 {
 		return want, true
 	}
-	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; want another one for one of them", keys[0], keys[1], uid)
+	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; want another one for one of them", keys[0], keys[1],
+		uid)
 	names := map[string]bool{}
 	for _, key := range keys {
 		for _, v := range c.pods[key].want.Volumes {

@@ -51,7 +51,8 @@ var codes = map[string]Code{
 	// "Error Scheme": the caller must fix the request before it retries.
 	"InvalidArgument": {
 		Outcome: Refused, Infeasible: true, MakesNothing: true, Person: true,
-		Advice: "correct what the driver refuses in volume {volume} or its class: attributes, fsType, mountOptions, access modes",
+		Advice: "correct what the driver refuses in volume {volume} or its class: attributes, fsType, mountOptions, access " +
+			"modes",
 	},
 	// "Timeouts": the work may go on.
 	"DeadlineExceeded": {

@@ -61,7 +61,8 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 			return nil, sums{}, Recovery{}, err
 		}
 		if lastLost {
-			if err := errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"), keepAside(path, os.Link)); err != nil {
+			if err := errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"),
+				keepAside(path, os.Link)); err != nil {
 				return nil, sums{}, Recovery{}, err
 			}
 		}
@@ -73,7 +74,10 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 	if err := c.rebuild(path); err != nil && (!noRoom(err) || lastLost) {
 		return nil, sums{}, Recovery{}, fmt.Errorf("write what was read to a new file: %w", err)
 	}
-	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true})
+	db, err = bolt.Open(path, 0o600, &bolt.Options{
+		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType,
+		NoStatistics: true,
+	})
 	return db, c.sums(), r, openError(err)
 }
 

@@ -33,7 +33,10 @@ func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 	}
 	volumes, quarantined := decodeAll(m.buckets[volumesBucket])
 	m.quarantined = maps.Clone(quarantined)
-	return Loaded{Volumes: volumes, Quarantined: quarantined, BootID: string(m.buckets[metaBucket][bootIDKey]), Recovery: recoveryOf(m.buckets[metaBucket])}, nil
+	return Loaded{
+		Volumes: volumes, Quarantined: quarantined, BootID: string(m.buckets[metaBucket][bootIDKey]),
+		Recovery: recoveryOf(m.buckets[metaBucket]),
+	}, nil
 }
 
 // Commit stores all changes or none. A nil value deletes.

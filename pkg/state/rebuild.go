@@ -92,7 +92,8 @@ func (c content) checkFormat() error {
 	case err != nil || n < 1:
 		return fmt.Errorf("%w: its format is %q: it was not written by csi-volmgr", ErrDamaged, format)
 	case n > journalFormat:
-		return fmt.Errorf("%w: %d, and this csi-volmgr reads up to %d; run the version that wrote it, or a newer one", ErrFormat, n, journalFormat)
+		return fmt.Errorf("%w: %d, and this csi-volmgr reads up to %d; run the version that wrote it, or a newer one",
+			ErrFormat, n, journalFormat)
 	}
 	return nil
 }
@@ -125,7 +126,8 @@ func lostLast(path string) (bool, error) {
 		}
 		h := fnv.New64a()
 		h.Write(b[headAt : headAt+headSum])
-		if binary.NativeEndian.Uint32(b[headAt:]) != headMagic || binary.NativeEndian.Uint64(b[headAt+headSum:]) != h.Sum64() {
+		if binary.NativeEndian.Uint32(b[headAt:]) != headMagic ||
+			binary.NativeEndian.Uint64(b[headAt+headSum:]) != h.Sum64() {
 			return true, nil
 		}
 	}
@@ -138,7 +140,10 @@ func (c content) rebuild(path string) error {
 	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	db, err := bolt.Open(tmp, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true})
+	db, err := bolt.Open(tmp, 0o600, &bolt.Options{
+		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType,
+		NoStatistics: true,
+	})
 	if err != nil {
 		return err
 	}

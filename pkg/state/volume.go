@@ -272,7 +272,8 @@ func (s *Spec) Equal(o *Spec) bool {
 	}
 	return s.Driver == o.Driver && s.Handle == o.Handle && s.Name == o.Name &&
 		s.Ephemeral == o.Ephemeral && s.Builtin == o.Builtin &&
-		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath && s.MountGroup == o.MountGroup && s.SELinuxLabel == o.SELinuxLabel &&
+		s.Mode == o.Mode && s.FSType == o.FSType && s.StagePath == o.StagePath && s.MountGroup == o.MountGroup &&
+		s.SELinuxLabel == o.SELinuxLabel &&
 		s.AttachRef == o.AttachRef && s.StageRef == o.StageRef &&
 		s.PublishRef == o.PublishRef && s.ExpandRef == o.ExpandRef &&
 		slices.Equal(s.MountFlags, o.MountFlags) && slices.Equal(s.AccessModes, o.AccessModes) &&
@@ -284,7 +285,8 @@ func (s *Spec) Equal(o *Spec) bool {
 // Names are for people and are not said; what Renewal brings differs each time.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
-		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) && m.Ownership == o.Ownership && m.SELinuxLabel == o.SELinuxLabel
+		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) &&
+		m.Ownership == o.Ownership && m.SELinuxLabel == o.SELinuxLabel
 }
 
 func equalPtr(a, b *int64) bool {

@@ -254,7 +254,8 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	case err != nil:
 		if e.Error = err.Error(); !e.told && ctx.Err() == nil {
 			e.told = true
-			c.cfg.Logger.Warn("nobody says how full a volume is or how it fares", "volume", e.Key, "driver", string(e.Driver), "err", err)
+			c.cfg.Logger.Warn("nobody says how full a volume is or how it fares", "volume", e.Key, "driver", string(e.Driver),
+				"err", err)
 		}
 	default:
 		c.took.WithLabelValues(q.Source).Observe(now.Sub(start).Seconds())
@@ -286,7 +287,8 @@ func (c *Collector) tell(ctx context.Context, was, is Status) {
 	if is.Health == Abnormal {
 		level = slog.LevelWarn
 	}
-	c.cfg.Logger.Log(ctx, level, "health changed", "volume", is.Key, "driver", string(is.Driver), "health", string(is.Health), "conditions", strings.Join(texts, "; "))
+	c.cfg.Logger.Log(ctx, level, "health changed", "volume", is.Key, "driver", string(is.Driver), "health",
+		string(is.Health), "conditions", strings.Join(texts, "; "))
 	if c.cfg.OnHealth != nil {
 		c.cfg.OnHealth(is)
 	}

@@ -16,7 +16,8 @@ var (
 	inodes     = desc("inodes", "Most inodes of the volume.")
 	inodesFree = desc("inodes_free", "Inodes of the volume that are free.")
 	inodesUsed = desc("inodes_used", "Inodes of the volume that are used.")
-	abnormal   = desc("health_status_abnormal", "1 where the driver says that something is wrong with the volume, 0 where it says that nothing is.")
+	abnormal   = desc("health_status_abnormal",
+		"1 where the driver says that something is wrong with the volume, 0 where it says that nothing is.")
 )
 
 func desc(name, help string) *prometheus.Desc {

@@ -49,7 +49,8 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 	select {
 	case e.turn <- struct{}{}:
 	case <-ctx.Done():
-		return Token{}, fmt.Errorf("token of service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount, context.Cause(ctx))
+		return Token{}, fmt.Errorf("token of service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount,
+			context.Cause(ctx))
 	}
 	defer func() { <-e.turn }()
 	now := time.Now()

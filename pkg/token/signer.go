@@ -49,7 +49,8 @@ func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 	}
 	sum := sha256.Sum256(public) // named as the API server names its keys
 	named := jose.JSONWebKey{Key: key, KeyID: base64.RawURLEncoding.EncodeToString(sum[:])}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: named}, new(jose.SignerOptions).WithType("JWT"))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: named},
+		new(jose.SignerOptions).WithType("JWT"))
 	if err != nil {
 		return nil, fmt.Errorf("token signing key: %w", err)
 	}
@@ -94,7 +95,8 @@ func ReadKey(path string) (crypto.Signer, error) {
 		return nil, fmt.Errorf("read the token signing key: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("token signing key %s: found mode %04o, want 0600, since who has the key can be any service account", path, info.Mode().Perm())
+		return nil, fmt.Errorf("token signing key %s: found mode %04o, want 0600, since who has the key can be any service "+
+			"account", path, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
 	if err != nil {
@@ -171,7 +173,8 @@ func (s *Signer) Token(_ context.Context, r Request) (Token, error) {
 		Audience: []string{audience}, Expires: t.Expires.Unix(), Issued: now.Unix(), NotBefore: now.Unix(),
 		Issuer: s.issuer, ID: rand.Text(), Subject: "system:serviceaccount:" + r.Pod.Namespace + ":" + r.Pod.ServiceAccount,
 		Private: kubernetes{
-			Namespace: r.Pod.Namespace, Pod: object{Name: r.Pod.Name, UID: string(r.Pod.UID)}, ServiceAccount: object{Name: r.Pod.ServiceAccount},
+			Namespace: r.Pod.Namespace, Pod: object{Name: r.Pod.Name, UID: string(r.Pod.UID)},
+			ServiceAccount: object{Name: r.Pod.ServiceAccount},
 		},
 	})
 	if err != nil {

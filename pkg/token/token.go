@@ -46,7 +46,8 @@ func (r Request) Check() error {
 	case r.Pod.UID == "" || r.Pod.Namespace == "" || r.Pod.Name == "":
 		return errors.New("token request: pod: found one without uid, namespace or name, want all three")
 	case r.Pod.ServiceAccount == "":
-		return fmt.Errorf("token request for pod %s/%s: service account: found none, want its name", r.Pod.Namespace, r.Pod.Name)
+		return fmt.Errorf("token request for pod %s/%s: service account: found none, want its name", r.Pod.Namespace,
+			r.Pod.Name)
 	case r.Lifetime != 0 && (r.Lifetime < MinLifetime || r.Lifetime > MaxLifetime):
 		return fmt.Errorf("token request for pod %s/%s: lifetime: found %v, want %v to %v",
 			r.Pod.Namespace, r.Pod.Name, r.Lifetime, MinLifetime, MaxLifetime)

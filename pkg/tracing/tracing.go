@@ -158,7 +158,8 @@ func (t *Tracer) lifeOf(c manager.EndedCall) *life {
 		t.dropFirst()
 	}
 	t.order++
-	ctx, root := t.tracer.Start(t.base, "volume", api.WithTimestamp(c.Began), api.WithNewRoot(), api.WithAttributes(about(c)...))
+	ctx, root := t.tracer.Start(t.base, "volume", api.WithTimestamp(c.Began), api.WithNewRoot(),
+		api.WithAttributes(about(c)...))
 	l = &life{root: root, ctx: ctx, pods: map[state.PodUID]bool{}, order: t.order}
 	t.lives[c.Volume] = l
 	return l
@@ -166,11 +167,16 @@ func (t *Tracer) lifeOf(c manager.EndedCall) *life {
 
 // dropFirst makes room; it walks all, for a new volume beyond thousands only.
 func (t *Tracer) dropFirst() {
-	first := slices.MinFunc(slices.Collect(maps.Keys(t.lives)), func(a, b state.VolumeID) int { return cmp.Compare(t.lives[a].order, t.lives[b].order) })
+	first := slices.MinFunc(slices.Collect(maps.Keys(t.lives)), func(a, b state.VolumeID) int {
+		return cmp.Compare(t.lives[a].order, t.lives[b].order)
+	})
 	t.lives[first].root.End()
 	delete(t.lives, first)
 }
 
 func about(c manager.EndedCall) []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String("csi.volume.id", string(c.Volume)), attribute.String("csi.driver", string(c.Driver))}
+	return []attribute.KeyValue{
+		attribute.String("csi.volume.id", string(c.Volume)),
+		attribute.String("csi.driver", string(c.Driver)),
+	}
 }

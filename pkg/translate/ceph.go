@@ -59,7 +59,8 @@ func checkSecret(field string, secret *corev1.SecretReference, insteadOf string)
 	if secret != nil {
 		found = secret.Namespace + "/" + secret.Name
 	}
-	return refuse(field, found, "the name of a Secret with userID and userKey, and in a PersistentVolume its namespace, since ceph-csi reads no "+insteadOf+" of the node")
+	return refuse(field, found, "the name of a Secret with userID and userKey, and in a PersistentVolume its namespace, "+
+		"since ceph-csi reads no "+insteadOf+" of the node")
 }
 
 func (s rbd) source() (*corev1.CSIPersistentVolumeSource, error) {
@@ -87,7 +88,10 @@ func (s rbd) source() (*corev1.CSIPersistentVolumeSource, error) {
 	}
 	if id, made := strings.CutPrefix(s.image, dynamicImage); made && id != "" {
 		// What Kubernetes made has the handle by which ceph-csi knows such.
-		csi.VolumeHandle = strings.Join([]string{"mig", "mons-" + clusterID(s.monitors), "image-" + id, hex.EncodeToString([]byte(s.pool))}, "_")
+		csi.VolumeHandle = strings.Join([]string{
+			"mig", "mons-" + clusterID(s.monitors), "image-" + id,
+			hex.EncodeToString([]byte(s.pool)),
+		}, "_")
 		csi.VolumeAttributes["imageName"] = s.image
 		csi.VolumeAttributes["migration"] = "true"
 		csi.VolumeAttributes["tryOtherMounters"] = "true"
@@ -165,7 +169,10 @@ func cephInline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, e
 	access := corev1.ReadWriteMany
 	if s := v.RBD; s != nil {
 		readOnly, access = s.ReadOnly, corev1.ReadWriteOnce
-		pv.Spec.CSI, err = rbd{s.CephMonitors, s.RBDImage, s.RBDPool, s.FSType, s.Keyring, s.ReadOnly, secret(s.SecretRef)}.source()
+		pv.Spec.CSI, err = rbd{
+			s.CephMonitors, s.RBDImage, s.RBDPool, s.FSType, s.Keyring, s.ReadOnly,
+			secret(s.SecretRef),
+		}.source()
 	} else {
 		s := v.CephFS
 		readOnly = s.ReadOnly

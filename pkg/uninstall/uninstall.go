@@ -118,14 +118,18 @@ func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	}
 	slices.Sort(ids)
 	if len(ids) > 0 {
-		p.Refusals = append(p.Refusals, fmt.Sprintf("%d volumes have records: %s (start the daemon and use csi-volmgr drain --consumers-stopped --wait=unstaged)", len(ids), strings.Join(ids, ", ")))
+		p.Refusals = append(p.Refusals,
+			fmt.Sprintf("%d volumes have records: %s (start the daemon and use csi-volmgr drain --consumers-stopped "+
+				"--wait=unstaged)", len(ids), strings.Join(ids, ", ")))
 	}
 	claims, err := u.journal.LoadBucket(ctx, u.cfg.ClaimsBucket)
 	if err != nil {
 		return err
 	}
 	if made := len(claims.Sound) + len(claims.Unreadable); made > 0 {
-		p.Refusals = append(p.Refusals, fmt.Sprintf("%d claims have volumes that csi-volmgr made and nobody else knows of (start the daemon and delete them, or move them away)", made))
+		p.Refusals = append(p.Refusals,
+			fmt.Sprintf("%d claims have volumes that csi-volmgr made and nobody else knows of (start the daemon and delete "+
+				"them, or move them away)", made))
 	}
 	return nil
 }
@@ -195,7 +199,8 @@ func (u *Uninstall) files(_ context.Context, p *Plan) error {
 			p.Files = append(p.Files, filepath.Join(u.state("secrets"), s.Name()))
 		}
 	}
-	for _, path := range []string{u.cfg.Socket, u.cfg.Socket + ".lock", filepath.Join(filepath.Dir(u.cfg.Socket), "revision.key")} {
+	for _, path := range []string{u.cfg.Socket, u.cfg.Socket + ".lock", filepath.Join(filepath.Dir(u.cfg.Socket),
+		"revision.key")} {
 		if _, err := os.Lstat(path); err == nil {
 			p.Files = append(p.Files, path)
 		}
@@ -206,7 +211,8 @@ func (u *Uninstall) files(_ context.Context, p *Plan) error {
 	for _, d := range drivers {
 		p.Dirs = append(p.Dirs, filepath.Join(d, "staging"), filepath.Join(d, "publish"), d)
 	}
-	p.Dirs = append(p.Dirs, csi, filepath.Dir(csi), filepath.Join(u.cfg.Root, "pods"), filepath.Join(u.cfg.Root, "plugins"),
+	p.Dirs = append(p.Dirs, csi, filepath.Dir(csi), filepath.Join(u.cfg.Root, "pods"),
+		filepath.Join(u.cfg.Root, "plugins"),
 		filepath.Join(u.cfg.Root, "plugins_registry"), u.cfg.Root, filepath.Dir(u.cfg.Socket), u.cfg.StateDir)
 	logs, _ := filepath.Glob(u.state(audit.Name + "*"))
 	p.Kept = append(p.Kept, logs...)

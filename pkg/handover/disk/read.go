@@ -112,7 +112,10 @@ func (r *reader) pods() error {
 		return r.each("pods/"+uid+"/volumeDevices", func(plugin string) error {
 			dir := "pods/" + uid + "/volumeDevices/" + plugin
 			return r.names(dir, func(e os.DirEntry) error {
-				r.disk.Devices = append(r.disk.Devices, handover.Device{Pod: state.PodUID(uid), Plugin: plugin, Name: e.Name(), Path: r.abs(dir + "/" + e.Name())})
+				r.disk.Devices = append(r.disk.Devices, handover.Device{
+					Pod: state.PodUID(uid), Plugin: plugin, Name: e.Name(),
+					Path: r.abs(dir + "/" + e.Name()),
+				})
 				return nil
 			})
 		})

@@ -113,7 +113,8 @@ func (r *reader) place(dir *os.File, name string, text []byte) error {
 	if err := unix.Unlinkat(top, scratchName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return os.NewSyscallError("unlinkat", err)
 	}
-	fd, err := unix.Openat(top, scratchName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
+	fd, err := unix.Openat(top, scratchName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		fileMode)
 	if err != nil {
 		return os.NewSyscallError("openat", err)
 	}

@@ -110,7 +110,8 @@ func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {
 	case "xfs":
 		return h.tool(ctx, d, "xfs_growfs", "xfsprogs", path)
 	case "btrfs":
-		return h.tool(ctx, d, "btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", "filesystem", "resize", "max", path)
+		return h.tool(ctx, d, "btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", "filesystem", "resize", "max",
+			path)
 	}
 	return fmt.Errorf("no way is known to grow a file system of type %q", fsType)
 }

@@ -47,7 +47,8 @@ func (h Host) Found(names []string) (Disk, error) {
 			d.WWID = wwid
 		}
 		if wwid != d.WWID {
-			return Disk{}, fmt.Errorf("%s is %s, but %s is %s: paths of one volume lead to different disks: %w", names[0], d.WWID, name, wwid, ErrIdentity)
+			return Disk{}, fmt.Errorf("%s is %s, but %s is %s: paths of one volume lead to different disks: %w", names[0],
+				d.WWID, name, wwid, ErrIdentity)
 		}
 	}
 	if err := h.multipath(&d); err != nil {

@@ -71,9 +71,11 @@ func mkfs(fsType, device string) (name, packages string, args []string, err erro
 	case "xfs":
 		return "mkfs.xfs", "xfsprogs", []string{"-f", "-q", "-K", device}, nil
 	case "btrfs":
-		return "mkfs.btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", []string{"--force", "--quiet", "--nodiscard", device}, nil
+		return "mkfs.btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)",
+			[]string{"--force", "--quiet", "--nodiscard", device}, nil
 	}
-	return "", "", nil, poddir.Refused("Stage", fmt.Errorf("fsType: found %q, want one of ext2, ext3, ext4, xfs, btrfs", fsType))
+	return "", "", nil, poddir.Refused("Stage", fmt.Errorf("fsType: found %q, want one of ext2, ext3, ext4, xfs, btrfs",
+		fsType))
 }
 
 // prepare lets a file system be on the disk that f is open on: what is there is

@@ -60,7 +60,8 @@ func (m *memory) recognize(f io.ReaderAt) error {
 		return m.save()
 	}
 	if found != m.FileSystem {
-		return fmt.Errorf("disk %s had file system %q, and has %q now; once no pod wants the volume here it may be another: %w",
+		return fmt.Errorf("disk %s had file system %q, and has %q now; once no pod wants the volume here it may be "+
+			"another: %w",
 			m.WWID, m.FileSystem, found, ErrIdentity)
 	}
 	return nil

@@ -157,7 +157,10 @@ func (h Host) usable(name string) error {
 	case err == nil && state != "running":
 		return fmt.Errorf("state %q: %w", state, errMoving)
 	}
-	for _, path := range []string{h.sys("block", name, "dev"), h.sys("block", name, "device", "wwid"), filepath.Join(h.Dev, name)} {
+	for _, path := range []string{
+		h.sys("block", name, "dev"), h.sys("block", name, "device", "wwid"),
+		filepath.Join(h.Dev, name),
+	} {
 		if _, err := os.Lstat(path); err != nil {
 			return fmt.Errorf("%w (%w)", err, errMoving)
 		}

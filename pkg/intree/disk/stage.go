@@ -266,7 +266,8 @@ func (s Stager) Grow(ctx context.Context, v state.Volume, names []string, fsType
 		return 0, err
 	}
 	if m.WWID != found.WWID {
-		return 0, fmt.Errorf("volume %s: staged from disk %q, and what is there now is %s: %w", v.Spec.Name, m.WWID, found.WWID, ErrIdentity)
+		return 0, fmt.Errorf("volume %s: staged from disk %q, and what is there now is %s: %w", v.Spec.Name, m.WWID,
+			found.WWID, ErrIdentity)
 	}
 	if v.Spec.Mode == state.Block {
 		fsType = noFS

@@ -76,7 +76,8 @@ func removalNeedsTheRecordAlone(n *node) {
 	}
 	n.restart()
 	known, err := state.DecodeRecord(written)
-	if err != nil || known.ID != v.ID || known.Spec.Driver != n.Kind || !known.Mounts[pod].MountSpec.Equal(v.Mounts[pod].MountSpec) {
+	if err != nil || known.ID != v.ID || known.Spec.Driver != n.Kind ||
+		!known.Mounts[pod].MountSpec.Equal(v.Mounts[pod].MountSpec) {
 		n.Fatalf("record: got %s, %+v, %v, want %s, %+v", known.ID, known.Mounts, err, v.ID, v.Mounts)
 	}
 	if n.Fail != nil {
@@ -181,7 +182,10 @@ func endedContextChangesNothing(n *node) {
 
 func namesThatLeadElsewhereRefused(n *node) {
 	before := tree(n.T, n.layout.Root)
-	for _, bad := range []string{"", ".", "..", "../x", "a/b", "/etc", "a\x00b", strings.Repeat("x", 256), strings.Repeat("x", 4096)} {
+	for _, bad := range []string{
+		"", ".", "..", "../x", "a/b", "/etc", "a\x00b", strings.Repeat("x", 256),
+		strings.Repeat("x", 4096),
+	} {
 		byPod, byName := n.volume(state.PodUID(bad), name), n.volume(pod, bad)
 		what := fmt.Sprintf("%.16q", bad)
 		n.wantRefused("publish to pod "+what, n.Driver.Publish(n.Context(), byPod, state.PodUID(bad)))

@@ -113,7 +113,8 @@ func (n *node) wantSame(what string, before, after map[string]string) {
 func (n *node) canary() string {
 	n.Helper()
 	dir := n.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "d"), 0o700), os.WriteFile(filepath.Join(dir, "d/f"), []byte("canary"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "d"), 0o700),
+		os.WriteFile(filepath.Join(dir, "d/f"), []byte("canary"), 0o600)); err != nil {
 		n.Fatal(err)
 	}
 	before := tree(n.T, dir)
@@ -211,4 +212,5 @@ func (n *node) ended() context.Context {
 }
 
 // badConfig is no source of any kind.
-var badConfig = json.RawMessage(`{"name": 7, "medium": 7, "secretName": 7, "items": 7, "sources": 7, "type": 7, "path": 7, "server": 7, "reference": 7}`)
+var badConfig = json.RawMessage(`{"name": 7, "medium": 7, "secretName": 7, "items": 7, ` +
+	`"sources": 7, "type": 7, "path": 7, "server": 7, "reference": 7}`)

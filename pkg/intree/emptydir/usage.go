@@ -88,8 +88,9 @@ func (d *Driver) Usage(ctx context.Context, v state.Volume, pod state.PodUID) (U
 		return Usage{}, &os.PathError{Op: "statfs", Path: dir.Path(), Err: err}
 	}
 	u := Usage{
-		Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize, Available: int64(st.Bavail) * st.Frsize,
-		Inodes: int64(st.Files), InodesUsed: int64(st.Files - st.Ffree), InodesFree: int64(st.Ffree), Limit: m.sizeBytes,
+		Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize,
+		Available: int64(st.Bavail) * st.Frsize,
+		Inodes:    int64(st.Files), InodesUsed: int64(st.Files - st.Ffree), InodesFree: int64(st.Ffree), Limit: m.sizeBytes,
 	}
 	if m.fsType != "" {
 		return u, nil

@@ -135,7 +135,8 @@ func (d *Driver) find(u unit) (names []string, err error) {
 		if !slices.Contains(u.ports, r.port) {
 			continue
 		}
-		address := strings.Join([]string{strings.TrimPrefix(r.host, "host"), r.channel, r.target, strconv.Itoa(int(u.lun))}, ":")
+		address := strings.Join([]string{strings.TrimPrefix(r.host, "host"), r.channel, r.target, strconv.Itoa(int(u.lun))},
+			":")
 		found, err := disk.Blocks(filepath.Join(d.c.Stager.Host.Sys, "class", "scsi_device", address, "device"))
 		if err != nil {
 			return nil, err

@@ -74,7 +74,8 @@ func parse(spec state.Spec) (unit, error) {
 	for i, name := range src.WWIDs {
 		wwid, ok := kernelName(name)
 		if !ok {
-			return unit{}, fmt.Errorf("fc.wwids[%d]: found %.80q, want what scsi_id prints, as 3600508b400105e210000900000490000: %w", i, name, ErrSource)
+			return unit{}, fmt.Errorf("fc.wwids[%d]: found %.80q, want what scsi_id prints, as "+
+				"3600508b400105e210000900000490000: %w", i, name, ErrSource)
 		}
 		u.wwids = append(u.wwids, wwid)
 	}

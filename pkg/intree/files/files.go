@@ -46,7 +46,8 @@ type Config struct {
 	Source Source
 	// Token returns a token of the pod's service account and when it is to be
 	// renewed; nil where nobody issues tokens.
-	Token func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (value string, renewAt time.Time, err error)
+	Token func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (value string,
+		renewAt time.Time, err error)
 	// Certificate returns a certificate for the pod with its key; nil where there
 	// is no cluster.
 	Certificate func(ctx context.Context, pod state.Pod, src corev1.PodCertificateProjection) (Credential, error)
@@ -115,7 +116,9 @@ func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.Pod
 }
 
 // publish writes the files that were found to the volume's directory.
-func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir poddir.Dir, found content.Files) error {
+func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir poddir.Dir,
+	found content.Files,
+) error {
 	own, err := d.c.Source.Pod(ctx, m.Pod.Namespace, m.Pod.Name)
 	if err != nil {
 		return fmt.Errorf("volume %s: get the pod: %w", v.Spec.Name, err)

@@ -42,7 +42,8 @@ func collect(kind state.DriverName, spec state.Spec, r content.Reader) (content.
 }
 
 // decoded passes on the source of type S; field is where a pod has it.
-func decoded[S corev1.ConfigMapVolumeSource | corev1.SecretVolumeSource | corev1.DownwardAPIVolumeSource | corev1.ProjectedVolumeSource](
+func decoded[S corev1.ConfigMapVolumeSource | corev1.SecretVolumeSource |
+	corev1.DownwardAPIVolumeSource | corev1.ProjectedVolumeSource](
 	spec state.Spec, field string, read func(S) (content.Files, error),
 ) (content.Files, error) {
 	var src S

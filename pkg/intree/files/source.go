@@ -28,7 +28,10 @@ type Source interface {
 // reader reads the objects of one pod for one call. renewAt becomes the moment
 // at which the first of the tokens and certificates that it reads is to be renewed.
 func (d *Driver) reader(ctx context.Context, pod state.Pod, renewAt *time.Time) content.Reader {
-	r := content.Reader{Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod}, Allocatable: d.c.Source.Allocatable()}
+	r := content.Reader{
+		Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod},
+		Allocatable: d.c.Source.Allocatable(),
+	}
 	until := func(at time.Time) {
 		if renewAt.IsZero() || at.Before(*renewAt) {
 			*renewAt = at
@@ -79,7 +82,8 @@ func (o objects) TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error) {
 func (o objects) Pod() (*corev1.Pod, error) {
 	pod, err := o.source.Pod(o.ctx, o.pod.Namespace, o.pod.Name)
 	if err == nil && pod != nil && state.PodUID(pod.UID) != o.pod.UID {
-		return nil, fmt.Errorf("pod %s/%s is another one by now (uid %s, want %s)", o.pod.Namespace, o.pod.Name, pod.UID, o.pod.UID)
+		return nil, fmt.Errorf("pod %s/%s is another one by now (uid %s, want %s)", o.pod.Namespace, o.pod.Name, pod.UID,
+			o.pod.UID)
 	}
 	return pod, err
 }

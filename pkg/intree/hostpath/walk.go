@@ -51,7 +51,8 @@ func find(allow []string, path string, making corev1.HostPathType) (*os.File, er
 	}
 	root := Allowed(w.roots, path)
 	if root == "" {
-		return nil, fmt.Errorf("%w: it is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow)",
+		return nil, fmt.Errorf("%w: it is not at or below any of the paths that the node's operator allows [%s] "+
+			"(--host-path-allow)",
 			ErrDenied, strings.Join(allow, ", "))
 	}
 	defer w.close()
@@ -114,7 +115,9 @@ func trusted(allow []string) (roots []root) {
 	}
 	for _, r := range all {
 		if !slices.ContainsFunc(all, func(o root) bool {
-			return o.listed != r.listed && o.real != "" && slices.ContainsFunc(r.links, func(link string) bool { return within(link, o.real) })
+			return o.listed != r.listed && o.real != "" && slices.ContainsFunc(r.links, func(link string) bool {
+				return within(link, o.real)
+			})
 		}) {
 			roots = append(roots, r)
 		}
@@ -158,7 +161,8 @@ func (w *walk) above(path string) bool {
 }
 
 func (w *walk) denied(path string) error {
-	return fmt.Errorf("%w: a symbolic link in it leads to %s, which is not at or below any of the paths that the node's operator allows [%s] (--host-path-allow): %w",
+	return fmt.Errorf("%w: a symbolic link in it leads to %s, which is not at or below any of the paths that the node's "+
+		"operator allows [%s] (--host-path-allow): %w",
 		ErrDenied, path, strings.Join(w.roots, ", "), unix.ELOOP)
 }
 
@@ -274,7 +278,8 @@ func (w *walk) open(elem, path string, last bool) (fd int, err error) {
 		case w.making == corev1.HostPathFileOrCreate && last:
 			made, err = true, makeFile(w.here().fd, elem)
 		case w.making == corev1.HostPathFileOrCreate:
-			return -1, fmt.Errorf("a file is made only in a directory that is there: %w", &os.PathError{Op: "open", Path: path, Err: err})
+			return -1, fmt.Errorf("a file is made only in a directory that is there: %w",
+				&os.PathError{Op: "open", Path: path, Err: err})
 		}
 		if !made || err != nil && !errors.Is(err, unix.ENOENT) {
 			break

@@ -132,7 +132,10 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, 
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return d.c.Kernel.Bind(content, w.dir.Path(), mount.BindOptions{ReadOnly: true, NoSuid: true, NoDev: true, NoExec: true})
+	return d.c.Kernel.Bind(content, w.dir.Path(), mount.BindOptions{
+		ReadOnly: true, NoSuid: true, NoDev: true,
+		NoExec: true,
+	})
 }
 
 // Unpublish ends the pod's mount, and removes the image's tree where no other

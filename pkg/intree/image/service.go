@@ -68,7 +68,10 @@ func (d *Driver) byService(ctx context.Context, v state.Volume, pod state.PodUID
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return d.c.Kernel.Bind(w.dir.Path(), w.dir.Path(), mount.BindOptions{ReadOnly: true, NoSuid: true, NoDev: true, NoExec: true})
+	return d.c.Kernel.Bind(w.dir.Path(), w.dir.Path(), mount.BindOptions{
+		ReadOnly: true, NoSuid: true, NoDev: true,
+		NoExec: true,
+	})
 }
 
 // obtain returns what the runtime calls the image, by the pull policy.

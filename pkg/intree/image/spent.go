@@ -43,7 +43,8 @@ func (d *Driver) again(tree string, now unpack.Space) error {
 		if more(now.Bytes, s.had.Bytes) || more(now.Files, s.had.Files) {
 			return nil
 		}
-		return fmt.Errorf("%w until a tenth more is free than the %d bytes and %d files then: %w", ErrSpent, s.had.Bytes, s.had.Files, s.err)
+		return fmt.Errorf("%w until a tenth more is free than the %d bytes and %d files then: %w", ErrSpent, s.had.Bytes,
+			s.had.Files, s.err)
 	case errors.Is(s.err, isolate.ErrLost) && s.losses < maxLosses:
 		return nil
 	}

@@ -160,7 +160,8 @@ func (d *Driver) makeIface(ctx context.Context, t target) error {
 	// It is there if another volume uses the name: making it again fails, and
 	// what it is set to is the same.
 	made := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "new")
-	if err := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "update", "-n", "iface.initiatorname", "-v", t.initiator); err != nil {
+	if err := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "update", "-n", "iface.initiatorname", "-v",
+		t.initiator); err != nil {
 		return errors.Join(made, err)
 	}
 	return nil
@@ -221,7 +222,9 @@ func (d *Driver) leave(ctx context.Context, t target, others []target, wwid stri
 		}
 	}
 	for _, p := range t.portals {
-		if slices.ContainsFunc(others, func(o target) bool { return o.iqn == t.iqn && o.iface == t.iface && slices.Contains(o.portals, p) }) {
+		if slices.ContainsFunc(others, func(o target) bool {
+			return o.iqn == t.iqn && o.iface == t.iface && slices.Contains(o.portals, p)
+		}) {
 			continue
 		}
 		if err := d.end(ctx, t, p, sessions[p]); err != nil {
@@ -250,7 +253,8 @@ func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
 			return err
 		}
 		if len(left) > 0 {
-			d.c.Log.Warn("the session has devices that are no volume's here; it stays", "driver", string(Kind), "portal", p.String(), "devices", left)
+			d.c.Log.Warn("the session has devices that are no volume's here; it stays", "driver", string(Kind), "portal",
+				p.String(), "devices", left)
 			return os.Remove(d.markPath(t, p))
 		}
 	}

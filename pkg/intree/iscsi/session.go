@@ -33,8 +33,10 @@ func (d *Driver) session(t target, p portal) (session, bool, error) {
 		if attribute(at, "targetname") != t.iqn || attribute(at, "ifacename") != t.iface {
 			continue
 		}
-		connection := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_connection", "connection"+strings.TrimPrefix(e.Name(), "session")+":0")
-		if attribute(connection, "persistent_port") != p.port || !sameHost(attribute(connection, "persistent_address"), p.host) {
+		connection := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_connection",
+			"connection"+strings.TrimPrefix(e.Name(), "session")+":0")
+		if attribute(connection, "persistent_port") != p.port || !sameHost(attribute(connection, "persistent_address"),
+			p.host) {
 			continue
 		}
 		dir, err := filepath.EvalSymlinks(filepath.Join(at, "device"))
@@ -80,7 +82,10 @@ func (s session) blocks(lun string) (names []string, err error) {
 
 // iscsiadm runs it for the target.
 func (d *Driver) iscsiadm(ctx context.Context, t target, args ...string) error {
-	return d.c.Stager.Host.Run(ctx, program.Command{Name: "iscsiadm", Args: args, Packages: "open-iscsi (Debian, Ubuntu, SUSE) or iscsi-initiator-utils (Fedora)", Key: "iscsi " + t.iqn})
+	return d.c.Stager.Host.Run(ctx, program.Command{
+		Name: "iscsiadm", Args: args,
+		Packages: "open-iscsi (Debian, Ubuntu, SUSE) or iscsi-initiator-utils (Fedora)", Key: "iscsi " + t.iqn,
+	})
 }
 
 // node is the arguments of iscsiadm about the record of the target at a portal.
@@ -168,7 +173,8 @@ func (d *Driver) logout(ctx context.Context, t target, p portal) error {
 
 // markPath is the file that says that a session was begun here.
 func (d *Driver) markPath(t target, p portal) string {
-	return filepath.Join(d.c.Stager.Layout.Plugins(), string(Kind), "sessions", shortHash(t.iqn+" "+p.String()+" "+t.iface))
+	return filepath.Join(d.c.Stager.Layout.Plugins(), string(Kind), "sessions",
+		shortHash(t.iqn+" "+p.String()+" "+t.iface))
 }
 
 func (d *Driver) mark(t target, p portal) error {

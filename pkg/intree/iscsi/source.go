@@ -58,9 +58,15 @@ func parse(spec state.Spec) (target, error) {
 	bad := func(field string, found any, want string) (target, error) {
 		return target{}, fmt.Errorf("iscsi.%s: found %.80q, want %s: %w", field, fmt.Sprint(found), want, ErrSource)
 	}
-	t := target{iqn: src.IQN, iface: src.ISCSIInterface, lun: src.Lun, discoveryCHAP: src.DiscoveryCHAPAuth, chap: src.SessionCHAPAuth}
-	if !slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(p string) bool { return strings.HasPrefix(t.iqn, p) }) || !plain(t.iqn, maxIQN) {
-		return bad("iqn", src.IQN, "a name that begins with iqn., eui. or naa. and has letters, digits and '.', ':', '-', '_' only")
+	t := target{
+		iqn: src.IQN, iface: src.ISCSIInterface, lun: src.Lun, discoveryCHAP: src.DiscoveryCHAPAuth,
+		chap: src.SessionCHAPAuth,
+	}
+	if !slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(p string) bool {
+		return strings.HasPrefix(t.iqn, p)
+	}) || !plain(t.iqn, maxIQN) {
+		return bad("iqn", src.IQN, "a name that begins with iqn., eui. or naa. and has letters, digits and '.', ':', '-', "+
+			"'_' only")
 	}
 	if t.iface == "" {
 		t.iface = defaultIface
@@ -121,5 +127,6 @@ func parsePortal(s string) (portal, bool) {
 		port = defaultPort
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	return portal{host, strconv.FormatUint(n, 10)}, err == nil && n != 0 && plain(host, 253) && !strings.Contains(host, ":")
+	return portal{host, strconv.FormatUint(n, 10)}, err == nil && n != 0 && plain(host, 253) &&
+		!strings.Contains(host, ":")
 }

@@ -60,7 +60,12 @@ type Driver struct {
 
 // New returns a Driver.
 func New(c Config) *Driver {
-	return &Driver{poddir.PublishOnly{Kind: Kind}, poddir.Remover{Layout: c.Layout, Kernel: c.Kernel}, c, mount.NewMounter(c.Kernel)}
+	return &Driver{
+		poddir.PublishOnly{Kind: Kind},
+		poddir.Remover{Layout: c.Layout, Kernel: c.Kernel},
+		c,
+		mount.NewMounter(c.Kernel),
+	}
 }
 
 // Publish mounts the volume at the pod's directory; where it is mounted already
@@ -146,7 +151,8 @@ func (d *Driver) find(path string) (real string, format uint32, err error) {
 	}
 	dirs := hostpath.Roots(d.c.Allow)
 	if hostpath.Allowed(dirs, real) == "" {
-		return "", 0, fmt.Errorf("%w: it leads to %s, which is not at or below any of the paths that the node's operator allows %q (--host-path-allow)",
+		return "", 0, fmt.Errorf("%w: it leads to %s, which is not at or below any of the paths that the node's operator "+
+			"allows %q (--host-path-allow)",
 			hostpath.ErrDenied, real, d.c.Allow)
 	}
 	format, err = d.formatOf(real, slices.Contains(dirs, real) || slices.Contains(d.c.Allow, real))
@@ -172,7 +178,8 @@ func (d *Driver) formatOf(real string, named bool) (uint32, error) {
 	}
 	made, err := d.c.Kernel.OnDevtmpfs(f)
 	if err == nil && !made {
-		err = fmt.Errorf("%w: the device's node %s was not made by the kernel (it is on no devtmpfs); name its path below /dev, or list this one (--host-path-allow)",
+		err = fmt.Errorf("%w: the device's node %s was not made by the kernel (it is on no devtmpfs); name its path below "+
+			"/dev, or list this one (--host-path-allow)",
 			hostpath.ErrDenied, real)
 	}
 	return format, err
@@ -201,7 +208,8 @@ func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a at) er
 		return err
 	}
 	if err := d.c.Kernel.Filesystem(a.path, r.dir.Path(), want.FSType, want.Options()); err != nil {
-		return fmt.Errorf("%w (a device that is not blank is never formatted here: if what is on it is not needed, remove that with wipefs --all and blkdiscard --zeroout)", err)
+		return fmt.Errorf("%w (a device that is not blank is never formatted here: if what is on it is not needed, remove "+
+			"that with wipefs --all and blkdiscard --zeroout)", err)
 	}
 	return nil
 }
@@ -234,7 +242,9 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	return size, nil
 }
 
-func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVolumeSource, dir poddir.Dir, bytes int64) (int64, error) {
+func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVolumeSource, dir poddir.Dir,
+	bytes int64,
+) (int64, error) {
 	path, format, err := d.find(src.Path)
 	if err != nil || format != unix.S_IFBLK {
 		return bytes, err

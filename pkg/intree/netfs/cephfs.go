@@ -41,7 +41,8 @@ func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Comma
 			return bad("monitors", monitor, "host names or IP addresses, each with a port or none")
 		}
 	}
-	src.Path, src.User, src.SecretFile = or(src.Path, "/"), or(src.User, defaultUser), or(src.SecretFile, defaultSecretFile)
+	src.Path, src.User, src.SecretFile = or(src.Path, "/"), or(src.User, defaultUser),
+		or(src.SecretFile, defaultSecretFile)
 	if !isPath(src.Path) {
 		return bad("path", src.Path, "an absolute path without '..', commas and control characters")
 	}
@@ -53,7 +54,8 @@ func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Comma
 	}
 	for o := range words(spec.MountFlags) {
 		if key, _, _ := strings.Cut(o, "="); key == "conf" || key == "secretfile" {
-			return bad("mountOptions", o, "no option by which mount.ceph reads a file of the node; secretFile names the secret's")
+			return bad("mountOptions", o,
+				"no option by which mount.ceph reads a file of the node; secretFile names the secret's")
 		}
 	}
 	options, err := Options(spec, m, "name="+src.User, "secretfile="+src.SecretFile)
@@ -75,7 +77,9 @@ func or(s, fallback string) string {
 
 // isPath reports whether p is one argument and one option of a mount.
 func isPath(p string) bool {
-	return path.IsAbs(p) && !slices.Contains(strings.Split(p, "/"), "..") && !strings.ContainsFunc(p, func(c rune) bool { return c == ',' || unicode.IsControl(c) })
+	return path.IsAbs(p) && !slices.Contains(strings.Split(p, "/"), "..") && !strings.ContainsFunc(p, func(c rune) bool {
+		return c == ',' || unicode.IsControl(c)
+	})
 }
 
 func isName(s string) bool {

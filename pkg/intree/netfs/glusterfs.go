@@ -64,12 +64,14 @@ func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Co
 		}
 	}
 	for o := range words(spec.MountFlags) {
-		if file, ok := strings.CutPrefix(o, "log-file="); ok && (path.Clean(file) != file || path.Dir(file) != path.Dir(GlusterFSLog)) {
+		if file, ok := strings.CutPrefix(o, "log-file="); ok &&
+			(path.Clean(file) != file || path.Dir(file) != path.Dir(GlusterFSLog)) {
 			return bad("mountOptions", o, "a log-file in "+path.Dir(GlusterFSLog)+", since root writes it")
 		}
 	}
 	if !isWord(target) {
-		return program.Command{}, fmt.Errorf("glusterfs: the path %.200q has a character that mount.glusterfs would take for more than itself: %w", target, ErrSource)
+		return program.Command{}, fmt.Errorf("glusterfs: the path %.200q has a character that mount.glusterfs would take "+
+			"for more than itself: %w", target, ErrSource)
 	}
 	options, err := Options(spec, m, first...)
 	if err != nil {

@@ -104,7 +104,8 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err != nil {
 		return poddir.Refused("Unpublish", err)
 	}
-	short, cancel := context.WithTimeoutCause(ctx, d.c.UnmountTime, fmt.Errorf("no answer from the server within %v", d.c.UnmountTime))
+	short, cancel := context.WithTimeoutCause(ctx, d.c.UnmountTime, fmt.Errorf("no answer from the server within %v",
+		d.c.UnmountTime))
 	err = d.c.Kernel.Unmount(short, dir.Path())
 	cancel()
 	if err != nil {

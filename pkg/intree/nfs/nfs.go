@@ -78,8 +78,10 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 // address in brackets.
 func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 	bad := func(c rune) bool { return unicode.IsControl(c) }
-	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") || strings.ContainsFunc(src.Path, bad) {
-		return "", fmt.Errorf("nfs.path: %.64q is no absolute path without '..' and control characters: %w", src.Path, ErrSource)
+	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") ||
+		strings.ContainsFunc(src.Path, bad) {
+		return "", fmt.Errorf("nfs.path: %.64q is no absolute path without '..' and control characters: %w", src.Path,
+			ErrSource)
 	}
 	server := src.Server
 	if a, err := netip.ParseAddr(server); err == nil && a.Is6() {

@@ -210,7 +210,8 @@ func readRecord(scratch *os.File) (uint32, error) {
 }
 
 func writeRecord(scratch *os.File, id uint32) error {
-	fd, err := unix.Openat(int(scratch.Fd()), record, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, recordMode)
+	fd, err := unix.Openat(int(scratch.Fd()), record,
+		unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, recordMode)
 	if err != nil {
 		return &os.PathError{Op: "create", Path: scratch.Name() + "/" + record, Err: err}
 	}

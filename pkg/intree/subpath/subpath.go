@@ -143,7 +143,8 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 		return err
 	}
 	if have, err := b.at(path); err != nil || have != want {
-		return errors.Join(fmt.Errorf("what is mounted at %s is not what was found in the volume", path), err, b.kernel.UnmountTree(ctx, path))
+		return errors.Join(fmt.Errorf("what is mounted at %s is not what was found in the volume", path), err,
+			b.kernel.UnmountTree(ctx, path))
 	}
 	return nil
 }

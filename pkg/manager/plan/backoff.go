@@ -29,7 +29,8 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	}
 	pause := min(least<<min(r.Attempts, 16), most)
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(string(id) + "\x00" + op.String() + "\x00" + strconv.Itoa(r.Attempts))) // a hash's Write never fails
+	// a hash's Write never fails
+	_, _ = h.Write([]byte(string(id) + "\x00" + op.String() + "\x00" + strconv.Itoa(r.Attempts)))
 	pause += pause / 1000 * time.Duration(h.Sum32()%100)
 
 	if r.Attempts == 0 {

@@ -37,7 +37,8 @@ const SlowSlot = 10 * time.Second
 // Admit reports whether a call of kind k may begin, given the counts of the
 // node and of the call's driver.
 func (l Limits) Admit(node, driver Running, k Kind) bool {
-	if node.Calls >= l.Node || driver.Calls >= l.Driver+max(0, driver.More) || driver.First > 0 && driver.Calls >= driver.First {
+	if node.Calls >= l.Node || driver.Calls >= l.Driver+max(0, driver.More) || driver.First > 0 &&
+		driver.Calls >= driver.First {
 		return false
 	}
 	calls, making, limit := driver.Calls, driver.Making, l.Driver+driver.More

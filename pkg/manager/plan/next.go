@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"maps"
-	"strconv"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -43,12 +42,14 @@ type DriverFacts struct {
 
 // Reasons for waiting that this package states itself.
 const (
-	reasonSources    = "not every source of pods has spoken yet, so nothing is removed"
-	reasonFinal      = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
-	reasonBackoff    = "waiting to try again after a failure"
-	reasonOtherwise  = "it is mounted otherwise than the pod says by now, and stays so until the pod's containers have ended"
-	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they are gone"
-	reasonROSize     = "the volume is mounted read-only, so it cannot be expanded here"
+	reasonSources   = "not every source of pods has spoken yet, so nothing is removed"
+	reasonFinal     = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
+	reasonBackoff   = "waiting to try again after a failure"
+	reasonOtherwise = "it is mounted otherwise than the pod says by now, and stays so until the pod's containers have " +
+		"ended"
+	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they " +
+		"are gone"
+	reasonROSize = "the volume is mounted read-only, so it cannot be expanded here"
 )
 
 // Next returns the one call that moves v towards w, or else why none is made.
@@ -226,7 +227,8 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	case c.driver.Full != "" && v.Clear():
 		c.hold(opening(v), c.driver.Full, time.Time{})
 		return
-	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) && c.doubt.begin(v) != "":
+	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) &&
+		c.doubt.begin(v) != "":
 		c.hold(opening(v), c.doubt.begin(v), time.Time{})
 		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
@@ -267,7 +269,8 @@ func opening(v state.Volume) Op {
 // keep offers what a mount that is present needs to stay as wanted.
 func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
-	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero(): // what it has ends while its driver is away
+	// what it has ends while its driver is away
+	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
 		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
 		c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
@@ -386,12 +389,4 @@ func groupFor(wanted map[state.PodUID]state.WantMount, has string, f Facts) (gro
 		group = cmp.Or(group, asked)
 	}
 	return group
-}
-
-// groupOf is the pod's fsGroup as CSI has it; "" for none.
-func groupOf(m state.MountSpec) string {
-	if m.FSGroup == nil {
-		return ""
-	}
-	return strconv.FormatInt(*m.FSGroup, 10)
 }

@@ -283,7 +283,8 @@ func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, error) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	e := &server.Error{}
 	if err != nil || json.Unmarshal(data, e) != nil || e.Message == "" {
-		return nil, fmt.Errorf("%s %s: the daemon answered %s: %s", r.method, r.path, resp.Status, strings.TrimSpace(string(data)))
+		return nil, fmt.Errorf("%s %s: the daemon answered %s: %s", r.method, r.path, resp.Status,
+			strings.TrimSpace(string(data)))
 	}
 	return nil, e
 }

@@ -58,7 +58,9 @@ func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]state.Pla
 // Retry ends the pauses of the volume that a person calls name. With a step its
 // unmount that does not succeed is made by it, once, and reason says why what was
 // not written back may be lost.
-func (c *Client) Retry(ctx context.Context, name string, step state.UnmountStep, reason string) (server.Applied, error) {
+func (c *Client) Retry(
+	ctx context.Context, name string, step state.UnmountStep, reason string,
+) (server.Applied, error) {
 	var out server.Applied
 	q := url.Values{"step": {string(step)}, "reason": {reason}}
 	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/retry/" + url.PathEscape(name), query: q}, &out)
@@ -86,7 +88,8 @@ func (c *Client) Undrain(ctx context.Context) error {
 // RegisterDriver has the daemon register the driver at a socket, over restarts too.
 func (c *Client) RegisterDriver(ctx context.Context, endpoint string) (server.Applied, error) {
 	var out server.Applied
-	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drivers", query: url.Values{"endpoint": {endpoint}}}, &out)
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drivers", query: url.Values{"endpoint": {endpoint}}},
+		&out)
 	return out, err
 }
 

@@ -52,7 +52,10 @@ func (h *Handler) look() []Row {
 		out = append(out, driverRow(d))
 	}
 	for _, p := range h.cfg.Problems() {
-		out = append(out, Row{Key: "problem " + p.Where + p.Text, Kind: "problem", Name: p.Where, State: bad, What: p.Text, Why: p.Why})
+		out = append(out, Row{
+			Key: "problem " + p.Where + p.Text, Kind: "problem", Name: p.Where, State: bad, What: p.Text,
+			Why: p.Why,
+		})
 	}
 	slices.SortFunc(out, func(a, b Row) int { return cmp.Compare(a.Key, b.Key) })
 	return out

@@ -100,7 +100,8 @@ func (p *Provider) next() (batch []*request) {
 	alone := func(it item) bool { return it.key.Kind == resolve.KindSecret }
 	twice := func(it item) bool { return touched[it.key] }
 	for _, r := range p.waiting {
-		if len(batch) == maxBatch || len(batch) > 0 && (slices.ContainsFunc(r.items, alone) || slices.ContainsFunc(r.items, twice)) {
+		if len(batch) == maxBatch || len(batch) > 0 &&
+			(slices.ContainsFunc(r.items, alone) || slices.ContainsFunc(r.items, twice)) {
 			break
 		}
 		batch = append(batch, r)

@@ -74,7 +74,8 @@ func (s secretFiles) load() (map[string][]byte, error) {
 		var f secretFile
 		if json.Unmarshal(b, &f) != nil || fileName(f.Name) != e.Name() {
 			// The cause of the error could show a piece of the content.
-			return nil, fmt.Errorf("%s/%s: not a secret that was kept here; remove it and apply the secret again", s.dir, e.Name())
+			return nil, fmt.Errorf("%s/%s: not a secret that was kept here; remove it and apply the secret again", s.dir,
+				e.Name())
 		}
 		values[f.Name] = f.Object
 	}

@@ -39,7 +39,9 @@ type kept struct {
 }
 
 // load returns the objects of each file, and why those of others cannot be read.
-func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runtime.Object, lost map[string]error, err error) {
+func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runtime.Object, lost map[string]error,
+	err error,
+) {
 	m.touched, m.stored = map[string]bool{}, map[string][sha256.Size]byte{}
 	if m.kv == nil {
 		return nil, nil, nil

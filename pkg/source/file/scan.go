@@ -17,7 +17,8 @@ import (
 )
 
 // errUnmounted means that the manifests are on a file system that is not there.
-var errUnmounted = errors.New("was a mount point and is an empty directory now, so the manifests are on what is not mounted")
+var errUnmounted = errors.New("was a mount point and is an empty directory now, so the manifests are on what is not " +
+	"mounted")
 
 // scan reads the whole directory.
 func (p *Provider) scan(ctx context.Context, w *watcher) {
@@ -107,7 +108,10 @@ func (p *Provider) take(ctx context.Context, d *dir, names map[string]bool) {
 func (p *Provider) load(d *dir, name string, whole bool) {
 	e := p.files[name]
 	e.busy = false
-	b, is, err := reading{root: d.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle, lease: lease}.read()
+	b, is, err := reading{
+		root: d.root, name: name, known: e.stamp, whole: whole, quiet: p.config.Settle,
+		lease: lease,
+	}.read()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && d.lacks(name):
 		p.miss(name, e)

@@ -53,7 +53,8 @@ func newWatcher(dir string) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: inotify_init1: %w", dir, err)
 	}
-	return &watcher{dir: dir, file: os.NewFile(uintptr(fd), "inotify"), changes: make(chan change), here: -1, above: -1}, nil
+	return &watcher{dir: dir, file: os.NewFile(uintptr(fd), "inotify"), changes: make(chan change), here: -1, above: -1},
+		nil
 }
 
 // arm watches what is at the directory's path now. An error means that changes

@@ -59,5 +59,8 @@ func bundleOf(obj runtime.Object) (*certificatesv1.ClusterTrustBundle, bool) {
 }
 
 func bundleFromBeta(b *certificatesv1beta1.ClusterTrustBundle) *certificatesv1.ClusterTrustBundle {
-	return &certificatesv1.ClusterTrustBundle{ObjectMeta: b.ObjectMeta, Spec: certificatesv1.ClusterTrustBundleSpec(b.Spec)}
+	return &certificatesv1.ClusterTrustBundle{
+		ObjectMeta: b.ObjectMeta,
+		Spec:       certificatesv1.ClusterTrustBundleSpec(b.Spec),
+	}
 }

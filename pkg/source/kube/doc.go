@@ -12,7 +12,8 @@
 // a list and a watch of the single object; volumes and attachments by a get, when
 // the pod comes, when its claim changes, and when the node's volumesAttached
 // does. No request has to list more than a node's pods, one named object, or the
-// ClusterTrustBundles, which everybody may read, so a node's own identity (system:node:NAME) is enough. That identity may not watch claims:
+// ClusterTrustBundles, which everybody may read, so a node's own identity (system:node:NAME) is enough. That identity
+// may not watch claims:
 // they are got again every Config.Refresh then. Where the identity may, claims and
 // volumes are listed when very many are waited for at one moment (gather).
 //

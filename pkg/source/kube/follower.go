@@ -241,6 +241,7 @@ func (f *follower) failed(err error, wait time.Duration) {
 	}
 	f.p.failed(f.key.String(), err, wait)
 	if err != nil {
-		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s", outage.Explain(err))}}})
+		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s",
+			outage.Explain(err))}}})
 	}
 }

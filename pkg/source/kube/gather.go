@@ -64,7 +64,9 @@ func newGather(kind string, list func(namespace string) listFunc) *gather {
 }
 
 // read returns an object as it is after the call, and the version to watch from.
-func (g *gather) read(ctx context.Context, key source.Key, one func(context.Context) (runtime.Object, string, error)) (runtime.Object, string, error) {
+func (g *gather) read(ctx context.Context, key source.Key, one func(context.Context) (runtime.Object, string,
+	error),
+) (runtime.Object, string, error) {
 	a := &asked{ctx: ctx, key: key, one: one, answer: make(chan answer, 1)}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, a)

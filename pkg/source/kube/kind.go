@@ -100,15 +100,16 @@ func kinds(c Config) map[string]kind {
 	}
 	turns := make(chan struct{}, gatherReads)
 	all := map[string]kind{
-		resolve.KindPod:              kindOf(core.Pods),
-		resolve.KindClaim:            kindOf(bulk.Core.PersistentVolumeClaims),
-		resolve.KindSecret:           inTurn(kindOf(core.Secrets), turns),
-		resolve.KindConfigMap:        inTurn(kindOf(core.ConfigMaps), turns),
-		resolve.KindEndpoints:        inTurn(kindOf(core.Endpoints), turns),
-		resolve.KindVolume:           kindOf(everywhere(bulk.Core.PersistentVolumes)),
-		resolve.KindCSIDriver:        kindOf(everywhere(storage.CSIDrivers)),
-		resolve.KindVolumeAttachment: inTurn(kindOf(everywhere(bulk.Storage.VolumeAttachments)), make(chan struct{}, gatherReads)),
-		resolve.KindNode:             kindOf(everywhere(core.Nodes)),
+		resolve.KindPod:       kindOf(core.Pods),
+		resolve.KindClaim:     kindOf(bulk.Core.PersistentVolumeClaims),
+		resolve.KindSecret:    inTurn(kindOf(core.Secrets), turns),
+		resolve.KindConfigMap: inTurn(kindOf(core.ConfigMaps), turns),
+		resolve.KindEndpoints: inTurn(kindOf(core.Endpoints), turns),
+		resolve.KindVolume:    kindOf(everywhere(bulk.Core.PersistentVolumes)),
+		resolve.KindCSIDriver: kindOf(everywhere(storage.CSIDrivers)),
+		resolve.KindVolumeAttachment: inTurn(kindOf(everywhere(bulk.Storage.VolumeAttachments)),
+			make(chan struct{}, gatherReads)),
+		resolve.KindNode: kindOf(everywhere(core.Nodes)),
 	}
 	if c.Certificates != nil {
 		all[resolve.KindTrustBundles] = bundleKind(c)

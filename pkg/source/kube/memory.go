@@ -53,7 +53,10 @@ type memory struct {
 }
 
 func newMemory(kv KV, logger *slog.Logger) *memory {
-	return &memory{kv: kv, logger: logger, poke: make(chan struct{}, 1), kept: map[string][]byte{}, dirty: map[string][]byte{}}
+	return &memory{
+		kv: kv, logger: logger, poke: make(chan struct{}, 1), kept: map[string][]byte{},
+		dirty: map[string][]byte{},
+	}
 }
 
 // kindKept returns an empty object of a kind that is remembered, nil for others.
@@ -86,7 +89,8 @@ func (m *memory) load(ctx context.Context) (objects []runtime.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(values.Unreadable)) {
-		m.logger.Error("an object that the API server had cannot be read and is forgotten", "object", key, "err", values.Unreadable[key])
+		m.logger.Error("an object that the API server had cannot be read and is forgotten", "object", key, "err",
+			values.Unreadable[key])
 		m.dirty[key] = nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(values.Sound)) {
@@ -247,9 +251,12 @@ func (p *Provider) remember(ctx context.Context) map[source.Key]*corev1.Pod {
 	}
 	p.apply(source.Update{Put: objects})
 	p.forgetUnneeded()
-	p.problem(outage.Finding{What: whatRemembered, Follows: true, Text: fmt.Sprintf("not asked yet since the start: its %d pods, "+
-		"and their claims, volumes and drivers, are as they were known last; "+
-		"secrets, configMaps and attachments are not kept, and nothing is removed", len(pods))})
+	p.problem(outage.Finding{
+		What: whatRemembered, Follows: true,
+		Text: fmt.Sprintf("not asked yet since the start: its %d pods, "+
+			"and their claims, volumes and drivers, are as they were known last; "+
+			"secrets, configMaps and attachments are not kept, and nothing is removed", len(pods)),
+	})
 	return pods
 }
 

@@ -74,7 +74,10 @@ func labelled(name string, n *corev1.Node) source.Update {
 	if n == nil {
 		return source.Update{Delete: []source.Key{{Kind: resolve.KindNode, Name: name}}}
 	}
-	return source.Update{Put: []runtime.Object{&resolve.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}}}
+	return source.Update{Put: []runtime.Object{&resolve.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:   n.Name,
+		Labels: n.Labels,
+	}}}}
 }
 
 // attachments returns those of the volumes that only one of the lists has, or that

@@ -52,7 +52,8 @@ type stream struct {
 }
 
 // errStale is a watch on which nothing ended it in time.
-var errStale = fmt.Errorf("the watch did not end when it should have: its connection is taken for dead: %w", context.DeadlineExceeded)
+var errStale = fmt.Errorf("the watch did not end when it should have: its connection is taken for dead: %w",
+	context.DeadlineExceeded)
 
 // run lists and watches until ctx ends or nothing more is to be watched.
 func (s *stream) run(ctx context.Context) {

@@ -25,7 +25,10 @@ func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, err
 	}
 	ask := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.Pod.Name, UID: types.UID(r.Pod.UID)},
+		BoundObjectRef: &authv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: r.Pod.Name,
+			UID: types.UID(r.Pod.UID),
+		},
 	}}
 	if r.Audience != "" {
 		ask.Spec.Audiences = []string{r.Audience}

@@ -42,7 +42,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		seconds = 1 // RFC 9110 allows a date, which no API server sends
 	}
-	return nil, errors.Join(&outage.Later{Code: resp.StatusCode, After: time.Duration(seconds) * time.Second}, resp.Body.Close())
+	return nil, errors.Join(&outage.Later{Code: resp.StatusCode, After: time.Duration(seconds) * time.Second},
+		resp.Body.Close())
 }
 
 // errEnded stands for errors that client-go knows by their values or their texts.

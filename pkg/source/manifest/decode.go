@@ -45,7 +45,10 @@ type decoder struct {
 }
 
 func (d *decoder) add(line int, field, problem string) {
-	d.errs = append(d.errs, &Error{File: d.file, Line: line, Document: d.document, Object: d.object, Field: field, Problem: problem})
+	d.errs = append(d.errs, &Error{
+		File: d.file, Line: line, Document: d.document, Object: d.object, Field: field,
+		Problem: problem,
+	})
 }
 
 // mismatch reports that n is not what the field wants.
@@ -193,7 +196,8 @@ func likeSize(s string) string {
 	unit := strings.ToUpper(strings.TrimSpace(s[len(number):]))
 	power := strings.IndexByte("KMGTPE", unit[0])
 	if rest := unit[1:]; power < 0 || rest != "" && rest != "B" && rest != "I" && rest != "IB" {
-		return "a quantity such as 256Mi: a number and one of Ki, Mi, Gi, Ti, Pi, Ei (powers of 1024) or k, M, G, T, P, E (of 1000)"
+		return "a quantity such as 256Mi: a number and one of Ki, Mi, Gi, Ti, Pi, Ei (powers of 1024) or k, M, G, T, P, E " +
+			"(of 1000)"
 	}
 	decimal := "kMGTPE"[power : power+1]
 	return fmt.Sprintf("%s%si (powers of 1024) or %s%s (of 1000)", number, unit[:1], number, decimal)

@@ -203,9 +203,11 @@ func (d *decoder) top(n *yaml.Node, in string) {
 	case name == "":
 		d.add(n.Line, "kind", "missing; want one of "+strings.Join(kindNames(), ", "))
 	case !ok:
-		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(kindNames(), ", ")+near(name, kindNames()))
+		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(kindNames(),
+			", ")+near(name, kindNames()))
 	case apiVersion != k.apiVersion && (apiVersion != "" || item == ""):
-		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+" for a "+k.name)
+		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+
+			" for a "+k.name)
 	default:
 		d.one(n, k)
 	}

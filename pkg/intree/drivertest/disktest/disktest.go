@@ -38,7 +38,10 @@ type Node struct {
 // New returns a node without disks.
 func New(t *testing.T) *Node {
 	t.Helper()
-	n := &Node{T: t, Sys: t.TempDir(), Dev: t.TempDir(), Layout: state.Layout{Root: t.TempDir()}, Programs: map[string]func([]string) error{}}
+	n := &Node{
+		T: t, Sys: t.TempDir(), Dev: t.TempDir(), Layout: state.Layout{Root: t.TempDir()},
+		Programs: map[string]func([]string) error{},
+	}
 	// Device nodes work there whatever the temporary directory is on.
 	if err := unix.Mount("tmpfs", n.Dev, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
@@ -63,7 +66,10 @@ func New(t *testing.T) *Node {
 
 // Stager returns the node's.
 func (n *Node) Stager() disk.Stager {
-	return disk.Stager{Layout: n.Layout, Kernel: mount.New(n.Layout.Root), Host: disk.Host{Sys: n.Sys, Dev: n.Dev, Run: n.run}}
+	return disk.Stager{
+		Layout: n.Layout, Kernel: mount.New(n.Layout.Root),
+		Host: disk.Host{Sys: n.Sys, Dev: n.Dev, Run: n.run},
+	}
 }
 
 func (n *Node) run(ctx context.Context, c program.Command) error {
@@ -163,7 +169,10 @@ func (n *Node) Volume(kind state.DriverName, name, config string, pods ...state.
 		Mounts: map[state.PodUID]state.Mount{},
 	}
 	for _, uid := range pods {
-		v.Mounts[uid] = state.Mount{MountSpec: state.MountSpec{Pod: state.Pod{UID: uid}, Target: n.Layout.BuiltinTarget(kind, uid, name)}}
+		v.Mounts[uid] = state.Mount{MountSpec: state.MountSpec{
+			Pod:    state.Pod{UID: uid},
+			Target: n.Layout.BuiltinTarget(kind, uid, name),
+		}}
 	}
 	return v
 }

@@ -104,7 +104,8 @@ func (s *search) look(l layout, place string) error {
 			if s.entry == d.Digest {
 				continue
 			}
-			return errors.Join(fmt.Errorf("%s: it is %s in %s and %s in %s, want one of them removed", s.ref, s.entry, s.found.Layout, d.Digest, l.path), l.store.Close())
+			return errors.Join(fmt.Errorf("%s: it is %s in %s and %s in %s, want one of them removed", s.ref, s.entry,
+				s.found.Layout, d.Digest, l.path), l.store.Close())
 		}
 		image, err := l.image(d, 0)
 		if err != nil {

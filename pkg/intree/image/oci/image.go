@@ -11,9 +11,12 @@ import (
 // The media types that are read (OCI Image Specification 1.1, and Docker's for
 // the same documents).
 const (
-	typeIndex, typeList             = "application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"
-	typeManifest, typeDocker        = "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"
-	typeConfig, typeConfigDocker    = "application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"
+	typeIndex, typeList = "application/vnd.oci.image.index.v1+json",
+		"application/vnd.docker.distribution.manifest.list.v2+json"
+	typeManifest, typeDocker = "application/vnd.oci.image.manifest.v1+json",
+		"application/vnd.docker.distribution.manifest.v2+json"
+	typeConfig, typeConfigDocker = "application/vnd.oci.image.config.v1+json",
+		"application/vnd.docker.container.image.v1+json"
 	maxIndexDepth, maxLayers        = 3, 256
 	maxMediaType                    = 256 // bytes, of a layer's
 	nameByContainerd, nameByOCI     = "io.containerd.image.name", "org.opencontainers.image.ref.name"
@@ -115,7 +118,8 @@ func (l layout) image(d Descriptor, depth int) (*Image, error) {
 	case typeManifest, typeDocker:
 		return l.manifest(d)
 	}
-	return nil, fmt.Errorf("%s: %s is of media type %.100q, which is neither an index nor an image", l.path, d.Digest, d.MediaType)
+	return nil, fmt.Errorf("%s: %s is of media type %.100q, which is neither an index nor an image", l.path, d.Digest,
+		d.MediaType)
 }
 
 func (l layout) manifest(d Descriptor) (*Image, error) {
@@ -136,7 +140,8 @@ func (l layout) manifest(d Descriptor) (*Image, error) {
 			return nil, err
 		}
 		if len(c.RootFS.DiffIDs) != len(m.Layers) {
-			return nil, fmt.Errorf("%s: manifest %s has %d layers, and its configuration %d diff_ids", l.path, d.Digest, len(m.Layers), len(c.RootFS.DiffIDs))
+			return nil, fmt.Errorf("%s: manifest %s has %d layers, and its configuration %d diff_ids", l.path, d.Digest,
+				len(m.Layers), len(c.RootFS.DiffIDs))
 		}
 	}
 	for n, layer := range m.Layers {
@@ -144,7 +149,8 @@ func (l layout) manifest(d Descriptor) (*Image, error) {
 			return nil, fmt.Errorf("%s: manifest %s: layer %d: %w", l.path, d.Digest, n, err)
 		}
 		if len(layer.MediaType) > maxMediaType {
-			return nil, fmt.Errorf("%s: manifest %s: layer %d: mediaType has %d bytes, want at most %d", l.path, d.Digest, n, len(layer.MediaType), maxMediaType)
+			return nil, fmt.Errorf("%s: manifest %s: layer %d: mediaType has %d bytes, want at most %d", l.path, d.Digest, n,
+				len(layer.MediaType), maxMediaType)
 		}
 		one := Layer{Descriptor: Descriptor{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}}
 		if c.RootFS.DiffIDs != nil {
@@ -174,7 +180,8 @@ func choose(manifests []Descriptor) (Descriptor, error) {
 	// The plain variant of an architecture before those that not every machine runs.
 	slices.SortStableFunc(found, func(a, b Descriptor) int { return rank(a) - rank(b) })
 	if len(found) == 0 {
-		return Descriptor{}, fmt.Errorf("it has nothing for linux/%s, only for %q: %w", runtime.GOARCH, platforms, errors.ErrUnsupported)
+		return Descriptor{}, fmt.Errorf("it has nothing for linux/%s, only for %q: %w", runtime.GOARCH, platforms,
+			errors.ErrUnsupported)
 	}
 	return found[0], nil
 }

@@ -230,7 +230,10 @@ func (t *Tree) imply() error {
 
 // open opens a directory of the tree.
 func (t *Tree) open(dir string) (*os.File, error) {
-	fd, err := unix.Openat2(int(t.root.Fd()), dir, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
+	fd, err := unix.Openat2(int(t.root.Fd()), dir, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: resolve,
+	})
 	if err != nil {
 		return nil, os.NewSyscallError("openat2 "+dir, err)
 	}
@@ -326,7 +329,8 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 	if err := t.clear(ctx, at, m.base); err != nil {
 		return err
 	}
-	fd, err := unix.Openat(int(at.Fd()), m.base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(int(at.Fd()), m.base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		0o600)
 	if err != nil {
 		return os.NewSyscallError("openat", err)
 	}
@@ -337,7 +341,8 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 	}
 	if err == nil {
 		when := unix.Timespec{Sec: max(0, m.h.ModTime.Unix())}
-		err = os.NewSyscallError("utimensat", unix.UtimesNanoAt(int(at.Fd()), m.base, []unix.Timespec{when, when}, unix.AT_SYMLINK_NOFOLLOW))
+		err = os.NewSyscallError("utimensat", unix.UtimesNanoAt(int(at.Fd()), m.base, []unix.Timespec{when, when},
+			unix.AT_SYMLINK_NOFOLLOW))
 	}
 	return errors.Join(err, f.Close())
 }
@@ -376,7 +381,8 @@ func (t *Tree) hardLink(ctx context.Context, at *os.File, m made) error {
 	if old.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return fmt.Errorf("it is a hard link to a directory: %w", ErrLayer)
 	}
-	if err := unix.Fstatat(int(at.Fd()), m.base, &now, unix.AT_SYMLINK_NOFOLLOW); err == nil && now.Dev == old.Dev && now.Ino == old.Ino {
+	if err := unix.Fstatat(int(at.Fd()), m.base, &now, unix.AT_SYMLINK_NOFOLLOW); err == nil && now.Dev == old.Dev &&
+		now.Ino == old.Ino {
 		return nil
 	}
 	if err := t.clear(ctx, at, m.base); err != nil {

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+)
+
+// wire makes every room and gives it the others that it needs.
+func (n *Node) wire() error {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return fmt.Errorf("learn which boot this is: %w", err)
+	}
+	n.helpers = n.newHelpers()
+	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
+	n.subpaths = subpath.New(n.layout, n.kernel)
+	n.bootID = strings.TrimSpace(string(boot))
+	n.audit, n.notes = audit.Open(n.cfg.StateDir, nil), audit.OpenNotes(n.cfg.StateDir, nil)
+	allocatable, err := allocatable(n.cfg.Root)
+	if err != nil {
+		return fmt.Errorf("learn what the node has: %w", err)
+	}
+	if n.image, err = n.newImage(); err != nil {
+		return err
+	}
+	n.builtins = n.makeBuiltins(allocatable)
+	key, err := revisionKey(n.cfg.RuntimeDir)
+	if err != nil {
+		return fmt.Errorf("find the key of revisions: %w", err)
+	}
+	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: n, Logger: n.log})
+	sources := n.sources()
+	containers, err := n.containers()
+	if err != nil {
+		return err
+	}
+	store, err := n.store()
+	if err != nil {
+		return err
+	}
+	if err := n.wireManager(containers, store, sources); err != nil {
+		return err
+	}
+	if err := n.wireCatalog(allocatable, key); err != nil {
+		return err
+	}
+	n.api = api.New(api.Config{
+		KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"),
+		Logger: n.log,
+	})
+	if n.cfg.Manifests != "" {
+		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
+	}
+	if n.cfg.Cluster != nil {
+		if err := n.wireCluster(); err != nil {
+			return err
+		}
+	}
+	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
+	return nil
+}
+
+// sources are the names of those that tell of objects, each silent at first.
+func (n *Node) sources() []string {
+	names := []string{api.Name, sourceController}
+	if n.cfg.Manifests != "" {
+		names = append(names, file.Name)
+	}
+	if n.cfg.Cluster != nil {
+		names = append(names, kube.Name)
+	}
+	for _, name := range names {
+		n.silent[name] = true
+	}
+	return names
+}
+
+// wireManager makes the loop, and gives it what it asks of the other rooms.
+func (n *Node) wireManager(containers manager.Containers, store manager.Store, sources []string) error {
+	var err error
+	n.manager, err = manager.New(manager.Config{
+		Containers: containers,
+		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
+		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
+		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared, Dead: n.dead, Stray: stray, Reason: reasonOf,
+		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
+		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders,
+		OnCall: n.callEnded,
+	})
+	return err
+}
+
+// wireCatalog makes the catalog of objects, which tells the loop what pods want.
+func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
+	labels, err := seLinux(n.cfg.SELinuxMount)
+	if err != nil {
+		return err
+	}
+	n.catalog = source.New(source.Config{
+		SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(),
+		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
+		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
+		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
+		Certificates: n.cfg.Cluster != nil,
+	})
+	n.catalog.Subscribe(n.objectChanged)
+	return nil
+}

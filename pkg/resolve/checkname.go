@@ -1,0 +1,58 @@
+package resolve
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func checkDriver(field, name string) (Fault, bool) {
+	if len(name) <= 63 && driverName.MatchString(name) {
+		return Fault{}, false
+	}
+	return Fault{field, name, "a driver name: 1 to 63 letters, digits, dashes and dots, a letter or digit first and last"},
+		true
+}
+
+// hostName and address are what a server may be called.
+var (
+	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?$`)
+	address  = regexp.MustCompile(`^[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,15})?$`) // of IPv6, with its zone
+)
+
+func server(s string) bool { return hostName.MatchString(s) || address.MatchString(s) }
+
+func checkLabel(field, name string) (Fault, bool) {
+	if len(validation.IsDNS1123Label(name)) == 0 {
+		return Fault{}, false
+	}
+	return Fault{field, name, "1 to 63 lower-case letters, digits and dashes, a letter or digit first and last"}, true
+}
+
+func checkSubdomain(field, name string) (Fault, bool) {
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return Fault{}, false
+	}
+	return Fault{field, name, "1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last"},
+		true
+}
+
+// checkText refuses what no request field or argument may have.
+func checkText(field, s string, limit int) []Fault {
+	if len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) {
+		return nil
+	}
+	return []Fault{{field, s, fmt.Sprintf("at most %d bytes of UTF-8 without control characters", limit)}}
+}
+
+// checkPlain is checkText for a field that has to be set where it is required.
+func checkPlain(field, s string, required bool) []Fault {
+	if required && s == "" {
+		return []Fault{{field, s, "a value"}}
+	}
+	return checkText(field, s, 253)
+}
