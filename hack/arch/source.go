@@ -170,7 +170,7 @@ func (s source) calls() (problems []string) {
 			}
 		case *ast.CallExpr:
 			if byText(n) {
-				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType, not by its text")
+				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType and a reason by its code, not by its text")
 			}
 		case *ast.BasicLit:
 			if text, err := strconv.Unquote(n.Value); err == nil && product(s.dir) {
@@ -178,7 +178,7 @@ func (s source) calls() (problems []string) {
 			}
 		case *ast.BinaryExpr:
 			if (n.Op == token.EQL || n.Op == token.NEQ) && (isErrorText(n.X) && isText(n.Y) || isErrorText(n.Y) && isText(n.X)) {
-				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType, not by its text")
+				problems = append(problems, s.at(n.Pos())+": an error is matched with errors.Is or errors.AsType and a reason by its code, not by its text")
 			}
 		}
 		return true
@@ -233,7 +233,13 @@ func byText(call *ast.CallExpr) bool {
 		slices.Contains([]string{"Contains", "HasPrefix", "HasSuffix", "EqualFold", "Index", "Count", "Cut"}, f.Sel.Name)
 }
 
+// sentences are fields that hold a text for people: a decision goes by the code beside it.
+var sentences = []string{"Reason", "Error", "Problem", "Message", "BlockedBy"}
+
 func isErrorText(e ast.Expr) bool {
+	if f, ok := e.(*ast.SelectorExpr); ok {
+		return slices.Contains(sentences, f.Sel.Name)
+	}
 	call, ok := e.(*ast.CallExpr)
 	if !ok || len(call.Args) > 0 {
 		return false
@@ -244,7 +250,7 @@ func isErrorText(e ast.Expr) bool {
 
 func isText(e ast.Expr) bool {
 	lit, ok := e.(*ast.BasicLit)
-	return ok && lit.Kind == token.STRING
+	return ok && lit.Kind == token.STRING && len(lit.Value) > len(`""`) // whether there is one may be asked
 }
 
 // undocumented lists exported identifiers without a comment. A group of

@@ -50,8 +50,12 @@ func CallError(call string, err error) error {
 	if made && (s.Code() == codes.Internal || s.Code() == codes.Unknown) {
 		outcome = state.Uncertain
 	}
+	var reason state.Reason
+	if made && !silent(s.Code()) {
+		reason = state.Unreadable
+	}
 	return &state.CallError{
 		Outcome: outcome, Call: call, Code: s.Code().String(), Unanswered: made && silent(s.Code()),
-		Err: err,
+		Reason: reason, Err: err,
 	}
 }

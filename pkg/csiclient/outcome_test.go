@@ -78,6 +78,9 @@ func TestNoAnswerIsToldFromOneThatCannotBeRead(t *testing.T) {
 			if want := !answered && slices.Contains(none, code); e.Unanswered != want {
 				t.Errorf("%v, answered %t: unanswered is %t", code, answered, e.Unanswered)
 			}
+			if want := !answered && !slices.Contains(none, code); (e.Reason == state.Unreadable) != want {
+				t.Errorf("%v, answered %t: the reason is %q", code, answered, e.Reason)
+			}
 		}
 	}
 }

@@ -172,13 +172,16 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	return r
 }
 
-// reasoned adds what a built-in kind's failure is about, where it does not say it.
+// reasoned adds what a failure is about, where it does not say it.
 func (c caller) reasoned(e *state.CallError) *state.CallError {
-	if !c.info.Builtin || e.Reason != "" || c.cfg.Reason == nil {
-		return e
-	}
 	with := *e
-	with.Reason = c.cfg.Reason(e)
+	switch {
+	case e.Reason != "":
+	case errors.Is(e, ErrNoEffect):
+		with.Reason = state.NoEffect
+	case c.info.Builtin && c.cfg.Reason != nil:
+		with.Reason = c.cfg.Reason(e)
+	}
 	return &with
 }
 

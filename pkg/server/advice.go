@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -65,7 +64,7 @@ func deletions(pods []state.Pod) string {
 
 // noEffect reports whether the driver answered OK and the kernel shows otherwise.
 func (s step) noEffect() bool {
-	return strings.HasPrefix(s.retry.Error, manager.ErrNoEffect.Error())
+	return s.retry.Reason == state.NoEffect
 }
 
 // adviceUnreached is for a driver whose mounts stay in its own mount namespace.
@@ -90,7 +89,7 @@ func (s step) adviceOnFailure() string {
 	case s.noEffect():
 		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows "+
 			"otherwise", s.driver)
-	case strings.HasPrefix(s.retry.Error, "grpc: "): // made up on this side
+	case s.retry.Reason == state.Unreadable:
 		return fmt.Sprintf("see which program driver %s is: what it sends cannot be read", s.driver)
 	}
 	if s.stageGone() {

@@ -152,6 +152,7 @@ func stageUnavailable() Facts {
 func unreached() Facts {
 	v, p := nfsVolume(), podVolume()
 	r := failed("NodePublishVolume", "", "answered OK without the effect: nothing is mounted at /root/pods/web/mount", 2)
+	r.Reason = state.NoEffect
 	v.Volume.Stage.Phase = state.Present
 	v.Volume.Mounts = map[state.PodUID]state.Mount{webUID: {
 		Fact: state.Fact{Phase: state.Entering, Failed: &r}, MountSpec: state.MountSpec{Pod: web, Target: "/root/pods/web/mount"}, NoEffect: 2,

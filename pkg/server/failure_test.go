@@ -1,6 +1,11 @@
 package server
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
 
 // Faults: A167.
 func TestWhatWasNotAnsweredIsNotSaidToBeAnswered(t *testing.T) {
@@ -12,5 +17,23 @@ func TestWhatWasNotAnsweredIsNotSaidToBeAnswered(t *testing.T) {
 	r.Unanswered = false
 	if got, want := Failure(r), "NodeStageVolume answered DeadlineExceeded: no answer within 2m0s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Advice goes by the reason of a failure and by no word of its text.
+func TestAdviceGoesByTheReason(t *testing.T) {
+	for reason, want := range map[state.Reason]string{
+		"":               "log",
+		state.NoEffect:   "the kernel shows otherwise",
+		state.Unreadable: "what it sends cannot be read",
+		state.ServerAway: adviceAway,
+	} {
+		for _, text := range []string{"x", "grpc: x", "answered OK without the effect: x"} {
+			r := failed("NodeStageVolume", "Internal", text, 3)
+			r.Reason = reason
+			if got := (step{name: "Stage", driver: nfs, spec: *nfsVolume().Volume.Spec, retry: r}).advice(true); !strings.Contains(got, want) {
+				t.Errorf("%q of %q: %s", reason, text, got)
+			}
+		}
 	}
 }

@@ -44,7 +44,7 @@ type CallError struct {
 	Err     error
 	// Unanswered: Code was made up on this side; the driver said nothing.
 	Unanswered bool
-	// Reason is a built-in kind's; "" for none that is known.
+	// Reason is what Code does not say; "" for none that is known.
 	Reason Reason
 	// Stray counts the files that were found in a target on which nothing is mounted:
 	// they are the node's own, and keep the target from being removed.

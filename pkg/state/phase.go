@@ -94,7 +94,7 @@ type Retry struct {
 	Unanswered bool `json:"unanswered,omitempty"`
 	// Refused: the request is wrong, and not the moment. It is repeated rarely.
 	Refused bool `json:"refused,omitempty"`
-	// Reason is why, of a built-in kind; "" for none that is known.
+	// Reason is why, where Code does not say it; "" for none that is known.
 	Reason Reason `json:"reason,omitempty"`
 	// Stray counts the files in the target that keep it from being removed
 	// ([CallError.Stray]).

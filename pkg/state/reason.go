@@ -1,10 +1,18 @@
 package state
 
-// Reason says what is wrong where a built-in kind does not do what it is asked, so
-// that advice is not made from the text of an error. "" is none that is known.
+// Reason says what is wrong with a call where its code does not, so that advice is not
+// made from the text of an error. "" is none that is known.
 type Reason string
 
-// The reasons.
+// The reasons of drivers of any kind.
+const (
+	// NoEffect: the driver answered OK, and the kernel shows otherwise.
+	NoEffect Reason = "NoEffect"
+	// Unreadable: what the driver sent cannot be read.
+	Unreadable Reason = "Unreadable"
+)
+
+// The reasons of built-in kinds.
 const (
 	// NotAllowed: the operator's flags do not allow the path.
 	NotAllowed Reason = "NotAllowed"
@@ -38,7 +46,7 @@ const (
 	ServerAway Reason = "ServerAway"
 )
 
-// Reasons lists all.
+// Reasons lists those of built-in kinds.
 func Reasons() []Reason {
 	return []Reason{
 		NotAllowed, WrongType, NotThere, BadSource, NoObject, NoIssuer, NoProgram, WrongDisk, DiskInUse, NotBlank, OtherFS,
@@ -50,7 +58,7 @@ func Reasons() []Reason {
 // an object, a path or a disk appears, room is made, the API server is back.
 func (r Reason) Passes() bool {
 	switch r {
-	case "", NotThere, NoObject, WrongDisk, DiskInUse, NoSpace, ServerAway:
+	case "", NoEffect, Unreadable, NotThere, NoObject, WrongDisk, DiskInUse, NoSpace, ServerAway:
 		return true
 	default:
 		return false
