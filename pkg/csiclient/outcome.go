@@ -2,6 +2,7 @@ package csiclient
 
 import (
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,6 +15,10 @@ import (
 func silent(code codes.Code) bool {
 	return code == codes.DeadlineExceeded || code == codes.Canceled || code == codes.Unavailable
 }
+
+// ownWords begin what gRPC itself says of an answer that it cannot read: nothing else
+// tells that from a status that the driver sent.
+const ownWords = "grpc: "
 
 // rpcError is how a call over this package's connection failed. Its text is the
 // message alone, without secrets; status.FromError finds the rest.
@@ -51,7 +56,7 @@ func CallError(call string, err error) error {
 		outcome = state.Uncertain
 	}
 	var reason state.Reason
-	if made && !silent(s.Code()) {
+	if strings.HasPrefix(s.Message(), ownWords) {
 		reason = state.Unreadable
 	}
 	return &state.CallError{

@@ -18,7 +18,7 @@ func (s PodVolumeStatus) Unresolved() bool { return s.Step == stepResolve }
 // that could not be resolved has an id where the pod has something under its name.
 func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeStatus {
 	s := PodVolumeStatus{
-		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: w.Spec.Claim, Mode: w.Spec.Mode,
+		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: cmp.Or(w.Spec.Claim, w.Claim), Mode: w.Spec.Mode,
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
 	}
 	if w.Problem != "" && w.ID == "" {

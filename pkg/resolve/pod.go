@@ -84,13 +84,27 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 			want, err = r.volume(name, uses[name])
 		}
 		if err != nil {
-			want = state.VolumeWant{Problem: err.Error(), Unread: errors.Is(err, errUnread)}
+			want = state.VolumeWant{Problem: err.Error(), Unread: errors.Is(err, errUnread), Claim: claimOf(pod, name)}
 		}
 		want.Names = []string{name}
 		w.Volumes = append(w.Volumes, want)
 	}
 	w.Volumes = mergeSame(w.Volumes)
 	return w
+}
+
+// claimOf is the claim of the pod's volume; "" where it has none.
+func claimOf(pod *corev1.Pod, volume string) string {
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.Name != volume:
+		case v.PersistentVolumeClaim != nil:
+			return pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			return pod.Namespace + "/" + pod.Name + "-" + v.Name
+		}
+	}
+	return ""
 }
 
 // resolver is one pod being resolved.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -424,6 +425,28 @@ func TestTokenRequestsAreChecked(t *testing.T) {
 	for _, want := range []string{"spec.tokenRequests[0].expirationSeconds: found 60, want 600 to 4294967295", "spec.tokenRequests[1].audience: found a, want an audience that no other request has"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %q in it", got, want)
+		}
+	}
+}
+
+// A volume that could not be resolved says which claim the pod names, so that programs
+// need not look for it in the sentence.
+func TestWhatIsNotResolvedSaysItsClaim(t *testing.T) {
+	for want, source := range map[string]corev1.VolumeSource{
+		"n/nope":   {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nope"}},
+		"n/p-data": {Ephemeral: &corev1.EphemeralVolumeSource{}},
+		"":         {ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "nope"}}},
+	} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u"},
+			Spec: corev1.PodSpec{
+				NodeName: "node", Volumes: []corev1.Volume{{Name: "data", VolumeSource: source}},
+				Containers: []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/d"}}}},
+			},
+		}
+		got := resolve.Pod(pod, new(world), resolve.Config{NodeName: "node", Builtins: []state.DriverName{kind.ConfigMap}})
+		if len(got.Volumes) != 1 || got.Volumes[0].Problem == "" || got.Volumes[0].Claim != want {
+			t.Errorf("want claim %q: %+v", want, got.Volumes)
 		}
 	}
 }

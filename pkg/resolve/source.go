@@ -128,7 +128,10 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 					first.Names[0], w.Names[0], show(w.Spec.Handle), w.Spec.Driver, what)
 			}
 			// The id stays until all are merged, so that a third one is refused too.
-			merged[i] = state.VolumeWant{Names: names, Problem: problem, Unread: first.Unread, ID: w.ID}
+			merged[i] = state.VolumeWant{
+				Names: names, Problem: problem, Unread: first.Unread,
+				Claim: cmp.Or(first.Claim, first.Spec.Claim), ID: w.ID,
+			}
 			continue
 		}
 		first.Names, first.Mount.Names = names, names

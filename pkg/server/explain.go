@@ -155,9 +155,9 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 		f.explainHealth(e, string(v.ID))
 	}
 	if v.Unresolved() {
-		e.worsen(f.unresolved(pod.Namespace, v))
+		e.worsen(f.unresolved(v))
 		e.add("because", "%s", v.BlockedBy)
-		f.explainClaims(e, pod.Namespace, v)
+		f.explainClaims(e, v)
 		e.add("next", "as soon as the objects change, without anybody's doing")
 		if v.Unread && f.away() {
 			e.add("you can", "%s", adviceAway)
@@ -169,7 +169,7 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	if s := stepOfPod(f, pod.UID, v); s.pending() {
 		s.explain(f, e)
 	}
-	f.explainClaims(e, pod.Namespace, v)
+	f.explainClaims(e, v)
 }
 
 // contentOf says how old the content of a volume is that follows objects. What
@@ -182,12 +182,12 @@ func (f Facts) contentOf(v manager.PodVolumeStatus) string {
 }
 
 // unresolved judges a volume that could not be resolved: it waits where the
-// sources or a claim's controller are still at work, else somebody has to act.
-func (f Facts) unresolved(ns string, v manager.PodVolumeStatus) string {
+// sources or a claim's controller are still at work, else an operator has to act.
+func (f Facts) unresolved(v manager.PodVolumeStatus) string {
 	if len(f.NotReady) > 0 || v.Unread && f.away() {
 		return Waiting
 	}
-	for _, c := range f.claimsOf(ns, v) {
+	for _, c := range f.claimsOf(v) {
 		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry) {
 			return Waiting
 		}
@@ -337,16 +337,6 @@ func (p Problem) String() string {
 		}
 	}
 	return b.String() + p.Message
-}
-
-// mentions reports whether name is one of the words of text.
-func mentions(text, name string) bool {
-	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" \"'`:;,()/", r) }) {
-		if strings.TrimRight(word, ".") == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (f Facts) driver(name state.DriverName) (manager.DriverStatus, bool) {

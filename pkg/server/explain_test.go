@@ -109,7 +109,7 @@ func driverRefusedAtSocket() Facts {
 }
 
 func claimNotBound() Facts {
-	p := manager.PodVolumeStatus{Names: []string{"data"}, Step: "Resolve", BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
+	p := manager.PodVolumeStatus{Names: []string{"data"}, Claim: "default/data", Step: "Resolve", BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
 	f := one(manager.VolumeStatus{}, p, true)
 	f.Volumes = nil
 	f.Claims = []ClaimStatus{{

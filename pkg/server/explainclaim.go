@@ -82,9 +82,7 @@ func ofDriver(c ClaimStatus) string {
 func (f Facts) usersOfClaim(c ClaimStatus) string {
 	var names []string
 	for _, p := range f.Pods {
-		uses := func(v manager.PodVolumeStatus) bool {
-			return slices.ContainsFunc(f.claimsOf(p.Pod.Namespace, v), func(o ClaimStatus) bool { return o.key() == c.key() })
-		}
+		uses := func(v manager.PodVolumeStatus) bool { return v.Claim == c.key() }
 		if p.Listed && slices.ContainsFunc(p.Volumes, uses) {
 			names = append(names, "pod "+p.Pod.Namespace+"/"+p.Pod.Name)
 		}
@@ -95,18 +93,17 @@ func (f Facts) usersOfClaim(c ClaimStatus) string {
 	return strings.Join(names, ", ")
 }
 
-func (f Facts) explainClaims(e *Explanation, ns string, v manager.PodVolumeStatus) {
-	for _, c := range f.claimsOf(ns, v) {
+func (f Facts) explainClaims(e *Explanation, v manager.PodVolumeStatus) {
+	for _, c := range f.claimsOf(v) {
 		f.explainClaim(e, c)
 	}
 }
 
-// claimsOf returns the claim through which a pod uses a volume. Of one that
-// could not be resolved only a sentence is known, so a claim that it names is shown.
-func (f Facts) claimsOf(ns string, v manager.PodVolumeStatus) []ClaimStatus {
+// claimsOf returns the claim through which a pod uses a volume.
+func (f Facts) claimsOf(v manager.PodVolumeStatus) []ClaimStatus {
 	var out []ClaimStatus
 	for _, c := range f.Claims {
-		if v.Claim == c.key() || v.Claim == "" && c.Namespace == ns && mentions(v.BlockedBy, c.Name) {
+		if v.Claim == c.key() {
 			out = append(out, c)
 		}
 	}

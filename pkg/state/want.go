@@ -23,6 +23,9 @@ type VolumeWant struct {
 
 	// Unread: the problem is that an object was not read from the API server.
 	Unread bool `json:"unread,omitempty"`
+	// Claim is the claim that the pod names, as "namespace/name", where that is the
+	// problem's volume; "" for a volume without one.
+	Claim string `json:"claim,omitempty"`
 	// The rest is set only where Problem is "".
 
 	ID    VolumeID  `json:"id,omitempty"`
