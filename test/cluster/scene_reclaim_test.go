@@ -5,6 +5,7 @@ package cluster
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,9 @@ func TestScenariosOfReclaim(t *testing.T) {
 					pv.Spec.PersistentVolumeReclaimPolicy = tc.policy
 					pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": s.name}
 				})
+				if tc.policy == drop {
+					s.protected(claim)
+				}
 			} else {
 				s.claim(claim, "1Gi", nil)
 			}
@@ -76,6 +80,17 @@ func TestScenariosOfReclaim(t *testing.T) {
 			}
 		})
 	}
+}
+
+// protected waits until the csi-provisioner has put its finalizer on a volume that
+// somebody else made. Where the volume is deleted before that, the provisioner never
+// hears of it, and the storage keeps it.
+func (s *scene) protected(volume string) {
+	s.t.Helper()
+	s.n.eventually("the provisioner protects the volume", func() bool {
+		pv, err := control.client.CoreV1().PersistentVolumes().Get(s.t.Context(), volume, metav1.GetOptions{})
+		return err == nil && slices.Contains(pv.Finalizers, "external-provisioner.volume.kubernetes.io/finalizer")
+	})
 }
 
 // reclaimed deletes claim and volume under their pod, which then goes, and waits until
