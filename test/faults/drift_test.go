@@ -53,9 +53,7 @@ func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 	n.verified("web")
 	target := n.HostPath("web", "data")
 	n.write(filepath.Join(target, "f"), "kept")
-	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
-		t.Fatal(err)
-	}
+	n.unmount(target)
 	n.verified("web") // it asks the kernel, whether the daemon has noticed or not
 	n.wantFile(filepath.Join(target, "f"), "kept")
 	if layers := n.layers(target); layers != 1 {
@@ -71,9 +69,7 @@ func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 	if stage == "" {
 		t.Fatalf("no staging mount: %q", n.Mounts())
 	}
-	if err := unix.Unmount(stage, unix.UMOUNT_NOFOLLOW); err != nil {
-		t.Fatal(err)
-	}
+	n.unmount(stage)
 	n.Apply(harness.Pod("next", fromClaim("data")))
 	n.verified("next")
 	n.wantFile(filepath.Join(n.HostPath("next", "data"), "f"), "kept")
@@ -113,9 +109,7 @@ func TestMountThatIsNotAsItWasIsTold(t *testing.T) {
 	n.verified("other")
 	die() // and a FUSE daemon that is dead
 	n.refused("web", "mounted over it")
-	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
-		t.Fatal(err)
-	}
+	n.unmount(target)
 	n.verified("web")
 	n.wantFile(filepath.Join(target, "f"), "kept")
 	if got := n.nodeCalls()[calls:]; len(got) > 0 {

@@ -44,9 +44,7 @@ func TestDeadFileSystemOfADriver(t *testing.T) {
 	n.explained("pod", "stays", "transport endpoint is not connected")
 	n.DeletePods("goes")
 
-	if err := unix.Unmount(data[0], unix.UMOUNT_NOFOLLOW); err != nil {
-		t.Fatal(err)
-	}
+	n.unmount(data[0])
 	// It was staged from what is dead: a pod that comes waits until it can be staged anew.
 	n.Apply(harness.Pod("early", fromClaim("data")))
 	n.explained("pod", "early", "the server of the mounted file system has ended")

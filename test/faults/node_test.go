@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
@@ -256,3 +258,14 @@ spec:
 type volume = harness.Volume
 
 func fromClaim(claim string) volume { return harness.FromClaim("data", claim) }
+
+// unmount takes a mount away behind the daemon's back, which at that moment looks at
+// no mount and so keeps none busy.
+func (n *node) unmount(path string) {
+	n.T.Helper()
+	var err error
+	n.daemon.Paused(func() { err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW) })
+	if err != nil {
+		n.T.Fatalf("unmount %s: %v", path, err)
+	}
+}

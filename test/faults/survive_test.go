@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -193,35 +194,8 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 		if target == "" {
 			t.Fatalf("no target among %q", n.Mounts())
 		}
-		if parts&1 != 0 {
-			for _, device := range n.Loops() {
-				f, err := os.Open(device)
-				if err != nil {
-					t.Fatal(err)
-				}
-				unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0) // it goes with its last user
-				f.Close()
-			}
-		}
-		if parts&2 != 0 {
-			if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(target); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if parts&4 != 0 {
-			links, err := filepath.Glob(filepath.Join(n.Root, "pods", "*", "volumeDevices", "*", "*"))
-			if err != nil || len(links) == 0 {
-				t.Fatalf("links: %q, %v", links, err)
-			}
-			for _, l := range links {
-				if err := os.Remove(l); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		// The daemon sees parts missing, never a part that goes under its hands.
+		n.daemon.Paused(func() { n.takeParts(target, parts&1 != 0, parts&2 != 0, parts&4 != 0) })
 		n.DeletePods(name)
 		n.DeleteClaims(name)
 	}
@@ -233,6 +207,35 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 	}
 	if left := append(n.Mounts(), n.Loops()...); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// takeParts takes parts of the only raw block volume away.
+func (n *node) takeParts(target string, loop, mount, link bool) {
+	n.T.Helper()
+	var err error
+	if loop {
+		for _, device := range n.Loops() {
+			f, e := os.Open(device)
+			if e != nil {
+				n.T.Fatal(e)
+			}
+			unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0) // it goes with its last user
+			f.Close()
+		}
+	}
+	if mount {
+		err = errors.Join(unix.Unmount(target, unix.UMOUNT_NOFOLLOW), os.Remove(target))
+	}
+	if link {
+		links, e := filepath.Glob(filepath.Join(n.Root, "pods", "*", "volumeDevices", "*", "*"))
+		if e != nil || len(links) != 1 {
+			n.T.Fatalf("links: %q, %v", links, e)
+		}
+		err = errors.Join(err, os.Remove(links[0]))
+	}
+	if err != nil {
+		n.T.Fatal(err)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is a program that runs beside the test; a supervised one begins again
@@ -120,6 +122,22 @@ func KillGroup(cmd *exec.Cmd) {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	cmd.Process.Kill() // fails only where it has ended
+}
+
+// Paused stops every thread of the process, runs f, and lets the process go on: what
+// f changes in several steps the process sees done. It must not wait in the kernel for
+// what only f ends.
+func (p *Process) Paused(f func()) {
+	p.t.Helper()
+	pid := p.Pid()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		p.t.Fatalf("pause %s: %v", p, err)
+	}
+	defer unix.Kill(pid, unix.SIGCONT)
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil); err != nil { // the signal alone has stopped no thread yet
+		p.t.Fatalf("pause %s: %v", p, err)
+	}
+	f()
 }
 
 // Ask ends the process by the signal that service managers send, and returns how it ended.
