@@ -65,7 +65,7 @@ func TestDirectoriesOfPodsThatAreGone(t *testing.T) {
 	}
 	empty, data, young := pod("empty", "volumes/kubernetes.io~csi/pv", ""), pod("data", "volumes/kubernetes.io~empty-dir/x", "f"), pod("young", "volumes", "")
 	for _, path := range []string{empty, data} {
-		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-2*leftoverIdle)); err != nil {
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-2*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}

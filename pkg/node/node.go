@@ -45,6 +45,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
+	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
 // sourceController is the source of the PersistentVolumes that csi-volmgr made.
@@ -119,7 +120,7 @@ type Config struct {
 	// Logger nil means slog.Default.
 	Logger *slog.Logger
 
-	erredEvery   time.Duration // for tests; 0 means erredEvery
+	erredEvery   time.Duration // for tests; 0 means what watch.MountsConfig has
 	waitPatience time.Duration // for tests; 0 means waitPatience
 }
 
@@ -134,6 +135,7 @@ type Node struct {
 	journal      *state.Bolt
 	helpers      *isolate.Pool
 	kernel       *mount.Kernel
+	mounts       *watch.Mounts
 	manager      *manager.Manager
 	controller   *controller.Controller
 	catalog      *source.Catalog
@@ -171,7 +173,6 @@ type Node struct {
 	silent  map[string]bool
 	drivers map[state.DriverName]*connection
 	drain   server.Drain
-	fuse    map[string]struct{} // where FUSE file systems are mounted below the root; replaced as a whole
 }
 
 // New opens the journal and wires everything; nothing runs until Run. It fails

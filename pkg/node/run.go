@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
 // Run does the node's work until ctx ends, which is no error, or a part of it
@@ -13,7 +15,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err := n.loadDrain(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	if err := n.suspectNew(ctx); err != nil && ctx.Err() == nil {
+	if err := n.mounts.Suspect(ctx, n.journal, n.layout.Place); err != nil && ctx.Err() == nil {
 		return err
 	}
 	if n.cfg.Cluster != nil {
@@ -25,8 +27,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{
 		n.manager.Run, n.controller.Run, n.runClaims, n.tellSizes, n.runSources,
-		n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.runLeftovers), n.afterStart(n.spareJournal), n.runJournal,
-		n.runDrift, n.runErred, n.registry.Run, n.runRegistrar, n.stats.Run,
+		n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.podDirs().Run), n.afterStart(n.spareJournal), n.runJournal,
+		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.runRegistrar, n.stats.Run,
 	}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
@@ -41,6 +43,24 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		parts = append(parts, n.runLocalDriver)
 	}
 	return runAll(ctx, parts)
+}
+
+// loop returns part, which reports to the manager.
+func (n *Node) loop(part func(context.Context, watch.Loop) error) func(context.Context) error {
+	return func(ctx context.Context) error { return part(ctx, n.manager) }
+}
+
+// podDirs returns the sweep of directories that pods left.
+func (n *Node) podDirs() watch.Pods {
+	c := watch.PodsConfig{
+		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.known, KnowsPod: n.manager.KnowsPod,
+		Changed: n.manager.Changed, Inputs: n.changed.next, Logger: n.log,
+		Heard: func() bool { return len(n.Views().NotReady()) == 0 },
+	}
+	if n.measured != nil {
+		c.Counted = n.measured.Leftovers
+	}
+	return watch.Pods{PodsConfig: c}
 }
 
 // runAll runs parts until all have returned; the first that fails ends the others.

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
 func (n *Node) newStats(log *slog.Logger) *stats.Collector {
@@ -31,8 +32,9 @@ func (n *Node) newStats(log *slog.Logger) *stats.Collector {
 // seconds while any is watched, so nothing is made for a volume.
 func (n *Node) subjects(yield func(stats.Subject) bool) {
 	n.mu.Lock()
-	drivers, fuse := maps.Clone(n.drivers), n.fuse
+	drivers := maps.Clone(n.drivers)
 	n.mu.Unlock()
+	fuse := n.mounts.FUSE()
 	judges := make(map[state.DriverName]bool, len(drivers))
 	for name, c := range drivers {
 		i := c.driver.Info()
@@ -103,7 +105,7 @@ func (n *Node) question(s stats.Subject) (q stats.Question, ok bool) {
 		q.Source = "statfs"
 		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
 	}
-	if n.isFuse(v.Mounts[pod].Target) {
+	if n.mounts.IsFUSE(v.Mounts[pod].Target) {
 		n.feels(&q, v, pod)
 	}
 	return q, q.Ask != nil
@@ -175,14 +177,14 @@ func conditions(found []csiclient.Condition) []stats.Condition {
 func (n *Node) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
 	ask, target := q.Ask, v.Mounts[pod].Target
 	q.Alive = func(ctx context.Context) error {
-		err := n.aliveFUSE(shared(ctx, v), target)
+		err := n.mounts.Served(watch.Within(ctx, v), target)
 		if errors.Is(err, isolate.ErrLimit) {
 			return nil // it was not asked, so nothing is known of its death
 		}
 		return err
 	}
 	q.Ask = func(ctx context.Context) (stats.Report, error) {
-		err := n.aliveFUSE(shared(ctx, v), target)
+		err := n.mounts.Served(watch.Within(ctx, v), target)
 		if errors.Is(err, isolate.ErrLimit) {
 			return stats.Report{}, err // it was not asked
 		}

@@ -3,44 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
-
-// suspectNew takes a journal of which no daemon has ever said that it knows what is
-// mounted for one that was lost, where the kernel shows volumes that it has no record
-// of: both the journal and its spare copy may have been deleted.
-func (n *Node) suspectNew(ctx context.Context) error {
-	loaded, err := n.journal.Load(ctx)
-	if err != nil || loaded.BootID != "" {
-		return err
-	}
-	recorded := map[string]bool{}
-	for _, v := range loaded.Volumes {
-		recorded[v.Spec.StagePath] = true
-		for _, m := range v.Mounts {
-			recorded[m.Target] = true
-		}
-	}
-	real, err := filepath.EvalSymlinks(n.cfg.Root)
-	if err != nil {
-		return fmt.Errorf("resolve the root directory: %w", err)
-	}
-	entries, err := n.kernel.List(ctx, real)
-	if err != nil {
-		return fmt.Errorf("look for what is mounted below %s: %w", n.cfg.Root, err)
-	}
-	for _, e := range entries {
-		if p, is := n.layout.Place(n.cfg.Root + strings.TrimPrefix(e.Path, real)); is && !recorded[p.Path] {
-			return n.journal.Suspect(ctx, "the journal is new, and something is mounted at "+p.Path)
-		}
-	}
-	return nil
-}
 
 // AcceptRecovery is an operator's word that no pod that is not known uses what is
 // mounted without a record (server.Operator). It returns what that was.

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
 // wire makes every room and gives it the others that it needs.
@@ -30,6 +31,9 @@ func (n *Node) wire() error {
 	}
 	n.helpers = n.newHelpers()
 	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
+	n.mounts = watch.NewMounts(watch.MountsConfig{
+		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.erredEvery,
+	})
 	n.subpaths = subpath.New(n.layout, n.kernel)
 	n.bootID = strings.TrimSpace(string(boot))
 	n.audit, n.notes = audit.Open(n.cfg.StateDir, nil), audit.OpenNotes(n.cfg.StateDir, nil)
@@ -99,7 +103,8 @@ func (n *Node) wireManager(containers manager.Containers, store manager.Store, s
 		Containers: containers,
 		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded: n.expanded, BeforeExpand: n.expanding, Within: shared, Dead: n.dead, Stray: stray, Reason: reasonOf,
+		OnExpanded: n.expanded, BeforeExpand: n.expanding,
+		Within: watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: reasonOf,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders,
 		OnCall: n.callEnded,

@@ -1,4 +1,4 @@
-package node
+package watch
 
 import (
 	"context"
@@ -21,9 +21,9 @@ const (
 // maxShareName bounds what of a volume's attributes is kept as a name (bytes).
 const maxShareName = 128
 
-// shared returns ctx with the shares of the pool of helpers that calls for a volume
+// Within returns ctx with the shares of the pool of helpers that calls for a volume
 // count for (manager.Config.Within).
-func shared(ctx context.Context, v state.Volume) context.Context {
+func Within(ctx context.Context, v state.Volume) context.Context {
 	shares := []isolate.Share{{Name: "kind " + string(v.Spec.Driver), Percent: kindShare}}
 	if ns := namespaceOf(v); ns != "" {
 		shares = append(shares, isolate.Share{Name: "namespace " + ns, Percent: namespaceShare})

@@ -1,4 +1,4 @@
-package node
+package watch
 
 import (
 	"context"
@@ -6,10 +6,43 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
+
+// Loop is the manager's loop, which compares what it hears with what it made.
+type Loop interface {
+	// MountsSeen takes every mount below the root, the topmost at its path.
+	MountsSeen(mounts map[string]state.Seen)
+	// MountsErred takes the file systems below the root with errors, by mount path.
+	MountsErred(erred map[string]plan.Fault)
+}
+
+// MountsConfig says which mounts are watched. Every is for tests alone.
+type MountsConfig struct {
+	// Root is the directory below which volumes are mounted: absolute and clean.
+	Root   string
+	Kernel *mount.Kernel
+	Logger *slog.Logger
+	// Every is how often the kernel is asked for file systems with errors; 0 means
+	// 40 seconds.
+	Every time.Duration
+}
+
+// Mounts watches what is mounted below the root. Any goroutine may call its methods.
+type Mounts struct {
+	MountsConfig
+
+	mu   sync.Mutex
+	fuse map[string]struct{} // guarded by mu; replaced as a whole
+}
+
+// NewMounts returns a watcher that has seen no mount yet.
+func NewMounts(c MountsConfig) *Mounts { return &Mounts{MountsConfig: c} }
 
 const (
 	// driftPause is the least time between two looks at the mount table. Our own
@@ -23,19 +56,19 @@ const (
 	driftWhole = time.Minute
 )
 
-// runDrift tells the manager what is mounted below the root whenever the
-// kernel says that the mount table changed.
-func (n *Node) runDrift(ctx context.Context) error {
-	changes, err := n.kernel.Watch(ctx)
+// Run reports to the loop what is mounted below the root, whenever the kernel says that
+// the mount table changed, until ctx ends. It fails where the kernel cannot be watched.
+func (w *Mounts) Run(ctx context.Context, loop Loop) error {
+	changes, err := w.Kernel.Watch(ctx)
 	if err != nil {
 		return fmt.Errorf("watch the mount table: %w", err)
 	}
-	real, err := filepath.EvalSymlinks(n.cfg.Root)
+	real, err := filepath.EvalSymlinks(w.Root)
 	if err != nil {
 		return fmt.Errorf("resolve the root directory: %w", err)
 	}
-	tracker, whole := n.kernel.Track(real), time.Now()
-	follow(ctx, changes, n.log, func() error {
+	tracker, whole := w.Kernel.Track(real), time.Now()
+	follow(ctx, changes, w.Logger, func() error {
 		if time.Since(whole) >= driftWhole {
 			whole = time.Now()
 			tracker.Forget()
@@ -47,8 +80,8 @@ func (n *Node) runDrift(ctx context.Context) error {
 		mounts, fuse := make(map[string]state.Seen, len(entries)), map[string]struct{}{}
 		for _, e := range entries { // the topmost of a path comes last
 			path := e.Path
-			if real != n.cfg.Root { // as it seldom is
-				path = n.cfg.Root + strings.TrimPrefix(e.Path, real)
+			if real != w.Root { // as it seldom is
+				path = w.Root + strings.TrimPrefix(e.Path, real)
 			}
 			mounts[path] = state.Seen{
 				Exists: true, Mounted: true, MountID: e.ID, Dev: e.Dev, ReadOnly: e.ReadOnly, Layers: mounts[path].Layers + 1,
@@ -57,16 +90,14 @@ func (n *Node) runDrift(ctx context.Context) error {
 				fuse[path] = struct{}{}
 			}
 		}
-		n.mu.Lock()
-		n.fuse = fuse
-		n.mu.Unlock()
-		n.manager.MountsSeen(mounts)
+		w.setFUSE(fuse)
+		loop.MountsSeen(mounts)
 		return nil
 	})
 	return nil
 }
 
-// follow has tell called at once and after every change until ctx ends, and again
+// follow calls tell at once and after every change until ctx ends, and again
 // where that failed; changes while it pauses are one. The first look, which reads
 // what all others have mounted, is not to come with the first pods: of 20,000
 // mounts it takes 60 ms.

@@ -1,4 +1,4 @@
-package node
+package watch
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestStrayFilesAreCounted(t *testing.T) {
 	must(syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	must(os.Mkdir(filepath.Join(dir, "none"), 0o700))
 	for path, want := range map[string]int{".": 5, "empty": 0, "file": 1, "link": 0, "fifo": 0, "none": 0, "missing": 0} {
-		if got := stray(filepath.Join(dir, path)); got != want {
+		if got := Stray(filepath.Join(dir, path)); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}

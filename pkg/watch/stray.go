@@ -1,4 +1,4 @@
-package node
+package watch
 
 import (
 	"os"
@@ -9,9 +9,9 @@ import (
 // maxStray bounds how many files are counted.
 const maxStray = 1000
 
-// stray counts the files at a target on which nothing is mounted: those in a
+// Stray counts the files at a target on which nothing is mounted: those in a
 // directory, or one that is a file with content.
-func stray(path string) int {
+func Stray(path string) int {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0

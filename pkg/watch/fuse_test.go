@@ -1,4 +1,4 @@
-package node
+package watch
 
 import (
 	"encoding/binary"
@@ -16,9 +16,8 @@ import (
 // Whether a FUSE file system is alive is found out without holding it: one whose
 // server does not answer can be unmounted, and one that is dead is told.
 func TestAFrozenFUSEFileSystemIsNotHeldByWhoLooksAtIt(t *testing.T) {
-	c := dirs(t)
-	n, _ := start(t, c)
-	target := filepath.Join(c.Root, "frozen")
+	w := watcher(t)
+	target := filepath.Join(w.Root, "frozen")
 	if err := os.Mkdir(target, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func TestAFrozenFUSEFileSystemIsNotHeldByWhoLooksAtIt(t *testing.T) {
 	if !strings.Contains(string(info), "fuse_connection:") {
 		t.Skip("this kernel does not say what /dev/fuse is open for: Linux 6.14 does")
 	}
-	if err := n.aliveFUSE(within(t), target); err != nil {
+	if err := w.Served(within(t), target); err != nil {
 		t.Errorf("served: %v", err)
 	}
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
@@ -39,7 +38,7 @@ func TestAFrozenFUSEFileSystemIsNotHeldByWhoLooksAtIt(t *testing.T) {
 	server.Close()
 	server = mountFUSE(t, target)
 	server.Close()
-	if err := n.aliveFUSE(within(t), target); err == nil {
+	if err := w.Served(within(t), target); err == nil {
 		t.Error("dead: no error")
 	}
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
@@ -79,38 +78,36 @@ func mountFUSE(t *testing.T, path string) *os.File {
 //
 // Faults: A163.
 func TestAFUSEFileSystemWithoutServerIsDead(t *testing.T) {
-	c := dirs(t)
-	n, _ := start(t, c)
-	target := filepath.Join(c.Root, "served")
+	w := watcher(t)
+	target := filepath.Join(w.Root, "served")
 	if err := os.Mkdir(target, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	server := mountFUSE(t, target)
 	defer unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	known := func(paths ...string) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.fuse = map[string]struct{}{}
+		fuse := map[string]struct{}{}
 		for _, p := range paths {
-			n.fuse[p] = struct{}{}
+			fuse[p] = struct{}{}
 		}
+		w.setFUSE(fuse)
 	}
 	v := state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d"}}
 	if info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd())); err != nil {
 		t.Fatal(err)
 	} else if strings.Contains(string(info), "fuse_connection:") { // else a server that answers nothing is asked
 		known(target)
-		if err := n.dead(within(t), v, target); err != nil {
+		if err := w.Dead(within(t), v, target); err != nil {
 			t.Errorf("served: %v", err)
 		}
 	}
 	server.Close()
 	known(target)
-	if err := n.dead(within(t), v, target); err == nil {
+	if err := w.Dead(within(t), v, target); err == nil {
 		t.Error("its server has ended, and it is not dead")
 	}
 	known()
-	if err := n.dead(within(t), v, target); err != nil {
+	if err := w.Dead(within(t), v, target); err != nil {
 		t.Errorf("of a path that is no FUSE file system's: %v", err)
 	}
 }

@@ -1,0 +1,136 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	// leftoverPause is the least time between two looks for directories of pods
+	// that are gone.
+	leftoverPause = 10 * time.Second
+	// leftoverStart is the same while it is not known yet what is wanted.
+	leftoverStart = 100 * time.Millisecond
+	// leftoverIdle is how long nothing may have been made in one before it goes.
+	leftoverIdle = time.Minute
+)
+
+// PodsConfig configures the sweep of pods' directories. Every function is required but Counted.
+type PodsConfig struct {
+	// Root is the directory below which volumes are mounted: absolute and clean.
+	Root string
+	// Mounts lists what is mounted below a directory (mount.Kernel.List).
+	Mounts func(ctx context.Context, dir string) ([]mount.Entry, error)
+	// Known returns which pods and paths have a record.
+	Known func() leftover.Known
+	// KnowsPod reports whether a pod has a record or is wanted.
+	KnowsPod func(uid state.PodUID) bool
+	// Changed and Inputs return channels that close at the next change of the pods, and
+	// of what the sources of pods say.
+	Changed, Inputs func() <-chan struct{}
+	// Heard reports whether every source of pods has spoken.
+	Heard func() bool
+	// Counted receives how many directories a look removed, and how many stay; nil where
+	// there are no metrics.
+	Counted func(removed, left int)
+	Logger  *slog.Logger
+}
+
+// Pods removes the directories of pods that are gone. One goroutine runs it.
+type Pods struct{ PodsConfig }
+
+// Run removes the directories of pods that are gone, where they are empty, after every
+// change of the pods, and again where one was too young. The others are an operator's
+// to remove (csi-volmgr gc). It returns nil when ctx ends.
+func (p Pods) Run(ctx context.Context) error {
+	var told map[string]bool
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		changed, ready := p.Changed(), p.Inputs()
+		var again bool
+		if told, again = p.remove(ctx, told, time.Now().Add(-leftoverIdle)); again {
+			pause.Reset(leftoverIdle)
+		} else {
+			select {
+			case <-changed:
+			case <-ready:
+			case <-ctx.Done():
+				return nil
+			}
+			pause.Reset(leftoverPause)
+			if !p.Heard() {
+				pause.Reset(leftoverStart)
+			}
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// remove removes what may go, and logs each directory that stays unless told has it. It
+// returns those that stay, and whether something was made in one of them since idle.
+func (p Pods) remove(ctx context.Context, told map[string]bool, idle time.Time) (stay map[string]bool, young bool) {
+	stay = map[string]bool{}
+	candidates, err := p.strangers()
+	if err != nil {
+		p.Logger.Warn("directories of pods that are gone are not known", "err", err)
+	}
+	removed, left := 0, 0
+	if candidates > 0 {
+		s := leftover.Scanner{Root: p.Root, Mounts: p.Mounts}
+		items, err := s.Pods(ctx, p.Known, idle)
+		if err != nil && ctx.Err() == nil {
+			p.Logger.Warn("directories of pods that are gone cannot be looked at", "err", err)
+		}
+		for _, i := range items {
+			if i.Removed {
+				removed++
+				p.Logger.Info("directory of a pod that is gone was empty and is removed", "path", i.Path)
+				continue
+			}
+			left++
+			stay[i.Path] = true
+			if !told[i.Path] {
+				p.Logger.Warn("directory of a pod that is gone stays", "path", i.Path, "reason", i.Why, "err", i.Error)
+			}
+		}
+	}
+	if p.Counted != nil {
+		p.Counted(removed, left)
+	}
+	return stay, candidates > removed+left
+}
+
+// strangers counts the directories of unknown pods: most often there are none, and then
+// the sweep need not read the mount table.
+func (p Pods) strangers() (count int, err error) {
+	entries, err := os.ReadDir(filepath.Join(p.Root, "pods"))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return 0, err
+	}
+	for _, e := range entries {
+		if e.IsDir() && !p.KnowsPod(state.PodUID(e.Name())) {
+			count++
+		}
+	}
+	if count > 0 && p.Known().Unsure != "" {
+		return 0, nil
+	}
+	return count, nil
+}
