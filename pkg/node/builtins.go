@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
@@ -71,6 +72,11 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 	}
 	served[kind.EmptyDir] = builtin{served[kind.EmptyDir].Kind, scratch, scratch.Usage}
 	return served
+}
+
+// away returns a kind whose verbs are called in a helper.
+func (n *Node) away(of state.DriverName) manager.Driver {
+	return away.New(away.Config{Kind: of, Allow: n.cfg.HostPaths, Layout: n.layout, Helpers: n.helpers})
 }
 
 func (n *Node) tellBuiltins() {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/fsgroup"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -57,6 +59,21 @@ func (n *Node) deadlines(name state.DriverName) csiclient.Deadlines {
 	return n.cfg.Deadlines[resolve.Any]
 }
 
+// adopted is a driver whose volumes may have been taken over from a kubelet, which kept
+// files of its own beside their stages.
+type adopted struct {
+	*csiclient.Driver
+	keeper disk.Keeper
+}
+
+// Unstage implements manager.Driver.
+func (d adopted) Unstage(ctx context.Context, v state.Volume) error {
+	if err := d.keeper.BeforeUnstage(ctx, v); err != nil {
+		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
+	}
+	return d.Driver.Unstage(ctx, v)
+}
+
 // Down ends what Up began.
 func (n *Node) Down(p registration.Plugin, reason string) {
 	n.mu.Lock()
@@ -90,10 +107,9 @@ func (n *Node) tellUp(d *csiclient.Driver, i csiclient.Info) {
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
 		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && n.cfg.Cluster == nil, MountGroup: i.MountGroup,
 		MountsTarget: true, Deadline: n.deadlines(i.Name).Longest(),
-	}, owned{
-		Driver: d, root: n.root, keeper: n.keeper(), helpers: n.helpers, groups: i.MountGroup,
-		progress: n.manager.Progress, log: n.log,
-	})
+	}, fsgroup.Driver{Driver: adopted{d, n.keeper()}, Config: fsgroup.Config{
+		Root: n.root, Helpers: n.helpers, Groups: i.MountGroup, Progress: n.manager.Progress, Logger: n.log,
+	}})
 	n.reportUp(i)
 	if i.ControllerService {
 		n.controller.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -104,7 +105,7 @@ func (n *Node) wireManager(containers manager.Containers, store manager.Store, s
 		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: n.expanded, BeforeExpand: n.expanding,
-		Within: watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: reasonOf,
+		Within: watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: away.Reason,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders,
 		OnCall: n.callEnded,

@@ -1,4 +1,4 @@
-package node
+package away
 
 import (
 	"encoding/json"
@@ -21,17 +21,17 @@ import (
 func TestErrorsOfBuiltInKindsHaveReasons(t *testing.T) {
 	left := state.Reasons()
 	for _, m := range meanings() {
-		got := reasonOf(&state.CallError{Outcome: state.Refused, Call: "Publish", Err: fmt.Errorf("volume v: %w", m.err)})
+		got := Reason(&state.CallError{Outcome: state.Refused, Call: "Publish", Err: fmt.Errorf("volume v: %w", m.err)})
 		if got != m.reason || got == "" {
 			t.Errorf("%v: %q, want %q", m.err, got, m.reason)
 		}
 		left = slices.DeleteFunc(left, func(r state.Reason) bool { return r == got })
 	}
-	mismatch := reasonOf(&state.CallError{Code: state.FilesystemMismatch, Err: errors.New("x")})
+	mismatch := Reason(&state.CallError{Code: state.FilesystemMismatch, Err: errors.New("x")})
 	if left = slices.DeleteFunc(left, func(r state.Reason) bool { return r == mismatch }); len(left) != 0 {
 		t.Errorf("no error is of %q", left)
 	}
-	if got := reasonOf(errors.New("any")); got != "" {
+	if got := Reason(errors.New("any")); got != "" {
 		t.Errorf("of any other error: %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package fsgroup
 
 import (
 	"context"
@@ -72,22 +72,22 @@ func gidOf(t *testing.T, root *os.File) uint32 {
 func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
 	failed := errors.New("no")
 	for name, tc := range map[string]struct {
-		driver owned
+		driver Driver
 		change func(*state.Mount)
 		gid    uint32
 		err    error
 	}{
-		"given":           {owned{}, func(*state.Mount) {}, 2000, nil},
-		"not asked for":   {owned{}, func(m *state.Mount) { m.Ownership = "" }, 0, nil},
-		"renewed":         {owned{}, func(m *state.Mount) { m.Phase = state.Present }, 0, nil},
-		"the driver does": {owned{groups: true}, func(*state.Mount) {}, 0, nil},
-		"not published":   {owned{Driver: publishes{err: failed}}, func(*state.Mount) {}, 0, failed},
+		"given":           {Driver{}, func(*state.Mount) {}, 2000, nil},
+		"not asked for":   {Driver{}, func(m *state.Mount) { m.Ownership = "" }, 0, nil},
+		"renewed":         {Driver{}, func(m *state.Mount) { m.Phase = state.Present }, 0, nil},
+		"the driver does": {Driver{Config: Config{Groups: true}}, func(*state.Mount) {}, 0, nil},
+		"not published":   {Driver{Driver: publishes{err: failed}}, func(*state.Mount) {}, 0, failed},
 	} {
 		root, v := target(t)
 		m := v.Mounts["a"]
 		tc.change(&m)
 		v.Mounts["a"] = m
-		tc.driver.root, tc.driver.log = root, slog.New(slog.DiscardHandler)
+		tc.driver.Root, tc.driver.Logger = root, slog.New(slog.DiscardHandler)
 		if tc.driver.Driver == nil {
 			tc.driver.Driver = publishes{}
 		}
@@ -102,7 +102,7 @@ func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
 func TestNothingElseIsGivenAway(t *testing.T) {
 	root, v := target(t)
 	m := v.Mounts["a"]
-	d := owned{Driver: publishes{}, root: root, log: slog.New(slog.DiscardHandler)}
+	d := Driver{publishes{}, Config{Root: root, Logger: slog.New(slog.DiscardHandler)}}
 	for _, link := range []string{"link", "dir/mount"} {
 		path := filepath.Join(root.Name(), link)
 		from, to := path, m.Target
@@ -139,7 +139,7 @@ func TestNothingElseIsGivenAway(t *testing.T) {
 // Items: G10.
 func TestWalkThatEndsIsRepeated(t *testing.T) {
 	root, v := target(t)
-	d := owned{Driver: publishes{}, root: root, log: slog.New(slog.DiscardHandler)}
+	d := Driver{publishes{}, Config{Root: root, Logger: slog.New(slog.DiscardHandler)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := d.Publish(ctx, v, "a")
@@ -180,7 +180,7 @@ func TestHowFarAWalkIs(t *testing.T) {
 //
 // Items: G09.
 func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
-	for name, helpers := range map[string]*isolate.Pool{"here": nil, "in a helper": isolate.New(isolate.Config{Service: helperService()})} {
+	for name, helpers := range map[string]*isolate.Pool{"here": nil, "in a helper": isolate.New(isolate.Config{Service: Helper()})} {
 		root, v := target(t)
 		for i := range 20 {
 			if err := os.WriteFile(filepath.Join(root.Name(), "data", strconv.Itoa(i)), nil, 0o600); err != nil {
@@ -188,9 +188,9 @@ func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
 			}
 		}
 		var told []string
-		d := owned{Driver: publishes{}, root: root, helpers: helpers, log: slog.New(slog.DiscardHandler), progress: func(id state.VolumeID, text string) {
+		d := Driver{publishes{}, Config{Root: root, Helpers: helpers, Logger: slog.New(slog.DiscardHandler), Progress: func(id state.VolumeID, text string) {
 			told = append(told, string(id)+": "+text)
-		}}
+		}}}
 		if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 2000 {
 			t.Fatalf("%s: %v, group %d", name, err, gidOf(t, root))
 		}
@@ -203,5 +203,25 @@ func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// A volume's files are given to the pod's group by a helper, and what it cannot
+// do is the error that it is here.
+func TestHelperGivesFilesToTheGroup(t *testing.T) {
+	root, v := target(t)
+	d := Driver{publishes{}, Config{Root: root, Helpers: newHelpers(t), Logger: slog.New(slog.DiscardHandler)}}
+	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) == 0 {
+		t.Errorf("publish: %v, group %d", err, gidOf(t, root))
+	}
+	path := filepath.Join(root.Name(), "pods/a/mount")
+	if err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Join(root.Name(), "data/f"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+		t.Errorf("read-only: %v, group %d; a file system that cannot is no failure", err, gidOf(t, root))
 	}
 }

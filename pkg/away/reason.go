@@ -1,4 +1,4 @@
-package node
+package away
 
 import (
 	"errors"
@@ -66,8 +66,8 @@ func meanings() []meaning {
 	}
 }
 
-// reasonOf says what an error of a built-in kind is about; "" where that is not known.
-func reasonOf(err error) state.Reason {
+// Reason returns what an error of a built-in kind is about; "" where that is not known.
+func Reason(err error) state.Reason {
 	if e, ok := errors.AsType[*state.CallError](err); ok {
 		if e.Reason != "" {
 			return e.Reason

@@ -1,4 +1,11 @@
-package node
+// Package fsgroup gives the files of a published volume to its pod's fsGroup, for drivers
+// that do not.
+//
+// Owns: when files change their group, in which process the walk runs, and what a file
+// system that has no groups means for the pod.
+//
+// Does not: decide which group or policy holds for a mount; resolve does.
+package fsgroup
 
 import (
 	"context"
@@ -12,46 +19,40 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// owned is a driver whose volumes are given to the pod's fsGroup once they are
-// published, where the pod's mount says so and the driver does not do it.
-type owned struct {
-	manager.Driver
-	root *os.File // the node's root directory
-	// helpers walk through the volume, which may hang; nil: here.
-	helpers *isolate.Pool
-	// groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
-	groups bool
-	// keeper removes what a kubelet kept of a volume that was taken over.
-	keeper disk.Keeper
-	// progress is told of a volume whose files are being given to a group, how
-	// far that is; nil: nobody is.
-	progress func(id state.VolumeID, text string)
-	log      *slog.Logger
+// Config is what a Driver needs. Root and Logger are required.
+type Config struct {
+	// Root is the node's root directory, which no path leaves.
+	Root *os.File
+	// Helpers walk through the volume, which may hang; nil means in this process.
+	Helpers *isolate.Pool
+	// Groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
+	Groups bool
+	// Progress receives how far the walk through a volume is; it may be nil.
+	Progress func(id state.VolumeID, text string)
+	Logger   *slog.Logger
 }
 
-// Unstage implements manager.Driver.
-func (d owned) Unstage(ctx context.Context, v state.Volume) error {
-	if err := d.keeper.BeforeUnstage(ctx, v); err != nil {
-		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
-	}
-	return d.Driver.Unstage(ctx, v)
+// Driver gives a volume to the pod's fsGroup once the driver below has published it,
+// where the pod's mount says so and that driver does not do it.
+type Driver struct {
+	manager.Driver
+	Config
 }
 
 // Publish implements manager.Driver.
-func (d owned) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (d Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.PublishUntil(ctx, v, pod)
 	return err
 }
 
 // PublishUntil implements manager.Renewer.
-func (d owned) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+func (d Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	var ends time.Time
 	var err error
 	if r, ok := d.Driver.(manager.Renewer); ok {
@@ -69,12 +70,12 @@ func (d owned) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUI
 }
 
 // own gives what was published to its group.
-func (d owned) own(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (d Driver) own(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m := v.Mounts[pod]
 	if m.Phase == state.Present {
 		return nil // what is renewed has its group, and is in use
 	}
-	if d.groups || m.Ownership == "" || m.FSGroup == nil {
+	if d.Groups || m.Ownership == "" || m.FSGroup == nil {
 		return nil
 	}
 	err := d.walk(ctx, v, m)
@@ -84,7 +85,7 @@ func (d owned) own(ctx context.Context, v state.Volume, pod state.PodUID) error 
 	case ctx.Err() == nil && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EOPNOTSUPP)):
 		// A file system that has no such groups, or squashes root: the pod may
 		// do well without, and no repetition would help it.
-		d.log.Warn("files cannot be given to the pod's fsGroup", "volume", string(v.ID), "pod", string(pod), "err", err)
+		d.Logger.Warn("files cannot be given to the pod's fsGroup", "volume", string(v.ID), "pod", string(pod), "err", err)
 		return nil
 	}
 	// The volume is mounted, so this is not the end of it.
@@ -98,23 +99,23 @@ const (
 	longWalkAgain = time.Minute
 )
 
-func (d owned) walk(ctx context.Context, v state.Volume, m state.Mount) error {
+func (d Driver) walk(ctx context.Context, v state.Volume, m state.Mount) error {
 	next := time.Now().Add(longWalk)
 	ctx = isolate.WithProgress(ctx, func(files int64) {
 		text := fmt.Sprintf("%d files and directories are looked at for the pod's fsGroup %d so far", files, *m.FSGroup)
-		if d.progress != nil {
-			d.progress(v.ID, text)
+		if d.Progress != nil {
+			d.Progress(v.ID, text)
 		}
 		if now := time.Now(); now.After(next) {
 			next = now.Add(longWalkAgain)
-			d.log.Info("files are still being given to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID),
+			d.Logger.Info("files are still being given to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID),
 				"files", files)
 		}
 	})
-	if d.helpers == nil {
-		return own(ctx, d.root, m)
+	if d.Helpers == nil {
+		return own(ctx, d.Root, m)
 	}
-	return ownAway(ctx, d.helpers, ownRequest{d.root.Name(), v.ID, m})
+	return ownAway(ctx, d.Helpers, ownRequest{d.Root.Name(), v.ID, m})
 }
 
 // own gives what is mounted at m's target to its group. What is not a mount

@@ -1,16 +1,12 @@
-package node
+package away
 
 import (
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/imagetest"
@@ -18,28 +14,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
-	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
-
-// helperCommand is this program as a helper.
-func helperCommand() *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", "helper")
-	cmd.Stderr = os.Stderr
-	return cmd
-}
-
-func newHelpers(t *testing.T) *isolate.Pool {
-	t.Helper()
-	p := isolate.New(isolate.Config{Command: helperCommand, Service: helperService()})
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
 
 // A kind whose verbs are called in a helper keeps the contract of kinds.
 func TestKindsInHelpersKeepTheContract(t *testing.T) {
@@ -56,7 +33,7 @@ func TestKindsInHelpersKeepTheContract(t *testing.T) {
 					t.Fatal(err)
 				}
 				s := drivertest.Subject{
-					Driver: awayDriver{kind: kind, allow: []string{dir}, layout: l, helpers: newHelpers(t)}, Kind: kind, Config: config, Grows: kind == local.Kind,
+					Driver: New(Config{Kind: kind, Allow: []string{dir}, Layout: l, Helpers: newHelpers(t)}), Kind: kind, Config: config, Grows: kind == local.Kind,
 				}
 				if hands {
 					s.HostPath = dir
@@ -64,26 +41,6 @@ func TestKindsInHelpersKeepTheContract(t *testing.T) {
 				return s
 			})
 		})
-	}
-}
-
-// A volume's files are given to the pod's group by a helper, and what it cannot
-// do is the error that it is here.
-func TestHelperGivesFilesToTheGroup(t *testing.T) {
-	root, v := target(t)
-	d := owned{Driver: publishes{}, root: root, helpers: newHelpers(t), log: slog.New(slog.DiscardHandler)}
-	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) == 0 {
-		t.Errorf("publish: %v, group %d", err, gidOf(t, root))
-	}
-	path := filepath.Join(root.Name(), "pods/a/mount")
-	if err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(filepath.Join(root.Name(), "data/f"), 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
-		t.Errorf("read-only: %v, group %d; a file system that cannot is no failure", err, gidOf(t, root))
 	}
 }
 
@@ -136,7 +93,7 @@ func TestAttackImagesAreUnpackedInHelpers(t *testing.T) {
 		t.Errorf("an image that is not there: got %v, want what the helper found", err)
 	}
 	for call := range image.Helper().Handlers {
-		if helperService().Memory[call] == 0 {
+		if Service().Memory[call] == 0 {
 			t.Errorf("the memory of %s has no limit", call)
 		}
 	}

@@ -1,0 +1,120 @@
+package away
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// verbRequest is a call of a verb on its way to a helper.
+type verbRequest struct {
+	Kind   state.DriverName `json:"kind"`
+	Verb   string           `json:"verb"`
+	Root   string           `json:"root"`
+	Allow  []string         `json:"allow,omitempty"`
+	Volume state.Volume     `json:"volume"`
+	Pod    state.PodUID     `json:"pod"`
+	Bytes  int64            `json:"bytes,omitempty"`
+}
+
+// verbReply is how it ended.
+type verbReply struct {
+	Bytes   int64         `json:"bytes,omitempty"`
+	Failed  bool          `json:"failed,omitempty"`
+	Outcome state.Outcome `json:"outcome,omitempty"`
+	Call    string        `json:"call,omitempty"`
+	Code    string        `json:"code,omitempty"`
+	Reason  state.Reason  `json:"reason,omitempty"`
+	Text    string        `json:"text,omitempty"`
+}
+
+// driver is a kind whose verbs are called in a helper.
+type driver struct{ Config }
+
+// Stage implements manager.Driver.
+func (d driver) Stage(ctx context.Context, v state.Volume) error {
+	_, err := d.do(ctx, verbRequest{Verb: "Stage", Volume: v})
+	return err
+}
+
+// Publish implements manager.Driver.
+func (d driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	_, err := d.do(ctx, verbRequest{Verb: "Publish", Volume: v, Pod: pod})
+	return err
+}
+
+// Unpublish implements manager.Driver.
+func (d driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+	_, err := d.do(ctx, verbRequest{Verb: "Unpublish", Volume: v, Pod: pod})
+	return err
+}
+
+// Unstage implements manager.Driver.
+func (d driver) Unstage(ctx context.Context, v state.Volume) error {
+	_, err := d.do(ctx, verbRequest{Verb: "Unstage", Volume: v})
+	return err
+}
+
+// Expand implements manager.Driver.
+func (d driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+	return d.do(ctx, verbRequest{Verb: "Expand", Volume: v, Pod: pod, Bytes: bytes})
+}
+
+func (d driver) do(ctx context.Context, r verbRequest) (int64, error) {
+	r.Kind, r.Root, r.Allow = d.Kind, d.Layout.Root, d.Allow
+	request, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := d.Helpers.Do(ctx, string(r.Volume.ID), callVerb, request)
+	if err != nil {
+		// It may go on in the helper, so this is not the end of it.
+		return 0, &state.CallError{Outcome: state.Uncertain, Call: r.Verb, Err: err}
+	}
+	var a verbReply
+	if err := json.Unmarshal(reply, &a); err != nil {
+		return 0, err
+	}
+	if a.Failed {
+		return 0, &state.CallError{Outcome: a.Outcome, Call: a.Call, Code: a.Code, Reason: a.Reason, Err: errors.New(a.Text)}
+	}
+	return a.Bytes, nil
+}
+
+// doVerb calls a verb, in the helper.
+func doVerb(ctx context.Context, request []byte) ([]byte, error) {
+	var r verbRequest
+	if err := json.Unmarshal(request, &r); err != nil {
+		return nil, err
+	}
+	d, err := inHelper(r)
+	if err != nil {
+		return nil, err
+	}
+	var a verbReply
+	switch r.Verb {
+	case "Stage":
+		err = d.Stage(ctx, r.Volume)
+	case "Publish":
+		err = d.Publish(ctx, r.Volume, r.Pod)
+	case "Unpublish":
+		err = d.Unpublish(ctx, r.Volume, r.Pod)
+	case "Unstage":
+		err = d.Unstage(ctx, r.Volume)
+	case "Expand":
+		a.Bytes, err = d.Expand(ctx, r.Volume, r.Pod, r.Bytes)
+	default:
+		return nil, fmt.Errorf("no verb %q", r.Verb)
+	}
+	if err != nil {
+		e := state.AsCallError(r.Verb, err)
+		a = verbReply{
+			Failed: true, Outcome: e.Outcome, Call: e.Call, Code: e.Code, Reason: Reason(err),
+			Text: e.Err.Error(),
+		}
+	}
+	return json.Marshal(a)
+}
