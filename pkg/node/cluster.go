@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/events"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
@@ -68,6 +69,10 @@ func (n *Node) wireCluster() error {
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
 		Limit:       n.driverLimit, Period: n.limitPeriod, Alive: n.cfg.NodeAlive,
 	})
+	n.events = events.New(events.Config{
+		NodeName: n.cfg.Name, Volumes: n.manager, Objects: n.catalog, Facts: n.facts, Event: n.report.Event,
+		ExpandFailed: n.expandFailed, Lost: n.lost, Patience: n.cfg.waitPatience,
+	})
 	n.kube = kube.New(kube.Config{
 		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,
 		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: n.cfg.Name,
@@ -77,6 +82,14 @@ func (n *Node) wireCluster() error {
 		n.tokens = token.NewCache(n.kube, n.log)
 	}
 	return nil
+}
+
+// facts are what an explanation is made from.
+func (n *Node) facts() server.Facts {
+	return server.Facts{
+		Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(),
+		Sockets: n.Views().Sockets(), Now: time.Now(),
+	}
 }
 
 // demand passes on what pods of the API server need; see source.Config.

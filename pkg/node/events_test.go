@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -18,40 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
-
-// Each failure has the kubelet's reason, or one that it lacks; of what succeeds
-// those are told that somebody waits for.
-func TestReasonsOfEvents(t *testing.T) {
-	for op, want := range map[plan.Kind]string{
-		plan.Attach: "FailedAttachVolume SuccessfulAttachVolume FailedAttachVolume", plan.Detach: "FailedDetachVolume  FailedDetachVolume",
-		plan.Stage: "FailedMount  FailedMapVolume", plan.Publish: "FailedMount SuccessfulMountVolume FailedMapVolume", plan.Republish: "FailedMount  FailedMapVolume",
-		plan.Expand:    "VolumeResizeFailed FileSystemResizeSuccessful VolumeResizeFailed",
-		plan.Unpublish: "FailedUnMount  FailedUnmapDevice", plan.Unstage: "FailedUnMount  FailedUnmapDevice",
-	} {
-		if got := fmt.Sprint(callReason(op, true, false), " ", callReason(op, false, false), " ", callReason(op, true, true)); got != want {
-			t.Errorf("%v: got %q, want %q", op, got, want)
-		}
-	}
-	for step, want := range map[plan.Kind]string{plan.Attach: "FailedAttachVolume", plan.Expand: "FileSystemResizeFailed", plan.Stage: "FailedMount"} {
-		if got := waitReason(manager.PodVolumeStatus{Step: step.String()}); got != want {
-			t.Errorf("a wait for %v: got %q, want %q", step, got, want)
-		}
-	}
-	for phase, want := range map[state.Phase]string{state.Leaving: "FailedUnMount", state.Absent: "FailedMount"} {
-		if got := waitReason(manager.PodVolumeStatus{Step: "Unpublish", Phase: phase}); got != want {
-			t.Errorf("a wait for Unpublish where it is %v: got %q, want %q", phase, got, want)
-		}
-	}
-	if got := waitReason(manager.PodVolumeStatus{Step: "Resolve", Mode: state.Block}); got != "FailedMapVolume" {
-		t.Errorf("a wait of a raw block volume: got %q", got)
-	}
-}
 
 // refusing is a driver that fails until it is told not to.
 type refusing struct {
@@ -174,11 +144,11 @@ func TestEventsOfAClustersPod(t *testing.T) {
 			t.Errorf("event %q", text)
 		}
 	}
-	n.tellHealth(stats.Status{Key: "d.example^h", Health: stats.Abnormal, Conditions: []stats.Condition{{Message: "a disk is broken"}}})
+	n.events.Health(stats.Status{Key: "d.example^h", Health: stats.Abnormal, Conditions: []stats.Condition{{Message: "a disk is broken"}}})
 	if text := written(t, api, "Pod", "VolumeConditionAbnormal"); text != server.Told("data", "a disk is broken") {
 		t.Errorf("event %q", text)
 	}
-	n.tellHealth(stats.Status{Key: "d.example^h", Health: stats.Healthy})
+	n.events.Health(stats.Status{Key: "d.example^h", Health: stats.Healthy})
 	written(t, api, "Pod", "VolumeConditionNormal")
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/events"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
@@ -121,7 +122,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	erredEvery   time.Duration // for tests; 0 means what watch.MountsConfig has
-	waitPatience time.Duration // for tests; 0 means waitPatience
+	waitPatience time.Duration // for tests; 0 means what events.Config has
 }
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.
@@ -145,6 +146,7 @@ type Node struct {
 	registrar    *registrar
 	kube         *kube.Provider   // nil without Cluster
 	report       *report.Reporter // nil without Cluster
+	events       *events.Writer   // nil without Cluster
 	runtime      *cri.Runtime     // nil without ContainerRuntime
 	images       *cri.Images      // nil without ImageService
 	image        *image.Driver
@@ -161,13 +163,12 @@ type Node struct {
 	bootID       string
 	programs     []string // where programs are looked for; nil: where the system has them
 
-	ended    chan *endedCall // to be told of; nobody takes them without Cluster
-	changed  signal          // claims, volumes, problems
-	telling  sync.Mutex      // held while the controller is told how a claim stands
-	draining sync.Mutex      // held while it is changed how far the node is emptied
-	loaded   chan struct{}   // closed when what was applied before is known
-	decoding chan struct{}   // filled while a large manifest is decoded
-	started  chan struct{}   // as Started returns it
+	changed  signal        // claims, volumes, problems
+	telling  sync.Mutex    // held while the controller is told how a claim stands
+	draining sync.Mutex    // held while it is changed how far the node is emptied
+	loaded   chan struct{} // closed when what was applied before is known
+	decoding chan struct{} // filled while a large manifest is decoded
+	started  chan struct{} // as Started returns it
 
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
@@ -185,7 +186,7 @@ func New(cfg Config) (_ *Node, err error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, registrar: newRegistrar(),
 		loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}),
-		ended: make(chan *endedCall, maxCalls), silent: map[string]bool{}, drivers: map[state.DriverName]*connection{},
+		silent: map[string]bool{}, drivers: map[state.DriverName]*connection{},
 	}
 	if n.log == nil {
 		n.log = slog.Default()

@@ -78,12 +78,8 @@ func (n *Node) AllCalls() []manager.EndedCall { return n.calls.AllCalls() }
 // callEnded is told by the manager of each call.
 func (n *Node) callEnded(c manager.EndedCall) {
 	n.calls.Record(c)
-	if n.report != nil {
-		claim, _ := n.aboutClaim(c.Of)
-		select {
-		case n.ended <- &endedCall{c, claim}:
-		default: // so many at once are in the log, and no event
-		}
+	if n.events != nil {
+		n.events.Ended(c)
 	}
 	if n.measured != nil {
 		n.measured.Call(c)

@@ -31,7 +31,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.runRegistrar, n.stats.Run,
 	}
 	if n.cfg.Cluster != nil {
-		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.runEvents)
+		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.events.Run)
 	}
 	for _, sweep := range n.sweeps {
 		parts = append(parts, n.afterStart(sweep))

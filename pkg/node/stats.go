@@ -23,8 +23,15 @@ import (
 func (n *Node) newStats(log *slog.Logger) *stats.Collector {
 	return stats.New(stats.Config{
 		Subjects: n.subjects, Question: n.question, Changed: func() <-chan struct{} { return n.manager.Changed() },
-		OnHealth: n.tellHealth, Logger: log,
+		OnHealth: n.health, Logger: log,
 	})
+}
+
+// health has the cluster's events tell how a volume fares.
+func (n *Node) health(h stats.Status) {
+	if n.events != nil {
+		n.events.Health(h)
+	}
 }
 
 // subjects yields what may be asked how full it is and how it fares: volumes

@@ -141,8 +141,13 @@ func (v Views) Degraded() (out []string) {
 	return out
 }
 
-// recovered says what an operator has to do after the journal may have lost records.
-func recovered(r state.Recovery) string {
+// lost says what an operator has to do after the journal may have lost records; "" where
+// it has not.
+func (n *Node) lost() string {
+	r := n.journal.Recovery()
+	if r.Why == "" {
+		return ""
+	}
 	return "records may be lost (" + r.Why + "): what is mounted without a record counts as in use; " +
 		"look with csi-volmgr get problems, then csi-volmgr journal accept"
 }
@@ -151,8 +156,8 @@ func recovered(r state.Recovery) string {
 // one since, and that the journal has no spare copy.
 func (n *Node) journalProblems() (out []server.Problem) {
 	path := filepath.Join(n.cfg.StateDir, "state.db")
-	if r := n.journal.Recovery(); r.Why != "" {
-		out = append(out, server.Problem{Source: "journal", Object: path, Message: recovered(r)})
+	if lost := n.lost(); lost != "" {
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: lost})
 	}
 	for _, p := range n.manager.Unrecorded().Places {
 		who := "it counts as in use"

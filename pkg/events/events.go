@@ -1,4 +1,12 @@
-package node
+// Package events writes the events of a cluster: what became of a pod's volumes, what they
+// wait for, and how their mounts and their storage fare.
+//
+// Owns: which event is written when, about which object, by which of the kubelet's
+// reasons; and what was written, so that it is not written again.
+//
+// Does not: word what a volume waits for, which pkg/server explains, nor send events,
+// which pkg/report does within its bounds.
+package events
 
 import (
 	"cmp"
@@ -9,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -22,10 +31,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// maxCalls is how many ended calls may wait to be told of.
+// maxCalls bounds the ended calls that wait for their events.
 const maxCalls = 1024
 
-// The kubelet's reasons of events, and those for what it does not tell.
+// The kubelet's reasons of events, and those of events that it does not have.
 const (
 	reasonMountFailed   = "FailedMount"
 	reasonMapFailed     = "FailedMapVolume"
@@ -77,42 +86,94 @@ func callReason(op plan.Kind, failed, block bool) string {
 	}
 }
 
-// endedCall is a call to be told of, with the volume's claim as it was when it ended.
+// endedCall is a call that has ended, with the volume's claim as it was then.
 type endedCall struct {
 	manager.EndedCall
 	claim corev1.ObjectReference
 }
 
-// teller tells the API server's users what becomes of their volumes. It is used by
-// one goroutine.
-type teller struct {
-	*Node
+// Volumes is what the events read of the manager.
+type Volumes interface {
+	Pod(uid state.PodUID) (manager.PodStatus, bool)
+	Volume(id state.VolumeID) (manager.VolumeStatus, bool)
+	// Changed returns a channel that closes at the next change of pods or volumes.
+	Changed() <-chan struct{}
+}
+
+// Objects is what the events read of the catalog of objects.
+type Objects interface {
+	// Get returns an object, nil where there is none.
+	Get(key source.Key) runtime.Object
+	// Provider names the source that has the object.
+	Provider(key source.Key) string
+}
+
+// Config is what a Writer needs; every field is required but Patience.
+type Config struct {
+	// NodeName is the name of the Node object.
+	NodeName string
+	Volumes  Volumes
+	Objects  Objects
+	// Facts returns what an explanation is made from, as it is now.
+	Facts func() server.Facts
+	// Event has an event written (report.Reporter.Event).
+	Event func(report.Event)
+	// ExpandFailed hears of each volume that a driver did not make larger, before its event.
+	ExpandFailed func(c manager.EndedCall, v state.Volume)
+	// Lost says that the journal may have lost records; "" where it has not.
+	Lost func() string
+	// Patience is how long a volume may wait before that is an event; 0 means 2 minutes.
+	Patience time.Duration
+}
+
+// Writer writes events. Ended and Health may be called by any goroutine, Run by one.
+type Writer struct {
+	Config
+	ended chan *endedCall
 	waits waits
-	// claims are those of volumes that calls were made for. A claim is not read any
-	// more once no pod names it, and of what is left of its volume it is told still.
+	// claims are those of volumes that calls were made for. A claim is not read any more
+	// once no pod names it, and events about what is left of its volume still name it.
 	claims map[state.VolumeID]corev1.ObjectReference
 }
 
-// runEvents tells of calls as they end, and of what waits when it has done so for long.
-func (n *Node) runEvents(ctx context.Context) error {
-	t := teller{n, waits{}, map[state.VolumeID]corev1.ObjectReference{}}
-	n.tellRecovery()
-	patience := cmp.Or(n.cfg.waitPatience, waitPatience)
+// New returns a writer. It writes nothing until Run.
+func New(c Config) *Writer {
+	return &Writer{
+		Config: c, ended: make(chan *endedCall, maxCalls), waits: waits{},
+		claims: map[state.VolumeID]corev1.ObjectReference{},
+	}
+}
+
+// Ended takes a call that has ended. It does not block: where many calls end at once,
+// the log has them and some have no event.
+func (w *Writer) Ended(c manager.EndedCall) {
+	claim, _ := w.aboutClaim(c.Of)
+	select {
+	case w.ended <- &endedCall{c, claim}:
+	default:
+	}
+}
+
+// Run writes events of calls as they end, and of volumes that wait once they have waited
+// for long, until ctx ends. It returns nil.
+func (w *Writer) Run(ctx context.Context) error {
+	w.tellRecovery()
+	patience := cmp.Or(w.Patience, waitPatience)
 	between := min(lookPause, patience)
 	pause := time.NewTimer(between)
 	defer pause.Stop()
 	var changed <-chan struct{}
 	for {
 		select {
-		case c := <-n.ended:
-			t.tellCall(*c)
+		case c := <-w.ended:
+			w.tellCall(*c)
 		case <-changed:
 			changed = nil
 			pause.Reset(between)
 		case <-pause.C:
-			changed = n.manager.Changed()
-			if t.tellWaits(patience) {
-				pause.Reset(between) // there is nothing that tells when one has taken long
+			changed = w.Volumes.Changed()
+			if w.tellWaits(patience) {
+				pause.Reset(between) // no change marks the moment when a wait has been long
 			}
 		case <-ctx.Done():
 			return nil
@@ -122,15 +183,15 @@ func (n *Node) runEvents(ctx context.Context) error {
 
 // tellCall tells of a call that ended: the pod that it was for, or all for whose
 // sake it was made, and of an expansion, or where there is no pod, the claim.
-func (n *teller) tellCall(c endedCall) {
-	s, ok := n.manager.Volume(c.Volume)
+func (w *Writer) tellCall(c endedCall) {
+	s, ok := w.Volumes.Volume(c.Volume)
 	failed := c.Error != ""
 	reason := callReason(c.Op, failed, s.Volume.Spec.Mode == state.Block)
 	if c.Op == plan.Expand && failed && ok {
-		n.expandFailed(c.EndedCall, s.Volume)
+		w.ExpandFailed(c.EndedCall, s.Volume)
 	}
 	if c.claim.UID != "" {
-		n.claims[c.Volume] = c.claim
+		w.claims[c.Volume] = c.claim
 	}
 	if !failed && c.Step != state.UnmountNormal {
 		ok, reason, s.Volume = true, reasonNotNormal, c.Of
@@ -156,46 +217,46 @@ func (n *teller) tellCall(c endedCall) {
 	}
 	told := false
 	for _, uid := range pods {
-		told = n.tellPod(uid, n.namesOf(uid, s.Volume), e, sentence) || told
+		told = w.tellPod(uid, w.namesOf(uid, s.Volume), e, sentence) || told
 	}
 	if c.Op == plan.Expand || !told {
-		n.tellClaimOf(s.Volume, e, sentence)
+		w.tellClaimOf(s.Volume, e, sentence)
 	}
 	if c.Code == state.FilesystemMismatch {
-		n.tellVolume(s.Volume, report.Event{Warning: true, Reason: reasonOtherFS}, sentence)
+		w.tellVolume(s.Volume, report.Event{Warning: true, Reason: reasonOtherFS}, sentence)
 	}
 }
 
 // tellRecovery has an event about the Node written where the journal may have lost
 // records. A Node's events name it by its name, as the kubelet's do.
-func (n *Node) tellRecovery() {
-	r := n.journal.Recovery()
-	if r.Why == "" {
+func (w *Writer) tellRecovery() {
+	lost := w.Lost()
+	if lost == "" {
 		return
 	}
-	n.report.Event(report.Event{
-		About:   corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.Name, UID: types.UID(n.cfg.Name)},
-		Warning: true, Reason: reasonRecovered, Text: recovered(r),
+	w.Event(report.Event{
+		About:   corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.NodeName, UID: types.UID(w.NodeName)},
+		Warning: true, Reason: reasonRecovered, Text: lost,
 	})
 }
 
-// tellVolume has an event about the cluster's PersistentVolume written, which is
-// where whoever made it looks.
-func (n *Node) tellVolume(v state.Volume, e report.Event, sentence string) {
-	pv, ok := n.catalog.Get(source.Key{Kind: resolve.KindVolume, Name: v.Spec.Name}).(*corev1.PersistentVolume)
+// tellVolume has an event about the cluster's PersistentVolume written, where the
+// administrator who made it looks.
+func (w *Writer) tellVolume(v state.Volume, e report.Event, sentence string) {
+	pv, ok := w.Objects.Get(source.Key{Kind: resolve.KindVolume, Name: v.Spec.Name}).(*corev1.PersistentVolume)
 	if !ok {
 		return
 	}
 	e.About = corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindVolume, Name: pv.Name, UID: pv.UID}
 	e.Text = server.Told(v.Spec.Name, sentence)
-	n.report.Event(e)
+	w.Event(e)
 }
 
 // tellPod has an event about a pod's volume written, if the pod is the cluster's.
-func (n *Node) tellPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
-	p, ok := n.manager.Pod(uid)
+func (w *Writer) tellPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
+	p, ok := w.Volumes.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
-	if !ok || n.catalog.Get(key) != nil && n.catalog.Provider(key) != kube.Name {
+	if !ok || w.Objects.Get(key) != nil && w.Objects.Provider(key) != kube.Name {
 		return false
 	}
 	e.About = corev1.ObjectReference{
@@ -203,13 +264,13 @@ func (n *Node) tellPod(uid state.PodUID, names string, e report.Event, sentence 
 		UID: types.UID(uid),
 	}
 	e.Text = server.Told(names, sentence)
-	n.report.Event(e)
+	w.Event(e)
 	return true
 }
 
 // namesOf is what a pod calls a volume.
-func (n *Node) namesOf(uid state.PodUID, v state.Volume) string {
-	p, _ := n.manager.Pod(uid)
+func (w *Writer) namesOf(uid state.PodUID, v state.Volume) string {
+	p, _ := w.Volumes.Pod(uid)
 	for _, pv := range p.Volumes {
 		if pv.ID == v.ID {
 			return strings.Join(pv.Names, ", ")
@@ -220,61 +281,56 @@ func (n *Node) namesOf(uid state.PodUID, v state.Volume) string {
 
 // aboutClaim returns a volume's claim, if that is the cluster's: without its uid
 // where the claim is not read any more.
-func (n *Node) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
+func (w *Writer) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
 	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindClaim, Namespace: namespace, Name: name}
 	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
-	if claim, read := n.catalog.Get(key).(*corev1.PersistentVolumeClaim); read {
-		about.UID, ok = claim.UID, n.catalog.Provider(key) == kube.Name
+	if claim, read := w.Objects.Get(key).(*corev1.PersistentVolumeClaim); read {
+		about.UID, ok = claim.UID, w.Objects.Provider(key) == kube.Name
 	}
 	return about, ok
 }
 
 // tellClaimOf has an event about a volume's claim written, if that is the cluster's.
-func (n *teller) tellClaimOf(v state.Volume, e report.Event, sentence string) {
-	about, ok := n.aboutClaim(v)
+func (w *Writer) tellClaimOf(v state.Volume, e report.Event, sentence string) {
+	about, ok := w.aboutClaim(v)
 	if !ok {
 		return
 	}
-	if was, known := n.claims[v.ID]; known && about.UID == "" {
+	if was, known := w.claims[v.ID]; known && about.UID == "" {
 		about = was
 	}
 	e.About, e.Text = about, server.Told(v.Spec.Name, sentence)
-	n.report.Event(e)
+	w.Event(e)
 }
 
 // tellWaits tells of waits that have taken long, and of mounts that are no longer as
 // they were made. It reports whether there is more to tell later.
-func (n *teller) tellWaits(patience time.Duration) bool {
-	f := server.Facts{
-		Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(),
-		Sockets: n.Views().Sockets(), Now: time.Now(),
-	}
-	told, more := n.waits.look(f, patience)
-	for _, w := range told {
-		e := report.Event{Warning: w.warning, Reason: w.reason}
-		s, _ := n.manager.Volume(w.volume)
-		if w.pod != "" {
-			n.tellPod(w.pod, w.names, e, w.sentence)
+func (w *Writer) tellWaits(patience time.Duration) bool {
+	f := w.Facts()
+	told, more := w.waits.look(f, patience)
+	for _, n := range told {
+		e := report.Event{Warning: n.warning, Reason: n.reason}
+		s, _ := w.Volumes.Volume(n.volume)
+		if n.pod != "" {
+			w.tellPod(n.pod, n.names, e, n.sentence)
 		}
-		if w.pod == "" || w.reason == reasonNoResize {
-			n.tellClaimOf(s.Volume, e, w.sentence)
+		if n.pod == "" || n.reason == reasonNoResize {
+			w.tellClaimOf(s.Volume, e, n.sentence)
 		}
 	}
 	known := make(map[state.VolumeID]bool, len(f.Volumes))
 	for _, v := range f.Volumes {
 		known[v.Volume.ID] = true
 	}
-	maps.DeleteFunc(n.claims, func(id state.VolumeID, _ corev1.ObjectReference) bool { return !known[id] })
+	maps.DeleteFunc(w.claims, func(id state.VolumeID, _ corev1.ObjectReference) bool { return !known[id] })
 	return more
 }
 
-// tellHealth tells every pod that has a volume that its driver says it is well, or is not.
-func (n *Node) tellHealth(h stats.Status) {
-	if n.report == nil {
-		return
-	}
-	s, ok := n.manager.Volume(state.VolumeID(h.Key))
+// Health has an event about each pod of a volume written, that its driver found the volume
+// well or not.
+func (w *Writer) Health(h stats.Status) {
+	s, ok := w.Volumes.Volume(state.VolumeID(h.Key))
 	if !ok {
 		return
 	}
@@ -287,6 +343,6 @@ func (n *Node) tellHealth(h stats.Status) {
 		e, sentence = report.Event{Reason: reasonAbnormal, Warning: true}, strings.Join(texts, "; ")
 	}
 	for _, uid := range slices.Sorted(slices.Values(s.Wanted)) {
-		n.tellPod(uid, n.namesOf(uid, s.Volume), e, sentence)
+		w.tellPod(uid, w.namesOf(uid, s.Volume), e, sentence)
 	}
 }
