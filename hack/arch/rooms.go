@@ -35,6 +35,7 @@ var rooms = []room{
 	{dir: "pkg/resolve", may: []string{"pkg/state", "pkg/kind", "pkg/translate", "pkg/content", "pkg/diskfs"}, pure: true, timeless: true},
 	{dir: "pkg/source", may: []string{"pkg/state", "pkg/resolve", "pkg/translate"}},
 	{dir: "pkg/source/kube", may: []string{"pkg/state", "pkg/resolve", "pkg/source", "pkg/token", "pkg/kubeclient", "pkg/outage"}},
+	{dir: "pkg/source/made", may: []string{"pkg/state", "pkg/resolve", "pkg/source", "pkg/translate", "pkg/controller"}},
 	{dir: "pkg/kubeclient"},
 	{dir: "pkg/outage", timeless: true},
 	{dir: "pkg/report", may: []string{"pkg/state", "pkg/kubeclient", "pkg/outage"}},

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
@@ -174,11 +172,7 @@ func (n *Node) showOwn(ctx context.Context) error {
 			return ctx.Err()
 		}
 		defer cancel() // it is to make and delete nothing
-		if err := n.showVolumes(map[string]*corev1.PersistentVolume{}); err != nil {
-			return err
-		}
-		n.catalog.Synced(sourceController)
-		return nil
+		return n.made.Show()
 	}})
 }
 

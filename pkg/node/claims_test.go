@@ -10,7 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,70 +20,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
-
-func TestWhichClaimsTheControllerMakes(t *testing.T) {
-	name := func(s string) *string { return &s }
-	made, static := &storagev1.StorageClass{Provisioner: "d"}, &storagev1.StorageClass{Provisioner: resolve.NoProvisioner}
-	for what, tc := range map[string]struct {
-		spec  corev1.PersistentVolumeClaimSpec
-		phase corev1.PersistentVolumeClaimPhase
-		class *storagev1.StorageClass
-		want  bool
-	}{
-		"a class that makes volumes":         {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: made, want: true},
-		"the default class":                  {class: made, want: true},
-		"no class and no default":            {},
-		"the class that is none":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("")}},
-		"a class that is not there yet":      {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, want: true},
-		"a class whose volumes nobody makes": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: static},
-		"a volume of its own":                {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c"), VolumeName: "pv"}, class: made},
-		"bound by somebody else":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, phase: corev1.ClaimBound, class: made},
-	} {
-		claim := &corev1.PersistentVolumeClaim{Spec: tc.spec, Status: corev1.PersistentVolumeClaimStatus{Phase: tc.phase}}
-		if got := isOurs(claim, tc.class); got != tc.want {
-			t.Errorf("a claim with %s: %v, want %v", what, got, tc.want)
-		}
-	}
-}
-
-// A claim that asks for content never gets an empty volume in its place.
-//
-// Attacks: C13.
-func TestWhatAClaimIsToHold(t *testing.T) {
-	elsewhere := "elsewhere"
-	local := func(kind string) *corev1.TypedLocalObjectReference {
-		return &corev1.TypedLocalObjectReference{Kind: kind, Name: "x"}
-	}
-	for what, tc := range map[string]struct {
-		source *corev1.TypedLocalObjectReference
-		ref    *corev1.TypedObjectReference
-		handle string
-		want   *controller.DataSource
-		words  string // in what is not known
-	}{
-		"nothing":                  {},
-		"a claim":                  {source: local("PersistentVolumeClaim"), want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
-		"a claim, by reference":    {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x"}, want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
-		"a snapshot with a handle": {source: local("VolumeSnapshot"), handle: "snap-1", want: &controller.DataSource{SnapshotHandle: "snap-1"}},
-		"a snapshot without":       {source: local("VolumeSnapshot"), words: snapshotAnnotation},
-		"another namespace":        {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}, words: "elsewhere"},
-		"a populator's object":     {ref: &corev1.TypedObjectReference{Kind: "Tape", Name: "x"}, words: "Tape x"},
-	} {
-		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{DataSource: tc.source, DataSourceRef: tc.ref}}
-		claim.Namespace, claim.Annotations = "default", map[string]string{snapshotAnnotation: tc.handle}
-		got := dataSource(claim)
-		switch {
-		case tc.words != "":
-			if got == nil || !strings.Contains(got.Unknown, tc.words) || got.Claim != (controller.Key{}) || got.SnapshotHandle != "" {
-				t.Errorf("%s: got %+v, want a word about %s", what, got, tc.words)
-			}
-		case (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want:
-			t.Errorf("%s: got %+v, want %+v", what, got, tc.want)
-		}
-	}
-}
 
 const classes = `
 apiVersion: storage.k8s.io/v1
@@ -176,8 +115,18 @@ func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	pv := persistentVolume(controller.Volume{Name: "pvc-1", Claim: controller.Key{Namespace: "default", Name: "data"}, Driver: "d", Handle: "h", Mode: state.Filesystem, AccessModes: []state.AccessMode{state.ReadWriteOnce}, CapacityBytes: 1})
-	if err := n.catalog.Put(sourceController, pv); err != nil {
+	pv := &corev1.PersistentVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume}, ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"},
+		Spec: corev1.PersistentVolumeSpec{
+			ClaimRef:    &corev1.ObjectReference{Namespace: "default", Name: "data"},
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "d", VolumeHandle: "h",
+			}},
+		},
+	}
+	if err := n.catalog.Put(made.Name, pv); err != nil {
 		t.Fatal(err)
 	}
 	now, cancel := context.WithCancel(t.Context())
@@ -188,7 +137,7 @@ func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "other"}); err != nil {
 		t.Errorf("another claim: %v", err)
 	}
-	n.catalog.Delete(sourceController, source.Key{Kind: resolve.KindVolume, Name: "pvc-1"})
+	n.catalog.Delete(made.Name, source.Key{Kind: resolve.KindVolume, Name: "pvc-1"})
 	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err != nil {
 		t.Error(err)
 	}

@@ -77,10 +77,10 @@ func TestAVolumeWhoseRecordCannotBeReadIsInUse(t *testing.T) {
 	}
 	n, stop := start(t, c)
 	settled(t, n)
-	if got := n.InUse("d^mounted", "pv-1"); got == "" {
+	if got := (usage{n}).InUse("d^mounted", "pv-1"); got == "" {
 		t.Error("the controller may delete the volume")
 	}
-	if got := n.InUse("d^another", "pv-2"); got != "" {
+	if got := (usage{n}).InUse("d^another", "pv-2"); got != "" {
 		t.Errorf("a volume that is not there is in use by %s", got)
 	}
 	stop()

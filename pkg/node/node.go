@@ -43,14 +43,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
-
-// sourceController is the source of the PersistentVolumes that csi-volmgr made.
-const sourceController = "controller"
 
 // bootIDFile names this boot of the node (proc(5)).
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -140,6 +138,7 @@ type Node struct {
 	manager      *manager.Manager
 	controller   *controller.Controller
 	catalog      *source.Catalog
+	made         *made.Provider
 	api          *api.Provider
 	file         *file.Provider // nil without Manifests
 	registry     *registration.Watcher
@@ -164,7 +163,6 @@ type Node struct {
 	programs     []string // where programs are looked for; nil: where the system has them
 
 	changed  signal        // claims, volumes, problems
-	telling  sync.Mutex    // held while the controller is told how a claim stands
 	draining sync.Mutex    // held while it is changed how far the node is emptied
 	loaded   chan struct{} // closed when what was applied before is known
 	decoding chan struct{} // filled while a large manifest is decoded

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -250,7 +251,7 @@ func TestAWithdrawalThatFailsMidwayIsShownAsFarAsItWent(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "another-source"}}
 	volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
-	if err := n.catalog.Put(sourceController, volume); err != nil {
+	if err := n.catalog.Put(made.Name, volume); err != nil {
 		t.Fatal(err)
 	}
 	const theirs = "\n---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: another-source}\nspec: {csi: {driver: d, volumeHandle: h}}\n"

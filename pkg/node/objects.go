@@ -19,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -158,11 +159,11 @@ func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDelet
 		return "", fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
 	}
 	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
-	status, made := n.controller.Claim(key)
-	if who := n.Wanted(key); who != "" {
+	status, isMade := n.controller.Claim(key)
+	if who := (usage{n}).Wanted(key); who != "" {
 		return "", fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
 	}
-	if made && status.Volume != nil {
+	if isMade && status.Volume != nil {
 		if err := n.waitUnused(ctx, key, *status.Volume); err != nil {
 			return "", err
 		}
@@ -179,7 +180,7 @@ func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDelet
 // the volume is to stay it says so, unless data says that it may go.
 func (n *Node) deleteClaim(ctx context.Context, key controller.Key, data bool) (note string, err error) {
 	keeps := !data && n.keeps(key)
-	withdrawn := n.withdraw(ctx, catalogKey(key))
+	withdrawn := n.withdraw(ctx, made.CatalogKey(key))
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
 	}
@@ -213,7 +214,7 @@ func (n *Node) keeps(key controller.Key) bool {
 		return false
 	}
 	class, _ := n.catalog.Get(source.Key{Kind: resolve.KindClass, Name: c.Volume.Class}).(*storagev1.StorageClass)
-	return retains(class)
+	return made.Retains(class)
 }
 
 // kept says where the volume of a claim is that was deleted, and what may be done with it.
@@ -260,7 +261,7 @@ func (n *Node) waitUnused(ctx context.Context, key controller.Key, volume contro
 	id := volume.ID()
 	for {
 		changed := n.manager.Changed()
-		who := n.InUse(id, volume.Name)
+		who := (usage{n}).InUse(id, volume.Name)
 		if who == "" {
 			return nil
 		}
@@ -305,7 +306,7 @@ func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("claim %s is being deleted and not gone yet: %s: %w", key, note(c), context.Cause(ctx))
+			return fmt.Errorf("claim %s is being deleted and not gone yet: %s: %w", key, made.Note(c), context.Cause(ctx))
 		}
 	}
 }
@@ -315,6 +316,6 @@ func (n *Node) showsVolume(key controller.Key) bool {
 	return slices.ContainsFunc(n.catalog.Volumes(), func(pv *corev1.PersistentVolume) bool {
 		r := pv.Spec.ClaimRef
 		return r != nil && r.Namespace == key.Namespace && r.Name == key.Name &&
-			n.catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == sourceController
+			n.catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == made.Name
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 )
 
 // checkSizes refuses claims that ask for a size which no volume has: none, or less
@@ -52,6 +53,6 @@ func (n *Node) isGone(key source.Key) bool {
 	default:
 		return false
 	}
-	_, known := n.controller.Claim(claimKey(key))
+	_, known := n.controller.Claim(made.ClaimKey(key))
 	return !known && n.catalog.Get(key) == nil
 }

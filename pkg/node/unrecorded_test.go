@@ -44,7 +44,7 @@ func TestWhatANewJournalDoesNotKnowCountsAsInUse(t *testing.T) {
 		if err := n.controller.Delete(within(t), controller.Key{Namespace: claim.Namespace, Name: claim.Name}, false); !errors.Is(err, controller.ErrInUse) {
 			t.Errorf("delete the volume: %v", err)
 		}
-		if got := n.InUse("d.example^h-2", "pvc-v"); got != "" {
+		if got := (usage{n}).InUse("d.example^h-2", "pvc-v"); got != "" {
 			t.Errorf("another volume is in use by %s", got)
 		}
 		if d := strings.Join(n.Views().Degraded(), "\n"); !strings.Contains(d, "records may be lost") || !strings.Contains(d, target+": mounted without a record: pod u-1 may use it") {
@@ -64,7 +64,7 @@ func TestWhatANewJournalDoesNotKnowCountsAsInUse(t *testing.T) {
 	if _, err := n.AcceptRecovery(within(t), audit.By{}, "again"); !errors.Is(err, server.ErrNotFound) {
 		t.Errorf("a second time: %v", err)
 	}
-	for n.InUse("d.example^h-1", "pvc-u") != "" {
+	for (usage{n}).InUse("d.example^h-1", "pvc-u") != "" {
 		<-n.Manager().Changed()
 	}
 	if d := n.Views().Degraded(); len(d) != 0 || n.known().Unsure != "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -29,9 +30,9 @@ func (v Views) Changed() <-chan struct{} { return v.n.changed.next() }
 
 // Claims lists the claims of the sources and those whose volumes are kept, sorted.
 func (v Views) Claims() []server.ClaimStatus {
-	made := map[controller.Key]controller.ClaimStatus{}
+	kept := map[controller.Key]controller.ClaimStatus{}
 	for _, c := range v.n.controller.Claims() {
-		made[c.Claim] = c
+		kept[c.Claim] = c
 	}
 	var out []server.ClaimStatus
 	for _, claim := range v.n.catalog.Claims() {
@@ -39,29 +40,29 @@ func (v Views) Claims() []server.ClaimStatus {
 		s := server.ClaimStatus{
 			Namespace: claim.Namespace, Name: claim.Name, Phase: string(controller.Pending),
 			RequestedBytes: claim.Spec.Resources.Requests.Storage().Value(),
-			AccessModes:    accessModes(claim.Spec.AccessModes), Mode: modeOf(claim.Spec.VolumeMode),
+			AccessModes:    made.AccessModes(claim.Spec.AccessModes), Mode: made.ModeOf(claim.Spec.VolumeMode),
 		}
 		if claim.Spec.StorageClassName != nil {
 			s.Class = *claim.Spec.StorageClassName
 		}
-		if c, ok := made[key]; ok {
+		if c, ok := kept[key]; ok {
 			fromController(&s, c)
-			delete(made, key)
+			delete(kept, key)
 		} else if pv := v.n.volumeOf(claim); pv != nil {
 			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
 		}
 		out = append(out, s)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(made), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(kept), compareKeys) {
 		s := server.ClaimStatus{Namespace: key.Namespace, Name: key.Name}
-		fromController(&s, made[key])
+		fromController(&s, kept[key])
 		out = append(out, s)
 	}
 	return out
 }
 
 func compareKeys(a, b controller.Key) int {
-	return catalogKey(a).Compare(catalogKey(b))
+	return made.CatalogKey(a).Compare(made.CatalogKey(b))
 }
 
 // volumeOf returns the volume that a claim which the controller does not make is bound to.
@@ -77,7 +78,7 @@ func (n *Node) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentV
 
 // fromController fills in what the controller knows of a claim.
 func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
-	s.Phase, s.Reason, s.Retry = string(c.Phase), note(c), c.Retry
+	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), c.Retry
 	s.Call, s.Refused = c.Call, c.Refused
 	if c.Class != "" {
 		s.Class = c.Class
@@ -94,14 +95,14 @@ func (v Views) PersistentVolumes() []server.PVStatus {
 	for _, pv := range v.n.catalog.Volumes() {
 		s := server.PVStatus{
 			Name: pv.Name, CapacityBytes: pv.Spec.Capacity.Storage().Value(),
-			Mode: modeOf(pv.Spec.VolumeMode), AccessModes: accessModes(pv.Spec.AccessModes), Status: "Available",
+			Mode: made.ModeOf(pv.Spec.VolumeMode), AccessModes: made.AccessModes(pv.Spec.AccessModes), Status: "Available",
 		}
 		if csi := pv.Spec.CSI; csi != nil {
 			s.Driver, s.Handle = state.DriverName(csi.Driver), csi.VolumeHandle
 		}
 		if r := pv.Spec.ClaimRef; r != nil {
 			s.Claim, s.Status = r.Namespace+"/"+r.Name, "Released"
-			if v.n.catalog.Get(catalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
+			if v.n.catalog.Get(made.CatalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
 				s.Status = "Bound"
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
@@ -50,7 +51,7 @@ func (n *Node) wire() error {
 	if err != nil {
 		return fmt.Errorf("find the key of revisions: %w", err)
 	}
-	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: n, Logger: n.log})
+	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Logger: n.log})
 	sources := n.sources()
 	containers, err := n.containers()
 	if err != nil {
@@ -84,7 +85,7 @@ func (n *Node) wire() error {
 
 // sources are the names of those that tell of objects, each silent at first.
 func (n *Node) sources() []string {
-	names := []string{api.Name, sourceController}
+	names := []string{api.Name, made.Name}
 	if n.cfg.Manifests != "" {
 		names = append(names, file.Name)
 	}
@@ -125,6 +126,10 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
 		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
 		Certificates: n.cfg.Cluster != nil,
+	})
+	n.made = made.New(made.Config{
+		Catalog: n.catalog, Controller: n.controller, Remote: kube.Name, Translate: n.cfg.translated(),
+		Shown: n.changed.send, Logger: n.log,
 	})
 	n.catalog.Subscribe(n.objectChanged)
 	return nil

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
+)
+
+// objectChanged passes a change of the catalog on to the rooms that follow such objects.
+func (n *Node) objectChanged(key source.Key) {
+	switch key.Kind {
+	case resolve.KindClaim:
+		n.made.Claim(key)
+		n.reportSize(key)
+	case resolve.KindClass:
+		n.made.Class()
+	case resolve.KindVolume:
+		if pv, ok := n.catalog.Get(key).(*corev1.PersistentVolume); ok && pv.Spec.ClaimRef != nil {
+			n.reportSize(source.Key{Kind: resolve.KindClaim, Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name})
+		}
+	case resolve.KindCSIDriver:
+		if n.report != nil {
+			n.report.Wake() // it says whether volumes are attached, and how often limits are asked for
+		}
+	case resolve.KindVolumeAttachment:
+		n.attachmentChanged(key)
+	}
+	n.changed.send()
+}
+
+// usage tells the controller who uses its claims and volumes. The controller is made
+// before the catalog and the manager, which know.
+type usage struct{ n *Node }
+
+// Wanted implements controller.Usage: which pod of the sources names the claim.
+func (u usage) Wanted(claim controller.Key) string {
+	for _, p := range u.n.catalog.Pods() {
+		if p.Namespace != claim.Namespace {
+			continue
+		}
+		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name ||
+				v.Ephemeral != nil && p.Name+"-"+v.Name == claim.Name
+		}) {
+			return "pod " + p.Namespace + "/" + p.Name
+		}
+	}
+	return ""
+}
+
+// InUse implements controller.Usage: who on this node has the volume, or may have it.
+func (u usage) InUse(id state.VolumeID, name string) string {
+	driver, handle, _ := strings.Cut(string(id), "^") // as state.SharedID has it
+	return u.n.manager.UsedBy(id, name,
+		u.n.layout.StagePath(state.Filesystem, state.DriverName(driver), handle, name),
+		u.n.layout.StagePath(state.Block, state.DriverName(driver), handle, name))
+}
+
+// translated are the kinds of in-tree volumes that are translated.
+func (c Config) translated() []string {
+	if c.Translate == nil {
+		return translate.Kinds()
+	}
+	return c.Translate
+}

@@ -1,0 +1,84 @@
+package made
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+)
+
+func TestWhichClaimsTheControllerMakes(t *testing.T) {
+	name := func(s string) *string { return &s }
+	made, static := &storagev1.StorageClass{Provisioner: "d"}, &storagev1.StorageClass{Provisioner: resolve.NoProvisioner}
+	for what, tc := range map[string]struct {
+		spec  corev1.PersistentVolumeClaimSpec
+		phase corev1.PersistentVolumeClaimPhase
+		class *storagev1.StorageClass
+		want  bool
+	}{
+		"a class that makes volumes":         {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: made, want: true},
+		"the default class":                  {class: made, want: true},
+		"no class and no default":            {},
+		"the class that is none":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("")}},
+		"a class that is not there yet":      {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, want: true},
+		"a class whose volumes nobody makes": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: static},
+		"a volume of its own":                {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c"), VolumeName: "pv"}, class: made},
+		"bound by somebody else":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, phase: corev1.ClaimBound, class: made},
+	} {
+		claim := &corev1.PersistentVolumeClaim{Spec: tc.spec, Status: corev1.PersistentVolumeClaimStatus{Phase: tc.phase}}
+		if got := isOurs(claim, tc.class); got != tc.want {
+			t.Errorf("a claim with %s: %v, want %v", what, got, tc.want)
+		}
+	}
+}
+
+// A claim that asks for content never gets an empty volume in its place.
+//
+// Attacks: C13.
+func TestWhatAClaimIsToHold(t *testing.T) {
+	elsewhere := "elsewhere"
+	local := func(kind string) *corev1.TypedLocalObjectReference {
+		return &corev1.TypedLocalObjectReference{Kind: kind, Name: "x"}
+	}
+	for what, tc := range map[string]struct {
+		source *corev1.TypedLocalObjectReference
+		ref    *corev1.TypedObjectReference
+		handle string
+		want   *controller.DataSource
+		words  string // in what is not known
+	}{
+		"nothing":                  {},
+		"a claim":                  {source: local("PersistentVolumeClaim"), want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
+		"a claim, by reference":    {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x"}, want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
+		"a snapshot with a handle": {source: local("VolumeSnapshot"), handle: "snap-1", want: &controller.DataSource{SnapshotHandle: "snap-1"}},
+		"a snapshot without":       {source: local("VolumeSnapshot"), words: snapshotAnnotation},
+		"another namespace":        {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}, words: "elsewhere"},
+		"a populator's object":     {ref: &corev1.TypedObjectReference{Kind: "Tape", Name: "x"}, words: "Tape x"},
+	} {
+		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{DataSource: tc.source, DataSourceRef: tc.ref}}
+		claim.Namespace, claim.Annotations = "default", map[string]string{snapshotAnnotation: tc.handle}
+		got := dataSource(claim)
+		switch {
+		case tc.words != "":
+			if got == nil || !strings.Contains(got.Unknown, tc.words) || got.Claim != (controller.Key{}) || got.SnapshotHandle != "" {
+				t.Errorf("%s: got %+v, want a word about %s", what, got, tc.words)
+			}
+		case (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want:
+			t.Errorf("%s: got %+v, want %+v", what, got, tc.want)
+		}
+	}
+}
+
+// The operator says which in-tree plugins' classes are translated to their CSI drivers.
+func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
+	p := New(Config{Translate: []string{"cinder"}})
+	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
+		if got, err := p.translated(&storagev1.StorageClass{Provisioner: provisioner}); err != nil || got.Provisioner != want {
+			t.Errorf("%s: got %+v, %v", provisioner, got, err)
+		}
+	}
+}

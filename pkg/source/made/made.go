@@ -1,0 +1,200 @@
+// Package made provides the volumes that the controller makes: it tells the controller of
+// the catalog's claims, and the catalog of the controller's volumes.
+//
+// Owns: which claims the controller makes volumes for, what a claim's volume holds at
+// first, and how a made volume looks as a PersistentVolume.
+//
+// Does not: call drivers or keep records; the controller does.
+package made
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
+)
+
+// Name is the catalog's name of this provider.
+const Name = "controller"
+
+// Config is what a Provider needs; every field is required.
+type Config struct {
+	Catalog    *source.Catalog
+	Controller *controller.Controller
+	// Remote names the provider of a cluster's claims, which the cluster binds.
+	Remote string
+	// Translate lists the in-tree plugins whose classes are translated ([translate.Kinds]).
+	Translate []string
+	// Shown is called when the catalog has what the controller showed.
+	Shown  func()
+	Logger *slog.Logger
+}
+
+// Provider ties the catalog's claims to the controller's volumes. Claim and Class may be
+// called by any goroutine, Run by one.
+type Provider struct {
+	Config
+	telling sync.Mutex // held while the controller hears how a claim stands
+
+	// What the catalog has from here; of the goroutine of Run.
+	volumes map[string]*corev1.PersistentVolume
+	notes   map[controller.Key]string
+}
+
+// New returns a provider that has shown nothing.
+func New(c Config) *Provider {
+	return &Provider{Config: c, volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{}}
+}
+
+// Class tells the controller how every claim stands: a class has changed, and it may be
+// the default one.
+func (p *Provider) Class() {
+	for _, claim := range p.Catalog.Claims() {
+		p.Claim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+	}
+}
+
+// Claim tells the controller how a claim of the catalog stands. One call at a time looks it
+// up and tells it, so that the controller never hears the older state last.
+func (p *Provider) Claim(key source.Key) {
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	claim, ok := p.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
+	if !ok {
+		p.Controller.RemoveClaim(ClaimKey(key))
+		return
+	}
+	class := p.Catalog.ClassOf(claim)
+	if p.Catalog.Provider(key) == p.Remote || !isOurs(claim, class) { // a cluster's claims are the cluster's to bind
+		p.Controller.RemoveClaim(ClaimKey(key))
+		return
+	}
+	c := controller.Claim{
+		Key: ClaimKey(key), UID: string(claim.UID), Mode: ModeOf(claim.Spec.VolumeMode),
+		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
+		AccessModes: AccessModes(claim.Spec.AccessModes), Source: dataSource(claim),
+	}
+	if class, err := p.translated(class); err != nil {
+		p.Logger.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
+			err)
+		c.Class = controller.Class{Name: class.Name, Provisioner: state.DriverName(class.Provisioner)}
+	} else if class != nil {
+		c.Class = controller.Class{
+			Name: class.Name, Provisioner: state.DriverName(class.Provisioner), Parameters: class.Parameters,
+			MountOptions: class.MountOptions, AllowExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
+			Retain: Retains(class),
+		}
+	} else {
+		c.Class.Name = *claim.Spec.StorageClassName
+	}
+	p.Controller.SetClaim(c)
+}
+
+// translated is the class for the CSI driver that serves it now; with an error
+// the class itself.
+func (p *Provider) translated(class *storagev1.StorageClass) (*storagev1.StorageClass, error) {
+	if class == nil {
+		return nil, nil
+	}
+	csi, err := translate.Class(class, p.Translate)
+	if err != nil {
+		return class, err
+	}
+	return csi, nil
+}
+
+// Run shows the catalog what the controller makes, until ctx ends: its volumes as
+// PersistentVolumes, and what a claim waits for as the claim's note.
+func (p *Provider) Run(ctx context.Context) error {
+	select {
+	case <-p.Controller.Loaded():
+	case <-ctx.Done():
+		return nil
+	}
+	for {
+		changed := p.Controller.Changed()
+		if err := p.Show(); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Show has the catalog show what the controller does now. It is for one goroutine, and for
+// when the controller has loaded its records.
+func (p *Provider) Show() error {
+	if err := p.showVolumes(); err != nil {
+		return err
+	}
+	p.showNotes()
+	p.Catalog.Synced(Name)
+	p.Shown()
+	return nil
+}
+
+func (p *Provider) showVolumes() error {
+	gone := maps.Clone(p.volumes)
+	for _, v := range p.Controller.Volumes() {
+		pv := persistentVolume(v)
+		delete(gone, pv.Name)
+		if old, ok := p.volumes[pv.Name]; ok && equality.Semantic.DeepEqual(old, pv) {
+			continue
+		}
+		if err := p.Catalog.Put(Name, pv); err != nil {
+			return fmt.Errorf("show volume %s: %w", pv.Name, err)
+		}
+		p.volumes[pv.Name] = pv
+	}
+	for name := range gone {
+		p.Catalog.Delete(Name, source.Key{Kind: resolve.KindVolume, Name: name})
+		delete(p.volumes, name)
+	}
+	return nil
+}
+
+func (p *Provider) showNotes() {
+	gone := maps.Clone(p.notes)
+	for _, c := range p.Controller.Claims() {
+		note := Note(c)
+		if c.Volume != nil || note == "" {
+			continue
+		}
+		delete(gone, c.Claim)
+		if p.notes[c.Claim] != note {
+			p.notes[c.Claim] = note
+			p.Catalog.SetClaimNote(CatalogKey(c.Claim), note)
+		}
+	}
+	for key := range gone {
+		delete(p.notes, key)
+		p.Catalog.SetClaimNote(CatalogKey(key), "")
+	}
+}
+
+// CatalogKey returns the catalog's key of a claim.
+func CatalogKey(k controller.Key) source.Key {
+	return source.Key{Kind: resolve.KindClaim, Namespace: k.Namespace, Name: k.Name}
+}
+
+// Note says what a claim waits for; "" for nothing.
+func Note(c controller.ClaimStatus) string {
+	if c.Reason == "" && c.Call != "" {
+		return c.Call + " is in flight"
+	}
+	return c.Reason
+}
