@@ -61,6 +61,7 @@ var rooms = []room{
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},
 	{dir: "pkg/leftover", may: []string{"pkg/state", "pkg/mount"}},
 	{dir: "pkg/uninstall", may: []string{"pkg/state", "pkg/mount", "pkg/audit", "pkg/leftover"}},
+	{dir: "pkg/containers", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/intree", "pkg/manager", "pkg/resolve", "pkg/server", "pkg/source", "pkg/handover/disk"}},
 	{dir: "pkg/events", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats"}},
 	{dir: "pkg/fsgroup", may: []string{"pkg/state", "pkg/isolate", "pkg/intree", "pkg/manager"}},
 	{dir: "pkg/away", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/intree", "pkg/intree/program", "pkg/manager", "pkg/fsgroup", "pkg/content", "pkg/diskfs", "pkg/outage"}},

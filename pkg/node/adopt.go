@@ -243,3 +243,6 @@ func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
 
 // Down is of no interest: what a driver said holds.
 func (*asked) Down(registration.Plugin, string) {}
+
+// keeper removes what a kubelet kept of a volume that was taken over from it.
+func (n *Node) keeper() disk.Keeper { return disk.Keeper{Layout: n.layout, Kernel: n.kernel} }

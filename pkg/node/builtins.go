@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
@@ -38,7 +39,7 @@ type builtin struct {
 	usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 }
 
-func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverName]builtin {
+func (n *Node) makeBuiltins(allocatable corev1.ResourceList, images *image.Driver) map[state.DriverName]builtin {
 	run := new(program.Runner).Run
 	scratch := emptydir.New(emptydir.Config{Layout: n.layout, Kernel: n.kernel, Quotas: quota.New(), Logger: n.log})
 	servers := func(of state.DriverName, command func(state.Spec, state.Mount, string) (program.Command,
@@ -53,7 +54,7 @@ func (n *Node) makeBuiltins(allocatable corev1.ResourceList) map[state.DriverNam
 		kind.FC:        fc.New(fc.Config{Stager: disks, Volumes: n.records}),
 		kind.GlusterFS: servers(kind.GlusterFS, netfs.GlusterFSCommand),
 		kind.HostPath:  n.away(kind.HostPath),
-		kind.Image:     n.image,
+		kind.Image:     images,
 		kind.ISCSI:     iscsi.New(iscsi.Config{Stager: disks, Secret: secrets{n}.Secret, Volumes: n.records, Log: n.log}),
 		kind.Local:     n.away(kind.Local),
 		kind.NFS:       nfs.New(nfs.Config{Layout: n.layout, Kernel: n.kernel, Run: run}),

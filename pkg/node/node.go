@@ -21,13 +21,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/containers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/events"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -125,12 +124,14 @@ type Config struct {
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.
 type Node struct {
+	*containers.Giver // what containers mount (server.Containers)
+
 	cfg    Config
 	log    *slog.Logger
 	layout state.Layout
 
 	root         *os.File                      // holds the lock on Root
-	sweeps       []func(context.Context) error // of the builtins
+	sweeps       []func(context.Context) error // what is removed once, after the start
 	journal      *state.Bolt
 	helpers      *isolate.Pool
 	kernel       *mount.Kernel
@@ -143,18 +144,17 @@ type Node struct {
 	file         *file.Provider // nil without Manifests
 	registry     *registration.Watcher
 	registrar    *registrar
-	kube         *kube.Provider   // nil without Cluster
-	report       *report.Reporter // nil without Cluster
-	events       *events.Writer   // nil without Cluster
-	runtime      *cri.Runtime     // nil without ContainerRuntime
-	images       *cri.Images      // nil without ImageService
-	image        *image.Driver
+	kube         *kube.Provider     // nil without Cluster
+	report       *report.Reporter   // nil without Cluster
+	events       *events.Writer     // nil without Cluster
+	runtime      *cri.Runtime       // nil without ContainerRuntime
+	images       *cri.Images        // nil without ImageService
 	metrics      *csiclient.Metrics // nil without Metrics, as is measured
 	measured     *metrics.Metrics
 	calls        recorder.Recorder
 	tokens       csiclient.TokenSource // nil without Tokens
 	certificates *podcert.Requester    // nil without Cluster
-	subpaths     *subpath.Binder
+	parts        *containers.Parts
 	builtins     map[state.DriverName]builtin
 	stats        *stats.Collector
 	audit, notes *audit.Log

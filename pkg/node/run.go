@@ -27,7 +27,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{
 		n.manager.Run, n.controller.Run, n.made.Run, n.tellSizes, n.runSources,
-		n.runStart, n.afterStart(n.runSubpaths), n.afterStart(n.podDirs().Run), n.afterStart(n.spareJournal), n.runJournal,
+		n.runStart, n.afterStart(n.podDirs().Run), n.afterStart(n.spareJournal), n.runJournal,
 		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.runRegistrar, n.stats.Run,
 	}
 	if n.cfg.Cluster != nil {

@@ -6,8 +6,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // containers returns who says whether containers of a pod live, nil for nobody.
@@ -42,17 +40,4 @@ func (n *Node) newImage() (_ *image.Driver, err error) {
 		c.Service = n.images
 	}
 	return image.New(c), nil
-}
-
-// byRuntime makes m the mount of an image that the container runtime has, where
-// the volume is one.
-func (n *Node) byRuntime(m *server.ContainerMount, uid state.PodUID, v manager.MountedVolume) (bool, error) {
-	if v.Driver != image.Kind {
-		return false, nil
-	}
-	reference, ok, err := n.image.Runtime(uid, m.Volume)
-	if ok {
-		m.HostPath, m.Image = "", reference
-	}
-	return ok, err
 }

@@ -3,12 +3,8 @@ package node
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // TestTheLabelOfContainersFilesIsThePolicys: and a host whose policy knows no
@@ -42,40 +38,5 @@ func TestTheLabelOfContainersFilesIsThePolicys(t *testing.T) {
 	}
 	if got, err := seLinux(SELinuxOff); got.FileLabel != "" || err != nil {
 		t.Errorf("off: %+v, %v", got, err)
-	}
-}
-
-// Which volumes' files the runtime is to relabel, for every kind: one on a file
-// system that has labels, one that has none or was mounted with one, a read-only one.
-func TestWhichVolumesTheRuntimeRelabels(t *testing.T) {
-	const always, writable, labelled, never = "always", "writable", "labelled", "never"
-	kinds := map[state.DriverName]string{
-		"kubernetes.io/empty-dir": always, "kubernetes.io/configmap": always, "kubernetes.io/secret": always,
-		"kubernetes.io/downward-api": always, "kubernetes.io/projected": always, "kubernetes.io/local-volume": writable,
-		"kubernetes.io/iscsi": labelled, "kubernetes.io/fc": labelled, "csi.example.com": labelled,
-		"kubernetes.io/nfs": never, "kubernetes.io/cephfs": never, "kubernetes.io/glusterfs": never,
-		"kubernetes.io/host-path": never, "kubernetes.io/image": never,
-	}
-	n, stop := start(t, dirs(t))
-	defer stop()
-	for kind := range n.builtins {
-		if kinds[kind] == "" {
-			t.Errorf("%s: not in this test", kind)
-		}
-	}
-	for kind, want := range kinds {
-		for _, tc := range []struct {
-			labels, readOnly bool
-			in               []string
-		}{
-			{true, false, []string{always, writable, labelled}},
-			{false, false, []string{always, writable}},
-			{true, true, []string{always}},
-		} {
-			v := manager.MountedVolume{Driver: kind, ReadOnly: tc.readOnly}
-			if got := relabel(v, func(manager.MountedVolume) bool { return tc.labels }); got != slices.Contains(tc.in, want) {
-				t.Errorf("%s, %+v: relabel is %v", kind, tc, got)
-			}
-		}
 	}
 }

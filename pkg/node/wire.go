@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/away"
+	"github.com/csi-volmgr/csi-volmgr/pkg/containers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -27,33 +28,26 @@ import (
 
 // wire makes every room and gives it the others that it needs.
 func (n *Node) wire() error {
-	boot, err := os.ReadFile(bootIDFile)
-	if err != nil {
-		return fmt.Errorf("learn which boot this is: %w", err)
+	if err := n.wireKernel(); err != nil {
+		return err
 	}
-	n.helpers = n.newHelpers()
-	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
-	n.mounts = watch.NewMounts(watch.MountsConfig{
-		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.erredEvery,
-	})
-	n.subpaths = subpath.New(n.layout, n.kernel)
-	n.bootID = strings.TrimSpace(string(boot))
 	n.audit, n.notes = audit.Open(n.cfg.StateDir, nil), audit.OpenNotes(n.cfg.StateDir, nil)
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
 	}
-	if n.image, err = n.newImage(); err != nil {
+	images, err := n.newImage()
+	if err != nil {
 		return err
 	}
-	n.builtins = n.makeBuiltins(allocatable)
+	n.builtins = n.makeBuiltins(allocatable, images)
 	key, err := revisionKey(n.cfg.RuntimeDir)
 	if err != nil {
 		return fmt.Errorf("find the key of revisions: %w", err)
 	}
 	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Logger: n.log})
 	sources := n.sources()
-	containers, err := n.containers()
+	runtime, err := n.containers()
 	if err != nil {
 		return err
 	}
@@ -61,12 +55,16 @@ func (n *Node) wire() error {
 	if err != nil {
 		return err
 	}
-	if err := n.wireManager(containers, store, sources); err != nil {
+	if err := n.wireManager(runtime, store, sources); err != nil {
 		return err
 	}
 	if err := n.wireCatalog(allocatable, key); err != nil {
 		return err
 	}
+	given := containers.Config{
+		Parts: n.parts, Volumes: n.manager, Catalog: n.catalog, Image: images, HostPaths: n.cfg.HostPaths, Logger: n.log,
+	}
+	n.Giver, n.sweeps = containers.New(given), append(n.sweeps, given.Sweep)
 	n.api = api.New(api.Config{
 		KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"),
 		Logger: n.log,
@@ -80,6 +78,24 @@ func (n *Node) wire() error {
 		}
 	}
 	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
+	return nil
+}
+
+// wireKernel makes what looks at the kernel and changes its mounts.
+func (n *Node) wireKernel() error {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return fmt.Errorf("learn which boot this is: %w", err)
+	}
+	n.helpers = n.newHelpers()
+	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
+	n.mounts = watch.NewMounts(watch.MountsConfig{
+		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.erredEvery,
+	})
+	n.parts = &containers.Parts{
+		Layout: n.layout, Kernel: n.kernel, Subpaths: subpath.New(n.layout, n.kernel), Keeper: n.keeper(),
+	}
+	n.bootID = strings.TrimSpace(string(boot))
 	return nil
 }
 
@@ -99,17 +115,18 @@ func (n *Node) sources() []string {
 }
 
 // wireManager makes the loop, and gives it what it asks of the other rooms.
-func (n *Node) wireManager(containers manager.Containers, store manager.Store, sources []string) error {
+func (n *Node) wireManager(runtime manager.Containers, store manager.Store, sources []string) error {
 	var err error
 	n.manager, err = manager.New(manager.Config{
-		Containers: containers,
+		Containers: runtime,
 		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: n.expanded, BeforeExpand: n.expanding,
 		Within: watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: away.Reason,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
-		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.beforeUnpublish, Unmount: n.unmountBy, Ladders: n.cfg.Ladders,
-		OnCall: n.callEnded,
+		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.parts.BeforeUnpublish, Unmount: n.parts.UnmountBy,
+		Ladders: n.cfg.Ladders,
+		OnCall:  n.callEnded,
 	})
 	return err
 }

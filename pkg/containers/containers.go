@@ -1,18 +1,26 @@
-package node
+// Package containers says what a container runtime mounts into a container of a pod, and
+// takes back what it gave.
+//
+// Owns: the paths, devices and images that containers are given of their pod's volumes, and
+// the binds of their subpaths.
+//
+// Does not: mount a volume, or run a container.
+package containers
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -22,24 +30,52 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ContainerMounts returns what whoever runs a container of a pod is to mount
-// into it, in the order of its spec. What the container names by subPath is
-// found, made and bound by now and not before, since containers that ran
-// before, as init containers, may have made it (ADR 16). Asked again, as for a
-// container that is started again, it is the same, or what is there now.
-func (n *Node) ContainerMounts(ctx context.Context, c server.Container) ([]server.ContainerMount, error) {
+// Volumes is what containers need of the manager.
+type Volumes interface {
+	Settle(ctx context.Context) error
+	GetMountedVolumesForPod(uid state.PodUID) map[string]manager.MountedVolume
+	Pod(uid state.PodUID) (manager.PodStatus, bool)
+	Volume(id state.VolumeID) (manager.VolumeStatus, bool)
+	Volumes() []manager.VolumeStatus
+}
+
+// Config is what a Giver needs; every field is required but HostPaths.
+type Config struct {
+	Parts *Parts
+	// Volumes are the manager's.
+	Volumes Volumes
+	// Catalog knows the containers of a pod.
+	Catalog *source.Catalog
+	// Image knows which images the container runtime mounts itself.
+	Image *image.Driver
+	// HostPaths lists directories at or below which hostPath volumes may be.
+	HostPaths []string
+	Logger    *slog.Logger
+}
+
+// Giver gives containers their pod's volumes. Any goroutine may call its methods.
+type Giver struct{ c Config }
+
+// New returns a giver.
+func New(c Config) *Giver { return &Giver{c} }
+
+// ContainerMounts returns what the runtime mounts into a container of a pod, in the order
+// of the container's spec (server.Containers). It makes and binds a subPath only now, since
+// containers that ran before, such as init containers, may have made it (ADR 16). A second
+// call, for a container that starts again, returns the same, or what is there then.
+func (g *Giver) ContainerMounts(ctx context.Context, c server.Container) ([]server.ContainerMount, error) {
 	key := source.Key{Kind: resolve.KindPod, Namespace: c.Namespace, Name: c.Pod}
-	uid, wants, err := n.catalog.Container(key, c.Name, resolve.Runtime{RecursiveReadOnly: c.RecursiveReadOnly})
+	uid, wants, err := g.c.Catalog.Container(key, c.Name, resolve.Runtime{RecursiveReadOnly: c.RecursiveReadOnly})
 	switch {
 	case errors.Is(err, source.ErrNotFound), errors.Is(err, resolve.ErrNoContainer):
 		return nil, fmt.Errorf("%w: %w", server.ErrNotFound, err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 	}
-	if err := n.manager.Settle(ctx); err != nil {
+	if err := g.c.Volumes.Settle(ctx); err != nil {
 		return nil, err
 	}
-	mounted := n.manager.GetMountedVolumesForPod(uid)
+	mounted := g.c.Volumes.GetMountedVolumesForPod(uid)
 	mounts := make([]server.ContainerMount, 0, len(wants))
 	for _, w := range wants {
 		v, ok := mounted[w.Volume]
@@ -47,33 +83,33 @@ func (n *Node) ContainerMounts(ctx context.Context, c server.Container) ([]serve
 			return nil, fmt.Errorf("%w: volume %s of %s is not mounted: csi-volmgr explain pod %s -n %s", server.ErrConflict,
 				w.Volume, key, c.Pod, c.Namespace)
 		}
-		m, err := n.containerMount(ctx, uid, c.Name, w, v)
+		m, err := g.containerMount(ctx, uid, c.Name, w, v)
 		if err != nil {
 			return nil, fmt.Errorf("%s, container %s: %w", key, c.Name, err)
 		}
 		mounts = append(mounts, m)
 	}
-	return mounts, n.stillMounted(ctx, uid, mounted, wants)
+	return mounts, g.stillMounted(ctx, uid, mounted, wants)
 }
 
 // stillMounted undoes subpaths of volumes that were on their way out meanwhile:
 // their removal may have come before the bind.
-func (n *Node) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume,
+func (g *Giver) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume,
 	wants []resolve.ContainerMount,
 ) error {
-	err := n.manager.Settle(ctx)
-	now := n.manager.GetMountedVolumesForPod(uid)
+	err := g.c.Volumes.Settle(ctx)
+	now := g.c.Volumes.GetMountedVolumesForPod(uid)
 	for _, w := range wants {
 		if now[w.Volume] == before[w.Volume] && err == nil {
 			continue
 		}
 		gone := fmt.Errorf("%w: volume %s went away meanwhile", server.ErrConflict, w.Volume)
-		return errors.Join(gone, err, n.subpaths.Remove(context.WithoutCancel(ctx), uid, w.Volume))
+		return errors.Join(gone, err, g.c.Parts.Subpaths.Remove(context.WithoutCancel(ctx), uid, w.Volume))
 	}
 	return nil
 }
 
-func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container string, w resolve.ContainerMount,
+func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container string, w resolve.ContainerMount,
 	v manager.MountedVolume,
 ) (server.ContainerMount, error) {
 	m := server.ContainerMount{
@@ -88,25 +124,25 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 		}
 		return m, nil
 	}
-	if ok, err := n.byRuntime(&m, uid, v); ok || err != nil {
+	if ok, err := g.byRuntime(&m, uid, v); ok || err != nil {
 		return m, err
 	}
-	m.SELinuxRelabel = relabel(v, n.hasLabels)
-	if w.SubPath == "" && !n.pinned(v, w.Propagation) {
+	m.SELinuxRelabel = relabel(v, g.hasLabels)
+	if w.SubPath == "" && !g.pinned(v, w.Propagation) {
 		return m, nil
 	}
 	var err error
-	m.HostPath, err = n.subpaths.Bind(ctx, subpath.Request{
+	m.HostPath, err = g.c.Parts.Subpaths.Bind(ctx, subpath.Request{
 		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "",
 		ReadOnly: w.Fixed || v.ReadOnly,
 		Open: func() (*os.File, error) {
 			switch {
 			case v.Driver == hostpath.Kind && w.SubPath == "":
-				return n.openWhole(uid, w.Volume)
+				return g.openWhole(uid, w.Volume)
 			case v.Driver == hostpath.Kind:
-				return hostpath.Open(n.cfg.HostPaths, v.HostPath)
+				return hostpath.Open(g.c.HostPaths, v.HostPath)
 			}
-			return n.kernel.Open(v.HostPath)
+			return g.c.Parts.Kernel.Open(v.HostPath)
 		},
 	})
 	switch {
@@ -120,27 +156,27 @@ func (n *Node) containerMount(ctx context.Context, uid state.PodUID, container s
 // is there now, and not by a path that another container may replace until it is used.
 // A container that asks for propagation needs the host's own mount; a path at, above or
 // below the pods' directory would bring all their mounts along.
-func (n *Node) pinned(v manager.MountedVolume, propagation string) bool {
-	pods := n.layout.Pods()
+func (g *Giver) pinned(v manager.MountedVolume, propagation string) bool {
+	pods := g.c.Parts.Layout.Pods()
 	overlaps := strings.HasPrefix(pods+"/", strings.TrimSuffix(v.HostPath, "/")+"/") ||
 		strings.HasPrefix(v.HostPath, pods+"/")
 	return v.Driver == hostpath.Kind && propagation == "rprivate" && !overlaps &&
-		hostpath.Replaceable(n.cfg.HostPaths, v.HostPath)
+		hostpath.Replaceable(g.c.HostPaths, v.HostPath)
 }
 
 // openWhole opens what a pod's hostPath volume leads to.
-func (n *Node) openWhole(uid state.PodUID, volume string) (*os.File, error) {
-	p, _ := n.manager.Pod(uid)
+func (g *Giver) openWhole(uid state.PodUID, volume string) (*os.File, error) {
+	p, _ := g.c.Volumes.Pod(uid)
 	for _, pv := range p.Volumes {
 		if !slices.Contains(pv.Names, volume) {
 			continue
 		}
-		v, _ := n.manager.Volume(pv.ID)
+		v, _ := g.c.Volumes.Volume(pv.ID)
 		var src corev1.HostPathVolumeSource
 		if err := json.Unmarshal(v.Volume.Spec.Config, &src); err != nil {
 			return nil, fmt.Errorf("hostPath: %w", err)
 		}
-		return hostpath.OpenWhole(n.cfg.HostPaths, src)
+		return hostpath.OpenWhole(g.c.HostPaths, src)
 	}
 	return nil, fmt.Errorf("%w: volume %s went away meanwhile", server.ErrConflict, volume)
 }
@@ -168,50 +204,39 @@ func relabel(v manager.MountedVolume, hasLabels func(manager.MountedVolume) bool
 }
 
 // hasLabels reports whether the files of a volume may have SELinux labels of their own.
-func (n *Node) hasLabels(v manager.MountedVolume) bool {
-	has, err := n.kernel.HasLabels(v.HostPath)
+func (g *Giver) hasLabels(v manager.MountedVolume) bool {
+	has, err := g.c.Parts.Kernel.HasLabels(v.HostPath)
 	if err != nil {
-		n.log.Warn("whether a volume has SELinux labels is not known", "driver", v.Driver, "err", err)
+		g.c.Logger.Warn("whether a volume has SELinux labels is not known", "driver", v.Driver, "err", err)
 	}
 	return has
 }
 
-// beforeUnpublish ends what containers of the pod were given of a volume, and
-// what a kubelet kept of it that it was taken over from, before the volume itself goes.
-func (n *Node) beforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	if err := n.subpaths.Remove(ctx, pod, subpathNames(v, v.Mounts[pod])...); err != nil {
-		return err
+// byRuntime makes m the mount of an image that the container runtime has, where
+// the volume is one.
+func (g *Giver) byRuntime(m *server.ContainerMount, uid state.PodUID, v manager.MountedVolume) (bool, error) {
+	if v.Driver != image.Kind {
+		return false, nil
 	}
-	if err := n.keeper().BeforeUnpublish(ctx, v, pod); err != nil {
-		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
+	reference, ok, err := g.c.Image.Runtime(uid, m.Volume)
+	if ok {
+		m.HostPath, m.Image = "", reference
 	}
-	return nil
+	return ok, err
 }
 
-// keeper removes what a kubelet kept of a volume that was taken over from it.
-func (n *Node) keeper() disk.Keeper { return disk.Keeper{Layout: n.layout, Kernel: n.kernel} }
-
-// subpathNames are the names by which parts of the volume are mounted: the pod's
-// own, and that of the PersistentVolume, which a kubelet takes.
-func subpathNames(v state.Volume, m state.Mount) []string {
-	if slices.Contains(m.Names, v.Spec.Name) {
-		return m.Names
-	}
-	return append(slices.Clone(m.Names), v.Spec.Name)
-}
-
-// runSubpaths removes, once, what a crash left of subpaths whose volume has no
-// record any more. Where a record cannot be read, all stay.
-func (n *Node) runSubpaths(ctx context.Context) error {
-	if n.manager.Settle(ctx) != nil {
+// Sweep removes, once, what a crash left of subpaths whose volume has no record any more.
+// Where a record cannot be read, all stay. It returns nil.
+func (c Config) Sweep(ctx context.Context) error {
+	if c.Volumes.Settle(ctx) != nil {
 		return nil // told to end, or the manager has
 	}
-	places, err := n.subpaths.Places() // before the records: of one that is bound from now on there is a record
+	places, err := c.Parts.Subpaths.Places() // before the records: of one that is bound from now on there is a record
 	if err != nil {
-		n.log.Warn("subpaths left behind are not known", "err", err)
+		c.Logger.Warn("subpaths left behind are not known", "err", err)
 	}
 	known := map[subpath.Place]bool{}
-	for _, v := range n.manager.Volumes() {
+	for _, v := range c.Volumes.Volumes() {
 		if v.Quarantined != "" {
 			return nil
 		}
@@ -225,8 +250,8 @@ func (n *Node) runSubpaths(ctx context.Context) error {
 		if known[p] {
 			continue
 		}
-		if err := n.subpaths.Remove(ctx, p.Pod, p.Volume); err != nil {
-			n.log.Warn("subpaths left behind stay", "pod", p.Pod, "volume", p.Volume, "err", err)
+		if err := c.Parts.Subpaths.Remove(ctx, p.Pod, p.Volume); err != nil {
+			c.Logger.Warn("subpaths left behind stay", "pod", p.Pod, "volume", p.Volume, "err", err)
 		}
 	}
 	return nil
