@@ -26,18 +26,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/events"
-	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/recorder"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
@@ -124,7 +123,9 @@ type Config struct {
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.
 type Node struct {
-	*containers.Giver // what containers mount (server.Containers)
+	*containers.Giver  // what containers mount (server.Containers)
+	*operate.Operator  // operators' verbs (server.Operator, server.Drainer)
+	*operate.Registrar // drivers that are handed over (server.Registrar)
 
 	cfg    Config
 	log    *slog.Logger
@@ -143,7 +144,6 @@ type Node struct {
 	api          *api.Provider
 	file         *file.Provider // nil without Manifests
 	registry     *registration.Watcher
-	registrar    *registrar
 	kube         *kube.Provider     // nil without Cluster
 	report       *report.Reporter   // nil without Cluster
 	events       *events.Writer     // nil without Cluster
@@ -158,12 +158,10 @@ type Node struct {
 	builtins     map[state.DriverName]builtin
 	stats        *stats.Collector
 	audit, notes *audit.Log
-	holders      holders.Finder
 	bootID       string
 	programs     []string // where programs are looked for; nil: where the system has them
 
 	changed  signal        // claims, volumes, problems
-	draining sync.Mutex    // held while it is changed how far the node is emptied
 	loaded   chan struct{} // closed when what was applied before is known
 	decoding chan struct{} // filled while a large manifest is decoded
 	started  chan struct{} // as Started returns it
@@ -171,7 +169,6 @@ type Node struct {
 	mu      sync.Mutex // guards what follows
 	silent  map[string]bool
 	drivers map[state.DriverName]*connection
-	drain   server.Drain
 }
 
 // New opens the journal and wires everything; nothing runs until Run. It fails
@@ -182,7 +179,7 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	cfg.Root = filepath.Clean(cfg.Root)
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root}, registrar: newRegistrar(),
+		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root},
 		loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}),
 		silent: map[string]bool{}, drivers: map[state.DriverName]*connection{},
 	}

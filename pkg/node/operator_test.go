@@ -216,7 +216,7 @@ func TestADrainIsRemembered(t *testing.T) {
 	}
 	// Containers stopped in one boot says nothing of the next.
 	value := []byte(`{"mode":"empty","bootID":"another"}`)
-	if err := n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: value}); err != nil {
+	if err := n.journal.CommitBucket(ctx, "operator", map[string][]byte{"drain": value}); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -225,7 +225,7 @@ func TestADrainIsRemembered(t *testing.T) {
 		t.Errorf("after a reboot: %+v", d)
 	}
 	settled(t, n)
-	if err := n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: []byte("?")}); err != nil {
+	if err := n.journal.CommitBucket(ctx, "operator", map[string][]byte{"drain": []byte("?")}); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -249,11 +249,11 @@ func TestADrainThatTheJournalCannotReadHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists([]byte("kv/" + operatorBucket))
+		b, err := tx.CreateBucketIfNotExists([]byte("kv/" + "operator"))
 		if err != nil {
 			return err
 		}
-		return b.Put([]byte(drainKey), []byte("no checksum is like this"))
+		return b.Put([]byte("drain"), []byte("no checksum is like this"))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // fails. What is mounted stays mounted. It is to be called once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if err := n.loadDrain(context.WithoutCancel(ctx)); err != nil {
+	if err := n.LoadDrain(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	if err := n.mounts.Suspect(ctx, n.journal, n.layout.Place); err != nil && ctx.Err() == nil {
@@ -28,7 +28,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	parts := []func(context.Context) error{
 		n.manager.Run, n.controller.Run, n.made.Run, n.tellSizes, n.runSources,
 		n.runStart, n.afterStart(n.podDirs().Run), n.afterStart(n.spareJournal), n.runJournal,
-		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.runRegistrar, n.stats.Run,
+		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.Registrar.Run, n.stats.Run,
 	}
 	if n.cfg.Cluster != nil {
 		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.events.Run)
@@ -53,7 +53,7 @@ func (n *Node) loop(part func(context.Context, watch.Loop) error) func(context.C
 // podDirs returns the sweep of directories that pods left.
 func (n *Node) podDirs() watch.Pods {
 	c := watch.PodsConfig{
-		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.known, KnowsPod: n.manager.KnowsPod,
+		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.Known, KnowsPod: n.manager.KnowsPod,
 		Changed: n.manager.Changed, Inputs: n.changed.next, Logger: n.log,
 		Heard: func() bool { return len(n.Views().NotReady()) == 0 },
 	}

@@ -50,7 +50,7 @@ func TestWhatANewJournalDoesNotKnowCountsAsInUse(t *testing.T) {
 		if d := strings.Join(n.Views().Degraded(), "\n"); !strings.Contains(d, "records may be lost") || !strings.Contains(d, target+": mounted without a record: pod u-1 may use it") {
 			t.Errorf("degraded: %s", d)
 		}
-		if n.known().Unsure == "" {
+		if n.Known().Unsure == "" {
 			t.Error("leftovers are removed although records may be lost")
 		}
 		stop()
@@ -67,7 +67,7 @@ func TestWhatANewJournalDoesNotKnowCountsAsInUse(t *testing.T) {
 	for (usage{n}).InUse("d.example^h-1", "pvc-u") != "" {
 		<-n.Manager().Changed()
 	}
-	if d := n.Views().Degraded(); len(d) != 0 || n.known().Unsure != "" {
-		t.Errorf("once accepted: %v, %q", d, n.known().Unsure)
+	if d := n.Views().Degraded(); len(d) != 0 || n.Known().Unsure != "" {
+		t.Errorf("once accepted: %v, %q", d, n.Known().Unsure)
 	}
 }

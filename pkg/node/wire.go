@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
@@ -77,6 +78,13 @@ func (n *Node) wire() error {
 			return err
 		}
 	}
+	n.Operator = operate.New(operate.Config{
+		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
+		Silent: n.Views().NotReady, BootID: n.bootID, Logger: n.log,
+	})
+	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
+		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,
+	})
 	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
 	return nil
 }

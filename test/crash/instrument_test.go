@@ -22,7 +22,7 @@ var failpoint []byte
 var rooms = []string{
 	"pkg/state", "pkg/manager", "pkg/csiclient", "pkg/controller", "pkg/localdriver", "pkg/mount", "pkg/node",
 	"pkg/source", "pkg/intree", "pkg/handover", "pkg/leftover", "pkg/uninstall",
-	"pkg/audit", "pkg/server", "pkg/registration", "pkg/isolate", "pkg/watch", "pkg/away", "pkg/fsgroup", "pkg/containers",
+	"pkg/audit", "pkg/server", "pkg/registration", "pkg/isolate", "pkg/watch", "pkg/away", "pkg/fsgroup", "pkg/containers", "pkg/operate",
 }
 
 // effects are the functions whose calls change the host, by their names.

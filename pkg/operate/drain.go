@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"context"
@@ -30,48 +30,48 @@ var drains = map[server.DrainMode]manager.Drain{
 }
 
 // SetDrain says durably how far the node is emptied of volumes, and begins (server.Drainer).
-func (n *Node) SetDrain(ctx context.Context, by audit.By, d server.Drain) error {
+func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) error {
 	verb := "drain"
 	if d.Mode == "" {
 		verb, d = "undrain", server.Drain{}
 	}
-	return n.audit.Do(audit.Act{By: by, Verb: verb, Reason: d.Reason, Detail: string(d.Mode)}, func() (string, error) {
+	return o.c.Audit.Do(audit.Act{By: by, Verb: verb, Reason: d.Reason, Detail: string(d.Mode)}, func() (string, error) {
 		var value []byte
 		if d.Mode != "" {
 			var err error
-			if value, err = json.Marshal(storedDrain{d, n.bootID}); err != nil {
+			if value, err = json.Marshal(storedDrain{d, o.c.BootID}); err != nil {
 				return "", err
 			}
 		}
-		n.draining.Lock()
-		defer n.draining.Unlock()
-		if err := n.journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: value}); err != nil {
+		o.draining.Lock()
+		defer o.draining.Unlock()
+		if err := o.c.Journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: value}); err != nil {
 			return "", fmt.Errorf("%s: %w", verb, err)
 		}
-		n.beginDrain(d)
-		n.show(ctx)
+		o.beginDrain(d)
+		_ = o.c.Manager.Settle(ctx) // the drain holds where the wait is cut short
 		return "", nil
 	})
 }
 
-func (n *Node) beginDrain(d server.Drain) {
-	n.mu.Lock()
-	n.drain = d
-	n.mu.Unlock()
-	n.manager.SetDrain(drains[d.Mode])
+func (o *Operator) beginDrain(d server.Drain) {
+	o.mu.Lock()
+	o.drain = d
+	o.mu.Unlock()
+	o.c.Manager.SetDrain(drains[d.Mode])
 }
 
 // Draining returns how far the node is emptied (server.Drainer).
-func (n *Node) Draining() server.Drain {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.drain
+func (o *Operator) Draining() server.Drain {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.drain
 }
 
-// loadDrain goes on with what was asked of an earlier run of the daemon. What
-// cannot be read holds: nothing is lost by not mounting, and it is said.
-func (n *Node) loadDrain(ctx context.Context) error {
-	values, err := n.journal.LoadBucket(ctx, operatorBucket)
+// LoadDrain goes on with the drain of an earlier run of the daemon. A record that cannot be
+// read counts as a drain, and the log says so: not mounting loses nothing.
+func (o *Operator) LoadDrain(ctx context.Context) error {
+	values, err := o.c.Journal.LoadBucket(ctx, operatorBucket)
 	if err != nil {
 		return fmt.Errorf("learn whether the node is drained: %w", err)
 	}
@@ -81,14 +81,14 @@ func (n *Node) loadDrain(ctx context.Context) error {
 	}
 	var d storedDrain
 	if err := json.Unmarshal(value, &d); err != nil || drains[d.Mode] == 0 {
-		n.log.Error("what was said of a drain cannot be read, and counts as one", "err", err)
+		o.c.Logger.Error("what was said of a drain cannot be read, and counts as one", "err", err)
 		d = storedDrain{Drain: server.Drain{Mode: server.DrainHold, Reason: "what was said of a drain cannot be read"}}
 	}
-	if d.Mode == server.DrainEmpty && d.BootID != n.bootID {
-		n.log.Info("node was emptied in an earlier boot and is used again")
+	if d.Mode == server.DrainEmpty && d.BootID != o.c.BootID {
+		o.c.Logger.Info("node was emptied in an earlier boot and is used again")
 		return nil
 	}
-	n.log.Warn("node is drained", "mode", string(d.Mode), "reason", d.Reason, "since", d.Since)
-	n.beginDrain(d.Drain)
+	o.c.Logger.Warn("node is drained", "mode", string(d.Mode), "reason", d.Reason, "since", d.Since)
+	o.beginDrain(d.Drain)
 	return nil
 }

@@ -1,24 +1,70 @@
-package node
+// Package operate does what operators ask a node for: to say who holds a volume, to forget
+// one, to try again, to empty the node, to accept lost records, to register a driver.
+//
+// Owns: what each verb refuses, its line in the audit log, and how far the node is emptied.
+//
+// Does not: serve the API, or change a volume; the manager does.
+package operate
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Journal is what operators' verbs read and write of the journal.
+type Journal interface {
+	Recovery() state.Recovery
+	AcceptRecovery(ctx context.Context) error
+	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
+	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
+}
+
+// Config is what an Operator needs; every field is required.
+type Config struct {
+	// Root is the directory below which volumes are mounted: absolute and clean.
+	Root    string
+	Manager *manager.Manager
+	Journal Journal
+	Audit   *audit.Log
+	Kernel  *mount.Kernel
+	// Silent says which sources of pods have not spoken.
+	Silent func() []string
+	// BootID names this boot of the node.
+	BootID string
+	Logger *slog.Logger
+}
+
+// Operator does operators' verbs on volumes and on the node (server.Operator,
+// server.Drainer). Any goroutine may call its methods.
+type Operator struct {
+	c       Config
+	holders holders.Finder
+
+	draining sync.Mutex // held while it is changed how far the node is emptied
+	mu       sync.Mutex // guards what follows
+	drain    server.Drain
+}
+
+// New returns an operator. LoadDrain goes on with the drain of an earlier run.
+func New(c Config) *Operator { return &Operator{c: c} }
+
 // Who finds who holds a volume or a path (server.Operator).
-func (n *Node) Who(ctx context.Context, q server.WhoQuery) (holders.Report, error) {
+func (o *Operator) Who(ctx context.Context, q server.WhoQuery) (holders.Report, error) {
 	ask := holders.Query{Paths: []string{q.Path}}
 	if q.Volume != "" {
-		v, ok := n.manager.Volume(q.Volume)
+		v, ok := o.c.Manager.Volume(q.Volume)
 		if !ok {
 			return holders.Report{}, fmt.Errorf("%w: volume %q is not known here", server.ErrNotFound, q.Volume)
 		}
@@ -26,7 +72,7 @@ func (n *Node) Who(ctx context.Context, q server.WhoQuery) (holders.Report, erro
 	} else if !strings.HasPrefix(q.Path, "/") {
 		return holders.Report{}, fmt.Errorf("%w: path: found %q, want an absolute one", server.ErrInvalid, q.Path)
 	}
-	return n.holders.Find(ctx, ask)
+	return o.holders.Find(ctx, ask)
 }
 
 // holdersOf says where a volume is, and on which device where it is one.
@@ -44,14 +90,14 @@ func holdersOf(v state.Volume) holders.Query {
 	return q
 }
 
-// Leftovers lists what nobody answers for, and removes what is safe (server.Operator).
-func (n *Node) Leftovers(ctx context.Context, by audit.By, remove bool) (items []leftover.Item, err error) {
-	s := leftover.Scanner{Root: n.cfg.Root, Mounts: n.kernel.List}
+// Leftovers lists what no record explains, and removes what is safe (server.Operator).
+func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (items []leftover.Item, err error) {
+	s := leftover.Scanner{Root: o.c.Root, Mounts: o.c.Kernel.List}
 	if !remove {
-		return s.Scan(ctx, n.known())
+		return s.Scan(ctx, o.Known())
 	}
-	err = n.audit.Do(audit.Act{By: by, Verb: "gc"}, func() (string, error) {
-		items, err = s.Remove(ctx, n.known)
+	err = o.c.Audit.Do(audit.Act{By: by, Verb: "gc"}, func() (string, error) {
+		items, err = s.Remove(ctx, o.Known)
 		var removed []string
 		for _, i := range items {
 			if i.Removed {
@@ -63,19 +109,20 @@ func (n *Node) Leftovers(ctx context.Context, by audit.By, remove bool) (items [
 	return items, err
 }
 
-// known is what somebody answers for.
-func (n *Node) known() leftover.Known {
+// Known returns the pods and paths that a record explains, and why others may be explained
+// by one that is not known.
+func (o *Operator) Known() leftover.Known {
 	k := leftover.Known{Pods: map[state.PodUID]bool{}, Paths: map[string]bool{}}
-	if silent := n.Views().NotReady(); len(silent) > 0 {
+	if silent := o.c.Silent(); len(silent) > 0 {
 		k.Unsure = strings.Join(silent, ", ")
 	}
-	if r := n.journal.Recovery(); r.Why != "" {
+	if r := o.c.Journal.Recovery(); r.Why != "" {
 		k.Unsure = "the journal may have lost records (" + r.Why + ")"
 	}
-	for _, p := range n.manager.Pods() {
+	for _, p := range o.c.Manager.Pods() {
 		k.Pods[p.Pod.UID] = true
 	}
-	for _, v := range n.manager.Volumes() {
+	for _, v := range o.c.Manager.Volumes() {
 		if v.Quarantined != "" {
 			k.Unsure = fmt.Sprintf("the record of volume %s cannot be read, so it is not known which paths are its", v.Volume.ID)
 		}
@@ -90,17 +137,17 @@ func (n *Node) known() leftover.Known {
 
 // Forget drops a record (server.Operator). It is refused while the kernel shows
 // mounts of the volume, or cannot tell, unless f says otherwise.
-func (n *Node) Forget(ctx context.Context, by audit.By, f server.Forget) error {
+func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) error {
 	act := audit.Act{By: by, Verb: "forget", Object: string(f.Volume), Reason: f.Reason}
 	if f.Mounted {
 		act.Detail = "even if it is mounted"
 	}
-	return n.audit.Do(act, func() (string, error) {
-		v, ok := n.manager.Volume(f.Volume)
+	return o.c.Audit.Do(act, func() (string, error) {
+		v, ok := o.c.Manager.Volume(f.Volume)
 		if !ok {
 			return "", fmt.Errorf("%w: volume %q is not known here", server.ErrNotFound, f.Volume)
 		}
-		mounted, err := n.mountsOf(ctx, v)
+		mounted, err := o.mountsOf(ctx, v)
 		if err == nil && len(mounted) > 0 {
 			err = fmt.Errorf("%w: volume %s is mounted at %s: unmount it first (csi-volmgr who says who uses it), or have it "+
 				"forgotten all the same with --even-mounted",
@@ -109,7 +156,7 @@ func (n *Node) Forget(ctx context.Context, by audit.By, f server.Forget) error {
 		if err != nil && !f.Mounted {
 			return "", err
 		}
-		if err := n.manager.Forget(ctx, f.Volume); errors.Is(err, manager.ErrInUse) {
+		if err := o.c.Manager.Forget(ctx, f.Volume); errors.Is(err, manager.ErrInUse) {
 			return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
 		} else if err != nil {
 			return "", err
@@ -120,7 +167,7 @@ func (n *Node) Forget(ctx context.Context, by audit.By, f server.Forget) error {
 
 // mountsOf are the paths of a record at which the kernel shows a mount. An error
 // says that it could not be asked about all of them.
-func (n *Node) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, error) {
+func (o *Operator) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, error) {
 	if v.Quarantined != "" {
 		return nil, fmt.Errorf("%w: the record of volume %s cannot be read (%s), so it is not known where it is mounted; "+
 			"look with csi-volmgr gc --dry-run, then use --even-mounted",
@@ -129,7 +176,7 @@ func (n *Node) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, 
 	var mounted []string
 	var failed error
 	for _, path := range holdersOf(v.Volume).Paths {
-		seen, err := n.kernel.Look(ctx, path)
+		seen, err := o.c.Kernel.Look(ctx, path)
 		if err != nil {
 			failed = fmt.Errorf("%w: it is not known whether volume %s is mounted: %w", server.ErrConflict, v.Volume.ID, err)
 		} else if seen.Mounted {
@@ -141,20 +188,20 @@ func (n *Node) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, 
 
 // Retry ends the pauses of a volume, or has an unmount of it that does not
 // succeed made by a step (server.Operator).
-func (n *Node) Retry(ctx context.Context, by audit.By, r server.Retry) error {
+func (o *Operator) Retry(ctx context.Context, by audit.By, r server.Retry) error {
 	act := audit.Act{By: by, Verb: "retry", Object: string(r.Volume), Reason: r.Reason}
 	if r.Step != state.UnmountNormal {
 		act.Detail = "unmount by step " + r.Step.String()
 	}
-	return n.audit.Do(act, func() (string, error) {
+	return o.c.Audit.Do(act, func() (string, error) {
 		if r.Step == state.UnmountNormal {
-			n.manager.RetryNow(r.Volume)
-		} else if err := n.manager.UnmountBy(ctx, r.Volume, r.Step); errors.Is(err, manager.ErrNotStuck) {
+			o.c.Manager.RetryNow(r.Volume)
+		} else if err := o.c.Manager.UnmountBy(ctx, r.Volume, r.Step); errors.Is(err, manager.ErrNotStuck) {
 			return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
 		} else if err != nil {
 			return "", err
 		}
-		n.show(ctx)
+		_ = o.c.Manager.Settle(ctx) // the verb holds where the wait is cut short
 		return "", nil
 	})
 }

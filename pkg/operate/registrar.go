@@ -1,9 +1,10 @@
-package node
+package operate
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,9 +24,19 @@ const registeredPrefix = "driver/"
 // and to be registered.
 const registerDeadline = 20 * time.Second
 
-// registrar registers drivers that do not do it themselves, as a registrar beside
-// each of them would: for as long as the daemon runs.
-type registrar struct {
+// RegistrarConfig is what a Registrar needs; every field is required.
+type RegistrarConfig struct {
+	// Dir holds the drivers' registration sockets.
+	Dir     string
+	Journal Journal
+	Audit   *audit.Log
+	Logger  *slog.Logger
+}
+
+// Registrar registers drivers that do not do it themselves, as a registrar beside each of
+// them would, for as long as Run runs (server.Registrar). Any goroutine may call its methods.
+type Registrar struct {
+	c     RegistrarConfig
 	asked chan func(ctx context.Context) // done by Run
 
 	// Run alone touches what follows.
@@ -42,26 +53,26 @@ type announced struct {
 	err      error         // why; valid when ended is closed
 }
 
-func newRegistrar() *registrar {
-	return &registrar{asked: make(chan func(context.Context)), drivers: map[state.DriverName]*announced{}}
+// NewRegistrar returns a registrar that registers nothing before Run.
+func NewRegistrar(c RegistrarConfig) *Registrar {
+	return &Registrar{c: c, asked: make(chan func(context.Context)), drivers: map[state.DriverName]*announced{}}
 }
 
-// runRegistrar registers what was handed over, until ctx ends.
-func (n *Node) runRegistrar(ctx context.Context) error {
-	values, err := n.journal.LoadBucket(context.WithoutCancel(ctx), operatorBucket)
+// Run registers the drivers that were handed over, until ctx ends.
+func (r *Registrar) Run(ctx context.Context) error {
+	values, err := r.c.Journal.LoadBucket(context.WithoutCancel(ctx), operatorBucket)
 	if err != nil {
 		return fmt.Errorf("learn which drivers were handed over: %w", err)
 	}
-	r := n.registrar
 	for key, why := range values.Unreadable {
 		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
-			n.log.Error("the endpoint of a driver that was handed over cannot be read: hand it over again with driver register",
+			r.c.Logger.Error("endpoint of a driver cannot be read: hand the driver over again with driver register",
 				"driver", name, "err", why)
 		}
 	}
 	for key, endpoint := range values.Sound {
 		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
-			n.announce(ctx, state.DriverName(name), string(endpoint))
+			r.announce(ctx, state.DriverName(name), string(endpoint))
 		}
 	}
 	defer r.calls.Wait()
@@ -76,15 +87,15 @@ func (n *Node) runRegistrar(ctx context.Context) error {
 }
 
 // announce begins to register a driver. Run's goroutine calls it.
-func (n *Node) announce(ctx context.Context, name state.DriverName, endpoint string) *announced {
+func (r *Registrar) announce(ctx context.Context, name state.DriverName, endpoint string) *announced {
 	ctx, stop := context.WithCancel(ctx)
 	a := &announced{endpoint: endpoint, stop: stop, told: make(chan error, 1), ended: make(chan struct{})}
-	n.registrar.drivers[name] = a
-	n.registrar.calls.Go(func() {
+	r.drivers[name] = a
+	r.calls.Go(func() {
 		defer close(a.ended)
 		defer stop()
 		a.err = localdriver.Announce(ctx, localdriver.Registration{
-			RegisterConfig: localdriver.RegisterConfig{Dir: n.cfg.RegistrationDir, Endpoint: endpoint}, Name: string(name),
+			RegisterConfig: localdriver.RegisterConfig{Dir: r.c.Dir, Endpoint: endpoint}, Name: string(name),
 			Told: func(refused error) {
 				select {
 				case a.told <- refused:
@@ -93,14 +104,15 @@ func (n *Node) announce(ctx context.Context, name state.DriverName, endpoint str
 			},
 		})
 		if a.err != nil {
-			n.log.Error("driver that was handed over cannot be registered", "driver", name, "endpoint", endpoint, "err", a.err)
+			r.c.Logger.Error("driver that was handed over cannot be registered", "driver", name, "endpoint", endpoint,
+				"err", a.err)
 		}
 	})
 	return a
 }
 
 // ask has Run's goroutine do f, and waits for that.
-func (r *registrar) ask(ctx context.Context, f func(ctx context.Context)) error {
+func (r *Registrar) ask(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	select {
 	case r.asked <- func(ctx context.Context) { f(ctx); close(done) }:
@@ -113,7 +125,7 @@ func (r *registrar) ask(ctx context.Context, f func(ctx context.Context)) error 
 
 // RegisterDriver registers the driver at a socket from now on, over restarts of the
 // daemon (server.Registrar).
-func (n *Node) RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error) {
+func (r *Registrar) RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error) {
 	if !filepath.IsAbs(endpoint) {
 		return "", fmt.Errorf("%w: endpoint: found %q, want an absolute path", server.ErrInvalid, endpoint)
 	}
@@ -126,18 +138,18 @@ func (n *Node) RegisterDriver(ctx context.Context, by audit.By, endpoint string)
 	}
 	name := state.DriverName(found)
 	act := audit.Act{By: by, Verb: "register", Object: string(name), Detail: endpoint}
-	return name, n.audit.Do(act, func() (string, error) { return "", n.handOver(ctx, name, endpoint) })
+	return name, r.c.Audit.Do(act, func() (string, error) { return "", r.handOver(ctx, name, endpoint) })
 }
 
-func (n *Node) handOver(ctx context.Context, name state.DriverName, endpoint string) error {
+func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoint string) error {
 	var a *announced
 	var err error
-	asked := n.registrar.ask(ctx, func(run context.Context) {
-		if before := n.registrar.drivers[name]; before != nil && before.endpoint != endpoint {
+	asked := r.ask(ctx, func(run context.Context) {
+		if before := r.drivers[name]; before != nil && before.endpoint != endpoint {
 			err = fmt.Errorf("%w: driver %s is registered here at %s; take that back first: csi-volmgr driver unregister %s",
 				server.ErrConflict, name, before.endpoint, name)
 		} else if before == nil {
-			a = n.announce(run, name, endpoint)
+			a = r.announce(run, name, endpoint)
 		}
 	})
 	if err = errors.Join(asked, err); err != nil || a == nil {
@@ -151,41 +163,41 @@ func (n *Node) handOver(ctx context.Context, name state.DriverName, endpoint str
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = n.journal.CommitBucket(ctx, operatorBucket,
+		err = r.c.Journal.CommitBucket(ctx, operatorBucket,
 			map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err),
-			n.withdrawDriver(context.WithoutCancel(ctx), name))
+			r.withdraw(context.WithoutCancel(ctx), name))
 	}
 	return nil
 }
 
-// withdrawDriver ends a registration.
-func (n *Node) withdrawDriver(ctx context.Context, name state.DriverName) error {
-	return n.registrar.ask(ctx, func(context.Context) {
-		if a := n.registrar.drivers[name]; a != nil {
+// withdraw ends a registration.
+func (r *Registrar) withdraw(ctx context.Context, name state.DriverName) error {
+	return r.ask(ctx, func(context.Context) {
+		if a := r.drivers[name]; a != nil {
 			a.stop()
 			<-a.ended
-			delete(n.registrar.drivers, name)
+			delete(r.drivers, name)
 		}
 	})
 }
 
 // UnregisterDriver ends what RegisterDriver began (server.Registrar).
-func (n *Node) UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error {
+func (r *Registrar) UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error {
 	known := false
-	if err := n.registrar.ask(ctx, func(context.Context) { known = n.registrar.drivers[name] != nil }); err != nil {
+	if err := r.ask(ctx, func(context.Context) { known = r.drivers[name] != nil }); err != nil {
 		return err
 	}
 	if !known {
 		return fmt.Errorf("%w: driver %s was not handed over to this daemon", server.ErrNotFound, name)
 	}
-	return n.audit.Do(audit.Act{By: by, Verb: "unregister", Object: string(name)}, func() (string, error) {
-		if err := n.journal.CommitBucket(ctx, operatorBucket,
+	return r.c.Audit.Do(audit.Act{By: by, Verb: "unregister", Object: string(name)}, func() (string, error) {
+		if err := r.c.Journal.CommitBucket(ctx, operatorBucket,
 			map[string][]byte{registeredPrefix + string(name): nil}); err != nil {
 			return "", fmt.Errorf("unregister driver %s: %w", name, err)
 		}
-		return "", n.withdrawDriver(ctx, name)
+		return "", r.withdraw(ctx, name)
 	})
 }

@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"context"
@@ -11,18 +11,18 @@ import (
 
 // AcceptRecovery is an operator's word that no pod that is not known uses what is
 // mounted without a record (server.Operator). It returns what that was.
-func (n *Node) AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error) {
-	places := n.manager.Unrecorded().Places
-	r := n.journal.Recovery()
+func (o *Operator) AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error) {
+	places := o.c.Manager.Unrecorded().Places
+	r := o.c.Journal.Recovery()
 	if r.Why == "" {
 		return nil, fmt.Errorf("%w: the journal has lost nothing that is not accepted", server.ErrNotFound)
 	}
 	act := audit.Act{By: by, Verb: "accept recovery", Object: r.Why, Reason: reason}
-	return places, n.audit.Do(act, func() (string, error) {
-		if err := n.journal.AcceptRecovery(context.WithoutCancel(ctx)); err != nil {
+	return places, o.c.Audit.Do(act, func() (string, error) {
+		if err := o.c.Journal.AcceptRecovery(context.WithoutCancel(ctx)); err != nil {
 			return "", err
 		}
-		n.manager.AcceptUnrecorded()
+		o.c.Manager.AcceptUnrecorded()
 		paths := make([]string, 0, len(places))
 		for _, p := range places {
 			paths = append(paths, p.Path)
