@@ -11,8 +11,8 @@ import (
 // The most that pkg/node may have, which is the wiring and nothing else (ADR 7). These go
 // down to 1,300 lines and 15 methods as features move out, and never up.
 const (
-	maxNodeLines   = 3209
-	maxNodeMethods = 116
+	maxNodeLines   = 2928
+	maxNodeMethods = 114
 	maxNodeFields  = 43
 )
 

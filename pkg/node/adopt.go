@@ -153,10 +153,8 @@ func (n *Node) hearSources(ctx context.Context) (map[state.PodUID]state.PodWant,
 		return nil, fmt.Errorf("learn which volumes are wanted: %w", err)
 	}
 	if ctx.Err() != nil {
-		n.mu.Lock()
-		defer n.mu.Unlock()
 		return nil, fmt.Errorf("learn which volumes are wanted: sources %s have not told all within %v: %w",
-			strings.Join(slices.Sorted(maps.Keys(n.silent)), ", "), sourcesTime, context.Cause(ctx))
+			strings.Join(n.heard.Silent(), ", "), sourcesTime, context.Cause(ctx))
 	}
 	return n.catalog.Wants(), nil
 }
@@ -180,10 +178,7 @@ func (n *Node) showOwn(ctx context.Context) error {
 func (n *Node) untilHeard(ctx context.Context, end func()) error {
 	for {
 		changed := n.changed.next()
-		n.mu.Lock()
-		silent := len(n.silent)
-		n.mu.Unlock()
-		if silent == 0 && !n.catalog.Asking() {
+		if len(n.heard.Silent()) == 0 && !n.catalog.Asking() {
 			end()
 			return nil
 		}

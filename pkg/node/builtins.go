@@ -155,10 +155,7 @@ func object[T any](n *Node, key source.Key) (found T, err error) {
 
 // allSpoken returns an error where a source has not spoken yet.
 func (n *Node) allSpoken(key source.Key) error {
-	n.mu.Lock()
-	silent := slices.Sorted(maps.Keys(n.silent))
-	n.mu.Unlock()
-	if len(silent) > 0 {
+	if silent := n.heard.Silent(); len(silent) > 0 {
 		return fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))
 	}
 	return nil

@@ -71,7 +71,7 @@ func (n *Node) wireCluster() error {
 	})
 	n.events = events.New(events.Config{
 		NodeName: n.cfg.Name, Volumes: n.manager, Objects: n.catalog, Facts: n.facts, Event: n.report.Event,
-		ExpandFailed: n.expandFailed, Lost: n.lost, Patience: n.cfg.waitPatience,
+		ExpandFailed: n.expandFailed, Lost: n.views.Lost, Patience: n.cfg.waitPatience,
 	})
 	n.kube = kube.New(kube.Config{
 		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,
@@ -88,7 +88,7 @@ func (n *Node) wireCluster() error {
 func (n *Node) facts() server.Facts {
 	return server.Facts{
 		Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(),
-		Sockets: n.Views().Sockets(), Now: time.Now(),
+		Sockets: n.views.Sockets(), Now: time.Now(),
 	}
 }
 

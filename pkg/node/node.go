@@ -118,6 +118,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	erredEvery   time.Duration // for tests; 0 means what watch.MountsConfig has
+	programs     []string      // for tests: where programs are looked for; nil means where the system has them
 	waitPatience time.Duration // for tests; 0 means what events.Config has
 }
 
@@ -141,6 +142,8 @@ type Node struct {
 	controller   *controller.Controller
 	catalog      *source.Catalog
 	made         *made.Provider
+	heard        *source.Heard
+	views        *operate.Views
 	api          *api.Provider
 	file         *file.Provider // nil without Manifests
 	registry     *registration.Watcher
@@ -159,7 +162,6 @@ type Node struct {
 	stats        *stats.Collector
 	audit, notes *audit.Log
 	bootID       string
-	programs     []string // where programs are looked for; nil: where the system has them
 
 	changed  signal        // claims, volumes, problems
 	loaded   chan struct{} // closed when what was applied before is known
@@ -167,7 +169,6 @@ type Node struct {
 	started  chan struct{} // as Started returns it
 
 	mu      sync.Mutex // guards what follows
-	silent  map[string]bool
 	drivers map[state.DriverName]*connection
 }
 
@@ -181,7 +182,7 @@ func New(cfg Config) (_ *Node, err error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root},
 		loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}),
-		silent: map[string]bool{}, drivers: map[state.DriverName]*connection{},
+		drivers: map[state.DriverName]*connection{},
 	}
 	if n.log == nil {
 		n.log = slog.Default()
@@ -233,6 +234,9 @@ func (c Config) check() error {
 	}
 	return nil
 }
+
+// Views returns what the node API shows besides the manager's own.
+func (n *Node) Views() *operate.Views { return n.views }
 
 // Manager returns the volume manager.
 func (n *Node) Manager() *manager.Manager { return n.manager }
@@ -297,9 +301,7 @@ type sink struct{ n *Node }
 func (s sink) SetPod(p state.PodWant)     { s.n.manager.SetPod(p) }
 func (s sink) RemovePod(uid state.PodUID) { s.n.manager.RemovePod(uid) }
 func (s sink) SourceSynced(provider string) {
-	s.n.mu.Lock()
-	delete(s.n.silent, provider)
-	s.n.mu.Unlock()
+	s.n.heard.Spoke(provider)
 	s.n.manager.SourceSynced(provider)
 	s.n.changed.send()
 }

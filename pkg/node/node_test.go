@@ -19,8 +19,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -282,22 +280,6 @@ func TestAClaimThatAPodNamesIsNotDeleted(t *testing.T) {
 }
 
 func manifestOf(text string) server.Manifest { return server.Manifest{Name: "-", Data: []byte(text)} }
-
-func TestAProblemNamesFileAndLineOnce(t *testing.T) {
-	n := &Node{cfg: Config{Manifests: "/m"}}
-	for text, want := range map[string]string{
-		"bad.yaml:3: document 1: spec: wrong": "/m/bad.yaml:3: document 1: spec: wrong",
-		"being written":                       "/m/bad.yaml: being written",
-		"bad.yaml: not a file":                "/m/bad.yaml: bad.yaml: not a file",
-	} {
-		if got := n.problem(source.Problem{Provider: file.Name, Where: "bad.yaml", Text: text}).String(); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-	if got := n.problem(source.Problem{Provider: "api", Where: "pod a/b", Text: "unreadable"}).String(); got != "source api: pod a/b: unreadable" {
-		t.Errorf("got %q", got)
-	}
-}
 
 func TestANodeWithoutItsPathsIsRefused(t *testing.T) {
 	for field, spoil := range map[string]func(*Config){

@@ -23,7 +23,7 @@ func (n *Node) Unreached(ctx context.Context, endpoint string) string {
 // mounted, and that this node does not have now.
 func (n *Node) Lacks(name state.DriverName) []string {
 	k, _ := kind.Of(name)
-	if k.Program == "" || (&program.Runner{Dirs: n.programs}).Has(k.Program) {
+	if k.Program == "" || (&program.Runner{Dirs: n.cfg.programs}).Has(k.Program) {
 		return nil
 	}
 	return []string{k.Program}

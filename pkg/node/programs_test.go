@@ -13,14 +13,14 @@ import (
 
 // A kind lacks what is not there when it is asked for.
 func TestAKindLacksTheProgramsThatAreNotThere(t *testing.T) {
-	n := &Node{programs: []string{t.TempDir()}}
+	n := &Node{cfg: Config{programs: []string{t.TempDir()}}}
 	if got := n.Lacks(nfs.Kind); !slices.Equal(got, []string{"mount.nfs"}) {
 		t.Errorf("nfs lacks %q", got)
 	}
 	if got := n.Lacks(emptydir.Kind); len(got) != 0 {
 		t.Errorf("emptyDir lacks %q", got)
 	}
-	if err := os.WriteFile(filepath.Join(n.programs[0], "mount.nfs"), nil, 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(n.cfg.programs[0], "mount.nfs"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.Lacks(nfs.Kind); len(got) != 0 {

@@ -73,18 +73,13 @@ func (n *Node) wire() error {
 	if n.cfg.Manifests != "" {
 		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
 	}
+	n.views = n.newViews()
 	if n.cfg.Cluster != nil {
 		if err := n.wireCluster(); err != nil {
 			return err
 		}
 	}
-	n.Operator = operate.New(operate.Config{
-		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
-		Silent: n.Views().NotReady, BootID: n.bootID, Logger: n.log,
-	})
-	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
-		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,
-	})
+	n.wireOperators()
 	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
 	return nil
 }
@@ -116,10 +111,36 @@ func (n *Node) sources() []string {
 	if n.cfg.Cluster != nil {
 		names = append(names, kube.Name)
 	}
-	for _, name := range names {
-		n.silent[name] = true
-	}
+	n.heard = source.NewHeard(names)
 	return names
+}
+
+// wireOperators makes what does operators' verbs.
+func (n *Node) wireOperators() {
+	n.Operator = operate.New(operate.Config{
+		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
+		Silent: n.views.NotReady, BootID: n.bootID, Logger: n.log,
+	})
+	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
+		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,
+	})
+}
+
+// newViews makes what the node API shows.
+func (n *Node) newViews() *operate.Views {
+	c := operate.ViewsConfig{
+		Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Journal: n.journal,
+		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
+		Inputs: []func() []source.Problem{n.api.Problems, n.catalog.Problems}, Cluster: n.clusterProblems, Away: n.awayText,
+		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Heard: n.heard, Changed: n.changed.next,
+	}
+	if n.file != nil {
+		c.Inputs = append(c.Inputs, n.file.Problems)
+	}
+	if n.runtime != nil {
+		c.Runtime = n.runtime
+	}
+	return operate.NewViews(c)
 }
 
 // wireManager makes the loop, and gives it what it asks of the other rooms.

@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"maps"
@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
@@ -18,24 +20,63 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Views shows claims, volumes and inputs to the node API; it satisfies
-// server.Claims and server.Health.
-type Views struct{ n *Node }
+// Records is what the views say of the journal.
+type Records interface {
+	Recovery() state.Recovery
+	// SpareErr says why the journal has no spare copy; nil where it has one.
+	SpareErr() error
+}
 
-// Views returns what the node API shows besides the manager's own.
-func (n *Node) Views() Views { return Views{n} }
+// ViewsConfig is what Views need; every field is required but Manifests and Runtime.
+type ViewsConfig struct {
+	Catalog    *source.Catalog
+	Controller *controller.Controller
+	Manager    *manager.Manager
+	Journal    Records
+	// JournalPath is the journal's file.
+	JournalPath string
+	// Manifests is the directory of manifests; "" where there is none.
+	Manifests string
+	// Inputs list what is wrong with applied objects and manifests.
+	Inputs []func() []source.Problem
+	// Cluster lists what is wrong with the API server, and Away says in words that it is
+	// away; "" where it is not.
+	Cluster func() []server.Problem
+	Away    func() string
+	// Runtime is the container runtime, nil where none is asked.
+	Runtime Runtime
+	// Sockets list the registration sockets.
+	Sockets func() []registration.SocketStatus
+	Heard   *source.Heard
+	// Changed returns a channel that closes at the next change of claims, volumes or inputs.
+	Changed func() <-chan struct{}
+}
 
-// Changed returns a channel that is closed at the next change of claims, volumes or inputs.
-func (v Views) Changed() <-chan struct{} { return v.n.changed.next() }
+// Runtime is a container runtime that may fail to answer.
+type Runtime interface {
+	// Problem says why it does not answer; "" where it does.
+	Problem() string
+	Endpoint() string
+}
+
+// Views show claims, volumes and inputs to the node API (server.Claims, server.Health). Any
+// goroutine may call their methods.
+type Views struct{ c ViewsConfig }
+
+// NewViews returns the views.
+func NewViews(c ViewsConfig) *Views { return &Views{c} }
+
+// Changed returns a channel that closes at the next change of claims, volumes or inputs.
+func (v *Views) Changed() <-chan struct{} { return v.c.Changed() }
 
 // Claims lists the claims of the sources and those whose volumes are kept, sorted.
-func (v Views) Claims() []server.ClaimStatus {
+func (v *Views) Claims() []server.ClaimStatus {
 	kept := map[controller.Key]controller.ClaimStatus{}
-	for _, c := range v.n.controller.Claims() {
+	for _, c := range v.c.Controller.Claims() {
 		kept[c.Claim] = c
 	}
 	var out []server.ClaimStatus
-	for _, claim := range v.n.catalog.Claims() {
+	for _, claim := range v.c.Catalog.Claims() {
 		key := controller.Key{Namespace: claim.Namespace, Name: claim.Name}
 		s := server.ClaimStatus{
 			Namespace: claim.Namespace, Name: claim.Name, Phase: string(controller.Pending),
@@ -48,7 +89,7 @@ func (v Views) Claims() []server.ClaimStatus {
 		if c, ok := kept[key]; ok {
 			fromController(&s, c)
 			delete(kept, key)
-		} else if pv := v.n.volumeOf(claim); pv != nil {
+		} else if pv := v.volumeOf(claim); pv != nil {
 			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
 		}
 		out = append(out, s)
@@ -66,8 +107,8 @@ func compareKeys(a, b controller.Key) int {
 }
 
 // volumeOf returns the volume that a claim which the controller does not make is bound to.
-func (n *Node) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	for _, pv := range n.catalog.Volumes() {
+func (v *Views) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	for _, pv := range v.c.Catalog.Volumes() {
 		r := pv.Spec.ClaimRef
 		if pv.Name == claim.Spec.VolumeName || r != nil && r.Namespace == claim.Namespace && r.Name == claim.Name {
 			return pv
@@ -90,9 +131,9 @@ func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 }
 
 // PersistentVolumes lists every volume of the catalog, by name.
-func (v Views) PersistentVolumes() []server.PVStatus {
+func (v *Views) PersistentVolumes() []server.PVStatus {
 	var out []server.PVStatus
-	for _, pv := range v.n.catalog.Volumes() {
+	for _, pv := range v.c.Catalog.Volumes() {
 		s := server.PVStatus{
 			Name: pv.Name, CapacityBytes: pv.Spec.Capacity.Storage().Value(),
 			Mode: made.ModeOf(pv.Spec.VolumeMode), AccessModes: made.AccessModes(pv.Spec.AccessModes), Status: "Available",
@@ -102,7 +143,7 @@ func (v Views) PersistentVolumes() []server.PVStatus {
 		}
 		if r := pv.Spec.ClaimRef; r != nil {
 			s.Claim, s.Status = r.Namespace+"/"+r.Name, "Released"
-			if v.n.catalog.Get(made.CatalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
+			if v.c.Catalog.Get(made.CatalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
 				s.Status = "Bound"
 			}
 		}
@@ -112,40 +153,37 @@ func (v Views) PersistentVolumes() []server.PVStatus {
 }
 
 // Problems lists what is wrong with manifests and applied objects.
-func (v Views) Problems() []server.Problem {
-	lists := [][]source.Problem{v.n.api.Problems(), v.n.catalog.Problems()}
-	if v.n.file != nil {
-		lists = append(lists, v.n.file.Problems())
+func (v *Views) Problems() []server.Problem {
+	out := v.c.Cluster()
+	for _, input := range v.c.Inputs {
+		for _, p := range input() {
+			out = append(out, v.problem(p))
+		}
 	}
-	out := v.n.clusterProblems()
-	for _, p := range slices.Concat(lists...) {
-		out = append(out, v.n.problem(p))
-	}
-	out = append(out, v.n.journalProblems()...)
-	if v.n.runtime != nil && v.n.runtime.Problem() != "" {
+	out = append(out, v.journalProblems()...)
+	if v.c.Runtime != nil && v.c.Runtime.Problem() != "" {
 		out = append(out, server.Problem{
-			Source: "container runtime", Object: v.n.runtime.Endpoint(),
-			Message: v.n.runtime.Problem(),
+			Source: "container runtime", Object: v.c.Runtime.Endpoint(), Message: v.c.Runtime.Problem(),
 		})
 	}
 	return out
 }
 
 // Degraded says what an operator has to look at (server.Health).
-func (v Views) Degraded() (out []string) {
-	if away := v.n.awayText(); away != "" {
+func (v *Views) Degraded() (out []string) {
+	if away := v.c.Away(); away != "" {
 		out = append(out, away)
 	}
-	for _, p := range v.n.journalProblems() {
+	for _, p := range v.journalProblems() {
 		out = append(out, p.String())
 	}
 	return out
 }
 
-// lost says what an operator has to do after the journal may have lost records; "" where
+// Lost says what an operator has to do after the journal may have lost records; "" where
 // it has not.
-func (n *Node) lost() string {
-	r := n.journal.Recovery()
+func (v *Views) Lost() string {
+	r := v.c.Journal.Recovery()
 	if r.Why == "" {
 		return ""
 	}
@@ -155,12 +193,12 @@ func (n *Node) lost() string {
 
 // journalProblems says that the journal may have lost records, what is mounted without
 // one since, and that the journal has no spare copy.
-func (n *Node) journalProblems() (out []server.Problem) {
-	path := filepath.Join(n.cfg.StateDir, "state.db")
-	if lost := n.lost(); lost != "" {
+func (v *Views) journalProblems() (out []server.Problem) {
+	path := v.c.JournalPath
+	if lost := v.Lost(); lost != "" {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: lost})
 	}
-	for _, p := range n.manager.Unrecorded().Places {
+	for _, p := range v.c.Manager.Unrecorded().Places {
 		who := "it counts as in use"
 		if p.Pod != "" {
 			who = "pod " + string(p.Pod) + " may use it"
@@ -168,7 +206,7 @@ func (n *Node) journalProblems() (out []server.Problem) {
 		out = append(out, server.Problem{Source: "journal", Object: p.Path, Message: "mounted without a record: " + who +
 			"; look with: csi-volmgr who " + p.Path})
 	}
-	if err := n.journal.SpareErr(); err != nil {
+	if err := v.c.Journal.SpareErr(); err != nil {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() +
 			": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})
 	}
@@ -177,12 +215,12 @@ func (n *Node) journalProblems() (out []server.Problem) {
 
 // problem tells a source's problem as the API does: what is wrong with a
 // manifest by the file's whole path and the line, which its text begins with.
-func (n *Node) problem(p source.Problem) server.Problem {
+func (v *Views) problem(p source.Problem) server.Problem {
 	out := server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text}
-	if p.Provider != file.Name || p.Where == n.cfg.Manifests {
+	if p.Provider != file.Name || p.Where == v.c.Manifests {
 		return out
 	}
-	out.Object, out.File = "", filepath.Join(n.cfg.Manifests, p.Where)
+	out.Object, out.File = "", filepath.Join(v.c.Manifests, p.Where)
 	if rest, ok := strings.CutPrefix(p.Text, p.Where+":"); ok {
 		line, rest, _ := strings.Cut(rest, ":")
 		if number, err := strconv.Atoi(line); err == nil {
@@ -193,21 +231,19 @@ func (n *Node) problem(p source.Problem) server.Problem {
 }
 
 // Sockets lists the registration sockets.
-func (v Views) Sockets() []server.SocketStatus {
+func (v *Views) Sockets() []server.SocketStatus {
 	var out []server.SocketStatus
-	for _, s := range v.n.registry.Sockets() {
+	for _, s := range v.c.Sockets() {
 		out = append(out, server.SocketStatus{Path: s.Path, Driver: s.Driver, State: string(s.State), Problem: s.Problem})
 	}
 	return out
 }
 
 // NotReady says which sources have not spoken.
-func (v Views) NotReady() []string {
-	away := v.n.awayText()
-	v.n.mu.Lock()
-	defer v.n.mu.Unlock()
+func (v *Views) NotReady() []string {
+	away := v.c.Away()
 	var out []string
-	for _, s := range slices.Sorted(maps.Keys(v.n.silent)) {
+	for _, s := range v.c.Heard.Silent() {
 		text := "source " + s + " has not spoken yet"
 		if s == kube.Name && away != "" {
 			text += ": " + away

@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"fmt"
@@ -16,9 +16,9 @@ import (
 
 // Objects lists the objects of a kind that the sources have, by namespace and name:
 // what they are called and are about, and no value of theirs.
-func (v Views) Objects(kind string) []server.Object {
+func (v *Views) Objects(kind string) []server.Object {
 	var out []server.Object
-	for _, obj := range v.n.catalog.Objects(kind) {
+	for _, obj := range v.c.Catalog.Objects(kind) {
 		meta, ok := obj.(metav1.Object)
 		if !ok {
 			continue
