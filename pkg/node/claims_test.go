@@ -10,17 +10,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -107,42 +107,6 @@ func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 	}
 }
 
-// Who deletes a claim, and looks, finds no volume of it either: the catalog shows
-// what the controller has a moment later.
-func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
-	n, err := New(dirs(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	pv := &corev1.PersistentVolume{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume}, ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"},
-		Spec: corev1.PersistentVolumeSpec{
-			ClaimRef:    &corev1.ObjectReference{Namespace: "default", Name: "data"},
-			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: "d", VolumeHandle: "h",
-			}},
-		},
-	}
-	if err := n.catalog.Put(made.Name, pv); err != nil {
-		t.Fatal(err)
-	}
-	now, cancel := context.WithCancel(t.Context())
-	cancel() // it says how it stands, and waits for nothing
-	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err == nil {
-		t.Errorf("the claim counts as deleted, and %d volumes are shown", len(n.Views().PersistentVolumes()))
-	}
-	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "other"}); err != nil {
-		t.Errorf("another claim: %v", err)
-	}
-	n.catalog.Delete(made.Name, source.Key{Kind: resolve.KindVolume, Name: "pvc-1"})
-	if err := n.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err != nil {
-		t.Error(err)
-	}
-}
-
 // A pod keeps its volumes until it is deleted: another manifest of its name is
 // refused whole. One of another UID takes its place, and the first one's volumes go.
 //
@@ -175,13 +139,21 @@ func TestAMountedPodKeepsItsVolumes(t *testing.T) {
 }
 
 // A volume that a listed pod has and names no more, as another source tells it, is
-// refused with the pod's name: it would be waited for without end.
+// refused with the pod's name: DeleteClaim would wait for it without end.
 //
 // Faults: A155.
 func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
-	n, _ := start(t, dirs(t))
-	apply(t, n, scratchPod)
-	uid := uidOf(t, n, "web")
+	c := dirs(t)
+	uid := state.PodUID(manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: "default", Name: "web"}))
+	id := state.PodVolumeID("d.example", uid, "scratch") // it counts as the claim's volume
+	_, handle, _ := strings.Cut(string(id), "^")
+	keepVolumeOf(t, c, "d.example", handle, "")
+	n, _ := start(t, c)
+	inline := &refusing{}
+	inline.well.Store(true)
+	n.manager.DriverUp(manager.DriverInfo{Name: "d.example"}, inline)
+	apply(t, n, "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: d.example}\nspec: {attachRequired: false, volumeLifecycleModes: [Ephemeral]}\n---"+
+		strings.Replace(scratchPod, "emptyDir: {}", "csi: {driver: d.example}", 1))
 	if err := n.Manager().WaitForAttachAndMount(within(t), uid); err != nil {
 		t.Fatal(err)
 	}
@@ -189,16 +161,14 @@ func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	if err := n.catalog.Put("file", pod); err != nil {
 		t.Fatal(err)
 	}
-	n.show(t.Context())
-	volumes := n.Manager().Volumes()
-	if len(volumes) != 1 || len(volumes[0].Wanted) > 0 {
-		t.Fatalf("%+v", volumes)
+	if err := n.Manager().Settle(within(t)); err != nil {
+		t.Fatal(err)
 	}
-	driver, handle, _ := strings.Cut(string(volumes[0].Volume.ID), "^")
-	wait := func() error {
-		return n.waitUnused(within(t), controller.Key{Namespace: "default", Name: "data"}, controller.Volume{Driver: state.DriverName(driver), Handle: handle})
+	if v, known := n.Manager().Volume(id); !known || len(v.Wanted) > 0 {
+		t.Fatalf("%+v, %v", v, known)
 	}
-	if err := wait(); !errors.Is(err, server.ErrConflict) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pod default/web") {
+	claim := server.ClaimDeletion{Namespace: "default", Name: "data"}
+	if _, err := n.DeleteClaim(within(t), audit.By{}, claim); !errors.Is(err, server.ErrConflict) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("while the pod is listed: %v", err)
 	}
 	ended := pod.DeepCopy()
@@ -206,8 +176,23 @@ func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	if err := n.catalog.Put("file", ended); err != nil {
 		t.Fatal(err)
 	}
-	if err := wait(); err != nil {
-		t.Errorf("once the containers have ended: %v", err)
+	deleteBegins(t, n, claim)
+}
+
+// deleteBegins deletes a claim whose driver is not there, and returns when the controller
+// waits for the driver.
+func deleteBegins(t *testing.T, n *Node, claim server.ClaimDeletion) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.DeleteClaim(ctx, audit.By{}, claim)
+		ended <- err
+	}()
+	claimed(t, n, func(c controller.ClaimStatus, _ bool) bool { return c.Phase == controller.Deleting })
+	cancel()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "is being deleted and not gone yet") {
+		t.Errorf("delete claim %s: %v", claim.Name, err)
 	}
 }
 
@@ -261,6 +246,12 @@ func TestWithdrawSaysWhichClaimsKeepNothing(t *testing.T) {
 // keepVolume gives a node that starts the volume pvc-u of claim default/data.
 func keepVolume(t *testing.T, c Config, fields string) {
 	t.Helper()
+	keepVolumeOf(t, c, "d.example", "h-1", fields)
+}
+
+// keepVolumeOf is keepVolume with the volume's driver and handle.
+func keepVolumeOf(t *testing.T, c Config, driver state.DriverName, handle, fields string) {
+	t.Helper()
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +259,8 @@ func keepVolume(t *testing.T, c Config, fields string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := `{"version":1,"claim":{"namespace":"default","name":"data"},"uid":"u","name":"pvc-u","handle":"h-1","volume":{"phase":"present"},` + fields +
-		`"spec":{"class":"slow","driver":"d.example","sizeBytes":1,"accessModes":["ReadWriteOnce"],"mode":"Filesystem"}}`
+	record := `{"version":1,"claim":{"namespace":"default","name":"data"},"uid":"u","name":"pvc-u","handle":"` + handle + `","volume":{"phase":"present"},` + fields +
+		`"spec":{"class":"slow","driver":"` + string(driver) + `","sizeBytes":1,"accessModes":["ReadWriteOnce"],"mode":"Filesystem"}}`
 	if err := errors.Join(b.CommitBucket(t.Context(), controller.Bucket, map[string][]byte{"default/data": []byte(record)}), b.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
 // lines is a log that may be read while it is written.
@@ -116,7 +118,7 @@ func TestTidyingUpWaitsForTheStart(t *testing.T) {
 		go func() {
 			_ = n.afterStart(func(context.Context) error { begun.Store(true); return nil })(t.Context())
 		}()
-		time.Sleep(startGrace - 1)
+		time.Sleep(source.Grace - 1)
 		synctest.Wait()
 		if over(n.Started()) {
 			t.Error("over while a source is silent")

@@ -125,6 +125,7 @@ type Config struct {
 // Node is one node's volume manager. Its methods may be called by any goroutine.
 type Node struct {
 	*containers.Giver  // what containers mount (server.Containers)
+	*operate.Objects   // what clients apply (server.Objects)
 	*operate.Operator  // operators' verbs (server.Operator, server.Drainer)
 	*operate.Registrar // drivers that are handed over (server.Registrar)
 
@@ -160,13 +161,12 @@ type Node struct {
 	parts        *containers.Parts
 	builtins     map[state.DriverName]builtin
 	stats        *stats.Collector
-	audit, notes *audit.Log
+	audit        *audit.Log
 	bootID       string
 
-	changed  signal        // claims, volumes, problems
-	loaded   chan struct{} // closed when what was applied before is known
-	decoding chan struct{} // filled while a large manifest is decoded
-	started  chan struct{} // as Started returns it
+	changed signal        // claims, volumes, problems
+	loaded  chan struct{} // closed when what was applied before is known
+	started chan struct{} // as Started returns it
 
 	mu      sync.Mutex // guards what follows
 	drivers map[state.DriverName]*connection
@@ -181,7 +181,7 @@ func New(cfg Config) (_ *Node, err error) {
 	cfg.Root = filepath.Clean(cfg.Root)
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root},
-		loaded: make(chan struct{}), decoding: make(chan struct{}, 1), started: make(chan struct{}),
+		loaded: make(chan struct{}), started: make(chan struct{}),
 		drivers: map[state.DriverName]*connection{},
 	}
 	if n.log == nil {

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
 // tidyPause is how long after all is known what only tidies up is begun: who
@@ -10,13 +12,13 @@ import (
 const tidyPause = 200 * time.Millisecond
 
 // Started returns a channel that is closed when all sources have spoken and the manager
-// shows what they said, compared with the kernel, or startGrace is over. It never is
+// shows what they said, compared with the kernel, or source.Grace is over. It never is
 // where Run is not called.
 func (n *Node) Started() <-chan struct{} { return n.started }
 
 // runStart closes what Started returns.
 func (n *Node) runStart(ctx context.Context) error {
-	grace, cancel := context.WithTimeout(ctx, startGrace)
+	grace, cancel := context.WithTimeout(ctx, source.Grace)
 	defer cancel()
 	for grace.Err() == nil {
 		changed := n.manager.Changed()

@@ -32,7 +32,7 @@ func (n *Node) wire() error {
 	if err := n.wireKernel(); err != nil {
 		return err
 	}
-	n.audit, n.notes = audit.Open(n.cfg.StateDir, nil), audit.OpenNotes(n.cfg.StateDir, nil)
+	n.audit = audit.Open(n.cfg.StateDir, nil)
 	allocatable, err := allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
@@ -117,6 +117,11 @@ func (n *Node) sources() []string {
 
 // wireOperators makes what does operators' verbs.
 func (n *Node) wireOperators() {
+	n.Objects = operate.NewObjects(operate.ObjectsConfig{
+		API: n.api, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
+		Audit: n.audit, Notes: audit.OpenNotes(n.cfg.StateDir, nil), Manifests: n.cfg.Manifests, Loaded: n.loaded,
+		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
+	})
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, BootID: n.bootID, Logger: n.log,

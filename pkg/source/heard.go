@@ -4,7 +4,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
+
+// Grace is how long providers may take to speak before a caller that needs them hears that
+// they have not, and before what waits for them goes on without: after a start they do so
+// in moments, or only when an operator mends what they cannot read.
+const Grace = 5 * time.Second
 
 // Heard knows which providers have not spoken since the start. Any goroutine may call its
 // methods.

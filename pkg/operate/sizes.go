@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"errors"
@@ -16,10 +16,10 @@ import (
 // checkSizes refuses claims that ask for a size which no volume has: none, or less
 // than their volume was made for. It is for what a person applies: claims that were
 // applied before stay readable.
-func (n *Node) checkSizes(objects []runtime.Object) error {
+func (o *Objects) checkSizes(objects []runtime.Object) error {
 	var errs []error
-	for _, o := range objects {
-		claim, ok := o.(*corev1.PersistentVolumeClaim)
+	for _, obj := range objects {
+		claim, ok := obj.(*corev1.PersistentVolumeClaim)
 		if !ok {
 			continue
 		}
@@ -28,7 +28,7 @@ func (n *Node) checkSizes(objects []runtime.Object) error {
 			continue // a claim that names its volume needs none
 		}
 		key := controller.Key{Namespace: claim.Namespace, Name: claim.Name}
-		status, _ := n.controller.Claim(key)
+		status, _ := o.c.Controller.Claim(key)
 		field := fmt.Sprintf("claim %s: spec.resources.requests.storage: found %s", key, size.String())
 		switch v := status.Volume; {
 		case size.Sign() <= 0:
@@ -47,12 +47,12 @@ func (n *Node) checkSizes(objects []runtime.Object) error {
 
 // isGone reports whether neither a source nor the controller knows the claim, as once
 // it was deleted with its data. While the controller reads its records it is not known.
-func (n *Node) isGone(key source.Key) bool {
+func (o *Objects) isGone(key source.Key) bool {
 	select {
-	case <-n.controller.Loaded():
+	case <-o.c.Controller.Loaded():
 	default:
 		return false
 	}
-	_, known := n.controller.Claim(made.ClaimKey(key))
-	return !known && n.catalog.Get(key) == nil
+	_, known := o.c.Controller.Claim(made.ClaimKey(key))
+	return !known && o.c.Catalog.Get(key) == nil
 }

@@ -1,9 +1,10 @@
-package node
+package operate
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -24,16 +26,56 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Usage says who uses claims and volumes.
+type Usage interface {
+	// Wanted names the pod of the sources that names the claim; "" for none.
+	Wanted(claim controller.Key) string
+	// InUse names who on this node has the volume, or may have it; "" for none.
+	InUse(id state.VolumeID, name string) string
+}
+
+// ObjectsConfig is what Objects need; every field is required but Manifests.
+type ObjectsConfig struct {
+	API        *api.Provider
+	Catalog    *source.Catalog
+	Controller *controller.Controller
+	Manager    *manager.Manager
+	Usage      Usage
+	// Audit is the log of acts that may destroy, Notes that of every other request.
+	Audit, Notes *audit.Log
+	// Manifests is the directory of manifests; "" where there is none.
+	Manifests string
+	// Loaded closes when what was applied before is known.
+	Loaded <-chan struct{}
+	// Silent says which sources have not spoken.
+	Silent func() []string
+	// Changed returns a channel that closes at the next change of claims, volumes or inputs.
+	Changed func() <-chan struct{}
+	Logger  *slog.Logger
+}
+
+// Objects applies and takes back what clients want of the node (server.Objects). Any
+// goroutine may call its methods.
+type Objects struct {
+	c        ObjectsConfig
+	decoding chan struct{} // filled while a large manifest is decoded
+}
+
+// NewObjects returns the verbs on objects.
+func NewObjects(c ObjectsConfig) *Objects {
+	return &Objects{c: c, decoding: make(chan struct{}, 1)}
+}
+
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects).
-func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, err := n.decode(ctx, m)
+func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
+	objects, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.checkSizes(objects); err != nil {
+	if err := o.checkSizes(objects); err != nil {
 		return nil, err
 	}
-	results, err := n.api.Apply(ctx, objects)
+	results, err := o.c.API.Apply(ctx, objects)
 	if errors.Is(err, api.ErrFixed) {
 		return nil, fmt.Errorf("%w: %w", server.ErrConflict, err)
 	}
@@ -47,15 +89,15 @@ func (n *Node) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, 
 			Result: changeWord(r.Change),
 		}
 	}
-	n.show(ctx)
+	o.show(ctx)
 	return applied, nil
 }
 
 // Note has what was asked of the objects, and how that ended, in their log
 // (server.Config). That it cannot be written is no reason to refuse a pod its volumes.
-func (n *Node) Note(a audit.Act, result string, err error) {
-	if logErr := n.notes.Note(a, result, err); logErr != nil {
-		n.log.Warn("what was asked for is not in the audit log", "verb", a.Verb, "object", a.Object, "err", logErr)
+func (o *Objects) Note(a audit.Act, result string, err error) {
+	if logErr := o.c.Notes.Note(a, result, err); logErr != nil {
+		o.c.Logger.Warn("what was asked for is not in the audit log", "verb", a.Verb, "object", a.Object, "err", logErr)
 	}
 }
 
@@ -64,11 +106,11 @@ func (n *Node) Note(a audit.Act, result string, err error) {
 const bulky = 256 << 10
 
 // decode returns the objects of a manifest, or ends with ctx.
-func (n *Node) decode(ctx context.Context, m server.Manifest) ([]runtime.Object, error) {
+func (o *Objects) decode(ctx context.Context, m server.Manifest) ([]runtime.Object, error) {
 	if len(m.Data) >= bulky {
 		select {
-		case n.decoding <- struct{}{}:
-			defer func() { <-n.decoding }()
+		case o.decoding <- struct{}{}:
+			defer func() { <-o.decoding }()
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait until another large manifest is decoded: %w", context.Cause(ctx))
 		}
@@ -83,7 +125,7 @@ func (n *Node) decode(ctx context.Context, m server.Manifest) ([]runtime.Object,
 // show waits until the manager shows what it was told, so that whoever applied
 // a change and then waits for it waits for the change. Where that is cut short,
 // what was told holds all the same.
-func (n *Node) show(ctx context.Context) { _ = n.manager.Settle(ctx) }
+func (o *Objects) show(ctx context.Context) { _ = o.c.Manager.Settle(ctx) }
 
 // changeWord is kubectl's word for a change.
 func changeWord(c api.Change) string {
@@ -94,12 +136,12 @@ func changeWord(c api.Change) string {
 }
 
 // Withdraw takes back what a manifest names, but for claims (server.Objects).
-func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, err := n.decode(ctx, m)
+func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
+	objects, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	defer n.show(ctx) // also what was taken back before one that cannot be
+	defer o.show(ctx) // also what was taken back before one that cannot be
 	var out []server.Applied
 	for _, obj := range objects {
 		key, err := resolve.KeyOf(obj)
@@ -107,11 +149,11 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 			return out, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 		}
 		a := server.Applied{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Result: "deleted"}
-		if key.Kind == resolve.KindClaim && n.isGone(key) {
+		if key.Kind == resolve.KindClaim && o.isGone(key) {
 			a.Result = "absent"
 		} else if key.Kind == resolve.KindClaim {
 			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete pvc "+key.Name+" -n "+key.Namespace
-		} else if err := n.withdraw(ctx, key); errors.Is(err, server.ErrNotFound) {
+		} else if err := o.withdraw(ctx, key); errors.Is(err, server.ErrNotFound) {
 			a.Result = "absent"
 		} else if err != nil {
 			return out, err
@@ -122,29 +164,29 @@ func (n *Node) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applie
 }
 
 // withdraw takes back one applied object.
-func (n *Node) withdraw(ctx context.Context, key source.Key) error {
+func (o *Objects) withdraw(ctx context.Context, key source.Key) error {
 	select {
-	case <-n.loaded: // before, nothing was applied as far as one can see
+	case <-o.c.Loaded: // before, nothing was applied as far as one can see
 	case <-ctx.Done():
 		return fmt.Errorf("delete %s: what was applied is not loaded yet: %w", key, context.Cause(ctx))
 	}
-	err := n.api.Delete(ctx, key)
+	err := o.c.API.Delete(ctx, key)
 	if !errors.Is(err, source.ErrNotFound) {
 		return err
 	}
-	if n.catalog.Get(key) != nil {
+	if o.c.Catalog.Get(key) != nil {
 		return fmt.Errorf("%w: %s is not from the API but from a manifest in %s: remove it there", server.ErrConflict, key,
-			n.cfg.Manifests)
+			o.c.Manifests)
 	}
 	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
 }
 
 // DeletePod takes a pod back (server.Objects).
-func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
-	if err := n.withdraw(ctx, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name}); err != nil {
+func (o *Objects) DeletePod(ctx context.Context, namespace, name string) error {
+	if err := o.withdraw(ctx, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name}); err != nil {
 		return err
 	}
-	n.show(ctx)
+	o.show(ctx)
 	return nil
 }
 
@@ -153,24 +195,24 @@ func (n *Node) DeletePod(ctx context.Context, namespace, name string) error {
 // reclaimPolicy is Retain stays, unless d says that its data may go; the note says
 // where it is. It is refused while a pod names the claim or has the volume; what is
 // not refused is in the audit log.
-func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) (note string, err error) {
+func (o *Objects) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) (note string, err error) {
 	key := controller.Key{Namespace: d.Namespace, Name: d.Name}
-	if err := n.waitKnown(ctx); err != nil {
+	if err := o.waitKnown(ctx); err != nil {
 		return "", fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
 	}
 	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
-	status, isMade := n.controller.Claim(key)
-	if who := (usage{n}).Wanted(key); who != "" {
+	status, isMade := o.c.Controller.Claim(key)
+	if who := o.c.Usage.Wanted(key); who != "" {
 		return "", fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
 	}
 	if isMade && status.Volume != nil {
-		if err := n.waitUnused(ctx, key, *status.Volume); err != nil {
+		if err := o.waitUnused(ctx, key, *status.Volume); err != nil {
 			return "", err
 		}
 		act.Detail = "volume " + string(status.Volume.ID())
 	}
-	err = n.audit.Do(act, func() (string, error) {
-		note, err = n.deleteClaim(ctx, key, d.Data)
+	err = o.c.Audit.Do(act, func() (string, error) {
+		note, err = o.deleteClaim(ctx, key, d.Data)
 		return note, err
 	})
 	return note, err
@@ -178,20 +220,20 @@ func (n *Node) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDelet
 
 // deleteClaim deletes a claim that no pod uses, its volume and the data in it. Where
 // the volume is to stay it says so, unless data says that it may go.
-func (n *Node) deleteClaim(ctx context.Context, key controller.Key, data bool) (note string, err error) {
-	keeps := !data && n.keeps(key)
-	withdrawn := n.withdraw(ctx, made.CatalogKey(key))
+func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool) (note string, err error) {
+	keeps := !data && o.keeps(key)
+	withdrawn := o.withdraw(ctx, made.CatalogKey(key))
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
 	}
 	if !keeps {
 		// The controller is asked whatever it showed above: it may have begun to
 		// make a volume since.
-		err = n.controller.Delete(ctx, key, data)
+		err = o.c.Controller.Delete(ctx, key, data)
 	}
 	switch {
 	case keeps || errors.Is(err, controller.ErrRetained):
-		note = n.kept(key)
+		note = o.kept(key)
 		if withdrawn != nil {
 			return "", fmt.Errorf("%w: claim %s is deleted already, and %s", server.ErrConflict, key, note)
 		}
@@ -203,23 +245,23 @@ func (n *Node) deleteClaim(ctx context.Context, key controller.Key, data bool) (
 	case err != nil:
 		return "", err
 	}
-	return "", n.waitDeleted(ctx, key)
+	return "", o.waitDeleted(ctx, key)
 }
 
 // keeps reports whether the claim has a volume that an earlier version made, which did
 // not note the reclaimPolicy, and its class says Retain.
-func (n *Node) keeps(key controller.Key) bool {
-	c, _ := n.controller.Claim(key)
+func (o *Objects) keeps(key controller.Key) bool {
+	c, _ := o.c.Controller.Claim(key)
 	if c.Volume == nil || c.Volume.ReclaimPolicy != "" {
 		return false
 	}
-	class, _ := n.catalog.Get(source.Key{Kind: resolve.KindClass, Name: c.Volume.Class}).(*storagev1.StorageClass)
+	class, _ := o.c.Catalog.Get(source.Key{Kind: resolve.KindClass, Name: c.Volume.Class}).(*storagev1.StorageClass)
 	return made.Retains(class)
 }
 
 // kept says where the volume of a claim is that was deleted, and what may be done with it.
-func (n *Node) kept(key controller.Key) string {
-	c, _ := n.controller.Claim(key)
+func (o *Objects) kept(key controller.Key) string {
+	c, _ := o.c.Controller.Claim(key)
 	if c.Volume == nil {
 		return "its volume is kept"
 	}
@@ -228,21 +270,15 @@ func (n *Node) kept(key controller.Key) string {
 		c.Volume.Driver, c.Volume.Handle, key.Name, key.Namespace)
 }
 
-// startGrace is how long sources may take to speak before whoever needs them to
-// is told that they have not, and before what waits for them goes on without:
-// after a start they do so in moments, or only when somebody mends what they
-// cannot read.
-const startGrace = 5 * time.Second
-
 // waitKnown waits until every source of pods has spoken and the manager shows it.
-func (n *Node) waitKnown(ctx context.Context) error {
-	grace := time.NewTimer(startGrace)
+func (o *Objects) waitKnown(ctx context.Context) error {
+	grace := time.NewTimer(source.Grace)
 	defer grace.Stop()
 	for {
-		changed := n.changed.next()
-		silent := n.Views().NotReady()
+		changed := o.c.Changed()
+		silent := o.c.Silent()
 		if len(silent) == 0 {
-			return n.manager.Settle(ctx)
+			return o.c.Manager.Settle(ctx)
 		}
 		select {
 		case <-changed:
@@ -257,19 +293,19 @@ func (n *Node) waitKnown(ctx context.Context) error {
 // waitUnused waits while the volume is on its way off the node; no pod wants
 // it any more. One that a pod wants is in use, and one that a pod has which its
 // source still lists does not go before that pod is deleted.
-func (n *Node) waitUnused(ctx context.Context, key controller.Key, volume controller.Volume) error {
+func (o *Objects) waitUnused(ctx context.Context, key controller.Key, volume controller.Volume) error {
 	id := volume.ID()
 	for {
-		changed := n.manager.Changed()
-		who := (usage{n}).InUse(id, volume.Name)
+		changed := o.c.Manager.Changed()
+		who := o.c.Usage.InUse(id, volume.Name)
 		if who == "" {
 			return nil
 		}
-		v, _ := n.manager.Volume(id)
+		v, _ := o.c.Manager.Volume(id)
 		unrecorded := v.Quarantined == "" && v.Volume.Clear() // then nothing of it is under way
 		if unrecorded || len(v.Wanted) > 0 || v.Quarantined != "" {
 			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
-		} else if pod := n.listedUser(v.Volume); pod != "" {
+		} else if pod := o.listedUser(v.Volume); pod != "" {
 			return fmt.Errorf("%w: the volume of claim %s is mounted for %s, which no longer names it and is still listed: "+
 				"stop its containers and delete that first", server.ErrConflict, key, pod)
 		}
@@ -284,8 +320,8 @@ func (n *Node) waitUnused(ctx context.Context, key controller.Key, volume contro
 
 // listedUser names a pod that has the volume, and whose source lists it with
 // containers that may run; "" for none.
-func (n *Node) listedUser(v state.Volume) string {
-	listed := n.catalog.Wants()
+func (o *Objects) listedUser(v state.Volume) string {
+	listed := o.c.Catalog.Wants()
 	for _, uid := range slices.Sorted(maps.Keys(v.Mounts)) {
 		if want, ok := listed[uid]; ok && !want.Stopped {
 			return "pod " + want.Pod.Namespace + "/" + want.Pod.Name
@@ -296,11 +332,11 @@ func (n *Node) listedUser(v state.Volume) string {
 
 // waitDeleted waits until neither the controller nor the catalog shows anything
 // of the claim: who looks next finds no volume either.
-func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
+func (o *Objects) waitDeleted(ctx context.Context, key controller.Key) error {
 	for {
-		changed := n.changed.next() // runClaims sends it after the catalog has what the controller shows
-		c, ok := n.controller.Claim(key)
-		if !ok && !n.showsVolume(key) {
+		changed := o.c.Changed() // runClaims sends it after the catalog has what the controller shows
+		c, ok := o.c.Controller.Claim(key)
+		if !ok && !o.showsVolume(key) {
 			return nil
 		}
 		select {
@@ -312,10 +348,10 @@ func (n *Node) waitDeleted(ctx context.Context, key controller.Key) error {
 }
 
 // showsVolume reports whether the catalog shows a volume that the controller made for the claim.
-func (n *Node) showsVolume(key controller.Key) bool {
-	return slices.ContainsFunc(n.catalog.Volumes(), func(pv *corev1.PersistentVolume) bool {
+func (o *Objects) showsVolume(key controller.Key) bool {
+	return slices.ContainsFunc(o.c.Catalog.Volumes(), func(pv *corev1.PersistentVolume) bool {
 		r := pv.Spec.ClaimRef
 		return r != nil && r.Namespace == key.Namespace && r.Name == key.Name &&
-			n.catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == made.Name
+			o.c.Catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == made.Name
 	})
 }

@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"context"
@@ -12,27 +12,27 @@ import (
 // One large manifest is decoded at a time, small ones do not wait for it, and a
 // client that waits for its turn or for its decoding can go.
 func TestLargeManifestsAreDecodedOneAtATime(t *testing.T) {
-	n := &Node{decoding: make(chan struct{}, 1)}
+	o := NewObjects(ObjectsConfig{})
 	small := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 	large := small + "data: {k: " + strings.Repeat("x", bulky) + "}\n"
 	gone := errors.New("the client has gone")
 	ended, end := context.WithCancelCause(t.Context())
 	end(gone)
 
-	n.decoding <- struct{}{}
-	if _, err := n.decode(ended, server.Manifest{Name: "-", Data: []byte(large)}); !errors.Is(err, gone) || errors.Is(err, server.ErrInvalid) {
+	o.decoding <- struct{}{}
+	if _, err := o.decode(ended, server.Manifest{Name: "-", Data: []byte(large)}); !errors.Is(err, gone) || errors.Is(err, server.ErrInvalid) {
 		t.Errorf("a large one while another is decoded: got %v", err)
 	}
-	if _, err := n.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(small)}); err != nil {
+	if _, err := o.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(small)}); err != nil {
 		t.Errorf("a small one while a large one is decoded: got %v", err)
 	}
-	<-n.decoding
+	<-o.decoding
 	for range 2 {
-		if _, err := n.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(large)}); err != nil {
+		if _, err := o.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(large)}); err != nil {
 			t.Errorf("a large one: got %v", err)
 		}
 	}
-	if _, err := n.decode(ended, server.Manifest{Name: "-", Data: []byte(small)}); !errors.Is(err, gone) {
+	if _, err := o.decode(ended, server.Manifest{Name: "-", Data: []byte(small)}); !errors.Is(err, gone) {
 		t.Errorf("of a client that has gone: got %v", err)
 	}
 }
