@@ -210,10 +210,13 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.measure(); err != nil {
 		return nil, err
 	}
-	n.stats = n.newStats(n.log)
 	if err := n.wire(); err != nil {
 		return nil, err
 	}
+	asker := n.asker()
+	n.stats = stats.New(stats.Config{
+		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed, OnHealth: n.health, Logger: n.log,
+	})
 	return n, n.count()
 }
 

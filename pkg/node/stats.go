@@ -2,29 +2,33 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"maps"
-	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/health"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
-	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-func (n *Node) newStats(log *slog.Logger) *stats.Collector {
-	return stats.New(stats.Config{
-		Subjects: n.subjects, Question: n.question, Changed: func() <-chan struct{} { return n.manager.Changed() },
-		OnHealth: n.health, Logger: log,
-	})
+// asker returns what asks how volumes fare.
+func (n *Node) asker() *health.Asker {
+	usage := map[state.DriverName]health.Usage{}
+	for name, b := range n.builtins {
+		if b.usage != nil {
+			usage[name] = b.usage
+		}
+	}
+	return &health.Asker{Volumes: n.manager, Drivers: n.registered, Usage: usage, Mounts: n.mounts}
+}
+
+// registered returns the drivers that are registered now.
+func (n *Node) registered() map[state.DriverName]*csiclient.Driver {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make(map[state.DriverName]*csiclient.Driver, len(n.drivers))
+	for name, c := range n.drivers {
+		all[name] = c.driver
+	}
+	return all
 }
 
 // health has the cluster's events tell how a volume fares.
@@ -32,201 +36,6 @@ func (n *Node) health(h stats.Status) {
 	if n.events != nil {
 		n.events.Health(h)
 	}
-}
-
-// subjects yields what may be asked how full it is and how it fares: volumes
-// that a pod has, and drivers' storage. It is a look at 1,000 volumes every 10
-// seconds while any is watched, so nothing is made for a volume.
-func (n *Node) subjects(yield func(stats.Subject) bool) {
-	n.mu.Lock()
-	drivers := maps.Clone(n.drivers)
-	n.mu.Unlock()
-	fuse := n.mounts.FUSE()
-	judges := make(map[state.DriverName]bool, len(drivers))
-	for name, c := range drivers {
-		i := c.driver.Info()
-		judges[name] = i.VolumeHealth || i.OldCondition
-		if i.StorageHealth && !yield(stats.Subject{Key: storageKey + string(name), Driver: name, Watched: true}) {
-			return
-		}
-	}
-	for s := range n.manager.EachVolume {
-		spec := s.Volume.Spec
-		pod, has := firstPod(s.Volume.Mounts)
-		if !has {
-			continue
-		}
-		_, mortal := fuse[s.Volume.Mounts[pod].Target]
-		b, builtin := n.builtins[spec.Driver]
-		if builtin && !mortal && b.usage == nil && !(b.Mounts && spec.Mode == state.Filesystem) {
-			continue // it has nothing to say
-		}
-		limited := b.usage != nil && emptydir.Limited(*spec)
-		if !yield(stats.Subject{
-			Key: string(s.Volume.ID), Driver: spec.Driver, Claim: spec.Claim,
-			Watched: mortal || limited || judges[spec.Driver], Mortal: mortal,
-		}) {
-			return
-		}
-	}
-}
-
-// storageKey begins the key of a driver's storage.
-const storageKey = "driver "
-
-// firstPod is the first by name of the pods that have the volume.
-func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool) {
-	for pod := range mounts {
-		if mounts[pod].Phase == state.Present && (!has || pod < first) {
-			first, has = pod, true
-		}
-	}
-	return first, has
-}
-
-// question asks for a volume through the first of its pods; one of which a call
-// is in flight is not asked for.
-func (n *Node) question(s stats.Subject) (q stats.Question, ok bool) {
-	n.mu.Lock()
-	c, up := n.drivers[s.Driver]
-	n.mu.Unlock()
-	if strings.HasPrefix(s.Key, storageKey) {
-		return stats.Question{Source: string(s.Driver), Ask: func(ctx context.Context) (stats.Report, error) {
-			found, err := c.driver.StorageHealth(ctx)
-			return stats.Report{Judged: true, Conditions: conditions(found)}, err
-		}}, up
-	}
-	is, known := n.manager.Volume(state.VolumeID(s.Key))
-	pod, has := firstPod(is.Volume.Mounts)
-	if !known || !has || is.Call.Kind != plan.None {
-		return stats.Question{}, false
-	}
-	v := is.Volume
-	q.Source = string(s.Driver)
-	if up {
-		q.Ask = func(ctx context.Context) (stats.Report, error) { return askDriver(ctx, c.driver, v, pod) }
-	} else if b := n.builtins[s.Driver]; b.usage != nil {
-		q.Source, q.Deadline = "fs", measureDeadline
-		q.Ask = func(ctx context.Context) (stats.Report, error) { return measured(b.usage(ctx, v, pod)) }
-	} else if b.Mounts && v.Spec.Mode == state.Filesystem {
-		q.Source = "statfs"
-		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
-	}
-	if n.mounts.IsFUSE(v.Mounts[pod].Target) {
-		n.feels(&q, v, pod)
-	}
-	return q, q.Ask != nil
-}
-
-// measureDeadline bounds a walk over all files of a volume.
-const measureDeadline = 10 * time.Minute
-
-// measured is what a built-in kind says of a volume that may have a limit.
-func measured(u emptydir.Usage, err error) (stats.Report, error) {
-	r := stats.Report{
-		Bytes:  stats.Usage{Total: u.Total, Used: u.Used, Available: u.Available},
-		Inodes: stats.Usage{Total: u.Inodes, Used: u.InodesUsed, Available: u.InodesFree},
-		Judged: u.Limit > 0,
-	}
-	if u.Over() {
-		r.Conditions = append(r.Conditions, stats.Condition{
-			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: whoever owns the pod is to evict it",
-				u.Used, u.Limit),
-		})
-	}
-	if u.Partial && u.Limit > 0 {
-		r.Conditions = append(r.Conditions, stats.Condition{
-			Reason:  "PartlyMeasured",
-			Message: "it holds more than could be counted",
-		})
-	}
-	return r, err
-}
-
-// askDriver asks all that the driver can say of a volume.
-func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod state.PodUID) (stats.Report, error) {
-	i := d.Info()
-	if !i.Stats && !i.VolumeHealth {
-		return stats.Report{}, stats.ErrNone
-	}
-	var r stats.Report
-	if i.Stats {
-		s, err := d.Stats(ctx, v, pod)
-		if err != nil {
-			return stats.Report{}, err
-		}
-		r = stats.Report{Bytes: stats.Usage(s.Bytes), Inodes: stats.Usage(s.Inodes), Judged: i.OldCondition}
-		if i.OldCondition && s.Abnormal {
-			r.Conditions = []stats.Condition{{Message: s.Condition}}
-		}
-	}
-	if i.VolumeHealth {
-		found, err := d.VolumeHealth(ctx, v, pod)
-		if err != nil {
-			return stats.Report{}, err
-		}
-		r.Judged, r.Conditions = true, append(r.Conditions, conditions(found)...)
-	}
-	return r, nil
-}
-
-func conditions(found []csiclient.Condition) []stats.Condition {
-	var all []stats.Condition
-	for _, c := range found {
-		all = append(all, stats.Condition{Status: c.Status, Reason: c.Reason, Message: c.Message})
-	}
-	return all
-}
-
-// feels has the volume's mount asked whether the process that serves it lives:
-// of the death of a FUSE server the kernel tells nobody. Its driver is not asked
-// about a dead one.
-func (n *Node) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
-	ask, target := q.Ask, v.Mounts[pod].Target
-	q.Alive = func(ctx context.Context) error {
-		err := n.mounts.Served(watch.Within(ctx, v), target)
-		if errors.Is(err, isolate.ErrLimit) {
-			return nil // it was not asked, so nothing is known of its death
-		}
-		return err
-	}
-	q.Ask = func(ctx context.Context) (stats.Report, error) {
-		err := n.mounts.Served(watch.Within(ctx, v), target)
-		if errors.Is(err, isolate.ErrLimit) {
-			return stats.Report{}, err // it was not asked
-		}
-		if err != nil && ctx.Err() == nil {
-			return stats.Report{Judged: true, Conditions: []stats.Condition{{
-				Status: "STORAGE_UNREACHABLE", Message: err.Error(),
-				Kernel: true,
-			}}}, nil
-		}
-		if ask == nil {
-			return stats.Report{Judged: true}, nil
-		}
-		r, err := ask(ctx)
-		if errors.Is(err, stats.ErrNone) {
-			err = nil
-		}
-		r.Judged = true
-		return r, err
-	}
-}
-
-// statfs asks the kernel. It may hang as long as the storage does, which holds
-// up no other question.
-func statfs(path string) (stats.Report, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return stats.Report{}, fmt.Errorf("statfs %s: %w", path, err)
-	}
-	return stats.Report{
-		Bytes: stats.Usage{
-			Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize,
-			Available: int64(st.Bavail) * st.Frsize,
-		},
-		Inodes: stats.Usage{Total: int64(st.Files), Used: int64(st.Files - st.Ffree), Available: int64(st.Ffree)},
-	}, nil
 }
 
 // Stats lists how full volumes are and how they fare (server.Stats). Figures are

@@ -23,7 +23,7 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 		}
 	}
 	asked := 0
-	for s := range n.subjects {
+	for s := range n.asker().Subjects {
 		if strings.Contains(s.Key, "configmap") || s.Watched || s.Mortal {
 			t.Errorf("%+v is asked, or watched", s)
 		}
@@ -47,8 +47,8 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 // questions are those that can be asked now.
 func questions(n *Node) map[stats.Subject]stats.Question {
 	all := map[stats.Subject]stats.Question{}
-	for _, s := range slices.Collect(n.subjects) { // a question looks at the board, which waits meanwhile
-		if q, ok := n.question(s); ok {
+	for _, s := range slices.Collect(n.asker().Subjects) { // a question looks at the board, which waits meanwhile
+		if q, ok := n.asker().Question(s); ok {
 			all[s] = q
 		}
 	}

@@ -73,7 +73,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 		return before
 	}
 	defer use(use(map[state.DriverName]*connection{localdriver.DefaultName: {driver: c}}))
-	n.subjects(func(s stats.Subject) bool {
+	n.asker().Subjects(func(s stats.Subject) bool {
 		if s.Watched {
 			volumes++
 		}

@@ -1,0 +1,239 @@
+// Package health asks drivers, built-in kinds and the kernel how full volumes are and how
+// they fare.
+//
+// Owns: what is asked about which volume, of whom, and what an answer means.
+//
+// Does not: decide when to ask, or keep answers; stats does.
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
+)
+
+// Volumes are the manager's.
+type Volumes interface {
+	// EachVolume yields every volume; yield must not call the manager.
+	EachVolume(yield func(manager.VolumeStatus) bool)
+	Volume(id state.VolumeID) (manager.VolumeStatus, bool)
+}
+
+// Usage says how full a volume of a built-in kind is that does not mount.
+type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
+
+// Asker asks how volumes fare; every field is required. Any goroutine may call its methods.
+type Asker struct {
+	Volumes Volumes
+	// Drivers returns the registered drivers. The caller does not change what it returns.
+	Drivers func() map[state.DriverName]*csiclient.Driver
+	// Usage has the built-in kinds that say themselves how full a volume is.
+	Usage map[state.DriverName]Usage
+	// Mounts knows which volumes are FUSE file systems, and which of those are dead.
+	Mounts *watch.Mounts
+}
+
+// Subjects yields what may be asked how full it is and how it fares: volumes
+// that a pod has, and drivers' storage. It is a look at 1,000 volumes every 10
+// seconds while any is watched, so nothing is made for a volume.
+func (a *Asker) Subjects(yield func(stats.Subject) bool) {
+	drivers, fuse := a.Drivers(), a.Mounts.FUSE()
+	judges := make(map[state.DriverName]bool, len(drivers))
+	for name, d := range drivers {
+		i := d.Info()
+		judges[name] = i.VolumeHealth || i.OldCondition
+		if i.StorageHealth && !yield(stats.Subject{Key: storageKey + string(name), Driver: name, Watched: true}) {
+			return
+		}
+	}
+	for s := range a.Volumes.EachVolume {
+		spec := s.Volume.Spec
+		pod, has := firstPod(s.Volume.Mounts)
+		if !has {
+			continue
+		}
+		_, mortal := fuse[s.Volume.Mounts[pod].Target]
+		b, builtin := kind.Of(spec.Driver)
+		usage := a.Usage[spec.Driver]
+		if builtin && !mortal && usage == nil && !(b.Mounts && spec.Mode == state.Filesystem) {
+			continue // it has nothing to say
+		}
+		limited := usage != nil && emptydir.Limited(*spec)
+		if !yield(stats.Subject{
+			Key: string(s.Volume.ID), Driver: spec.Driver, Claim: spec.Claim,
+			Watched: mortal || limited || judges[spec.Driver], Mortal: mortal,
+		}) {
+			return
+		}
+	}
+}
+
+// storageKey begins the key of a driver's storage.
+const storageKey = "driver "
+
+// firstPod is the first by name of the pods that have the volume.
+func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool) {
+	for pod := range mounts {
+		if mounts[pod].Phase == state.Present && (!has || pod < first) {
+			first, has = pod, true
+		}
+	}
+	return first, has
+}
+
+// Question asks for a volume through the first of its pods. A volume with a call in flight
+// has no question.
+func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
+	d, up := a.Drivers()[s.Driver]
+	if strings.HasPrefix(s.Key, storageKey) {
+		return stats.Question{Source: string(s.Driver), Ask: func(ctx context.Context) (stats.Report, error) {
+			found, err := d.StorageHealth(ctx)
+			return stats.Report{Judged: true, Conditions: conditions(found)}, err
+		}}, up
+	}
+	is, known := a.Volumes.Volume(state.VolumeID(s.Key))
+	pod, has := firstPod(is.Volume.Mounts)
+	if !known || !has || is.Call.Kind != plan.None {
+		return stats.Question{}, false
+	}
+	v := is.Volume
+	q.Source = string(s.Driver)
+	if up {
+		q.Ask = func(ctx context.Context) (stats.Report, error) { return askDriver(ctx, d, v, pod) }
+	} else if usage := a.Usage[s.Driver]; usage != nil {
+		q.Source, q.Deadline = "fs", measureDeadline
+		q.Ask = func(ctx context.Context) (stats.Report, error) { return measured(usage(ctx, v, pod)) }
+	} else if b, _ := kind.Of(s.Driver); b.Mounts && v.Spec.Mode == state.Filesystem {
+		q.Source = "statfs"
+		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
+	}
+	if a.Mounts.IsFUSE(v.Mounts[pod].Target) {
+		a.feels(&q, v, pod)
+	}
+	return q, q.Ask != nil
+}
+
+// measureDeadline bounds a walk over all files of a volume.
+const measureDeadline = 10 * time.Minute
+
+// measured is what a built-in kind says of a volume that may have a limit.
+func measured(u emptydir.Usage, err error) (stats.Report, error) {
+	r := stats.Report{
+		Bytes:  stats.Usage{Total: u.Total, Used: u.Used, Available: u.Available},
+		Inodes: stats.Usage{Total: u.Inodes, Used: u.InodesUsed, Available: u.InodesFree},
+		Judged: u.Limit > 0,
+	}
+	if u.Over() {
+		r.Conditions = append(r.Conditions, stats.Condition{
+			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: whoever owns the pod is to evict it",
+				u.Used, u.Limit),
+		})
+	}
+	if u.Partial && u.Limit > 0 {
+		r.Conditions = append(r.Conditions, stats.Condition{
+			Reason:  "PartlyMeasured",
+			Message: "it holds more than could be counted",
+		})
+	}
+	return r, err
+}
+
+// askDriver asks all that the driver can say of a volume.
+func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod state.PodUID) (stats.Report, error) {
+	i := d.Info()
+	if !i.Stats && !i.VolumeHealth {
+		return stats.Report{}, stats.ErrNone
+	}
+	var r stats.Report
+	if i.Stats {
+		s, err := d.Stats(ctx, v, pod)
+		if err != nil {
+			return stats.Report{}, err
+		}
+		r = stats.Report{Bytes: stats.Usage(s.Bytes), Inodes: stats.Usage(s.Inodes), Judged: i.OldCondition}
+		if i.OldCondition && s.Abnormal {
+			r.Conditions = []stats.Condition{{Message: s.Condition}}
+		}
+	}
+	if i.VolumeHealth {
+		found, err := d.VolumeHealth(ctx, v, pod)
+		if err != nil {
+			return stats.Report{}, err
+		}
+		r.Judged, r.Conditions = true, append(r.Conditions, conditions(found)...)
+	}
+	return r, nil
+}
+
+func conditions(found []csiclient.Condition) []stats.Condition {
+	var all []stats.Condition
+	for _, c := range found {
+		all = append(all, stats.Condition{Status: c.Status, Reason: c.Reason, Message: c.Message})
+	}
+	return all
+}
+
+// feels has the volume's mount asked whether the process that serves it lives:
+// of the death of a FUSE server the kernel tells nobody. Its driver is not asked
+// about a dead one.
+func (a *Asker) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
+	ask, target := q.Ask, v.Mounts[pod].Target
+	q.Alive = func(ctx context.Context) error {
+		err := a.Mounts.Served(watch.Within(ctx, v), target)
+		if errors.Is(err, isolate.ErrLimit) {
+			return nil // it was not asked, so nothing is known of its death
+		}
+		return err
+	}
+	q.Ask = func(ctx context.Context) (stats.Report, error) {
+		err := a.Mounts.Served(watch.Within(ctx, v), target)
+		if errors.Is(err, isolate.ErrLimit) {
+			return stats.Report{}, err // it was not asked
+		}
+		if err != nil && ctx.Err() == nil {
+			return stats.Report{Judged: true, Conditions: []stats.Condition{{
+				Status: "STORAGE_UNREACHABLE", Message: err.Error(),
+				Kernel: true,
+			}}}, nil
+		}
+		if ask == nil {
+			return stats.Report{Judged: true}, nil
+		}
+		r, err := ask(ctx)
+		if errors.Is(err, stats.ErrNone) {
+			err = nil
+		}
+		r.Judged = true
+		return r, err
+	}
+}
+
+// statfs asks the kernel. It may hang as long as the storage does, which holds
+// up no other question.
+func statfs(path string) (stats.Report, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return stats.Report{}, fmt.Errorf("statfs %s: %w", path, err)
+	}
+	return stats.Report{
+		Bytes: stats.Usage{
+			Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize,
+			Available: int64(st.Bavail) * st.Frsize,
+		},
+		Inodes: stats.Usage{Total: int64(st.Files), Used: int64(st.Files - st.Ffree), Available: int64(st.Ffree)},
+	}, nil
+}
