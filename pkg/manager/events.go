@@ -71,15 +71,20 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 	if v.wants == nil {
 		v.wants = map[state.PodUID]wanted{}
 	}
-	if old, ok := v.wants[uid]; !ok || !sameWish(old.VolumeWant, w.VolumeWant) {
+	switch old, ok := v.wants[uid]; {
+	case !ok || !sameWish(old.VolumeWant, w.VolumeWant):
 		l.reset(w.ID)
+	case old.NoGrow != "" && w.NoGrow == "" && v.record != nil:
+		v.record = new(plan.AskAgain(*v.record))
 	}
 	v.wants[uid], v.want = w, nil
 }
 
+// sameWish reports whether what failed for a would fail for b. How far an expansion is in
+// the cluster says nothing of that: an external-resizer answers each failure of the node
+// with a new request of the same size, within 20 ms.
 func sameWish(a, b *state.VolumeWant) bool {
 	return a.Revision == b.Revision && a.Hold == b.Hold && a.Unattached == b.Unattached && a.SizeBytes == b.SizeBytes &&
-		a.HaveBytes == b.HaveBytes && a.Grown == b.Grown && a.NoGrow == b.NoGrow &&
 		a.Spec.Equal(&b.Spec) && a.Mount.Equal(b.Mount)
 }
 

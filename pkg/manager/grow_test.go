@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,45 @@ func (h *house) expandFails(o state.Outcome) {
 			return fault{err: &state.CallError{Outcome: o, Call: "NodeExpandVolume", Code: "Internal", Err: errors.New("no")}}
 		}
 		return fault{}
+	})
+}
+
+// An external-resizer answers each failure of the node with another request of the same
+// size, at once. The driver has its pauses all the same.
+//
+// Faults: A132.
+func TestHowFarAnExpansionIsEndsNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHouse(t), newDisk()
+		l := live(t, h, d)
+		l.up(h)
+		h.expandFails(state.Final)
+		p := larger("a")
+		tell := func(noGrow string) {
+			p.Volumes = slices.Clone(p.Volumes)
+			p.Volumes[0].NoGrow = noGrow
+			p.Volumes[0].HaveBytes++
+			l.SetPod(p)
+			synctest.Wait()
+		}
+		calls := func(when string, want int) {
+			t.Helper()
+			if n := h.took["Expand"]; n != want {
+				t.Errorf("%d calls %s, want %d", n, when, want)
+			}
+		}
+		tell("")
+		rest()
+		calls("for a request that was answered", 1)
+		for range 9 {
+			tell("infeasible")
+			tell("")
+		}
+		calls("for requests within a moment, after an hour", 2)
+		rest()
+		calls("when the pause is over", 3)
+		rest()
+		calls("for a request that was answered", 3)
 	})
 }
 

@@ -86,3 +86,14 @@ func Reset(v state.Volume) state.Volume {
 	}
 	return v
 }
+
+// AskAgain returns v with an expansion that failed for good to be tried again when its
+// pause is over: the claim asks for the same size anew.
+func AskAgain(v state.Volume) state.Volume {
+	if v.ExpandFailed != nil {
+		r := *v.ExpandFailed
+		r.Final = false
+		v.ExpandFailed = &r
+	}
+	return v
+}
