@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
@@ -61,28 +59,13 @@ func (o *driverOptions) complete() error {
 	return hostName(&o.nodeID)
 }
 
-// serveDriver serves the driver and its registration until ctx ends or one of
-// them fails, which ends the other.
-func (p *program) serveDriver(ctx context.Context, o driverOptions) (err error) {
+// serveDriver serves the driver and its registration until ctx ends.
+func (p *program) serveDriver(ctx context.Context, o driverOptions) error {
 	logger := p.logger(o.log)
 	klog.SetSlogLogger(logger)
-	d, err := localdriver.New(localdriver.Config{
+	return localdriver.Run(ctx, localdriver.Config{
 		Name: o.name, NodeID: o.nodeID, StateDir: o.stateDir, Roots: []string{o.rootDir}, Logger: logger,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	for _, dir := range []string{filepath.Dir(o.endpoint), o.registrationDir} {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return fmt.Errorf("make the driver's directories: %w", err)
-		}
-	}
-	return both(ctx,
-		func(ctx context.Context) error { return d.Serve(ctx, o.endpoint) },
-		func(ctx context.Context) error {
-			return d.Register(ctx, localdriver.RegisterConfig{Dir: o.registrationDir, Endpoint: o.endpoint})
-		})
+	}, localdriver.RegisterConfig{Dir: o.registrationDir, Endpoint: o.endpoint})
 }
 
 // both runs a and b until both have returned; the end of one ends the other.

@@ -68,6 +68,7 @@ var rooms = []room{
 	{dir: "pkg/health", may: []string{"pkg/state", "pkg/kind", "pkg/manager", "pkg/manager/plan", "pkg/csiclient", "pkg/intree", "pkg/isolate", "pkg/stats", "pkg/watch"}},
 	{dir: "pkg/operate", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/mount", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/localdriver", "pkg/server", "pkg/controller", "pkg/registration", "pkg/resolve", "pkg/source", "pkg/source/kube", "pkg/source/made"}},
 	{dir: "pkg/watch", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/leftover", "pkg/manager/plan"}},
+	{dir: "pkg/drivers", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/csiclient", "pkg/registration", "pkg/controller", "pkg/report"}},
 	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver", "pkg/unixsocket"}},
 	{dir: "pkg/handover", may: []string{"pkg/state", "pkg/kind"}, pure: true, timeless: true},
 	{dir: "pkg/handover/disk", may: []string{"pkg/state", "pkg/mount", "pkg/handover"}},

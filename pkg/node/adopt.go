@@ -222,10 +222,9 @@ type asked struct {
 
 // Up asks the driver and is done with it.
 func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
-	d, err := csiclient.Dial(ctx, csiclient.Config{
-		Name: p.Name, Endpoint: p.Endpoint, Peers: a.n.cfg.DriverUIDs[p.Name],
-		Root: a.n.cfg.Root, Deadlines: a.n.deadlines(p.Name), Logger: a.n.log,
-	})
+	c := a.n.client(p.Name)
+	c.Name, c.Endpoint, c.Metrics = p.Name, p.Endpoint, nil
+	d, err := csiclient.Dial(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,8 @@ func (n *Node) wireCluster() error {
 	n.report = report.New(report.Config{
 		Core: clients.Core, Storage: clients.Storage, NodeName: n.cfg.Name, Volumes: n.manager, Logger: n.log,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(n.cfg.translated())},
-		Limit:       n.driverLimit, Period: n.limitPeriod, Alive: n.cfg.NodeAlive,
+		Limit:       func(ctx context.Context, name state.DriverName) (int64, error) { return n.drivers.Limit(ctx, name) },
+		Period:      n.limitPeriod, Alive: n.cfg.NodeAlive,
 	})
 	n.events = events.New(events.Config{
 		NodeName: n.cfg.Name, Volumes: n.manager, Objects: n.catalog, Facts: n.facts, Event: n.report.Event,

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,22 +17,6 @@ func (n *Node) limitPeriod(driver state.DriverName) time.Duration {
 		return 0
 	}
 	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
-}
-
-// driverLimit asks a registered driver for its limit of volumes.
-func (n *Node) driverLimit(ctx context.Context, name state.DriverName) (int64, error) {
-	n.mu.Lock()
-	c := n.drivers[name]
-	n.mu.Unlock()
-	if c == nil {
-		return 0, fmt.Errorf("ask driver %s for its limit of volumes: it is not registered", name)
-	}
-	count, err := c.driver.MaxVolumes(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("ask driver %s for its limit of volumes: %w", name, err)
-	}
-	n.manager.DriverLimit(name, count)
-	return count, nil
 }
 
 // attachmentChanged has a driver asked that has no room, as an attacher was told.

@@ -25,6 +25,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/drivers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/events"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -128,6 +129,7 @@ type Node struct {
 	*operate.Objects   // what clients apply (server.Objects)
 	*operate.Operator  // operators' verbs (server.Operator, server.Drainer)
 	*operate.Registrar // drivers that are handed over (server.Registrar)
+	*recorder.Recorder // the last calls (server.Trace)
 
 	cfg    Config
 	log    *slog.Logger
@@ -147,6 +149,7 @@ type Node struct {
 	views        *operate.Views
 	api          *api.Provider
 	file         *file.Provider // nil without Manifests
+	drivers      *drivers.Drivers
 	registry     *registration.Watcher
 	kube         *kube.Provider     // nil without Cluster
 	report       *report.Reporter   // nil without Cluster
@@ -155,7 +158,6 @@ type Node struct {
 	images       *cri.Images        // nil without ImageService
 	metrics      *csiclient.Metrics // nil without Metrics, as is measured
 	measured     *metrics.Metrics
-	calls        recorder.Recorder
 	tokens       csiclient.TokenSource // nil without Tokens
 	certificates *podcert.Requester    // nil without Cluster
 	parts        *containers.Parts
@@ -167,9 +169,6 @@ type Node struct {
 	changed signal        // claims, volumes, problems
 	loaded  chan struct{} // closed when what was applied before is known
 	started chan struct{} // as Started returns it
-
-	mu      sync.Mutex // guards what follows
-	drivers map[state.DriverName]*connection
 }
 
 // New opens the journal and wires everything; nothing runs until Run. It fails
@@ -182,7 +181,7 @@ func New(cfg Config) (_ *Node, err error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root},
 		loaded: make(chan struct{}), started: make(chan struct{}),
-		drivers: map[state.DriverName]*connection{},
+		Recorder: &recorder.Recorder{},
 	}
 	if n.log == nil {
 		n.log = slog.Default()

@@ -9,7 +9,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // measure registers what is measured as it happens; it is called before there
@@ -63,21 +62,9 @@ func (n *Node) socketStates() map[string]bool {
 	return states
 }
 
-// Calls returns the last calls of some volumes, by when they began.
-func (n *Node) Calls(ids ...state.VolumeID) []manager.EndedCall { return n.calls.Calls(ids...) }
-
-// CallsNamed returns the volumes of a name of which calls are kept (server.Trace).
-func (n *Node) CallsNamed(name string) []state.VolumeID { return n.calls.Named(name) }
-
-// CallsOfPod returns the volumes of a pod of which calls are kept (server.Trace).
-func (n *Node) CallsOfPod(name string) []state.VolumeID { return n.calls.OfPod(name) }
-
-// AllCalls returns the last calls of every volume, by when they began.
-func (n *Node) AllCalls() []manager.EndedCall { return n.calls.AllCalls() }
-
 // callEnded is told by the manager of each call.
 func (n *Node) callEnded(c manager.EndedCall) {
-	n.calls.Record(c)
+	n.Recorder.Record(c)
 	if n.events != nil {
 		n.events.Ended(c)
 	}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/health"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -17,18 +16,7 @@ func (n *Node) asker() *health.Asker {
 			usage[name] = b.usage
 		}
 	}
-	return &health.Asker{Volumes: n.manager, Drivers: n.registered, Usage: usage, Mounts: n.mounts}
-}
-
-// registered returns the drivers that are registered now.
-func (n *Node) registered() map[state.DriverName]*csiclient.Driver {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := make(map[state.DriverName]*csiclient.Driver, len(n.drivers))
-	for name, c := range n.drivers {
-		all[name] = c.driver
-	}
-	return all
+	return &health.Asker{Volumes: n.manager, Drivers: n.drivers.Registered, Usage: usage, Mounts: n.mounts}
 }
 
 // health has the cluster's events tell how a volume fares.

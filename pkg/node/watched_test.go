@@ -66,14 +66,11 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 		t.Fatal(err)
 	}
 	defer c.Close()
-	use := func(drivers map[state.DriverName]*connection) (before map[state.DriverName]*connection) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		before, n.drivers = n.drivers, drivers
-		return before
+	asker := n.asker()
+	asker.Drivers = func() map[state.DriverName]*csiclient.Driver {
+		return map[state.DriverName]*csiclient.Driver{localdriver.DefaultName: c}
 	}
-	defer use(use(map[state.DriverName]*connection{localdriver.DefaultName: {driver: c}}))
-	n.asker().Subjects(func(s stats.Subject) bool {
+	asker.Subjects(func(s stats.Subject) bool {
 		if s.Watched {
 			volumes++
 		}

@@ -80,7 +80,8 @@ func (n *Node) wire() error {
 		}
 	}
 	n.wireOperators()
-	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n, Logger: n.log})
+	n.wireDrivers()
+	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n.drivers, Logger: n.log})
 	return nil
 }
 

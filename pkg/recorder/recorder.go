@@ -78,14 +78,14 @@ func (k *kept) name(c manager.EndedCall) {
 	}
 }
 
-// Named returns the volumes that have or had a name (the PersistentVolume's or the
+// CallsNamed returns the volumes that have or had a name (the PersistentVolume's or the
 // one within the pod, the handle, the claim), of which calls are kept.
-func (r *Recorder) Named(name string) []state.VolumeID {
+func (r *Recorder) CallsNamed(name string) []state.VolumeID {
 	return r.find(func(k *kept) bool { return slices.Contains(k.names, name) })
 }
 
-// OfPod returns the volumes of which calls for a pod ("namespace/name") are kept.
-func (r *Recorder) OfPod(name string) []state.VolumeID {
+// CallsOfPod returns the volumes of which calls for a pod ("namespace/name") are kept.
+func (r *Recorder) CallsOfPod(name string) []state.VolumeID {
 	return r.find(func(k *kept) bool { return slices.Contains(k.pods, name) })
 }
 

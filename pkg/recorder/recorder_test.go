@@ -113,15 +113,15 @@ func TestCallsOfWhatIsGoneAreFoundByName(t *testing.T) {
 	r.Record(c)
 	r.Record(ended("other", 3))
 	for _, name := range []string{"pv-1", "h", "shop/data", "data"} {
-		if ids := r.Named(name); len(ids) != 1 || ids[0] != "d^h" {
+		if ids := r.CallsNamed(name); len(ids) != 1 || ids[0] != "d^h" {
 			t.Errorf("%s: %q", name, ids)
 		}
 	}
-	if ids := r.OfPod("shop/web"); len(ids) != 1 || ids[0] != "d^h" || len(r.Calls(ids...)) != 2 {
+	if ids := r.CallsOfPod("shop/web"); len(ids) != 1 || ids[0] != "d^h" || len(r.Calls(ids...)) != 2 {
 		t.Errorf("of the pod: %q", ids)
 	}
 	for _, name := range []string{"", "shop", "web", "uid-1"} {
-		if ids := append(r.Named(name), r.OfPod(name)...); len(ids) != 0 {
+		if ids := append(r.CallsNamed(name), r.CallsOfPod(name)...); len(ids) != 0 {
 			t.Errorf("%q: %q", name, ids)
 		}
 	}
