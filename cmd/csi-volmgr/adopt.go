@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -100,8 +101,8 @@ func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*node.Node, er
 	return node.New(cfg)
 }
 
-func (p *program) handover(o handoverOptions) node.Handover {
-	return node.Handover{Yes: o.yes, Reason: o.reason, By: audit.Peer(uint32(p.euid()), int32(os.Getpid()))}
+func (p *program) handover(o handoverOptions) takeover.Order {
+	return takeover.Order{Yes: o.yes, Reason: o.reason, By: audit.Peer(uint32(p.euid()), int32(os.Getpid()))}
 }
 
 // adoptText says what was taken over, or would be.

@@ -72,6 +72,7 @@ var rooms = []room{
 	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver", "pkg/unixsocket"}},
 	{dir: "pkg/handover", may: []string{"pkg/state", "pkg/kind"}, pure: true, timeless: true},
 	{dir: "pkg/handover/disk", may: []string{"pkg/state", "pkg/mount", "pkg/handover"}},
+	{dir: "pkg/handover/takeover", may: []string{"pkg/state", "pkg/mount", "pkg/handover", "pkg/handover/disk", "pkg/audit", "pkg/csiclient", "pkg/intree", "pkg/manager", "pkg/registration"}},
 	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/filelock", "pkg/unixsocket"}},
 	{dir: "pkg/node", may: []string{"*"}},
 	{dir: "cmd/csi-volmgr", may: []string{"*"}},

@@ -20,7 +20,7 @@ func (n *Node) wireDrivers() {
 	c := drivers.Config{
 		Loop: n.manager, Controllers: n.controller, Client: n.client, Logger: n.log,
 		Serve: func(d *csiclient.Driver, i csiclient.Info) manager.Driver {
-			return fsgroup.Driver{Driver: adopted{d, n.keeper()}, Config: fsgroup.Config{
+			return fsgroup.Driver{Driver: adopted{d, n.parts.Keeper}, Config: fsgroup.Config{
 				Root: n.root, Helpers: n.helpers, Groups: i.MountGroup, Progress: n.manager.Progress, Logger: n.log,
 			}}
 		},

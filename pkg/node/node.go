@@ -27,6 +27,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/drivers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/events"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -130,6 +131,7 @@ type Node struct {
 	*operate.Operator  // operators' verbs (server.Operator, server.Drainer)
 	*operate.Registrar // drivers that are handed over (server.Registrar)
 	*recorder.Recorder // the last calls (server.Trace)
+	*takeover.Transfer // adopt and release, of a Node that is not run
 
 	cfg    Config
 	log    *slog.Logger
@@ -197,7 +199,7 @@ func New(cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	if err := n.claimRoot(); err != nil {
+	if n.root, err = claimRoot(n.layout, n.cfg.RegistrationDir); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {

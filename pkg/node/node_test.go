@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
+
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,7 +97,7 @@ func TestOneRootHasOneManager(t *testing.T) {
 
 func TestARootWithAKubeletIsRefused(t *testing.T) {
 	c := dirs(t)
-	path := filepath.Join(c.Root, kubeletSockets[0])
+	path := filepath.Join(c.Root, "pod-resources/kubelet.sock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestARootWithAKubeletIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = New(c)
-	if !errors.Is(err, ErrKubelet) || !strings.Contains(err.Error(), "--root-dir="+filepath.Join(c.Root, "plugins/csi-volmgr")) {
+	if !errors.Is(err, disk.ErrKubelet) || !strings.Contains(err.Error(), "--root-dir="+filepath.Join(c.Root, "plugins/csi-volmgr")) {
 		t.Errorf("%v", err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)

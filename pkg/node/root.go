@@ -3,45 +3,37 @@ package node
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrKubelet means that a kubelet runs on the root directory.
-var ErrKubelet = errors.New("a kubelet runs on this root directory")
-
-// kubeletSockets are served by every kubelet below its root directory while it runs.
-var kubeletSockets = [...]string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"}
-
-// claimRoot makes the root directory and takes it for this process alone: two
-// managers on one root would take each other's mounts away.
-func (n *Node) claimRoot() error {
-	for _, s := range kubeletSockets {
-		path := filepath.Join(n.cfg.Root, s)
-		if c, err := net.Dial("unix", path); err == nil {
-			c.Close()
-			return fmt.Errorf("use root directory %s: %w (it answers at %s): choose one of csi-volmgr's own, for example "+
-				"--root-dir=%s, and register drivers there",
-				n.cfg.Root, ErrKubelet, path, filepath.Join(n.cfg.Root, "plugins", "csi-volmgr"))
-		}
+// claimRoot makes the node's directories and takes the root directory for this process
+// alone, for as long as the file is open: two managers on one root would take each
+// other's mounts away.
+func claimRoot(layout state.Layout, registration string) (*os.File, error) {
+	if path := disk.Serving(layout.Root); path != "" {
+		return nil, fmt.Errorf("use root directory %s: %w (it answers at %s): choose one of csi-volmgr's own, for example "+
+			"--root-dir=%s, and register drivers there",
+			layout.Root, disk.ErrKubelet, path, filepath.Join(layout.Plugins(), "csi-volmgr"))
 	}
-	for _, dir := range []string{n.cfg.Root, n.layout.Pods(), n.layout.Plugins(), n.cfg.RegistrationDir} {
+	for _, dir := range []string{layout.Root, layout.Pods(), layout.Plugins(), registration} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return fmt.Errorf("make the node's directories: %w", err)
+			return nil, fmt.Errorf("make the node's directories: %w", err)
 		}
 	}
-	root, err := os.Open(n.cfg.Root)
+	root, err := os.Open(layout.Root)
 	if err != nil {
-		return fmt.Errorf("open the root directory: %w", err)
+		return nil, fmt.Errorf("open the root directory: %w", err)
 	}
-	if err := filelock.Take(root); errors.Is(err, filelock.ErrHeld) {
-		return fmt.Errorf("use root directory %s: another csi-volmgr has it", n.cfg.Root)
-	} else if err != nil {
-		return fmt.Errorf("use the root directory: %w", err)
+	if err = filelock.Take(root); err == nil {
+		return root, nil
 	}
-	n.root = root
-	return nil
+	if errors.Is(err, filelock.ErrHeld) {
+		err = errors.New("another csi-volmgr has it")
+	}
+	return nil, errors.Join(fmt.Errorf("use root directory %s: %w", layout.Root, err), root.Close())
 }

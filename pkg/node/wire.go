@@ -14,6 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/containers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
@@ -97,7 +99,8 @@ func (n *Node) wireKernel() error {
 		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.erredEvery,
 	})
 	n.parts = &containers.Parts{
-		Layout: n.layout, Kernel: n.kernel, Subpaths: subpath.New(n.layout, n.kernel), Keeper: n.keeper(),
+		Layout: n.layout, Kernel: n.kernel, Subpaths: subpath.New(n.layout, n.kernel),
+		Keeper: disk.Keeper{Layout: n.layout, Kernel: n.kernel},
 	}
 	n.bootID = strings.TrimSpace(string(boot))
 	return nil
@@ -126,6 +129,10 @@ func (n *Node) wireOperators() {
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, BootID: n.bootID, Logger: n.log,
+	})
+	n.Transfer = takeover.New(takeover.Config{
+		Layout: n.layout, NodeName: n.cfg.Name, Kernel: n.kernel, Journal: n.journal, BootID: n.bootID, Audit: n.audit,
+		Pods: n.hearSources, RegistrationDir: n.cfg.RegistrationDir, Client: n.client, Logger: n.log,
 	})
 	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
 		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -26,16 +27,27 @@ type Host struct {
 	Healthz string
 }
 
+// ErrKubelet means that a kubelet runs on the root directory.
+var ErrKubelet = errors.New("a kubelet runs on this root directory")
+
+// Serving returns the socket below the root directory at which a kubelet answers, which
+// every kubelet serves while it runs; "" for none.
+func Serving(root string) string {
+	for _, s := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
+		if path := filepath.Join(root, s); answers("unix", path) {
+			return path
+		}
+	}
+	return ""
+}
+
 // Kubelet says what shows that a kubelet runs on the root directory, "" for
 // nothing: it answers at a socket below it, which kubelets serve while they run;
 // a process of the name has it as its root directory; or, for the default
 // root directory, somebody answers where kubelets do for their health.
 func (h Host) Kubelet(root string) (string, error) {
-	for _, s := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
-		path := filepath.Join(root, s)
-		if answers("unix", path) {
-			return "it answers at " + path, nil
-		}
+	if path := Serving(root); path != "" {
+		return "it answers at " + path, nil
 	}
 	proc := h.Proc
 	if proc == "" {

@@ -1,4 +1,4 @@
-package node
+package takeover
 
 import (
 	"context"
@@ -19,39 +19,39 @@ import (
 // finds them, leaves what is mounted, and ends their management by deleting all
 // records at once. Until that is done a daemon goes on as before. It is for a
 // Node that is not run; with [ErrNotHandedOver] what it returns says why.
-func (n *Node) Release(ctx context.Context, h Handover) (handover.Handback, error) {
-	if err := n.noKubelet(h.Host); err != nil {
+func (t *Transfer) Release(ctx context.Context, o Order) (handover.Handback, error) {
+	if err := t.noKubelet(o.Host); err != nil {
 		return handover.Handback{}, err
 	}
-	journal, err := n.journalOfNow(ctx)
+	journal, err := t.journalOfNow(ctx)
 	if err != nil {
 		return handover.Handback{}, err
 	}
-	found, err := disk.Read(ctx, n.cfg.Root, n.kernel)
+	found, err := disk.Read(ctx, t.c.Layout.Root, t.c.Kernel)
 	if err != nil {
 		return handover.Handback{}, err
 	}
 	volumes := journal.Volumes()
 	back := handover.Release(handover.Managed{
-		Layout: n.layout, NodeName: n.cfg.Name, Journal: volumes, Mounts: found.Mounts, Devices: localDevices(volumes),
+		Layout: t.c.Layout, NodeName: t.c.NodeName, Journal: volumes, Mounts: found.Mounts, Devices: localDevices(volumes),
 	})
 	if against := handover.Against(back.Refusals, ""); against != "" {
-		return back, fmt.Errorf("release the volumes below %s: %w: %s", n.cfg.Root, ErrNotHandedOver, against)
+		return back, fmt.Errorf("release the volumes below %s: %w: %s", t.c.Layout.Root, ErrNotHandedOver, against)
 	}
-	if !h.Yes || len(back.Records) == 0 {
+	if !o.Yes || len(back.Records) == 0 {
 		return back, nil
 	}
-	act := audit.Act{By: h.By, Verb: "release", Object: n.cfg.Root, Reason: h.Reason}
-	return back, n.audit.Do(act, func() (string, error) {
-		if err := n.release(context.WithoutCancel(ctx), journal, back); err != nil {
+	act := audit.Act{By: o.By, Verb: "release", Object: t.c.Layout.Root, Reason: o.Reason}
+	return back, t.c.Audit.Do(act, func() (string, error) {
+		if err := t.release(context.WithoutCancel(ctx), journal, back); err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%d records", len(back.Records)), nil
 	})
 }
 
-func (n *Node) release(ctx context.Context, journal *manager.Offline, back handover.Handback) error {
-	if err := n.keeper().Write(ctx, back.Files); err != nil {
+func (t *Transfer) release(ctx context.Context, journal *manager.Offline, back handover.Handback) error {
+	if err := t.keeper().Write(ctx, back.Files); err != nil {
 		return err
 	}
 	gone := map[state.VolumeID]*state.Volume{}
@@ -61,8 +61,8 @@ func (n *Node) release(ctx context.Context, journal *manager.Offline, back hando
 	if err := journal.Commit(ctx, gone); err != nil {
 		return err
 	}
-	if err := n.keeper().RemoveDirs(ctx, back.Empty); err != nil {
-		n.log.Warn("directories that stood for volumes stay", "err", err)
+	if err := t.keeper().RemoveDirs(ctx, back.Empty); err != nil {
+		t.c.Logger.Warn("directories that stood for volumes stay", "err", err)
 	}
 	return nil
 }

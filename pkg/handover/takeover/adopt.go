@@ -1,0 +1,82 @@
+package takeover
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Adopt takes over what a kubelet left below the root: it has records of it in
+// the journal, all or none, and nothing is mounted, unmounted or asked of a
+// driver but what it can do. It is for a Node that is not run; with
+// [ErrNotHandedOver] what it returns says why.
+func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error) {
+	if err := t.noKubelet(o.Host); err != nil {
+		return handover.Takeover{}, err
+	}
+	pods, err := t.c.Pods(ctx)
+	if err != nil {
+		return handover.Takeover{}, err
+	}
+	journal, err := t.journalOfNow(ctx)
+	if err != nil {
+		return handover.Takeover{}, err
+	}
+	found, err := disk.Read(ctx, t.c.Layout.Root, t.c.Kernel)
+	if err != nil {
+		return handover.Takeover{}, err
+	}
+	take := handover.Adopt(handover.Input{
+		Layout: t.c.Layout, Disk: found, Pods: pods, Journal: journal.Volumes(),
+		Drivers: t.askDrivers(ctx),
+	})
+	if against := handover.Against(take.Refusals, o.Reason); against != "" {
+		return take, fmt.Errorf("adopt the volumes below %s: %w: %s", t.c.Layout.Root, ErrNotHandedOver, against)
+	}
+	if !o.Yes || len(take.Records)+len(take.Empty) == 0 {
+		return take, nil
+	}
+	act := audit.Act{By: o.By, Verb: "adopt", Object: t.c.Layout.Root, Reason: o.Reason, Detail: overruled(take.Refusals)}
+	return take, t.c.Audit.Do(act, func() (string, error) {
+		ctx := context.WithoutCancel(ctx) // a moment's work, which is done or not
+		if err := t.adopt(ctx, o.Host, journal, take); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d records", len(take.Records)), nil
+	})
+}
+
+// adopt commits the records.
+func (t *Transfer) adopt(ctx context.Context, host disk.Host, journal *manager.Offline, take handover.Takeover) error {
+	if err := t.noKubelet(host); err != nil { // it may have been started meanwhile
+		return err
+	}
+	batch := map[state.VolumeID]*state.Volume{}
+	for id, v := range take.Records {
+		batch[id] = &v
+	}
+	if err := journal.Commit(ctx, batch); err != nil {
+		return err
+	}
+	for _, dir := range take.Empty {
+		if err := t.keeper().Empty(ctx, dir); err != nil {
+			t.c.Logger.Warn("an empty staging directory stays", "path", dir, "err", err)
+		}
+	}
+	return nil
+}
+
+// overruled lists what a reason overrules, for the audit log.
+func overruled(refusals []handover.Refusal) string {
+	var all []string
+	for _, r := range refusals {
+		all = append(all, r.Path)
+	}
+	return strings.Join(all, " ")
+}
