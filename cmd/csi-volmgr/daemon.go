@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
@@ -125,7 +126,7 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 		HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService,
 		LocalDriver: o.localDriver, Tokens: tokens, InlineAllow: inline, Translate: kinds, Deadlines: calls,
 		DriverUIDs: users, Ladders: ladders,
-		SELinuxMount: node.SELinuxMount(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
+		SELinuxMount: selinux.Mode(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
 		NodeAlive: report.Alive{Heartbeat: o.nodeCondition, Taint: o.notReadyTaint},
 		Helper:    helper, Logger: logger,
 	}, nil

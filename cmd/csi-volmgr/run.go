@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 )
@@ -131,8 +131,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil,
 		"`DRIVER=STEPS` for an unmount that keeps failing, as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
 			"driver; each may lose data that was not written back; repeatable (default none)")
-	o.seLinuxMount = string(node.SELinuxAuto)
-	f.Var(oneOf{&o.seLinuxMount, []string{string(node.SELinuxAuto), string(node.SELinuxOn), string(node.SELinuxOff)}},
+	o.seLinuxMount = string(selinux.Auto)
+	f.Var(oneOf{&o.seLinuxMount, []string{string(selinux.Auto), string(selinux.On), string(selinux.Off)}},
 		"selinux-mount", "mount volumes with their pod's SELinux label: those of one pod only (auto), all (on), none (off)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
 	f.StringVar(&o.tokenKey, "token-signing-key", "",

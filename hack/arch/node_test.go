@@ -11,9 +11,9 @@ import (
 // The most that pkg/node may have, which is the wiring and nothing else (ADR 7). These go
 // down to 1,300 lines and 15 methods as features move out, and never up.
 const (
-	maxNodeLines   = 1991
-	maxNodeMethods = 74
-	maxNodeFields  = 42
+	maxNodeLines   = 1466
+	maxNodeMethods = 53
+	maxNodeFields  = 41
 )
 
 func TestNodeWires(t *testing.T) {

@@ -24,8 +24,8 @@ func (n *Node) hearSources(ctx context.Context) (map[state.PodUID]state.PodWant,
 	heard, end := context.WithCancel(ctx)
 	defer end()
 	parts := []func(context.Context) error{n.runSources, func(ctx context.Context) error { return n.untilHeard(ctx, end) }}
-	if n.cfg.Cluster != nil {
-		parts = append(parts, n.kube.Run)
+	if n.cluster != nil {
+		parts = append(parts, n.cluster.Kube.Run)
 	}
 	if err := runAll(heard, parts); err != nil {
 		return nil, fmt.Errorf("learn which volumes are wanted: %w", err)

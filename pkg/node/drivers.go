@@ -25,8 +25,8 @@ func (n *Node) wireDrivers() {
 			}}
 		},
 	}
-	if n.report != nil {
-		c.Cluster = n.report
+	if n.cluster != nil {
+		c.Cluster = n.cluster.Report
 	}
 	n.drivers = drivers.New(c)
 }

@@ -144,11 +144,11 @@ func TestEventsOfAClustersPod(t *testing.T) {
 			t.Errorf("event %q", text)
 		}
 	}
-	n.events.Health(stats.Status{Key: "d.example^h", Health: stats.Abnormal, Conditions: []stats.Condition{{Message: "a disk is broken"}}})
+	n.cluster.Health(stats.Status{Key: "d.example^h", Health: stats.Abnormal, Conditions: []stats.Condition{{Message: "a disk is broken"}}})
 	if text := written(t, api, "Pod", "VolumeConditionAbnormal"); text != server.Told("data", "a disk is broken") {
 		t.Errorf("event %q", text)
 	}
-	n.events.Health(stats.Status{Key: "d.example^h", Health: stats.Healthy})
+	n.cluster.Health(stats.Status{Key: "d.example^h", Health: stats.Healthy})
 	written(t, api, "Pod", "VolumeConditionNormal")
 }
 

@@ -21,12 +21,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/pkg/cluster"
 	"github.com/csi-volmgr/csi-volmgr/pkg/containers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/cri"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/drivers"
-	"github.com/csi-volmgr/csi-volmgr/pkg/events"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -34,15 +35,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
-	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/recorder"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -97,8 +97,8 @@ type Config struct {
 	// Nil means that calls on storage run in this process, which then cannot end
 	// while one of them hangs ([isolate.Config.Command]).
 	Helper isolate.Command
-	// SELinuxMount says which volumes are mounted with their pod's label; "" is SELinuxAuto.
-	SELinuxMount SELinuxMount
+	// SELinuxMount says which volumes are mounted with their pod's label; "" is selinux.Auto.
+	SELinuxMount selinux.Mode
 	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
 	InlineAllow []resolve.InlineRule
 	// Translate are the kinds of in-tree volumes that are translated to their CSI
@@ -120,7 +120,6 @@ type Config struct {
 	Logger *slog.Logger
 
 	erredEvery   time.Duration // for tests; 0 means what watch.MountsConfig has
-	programs     []string      // for tests: where programs are looked for; nil means where the system has them
 	waitPatience time.Duration // for tests; 0 means what events.Config has
 }
 
@@ -137,36 +136,33 @@ type Node struct {
 	log    *slog.Logger
 	layout state.Layout
 
-	root         *os.File                      // holds the lock on Root
-	sweeps       []func(context.Context) error // what is removed once, after the start
-	journal      *state.Bolt
-	helpers      *isolate.Pool
-	kernel       *mount.Kernel
-	mounts       *watch.Mounts
-	manager      *manager.Manager
-	controller   *controller.Controller
-	catalog      *source.Catalog
-	made         *made.Provider
-	heard        *source.Heard
-	views        *operate.Views
-	api          *api.Provider
-	file         *file.Provider // nil without Manifests
-	drivers      *drivers.Drivers
-	registry     *registration.Watcher
-	kube         *kube.Provider     // nil without Cluster
-	report       *report.Reporter   // nil without Cluster
-	events       *events.Writer     // nil without Cluster
-	runtime      *cri.Runtime       // nil without ContainerRuntime
-	images       *cri.Images        // nil without ImageService
-	metrics      *csiclient.Metrics // nil without Metrics, as is measured
-	measured     *metrics.Metrics
-	tokens       csiclient.TokenSource // nil without Tokens
-	certificates *podcert.Requester    // nil without Cluster
-	parts        *containers.Parts
-	builtins     map[state.DriverName]builtin
-	stats        *stats.Collector
-	audit        *audit.Log
-	bootID       string
+	root       *os.File                      // holds the lock on Root
+	sweeps     []func(context.Context) error // what is removed once, after the start
+	journal    *state.Bolt
+	helpers    *isolate.Pool
+	kernel     *mount.Kernel
+	mounts     *watch.Mounts
+	manager    *manager.Manager
+	controller *controller.Controller
+	catalog    *source.Catalog
+	made       *made.Provider
+	heard      *source.Heard
+	views      *operate.Views
+	api        *api.Provider
+	file       *file.Provider // nil without Manifests
+	drivers    *drivers.Drivers
+	registry   *registration.Watcher
+	cluster    *cluster.Cluster   // nil without Cluster
+	runtime    *cri.Runtime       // nil without ContainerRuntime
+	images     *cri.Images        // nil without ImageService
+	metrics    *csiclient.Metrics // nil without Metrics, as is measured
+	measured   *metrics.Metrics
+	tokens     csiclient.TokenSource // nil without Tokens
+	parts      *containers.Parts
+	builtins   *builtins.Set
+	stats      *stats.Collector
+	audit      *audit.Log
+	bootID     string
 
 	changed signal        // claims, volumes, problems
 	loaded  chan struct{} // closed when what was applied before is known
@@ -216,7 +212,8 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	asker := n.asker()
 	n.stats = stats.New(stats.Config{
-		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed, OnHealth: n.health, Logger: n.log,
+		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed,
+		OnHealth: n.cluster.Health, Logger: n.log,
 	})
 	return n, n.count()
 }
@@ -289,10 +286,10 @@ type secrets struct{ n *Node }
 
 func (s secrets) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
 	key := source.Key{Kind: resolve.KindSecret, Namespace: ref.Namespace, Name: ref.Name}
-	if s.n.kube == nil || s.n.catalog.Get(key) != nil {
+	if s.n.cluster == nil || s.n.catalog.Get(key) != nil {
 		return s.n.catalog.Secret(ctx, ref)
 	}
-	secret, err := s.n.kube.Secret(ctx, ref.Namespace, ref.Name)
+	secret, err := s.n.cluster.Kube.Secret(ctx, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ func (n *Node) count() error {
 	err := errors.Join(metrics.Register(r, n.manager, time.Now), metrics.RegisterSELinux(r, n.manager),
 		metrics.RegisterFound(r, n.manager.Found),
 		metrics.RegisterRecovery(r, n.journal.Recovery, n.manager.Unrecorded),
-		metrics.RegisterSockets(r, n.socketStates), metrics.RegisterOutage(r, n.awaySince, time.Now), r.Register(n.stats))
+		metrics.RegisterSockets(r, n.socketStates), metrics.RegisterOutage(r, n.cluster.AwaySince, time.Now),
+		r.Register(n.stats))
 	if kept, ok := n.tokens.(interface{ Soonest() (time.Time, bool) }); ok {
 		err = errors.Join(err, metrics.RegisterTokens(r, kept.Soonest, time.Now))
 	}
@@ -65,9 +66,7 @@ func (n *Node) socketStates() map[string]bool {
 // callEnded is told by the manager of each call.
 func (n *Node) callEnded(c manager.EndedCall) {
 	n.Recorder.Record(c)
-	if n.events != nil {
-		n.events.Ended(c)
-	}
+	n.cluster.CallEnded(c)
 	if n.measured != nil {
 		n.measured.Call(c)
 	}

@@ -97,8 +97,8 @@ func TestAnOutageIsOneProblem(t *testing.T) {
 	if d := n.Views().Degraded(); len(d) != 1 || !strings.Contains(d[0], "cannot be reached") {
 		t.Errorf("degraded: %q", d)
 	}
-	if n.awaySince() != began {
-		t.Errorf("measured since %v", n.awaySince())
+	if n.cluster.AwaySince() != began {
+		t.Errorf("measured since %v", n.cluster.AwaySince())
 	}
 	s.Fail(nil)
 	shows(t, n, "the server is back", func(all []server.Problem) bool {

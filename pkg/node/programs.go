@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -21,10 +19,4 @@ func (n *Node) Unreached(ctx context.Context, endpoint string) string {
 
 // Lacks returns the programs without which no volume of a built-in kind can be
 // mounted, and that this node does not have now.
-func (n *Node) Lacks(name state.DriverName) []string {
-	k, _ := kind.Of(name)
-	if k.Program == "" || (&program.Runner{Dirs: n.cfg.programs}).Has(k.Program) {
-		return nil
-	}
-	return []string{k.Program}
-}
+func (n *Node) Lacks(name state.DriverName) []string { return n.builtins.Lacks(name) }

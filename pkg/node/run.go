@@ -18,20 +18,20 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err := n.mounts.Suspect(ctx, n.journal, n.layout.Place); err != nil && ctx.Err() == nil {
 		return err
 	}
-	if n.cfg.Cluster != nil {
-		if err := n.claimName(context.WithoutCancel(ctx)); err != nil {
+	if n.cluster != nil {
+		if err := n.cluster.ClaimName(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
 	}
-	n.tellBuiltins()
+	n.builtins.Tell(n.manager)
 	n.warnIfUnshared()
 	parts := []func(context.Context) error{
 		n.manager.Run, n.controller.Run, n.made.Run, n.tellSizes, n.runSources,
 		n.runStart, n.afterStart(n.podDirs().Run), n.afterStart(n.spareJournal), n.runJournal,
 		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.Registrar.Run, n.stats.Run,
 	}
-	if n.cfg.Cluster != nil {
-		parts = append(parts, n.kube.Run, n.report.Run, n.runClusterView, n.events.Run)
+	if n.cluster != nil {
+		parts = append(parts, n.cluster.Parts()...)
 	}
 	for _, sweep := range n.sweeps {
 		parts = append(parts, n.afterStart(sweep))

@@ -11,19 +11,10 @@ import (
 // asker returns what asks how volumes fare.
 func (n *Node) asker() *health.Asker {
 	usage := map[state.DriverName]health.Usage{}
-	for name, b := range n.builtins {
-		if b.usage != nil {
-			usage[name] = b.usage
-		}
+	for name, u := range n.builtins.Usage() {
+		usage[name] = health.Usage(u)
 	}
 	return &health.Asker{Volumes: n.manager, Drivers: n.drivers.Registered, Usage: usage, Mounts: n.mounts}
-}
-
-// health has the cluster's events tell how a volume fares.
-func (n *Node) health(h stats.Status) {
-	if n.events != nil {
-		n.events.Health(h)
-	}
 }
 
 // Stats lists how full volumes are and how they fare (server.Stats). Figures are

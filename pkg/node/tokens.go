@@ -23,7 +23,7 @@ func (n *Node) fileCertificate() func(context.Context, state.Pod, corev1.PodCert
 		return nil
 	}
 	return func(ctx context.Context, pod state.Pod, src corev1.PodCertificateProjection) (files.Credential, error) {
-		c, err := n.certificates.Get(ctx, podcert.Request{Pod: pod, Source: src}) // made after the builtins
+		c, err := n.cluster.Certificates.Get(ctx, podcert.Request{Pod: pod, Source: src}) // made after the builtins
 		return files.Credential{Key: c.Key, Chain: c.Chain, RenewAt: c.RenewAt}, err
 	}
 }

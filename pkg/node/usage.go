@@ -18,20 +18,10 @@ func (n *Node) objectChanged(key source.Key) {
 	switch key.Kind {
 	case resolve.KindClaim:
 		n.made.Claim(key)
-		n.reportSize(key)
 	case resolve.KindClass:
 		n.made.Class()
-	case resolve.KindVolume:
-		if pv, ok := n.catalog.Get(key).(*corev1.PersistentVolume); ok && pv.Spec.ClaimRef != nil {
-			n.reportSize(source.Key{Kind: resolve.KindClaim, Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name})
-		}
-	case resolve.KindCSIDriver:
-		if n.report != nil {
-			n.report.Wake() // it says whether volumes are attached, and how often limits are asked for
-		}
-	case resolve.KindVolumeAttachment:
-		n.attachmentChanged(key)
 	}
+	n.cluster.ObjectChanged(key)
 	n.changed.send()
 }
 

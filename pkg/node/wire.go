@@ -1,11 +1,10 @@
 package node
 
 import (
+	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,11 +20,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
@@ -43,7 +45,7 @@ func (n *Node) wire() error {
 	if err != nil {
 		return err
 	}
-	n.builtins = n.makeBuiltins(allocatable, images)
+	n.wireBuiltins(allocatable, images)
 	key, err := revisionKey(n.cfg.RuntimeDir)
 	if err != nil {
 		return fmt.Errorf("find the key of revisions: %w", err)
@@ -76,10 +78,8 @@ func (n *Node) wire() error {
 		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
 	}
 	n.views = n.newViews()
-	if n.cfg.Cluster != nil {
-		if err := n.wireCluster(); err != nil {
-			return err
-		}
+	if err := n.wireCluster(); err != nil {
+		return err
 	}
 	n.wireOperators()
 	n.wireDrivers()
@@ -144,7 +144,9 @@ func (n *Node) newViews() *operate.Views {
 	c := operate.ViewsConfig{
 		Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Journal: n.journal,
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
-		Inputs: []func() []source.Problem{n.api.Problems, n.catalog.Problems}, Cluster: n.clusterProblems, Away: n.awayText,
+		Inputs:  []func() []source.Problem{n.api.Problems, n.catalog.Problems},
+		Cluster: func() []server.Problem { return n.cluster.Problems() },
+		Away:    func() string { return n.cluster.AwayText() },
 		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Heard: n.heard, Changed: n.changed.next,
 	}
 	if n.file != nil {
@@ -163,8 +165,9 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store, sour
 		Containers: runtime,
 		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded: n.expanded, BeforeExpand: n.expanding,
-		Within: watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: away.Reason,
+		OnExpanded:   n.expanded,
+		BeforeExpand: func(ctx context.Context, v state.Volume) { n.cluster.Expanding(ctx, v) },
+		Within:       watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: away.Reason,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.parts.BeforeUnpublish, Unmount: n.parts.UnmountBy,
 		Ladders: n.cfg.Ladders,
@@ -175,15 +178,16 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store, sour
 
 // wireCatalog makes the catalog of objects, which tells the loop what pods want.
 func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
-	labels, err := seLinux(n.cfg.SELinuxMount)
+	labels, err := selinux.Read(n.cfg.SELinuxMount)
 	if err != nil {
 		return err
 	}
 	n.catalog = source.New(source.Config{
 		SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(),
-		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name, Demand: n.demand,
+		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name,
+		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: slices.Collect(maps.Keys(n.builtins)), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
+		Builtins: n.builtins.Names(), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
 		Certificates: n.cfg.Cluster != nil,
 	})
 	n.made = made.New(made.Config{

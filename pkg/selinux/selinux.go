@@ -1,4 +1,10 @@
-package node
+// Package selinux reads what the host's SELinux asks of volumes.
+//
+// Owns: which volumes are mounted with a label, and where a host says which label
+// containers' files have.
+//
+// Does not: label a file, or choose a pod's label (pkg/resolve).
+package selinux
 
 import (
 	"bufio"
@@ -14,36 +20,36 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// SELinuxMount says which volumes are mounted with their pod's SELinux label.
-type SELinuxMount string
+// Mode says which volumes are mounted with their pod's SELinux label.
+type Mode string
 
 // On a host without SELinux all three are the same: none.
 const (
-	// SELinuxAuto: those that only one pod may have (ReadWriteOncePod).
-	SELinuxAuto SELinuxMount = "auto"
-	// SELinuxOn: those of every access mode.
-	SELinuxOn SELinuxMount = "on"
-	// SELinuxOff: none; labels are left to the container runtime.
-	SELinuxOff SELinuxMount = "off"
+	// Auto: those that only one pod may have (ReadWriteOncePod).
+	Auto Mode = "auto"
+	// On: those of every access mode.
+	On Mode = "on"
+	// Off: none; labels are left to the container runtime.
+	Off Mode = "off"
 )
 
 // Where a host shows and configures SELinux (selinux(8)).
 const (
-	seLinuxFS     = "/sys/fs/selinux"
-	seLinuxConfig = "/etc/selinux"
+	mountPoint = "/sys/fs/selinux"
+	configDir  = "/etc/selinux"
 )
 
-// seLinux returns what the host's SELinux asks for; nothing where it has none.
-func seLinux(mode SELinuxMount) (resolve.SELinux, error) {
+// Read returns what the host's SELinux asks for; nothing where it has none.
+func Read(mode Mode) (resolve.SELinux, error) {
 	var st unix.Statfs_t
-	if mode == SELinuxOff || unix.Statfs(seLinuxFS, &st) != nil || st.Type != unix.SELINUX_MAGIC {
+	if mode == Off || unix.Statfs(mountPoint, &st) != nil || st.Type != unix.SELINUX_MAGIC {
 		return resolve.SELinux{}, nil
 	}
-	label, err := containerFileLabel(seLinuxConfig)
+	label, err := containerFileLabel(configDir)
 	if err != nil {
 		return resolve.SELinux{}, fmt.Errorf("learn the label of containers' files: %w", err)
 	}
-	return resolve.SELinux{FileLabel: label, AllModes: mode == SELinuxOn}, nil
+	return resolve.SELinux{FileLabel: label, AllModes: mode == On}, nil
 }
 
 // containerFileLabel reads the label that the policy in use gives to files of

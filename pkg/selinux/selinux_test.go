@@ -1,4 +1,4 @@
-package node
+package selinux
 
 import (
 	"os"
@@ -36,7 +36,7 @@ func TestTheLabelOfContainersFilesIsThePolicys(t *testing.T) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
-	if got, err := seLinux(SELinuxOff); got.FileLabel != "" || err != nil {
+	if got, err := Read(Off); got.FileLabel != "" || err != nil {
 		t.Errorf("off: %+v, %v", got, err)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -24,23 +24,23 @@ type storedInstance struct {
 	Held bool `json:"held,omitempty"`
 }
 
-// claimName has the reporter claim the node's name. A new instance makes nothing before.
-func (n *Node) claimName(ctx context.Context) error {
-	i, err := n.instance(ctx)
+// ClaimName has the reporter claim the node's name. A new instance makes nothing before.
+func (c *Cluster) ClaimName(ctx context.Context) error {
+	i, err := c.instance(ctx)
 	if err != nil {
 		return err
 	}
 	if !i.Held {
-		n.manager.SetHold(report.NotRead)
+		c.cfg.Loop.SetHold(report.NotRead)
 	}
-	n.report.Claim(report.Claimant{Instance: i.Instance, HeldBefore: i.Held, Standing: n.stand(ctx, i)})
+	c.Report.Claim(report.Claimant{Instance: i.Instance, HeldBefore: i.Held, Standing: c.stand(ctx, i)})
 	return nil
 }
 
 // instance returns which instance this is: the journal keeps its id, over restarts. One
 // that cannot be read is made anew, which a daemon that runs is asked about.
-func (n *Node) instance(ctx context.Context) (storedInstance, error) {
-	values, err := n.journal.LoadBucket(ctx, clusterBucket)
+func (c *Cluster) instance(ctx context.Context) (storedInstance, error) {
+	values, err := c.cfg.Journal.LoadBucket(ctx, clusterBucket)
 	if err != nil {
 		return storedInstance{}, fmt.Errorf("learn which instance this is: %w", err)
 	}
@@ -51,37 +51,37 @@ func (n *Node) instance(ctx context.Context) (storedInstance, error) {
 	if i.Host, err = os.Hostname(); err != nil {
 		return storedInstance{}, fmt.Errorf("learn the host's name: %w", err)
 	}
-	i.PID, i.Root, i.BootID = os.Getpid(), n.cfg.Root, n.bootID
-	return i, n.keepInstance(ctx, i)
+	i.PID, i.Root, i.BootID = os.Getpid(), c.cfg.Root, c.cfg.BootID
+	return i, c.keepInstance(ctx, i)
 }
 
-func (n *Node) keepInstance(ctx context.Context, i storedInstance) error {
+func (c *Cluster) keepInstance(ctx context.Context, i storedInstance) error {
 	value, err := json.Marshal(i)
 	if err != nil {
 		return fmt.Errorf("keep which instance this is: %w", err)
 	}
-	if err := n.journal.CommitBucket(ctx, clusterBucket, map[string][]byte{instanceKey: value}); err != nil {
+	if err := c.cfg.Journal.CommitBucket(ctx, clusterBucket, map[string][]byte{instanceKey: value}); err != nil {
 		return fmt.Errorf("keep which instance this is: %w", err)
 	}
 	return nil
 }
 
 // stand returns what hears how this daemon stands to the node's name.
-func (n *Node) stand(ctx context.Context, i storedInstance) func(holds bool, why string) {
+func (c *Cluster) stand(ctx context.Context, i storedInstance) func(holds bool, why string) {
 	last := ""
 	return func(holds bool, why string) {
-		n.manager.SetHold(why)
+		c.cfg.Loop.SetHold(why)
 		if why != last {
-			n.log.Warn("claim of the node's name", "holds", holds, "why", why)
+			c.cfg.Logger.Warn("claim of the node's name", "holds", holds, "why", why)
 			last = why
-			n.changed.send()
+			c.cfg.Changed()
 		}
 		if holds == i.Held {
 			return
 		}
 		i.Held = holds
-		if err := n.keepInstance(ctx, i); err != nil {
-			n.log.Warn("a start without the API server will wait for it", "err", err)
+		if err := c.keepInstance(ctx, i); err != nil {
+			c.cfg.Logger.Warn("a start without the API server will wait for it", "err", err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package builtins
 
 import (
 	"os"
@@ -9,18 +9,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // A kind lacks what is not there when it is asked for.
 func TestAKindLacksTheProgramsThatAreNotThere(t *testing.T) {
-	n := &Node{cfg: Config{programs: []string{t.TempDir()}}}
+	dir := t.TempDir()
+	n := New(Config{Kernel: mount.New(dir), Programs: []string{dir}})
 	if got := n.Lacks(nfs.Kind); !slices.Equal(got, []string{"mount.nfs"}) {
 		t.Errorf("nfs lacks %q", got)
 	}
 	if got := n.Lacks(emptydir.Kind); len(got) != 0 {
 		t.Errorf("emptyDir lacks %q", got)
 	}
-	if err := os.WriteFile(filepath.Join(n.cfg.programs[0], "mount.nfs"), nil, 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "mount.nfs"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.Lacks(nfs.Kind); len(got) != 0 {

@@ -1,0 +1,145 @@
+// Package builtins is the drivers of the built-in kinds of volumes, each with what it
+// needs: those of the table pkg/kind, which are served in this process.
+//
+// Owns: which driver serves a kind.
+//
+// Does not: make a volume itself (pkg/intree), or say what a kind can do (pkg/kind).
+package builtins
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Config is what the drivers need; every field is required but those that say otherwise.
+type Config struct {
+	Layout  state.Layout
+	Kernel  *mount.Kernel
+	Helpers *isolate.Pool
+	// HostPaths lists directories of the node at or below which hostPath and local
+	// volumes may be.
+	HostPaths []string
+	Images    *image.Driver
+	// Catalog has the objects that are shown as files, once it is made.
+	Catalog func() *source.Catalog
+	// Silent lists the sources that have not spoken yet.
+	Silent func() []string
+	// Secret returns the values of a secret.
+	Secret func(context.Context, state.SecretRef) (map[string]string, error)
+	// Token and Certificate are [files.Config]'s.
+	Token       func(context.Context, state.Pod, string, time.Duration) (string, time.Time, error)
+	Certificate func(context.Context, state.Pod, corev1.PodCertificateProjection) (files.Credential, error)
+	// Volumes returns the volumes of the journal.
+	Volumes func() []state.Volume
+	// Allocatable is what the node has for pods.
+	Allocatable corev1.ResourceList
+	// Programs are the directories where programs are looked for; nil is the system's.
+	Programs []string
+	Logger   *slog.Logger
+}
+
+// Usage says how full a volume is, of a kind that does not mount.
+type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
+
+// Set is the drivers of every built-in kind. Its methods may be called by any goroutine.
+type Set struct {
+	programs []string
+	drivers  map[state.DriverName]manager.Driver
+	usage    map[state.DriverName]Usage
+	sweeps   []func(context.Context) error
+}
+
+// New makes the drivers.
+func New(c Config) *Set {
+	run := new(program.Runner).Run
+	scratch := emptydir.New(emptydir.Config{Layout: c.Layout, Kernel: c.Kernel, Quotas: quota.New(), Logger: c.Logger})
+	servers := func(of state.DriverName, command func(state.Spec, state.Mount, string) (program.Command,
+		error),
+	) manager.Driver {
+		return netfs.New(netfs.Config{Kind: of, Layout: c.Layout, Kernel: c.Kernel, Run: run, Command: command})
+	}
+	inHelper := func(of state.DriverName) manager.Driver {
+		return away.New(away.Config{Kind: of, Allow: c.HostPaths, Layout: c.Layout, Helpers: c.Helpers})
+	}
+	disks := disk.Stager{Layout: c.Layout, Kernel: c.Kernel, Host: disk.NewHost(run)}
+	s := &Set{
+		programs: c.Programs,
+		drivers: map[state.DriverName]manager.Driver{
+			kind.CephFS:    servers(kind.CephFS, netfs.CephFSCommand),
+			kind.EmptyDir:  scratch,
+			kind.FC:        fc.New(fc.Config{Stager: disks, Volumes: c.Volumes}),
+			kind.GlusterFS: servers(kind.GlusterFS, netfs.GlusterFSCommand),
+			kind.HostPath:  inHelper(kind.HostPath),
+			kind.Image:     c.Images,
+			kind.ISCSI:     iscsi.New(iscsi.Config{Stager: disks, Secret: c.Secret, Volumes: c.Volumes, Log: c.Logger}),
+			kind.Local:     inHelper(kind.Local),
+			kind.NFS:       nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run}),
+		},
+		usage: map[state.DriverName]Usage{kind.EmptyDir: scratch.Usage},
+	}
+	for _, of := range files.Kinds {
+		d := files.New(of, files.Config{
+			Layout: c.Layout, Kernel: c.Kernel, Source: objects{c},
+			Token: c.Token, Certificate: c.Certificate, Logger: c.Logger,
+		})
+		s.drivers[of] = d
+		s.sweeps = append(s.sweeps, d.Run)
+	}
+	return s
+}
+
+// Loop is what the volume manager hears of drivers.
+type Loop interface {
+	DriverUp(info manager.DriverInfo, d manager.Driver)
+}
+
+// Tell tells the loop of every driver.
+func (s *Set) Tell(l Loop) {
+	for _, k := range kind.All() {
+		l.DriverUp(manager.DriverInfo{
+			Name: k.Name, Builtin: true, MountsTarget: k.Mounts, Stage: k.Stages, Expand: k.Stages || k.Grows,
+		}, s.drivers[k.Name])
+	}
+}
+
+// Usage returns what says how full volumes are, by kind.
+func (s *Set) Usage() map[state.DriverName]Usage { return s.usage }
+
+// Names lists the kinds.
+func (s *Set) Names() []state.DriverName { return slices.Sorted(maps.Keys(s.drivers)) }
+
+// Sweeps remove, once each, what an earlier daemon left.
+func (s *Set) Sweeps() []func(context.Context) error { return s.sweeps }
+
+// Lacks returns the programs without which no volume of a built-in kind can be
+// mounted, and that this node does not have now.
+func (s *Set) Lacks(name state.DriverName) []string {
+	k, _ := kind.Of(name)
+	if k.Program == "" || (&program.Runner{Dirs: s.programs}).Has(k.Program) {
+		return nil
+	}
+	return []string{k.Program}
+}

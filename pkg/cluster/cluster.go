@@ -1,0 +1,151 @@
+// Package cluster is what a daemon has to do with its API server: it reads the node's
+// objects there, claims the node's name, and reports on volumes, drivers and expansions.
+//
+// Owns: the connection to the API server, and which instance of csi-volmgr this is.
+//
+// Does not: resolve objects (pkg/source), or decide about a volume (pkg/manager).
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/events"
+	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
+)
+
+// Requests a second that a node may send, and at once: the kubelet's defaults. A
+// start with hundreds of claims takes seconds by them; the server's own fairness
+// does the rest.
+const (
+	clusterQPS   = 50
+	clusterBurst = 100
+)
+
+// Config is what a Cluster needs; every field is required but those that say otherwise.
+type Config struct {
+	// REST is how to reach the API server. Its limits of requests, its content type
+	// and its user agent are set where they are not.
+	REST     *rest.Config
+	NodeName string
+	Root     string
+	// BootID names this boot of the node.
+	BootID string
+	// Alive is how the Node object shows that this daemon runs; the zero value is not at all.
+	Alive report.Alive
+	// Translate are the kinds of in-tree volumes that are translated.
+	Translate []string
+	Loop      *manager.Manager
+	Catalog   *source.Catalog
+	Journal   *state.Bolt
+	// Limit asks a driver for its limit of volumes.
+	Limit func(context.Context, state.DriverName) (int64, error)
+	// Lost says that the journal may have lost records; "" where it has not.
+	Lost func() string
+	// Facts returns what an explanation is made from, as it is now.
+	Facts func() server.Facts
+	// Patience is [events.Config]'s; 0 is its own.
+	Patience time.Duration
+	// Changed is called when what Problems returns may have changed.
+	Changed func()
+	Logger  *slog.Logger
+}
+
+// Cluster is the API server's side of a node. Its methods may be called by any goroutine,
+// and those that say so on nil: there is no cluster.
+type Cluster struct {
+	cfg Config
+
+	Kube         *kube.Provider
+	Report       *report.Reporter
+	Certificates *podcert.Requester
+	events       *events.Writer
+}
+
+// New makes what speaks to the API server. No request is made until Run.
+func New(cfg Config) (*Cluster, error) {
+	rc := rest.CopyConfig(cfg.REST)
+	if rc.QPS == 0 {
+		rc.QPS, rc.Burst = clusterQPS, clusterBurst
+	}
+	if rc.ContentType == "" {
+		rc.ContentType = "application/vnd.kubernetes.protobuf"
+		rc.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
+	if rc.UserAgent == "" {
+		rc.UserAgent = "csi-volmgr"
+	}
+	rc.Wrap(kube.Transport)
+	// One client, so that all requests are streams of one connection.
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	clients, err := kubeclient.New(rc, client)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	bulk, err := kubeclient.New(rc, client) // with limits of their own
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	c := &Cluster{cfg: cfg}
+	c.Certificates = podcert.New(podcert.Config{
+		Certificates: clients.Certificates, Beta: clients.CertificatesBeta,
+		Core: clients.Core, NodeName: cfg.NodeName, Logger: cfg.Logger,
+	})
+	c.Report = report.New(report.Config{
+		Core: clients.Core, Storage: clients.Storage, NodeName: cfg.NodeName, Volumes: cfg.Loop, Logger: cfg.Logger,
+		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(cfg.Translate)},
+		Limit:       cfg.Limit, Period: c.limitPeriod, Alive: cfg.Alive,
+	})
+	c.events = events.New(events.Config{
+		NodeName: cfg.NodeName, Volumes: cfg.Loop, Objects: cfg.Catalog, Facts: cfg.Facts, Event: c.Report.Event,
+		ExpandFailed: c.expandFailed, Lost: cfg.Lost, Patience: cfg.Patience,
+	})
+	c.Kube = kube.New(kube.Config{
+		Core: clients.Core, Storage: clients.Storage, Bulk: bulk,
+		Certificates: clients.Certificates, CertificatesBeta: clients.CertificatesBeta, NodeName: cfg.NodeName,
+		Catalog: cfg.Catalog, OnNode: c.Report.Node, OnNodeRefused: c.Report.NodeRefused, KV: cfg.Journal, Logger: cfg.Logger,
+	})
+	return c, nil
+}
+
+// Parts are what runs until its context ends. ClaimName comes before them.
+func (c *Cluster) Parts() []func(context.Context) error {
+	return []func(context.Context) error{c.Kube.Run, c.Report.Run, c.runView, c.events.Run}
+}
+
+// Demand passes on what a pod of the API server needs (source.Config). On nil it does nothing.
+func (c *Cluster) Demand(pod source.Key, objects []source.Key) {
+	if c != nil {
+		c.Kube.Demand(pod, objects)
+	}
+}
+
+// CallEnded has events tell of a call. On nil it does nothing.
+func (c *Cluster) CallEnded(e manager.EndedCall) {
+	if c != nil {
+		c.events.Ended(e)
+	}
+}
+
+// Health has events tell how a volume fares. On nil it does nothing.
+func (c *Cluster) Health(s stats.Status) {
+	if c != nil {
+		c.events.Health(s)
+	}
+}

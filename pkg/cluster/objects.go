@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ObjectChanged hears of a change of the catalog. On nil it does nothing.
+func (c *Cluster) ObjectChanged(key source.Key) {
+	if c == nil {
+		return
+	}
+	switch key.Kind {
+	case resolve.KindClaim:
+		c.reportSize(key)
+	case resolve.KindVolume:
+		if pv, ok := c.cfg.Catalog.Get(key).(*corev1.PersistentVolume); ok && pv.Spec.ClaimRef != nil {
+			ref := pv.Spec.ClaimRef
+			c.reportSize(source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name})
+		}
+	case resolve.KindCSIDriver:
+		c.Report.Wake() // it says whether volumes are attached, and how often limits are asked for
+	case resolve.KindVolumeAttachment:
+		c.attachmentChanged(key)
+	}
+}
+
+// reportSize has a claim of the cluster show a size that the node serves already,
+// as when the daemon ended before that was written.
+func (c *Cluster) reportSize(key source.Key) {
+	if c.cfg.Catalog.Provider(key) != kube.Name {
+		return
+	}
+	claim, ok := c.cfg.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return
+	}
+	if _, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; !resizing {
+		return
+	}
+	volume := source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}
+	pv, ok := c.cfg.Catalog.Get(volume).(*corev1.PersistentVolume)
+	if !ok || pv.Spec.CSI == nil {
+		return
+	}
+	v, ok := c.cfg.Loop.Volume(state.SharedID(state.DriverName(pv.Spec.CSI.Driver), pv.Spec.CSI.VolumeHandle))
+	if ok && v.Volume.InUse() && v.Volume.SizeBytes > 0 && v.Volume.SizeBytes >= pv.Spec.Capacity.Storage().Value() {
+		c.Report.Expanded(report.Claim{Namespace: key.Namespace, Name: key.Name}, v.Volume.SizeBytes)
+	}
+}
+
+// limitPeriod is how often a driver is to be asked for its limit of volumes.
+func (c *Cluster) limitPeriod(driver state.DriverName) time.Duration {
+	d, ok := c.cfg.Catalog.Get(source.Key{Kind: resolve.KindCSIDriver, Name: string(driver)}).(*storagev1.CSIDriver)
+	if !ok || d.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+}
+
+// attachmentChanged has a driver asked that has no room, as an attacher was told.
+func (c *Cluster) attachmentChanged(key source.Key) {
+	va, ok := c.cfg.Catalog.Get(key).(*storagev1.VolumeAttachment)
+	if ok && va.Spec.NodeName == c.cfg.NodeName && resolve.NoRoom(va) {
+		c.Report.Full(state.DriverName(va.Spec.Attacher))
+	}
+}

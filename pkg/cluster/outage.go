@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+)
+
+// runView tells the node API when what it shows of the API server changes, and
+// the log when an outage begins and ends.
+func (c *Cluster) runView(ctx context.Context) error {
+	was := outage.Cause("")
+	for {
+		changed := c.Kube.Changed()
+		c.cfg.Changed()
+		away, _ := c.findings()
+		switch {
+		case away != nil && away.Cause != was:
+			was = away.Cause
+			c.cfg.Logger.Warn("API server is away", "cause", string(was), "since", away.Since, "err", away.Reason, "waits",
+				len(away.Waits))
+		case away == nil && was != "":
+			was = ""
+			c.cfg.Logger.Info("API server is back")
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// findings returns the API server's outage, nil where there is none, and what
+// could not be read from it or written to it for other reasons.
+func (c *Cluster) findings() (*outage.Outage, []outage.Finding) {
+	if c == nil {
+		return nil, nil
+	}
+	return outage.Fold(slices.Concat(c.Kube.Findings(), c.Report.Findings()))
+}
+
+// AwayText is the API server's outage in words; "" where there is none, as on nil.
+func (c *Cluster) AwayText() string {
+	if away, _ := c.findings(); away != nil {
+		return away.Text(c.cfg.REST.Host)
+	}
+	return ""
+}
+
+// AwaySince is when the API server's outage began; zero where there is none, as on nil.
+func (c *Cluster) AwaySince() time.Time {
+	if away, _ := c.findings(); away != nil {
+		return away.Since
+	}
+	return time.Time{}
+}
+
+// Problems lists an outage as one problem, and the others; none on nil.
+func (c *Cluster) Problems() []server.Problem {
+	away, rest := c.findings()
+	var out []server.Problem
+	if away != nil {
+		out = append(out, server.Problem{
+			Source: kube.Name, Code: server.APIServerAway, Object: "API server " + c.cfg.REST.Host,
+			Message: away.Text(c.cfg.REST.Host), Since: away.Since, Consequences: away.Waits,
+		})
+	}
+	for _, f := range rest {
+		out = append(out, server.Problem{Source: kube.Name, Object: f.What, Message: f.Text, Since: f.Since})
+	}
+	return out
+}
