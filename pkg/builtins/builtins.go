@@ -56,9 +56,7 @@ type Config struct {
 	Volumes func() []state.Volume
 	// Allocatable is what the node has for pods.
 	Allocatable corev1.ResourceList
-	// Programs are the directories where programs are looked for; nil is the system's.
-	Programs []string
-	Logger   *slog.Logger
+	Logger      *slog.Logger
 }
 
 // Usage says how full a volume is, of a kind that does not mount.
@@ -66,10 +64,9 @@ type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, er
 
 // Set is the drivers of every built-in kind. Its methods may be called by any goroutine.
 type Set struct {
-	programs []string
-	drivers  map[state.DriverName]manager.Driver
-	usage    map[state.DriverName]Usage
-	sweeps   []func(context.Context) error
+	drivers map[state.DriverName]manager.Driver
+	usage   map[state.DriverName]Usage
+	sweeps  []func(context.Context) error
 }
 
 // New makes the drivers.
@@ -86,7 +83,6 @@ func New(c Config) *Set {
 	}
 	disks := disk.Stager{Layout: c.Layout, Kernel: c.Kernel, Host: disk.NewHost(run)}
 	s := &Set{
-		programs: c.Programs,
 		drivers: map[state.DriverName]manager.Driver{
 			kind.CephFS:    servers(kind.CephFS, netfs.CephFSCommand),
 			kind.EmptyDir:  scratch,
@@ -135,10 +131,10 @@ func (s *Set) Names() []state.DriverName { return slices.Sorted(maps.Keys(s.driv
 func (s *Set) Sweeps() []func(context.Context) error { return s.sweeps }
 
 // Lacks returns the programs without which no volume of a built-in kind can be
-// mounted, and that this node does not have now.
-func (s *Set) Lacks(name state.DriverName) []string {
+// mounted, and that this node does not have now: in dirs, or where the system has them.
+func Lacks(name state.DriverName, dirs ...string) []string {
 	k, _ := kind.Of(name)
-	if k.Program == "" || (&program.Runner{Dirs: s.programs}).Has(k.Program) {
+	if k.Program == "" || (&program.Runner{Dirs: dirs}).Has(k.Program) {
 		return nil
 	}
 	return []string{k.Program}

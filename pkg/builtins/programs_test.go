@@ -9,26 +9,24 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // A kind lacks what is not there when it is asked for.
 func TestAKindLacksTheProgramsThatAreNotThere(t *testing.T) {
 	dir := t.TempDir()
-	n := New(Config{Kernel: mount.New(dir), Programs: []string{dir}})
-	if got := n.Lacks(nfs.Kind); !slices.Equal(got, []string{"mount.nfs"}) {
+	if got := Lacks(nfs.Kind, dir); !slices.Equal(got, []string{"mount.nfs"}) {
 		t.Errorf("nfs lacks %q", got)
 	}
-	if got := n.Lacks(emptydir.Kind); len(got) != 0 {
+	if got := Lacks(emptydir.Kind, dir); len(got) != 0 {
 		t.Errorf("emptyDir lacks %q", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mount.nfs"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.Lacks(nfs.Kind); len(got) != 0 {
+	if got := Lacks(nfs.Kind, dir); len(got) != 0 {
 		t.Errorf("with the program nfs lacks %q", got)
 	}
-	if got := n.Lacks(iscsi.Kind); !slices.Equal(got, []string{"iscsiadm"}) {
+	if got := Lacks(iscsi.Kind, dir); !slices.Equal(got, []string{"iscsiadm"}) {
 		t.Errorf("iscsi lacks %q", got)
 	}
 }

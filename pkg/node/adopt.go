@@ -3,9 +3,13 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -13,50 +17,57 @@ import (
 // taken over from a kubelet.
 const sourcesTime = time.Minute
 
-// hearSources returns the pods that the sources list, once each has spoken.
+// listing hears what the sources list, for a daemon that does not run.
+type listing struct {
+	controller *controller.Controller
+	made       *made.Provider
+	heard      *source.Heard
+	catalog    *source.Catalog
+	changed    *signal
+	sources    []func(context.Context) error
+}
+
+// pods returns the pods that the sources list, once each has spoken.
 // Nothing is made of what they say.
-func (n *Node) hearSources(ctx context.Context) (map[state.PodUID]state.PodWant, error) {
+func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourcesTime)
 	defer cancel()
-	if err := n.showOwn(ctx); err != nil {
+	if err := l.showOwn(ctx); err != nil {
 		return nil, err
 	}
 	heard, end := context.WithCancel(ctx)
 	defer end()
-	parts := []func(context.Context) error{n.runSources, func(ctx context.Context) error { return n.untilHeard(ctx, end) }}
-	if n.cluster != nil {
-		parts = append(parts, n.cluster.Kube.Run)
-	}
+	parts := append(slices.Clone(l.sources), func(ctx context.Context) error { return l.untilHeard(ctx, end) })
 	if err := runAll(heard, parts); err != nil {
 		return nil, fmt.Errorf("learn which volumes are wanted: %w", err)
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("learn which volumes are wanted: sources %s have not told all within %v: %w",
-			strings.Join(n.heard.Silent(), ", "), sourcesTime, context.Cause(ctx))
+			strings.Join(l.heard.Silent(), ", "), sourcesTime, context.Cause(ctx))
 	}
-	return n.catalog.Wants(), nil
+	return l.catalog.Wants(), nil
 }
 
 // showOwn tells the volumes that csi-volmgr made itself, as they are in the journal.
-func (n *Node) showOwn(ctx context.Context) error {
+func (l listing) showOwn(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return runAll(ctx, []func(context.Context) error{n.controller.Run, func(ctx context.Context) error {
+	return runAll(ctx, []func(context.Context) error{l.controller.Run, func(ctx context.Context) error {
 		select {
-		case <-n.controller.Loaded():
+		case <-l.controller.Loaded():
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		defer cancel() // it is to make and delete nothing
-		return n.made.Show()
+		return l.made.Show()
 	}})
 }
 
 // untilHeard calls end once every source has spoken and what pods name is known.
-func (n *Node) untilHeard(ctx context.Context, end func()) error {
+func (l listing) untilHeard(ctx context.Context, end func()) error {
 	for {
-		changed := n.changed.next()
-		if len(n.heard.Silent()) == 0 && !n.catalog.Asking() {
+		changed := l.changed.next()
+		if len(l.heard.Silent()) == 0 && !l.catalog.Asking() {
 			end()
 			return nil
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
@@ -18,7 +19,8 @@ import (
 // wireDrivers makes what dials the drivers that register.
 func (n *Node) wireDrivers() {
 	c := drivers.Config{
-		Loop: n.manager, Controllers: n.controller, Client: n.client, Logger: n.log,
+		Loop: n.manager, Controllers: n.controller, Logger: n.log,
+		Client: clients(n.cfg, secrets{n}, n.tokens, n.metrics, n.log),
 		Serve: func(d *csiclient.Driver, i csiclient.Info) manager.Driver {
 			return fsgroup.Driver{Driver: adopted{d, n.parts.Keeper}, Config: fsgroup.Config{
 				Root: n.root, Helpers: n.helpers, Groups: i.MountGroup, Progress: n.manager.Progress, Logger: n.log,
@@ -31,15 +33,19 @@ func (n *Node) wireDrivers() {
 	n.drivers = drivers.New(c)
 }
 
-// client is how a driver is dialled.
-func (n *Node) client(name state.DriverName) csiclient.Config {
-	deadlines, ok := n.cfg.Deadlines[name]
-	if !ok {
-		deadlines = n.cfg.Deadlines[resolve.Any]
-	}
-	return csiclient.Config{
-		Peers: n.cfg.DriverUIDs[name], Root: n.cfg.Root, Secrets: secrets{n}, Tokens: n.tokens, Deadlines: deadlines,
-		Metrics: n.metrics, Logger: n.log,
+// clients returns how drivers are dialled.
+func clients(c Config, secrets csiclient.SecretReader, tokens csiclient.TokenSource, m *csiclient.Metrics,
+	log *slog.Logger,
+) func(state.DriverName) csiclient.Config {
+	return func(name state.DriverName) csiclient.Config {
+		deadlines, ok := c.Deadlines[name]
+		if !ok {
+			deadlines = c.Deadlines[resolve.Any]
+		}
+		return csiclient.Config{
+			Peers: c.DriverUIDs[name], Root: c.Root, Secrets: secrets, Tokens: tokens, Deadlines: deadlines, Metrics: m,
+			Logger: log,
+		}
 	}
 }
 
@@ -58,12 +64,13 @@ func (d adopted) Unstage(ctx context.Context, v state.Volume) error {
 	return d.Driver.Unstage(ctx, v)
 }
 
-// runLocalDriver serves the embedded driver. It registers like any other.
-func (n *Node) runLocalDriver(ctx context.Context) error {
-	return localdriver.Run(ctx, localdriver.Config{
-		NodeID: n.cfg.Name, StateDir: filepath.Join(n.cfg.StateDir, "local-driver"), Roots: []string{n.cfg.Root},
-		Logger: n.log,
-	}, localdriver.RegisterConfig{
-		Dir: n.cfg.RegistrationDir, Endpoint: filepath.Join(n.layout.Plugins(), localdriver.DefaultName, "csi.sock"),
-	})
+// localDriver returns what serves the embedded driver. It registers like any other.
+func localDriver(c Config, layout state.Layout, log *slog.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return localdriver.Run(ctx, localdriver.Config{
+			NodeID: c.Name, StateDir: filepath.Join(c.StateDir, "local-driver"), Roots: []string{c.Root}, Logger: log,
+		}, localdriver.RegisterConfig{
+			Dir: c.RegistrationDir, Endpoint: filepath.Join(layout.Plugins(), localdriver.DefaultName, "csi.sock"),
+		})
+	}
 }

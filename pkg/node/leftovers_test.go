@@ -107,16 +107,16 @@ func TestTidyingUpWaitsForTheStart(t *testing.T) {
 		defer n.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := n.runStart(ctx); err != nil || over(n.Started()) {
+		if err := n.startup.run(ctx); err != nil || over(n.Started()) {
 			t.Errorf("told to end: over %v, %v", over(n.Started()), err)
 		}
-		if err := n.afterStart(func(context.Context) error { return errors.New("begun") })(ctx); err != nil {
+		if err := n.startup.after(func(context.Context) error { return errors.New("begun") })(ctx); err != nil {
 			t.Errorf("told to end: %v", err)
 		}
-		go func() { _ = n.runStart(t.Context()) }()
+		go func() { _ = n.startup.run(t.Context()) }()
 		var begun atomic.Bool
 		go func() {
-			_ = n.afterStart(func(context.Context) error { begun.Store(true); return nil })(t.Context())
+			_ = n.startup.after(func(context.Context) error { begun.Store(true); return nil })(t.Context())
 		}()
 		time.Sleep(source.Grace - 1)
 		synctest.Wait()

@@ -130,6 +130,9 @@ type Node struct {
 	*operate.Operator  // operators' verbs (server.Operator, server.Drainer)
 	*operate.Registrar // drivers that are handed over (server.Registrar)
 	*recorder.Recorder // the last calls (server.Trace)
+	*stats.Collector   // how full volumes are (server.Stats)
+	operate.Pods       // MountPod and UnmountPod
+	startup            // Started
 	*takeover.Transfer // adopt and release, of a Node that is not run
 
 	cfg    Config
@@ -160,13 +163,11 @@ type Node struct {
 	tokens     csiclient.TokenSource // nil without Tokens
 	parts      *containers.Parts
 	builtins   *builtins.Set
-	stats      *stats.Collector
 	audit      *audit.Log
 	bootID     string
 
 	changed signal        // claims, volumes, problems
 	loaded  chan struct{} // closed when what was applied before is known
-	started chan struct{} // as Started returns it
 }
 
 // New opens the journal and wires everything; nothing runs until Run. It fails
@@ -178,7 +179,7 @@ func New(cfg Config) (_ *Node, err error) {
 	cfg.Root = filepath.Clean(cfg.Root)
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root},
-		loaded: make(chan struct{}), started: make(chan struct{}),
+		loaded:   make(chan struct{}),
 		Recorder: &recorder.Recorder{},
 	}
 	if n.log == nil {
@@ -204,14 +205,14 @@ func New(cfg Config) (_ *Node, err error) {
 	if n.journal, err = state.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
 		return nil, err
 	}
-	if err := n.measure(); err != nil {
+	if n.metrics, n.measured, err = measure(cfg.Metrics); err != nil {
 		return nil, err
 	}
 	if err := n.wire(); err != nil {
 		return nil, err
 	}
-	asker := n.asker()
-	n.stats = stats.New(stats.Config{
+	asker := newAsker(n.builtins, n.manager, n.drivers, n.mounts)
+	n.Collector = stats.New(stats.Config{
 		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed,
 		OnHealth: n.cluster.Health, Logger: n.log,
 	})
@@ -271,13 +272,13 @@ func (n *Node) Close() error {
 
 // warnIfUnshared tells when drivers in containers would not see what is mounted
 // below the root, nor this process what they mount (CSI 1.13, mount propagation).
-func (n *Node) warnIfUnshared() {
-	shared, err := n.kernel.IsShared(n.cfg.Root)
+func warnIfUnshared(kernel *mount.Kernel, root string, log *slog.Logger) {
+	shared, err := kernel.IsShared(root)
 	if err != nil {
-		n.log.Warn("propagation of the root directory is not known", "path", n.cfg.Root, "err", err)
+		log.Warn("propagation of the root directory is not known", "path", root, "err", err)
 	} else if !shared {
-		n.log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount "+
-			"namespaces", "path", n.cfg.Root)
+		log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount "+
+			"namespaces", "path", root)
 	}
 }
 

@@ -5,25 +5,28 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // measure registers what is measured as it happens; it is called before there
-// is anything to measure.
-func (n *Node) measure() (err error) {
-	if n.cfg.Metrics == nil {
-		return nil
+// is anything to measure. r nil is nowhere.
+func measure(r prometheus.Registerer) (c *csiclient.Metrics, m *metrics.Metrics, err error) {
+	if r == nil {
+		return nil, nil, nil
 	}
-	if n.metrics, err = csiclient.NewMetrics(n.cfg.Metrics); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+	if c, err = csiclient.NewMetrics(r); err == nil {
+		m, err = metrics.New(r)
 	}
-	if n.measured, err = metrics.New(n.cfg.Metrics); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+	if err != nil {
+		err = fmt.Errorf("register metrics: %w", err)
 	}
-	return nil
+	return c, m, err
 }
 
 // count registers what is counted at each scrape.
@@ -35,8 +38,9 @@ func (n *Node) count() error {
 	err := errors.Join(metrics.Register(r, n.manager, time.Now), metrics.RegisterSELinux(r, n.manager),
 		metrics.RegisterFound(r, n.manager.Found),
 		metrics.RegisterRecovery(r, n.journal.Recovery, n.manager.Unrecorded),
-		metrics.RegisterSockets(r, n.socketStates), metrics.RegisterOutage(r, n.cluster.AwaySince, time.Now),
-		r.Register(n.stats))
+		metrics.RegisterSockets(r, func() map[string]bool { return socketStates(n.registry.Sockets()) }),
+		metrics.RegisterOutage(r, n.cluster.AwaySince, time.Now),
+		r.Register(n.Collector))
 	if kept, ok := n.tokens.(interface{ Soonest() (time.Time, bool) }); ok {
 		err = errors.Join(err, metrics.RegisterTokens(r, kept.Soonest, time.Now))
 	}
@@ -47,30 +51,18 @@ func (n *Node) count() error {
 }
 
 // store is the journal, with its writes measured where that is asked for.
-func (n *Node) store() (manager.Store, error) {
-	if n.cfg.Metrics == nil {
-		return n.journal, nil
+func store(r prometheus.Registerer, journal *state.Bolt) (manager.Store, error) {
+	if r == nil {
+		return journal, nil
 	}
-	return metrics.Journal(n.cfg.Metrics, n.journal)
+	return metrics.Journal(r, journal)
 }
 
 // socketStates says of each registration socket whether its driver is registered.
-func (n *Node) socketStates() map[string]bool {
+func socketStates(sockets []registration.SocketStatus) map[string]bool {
 	states := map[string]bool{}
-	for _, s := range n.registry.Sockets() {
+	for _, s := range sockets {
 		states[s.Path] = s.State == registration.Up
 	}
 	return states
-}
-
-// callEnded is told by the manager of each call.
-func (n *Node) callEnded(c manager.EndedCall) {
-	n.Recorder.Record(c)
-	n.cluster.CallEnded(c)
-	if n.measured != nil {
-		n.measured.Call(c)
-	}
-	if n.cfg.OnCall != nil {
-		n.cfg.OnCall(c)
-	}
 }

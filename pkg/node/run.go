@@ -3,8 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
@@ -24,43 +28,39 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 	}
 	n.builtins.Tell(n.manager)
-	n.warnIfUnshared()
+	warnIfUnshared(n.kernel, n.cfg.Root, n.log)
+	left := watch.PodsConfig{
+		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.Known, KnowsPod: n.manager.KnowsPod,
+		Changed: n.manager.Changed, Inputs: n.changed.next, Logger: n.log,
+		Heard: func() bool { return len(n.views.NotReady()) == 0 },
+	}
+	if n.measured != nil {
+		left.Counted = n.measured.Leftovers
+	}
 	parts := []func(context.Context) error{
-		n.manager.Run, n.controller.Run, n.made.Run, n.tellSizes, n.runSources,
-		n.runStart, n.afterStart(n.podDirs().Run), n.afterStart(n.spareJournal), n.runJournal,
-		n.loop(n.mounts.Run), n.loop(n.mounts.RunErred), n.registry.Run, n.Registrar.Run, n.stats.Run,
+		n.manager.Run, n.controller.Run, n.made.Run, toldSizes(n.manager, n.controller), ownSources(n.api, n.loaded, n.file),
+		n.startup.run, n.startup.after(watch.Pods{PodsConfig: left}.Run), n.startup.after(spare(n.journal, n.log)),
+		forLoop(n.manager, n.mounts.Run), forLoop(n.manager, n.mounts.RunErred), untilGivenUp(n.journal),
+		n.registry.Run, n.Registrar.Run, n.Collector.Run,
 	}
 	if n.cluster != nil {
 		parts = append(parts, n.cluster.Parts()...)
 	}
 	for _, sweep := range n.sweeps {
-		parts = append(parts, n.afterStart(sweep))
+		parts = append(parts, n.startup.after(sweep))
 	}
 	if n.runtime != nil {
-		parts = append(parts, n.runtime.Run, n.runRuntimeView)
+		parts = append(parts, n.runtime.Run, following(n.runtime.Changed, n.changed.send))
 	}
 	if n.cfg.LocalDriver {
-		parts = append(parts, n.runLocalDriver)
+		parts = append(parts, localDriver(n.cfg, n.layout, n.log))
 	}
 	return runAll(ctx, parts)
 }
 
-// loop returns part, which reports to the manager.
-func (n *Node) loop(part func(context.Context, watch.Loop) error) func(context.Context) error {
-	return func(ctx context.Context) error { return part(ctx, n.manager) }
-}
-
-// podDirs returns the sweep of directories that pods left.
-func (n *Node) podDirs() watch.Pods {
-	c := watch.PodsConfig{
-		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.Known, KnowsPod: n.manager.KnowsPod,
-		Changed: n.manager.Changed, Inputs: n.changed.next, Logger: n.log,
-		Heard: func() bool { return len(n.Views().NotReady()) == 0 },
-	}
-	if n.measured != nil {
-		c.Counted = n.measured.Leftovers
-	}
-	return watch.Pods{PodsConfig: c}
+// forLoop returns part, which reports to the loop.
+func forLoop(l watch.Loop, part func(context.Context, watch.Loop) error) func(context.Context) error {
+	return func(ctx context.Context) error { return part(ctx, l) }
 }
 
 // runAll runs parts until all have returned; the first that fails ends the others.
@@ -84,34 +84,41 @@ func runAll(ctx context.Context, parts []func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// runSources tells what was applied before and watches the manifests.
-func (n *Node) runSources(ctx context.Context) error {
-	if err := n.api.Load(ctx); err != nil {
-		return err
-	}
-	close(n.loaded)
-	if n.file == nil {
-		return nil
-	}
-	return n.file.Run(ctx)
-}
-
-// runJournal ends the daemon when its journal is given up: nothing that it did could be
-// remembered. Its supervisor starts it again, and the start reads what the journal
-// holds, or goes by the spare copy, or says what is wrong with the disk.
-func (n *Node) runJournal(ctx context.Context) error {
-	select {
-	case <-n.journal.GivenUp():
-		return n.journal.Err()
-	case <-ctx.Done():
-		return nil
+// ownSources returns what tells what was applied before, closes loaded, and then watches
+// the manifests, where f is not nil.
+func ownSources(applied *api.Provider, loaded chan<- struct{}, f *file.Provider) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := applied.Load(ctx); err != nil {
+			return err
+		}
+		close(loaded)
+		if f == nil {
+			return nil
+		}
+		return f.Run(ctx)
 	}
 }
 
-// spareJournal makes the journal's spare copy: by then nobody waits for it.
-func (n *Node) spareJournal(ctx context.Context) error {
-	if err := n.journal.Spare(ctx); err != nil && ctx.Err() == nil {
-		n.log.Warn("journal has no spare copy", "err", err)
+// untilGivenUp returns what ends the daemon when its journal is given up: nothing that it
+// did could be remembered. Its supervisor starts it again, and the start reads what the
+// journal holds, or goes by the spare copy, or says what is wrong with the disk.
+func untilGivenUp(journal *state.Bolt) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-journal.GivenUp():
+			return journal.Err()
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return nil
+}
+
+// spare returns what makes the journal's spare copy.
+func spare(journal *state.Bolt, log *slog.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := journal.Spare(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("journal has no spare copy", "err", err)
+		}
+		return nil
+	}
 }

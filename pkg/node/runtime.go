@@ -8,36 +8,36 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
-// containers returns who says whether containers of a pod live, nil for nobody.
-func (n *Node) containers() (_ manager.Containers, err error) {
-	if n.cfg.ContainerRuntime == "" {
-		return nil, nil
-	}
-	n.runtime, err = cri.New(cri.Config{Endpoint: n.cfg.ContainerRuntime, Logger: n.log})
-	return n.runtime, err
-}
-
-// runRuntimeView tells the node API when the runtime falls silent or answers again.
-func (n *Node) runRuntimeView(ctx context.Context) error {
-	for {
-		changed := n.runtime.Changed()
-		n.changed.send()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
+// following returns what calls tell at the beginning and after each change.
+func following(changed func() <-chan struct{}, tell func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			next := changed()
+			tell()
+			select {
+			case <-next:
+			case <-ctx.Done():
+				return nil
+			}
 		}
 	}
 }
 
-// newImage returns the kind of images, with the runtime's where there is one.
-func (n *Node) newImage() (_ *image.Driver, err error) {
+// wireRuntime makes what asks the container runtime, where it is to be asked: which pods'
+// containers live, nil for none, and which images there are.
+func (n *Node) wireRuntime() (alive manager.Containers, images *image.Driver, err error) {
+	if n.cfg.ContainerRuntime != "" {
+		if n.runtime, err = cri.New(cri.Config{Endpoint: n.cfg.ContainerRuntime, Logger: n.log}); err != nil {
+			return nil, nil, err
+		}
+		alive = n.runtime
+	}
 	c := image.Config{Layout: n.layout, Kernel: n.kernel, Dirs: n.cfg.Images, Away: n.helpers}
 	if n.cfg.ImageService != "" {
 		if n.images, err = cri.NewImages(n.cfg.ImageService); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.Service = n.images
 	}
-	return image.New(c), nil
+	return alive, image.New(c), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
@@ -11,18 +12,25 @@ import (
 // waited for the node to know asks now, and is answered by the same processors.
 const tidyPause = 200 * time.Millisecond
 
+// startup knows when all sources have spoken and the manager shows what they said,
+// compared with the kernel, or source.Grace is over.
+type startup struct {
+	manager *manager.Manager
+	over    chan struct{} // closed then
+}
+
 // Started returns a channel that is closed when all sources have spoken and the manager
 // shows what they said, compared with the kernel, or source.Grace is over. It never is
 // where Run is not called.
-func (n *Node) Started() <-chan struct{} { return n.started }
+func (s startup) Started() <-chan struct{} { return s.over }
 
-// runStart closes what Started returns.
-func (n *Node) runStart(ctx context.Context) error {
+// run closes what Started returns.
+func (s startup) run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(ctx, source.Grace)
 	defer cancel()
 	for grace.Err() == nil {
-		changed := n.manager.Changed()
-		if n.manager.ReconcilerStatesHasBeenSynced() {
+		changed := s.manager.Changed()
+		if s.manager.ReconcilerStatesHasBeenSynced() {
 			break
 		}
 		select {
@@ -31,18 +39,18 @@ func (n *Node) runStart(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() == nil {
-		close(n.started)
+		close(s.over)
 	}
 	return nil
 }
 
-// afterStart returns part, begun when all is known and tidyPause is over: what only
-// tidies up takes no time from what pods wait for (with 1,000 mounted volumes a
-// seventh of the CPU of a start).
-func (n *Node) afterStart(part func(context.Context) error) func(context.Context) error {
+// after returns part, begun when the start and tidyPause are over: what only tidies up
+// takes no time from what pods wait for (with 1,000 mounted volumes a seventh of the CPU
+// of a start).
+func (s startup) after(part func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
-		case <-n.started:
+		case <-s.over:
 		case <-ctx.Done():
 			return nil
 		}

@@ -1,27 +1,19 @@
 package node
 
 import (
-	"context"
-
+	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/pkg/drivers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/health"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// asker returns what asks how volumes fare.
-func (n *Node) asker() *health.Asker {
+// newAsker returns what asks how volumes fare.
+func newAsker(b *builtins.Set, m *manager.Manager, d *drivers.Drivers, mounts *watch.Mounts) *health.Asker {
 	usage := map[state.DriverName]health.Usage{}
-	for name, u := range n.builtins.Usage() {
+	for name, u := range b.Usage() {
 		usage[name] = health.Usage(u)
 	}
-	return &health.Asker{Volumes: n.manager, Drivers: n.drivers.Registered, Usage: usage, Mounts: n.mounts}
+	return &health.Asker{Volumes: m, Drivers: d.Registered, Usage: usage, Mounts: mounts}
 }
-
-// Stats lists how full volumes are and how they fare (server.Stats). Figures are
-// asked for as long as it is called now and then; who calls it first waits for
-// them, a second at most.
-func (n *Node) Stats(ctx context.Context) []stats.Status { return n.stats.Stats(ctx) }
-
-// LastStats lists what volumes and drivers last said of themselves; nobody is
-// asked for its sake.
-func (n *Node) LastStats() []stats.Status { return n.stats.LastStats() }

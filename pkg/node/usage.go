@@ -7,23 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
-
-// objectChanged passes a change of the catalog on to the rooms that follow such objects.
-func (n *Node) objectChanged(key source.Key) {
-	switch key.Kind {
-	case resolve.KindClaim:
-		n.made.Claim(key)
-	case resolve.KindClass:
-		n.made.Class()
-	}
-	n.cluster.ObjectChanged(key)
-	n.changed.send()
-}
 
 // usage tells the controller who uses its claims and volumes. The controller is made
 // before the catalog and the manager, which know.

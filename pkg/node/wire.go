@@ -11,15 +11,18 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/away"
+	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
 	"github.com/csi-volmgr/csi-volmgr/pkg/containers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -37,30 +40,26 @@ func (n *Node) wire() error {
 		return err
 	}
 	n.audit = audit.Open(n.cfg.StateDir, nil)
-	allocatable, err := allocatable(n.cfg.Root)
+	allocatable, err := builtins.Allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
 	}
-	images, err := n.newImage()
+	runtime, images, err := n.wireRuntime()
 	if err != nil {
 		return err
 	}
 	n.wireBuiltins(allocatable, images)
-	key, err := revisionKey(n.cfg.RuntimeDir)
+	key, err := source.RevisionKey(n.cfg.RuntimeDir)
 	if err != nil {
 		return fmt.Errorf("find the key of revisions: %w", err)
 	}
 	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Logger: n.log})
-	sources := n.sources()
-	runtime, err := n.containers()
+	n.heard = source.NewHeard(n.cfg.sources())
+	store, err := store(n.cfg.Metrics, n.journal)
 	if err != nil {
 		return err
 	}
-	store, err := n.store()
-	if err != nil {
-		return err
-	}
-	if err := n.wireManager(runtime, store, sources); err != nil {
+	if err := n.wireManager(runtime, store); err != nil {
 		return err
 	}
 	if err := n.wireCatalog(allocatable, key); err != nil {
@@ -93,7 +92,10 @@ func (n *Node) wireKernel() error {
 	if err != nil {
 		return fmt.Errorf("learn which boot this is: %w", err)
 	}
-	n.helpers = n.newHelpers()
+	n.helpers = isolate.New(isolate.Config{
+		Command: n.cfg.Helper, Service: away.Service(), Logger: n.log,
+		OnReturn: func(key string) { retryAt(n.manager, key) },
+	})
 	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
 	n.mounts = watch.NewMounts(watch.MountsConfig{
 		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.erredEvery,
@@ -106,16 +108,15 @@ func (n *Node) wireKernel() error {
 	return nil
 }
 
-// sources are the names of those that tell of objects, each silent at first.
-func (n *Node) sources() []string {
+// sources are the names of those that tell of objects.
+func (c Config) sources() []string {
 	names := []string{api.Name, made.Name}
-	if n.cfg.Manifests != "" {
+	if c.Manifests != "" {
 		names = append(names, file.Name)
 	}
-	if n.cfg.Cluster != nil {
+	if c.Cluster != nil {
 		names = append(names, kube.Name)
 	}
-	n.heard = source.NewHeard(names)
 	return names
 }
 
@@ -126,13 +127,22 @@ func (n *Node) wireOperators() {
 		Audit: n.audit, Notes: audit.OpenNotes(n.cfg.StateDir, nil), Manifests: n.cfg.Manifests, Loaded: n.loaded,
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 	})
+	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, BootID: n.bootID, Logger: n.log,
 	})
+	list := listing{
+		n.controller, n.made, n.heard, n.catalog, &n.changed,
+		[]func(context.Context) error{ownSources(n.api, n.loaded, n.file)},
+	}
+	if n.cluster != nil {
+		list.sources = append(list.sources, n.cluster.Kube.Run)
+	}
 	n.Transfer = takeover.New(takeover.Config{
 		Layout: n.layout, NodeName: n.cfg.Name, Kernel: n.kernel, Journal: n.journal, BootID: n.bootID, Audit: n.audit,
-		Pods: n.hearSources, RegistrationDir: n.cfg.RegistrationDir, Client: n.client, Logger: n.log,
+		Pods: list.pods, RegistrationDir: n.cfg.RegistrationDir,
+		Client: clients(n.cfg, secrets{n}, n.tokens, nil, n.log), Logger: n.log,
 	})
 	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
 		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,
@@ -159,20 +169,34 @@ func (n *Node) newViews() *operate.Views {
 }
 
 // wireManager makes the loop, and gives it what it asks of the other rooms.
-func (n *Node) wireManager(runtime manager.Containers, store manager.Store, sources []string) error {
+func (n *Node) wireManager(runtime manager.Containers, store manager.Store) error {
 	var err error
 	n.manager, err = manager.New(manager.Config{
 		Containers: runtime,
-		Store:      store, Kernel: looker{n.kernel, n.cfg.HostPaths}, Sources: sources, BootID: n.bootID,
+		Store:      store, Kernel: away.Looker{Kernel: n.kernel, Allow: n.cfg.HostPaths}, Sources: n.cfg.sources(),
+		BootID:   n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
-		OnExpanded:   n.expanded,
+		OnExpanded: func(v state.Volume) {
+			n.controller.NodeSize(v.ID, v.SizeBytes)
+			n.cluster.Expanded(v)
+		},
 		BeforeExpand: func(ctx context.Context, v state.Volume) { n.cluster.Expanding(ctx, v) },
 		Within:       watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: away.Reason,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.parts.BeforeUnpublish, Unmount: n.parts.UnmountBy,
 		Ladders: n.cfg.Ladders,
-		OnCall:  n.callEnded,
+		OnCall: func(c manager.EndedCall) {
+			n.Recorder.Record(c)
+			n.cluster.CallEnded(c)
+			if n.measured != nil {
+				n.measured.Call(c)
+			}
+			if n.cfg.OnCall != nil {
+				n.cfg.OnCall(c)
+			}
+		},
 	})
+	n.startup = startup{manager: n.manager, over: make(chan struct{})}
 	return err
 }
 
@@ -187,13 +211,22 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name,
 		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
 		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
-		Builtins: n.builtins.Names(), Allocatable: allocatable, RevisionKey: key, Tokens: n.issuesTokens(),
+		Builtins: n.builtins.Names(), Allocatable: allocatable, RevisionKey: key, Tokens: n.cfg.issuesTokens(),
 		Certificates: n.cfg.Cluster != nil,
 	})
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: kube.Name, Translate: n.cfg.translated(),
 		Shown: n.changed.send, Logger: n.log,
 	})
-	n.catalog.Subscribe(n.objectChanged)
+	n.catalog.Subscribe(func(key source.Key) {
+		switch key.Kind {
+		case resolve.KindClaim:
+			n.made.Claim(key)
+		case resolve.KindClass:
+			n.made.Class()
+		}
+		n.cluster.ObjectChanged(key)
+		n.changed.send()
+	})
 	return nil
 }

@@ -47,7 +47,7 @@ type asked struct {
 // Up asks the driver and is done with it.
 func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
 	c := a.t.c.Client(p.Name)
-	c.Name, c.Endpoint, c.Metrics = p.Name, p.Endpoint, nil
+	c.Name, c.Endpoint = p.Name, p.Endpoint
 	d, err := csiclient.Dial(ctx, c)
 	if err != nil {
 		return err

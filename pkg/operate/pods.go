@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"cmp"
@@ -14,16 +14,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Pods are what a program that embeds csi-volmgr runs. Its methods may be called by any
+// goroutine.
+type Pods struct {
+	API     *api.Provider
+	Manager *manager.Manager
+	Objects *Objects
+}
+
 // MountPod makes pod and the objects beside it (claims, volumes, configMaps...)
 // wanted, durably, waits until every volume that its containers use is there,
-// and returns them by the pod's own names. It is for programs that embed a Node.
+// and returns them by the pod's own names. It is for programs that embed csi-volmgr.
 // Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
 // A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
-func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod,
+func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 	beside ...runtime.Object,
 ) (map[string]manager.MountedVolume, error) {
 	pod = pod.DeepCopy() // they are kept
@@ -36,25 +45,25 @@ func (n *Node) MountPod(ctx context.Context, pod *corev1.Pod,
 		}
 		all = append(all, o)
 	}
-	if _, err := n.api.Apply(ctx, append(all, pod)); err != nil {
+	if _, err := p.API.Apply(ctx, append(all, pod)); err != nil {
 		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	uid := state.PodUID(pod.UID)
-	if err := n.manager.WaitForAttachAndMount(ctx, uid); err != nil {
+	if err := p.Manager.WaitForAttachAndMount(ctx, uid); err != nil {
 		return nil, err
 	}
-	return n.manager.GetMountedVolumesForPod(uid), nil
+	return p.Manager.GetMountedVolumesForPod(uid), nil
 }
 
 // UnmountPod says that the pod's containers have ended for good, and waits
 // until nothing of its volumes is mounted. Data of persistent volumes stays. It
 // may be called again where ctx ended first; a pod that is not known has nothing.
-func (n *Node) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
+func (p Pods) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	namespace, uid := identity(pod)
-	if err := n.DeletePod(ctx, namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
+	if err := p.Objects.DeletePod(ctx, namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", namespace, pod.Name, err)
 	}
-	return n.manager.WaitForUnmount(ctx, state.PodUID(uid))
+	return p.Manager.WaitForUnmount(ctx, state.PodUID(uid))
 }
 
 // identity returns a pod's namespace and UID, or what a manifest would have been

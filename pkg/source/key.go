@@ -1,4 +1,4 @@
-package node
+package source
 
 import (
 	"crypto/rand"
@@ -14,9 +14,9 @@ import (
 // keyFile holds the key of the revisions of what is secret, in the runtime directory.
 const keyFile = "revision.key"
 
-// revisionKey returns the key that was drawn when the first daemon of this boot
+// RevisionKey returns the key that was drawn when the first daemon of this boot
 // started. dir "" keeps it in this process only.
-func revisionKey(dir string) ([]byte, error) {
+func RevisionKey(dir string) ([]byte, error) {
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // which never fails
 	if dir == "" {

@@ -1,0 +1,51 @@
+package away
+
+import (
+	"context"
+	"errors"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Looker answers the loop's questions about the kernel (manager.Kernel and its like).
+type Looker struct {
+	Kernel *mount.Kernel
+	// Allow are the directories where hostPath volumes may be.
+	Allow []string
+}
+
+// HostPath implements manager.Pather.
+func (l Looker) HostPath(ctx context.Context, path string) error {
+	return l.Kernel.Aside(ctx, path, func() error {
+		f, err := hostpath.Open(l.Allow, path)
+		switch {
+		case err == nil:
+			return f.Close()
+		case errors.Is(err, hostpath.ErrDenied):
+			return err
+		}
+		return nil // it need not be there
+	})
+}
+
+// Look implements manager.Kernel.
+func (l Looker) Look(ctx context.Context, path string) (state.Seen, error) {
+	i, err := l.Kernel.Look(ctx, path)
+	return state.Seen(i), err
+}
+
+// Elsewhere implements manager.Finder.
+func (l Looker) Elsewhere(ctx context.Context, path string) ([]string, error) {
+	return l.Kernel.Elsewhere(ctx, path)
+}
+
+// Size implements manager.Sizer.
+func (l Looker) Size(ctx context.Context, path string) (state.Sizes, error) {
+	s, err := l.Kernel.Size(ctx, path)
+	return state.Sizes(s), err
+}
+
+// Probe implements manager.Prober.
+func (l Looker) Probe(ctx context.Context, path string) error { return l.Kernel.Probe(ctx, path) }
