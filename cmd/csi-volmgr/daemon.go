@@ -17,7 +17,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,8 +73,8 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() },
 		Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(),
-		Containers: n, Stats: n, Trace: n, Lacks: func(name state.DriverName) []string { return builtins.Lacks(name) },
-		Unreached: unreached(cfg.Root, logger), Catalog: n.Views().Objects,
+		Containers: n, Stats: n, Trace: n, Lacks: builtins.Lacks, Unreached: doctor.Reaching(cfg.Root, logger),
+		Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n, Note: n.Note,
 	})
@@ -92,18 +91,6 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
-}
-
-// unreached says why what the process behind a driver's endpoint mounts below the root
-// does not appear here; "" where it does, or where that cannot be told.
-func unreached(root string, log *slog.Logger) func(ctx context.Context, endpoint string) string {
-	return func(ctx context.Context, endpoint string) string {
-		why, err := doctor.Unreached(ctx, endpoint, root)
-		if err != nil {
-			log.Debug("driver's mount namespace cannot be looked at", "endpoint", endpoint, "err", err)
-		}
-		return why
-	}
 }
 
 // nodeConfig is what the options say of the node.

@@ -30,6 +30,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
@@ -137,7 +139,8 @@ func volumeManager(ctx context.Context, o options, cluster *rest.Config) (*node.
 		Socket: o.socket, Logger: slog.Default(),
 		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Started: n.Started(),
 		Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
-		Lacks: n.Lacks, Unreached: n.Unreached, Catalog: n.Views().Objects, Operator: n, Drainer: n, Registrar: n, Note: n.Note,
+		Lacks: builtins.Lacks, Unreached: doctor.Reaching(o.root, slog.Default()), Catalog: n.Views().Objects,
+		Operator: n, Drainer: n, Registrar: n, Note: n.Note,
 		Version: server.Version{Version: "agent", Node: o.name, RootDir: o.root, StateDir: o.state},
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ var rooms = []room{
 	{dir: "pkg/node", may: []string{"*"}},
 	{dir: "cmd/csi-volmgr", may: []string{"*"}},
 	{dir: "examples", may: []string{"pkg/node", "pkg/source"}},
-	{dir: "examples/agent", may: []string{"pkg/node", "pkg/server", "pkg/state"}},
+	{dir: "examples/agent", may: []string{"pkg/builtins", "pkg/doctor", "pkg/node", "pkg/server", "pkg/state"}},
 	{dir: "test", may: []string{"*"}},
 	{dir: "hack", may: []string{"*"}},
 }

@@ -131,8 +131,11 @@ func (s *Set) Names() []state.DriverName { return slices.Sorted(maps.Keys(s.driv
 func (s *Set) Sweeps() []func(context.Context) error { return s.sweeps }
 
 // Lacks returns the programs without which no volume of a built-in kind can be
-// mounted, and that this node does not have now: in dirs, or where the system has them.
-func Lacks(name state.DriverName, dirs ...string) []string {
+// mounted, and that this node does not have now.
+func Lacks(name state.DriverName) []string { return lacks(name, nil) }
+
+// lacks looks in dirs; nil is where the system has programs.
+func lacks(name state.DriverName, dirs []string) []string {
 	k, _ := kind.Of(name)
 	if k.Program == "" || (&program.Runner{Dirs: dirs}).Has(k.Program) {
 		return nil

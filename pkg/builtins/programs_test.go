@@ -14,19 +14,19 @@ import (
 // A kind lacks what is not there when it is asked for.
 func TestAKindLacksTheProgramsThatAreNotThere(t *testing.T) {
 	dir := t.TempDir()
-	if got := Lacks(nfs.Kind, dir); !slices.Equal(got, []string{"mount.nfs"}) {
+	if got := lacks(nfs.Kind, []string{dir}); !slices.Equal(got, []string{"mount.nfs"}) {
 		t.Errorf("nfs lacks %q", got)
 	}
-	if got := Lacks(emptydir.Kind, dir); len(got) != 0 {
+	if got := lacks(emptydir.Kind, []string{dir}); len(got) != 0 {
 		t.Errorf("emptyDir lacks %q", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mount.nfs"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := Lacks(nfs.Kind, dir); len(got) != 0 {
+	if got := lacks(nfs.Kind, []string{dir}); len(got) != 0 {
 		t.Errorf("with the program nfs lacks %q", got)
 	}
-	if got := Lacks(iscsi.Kind, dir); !slices.Equal(got, []string{"iscsiadm"}) {
+	if got := lacks(iscsi.Kind, []string{dir}); !slices.Equal(got, []string{"iscsiadm"}) {
 		t.Errorf("iscsi lacks %q", got)
 	}
 }

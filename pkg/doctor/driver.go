@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,6 +108,17 @@ func (e *examination) reach(check, socket string) {
 			"start it anew")
 	default:
 		e.ok(check, "its mounts reach this host")
+	}
+}
+
+// Reaching returns [Unreached] for a root directory, which says "" where it cannot be told.
+func Reaching(root string, log *slog.Logger) func(ctx context.Context, socket string) string {
+	return func(ctx context.Context, socket string) string {
+		why, err := Unreached(ctx, socket, root)
+		if err != nil {
+			log.Debug("driver's mount namespace cannot be looked at", "endpoint", socket, "err", err)
+		}
+		return why
 	}
 }
 

@@ -1,10 +1,3 @@
-// Package node is one node's volume manager, wired: what `csi-volmgr run`
-// starts, and what a program that embeds csi-volmgr starts in its own process.
-//
-// Owns: which room is given which other, start and end of all of them, and the
-// glue between objects, claims and drivers that is nobody else's.
-//
-// Does not: decide anything about a volume, serve the API, or parse flags.
 package node
 
 import (
