@@ -207,7 +207,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 			shown := make(chan string)
 			go func() {
 				var b bytes.Buffer
-				_, _ = io.Copy(&b, other) // until nobody has the screen
+				_, _ = io.Copy(&b, other) // until no process has the screen
 				shown <- b.String()
 			}()
 			code := r.run(t.Context(), append([]string{"--socket", r.socket}, strings.Fields(tt.args)...))

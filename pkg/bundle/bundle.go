@@ -1,9 +1,9 @@
 // Package bundle writes what is known of a node into one archive that can be
-// given to somebody else: without secrets, and without what may be one.
+// given to other people: without secrets, and without what may be one.
 //
 // Owns: the form of the archive, and what is taken out of each kind of file.
 //
-// Does not: ask anybody; whoever calls it has the answers.
+// Does not: ask a driver or the kernel; its caller has the answers.
 //
 // Concurrency: functions of their arguments; any goroutine.
 package bundle

@@ -33,7 +33,7 @@ type File struct {
 type Files map[string]File
 
 // Revision is a hash of the files' paths and contents, each with its length, so
-// that no two sets of files share one. With a key, nobody who lacks the key can
+// that no two sets of files share one. With a key, no reader without the key can
 // tell from it what the content is, by trying what it may be.
 func (fs Files) Revision(key []byte) string {
 	var h hash.Hash

@@ -10,7 +10,7 @@ import (
 
 // NestedMounts lists, sorted, where in a volume of the pod other volumes are
 // mounted: the paths, relative to the volume, of mounts that containers have
-// below one of this volume. Whoever makes a volume that containers may not
+// below one of this volume. A driver that makes a volume that containers may not
 // write to makes directories of them, since a container runtime cannot.
 func NestedMounts(pod *corev1.Pod, volume string) []string {
 	var nested []string

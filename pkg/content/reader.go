@@ -33,7 +33,7 @@ type Reader struct {
 	// has none.
 	Allocatable corev1.ResourceList
 	// Token returns a token of the pod's service account, or what stands for it;
-	// nil where nobody issues tokens.
+	// nil where nothing issues tokens.
 	Token func(audience string, lifetime time.Duration) ([]byte, error)
 	// Certificate returns a private key and the certificates that a signer issued
 	// for it, in PEM, or what stands for them; nil where there is no cluster.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrNoIssuer means that nobody issues service account tokens on this node.
+// ErrNoIssuer means that nothing issues service account tokens on this node.
 var ErrNoIssuer = errors.New("nobody issues service account tokens here: a Kubernetes cluster does, or the key of " +
 	"--token-signing-key")
 
@@ -48,7 +48,7 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Fi
 }
 
 // owned returns an empty file that is the pod's: where the pod says who runs in
-// it, by one user of all containers or by fsGroup, nobody else gets to read it.
+// it, by one user of all containers or by fsGroup, no other user gets to read it.
 func (r Reader) owned(mode uint32) (File, error) {
 	pod, err := r.Objects.Pod()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// nodeCall is somebody who waits for a volume to be attached or detached.
+// nodeCall is a caller that waits for a volume to be attached or detached.
 type nodeCall struct {
 	ctx    context.Context // the caller's, who waits; the call ends with it
 	verb   verb
@@ -80,7 +80,7 @@ func (c *Controller) dropNode(n *nodeCall) {
 	e.answerNode(nil, &state.CallError{Outcome: state.Failed, Call: n.verb.String(), Err: context.Cause(n.ctx)})
 }
 
-// direct makes the call for a volume that no claim of ours has: whoever asks
+// direct makes the call for a volume that no claim of ours has: the caller
 // keeps its record.
 func (c *Controller) direct(ctx context.Context, n *nodeCall) {
 	d := c.drivers[n.volume.Spec.Driver]

@@ -17,7 +17,7 @@ type call struct {
 	caps   caps
 	rec    record
 	op     op
-	// volume is the record of whoever asked to attach or detach.
+	// volume is the record of the caller that asked to attach or detach.
 	volume state.Volume
 }
 

@@ -190,7 +190,7 @@ func TestCapabilitiesOfAnEarlierLifeDoNotCount(t *testing.T) {
 	})
 }
 
-// slow is a driver that tells nothing before gate is closed, whoever has given up.
+// slow is a driver that tells nothing before gate is closed, also for callers that gave up.
 type slow struct {
 	*backend
 	gate <-chan struct{}

@@ -33,7 +33,7 @@ var (
 	ErrListed = errors.New("a source still lists the claim; remove it there first")
 	// ErrInUse: a pod wants the claim, or its volume is in use on this node.
 	ErrInUse = errors.New("in use")
-	// ErrUnreadable: the claim's record cannot be read, so nobody knows what to delete.
+	// ErrUnreadable: the claim's record cannot be read, so what to delete is not known.
 	ErrUnreadable = errors.New("its record cannot be read")
 	// ErrRetained: the volume and its data are to stay when the claim is deleted.
 	ErrRetained = errors.New("its reclaimPolicy is Retain")
@@ -55,7 +55,7 @@ type SecretReader interface {
 }
 
 // Usage is asked who has a volume. It answers at once, from what is known, and
-// must not call the Controller. Both return "" for nobody, else a name for
+// must not call the Controller. Both return "" for none, else a name for
 // people ("pod default/web").
 type Usage interface {
 	// Wanted reports who, by the sources, is to have the claim.
@@ -245,7 +245,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	return nil
 }
 
-// unused returns an error that wraps ErrInUse where somebody has or wants e's volume.
+// unused returns an error that wraps ErrInUse where a pod has or wants e's volume.
 func (c *Controller) unused(e *entry) error {
 	if by := c.cfg.Usage.Wanted(e.key); by != "" {
 		return fmt.Errorf("%w: %s wants it", ErrInUse, by)

@@ -221,7 +221,7 @@ func TestEveryCodeOfEveryCallHeals(t *testing.T) {
 		for code := codes.Code(1); code <= 17; code++ {
 			for _, effect := range []bool{false, true} {
 				if code == codes.NotFound && !effect && (name == "DeleteVolume" || name == "ControllerUnpublishVolume") {
-					continue // a lie that nobody can notice: it says that nothing is there
+					continue // a lie that leaves no trace: it says that nothing is there
 				}
 				t.Run(fmt.Sprintf("%s/%s/effect=%v", name, code, effect), func(t *testing.T) {
 					heals(t, name, code, effect)

@@ -42,7 +42,7 @@ func afterlife(h *house) {
 	b := testClaim("b", mib)
 	b.Source = &DataSource{Claim: testKey("a")}
 	if s, ok := h.c.Claim(testKey("b")); !ok || s.Volume == nil {
-		h.set(testClaim("a", mib)) // whoever wants a clone has its source
+		h.set(testClaim("a", mib)) // a claim that wants a clone has its source
 	}
 	h.set(b)
 	h.bound(testKey("b"))

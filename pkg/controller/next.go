@@ -78,7 +78,7 @@ type want struct {
 // facts is what a decision about one claim depends on besides its record.
 type facts struct {
 	Driver driverFacts
-	// InUse says who on this node has the volume; "" for nobody.
+	// InUse says who on this node has the volume; "" for none.
 	InUse string
 	// Source is the volume that the claim is to be a clone of.
 	Source sourceFacts
@@ -169,7 +169,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	return o.unless(r.Volume.Retry(), f, now)
 }
 
-// nextDelete gets rid of the volume because somebody said so.
+// nextDelete gets rid of the volume because a person said so.
 func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Volume.Phase == state.Absent:

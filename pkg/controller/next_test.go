@@ -32,7 +32,7 @@ type model struct {
 type ending struct {
 	name   string
 	effect bool // the backend did what was asked
-	crash  bool // nobody hears how it ended
+	crash  bool // its end is not reported
 	unsent bool
 	reject bool
 	code   string
@@ -335,7 +335,7 @@ func way(seen map[id]from, to id) string {
 }
 
 // converges says what is not as wanted after good weather: the driver is up and
-// does what it is asked, and the manager has detached what nobody has.
+// does what it is asked, and the manager has detached what no pod has.
 func (m model) converges(r rules, offline bool, now time.Time) string {
 	m.up, m.inUse, m.node = true, false, nothing
 	for range 20 {

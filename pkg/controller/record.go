@@ -44,13 +44,13 @@ type record struct {
 	Expand  state.Retry `json:"expand,omitzero"`
 
 	// Attach says whether the volume is attached to this node, as node NodeID.
-	// Whoever asks for it paces the calls.
+	// The caller that asks for it paces the calls.
 	Attach state.Phase `json:"attach,omitempty"`
 	NodeID string      `json:"nodeID,omitempty"`
 
-	// Delete: somebody asked for the data to be deleted. It cannot be taken back.
+	// Delete: a person asked for the data to be deleted. It cannot be taken back.
 	Delete bool `json:"delete,omitempty"`
-	// Reject says why a volume that was made cannot be used. Nobody was given
+	// Reject says why a volume that was made cannot be used. No pod was given
 	// it; it is deleted, and made anew. Rejects counts these in a row.
 	Reject  string `json:"reject,omitempty"`
 	Rejects int    `json:"rejects,omitempty"`

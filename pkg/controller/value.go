@@ -28,7 +28,7 @@ func (k Key) compare(o Key) int {
 	return strings.Compare(k.Name, o.Name)
 }
 
-// Claim is what somebody wants: a volume of a class.
+// Claim is what a person wants: a volume of a class.
 type Claim struct {
 	Key
 	// UID gives the volume its name for ever ("pvc-" and UID).

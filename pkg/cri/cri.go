@@ -12,7 +12,7 @@
 // it that has not exited: a container that is made and not started, or whose state
 // the runtime does not know, lives. A runtime that does not answer proves nothing.
 //
-// The runtime is asked only while somebody has a question open: at once, then every
+// The runtime is asked only while a caller has a question open: at once, then every
 // [Config.Every], since not every runtime tells of containers that end.
 //
 // Concurrency: Run owns the connection; the other methods may be called at any time.
@@ -246,7 +246,7 @@ func (r *Runtime) living(ctx context.Context) (map[state.PodUID]string, error) {
 	return living, nil
 }
 
-// Labels that the kubelet, and whoever runs pods as it does, gives to containers.
+// Labels that the kubelet, and an agent that runs pods as it does, gives to containers.
 const (
 	labelUID  = "io.kubernetes.pod.uid"
 	labelName = "io.kubernetes.container.name"

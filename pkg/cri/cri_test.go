@@ -111,7 +111,7 @@ func TestWhatLives(t *testing.T) {
 	a.fake.Sandbox("u1", runtimev1.PodSandboxState_SANDBOX_NOTREADY)
 	wantSaid(t, said, "")
 	before := a.fake.Lists()
-	wantSaid(t, a.ask("u3"), "") // and nobody asks any more
+	wantSaid(t, a.ask("u3"), "") // and no caller asks any more
 	if asked := a.fake.Lists() - before; asked != 1 {
 		t.Errorf("%d lists for one question, want 1", asked)
 	}

@@ -57,7 +57,7 @@ func (d *dirs) clearUp(path string, mode state.Mode) (bool, error) {
 	return true, nil
 }
 
-// removed removes the directory rel, of which parent is the parent, if it is
+// removed removes the directory rel, a child of parent, if it is
 // empty, and reports whether it is gone.
 func removed(parent int, rel string) bool {
 	err := unix.Unlinkat(parent, filepath.Base(rel), unix.AT_REMOVEDIR)
@@ -98,7 +98,7 @@ func openIn(parent int, name string) (int, error) {
 	return unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// clearFile is clear of what is no directory; ENOTEMPTY says that it may be somebody's.
+// clearFile is clear of what is no directory; ENOTEMPTY says that it may be a person's.
 func (d *dirs) clearFile(rel string) error {
 	e, err := d.look(rel)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The number of a descriptor in use is nobody else's, and its last user closes it.
+// The number of a descriptor in use is no other's, and its last user closes it.
 func TestADescriptorIsClosedByItsLastUser(t *testing.T) {
 	fd, err := unix.Open(t.TempDir(), unix.O_PATH|unix.O_CLOEXEC, 0)
 	must(t, err)

@@ -57,7 +57,7 @@ func (d *dirs) rel(path string) (string, error) {
 	return rel, nil
 }
 
-// makeDir makes the directory path and its parents, of which the last is path's
+// makeDir makes the directory path and its parents, the last one path's
 // alone. That something is at path already is fine if it is a directory, or is not
 // to be told: a dead mount.
 func (d *dirs) makeDir(path string) error {
@@ -101,7 +101,7 @@ func (d *dirs) makeRoom(path string, mode state.Mode) error {
 		}
 		err = d.inParent(rel, func(fd int, name string) error {
 			if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); errors.Is(err, unix.ENOTDIR) && mode == state.Block {
-				_ = d.clearFile(rel) // what it leaves is for whoever comes to it
+				_ = d.clearFile(rel) // what it leaves is for the next call
 			}
 			return nil
 		})

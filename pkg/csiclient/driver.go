@@ -27,10 +27,10 @@ const (
 	// what it is. They do no work; but a driver may ask a cloud for its node id.
 	defaultInfoTimeout = 30 * time.Second
 	// defaultStatsTimeout: a statfs on storage that answers takes milliseconds,
-	// and numbers later than this help nobody.
+	// and numbers later than this help no reader.
 	defaultStatsTimeout = 10 * time.Second
 
-	// redialMin and redialMax pace attempts to reach a socket nobody listens on.
+	// redialMin and redialMax pace attempts to reach a socket without a listener.
 	// gRPC's own maximum of two minutes would make a driver's return wait.
 	redialMin = 50 * time.Millisecond
 	redialMax = time.Second
@@ -130,7 +130,7 @@ type Driver struct {
 }
 
 // Dial connects to a driver and asks it who it is and what it can do. It does
-// not wait for a socket that nobody listens on. The error wraps ErrName,
+// not wait for a socket without a listener. The error wraps ErrName,
 // ErrNotReady, or a [state.CallError].
 func Dial(ctx context.Context, c Config) (*Driver, error) {
 	path, err := endpointPath(c.Endpoint)

@@ -107,7 +107,7 @@ type ended struct {
 	err  error
 }
 
-// logCall shows a request at debug: whoever asked for the call logs the step at
+// logCall shows a request at debug: the caller logs the step at
 // info, and building the line costs more than some drivers' answer.
 func (d *Driver) logCall(ctx context.Context, e ended) {
 	if !d.log.Enabled(ctx, slog.LevelDebug) {

@@ -147,7 +147,7 @@ func TestAPodWithoutAMountInTheRecordIsRefused(t *testing.T) {
 	}
 }
 
-// A path in a record that leads out of the root is refused, whoever wrote it there:
+// A path in a record that leads out of the root is refused, no matter who wrote it there:
 // nothing is made of it, and no driver is told to unmount it (C11, C26).
 //
 // Items: N-42.

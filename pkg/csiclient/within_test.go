@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// requestsWithin are those of which within knows the fields.
+// requestsWithin are those whose fields within knows.
 func requestsWithin() []proto.Message {
 	return []proto.Message{&csi.NodeStageVolumeRequest{}, &csi.NodePublishVolumeRequest{}, &csi.NodeUnpublishVolumeRequest{}, &csi.NodeUnstageVolumeRequest{}}
 }

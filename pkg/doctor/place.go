@@ -138,7 +138,7 @@ func (e *examination) sockets() {
 	}
 }
 
-// socket says why nobody answers at a socket; "" if somebody does.
+// socket says why no process answers at a socket; "" if one does.
 func (e *examination) socket(path string) string {
 	c, err := net.Dial("unix", path)
 	switch {

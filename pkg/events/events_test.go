@@ -10,7 +10,7 @@ import (
 )
 
 // Each failure has the kubelet's reason, or one that it lacks; of what succeeds
-// those are told that somebody waits for.
+// those are told that a caller waits for.
 func TestReasonsOfEvents(t *testing.T) {
 	for op, want := range map[plan.Kind]string{
 		plan.Attach: "FailedAttachVolume SuccessfulAttachVolume FailedAttachVolume", plan.Detach: "FailedDetachVolume  FailedDetachVolume",

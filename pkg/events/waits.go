@@ -45,7 +45,7 @@ type finding struct {
 	wait string
 	// drift says how its mount is not as it was made; "" where it is.
 	drift string
-	// mounted: there is a mount of which that can be said.
+	// mounted: there is a mount that this can be said about.
 	mounted bool
 }
 
@@ -69,7 +69,7 @@ type notice struct {
 // they were made.
 type waits map[subject]standing
 
-// look returns what is to be told by now, and whether there is more to tell later
+// look returns what is to be told now, and whether there is more to tell later
 // although nothing changes.
 func (w waits) look(f server.Facts, patience time.Duration) (told []notice, more bool) {
 	found := findings(f)

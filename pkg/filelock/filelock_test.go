@@ -20,7 +20,7 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// waits reports whether somebody waits in the kernel for the lock of f.
+// waits reports whether a caller waits in the kernel for the lock of f.
 func waits(t *testing.T, f *os.File) bool {
 	t.Helper()
 	st, err := f.Stat()
@@ -66,7 +66,7 @@ func TestALockThatIsAboutToBeFreeIsTaken(t *testing.T) {
 	}
 }
 
-// Whoever gave up has no lock, also when it comes at last.
+// A waiter that gave up has no lock, also when it comes at last.
 func TestWhoGaveUpHoldsUpNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	held := open(t, path)

@@ -72,7 +72,7 @@ func Against(refusals []Refusal, reason string) string {
 	return strings.Join(all, "; ")
 }
 
-// What is told of what is taken over.
+// What is said about what is taken over.
 const (
 	takenMounted = "taken over as it is mounted"
 	takenDir     = "taken over as it is"
@@ -153,7 +153,7 @@ func (a *adoption) known() {
 	}
 }
 
-// record returns the record as it is by now; fresh where there was none.
+// record returns the record as it is now; fresh where there was none.
 func (a *adoption) record(id state.VolumeID) (v state.Volume, fresh bool) {
 	if v, ok := a.out.Records[id]; ok {
 		return v, false
@@ -164,12 +164,12 @@ func (a *adoption) record(id state.VolumeID) (v state.Volume, fresh bool) {
 	return state.Volume{ID: id}, true
 }
 
-// found is a pod's volume of which all is known that a record needs.
+// found is a pod's volume, with all that a record needs.
 type found struct {
 	id    state.VolumeID
 	spec  state.Spec
 	mount state.Mount
-	want  state.VolumeWant // zero where nobody wants it
+	want  state.VolumeWant // zero where no pod wants it
 	path  string           // for people
 }
 
@@ -243,7 +243,7 @@ func phase(there bool, m *state.Mount, seen state.Seen) {
 	}
 }
 
-// unlisted refuses pods that nobody lists here: their volumes would go as soon as
+// unlisted refuses pods that no source lists here: their volumes would go as soon as
 // the daemon has heard every source.
 func (a *adoption) unlisted() {
 	for _, pod := range slices.Sorted(maps.Keys(a.fresh)) {

@@ -86,7 +86,7 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 	})
 }
 
-// device refuses links to devices of which nothing else is known.
+// device refuses links to devices that nothing else tells of.
 func (a *adoption) device(d Device) {
 	if kindOf(d.Plugin) != csiKind {
 		a.refuse(d.Path, "raw block volumes of kind %s are kept otherwise here: end the pod under the kubelet first",

@@ -55,7 +55,7 @@ func (a *adoption) wanted(id state.VolumeID, spec state.Spec) state.Spec {
 }
 
 // identify returns what calls say of a volume: what the pod wants of it, where
-// the kubelet's notes agree, and what these say where nobody wants it. Notes that
+// the kubelet's notes agree, and what these say where no pod wants it. Notes that
 // cannot be read, as after a crash of a kubelet that was writing them, are made
 // up for by the wish, which names the same PersistentVolume.
 func identify(name string, n Notes, want state.Spec) (s state.Spec, problem string) {

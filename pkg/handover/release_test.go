@@ -105,7 +105,7 @@ func TestADeviceThatMayBeStagedIsFoundAgain(t *testing.T) {
 	}
 }
 
-// What is handed back can be taken over again, with nobody who wants it.
+// What is handed back can be taken over again, with no pod that wants it.
 func TestReleasedVolumesCanBeTakenOver(t *testing.T) {
 	m := managed()
 	delete(m.Journal, state.PodVolumeID(kind.HostPath, uid, "x"))

@@ -188,7 +188,7 @@ func conditions(found []csiclient.Condition) []stats.Condition {
 }
 
 // feels has the volume's mount asked whether the process that serves it lives:
-// of the death of a FUSE server the kernel tells nobody. Its driver is not asked
+// of the death of a FUSE server the kernel sends no event. Its driver is not asked
 // about a dead one.
 func (a *Asker) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
 	ask, target := q.Ask, v.Mounts[pod].Target

@@ -84,7 +84,7 @@ func TestWhoHasABlockDeviceOpenIsFound(t *testing.T) {
 	}
 }
 
-// Somebody who waits for the storage holds the lock of a process's memory.
+// A process that waits for the storage holds the lock of a process's memory.
 func TestALockedMemoryMapIsToldAndNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "5"), 0o755))

@@ -29,7 +29,7 @@ import (
 
 const (
 	// mapsPatience is how long the list of a process's mapped files may take; it
-	// takes microseconds unless somebody waits for the process's memory lock.
+	// takes microseconds unless another waits for the process's memory lock.
 	mapsPatience = 250 * time.Millisecond
 	// workers bounds how many processes are looked at at once.
 	workers = 8
@@ -107,7 +107,7 @@ type Device struct {
 	Of string `json:"of"`
 }
 
-// Unread is a process of which something could not be read.
+// Unread is a process that could not be read whole.
 type Unread struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
@@ -127,7 +127,7 @@ type Finder struct {
 	Patience time.Duration
 
 	mu sync.Mutex // guards hung
-	// hung are processes whose maps somebody still waits for.
+	// hung are processes whose maps a call still waits for.
 	hung map[int]bool
 }
 

@@ -220,7 +220,7 @@ func TestAChrootedProcessIsRead(t *testing.T) {
 	}
 }
 
-// A FUSE mount whose daemon never answers: whoever asks it anything waits for ever.
+// A FUSE mount whose daemon never answers: a caller that asks it anything waits for ever.
 func frozen(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

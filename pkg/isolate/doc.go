@@ -2,7 +2,7 @@
 // left behind: in helper processes.
 //
 // A thread that waits for dead storage cannot be killed, and a process that has
-// one cannot end: its locks stay taken, and whoever is to follow it cannot start.
+// one cannot end: its locks stay taken, and its successor cannot start.
 // So the thread must be another process's. [Pool] is the side of the daemon,
 // [Serve] that of a helper; what a call does is a [Handler], which the pool does
 // not look into.

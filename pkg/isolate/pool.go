@@ -62,7 +62,7 @@ func (e *HangError) Error() string {
 func (e *HangError) Is(target error) bool { return target == ErrHangs }
 
 // Handler does one kind of call. It runs in a helper; request and reply are its own business.
-// ctx ends when nobody waits for the reply any more.
+// ctx ends when no caller waits for the reply any more.
 type Handler func(ctx context.Context, request []byte) (reply []byte, err error)
 
 // Service is what helpers do.
@@ -119,7 +119,7 @@ type call struct {
 	name   string
 	shares []Share
 	since  time.Time
-	left   bool // nobody waits for it
+	left   bool // no caller waits for it
 	slow   bool // or left: counts as running no more
 	ended  bool
 }
@@ -291,7 +291,7 @@ func (p *Pool) yield(c *call) {
 	}
 }
 
-// leave notes that nobody waits for the call.
+// leave notes that the caller has left.
 func (p *Pool) leave(key string, c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

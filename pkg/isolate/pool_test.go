@@ -38,7 +38,7 @@ func service() Service {
 		"fail": func(context.Context, []byte) ([]byte, error) {
 			return nil, fmt.Errorf("write: %w: %w", errFire, os.NewSyscallError("pwrite", unix.EIO))
 		},
-		// hang opens a FIFO, which returns when somebody opens its other end.
+		// hang opens a FIFO, which returns when a process opens its other end.
 		"hang": func(_ context.Context, request []byte) ([]byte, error) {
 			path, err := strconv.Unquote(string(request))
 			if err != nil {
@@ -125,7 +125,7 @@ func TestRepliesAndErrorsComeBack(t *testing.T) {
 	})
 }
 
-// How far a call is comes before its answer, in order, and to nobody else's call.
+// How far a call is comes before its answer, in order, and to no other's call.
 func TestProgressComesBeforeTheAnswer(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg Config) {
 		p := newPool(t, cfg)
@@ -310,7 +310,7 @@ func (p *Pool) yieldOnce() {
 	<-changed
 }
 
-// A handler is told that nobody waits any more.
+// A handler is told that no caller waits any more.
 func TestHandlerIsToldOfTheEndOfTheWait(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg Config) {
 		returned := make(chan string, 1)

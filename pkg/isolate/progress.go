@@ -12,7 +12,7 @@ func WithProgress(ctx context.Context, f func(done int64)) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }
 
-// Report tells whoever asked ([WithProgress]) how far the call is, in a unit of
+// Report tells the caller that asked ([WithProgress]) how far the call is, in a unit of
 // its own. ctx is the handler's, or one that WithProgress made.
 func Report(ctx context.Context, done int64) {
 	if f, ok := ctx.Value(progressKey{}).(func(int64)); ok {

@@ -18,7 +18,7 @@ const connFD = 3
 
 // Serve does the calls that come over file descriptor 3, one after another,
 // until the other side is gone; ctx is that of all calls. The process is to end then, at once: what a call
-// left to do, nobody has asked for. Signals that end the daemon are not for its
+// left to do, no caller has asked for. Signals that end the daemon are not for its
 // helpers, which end with it.
 func Serve(ctx context.Context, s Service) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)

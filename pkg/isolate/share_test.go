@@ -71,7 +71,7 @@ func TestAttackHangingShareLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// A call of a share of which enough are under way waits for one of them, and
+// A call of a share with enough under way waits for one of them, and
 // holds up no call of another share that came later.
 func TestCallsWaitForTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,7 +82,7 @@ func TestNoTurnIsLost(t *testing.T) {
 }
 
 // The same, in the order in which it would be lost: the wait ends, and the turn
-// comes before whoever waited has said so.
+// comes before the waiter has said so.
 func TestATurnThatComesTooLateIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

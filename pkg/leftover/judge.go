@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// judge adds what is at rel to the items, unless somebody knows it.
+// judge adds what is at rel to the items, unless it is known.
 func (w *walk) judge(kind, rel string) {
 	item := Item{Kind: kind, Path: w.abs(rel)}
 	if w.knows(item.Path) {

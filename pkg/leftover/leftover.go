@@ -1,4 +1,4 @@
-// Package leftover finds below a node's root directory what nobody answers for:
+// Package leftover finds below a node's root directory what no record answers for:
 // directories of pods that are gone, staging directories and mounts that no
 // record has. It removes of them only what is certainly of no use to anybody.
 //
@@ -49,7 +49,7 @@ const (
 type Item struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
-	// Safe: it can be removed and nobody will miss it. Why says why, or why not.
+	// Safe: it can be removed and nothing is lost. Why says why, or why not.
 	Safe bool   `json:"safe"`
 	Why  string `json:"why"`
 	// Removed: it was. Error says why that failed.
@@ -57,7 +57,7 @@ type Item struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// Known is what somebody answers for.
+// Known is what a record, a pod or a driver answers for.
 type Known struct {
 	// Pods are listed by a source, or named by a record.
 	Pods map[state.PodUID]bool
@@ -107,7 +107,7 @@ func (s Scanner) Remove(ctx context.Context, known func() Known) ([]Item, error)
 }
 
 // Pods is Remove for pods' directories alone, of them those in which nothing was
-// made since idle: whoever runs containers makes a pod's directory too, perhaps
+// made since idle: a container runtime makes a pod's directory too, perhaps
 // before it is heard of the pod here. The others are not listed.
 func (s Scanner) Pods(ctx context.Context, known func() Known, idle time.Time) ([]Item, error) {
 	items, err := s.Scan(ctx, known())
@@ -170,7 +170,7 @@ func (s Scanner) walk(ctx context.Context, known Known) (*walk, error) {
 	return w, err
 }
 
-// knows reports whether somebody answers for what is at, above or below path.
+// knows reports whether a record answers for what is at, above or below path.
 func (w *walk) knows(path string) bool {
 	rel := w.rel(path)
 	if uid, ok := strings.CutPrefix(rel, "pods/"); ok {
@@ -193,7 +193,7 @@ func (w *walk) rel(path string) string {
 
 func (w *walk) abs(rel string) string { return filepath.Join(w.s.Root, rel) }
 
-// pods finds the directories of pods that nobody knows.
+// pods finds the directories of pods that are not known.
 func (w *walk) pods() error {
 	return w.each("pods", func(name string) error { w.judge(Pod, "pods/"+name); return nil })
 }

@@ -127,7 +127,7 @@ func TestCreateVolumeRefuses(t *testing.T) {
 // An image takes no space until it is written, but what it may still take is promised.
 func TestSpaceIsPromisedOnce(t *testing.T) {
 	r := newRig(t)
-	// A small disk of known size, so that nobody else's files count.
+	// A small disk of known size, so that no other's files count.
 	disk := r.create(createReq("disk", 512*mib, fsCap("ext4", multi))).up()
 	small := &rig{t: t, ctx: r.ctx, dir: disk}
 	small.start()

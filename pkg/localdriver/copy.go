@@ -14,7 +14,7 @@ import (
 const partSuffix = ".part"
 
 // copyData copies the bytes of from, which the caller has locked, to those of
-// the volume or snapshot id, durably. Nobody uses those yet: what a copy that
+// the volume or snapshot id, durably. No volume uses those yet: what a copy that
 // was cut off has left, finished or not, is of another moment and is replaced.
 func (d *Driver) copyData(ctx context.Context, from volume, id string) error {
 	source, target := d.store.dataPath(from.ID, from.Type), d.store.dataPath(id, from.Type)
@@ -97,7 +97,7 @@ func (d *Driver) stagedFS(ctx context.Context, a attachment) (bool, error) {
 }
 
 // holdStill stops the writes to an image for a copy that takes time, and
-// returns what resumes them. An image that nobody has attached is still anyway.
+// returns what resumes them. An image that is not attached is still anyway.
 func (d *Driver) holdStill(a attachment, mounted bool, path string) (resume func() error, err error) {
 	devs, err := findLoops(path)
 	closeLoops(devs)

@@ -18,7 +18,7 @@ const (
 	fsBtrfs = "btrfs"
 )
 
-// defaultFS is made where nobody asks for another.
+// defaultFS is made where the request names no other.
 const defaultFS = fsXFS
 
 // The sizes, in bytes, below which a file system cannot be made.

@@ -25,7 +25,7 @@ func hashOf(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// Data that this driver did not write may be somebody's only copy: the volume
+// Data that this driver did not write may be the only copy: the volume
 // was used as a raw block device before.
 //
 // Faults: A029.

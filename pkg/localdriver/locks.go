@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// locks keeps calls for the same thing apart: nobody waits, the second is
+// locks keeps calls for the same thing apart: no call waits, the second is
 // refused (CSI 1.13, ABORTED: operation pending for volume).
 type locks struct {
 	mu   sync.Mutex

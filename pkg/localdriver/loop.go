@@ -32,7 +32,7 @@ type loopUse struct {
 	// ReadOnly makes the device refuse writes.
 	ReadOnly bool
 	// Autoclear lets the kernel detach the device with its last user: right
-	// where a mount holds it, wrong for a device file that nobody has open yet.
+	// where a mount holds it, wrong for a device file that no process has open yet.
 	Autoclear bool
 }
 
@@ -135,7 +135,7 @@ func (d *loopDevice) refresh() error {
 	return nil
 }
 
-// detach frees the device. If somebody still has it open, the kernel does so
+// detach frees the device. If a process still has it open, the kernel does so
 // when the last one closes it.
 func (d *loopDevice) detach() error {
 	err := unix.IoctlSetInt(int(d.Fd()), unix.LOOP_CLR_FD, 0)
@@ -207,7 +207,7 @@ func loopFor(path string, readOnly bool) (*loopDevice, error) {
 	return attachLoop(image, loopUse{ReadOnly: readOnly})
 }
 
-// adopt takes over a device that was left attached, if nobody has it mounted or
+// adopt takes over a device that was left attached, if no process has it mounted or
 // open for itself alone, and lets it go with its last user.
 func (d *loopDevice) adopt() (*loopDevice, error) {
 	alone, err := os.OpenFile(d.path, os.O_RDWR|unix.O_EXCL, 0)

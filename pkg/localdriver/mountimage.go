@@ -44,7 +44,7 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 	if err != nil {
 		return err
 	}
-	defer dev.Close() // by then the mount holds it, or nobody
+	defer dev.Close() // by then the mount holds it, or none does
 	if v, err = d.prepareFS(ctx, v, dev); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *Driver) growStaged(v volume, path string) (volume, error) {
 	return v, d.store.putVolume(v)
 }
 
-// exclusiveLoop returns a loop device of the image that nobody else uses, one
+// exclusiveLoop returns a loop device of the image that no other process uses, one
 // that goes with its last user. Two devices of one file system would destroy it.
 func exclusiveLoop(image *os.File) (*loopDevice, error) {
 	devs, err := findLoops(image.Name())

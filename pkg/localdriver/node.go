@@ -230,7 +230,7 @@ func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
 }
 
 // notOurs is what to answer when asked to undo what was never recorded: OK if
-// there is nothing, and never an unmount of somebody else's mount.
+// there is nothing, and never an unmount of another's mount.
 func (d *Driver) notOurs(ctx context.Context, id, path string) error {
 	info, err := d.mounts.Look(ctx, path)
 	if err != nil {

@@ -35,7 +35,7 @@ type volume struct {
 	Phase string `json:"phase"`
 	// CapacityBytes is the size of the volume; for a directory only what was asked for.
 	CapacityBytes int64 `json:"capacityBytes"`
-	// FSType is what the volume will be formatted with if nobody says otherwise.
+	// FSType is what the volume will be formatted with if no request says otherwise.
 	FSType string `json:"fsType,omitempty"`
 	// Formatting announces an mkfs. It stays set if that was interrupted.
 	Formatting string `json:"formatting,omitempty"`

@@ -34,7 +34,7 @@ type Registration struct {
 
 // Register serves the plugin registration protocol on <Dir>/<name>-reg.sock
 // until ctx ends, and removes the socket then. It waits until Serve answers, so
-// that whoever sees the registration finds the driver there.
+// that a node manager that sees the registration finds the driver there.
 func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	select {
 	case <-d.serving:

@@ -108,7 +108,7 @@ func TestRegistrationSocketSpeaksTheProtocol(t *testing.T) {
 	}
 }
 
-// Whoever sees the registration dials the driver at once.
+// A node manager that sees the registration dials the driver at once.
 func TestRegistersOnlyWhatServes(t *testing.T) {
 	dir := t.TempDir()
 	d, err := New(Config{NodeID: "node-1", StateDir: dir + "/state"})

@@ -38,8 +38,8 @@ func socketPath(endpoint string) (string, error) {
 }
 
 // listen makes a socket at path, mode 0600. It appears in one step, already
-// listening, under its name: whoever watches the directory can dial at once. A
-// socket that nobody answers on is replaced; one that is alive is an error.
+// listening, under its name: a node manager that watches the directory can dial at once. A
+// socket without a process is replaced; one that is alive is an error.
 func listen(ctx context.Context, path string) (*listener, error) {
 	if err := mustBeDead(ctx, path); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 )
 
 // NodeGetVolumeStats says how full a volume is (CSI 1.13 NodeGetVolumeStats).
-// A directory has no limit of its own: what is told is the file system it is
+// A directory has no limit of its own: the figures are those of the file system it is
 // on. Of a raw block volume only the size is known.
 func (s *nodeServer) NodeGetVolumeStats(ctx context.Context,
 	req *csi.NodeGetVolumeStatsRequest,

@@ -61,7 +61,7 @@ func TestAResultThatIsWrittenLateLeavesTheIntentOfTheNextCall(t *testing.T) {
 }
 
 // Where nothing else goes on, a result is written at once, so that a mount is known
-// after a crash; whoever waits for the mount does not wait for that.
+// after a crash; the waiting caller for the mount does not wait for that.
 func TestAtRestAResultIsWrittenAtOnceAndToldBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

@@ -16,7 +16,7 @@ import (
 type board struct {
 	mu      sync.RWMutex                     // guards all below
 	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
-	// attached is what loop.attachedAs says of the volumes of which it says anything.
+	// attached is what loop.attachedAs says of volumes, where it says anything.
 	attached map[state.VolumeID]string
 	pods     byRef[state.PodUID, state.PodWant] // as listed by the sources
 	byPod    podVolumes
@@ -27,7 +27,7 @@ type board struct {
 	unrecorded     Unrecorded
 	// shown counts the events whose effect on what is wanted is on the board.
 	shown      uint64
-	changed    chan struct{} // nil while nobody has asked for it
+	changed    chan struct{} // nil while no reader has asked for it
 	podChanged map[state.PodUID]*watch
 	feeds      map[*PodFeed]struct{}
 }
@@ -48,7 +48,7 @@ func newBoard() *board {
 	}
 }
 
-// reasonLook is why a volume waits of which no call is in flight nor planned.
+// reasonLook is why a volume waits that has no call in flight nor planned.
 const reasonLook = "what is mounted is being compared with what is known"
 
 // publish puts on the board what changed since it was last called.
@@ -206,7 +206,7 @@ func (s *VolumeStatus) pods() iter.Seq[state.PodUID] {
 	}
 }
 
-// wake tells whoever waits for a pod to look again.
+// wake tells those that wait for a pod to look again.
 func (b *board) wake(uid state.PodUID) {
 	if w, ok := b.podChanged[uid]; ok {
 		close(w.changed)
@@ -230,7 +230,7 @@ func (b *board) change() <-chan struct{} {
 	return b.changed
 }
 
-// podWatch is Changed for what waits for one pod depend on. Whoever waits no longer calls leave.
+// podWatch is Changed for what waits for one pod depend on. A waiter that gives up calls leave.
 func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave func()) {
 	b := m.board
 	b.mu.Lock()

@@ -137,7 +137,7 @@ func rpc(k plan.Kind) string {
 var ErrPanic = errors.New("panic")
 
 // do makes the call. A panic of a driver's code in this process is an answer
-// that nobody got, and costs no other volume anything.
+// that the driver did not get, and costs no other volume anything.
 func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	defer func() {
 		if p := recover(); p != nil {

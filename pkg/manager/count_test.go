@@ -132,7 +132,7 @@ func TestWhatAVolumeAllocatesDoesNotGrow(t *testing.T) {
 	}
 }
 
-// A volume of which the intent is durable before it has a slot, and that nobody
+// A volume whose intent is durable before it has a slot, and that no pod
 // wants any more by then, leaves no record and gets no call.
 func TestAnIntentThatIsNotFollowedIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAnIntentThatIsNotFollowedIsTakenBack(t *testing.T) {
 	})
 }
 
-// A removal of which the intent is durable before it has a slot is not turned
+// A removal whose intent is durable before it has a slot is not turned
 // back from: a pod that comes back gets its volume anew, and is not told before
 // that it has it (rule 2).
 func TestARemovalThatWaitsIsNotTurnedBack(t *testing.T) {

@@ -74,7 +74,7 @@ func (l *limited) goes() error {
 var errNotMade = errors.New("not made")
 
 // untried reports whether a call was given up before it was made, so that it is no
-// attempt that failed: nobody is to wait for it, or to unmount by force. One whose time was
+// attempt that failed: no caller is to wait for it, or to unmount by force. One whose time was
 // over before is paced as any other.
 func untried(err *state.CallError) bool {
 	return err != nil && errors.Is(err, errNotMade) && !errors.Is(err, context.DeadlineExceeded)
@@ -136,9 +136,9 @@ func (m *Manager) Progress(id state.VolumeID, text string) {
 	})
 }
 
-// stopUnwanted ends a call where nobody wants any more what it works for, if it
+// stopUnwanted ends a call where no pod wants any more what it works for, if it
 // says how far it is, or did not go to the driver yet. One that says nothing may be
-// a driver's, whose work goes on whoever waits for it.
+// a driver's, whose work goes on without a waiter.
 func (v *volume) stopUnwanted() {
 	c := v.call
 	if c == nil || c.op.Kind != plan.Publish || c.ctx == nil {

@@ -123,7 +123,7 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 	return now
 }
 
-// takeIn takes over a stage of which the journal lost the record.
+// takeIn takes over a stage whose record the journal lost.
 func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
 	now, changed := plan.TakeIn(v, f.Doubt)
 	if changed {

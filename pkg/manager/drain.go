@@ -83,7 +83,7 @@ func (l *loop) holdEmptied(v *volume, now time.Time) {
 }
 
 // Forget drops the record of a volume, durably, and makes no call: what of the
-// volume is on the host stays there, and nobody knows of it any more. It also
+// volume is on the host stays there, and no record tells of it any more. It also
 // ends the quarantine of a record that cannot be read. It is refused with
 // ErrInUse while a pod wants the volume or a call for it is in flight, and with
 // ErrUnknownVolume where there is no record. Once it has returned, [Manager.Volume]

@@ -243,7 +243,7 @@ func TestForgetThatCannotBeWrittenForgetsNothing(t *testing.T) {
 	})
 }
 
-// A record that nobody can read keeps its volume untouched until an operator
+// A record that cannot be read keeps its volume untouched until an operator
 // says that it may be forgotten.
 func TestForgetEndsAQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrElsewhere is wrapped by the failure of an Unstage that was not made, since
-// somebody has mounted what is staged at a place of his own: it would go from
+// a user has mounted what is staged at a place of their own: it would go from
 // there in the middle of its use, or the device would be let go while it is
 // mounted. Unmounting it there by hand cures that.
 var ErrElsewhere = errors.New("what is staged is mounted elsewhere too")

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
-// foreign is a house in which somebody else has mounted what is staged.
+// foreign is a house in which another process has mounted what is staged.
 type foreign struct {
 	*house
 	mu     sync.Mutex
@@ -32,7 +32,7 @@ func (f *foreign) set(err error, places ...string) {
 	f.places, f.err = places, err
 }
 
-// A volume that somebody has mounted elsewhere is not unstaged, stays in use, and
+// A volume that a user has mounted elsewhere is not unstaged, stays in use, and
 // says where; its pod is not kept for that. Once it is unmounted there it goes.
 //
 // Items: C34.

@@ -55,7 +55,7 @@ func retryOf(v state.Volume, op plan.Op) state.Retry {
 	}
 }
 
-// tell reports a call that ended to whoever wants to know.
+// tell reports a call that ended to those that want to know.
 func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took time.Duration) {
 	if l.cfg.OnCall == nil {
 		return

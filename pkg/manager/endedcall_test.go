@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// Whoever is told of a call knows an answer without the effect from a failure,
+// A listener to calls knows an answer without the effect from a failure,
 // and need not read its text.
 func TestAnEndedCallSaysThatItHadNoEffect(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // MountsErred says, by path, which mounts are of file systems that take no writes
-// by now; it replaces what was said before. Those that were made read-only are
+// now; it replaces what was said before. Those that were made read-only are
 // none. The others are told of, and no container is to start on them (Verify);
 // nothing is called, since what mends them is not known.
 func (m *Manager) MountsErred(erred map[string]plan.Fault) {

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What takes no writes by now is told of those that it was made to be written to
+// What takes no writes now is told of those that it was made to be written to
 // of, on the stage and on each mount; no call is made; and it is over when it is.
 func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -142,7 +142,7 @@ func (l *loop) driverDown(name state.DriverName, why string) {
 }
 
 // reset ends every pause of a volume and plans it. The call in flight may fail
-// yet from what is cured by now: no pause follows that failure either.
+// yet from what is cured now: no pause follows that failure either.
 func (l *loop) reset(id state.VolumeID) {
 	l.dirty.push(id)
 	v := l.volumes[id]

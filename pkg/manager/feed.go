@@ -12,7 +12,7 @@ type PodFeed struct {
 	b     *board
 	wake  chan struct{}              // capacity 1
 	dirty set[state.PodUID]          // guarded by b.mu
-	told  map[state.PodUID]state.Pod // guarded by b.mu: those of which the reader knows
+	told  map[state.PodUID]state.Pod // guarded by b.mu: those that the reader knows
 }
 
 // FollowPods returns a feed of all pods, to which every pod there is counts as

@@ -17,7 +17,7 @@ type follower struct {
 	pods map[state.PodUID]PodStatus
 }
 
-// take returns the names of those of which it was told something.
+// take returns the names of those that it heard about.
 func (f *follower) take() (names []string) {
 	changed, gone := f.Take()
 	for _, p := range changed {
@@ -31,8 +31,8 @@ func (f *follower) take() (names []string) {
 	return names
 }
 
-// TestAFeedTellsWhatChangedAndNothingElse: whoever follows it knows what a list
-// of all pods has, and is told of those alone of which something changed.
+// TestAFeedTellsWhatChangedAndNothingElse: a reader that follows it knows what a list
+// of all pods has, and is told of those alone that changed.
 func TestAFeedTellsWhatChangedAndNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHouse(t), newDisk()

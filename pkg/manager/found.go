@@ -5,7 +5,7 @@ type Found struct {
 	// Volumes counts the volumes that the journal had records of, Unreadable
 	// those of them whose record could not be read.
 	Volumes, Unreadable int
-	// Changed counts the volumes of which something that the record says to be
+	// Changed counts the volumes where something that the record says to be
 	// present was not as it was left: unmounted meanwhile, or by a reboot.
 	Changed int
 }

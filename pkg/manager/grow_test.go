@@ -143,7 +143,7 @@ func TestAPodDoesNotWaitForWhatCannotGrow(t *testing.T) {
 }
 
 // Where a node has nothing to do for it, a volume has the size that is wanted,
-// and whoever wants to know is told; and one that only reads says nothing of it.
+// and a claim that wants to know is told; and one that only reads says nothing of it.
 //
 // Items: I01.
 func TestAVolumeThatGrowsWithoutTheNode(t *testing.T) {

@@ -20,7 +20,7 @@ var ErrNotStuck = errors.New("no unmount of the volume has failed, or is under w
 
 // UnmountBy has the unmount of a volume that does not succeed made by a step,
 // once, as soon as no call for the volume is in flight. It refuses with
-// [ErrNotStuck] where there is none: what may be in use is unmounted by nobody's
+// [ErrNotStuck] where there is none: what may be in use is unmounted by no operator's
 // order (rule 5). Once it has returned, [Manager.Volume] shows what comes next.
 func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.UnmountStep) error {
 	if m.cfg.Unmount == nil {

@@ -87,7 +87,7 @@ type driver struct {
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
 	pace    plan.Pace
-	// serving counts its volumes of which something is here; entering those that are
+	// serving counts its volumes that have something here; entering those that are
 	// begun in this round, which serving does not have yet.
 	serving, entering int
 	blocked           [2]blockedQueue // that wait to be made, and to be removed
@@ -155,7 +155,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.dirty.push(id)
 		}
 		starts := l.plan(now)
-		if len(starts) == 0 { // what is written now are results, and whoever waits for one need not wait for the disk
+		if len(starts) == 0 { // what is written now are results, and who waits for one need not wait for the disk
 			l.publish()
 			l.answer()
 		}

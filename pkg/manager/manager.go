@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Times that nobody but the daemon's own state waits for.
+// Times that only the daemon's own state waits for.
 const (
 	// callDeadline bounds every call of a driver. It is beyond the deadline of a
 	// single RPC (2 minutes, as the kubelet's), which a driver's adapter sets.
@@ -46,7 +46,7 @@ type Config struct {
 	Store  Store
 	Kernel Kernel
 	// Sources names the sources of pods that have to speak before anything is
-	// removed (rule 5). None means that removal waits for nobody.
+	// removed (rule 5). None means that removal waits for none.
 	Sources []string
 	// BootID identifies this boot of the node; another one than the journal's
 	// means that no mount of it survived.
@@ -70,7 +70,7 @@ type Config struct {
 	// what the call is counted for. It may be nil.
 	Within func(ctx context.Context, v state.Volume) context.Context
 	// BeforeExpand is told of a volume that a driver is about to make larger; the
-	// call waits for it. nil where nobody wants to know.
+	// call waits for it. nil where no room wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)
 	// Reason says what a built-in kind's error is about. It may be nil.
 	Reason func(err error) state.Reason
@@ -88,7 +88,7 @@ type Config struct {
 	// Limits bounds calls in flight; zero means plan.DefaultLimits.
 	Limits plan.Limits
 	// OnExpanded is told of every volume that a driver made larger, and OnGone
-	// of every one of which nothing is left on the host, which Volume shows by
+	// of each that has nothing left on the host, which Volume shows by
 	// then. They must not block.
 	OnExpanded func(state.Volume)
 	OnGone     func(state.VolumeID)
@@ -96,10 +96,10 @@ type Config struct {
 	// calls MountsSeen: what is mounted without a record is not looked for then.
 	Place func(path string) (state.Place, bool)
 	// OnUnrecorded is told when Unrecorded answers otherwise. It must not block; nil
-	// where nobody wants to know.
+	// where no room wants to know.
 	OnUnrecorded func()
 	// OnCall is told of every call that ended, in the order of their ends. It
-	// must not block. nil where nobody wants to know.
+	// must not block. nil where no room wants to know.
 	OnCall func(EndedCall)
 	// Logger gets one line a step; nil means slog.Default.
 	Logger *slog.Logger
@@ -200,7 +200,7 @@ func (m *Manager) DriverDown(name state.DriverName, why string) {
 	m.post(func(l *loop) { l.driverDown(name, why) })
 }
 
-// DriverLimit says how many volumes a driver serves on the node by now, 0 for no
+// DriverLimit says how many volumes a driver serves on the node now, 0 for no
 // limit known.
 func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 	m.post(func(l *loop) {

@@ -201,7 +201,7 @@ func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 		for i := range 100 {
 			mounted(t, l, fmt.Sprint("b", i))
 		}
-		l.up(h) // another process, of which nothing is known
+		l.up(h) // another process, which nothing is known about
 		if n := burst("hung"); n != limits.First {
 			t.Errorf("%d calls at first of another process, want %d", n, limits.First)
 		}

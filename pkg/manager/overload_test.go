@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// narrow are limits of which a test sees the effect.
+// narrow are limits whose effect a test sees.
 func narrow(c *Config) { c.Limits = plan.Limits{Node: 100, Driver: 32, Most: 32, Reserved: 2} }
 
 // A driver that can do four calls at once, and says RESOURCE_EXHAUSTED to more, is

@@ -73,7 +73,7 @@ func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 	}
 }
 
-// hostPath is where whoever runs the containers finds a mount.
+// hostPath is where the container runtime finds a mount.
 func hostPath(m state.Mount) string { return cmp.Or(m.DevicePath, m.HostPath, m.Target) }
 
 func compareDrivers(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) }

@@ -114,7 +114,7 @@ func TestAWalkForAPodThatWentEnds(t *testing.T) {
 	}
 }
 
-// A call of which nothing is heard ends after its time, as one that took too long.
+// A call without a word ends after its time, as one that took too long.
 func TestACallWithoutAWordEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := withLimit(t.Context(), time.Minute)

@@ -80,7 +80,7 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 		l.up(h)
 		held := attached("b", "w", "")
 		held.Volumes[0].Hold = "waiting for VolumeAttachment csi-w"
-		free := podWant("c", "x") // of a driver whose CSIDriver asks for no attachment by now
+		free := podWant("c", "x") // of a driver whose CSIDriver asks for no attachment now
 		free.Volumes[0].Spec.NoAttach = true
 		l.SetPod(attached("a", "v", "/dev/one"))
 		l.SetPod(held)

@@ -119,7 +119,7 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 		for i := range d.blocked {
 			q := &d.blocked[i]
 			for len(*q) > 0 && !l.stands((*q)[0]) {
-				q.pop() // it was forgotten, or waits for something else by now
+				q.pop() // it was forgotten, or waits for something else now
 			}
 			if len(*q) == 0 || first != nil && (*first)[0].arrival < (*q)[0].arrival {
 				continue

@@ -66,7 +66,7 @@ type PodVolumeStatus struct {
 	Mounted bool `json:"mounted"`
 	// Phase is the pod's mount's phase.
 	Phase state.Phase `json:"phase"`
-	// HostPath is where whoever runs the containers finds it: a directory, or a device for Mode Block. "" until mounted.
+	// HostPath is where the container runtime finds it: a directory, or a device for Mode Block. "" until mounted.
 	HostPath string `json:"hostPath,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// ContentAt is when the content that it has was published, of kinds whose
@@ -104,7 +104,7 @@ type DriverStatus struct {
 	Generation int `json:"generation"`
 	// Volumes counts the records it has on this node.
 	Volumes int `json:"volumes"`
-	// Calls counts its calls in flight. Limit is how many it may have by now, where
+	// Calls counts its calls in flight. Limit is how many it may have now, where
 	// that is another number than what the daemon begins with: fewer after it had
 	// too much to do, more where many take no longer than one.
 	Calls int       `json:"calls"`
@@ -112,7 +112,7 @@ type DriverStatus struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// MountedVolume is what whoever runs a pod's containers needs of one volume.
+// MountedVolume is what the runtime of a pod's containers needs of one volume.
 type MountedVolume struct {
 	// Name is the pod's name for the volume.
 	Name string `json:"name"`

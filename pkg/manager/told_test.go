@@ -48,7 +48,7 @@ func TestWhatTheFirstLookSawIsKept(t *testing.T) {
 	})
 }
 
-// While the kernel cannot be asked, a mount of which its pod may have been told is not
+// While the kernel cannot be asked, a mount that its pod may have heard of is not
 // taken away for another form, and the reason can be read.
 //
 // Faults: A131.

@@ -50,7 +50,7 @@ type Unrecorded struct {
 
 const reasonUnlooked = "the journal may have lost records, and the kernel has not said yet what is mounted"
 
-// Unrecorded returns what may be in use by a pod of which the journal lost the record.
+// Unrecorded returns what may be in use by a pod whose record the journal lost.
 func (m *Manager) Unrecorded() Unrecorded {
 	m.board.mu.RLock()
 	defer m.board.mu.RUnlock()
@@ -88,7 +88,7 @@ func (l *loop) doubtRecords(r state.Recovery) {
 	l.unrecorded = &unrecorded{places: map[string]unrecordedPlace{}, named: map[kindName][]string{}}
 }
 
-// compareUnrecorded takes in what is mounted by now. All that is made in this life has
+// compareUnrecorded takes in what is mounted now. All that is made in this life has
 // a record before; a driver may still be busy with what an earlier one asked for.
 func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	u := l.unrecorded

@@ -92,7 +92,7 @@ func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
 
 // TestWhatHasNoRecordStaysUntilItIsUnderstood: neither is a stage taken from below a
 // pod that is not known nor the volume given to another, until the mount goes or an
-// operator says so. A volume of which nothing is mounted is made as ever.
+// operator says so. A volume without a mount is made as ever.
 //
 // Faults: A186.
 func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Prober is a Kernel that can also ask the storage behind a mount. It is asked
-// only where somebody wants a volume verified, and may not hang: the end of ctx
+// only where a caller wants a volume verified, and may not hang: the end of ctx
 // ends it.
 type Prober interface {
 	// Probe returns nil if the storage answers.
@@ -20,7 +20,7 @@ type Prober interface {
 }
 
 // Pather is a Kernel that can also say of a path of the node itself whether a pod may
-// have what it leads to by now.
+// have what it leads to now.
 type Pather interface {
 	// HostPath returns why not; nil where it may.
 	HostPath(ctx context.Context, path string) error
@@ -154,7 +154,7 @@ func (l *loop) setDrift(v *volume, now map[string]string) {
 	v.drift = now
 }
 
-// MountsSeen says what is mounted below the node's root by now, by path. A
+// MountsSeen says what is mounted below the node's root, by path. A
 // volume whose mount is missing among it, or is not as it was made, is looked at,
 // reported, and made again where that is safe (rule 6). After the journal lost records
 // (state.Recovery) nothing new is made before the first of these lists.

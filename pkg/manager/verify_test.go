@@ -105,7 +105,7 @@ func (s *stuck) Look(ctx context.Context, path string) (state.Seen, error) {
 	return s.house.Look(ctx, path)
 }
 
-// Whoever leaves while the look before its Publish hangs is not given the volume
+// A pod that leaves while the look before its Publish hangs is not given the volume
 // any more: neither a pod, which does not wait for the look, nor the daemon.
 func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
 	for name, leave := range map[string]func(*life){
@@ -187,7 +187,7 @@ func TestVerifySaysWhatIsGone(t *testing.T) {
 	})
 }
 
-// What is there and not as it was made is told, called for by nobody, and over
+// What is there and not as it was made is told, called for by no pod, and over
 // when it is as it was.
 //
 // Faults: A101.

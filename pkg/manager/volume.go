@@ -159,7 +159,7 @@ func (l *loop) drop(v *volume) {
 	}
 }
 
-// forget ends what the loop has to do about a volume of which nothing is here, and its
+// forget ends what the loop has to do about a volume that has nothing here, and its
 // row, unless a pod wants it, which waits while the node is emptied.
 func (l *loop) forget(v *volume) {
 	v.held, v.unseen, v.want = nil, nil, nil

@@ -10,7 +10,7 @@ import (
 )
 
 // The methods below are those of the kubelet's VolumeManager under their own
-// names, so that whoever knows that one knows this one. Each says where it differs.
+// names, so that a reader who knows that one knows this one. Each says where it differs.
 
 // GetMountedVolumesForPod returns, by the pod's own name for it, every volume
 // that the pod wants and has: present, staged where the driver stages, and seen

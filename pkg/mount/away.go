@@ -51,7 +51,7 @@ func (k *Kernel) MakeAway(a Away) *Kernel {
 	return &c
 }
 
-// AtOnce returns a Kernel whose calls nobody leaves behind: for a helper, which
+// AtOnce returns a Kernel whose calls no caller leaves behind: for a helper, which
 // is left behind as a whole.
 func (k *Kernel) AtOnce() *Kernel {
 	c := *k

@@ -49,7 +49,7 @@ func TestAwayIsAsHere(t *testing.T) {
 	})
 }
 
-// A call that nobody waits for any more is not begun.
+// A call that no caller waits for any more is not begun.
 func TestAwayHeedsItsContext(t *testing.T) {
 	k := New().MakeAway(nobody{t})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -61,7 +61,7 @@ func TestAwayHeedsItsContext(t *testing.T) {
 	must(t, k.Unmount(t.Context(), t.TempDir())) // nothing is mounted there
 }
 
-// nobody is to be asked nothing.
+// none is to be asked nothing.
 type nobody struct{ t *testing.T }
 
 func (n nobody) Do(_ context.Context, key, call string, _ []byte) ([]byte, error) {
@@ -72,7 +72,7 @@ func (n nobody) Do(_ context.Context, key, call string, _ []byte) ([]byte, error
 func (nobody) Left(string) error { return nil }
 
 // A probe asks the storage: it is not answered by a server that hangs, nor by one
-// that is dead, which says so; and it holds nobody up.
+// that is dead, which says so; and it holds no other up.
 func TestProbeAsksTheStorage(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
 	t.Cleanup(func() { must(t, pool.Close()) })
@@ -88,7 +88,7 @@ func TestProbeAsksTheStorage(t *testing.T) {
 			reason := errors.New("time is over")
 			asked := make(chan error, 1)
 			go func() {
-				_, err := unix.Read(int(server.Fd()), make([]byte, 1<<17)) // the question, which nobody answers
+				_, err := unix.Read(int(server.Fd()), make([]byte, 1<<17)) // the question, which no server answers
 				asked <- err
 				cancel(reason)
 			}()
@@ -98,7 +98,7 @@ func TestProbeAsksTheStorage(t *testing.T) {
 			must(t, <-asked)
 			must(t, k.Probe(t.Context(), fine))
 			must(t, server.Close())
-			// The question of before has its answer now: there is nobody.
+			// The question of before has its answer now: there is none.
 			for {
 				err := k.Probe(t.Context(), target)
 				if errors.Is(err, isolate.ErrHangs) {

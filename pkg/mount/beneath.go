@@ -16,7 +16,7 @@ import (
 var ErrEscapes = errors.New("leads out of its directory")
 
 // maxResolves is how often a look-up is begun again because something was
-// renamed meanwhile. Whoever renames without end gets an error.
+// renamed meanwhile. A process that renames without end makes it fail.
 const maxResolves = 128
 
 // Open opens what is at an absolute path, for identity only (O_PATH), with no
@@ -36,7 +36,7 @@ func (k *Kernel) Open(path string) (*os.File, error) {
 // OpenBeneath opens what is at the relative path rel in the directory dir, for
 // identity only (O_PATH). Symbolic links are followed, the last one too, as far
 // as they stay beneath dir; one that does not is [ErrEscapes], also while
-// somebody renames what is there. Without [OpenAt2] no link is followed.
+// another process renames what is there. Without [OpenAt2] no link is followed.
 func (k *Kernel) OpenBeneath(dir *os.File, rel string) (*os.File, error) {
 	fd, err := k.openBeneath(int(dir.Fd()), rel)
 	if err != nil {

@@ -53,7 +53,7 @@ const (
 	maxListed  = 8
 )
 
-// explainBusy finds who uses target. It asks nobody but /proc and /sys.
+// explainBusy finds who uses target. It asks /proc and /sys alone.
 func (k *Kernel) explainBusy(ctx context.Context, target string, cause error) error {
 	busy := &BusyError{Err: cause}
 	path, err := k.canonical(target)

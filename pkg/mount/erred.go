@@ -95,7 +95,7 @@ func rawPath(line []byte) []byte {
 	return path
 }
 
-// maybeErred is false for lines of which [faultOf] would not say anything either.
+// maybeErred is false for lines that [faultOf] would say nothing about either.
 func maybeErred(line []byte) bool {
 	_, options, _ := bytes.Cut(line, []byte(" - ")) // file system, source, and these
 	for range 2 {

@@ -56,7 +56,7 @@ func TestFileSystemThatIsReadOnlyAfterAnErrorIsFound(t *testing.T) {
 }
 
 // A look at a table of 2,000 mounts makes nothing for one that is well, and finds
-// the same as whoever parses all of it.
+// the same as a parser of all of it.
 func TestALookForErrorsCostsNothingForAMount(t *testing.T) {
 	var table strings.Builder
 	for i := range 2000 {

@@ -137,7 +137,7 @@ func TestFilesystemErrorsSayWhy(t *testing.T) {
 	})
 }
 
-// The kernel's own words reach the person: "EINVAL" alone helps nobody.
+// The kernel's own words reach the person: "EINVAL" alone helps no reader.
 func TestContextErrorHasTheKernelsWords(t *testing.T) {
 	k, dir := New(), scratch(t)
 	err := k.newFilesystem("tmpfs", "none", dir, options{data: []string{"nonsense=1"}})

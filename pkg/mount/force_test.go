@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// A mount whose server does not answer, with somebody who waits for it, cannot be
-// unmounted normally. By force whoever waits is told, and the mount goes once he
+// A mount whose server does not answer, with a process that waits for it, cannot be
+// unmounted normally. By force the waiting caller is told, and the mount goes once he
 // has; nothing of it depends on a call for the path that was left behind.
 func TestForceEndsWhoWaitsForTheServer(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
@@ -42,7 +42,7 @@ func TestForceEndsWhoWaitsForTheServer(t *testing.T) {
 }
 
 // frozen mounts at path a FUSE file system whose server answers nothing, and
-// returns, once somebody waits for it, what he is told in the end.
+// returns, once a caller waits for it, what he is told in the end.
 func frozen(t *testing.T, path string) <-chan error {
 	t.Helper()
 	server := mountFUSE(t, path)
@@ -52,7 +52,7 @@ func frozen(t *testing.T, path string) <-chan error {
 		var st unix.Stat_t
 		waiter <- unix.Stat(path+"/x", &st)
 	}()
-	_, err := unix.Read(int(server.Fd()), request) // somebody asks, and waits from now on
+	_, err := unix.Read(int(server.Fd()), request) // a process asks, and waits from now on
 	must(t, err)
 	return waiter
 }
@@ -109,7 +109,7 @@ func TestWhetherAFUSEFileSystemIsServedIsKnownWithoutAskingIt(t *testing.T) {
 			t.Error("it is served and said not to be")
 		}
 	}
-	must(t, unix.Unmount(target, unix.UMOUNT_NOFOLLOW)) // nobody holds it
+	must(t, unix.Unmount(target, unix.UMOUNT_NOFOLLOW)) // no process holds it
 	must(t, server.Close())
 	server = mountFUSE(t, target)
 	must(t, server.Close())

@@ -19,7 +19,7 @@ import (
 type fuseServers struct {
 	mu      sync.Mutex
 	at      map[uint32]string // connection -> the file of /proc that shows it
-	unsaid  bool              // somebody has /dev/fuse open, and it is not said for what
+	unsaid  bool              // a process has /dev/fuse open, and the kernel does not say for what
 	scanned time.Time
 }
 
@@ -27,7 +27,7 @@ type fuseServers struct {
 const scanPause = 5 * time.Second
 
 // FUSEServed reports whether a process serves the FUSE file system that is mounted
-// at path. Nobody but /proc is asked: where none does, the file system is dead,
+// at path. /proc alone is asked: where none does, the file system is dead,
 // and to ask it costs nothing; one that is served may not answer, and whoever
 // asks it then holds the mount, which so cannot be unmounted. The error is
 // [errors.ErrUnsupported] where that cannot be told: before Linux 6.14.

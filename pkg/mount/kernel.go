@@ -56,7 +56,7 @@ type Kernel struct {
 }
 
 // New asks the running kernel what it can do. roots are clean absolute
-// directories that whoever runs the node trusts: their own path may go through
+// directories that the operator trusts: their own path may go through
 // symbolic links, what lies below them may not.
 func New(roots ...string) *Kernel {
 	k := &Kernel{

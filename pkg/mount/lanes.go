@@ -29,8 +29,8 @@ type lane struct{ call, path string }
 // passage is a call under way; its fields but since are guarded by lanes.mu.
 type passage struct {
 	since       time.Time
-	left, ended bool          // nobody waits for it; it has returned
-	over        chan struct{} // closed when it is either; nil until somebody waits for the lane
+	left, ended bool          // no caller waits for it; it has returned
+	over        chan struct{} // closed when it is either; nil until a caller waits for the lane
 }
 
 // runner is a goroutine that makes calls one after another. A new one for each
@@ -38,7 +38,7 @@ type passage struct {
 type runner struct {
 	calls chan func() (left bool)
 	// ended gets a note for each call that returned and was not left behind. It has
-	// room for one, so that a caller who takes it late holds up nobody.
+	// room for one, so that a caller who takes it late holds up no other.
 	ended chan struct{}
 }
 
@@ -130,7 +130,7 @@ func (l *lanes) serve(r *runner) {
 		select {
 		case call := <-r.calls:
 			if left := call(); left {
-				return // without a note: nobody takes it
+				return // without a note: no caller takes it
 			}
 			r.ended <- struct{}{}
 		case <-linger.C:
@@ -174,7 +174,7 @@ func (l *lanes) leftBehind(key lane) error {
 	return nil
 }
 
-// leave notes that nobody waits for the call; false says that it has returned.
+// leave notes that the caller has left; false says that it has returned.
 func (l *lanes) leave(p *passage) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

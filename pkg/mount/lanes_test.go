@@ -41,7 +41,7 @@ func TestCallsInLanesShareAGoroutine(t *testing.T) {
 	})
 }
 
-// The calls of a lane are made in turn: whoever waits gets the lane when it is
+// The calls of a lane are made in turn: the waiting caller gets the lane when it is
 // free, or is told when the call before it is left behind.
 func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 	})
 }
 
-// A call may return just when its caller's time is over: whoever gets a value
+// A call may return just when its caller's time is over: a caller that gets a value
 // gets that of its own call, and no goroutine is left.
 func TestACallMayEndTogetherWithItsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

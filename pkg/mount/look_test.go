@@ -170,7 +170,7 @@ func TestLookSeesADeadMount(t *testing.T) {
 	})
 }
 
-// Rule 9: a server that never answers holds nobody up.
+// Rule 9: a server that never answers holds no other up.
 func TestLookDoesNotAskTheStorage(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		target := mkdir(t, dir, "hung")
@@ -189,7 +189,7 @@ func TestLookDoesNotAskTheStorage(t *testing.T) {
 	})
 }
 
-// mountFuse mounts a file system whose server is whoever holds the file.
+// mountFuse mounts a file system whose server is the holder of the file.
 func mountFuse(t *testing.T, target string) *os.File {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)

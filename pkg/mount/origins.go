@@ -107,7 +107,7 @@ func (o *origins) refresh() error {
 	}
 	o.listing.Lock()
 	o.mu.Lock()
-	o.next = nil // whoever asks from now on may have mounted something since
+	o.next = nil // a caller from now on may have mounted something since
 	o.mu.Unlock()
 	n.err = o.read()
 	o.listing.Unlock()
@@ -115,7 +115,7 @@ func (o *origins) refresh() error {
 	return n.err
 }
 
-// read is called with listing held, without which nobody changes what is known.
+// read is called with listing held, without which no caller changes what is known.
 func (o *origins) read() error {
 	now, after := time.Now(), o.last
 	anew := now.Sub(o.asked) > originAge

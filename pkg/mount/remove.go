@@ -23,7 +23,7 @@ const (
 	// leave a tree as deep as its file system allows; what lies deeper is moved up.
 	maxDepth = 64
 	// maxRounds is how often one directory is read again because it was not
-	// empty after all its entries were removed: somebody is filling it.
+	// empty after all its entries were removed: a process is filling it.
 	maxRounds = 100
 	// readBatch is how many names of a directory are in memory at once.
 	readBatch = 1024
@@ -32,7 +32,7 @@ const (
 // RemoveTree removes dir/name and all that is below it (rule 4). name is one
 // element. Nothing is removed where anything is mounted in the tree; should
 // something be mounted there meanwhile, what it holds is left alone. Either is
-// [ErrMounted]. A link is removed, never followed, whoever renames what during
+// [ErrMounted]. A link is removed, never followed, whatever a process renames during
 // the walk: each directory is opened from the one above it and entries are
 // removed by descriptor and name. That nothing is there is no error.
 func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
@@ -111,7 +111,7 @@ func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int
 			return err
 		}
 		if depth > 0 || r.lifted == lifted {
-			rounds++ // what was moved up to the tree's root is not somebody's doing
+			rounds++ // what was moved up to the tree's root is not a process's doing
 		}
 	}
 	return removeError("rmdir", name, unix.ENOTEMPTY)
@@ -122,7 +122,7 @@ func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth
 	fd, err := r.k.openSameMount(dir, name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, errExchanged) {
-		return nil // gone, or something else by now: whoever called looks again
+		return nil // gone, or something else: the caller looks again
 	}
 	if err != nil {
 		return removeError("open", name, err)

@@ -162,7 +162,7 @@ func TestRemoveTreeOfAnyDepth(t *testing.T) {
 	})
 }
 
-// C2, C3: whoever can write in the tree exchanges directories for links to the
+// C2, C3: a process that can write in the tree exchanges directories for links to the
 // outside while it is removed.
 //
 // Attacks: C2, C3.

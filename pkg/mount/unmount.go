@@ -33,7 +33,7 @@ func (k *Kernel) Force(ctx context.Context, target string) error {
 
 // Detach takes every mount stacked at target, with what is mounted below it, out
 // of the directory tree at once; the kernel ends each when its last user is gone
-// (MNT_DETACH). Until then its storage is in use, and nobody can tell.
+// (MNT_DETACH). Until then its storage is in use, and no file of /proc shows it.
 func (k *Kernel) Detach(ctx context.Context, target string) error {
 	return k.unmountAll(ctx, target, unix.MNT_DETACH)
 }

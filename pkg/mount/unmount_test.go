@@ -185,7 +185,7 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 }
 
 // The same with the kernel itself: a file system whose server does not answer
-// that it may go holds umount(2) up, and nobody else.
+// that it may go holds umount(2) up, and no other.
 // In a helper it is the helper that hangs.
 //
 // Faults: A043.
@@ -241,7 +241,7 @@ func testUnmountReturns(t *testing.T, k *Kernel) {
 	other := mkdir(t, dir, "other")
 	must(t, k.Tmpfs(other, TmpfsOptions{}))
 	must(t, k.Unmount(t.Context(), other))
-	must(t, fuseReply(server, destroy, nil)) // and not before: nobody cut it short
+	must(t, fuseReply(server, destroy, nil)) // and not before: nothing cut it short
 	err = k.Unmount(t.Context(), target)
 	for errors.Is(err, isolate.ErrHangs) { // until it has returned
 		runtime.Gosched()

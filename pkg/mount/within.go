@@ -43,7 +43,7 @@ type search struct {
 }
 
 // look looks at the entry name of dir and all below it. Any error, also one of
-// somebody who moves things meanwhile, leaves it to the mount table.
+// a process that moves things meanwhile, leaves it to the mount table.
 func (s *search) look(dir int, name, path string, depth int) (string, error) {
 	if s.left--; s.left < 0 || depth > maxSearchDepth {
 		return "", errUnsearched

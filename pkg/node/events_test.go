@@ -117,7 +117,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 	if want := server.Told("data", "NodePublishVolume answered Internal: the array is on fire"); text != want {
 		t.Errorf("event %q, want %q", text, want)
 	}
-	// It waits by now, or is tried again: whenever it waits, it is explained so.
+	// It waits now, or is tried again: whenever it waits, it is explained so.
 	for over := within(t); ; {
 		p, _ := n.manager.Pod("web-uid")
 		s, _ := n.manager.Volume(p.Volumes[0].ID)
@@ -217,7 +217,7 @@ func (infeasible) Expand(context.Context, state.Volume, state.PodUID, int64) (in
 	return 0, &state.CallError{Outcome: state.Final, Call: "NodeExpandVolume", Code: "OutOfRange", Err: errors.New("the array is full")}
 }
 
-// That a volume does not grow here is told on its claim, too: whoever asked for more
+// That a volume does not grow here is told on its claim, too: the person who asked for more
 // looks there.
 func TestAVolumeThatDoesNotGrowIsToldOnPodAndClaim(t *testing.T) {
 	api, c := fakeapi.New(), dirs(t)

@@ -34,7 +34,7 @@ spec:
 
 // A container is given what a hostPath led to when it was asked for, and not a path
 // that another container makes lead elsewhere until it is used. A volume whose path
-// leads elsewhere by now is not verified, and given to no container.
+// leads elsewhere now is not verified, and given to no container.
 //
 // Attacks: C51.
 func TestAHostPathIsGivenByWhatItLedTo(t *testing.T) {

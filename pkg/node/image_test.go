@@ -28,7 +28,7 @@ spec:
 `
 
 // An image is given to containers read-only, all of it or a part; a part that it
-// does not have is an error. It is nobody's to relabel or to give to a group, and
+// does not have is an error. No pod may relabel it or give it to a group, and
 // goes with the pod.
 //
 // Items: M13.

@@ -47,7 +47,7 @@ func gauges(t *testing.T, r *prometheus.Registry) map[string]float64 {
 }
 
 // Of the directories of pods that are gone those go that are empty and in which
-// nobody works. The others stay, are told of once, and are counted.
+// no process works. The others stay, are told of once, and are counted.
 //
 // Items: O08.
 func TestDirectoriesOfPodsThatAreGone(t *testing.T) {

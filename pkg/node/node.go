@@ -84,7 +84,7 @@ type Config struct {
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
 	// Tokens makes service account tokens for drivers that want them; nil where
-	// there is nobody who does.
+	// there is none.
 	Tokens token.Issuer
 	// Helper starts a helper: this or another program, which calls [ServeHelper].
 	// Nil means that calls on storage run in this process, which then cannot end
@@ -92,7 +92,7 @@ type Config struct {
 	Helper isolate.Command
 	// SELinuxMount says which volumes are mounted with their pod's label; "" is selinux.Auto.
 	SELinuxMount selinux.Mode
-	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
+	// InlineAllow says who may have inline volumes of which driver; nil is every namespace's pods.
 	InlineAllow []resolve.InlineRule
 	// Translate are the kinds of in-tree volumes that are translated to their CSI
 	// drivers ([translate.Kinds]); nil is all.

@@ -255,7 +255,7 @@ func TestAWithdrawalThatFailsMidwayIsShownAsFarAsItWent(t *testing.T) {
 		t.Fatal(err)
 	}
 	const theirs = "\n---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: another-source}\nspec: {csi: {driver: d, volumeHandle: h}}\n"
-	for range 50 { // what is told is shown soon by itself
+	for range 50 { // a change is shown soon by itself
 		apply(t, n, scratchPod)
 		got, err := n.Withdraw(t.Context(), server.Manifest{Name: "-", Data: []byte(scratchPod + theirs)})
 		if !errors.Is(err, server.ErrConflict) || len(got) != 1 || got[0].Result != "deleted" {

@@ -39,7 +39,7 @@ func shows(t *testing.T, n *Node, what string, ok func([]server.Problem) bool) {
 		select {
 		case <-views:
 		case <-volumes:
-		case <-time.After(50 * time.Millisecond): // what could not be written tells nobody
+		case <-time.After(50 * time.Millisecond): // what could not be written has no event
 		case <-t.Context().Done():
 			t.Fatalf("%s: %+v", what, all)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// issuesTokens reports whether there is somebody who issues service account tokens.
+// issuesTokens reports whether something issues service account tokens.
 func (c Config) issuesTokens() bool { return c.Tokens != nil || c.Cluster != nil }
 
 // fileCertificate returns what gives projected volumes their certificates.

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A new journal, and a volume mounted of which it knows nothing: the volume is not
+// A new journal, and a mounted volume that it knows nothing about: the volume is not
 // deleted, over any number of starts, until an operator says that no pod uses it.
 //
 // Faults: A186.

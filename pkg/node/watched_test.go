@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// ableDriver is a driver of which only what it says it can do matters.
+// ableDriver is a driver whose abilities alone matter.
 type ableDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
@@ -47,7 +47,7 @@ func (d *ableDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabiliti
 }
 
 // watchedOf counts what of a node with one volume is asked although
-// nobody reads, where the volume's driver can do that.
+// no client reads, where the volume's driver can do that.
 func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type) (volumes int) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "csi.sock")
@@ -80,7 +80,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 }
 
 // TestOfDriversThatJudgeVolumesAreWatched: those that say how a volume fares are
-// asked although nobody reads; of one that says how full it is nobody hears then.
+// asked although no client reads; one that says how full it is, is not asked then.
 func TestOfDriversThatJudgeVolumesAreWatched(t *testing.T) {
 	c := dirs(t)
 	c.LocalDriver = true

@@ -122,7 +122,7 @@ func (o *Objects) decode(ctx context.Context, m server.Manifest) ([]runtime.Obje
 	return objects, err
 }
 
-// show waits until the manager shows what it was told, so that whoever applied
+// show waits until the manager shows what it was told, so that a client that applied
 // a change and then waits for it waits for the change. Where that is cut short,
 // what was told holds all the same.
 func (o *Objects) show(ctx context.Context) { _ = o.c.Manager.Settle(ctx) }

@@ -161,7 +161,7 @@ func Explain(err error) string {
 	return fmt.Sprintf("the API server failed (%d %s): %s", s.Code, s.Reason, s.Message)
 }
 
-// plain is the text of err without the request's address, of which each request has another.
+// plain is the text of err without the request's address, which differs with each request.
 func plain(err error) string {
 	if sent, ok := errors.AsType[*url.Error](err); ok {
 		return sent.Err.Error()

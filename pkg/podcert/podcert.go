@@ -31,7 +31,7 @@ var ErrRefused = errors.New("the signer refuses")
 // Request asks for a certificate for a pod.
 type Request struct {
 	Pod state.Pod
-	// Source says of which signer, for what type of key, and for how long.
+	// Source names the signer, the type of key, and the lifetime.
 	Source corev1.PodCertificateProjection
 }
 

@@ -67,7 +67,7 @@ func (w *world) later() <-chan error {
 	return done
 }
 
-// open returns the requests that nobody has answered.
+// open returns the requests without an answer.
 func (w *world) open() (open []certificatesv1.PodCertificateRequest) {
 	w.t.Helper()
 	all, err := w.certs.PodCertificateRequests("").List(w.t.Context(), metav1.ListOptions{})
@@ -267,7 +267,7 @@ func TestARefusalIsShownAndStays(t *testing.T) {
 			if _, err := w.get(); !errors.Is(err, podcert.ErrRefused) || w.asked() != 1 {
 				t.Errorf("later: %v", err)
 			}
-			time.Sleep(2 * time.Hour) // nobody asks: the pod is gone
+			time.Sleep(2 * time.Hour) // no caller asks: the pod is gone
 			w.issued()
 		})
 	}

@@ -24,12 +24,12 @@ const (
 	// patience is how long one call waits for a signer; the next goes on from there.
 	patience = 20 * time.Second
 	// abandonAfter is how old a request without an answer gets before another is
-	// made: nobody may be looking at it any more.
+	// made: its signer may have stopped looking at it.
 	abandonAfter = 10 * time.Minute
 	// retryAfter is when a certificate that is to be renewed and could not be is
 	// tried again at the earliest.
 	retryAfter = time.Minute
-	// forgetAfter is how long what nobody asks for is remembered: the requests of
+	// forgetAfter is how long what no pod asks for is remembered: the requests of
 	// pods that are gone.
 	forgetAfter = time.Hour
 	// answerTime bounds one answer of the API server; watches are no answers.
@@ -120,7 +120,7 @@ func (q *Requester) Get(ctx context.Context, r Request) (Credential, error) {
 }
 
 // entry returns the entry of r, a new one where there is none, and forgets those
-// that nobody asks for.
+// that no pod asks for.
 func (q *Requester) entry(r Request) *entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()

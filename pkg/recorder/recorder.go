@@ -1,5 +1,5 @@
 // Package recorder is the flight recorder: the last calls of each volume, kept
-// in memory for whoever asks what happened.
+// in memory for a person who asks what happened.
 //
 // Owns: the calls it was told of, up to [PerVolume] of each of [Volumes] volumes.
 //
@@ -24,7 +24,7 @@ const (
 	// the last others: with the first, a long row of failures still tells how
 	// it began.
 	PerVolume = 16
-	// Volumes bounds the volumes of which calls are kept; the one whose last
+	// Volumes bounds the volumes whose calls are kept; the one whose last
 	// call is the oldest makes room.
 	Volumes = 4096
 )
@@ -79,12 +79,12 @@ func (k *kept) name(c manager.EndedCall) {
 }
 
 // CallsNamed returns the volumes that have or had a name (the PersistentVolume's or the
-// one within the pod, the handle, the claim), of which calls are kept.
+// one within the pod, the handle, the claim), and kept calls.
 func (r *Recorder) CallsNamed(name string) []state.VolumeID {
 	return r.find(func(k *kept) bool { return slices.Contains(k.names, name) })
 }
 
-// CallsOfPod returns the volumes of which calls for a pod ("namespace/name") are kept.
+// CallsOfPod returns the volumes with kept calls for a pod ("namespace/name").
 func (r *Recorder) CallsOfPod(name string) []state.VolumeID {
 	return r.find(func(k *kept) bool { return slices.Contains(k.pods, name) })
 }

@@ -82,7 +82,7 @@ func TestCallsAreKeptWholeAndSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is the one call of a volume that nobody has heard of, after
+// BenchmarkRecord is the one call of a volume that was not known before, after
 // thousands of others, as on a node whose pods come and go.
 func BenchmarkRecord(b *testing.B) {
 	var r Recorder

@@ -22,7 +22,7 @@
 // may outlive its driver, and would keep the name from one that is well.
 //
 // A socket is dialled only where root listens, or the user of this process, as the
-// kernel says: whoever registers a driver's name is given its secrets.
+// kernel says: the process that registers a driver's name is given its secrets.
 //
 // A registrar that is told of a refusal exits, and its kubelet may think
 // otherwise; so where a kubelet watches the directory too nobody is told

@@ -196,8 +196,8 @@ func (s *session) giveUp(p Plugin, t *tenure) {
 }
 
 // waitDead returns why the holder of a name cannot serve it any more, or nil
-// when its tenure or ctx ends first: nobody listens on its registration socket,
-// or nobody on its driver's and somebody on ours.
+// when its tenure or ctx ends first: no process listens on its registration socket,
+// or none on its driver's and one on ours.
 func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -225,7 +225,7 @@ func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 	return nil
 }
 
-// waitRefused returns true when nobody listens on the socket at path while and
+// waitRefused returns true when no process listens on the socket at path while and
 // is so too, and false when ctx ends first. It holds a connection, whose end is
 // the news.
 func waitRefused(ctx context.Context, path string, and func() bool) bool {

@@ -92,7 +92,7 @@ func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) er
 }
 
 // fits says why a driver cannot be written: its labels are the Node's to have, so
-// one of another value is somebody's mistake, and pods would go where they must not.
+// one of another value is a mistake, and pods would go where they must not.
 func fits(d Driver, v view) error {
 	if d.NodeID == "" {
 		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to "+
@@ -124,7 +124,7 @@ func (r *Reporter) patchNode(ctx context.Context, v view) error {
 	has := v.node.Annotations[NodeIDAnnotation]
 	ids := map[string]string{}
 	if has != "" && json.Unmarshal([]byte(has), &ids) != nil {
-		ids = map[string]string{} // somebody else's mistake; it is ours to write
+		ids = map[string]string{} // another writer's mistake; it is ours to write
 	}
 	before := maps.Clone(ids)
 	for name := range v.gone {

@@ -100,7 +100,7 @@ func (c *claim) next(n *corev1.Node, now time.Time, nonce string) turn {
 	has, known := read[holder](n, HolderAnnotation)
 	switch {
 	case !known || has.Instance.ID == c.me.ID && (has.Process == c.me.Process || !c.ever):
-		// Nobody's, or of an earlier process of this root, which has ended: the root is locked.
+		// No daemon's, or of an earlier process of this root, which has ended: the root is locked.
 		return c.hold(n, has)
 	case c.asked.IsZero():
 		if c.standing == holding {

@@ -69,7 +69,7 @@ func daemonWith(t *testing.T, s *fakeapi.Server, i report.Instance, configure fu
 	return d
 }
 
-// watch has all daemons see the Node for so long, a second late at most.
+// watch has all daemons see the Node until then, a second late at most.
 func watch(d time.Duration, all ...*daemon) {
 	for end := time.Now().Add(d); ; time.Sleep(time.Second) {
 		for _, one := range all {

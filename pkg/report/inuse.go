@@ -192,7 +192,7 @@ func (w *inUse) pause(volumes int, now time.Time) time.Duration {
 	return w.sent.Add(min(longPause, time.Duration(volumes)*pausePerOne)).Sub(now)
 }
 
-// gathering is the error of a write that waits for so long, for others to come.
+// gathering is the error of a write that waits for others to come, and how long.
 type gathering time.Duration
 
 func (gathering) Error() string {

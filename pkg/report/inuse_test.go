@@ -103,7 +103,7 @@ func TestVolumesInUse(t *testing.T) {
 }
 
 // While the journal may have lost records no volume leaves the list: its pods may be
-// those of which nothing is known.
+// those that are not known.
 //
 // Faults: A186.
 func TestNoVolumeLeavesTheListWhileRecordsMayBeLost(t *testing.T) {

@@ -61,7 +61,7 @@ func (o *overwritten) pause(now time.Time) time.Duration {
 	return o.rewritten.Add(overwrittenPause).Sub(now)
 }
 
-// paced is the error of a write that waits for so long.
+// paced is the error of a write that waits, and how long.
 type paced time.Duration
 
 func (p paced) Error() string {

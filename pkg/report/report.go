@@ -8,7 +8,7 @@
 // CSINode of the node's name, and when drivers are asked for their limits in it; the
 // status of a claim whose volume was made larger here; Events; the pauses between attempts.
 //
-// Does not: decide what is in use (package manager does), nor make a Node: whoever
+// Does not: decide what is in use (package manager does), nor make a Node: the agent that
 // runs the pods registers it.
 //
 // Invariants: the manager may make something of a volume that a controller attaches
@@ -69,9 +69,9 @@ type Config struct {
 	// Annotations are those that the CSINode is to have; an empty value is none.
 	// Others of it are left as they are.
 	Annotations map[string]string
-	// Limit asks a registered driver how many volumes it serves here by now
+	// Limit asks a registered driver how many volumes it serves here now
 	// (NodeGetInfo); it is called by many goroutines, for a driver by one at a
-	// time. Nil where nobody is to be asked.
+	// time. Nil where none is to be asked.
 	Limit func(context.Context, state.DriverName) (int64, error)
 	// Period is how often that is to be asked, as the driver's CSIDriver says
 	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 is never.
@@ -148,7 +148,7 @@ func (r *Reporter) Wake() {
 	r.wake()
 }
 
-// DriverUp tells of a driver that registered, or that says other things by now.
+// DriverUp tells of a driver that registered, or that says other things now.
 func (r *Reporter) DriverUp(d Driver) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,7 @@ func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
 
 // failureChange returns what is to change in the claim's status, by the rules of
 // KEP-1790: a condition, and where the driver says that it can never be, or the
-// user asks for another size by now, the word that ends it. A claim that no
+// user asks for another size meanwhile, the word that ends it. A claim that no
 // external-resizer of today resizes says nothing.
 func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now time.Time) map[string]any {
 	status := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]

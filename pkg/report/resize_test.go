@@ -51,7 +51,7 @@ func TestPendingIsInProgressAndThenOver(t *testing.T) {
 		if status != "" || failure != "" || c.Status.Capacity.Storage().Value() != 2<<30 {
 			t.Errorf("status %q, failure %q, capacity %v", status, failure, c.Status.Capacity)
 		}
-		// A claim that has it already, and one that nobody resizes, are not written.
+		// A claim that has it already, and one that no user resizes, are not written.
 		w.server.Took()
 		if err := w.reporter.Expanding(t.Context(), data); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // ErrNoContainer means that a pod has no container of a name.
 var ErrNoContainer = errors.New("no such container")
 
-// Runtime is what whoever runs the containers says of itself.
+// Runtime is what a container runtime says of itself.
 type Runtime struct {
 	// RecursiveReadOnly: it can make what is mounted below a mount read-only too.
 	RecursiveReadOnly bool
@@ -45,7 +45,7 @@ type ContainerMount struct {
 	Propagation string
 }
 
-// fixedKinds are those of which the content is not the containers' to change.
+// fixedKinds are those whose content containers do not change.
 var fixedKinds = []string{"configMap", "downwardAPI", "image", "projected", "secret"}
 
 // Container resolves what one container of the pod wants mounted. The error

@@ -23,7 +23,7 @@ const (
 	KindVolumeAttachment = "VolumeAttachment"
 	KindTrustBundle      = "ClusterTrustBundle"
 	KindEndpoints        = "Endpoints"
-	// KindNode is of this node's own object, of which the name and the labels are read.
+	// KindNode is of this node's own object: its name and its labels are read.
 	KindNode = "Node"
 	// KindTrustBundles is of one key without a name, under which Objects have a
 	// list of all of that kind.

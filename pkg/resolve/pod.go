@@ -41,17 +41,17 @@ type Config struct {
 	Allocatable corev1.ResourceList
 	// SELinux says which volumes are labelled when they are mounted.
 	SELinux SELinux
-	// InlineAllow says who may have inline volumes of which driver; nil is everybody.
+	// InlineAllow says who may have inline volumes of which driver; nil is every namespace's pods.
 	InlineAllow []InlineRule
 	// Translate are the kinds of in-tree volumes that are translated
 	// ([translate.Kinds]); nil is all.
 	Translate []string
-	// Tokens: there is somebody who issues service account tokens.
+	// Tokens: something issues service account tokens.
 	Tokens bool
 	// Certificates: there is a cluster, whose signers issue certificates for pods.
 	Certificates bool
 	// RevisionKey hides in a Revision what a secret is. It should be kept where
-	// it does not outlive the boot: what a journal keeps then tells nobody anything.
+	// it does not outlive the boot: what a journal keeps then tells a reader nothing.
 	RevisionKey []byte
 	// ClusterAttach: a cluster attaches volumes, and nothing may be made of one
 	// that needs it before its VolumeAttachment says attached. Otherwise the
@@ -123,7 +123,7 @@ func (r *resolver) unread(key Key) error {
 	return nil
 }
 
-// errUnread is the error of an object of which it is not known whether there is one.
+// errUnread is the error of an object that may or may not be there.
 var errUnread = errors.New("not read")
 
 // unreadError is errUnread in words.

@@ -29,7 +29,7 @@ type SELinux struct {
 var labelPart = regexp.MustCompile(`^[A-Za-z0-9_.:,-]*$`)
 
 // seLinuxWish returns with which label the volume called name is to be mounted
-// for the pod, nil where that is nobody's question. Where the volume's access
+// for the pod, nil where no label is asked for. Where the volume's access
 // modes leave labels to the runtime it is what the label would be.
 func (r *resolver) seLinuxWish(name string, s state.Spec, p policy) (*state.SELinuxWish, error) {
 	modes := s.AccessModes
@@ -101,7 +101,7 @@ func (r *resolver) seLinuxOptions(name string) []corev1.SELinuxOptions {
 
 // fileLabel is base with the options' user and level. Role and type are of the
 // process and say nothing about files. Without a level the runtime draws one,
-// which nobody knows before: then there is no label.
+// which is not known before: then there is no label.
 func fileLabel(base string, o corev1.SELinuxOptions) string {
 	parts := strings.SplitN(base, ":", 4)
 	if len(parts) != 4 || o.Level == "" {

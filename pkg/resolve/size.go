@@ -26,7 +26,7 @@ const noNodeExpansion = "volume.kubernetes.io/node-expansion-not-required"
 func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
 	w.SizeBytes = pv.Spec.Capacity.Storage().Value()
 	if have, err := strconv.ParseInt(pv.Annotations[NodeSizeAnnotation], 10, 64); err == nil {
-		// Without a cluster nobody takes back what a node refuses but who asked for it.
+		// Without a cluster only the author of the claim takes back what a node refuses.
 		request := claim.Spec.Resources.Requests.Storage().Value()
 		w.HaveBytes = have
 		w.SizeBytes = min(w.SizeBytes, max(request, have))

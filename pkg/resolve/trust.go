@@ -10,7 +10,7 @@ import (
 )
 
 // checkTrustBundle: a bundle of a signer has the signer's name, with ":" for
-// "/", before its own, and nobody else has; what is in it are certificates.
+// "/", before its own, and no other object has; what is in it are certificates.
 func checkTrustBundle(o *certificatesv1.ClusterTrustBundle) []Fault {
 	var faults []Fault
 	own, want := o.Name, "a DNS subdomain without ':', since spec.signerName is empty"

@@ -234,7 +234,7 @@ func TestInlineNFS(t *testing.T) {
 	}
 }
 
-// C12: a handle is nobody's path.
+// C12: a handle is no path.
 // Items: F20.
 // Attacks: C12.
 func TestAttackHandleReachesNoPath(t *testing.T) {

@@ -21,7 +21,7 @@ func builtinKinds() []state.DriverName {
 	return kinds
 }
 
-// failing is a pod's volume of a built-in kind of which one call has failed.
+// failing is a pod's volume of a built-in kind that has a failed call.
 func failing(kind state.DriverName, op plan.Kind, r state.Retry) Facts {
 	id := state.PodVolumeID(kind, webUID, "v")
 	v := manager.VolumeStatus{Volume: state.Volume{

@@ -32,7 +32,7 @@ const (
 	Fine    = "fine"    // as wanted
 	Working = "working" // a call is in flight, or failed only once or twice
 	Waiting = "waiting" // for an event, which the lines name
-	Stuck   = "stuck"   // somebody has to do something, most likely
+	Stuck   = "stuck"   // a person has to act, most likely
 	Unknown = "unknown" // nothing of that name is known
 )
 

@@ -361,7 +361,7 @@ func contentKept() Facts {
 	}
 }
 
-// contentBroken is a configMap that says by now what no pod can have: what was
+// contentBroken is a configMap that says now what no pod can have: what was
 // published last stays, and is one volume with what cannot be resolved.
 func contentBroken() Facts {
 	f := contentKept()
@@ -396,7 +396,7 @@ func nothingKnown() Facts {
 	}
 }
 
-// takesNoWrites is a volume whose file system takes no writes by now.
+// takesNoWrites is a volume whose file system takes no writes now.
 func takesNoWrites() Facts {
 	f := allFine()
 	f.Pods[0].Volumes[0].Drift = plan.Fault{AfterError: true}.String()

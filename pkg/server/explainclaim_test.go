@@ -64,7 +64,7 @@ func withClaim(f Facts) Facts {
 }
 
 // What is mounted waits for nothing, whatever the driver says of its storage; what the
-// kernel says is broken has somebody to act.
+// kernel says is broken asks a person to act.
 //
 // Faults: A152.
 func TestHealthIsNotAWait(t *testing.T) {

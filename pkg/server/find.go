@@ -79,7 +79,7 @@ func ShortID(id state.VolumeID) string {
 	return string(r[:12]) + "…" + string(r[len(r)-(shortID-13):])
 }
 
-// mountsOf lists what whoever runs the pod's containers needs, sorted by the
+// mountsOf lists what the runtime of the pod's containers needs, sorted by the
 // pod's names for the volumes. Volumes that are not mounted are left out.
 func (s *Server) mountsOf(p manager.PodStatus) []Mount {
 	var out []Mount

@@ -19,7 +19,7 @@ import (
 type Operator interface {
 	// Who finds who holds what is asked about.
 	Who(ctx context.Context, q WhoQuery) (holders.Report, error)
-	// Leftovers lists what nobody answers for, and with remove set removes what
+	// Leftovers lists what no record answers for, and with remove set removes what
 	// is safe to remove.
 	Leftovers(ctx context.Context, by audit.By, remove bool) ([]leftover.Item, error)
 	// Forget drops a record.

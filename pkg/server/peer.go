@@ -18,7 +18,7 @@ import (
 )
 
 // maxPeerGroups bounds what is asked of the kernel about a caller; NGROUPS_MAX
-// is 65,536, and nobody is in that many.
+// is 65,536, and no account is in that many.
 const maxPeerGroups = 1024
 
 // peer is who is at the other end of a connection.
@@ -93,7 +93,7 @@ func (p peer) allowed(method string, readers uint32) error {
 }
 
 // openTo lets the group connect to the socket at path, and reach it where its
-// directory is nobody else's than the daemon's (mode 0700).
+// directory is the daemon's alone (mode 0700).
 func openTo(path string, group uint32) error {
 	dir := filepath.Dir(path)
 	st, err := os.Stat(dir)

@@ -14,10 +14,10 @@ type podList struct {
 
 	mu      sync.Mutex // guards all below
 	waiting int
-	feed    PodFeed // nil while nobody waits
+	feed    PodFeed // nil while no request waits
 	pods    map[state.PodUID]manager.PodStatus
 	byName  map[listedName]*namedPods
-	stop    chan struct{} // ends whoever reads the feed
+	stop    chan struct{} // ends the reader of the feed
 }
 
 type listedName struct{ ns, name string }
@@ -25,7 +25,7 @@ type listedName struct{ ns, name string }
 // namedPods are the pods of one name.
 type namedPods struct {
 	uids    map[state.PodUID]struct{}
-	changed chan struct{} // closed when they may be others; nil while nobody has asked for it
+	changed chan struct{} // closed when they may be others; nil while no request has asked for it
 }
 
 // join says that one more waits; leave, that it no longer does. Without any, no list is kept.

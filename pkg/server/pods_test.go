@@ -18,8 +18,8 @@ func podNamed(name string) manager.PodStatus {
 	return manager.PodStatus{Pod: state.Pod{UID: state.PodUID(name), Namespace: "n", Name: name}}
 }
 
-// TestWhoWaitsIsWokenByItsOwnPodAlone: a change of another pod wakes nobody, and
-// nothing is kept when nobody waits.
+// TestWhoWaitsIsWokenByItsOwnPodAlone: a change of another pod wakes no other, and
+// nothing is kept when no caller waits.
 func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	b := newBackend(Facts{Pods: []manager.PodStatus{podNamed("a"), podNamed("b")}})
 	feed := b.FollowPods().(*podFeed)

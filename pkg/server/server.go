@@ -199,7 +199,7 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.stopping)
 	s.acceptNobody()
 	for range running {
-		<-ended // whoever was accepted is known then
+		<-ended // each accepted connection is known then
 	}
 	stop, cancel := context.WithTimeout(base, s.patience)
 	defer cancel()
@@ -212,7 +212,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for srv := range servers {
 		if e := srv.Shutdown(stop); e != nil {
 			s.cfg.Logger.Warn("requests that are under way still get no answer", "waited", s.patience, "err", e)
-			_ = srv.Close() // whatever it says, nobody is served any more
+			_ = srv.Close() // whatever it says, no client is served any more
 		}
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 const (
 	// maxSocketPath is what fits into sockaddr_un with its final NUL (bytes).
 	maxSocketPath = 107
-	// probeTimeout bounds the question whether somebody answers at a socket
+	// probeTimeout bounds the question whether a process answers at a socket
 	// that is already there. A unix socket answers at once or not at all.
 	probeTimeout = time.Second
 )
@@ -49,7 +49,7 @@ func passedSocket(f *os.File, path string) (*socketListener, error) {
 }
 
 // listenSocket makes the socket at path, 0600. A socket left by a dead daemon
-// is removed; one at which somebody answers, or anything that is no socket, is
+// is removed; one at which a process answers, or anything that is no socket, is
 // an error.
 func listenSocket(ctx context.Context, path string) (*socketListener, error) {
 	if path == "" || len(path) > maxSocketPath {
@@ -77,14 +77,14 @@ func bindSocket(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whoever connects before this line still has to pass the check of its credentials.
+	// A client that connects before this line still has to pass the check of its credentials.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// removeDead removes the socket at path if nobody listens there.
+// removeDead removes the socket at path if no process listens there.
 func removeDead(ctx context.Context, path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,12 +129,12 @@ func lockFile(path string) (*os.File, error) {
 			return f, nil
 		}
 		// Its holder removed it between open and lock: the lock is on a file that
-		// nobody else will find.
+		// no later start will find.
 		_ = f.Close()
 	}
 }
 
-// unlock removes the lock file while it is held, so that nobody else's is removed.
+// unlock removes the lock file while it is held, so that no other daemon's is removed.
 func unlock(f *os.File) error {
 	return errors.Join(os.Remove(f.Name()), f.Close())
 }

@@ -18,7 +18,7 @@ type connections struct {
 	// silent are those whose first request has not come, or not wholly, by when
 	// they were accepted.
 	silent map[net.Conn]time.Time
-	// fewer is closed when one of either has gone; nil while nobody waits.
+	// fewer is closed when one of either has gone; nil while no request waits.
 	fewer chan struct{}
 }
 
@@ -69,7 +69,7 @@ func (c *connections) answer(ctx context.Context) {
 }
 
 // closeSilent closes those of whom nothing is to come. It returns when to look
-// again, and what tells that there are fewer; nil where there is nobody.
+// again, and what tells that there are fewer; nil where there is none.
 func (c *connections) closeSilent() (next time.Duration, fewer <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Whoever was accepted is answered, although the request comes when the server
-// accepts nobody any more: a verb that is called while the daemon is restarted
+// A client that was accepted is answered, although the request comes when the server
+// accepts none any more: a verb that is called while the daemon is restarted
 // does not fail.
 func TestWhoWasAcceptedIsAnswered(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))

@@ -240,7 +240,7 @@ type waiter struct {
 	ns, name, goal string
 	verify         func(state.PodUID) string
 	// uids are the pods of that name there were at the first look: a wait for
-	// unmounted is over when these are gone, whoever took their name since.
+	// unmounted is over when these are gone, also where others took their names since.
 	uids map[state.PodUID]bool
 }
 

@@ -39,7 +39,7 @@ func (s *Server) traced(kind, name string) ([]state.VolumeID, error) {
 		if v, err := FindVolume(s.cfg.Volumes.Volumes(), name); err == nil {
 			return []state.VolumeID{v.Volume.ID}, nil
 		}
-		return append(s.cfg.Trace.CallsNamed(name), state.VolumeID(name)), nil // it may be gone by now
+		return append(s.cfg.Trace.CallsNamed(name), state.VolumeID(name)), nil // it may have gone
 	default:
 		return nil, fmt.Errorf("%w: trace %q: must be pod or volume", ErrInvalid, kind)
 	}

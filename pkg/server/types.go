@@ -47,14 +47,14 @@ type ClaimDeletion struct {
 	Data bool
 }
 
-// Containers gives whoever runs containers what it has to mount into them.
+// Containers gives a container runtime what it has to mount into them.
 type Containers interface {
 	// ContainerMounts lists what the container's spec asks for, and makes the
 	// subPaths of it that there are not yet.
 	ContainerMounts(ctx context.Context, c Container) ([]ContainerMount, error)
 }
 
-// Container names a container, and says what whoever runs it can do.
+// Container names a container, and says what its runtime can do.
 type Container struct {
 	Namespace string `json:"-"`
 	Pod       string `json:"-"`
@@ -120,7 +120,7 @@ type Stats interface {
 	// Stats lists, by key, how full volumes are and how they fare, and has that
 	// asked for; it may wait a moment for answers.
 	Stats(ctx context.Context) []stats.Status
-	// LastStats lists what was said last, and has nobody asked.
+	// LastStats lists what was said last, and asks no driver.
 	LastStats() []stats.Status
 }
 
@@ -242,7 +242,7 @@ type Object struct {
 	About string `json:"about,omitempty"`
 }
 
-// Mount is what whoever runs a pod's containers needs of one volume.
+// Mount is what the runtime of a pod's containers needs of one volume.
 type Mount struct {
 	Namespace string       `json:"namespace"`
 	Pod       string       `json:"pod"`

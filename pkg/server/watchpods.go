@@ -53,7 +53,7 @@ func (s *Server) listPods(w http.ResponseWriter, r *http.Request) {
 
 // started waits, not long, until there is something to tell of a daemon that just
 // started: who watches then would be told of every pod two or three times, at first
-// that nobody wants it. It reports whether the stream goes on.
+// that no client wants it. It reports whether the stream goes on.
 func (s *Server) started(st *stream) bool {
 	if s.cfg.Started == nil {
 		return true

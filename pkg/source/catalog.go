@@ -68,7 +68,7 @@ type Update struct {
 	// Checked: the provider has had [resolve.Check] find nothing in any of Put.
 	Checked bool
 	Delete  []Key
-	// Remote is what the provider [Config.Remote] knows besides; nobody else has any.
+	// Remote is what the provider [Config.Remote] knows besides; no other provider has any.
 	Remote Remote
 }
 

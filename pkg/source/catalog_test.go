@@ -370,7 +370,7 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse is for the race detector; what is told last is what holds.
+// TestConcurrentUse is for the race detector; the last change is what holds.
 func TestConcurrentUse(t *testing.T) {
 	c, s := start()
 	var all sync.WaitGroup

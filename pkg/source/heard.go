@@ -19,7 +19,7 @@ type Heard struct {
 	silent map[string]bool // guarded by mu
 }
 
-// NewHeard returns a Heard of providers of which none has spoken.
+// NewHeard returns a Heard of providers that have not spoken.
 func NewHeard(providers []string) *Heard {
 	h := &Heard{silent: map[string]bool{}}
 	for _, p := range providers {

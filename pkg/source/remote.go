@@ -15,7 +15,7 @@ type Remote struct {
 	// Unread says, for people, why it is not known whether there is an object.
 	// What was known of it before stays.
 	Unread map[Key]string
-	// Forget are objects that nobody needs any more, so that they are not known.
+	// Forget are objects that no pod needs any more, so that they are not known.
 	Forget []Key
 }
 
@@ -31,7 +31,7 @@ type remote struct {
 	absent map[Key]bool
 	// why says why others are not known.
 	why map[Key]string
-	// asked is what each pod needs; news are the pods of which that changed.
+	// asked is what each pod needs; news are the pods whose needs changed.
 	asked map[Key][]Key
 	news  []Key
 }
@@ -122,7 +122,7 @@ func (r *remote) demands(pod Key, used []Key) {
 }
 
 // tell passes the news on. It is called while an update is, and outside of the
-// catalog's lock: nobody else changes anything then.
+// catalog's lock: no other provider changes anything then.
 func (r *remote) tell() {
 	news := r.news
 	r.news = nil

@@ -350,7 +350,7 @@ func TestSpareFollowsTheJournal(t *testing.T) {
 	for i := range 3 * maxSpareLag {
 		v := sample(sampleID(i))
 		commit(t, b, map[VolumeID]*Volume{v.ID: &v})
-		b.writer.Wait() // the writer has nobody left and may renew the copy
+		b.writer.Wait() // the writer has no caller left and may renew the copy
 		if i != 0 && i != maxSpareLag && i != 3*maxSpareLag-1 {
 			continue
 		}
@@ -365,7 +365,7 @@ func TestSpareFollowsTheJournal(t *testing.T) {
 	}
 }
 
-// A start does not wait for the spare copy; the first change does, whoever has not
+// A start does not wait for the spare copy; the first change does, if the start has not
 // asked for the copy before: nothing is written while it is older than the start.
 func TestSpareOfWhatWasOpenedIsMadeAfterTheStartAndBeforeAChange(t *testing.T) {
 	for _, asked := range []bool{true, false} {

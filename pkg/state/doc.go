@@ -10,7 +10,7 @@
 // types, or read the clock.
 //
 // Everything here but the journals is a plain value: a Volume may be copied by
-// assignment, and whoever changes one of its maps or slices clones it first.
+// assignment, and code that changes one of its maps or slices clones it first.
 //
 // A record never holds a secret's value; it holds references to secrets.
 package state

@@ -22,7 +22,7 @@ import (
 const journalFormat = 1
 
 // lockTimeout bounds the wait for bbolt's own lock of the file. lockFile has
-// kept other daemons out by then; whoever still holds it is a tool that reads
+// kept other daemons out before; a process that still holds it is a tool that reads
 // the journal, which is quick.
 const lockTimeout = 2 * time.Second
 

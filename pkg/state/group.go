@@ -18,7 +18,7 @@ type pending struct {
 }
 
 // commit makes one change durable together with all others of this moment. The
-// first caller starts the writer, which ends when nobody waits any more; so an
+// first caller starts the writer, which ends when no caller waits any more; so an
 // idle journal has no goroutine, and a lone caller waits for no timer.
 func (b *Bolt) commit(ctx context.Context, c change) error {
 	if len(c.values) == 0 {

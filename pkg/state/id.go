@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// DriverName names whoever makes a volume: a CSI driver ("local.csi-volmgr.dev")
+// DriverName names the maker of a volume: a CSI driver ("local.csi-volmgr.dev")
 // or a built-in kind by its plugin name ("kubernetes.io/empty-dir").
 type DriverName string
 

@@ -4,7 +4,7 @@ package state
 type Loaded struct {
 	Volumes map[VolumeID]Volume
 	// Quarantined holds, by key, why a record could not be read. Its bytes stay
-	// in the journal, and whoever loads it must count it as in use.
+	// in the journal, and its loader must count it as in use.
 	Quarantined map[VolumeID]string
 	// BootID is the boot under which the records were last written; "" if never set.
 	BootID string

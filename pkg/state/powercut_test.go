@@ -145,7 +145,7 @@ func TestPowerCutChild(t *testing.T) {
 }
 
 // lostIn opens what a power cut left and says what is wrong with it; "" for nothing.
-// durable is how many commits were said to be, of which the next may be, too.
+// durable is how many commits were said to be; the next may be, too.
 func lostIn(t *testing.T, dir string, durable int) string {
 	b, err := OpenBolt(filepath.Join(dir, "state.db"))
 	if err != nil {

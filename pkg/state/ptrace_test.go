@@ -194,7 +194,7 @@ func (tr *tracer) look() {
 	tr.names = now
 }
 
-// written records the sectors of a file that are others by now.
+// written records the sectors of a file that are others now.
 func (tr *tracer) written(ino uint64, path string) {
 	is, err := os.ReadFile(path)
 	must(tr.t, err)

@@ -98,7 +98,7 @@ func (c content) checkFormat() error {
 	return nil
 }
 
-// The file has two heads (bbolt's meta pages), each with a checksum, of which every
+// The file has two heads (bbolt's meta pages), each with a checksum, and every
 // write renews the older one.
 const (
 	headAt    = 16 // after the page's own header

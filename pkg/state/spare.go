@@ -35,7 +35,7 @@ const (
 )
 
 // renewSpare brings the spare copy up to date when it is too far behind, which
-// for a young journal is soon. It is called by the writer with nobody waiting.
+// for a young journal is soon. It is called by the writer while no caller waits.
 func (b *Bolt) renewSpare() {
 	if b.written < b.spareDue {
 		return

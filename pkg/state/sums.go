@@ -27,7 +27,7 @@ type sum struct {
 	Entries uint64 `json:"entries"`
 }
 
-// sums are those of all buckets, and of which transaction they are: a version of
+// sums are those of all buckets, and their transaction: a version of
 // csi-volmgr that does not know of them leaves sums of an earlier one.
 type sums struct {
 	Tx      int            `json:"tx"`

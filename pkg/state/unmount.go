@@ -14,8 +14,8 @@ const (
 	// system can do that: NFS, CephFS, FUSE and their like. What was not written
 	// back is lost. What has files open stays in the way.
 	UnmountForce UnmountStep = "force"
-	// UnmountLazy takes the mount out of the directory tree (MNT_DETACH). Whoever
-	// has a file open goes on writing to it, and nobody can tell for how long.
+	// UnmountLazy takes the mount out of the directory tree (MNT_DETACH). A process that
+	// has a file open goes on writing to it, and the kernel does not say for how long.
 	UnmountLazy UnmountStep = "lazy"
 )
 

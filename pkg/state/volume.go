@@ -83,7 +83,7 @@ type MountSpec struct {
 	// DevicePath is, for a raw block volume, the pod's symlink to the device
 	// (pods/<uid>/volumeDevices/...); "" otherwise.
 	DevicePath string `json:"devicePath,omitempty"`
-	// HostPath is where whoever runs the containers finds the volume, where that
+	// HostPath is where a container runtime finds the volume, where that
 	// is not Target: the path of a hostPath volume; "" otherwise.
 	HostPath string `json:"hostPath,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`

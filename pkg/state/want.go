@@ -44,7 +44,7 @@ type VolumeWant struct {
 	// HaveBytes is the size that a node made of it last, which a new record
 	// starts from; 0 means SizeBytes.
 	HaveBytes int64 `json:"haveBytes,omitempty"`
-	// Grown: whoever keeps the claim says that the volume has SizeBytes, here too.
+	// Grown: the keeper of the claim says that the volume has SizeBytes, here too.
 	Grown bool `json:"grown,omitempty"`
 	// NoGrow says why the node is not to make it larger; "" where nothing is against it.
 	NoGrow string `json:"noGrow,omitempty"`

@@ -23,9 +23,9 @@ const (
 	// subject may have to wait for the next question: the kubelet's.
 	askEvery  = time.Minute
 	askJitter = time.Minute
-	// readLease is how long after somebody read figures they are asked for.
+	// readLease is how long after a client read figures they are asked for.
 	readLease = 5 * time.Minute
-	// readPatience is how long whoever reads first waits for answers.
+	// readPatience is how long the first reader waits for answers.
 	readPatience = time.Second
 	// lookEvery is the least time between two looks at who is there and due, and
 	// how often it is looked while anybody is to be asked again.
@@ -34,7 +34,7 @@ const (
 	// is not asked again, but for maxRest: the disk is there for the pods.
 	restFactor = 20
 	maxRest    = time.Hour
-	// askDeadline bounds a question. An answer that takes longer helps nobody.
+	// askDeadline bounds a question. An answer that takes longer helps no reader.
 	askDeadline = 15 * time.Second
 	// perDriver bounds the questions that are open at one driver.
 	perDriver = 8
@@ -62,12 +62,12 @@ type Config struct {
 type Collector struct {
 	cfg     Config
 	took    *prometheus.HistogramVec
-	read    chan struct{} // somebody reads again
+	read    chan struct{} // a client reads again
 	mu      sync.Mutex    // guards what follows
 	entries map[string]*entry
 	queues  map[state.DriverName][]*entry // who is to be asked, in this order
 	open    map[state.DriverName]int      // questions without an answer
-	// Somebody reads from since on, and until then figures are asked for.
+	// A client reads from since on, and until then figures are asked for.
 	since, until time.Time
 	// answered is closed when all have answered who were due at since, and looked
 	// says that they are queued; nil when it is closed.
@@ -86,7 +86,7 @@ type entry struct {
 	dead    bool // its storage did not answer when it was asked last
 }
 
-// New returns a Collector that asks nobody until Run.
+// New returns a Collector that asks no driver until Run.
 func New(cfg Config) *Collector {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -102,7 +102,7 @@ func New(cfg Config) *Collector {
 }
 
 // Run asks until ctx ends. A question that does not heed its end is left behind.
-// While nobody reads and nobody's health is watched, it sleeps.
+// While no client reads and no volume's health is watched, it sleeps.
 func (c *Collector) Run(ctx context.Context) error {
 	pause := time.NewTimer(lookEvery)
 	defer pause.Stop()
@@ -341,7 +341,7 @@ func (c *Collector) want() (since time.Time) {
 	return now
 }
 
-// LastStats is Stats that waits for nobody and has nobody asked.
+// LastStats is Stats that waits for no driver and asks none.
 func (c *Collector) LastStats() []Status {
 	all := []Status{}
 	for _, e := range c.said() {

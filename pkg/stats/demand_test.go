@@ -20,7 +20,7 @@ func unwatched(n int, a *asked) []subject {
 }
 
 // TestFiguresThatNobodyReadsAreNotAskedFor: nor is it looked who there is; once
-// somebody reads, all are asked soon, however many share a driver, and until some
+// a client reads, all are asked soon, however many share a driver, and until some
 // minutes after the last read.
 func TestFiguresThatNobodyReadsAreNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestFiguresThatNobodyReadsAreNotAskedFor(t *testing.T) {
 }
 
 // TestHealthIsWatchedWithoutReaders: and only of those that can say how they fare,
-// also where they come when nobody was watched.
+// also where they come when none was watched.
 func TestHealthIsWatchedWithoutReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &asked{answer: full(1)}, &asked{answer: full(1)}
@@ -96,7 +96,7 @@ func TestChangesAreLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// TestWhoReadsFirstWaitsForAnswers: but a second at most, and nobody after that.
+// TestWhoReadsFirstWaitsForAnswers: but a second at most, and none after that.
 func TestWhoReadsFirstWaitsForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -171,7 +171,7 @@ func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead: nobody wants to know any more.
+// TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead: no client wants to know any more.
 func TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: func(ctx context.Context) (Report, error) { <-ctx.Done(); return Report{}, ctx.Err() }}
@@ -188,7 +188,7 @@ func TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead(t *testing.T) {
 	})
 }
 
-// TestWhoReadsWaitsForALook: that nobody is queued before it does not say that all
+// TestWhoReadsWaitsForALook: that none is queued before it does not say that all
 // have answered.
 func TestWhoReadsWaitsForALook(t *testing.T) {
 	n := &node{subjects: unwatched(1, &asked{answer: full(1)})}

@@ -34,7 +34,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector: from what was said last, waiting for
 // nobody. Figures are asked for as long as it is called now and then; those from
-// before, which nobody renewed, are not shown as if they were of now.
+// before, which no driver renewed, are not shown as if they were of now.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	since := c.want()
 	c.took.Collect(ch)

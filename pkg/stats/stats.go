@@ -5,8 +5,8 @@
 // health, and the metrics kubelet_volume_stats_*.
 //
 // Does not: know what a driver is or which call asks it; a Question brings that.
-// Nobody waits for storage: who wants to know reads what was said last, and the
-// first to do so waits a second at most. Figures that nobody reads are not asked
+// No client waits for storage: it reads what was said last, and the
+// first to do so waits a second at most. Figures that no client reads are not asked
 // for: 1,000 idle volumes cost nothing.
 package stats
 
@@ -19,10 +19,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrNone is what Subject.Ask returns where nobody can say anything.
+// ErrNone is what Subject.Ask returns where no driver can say anything.
 var ErrNone = errors.New("nobody says")
 
-// Usage is how much of something a volume has; a field is 0 where nobody says.
+// Usage is how much of something a volume has; a field is 0 where no driver says.
 type Usage struct {
 	Total     int64 `json:"total,omitempty"`
 	Used      int64 `json:"used,omitempty"`
@@ -66,11 +66,11 @@ type Subject struct {
 	// Claim is "namespace/name" of the claim; "" for what has none.
 	Claim string
 	// Watched: its answer may say that something is wrong, which is to be known
-	// although nobody reads. Others have figures only, and are asked while somebody
+	// although no client reads. Others have figures only, and are asked while one
 	// reads those.
 	Watched bool
 	// Mortal: between the questions, every 10 seconds, Question.Alive is asked: for
-	// storage whose death nobody tells of and that costs little to ask. When it dies
+	// storage whose death no driver tells of and that costs little to ask. When it dies
 	// or is back, all is asked at once.
 	Mortal bool
 }

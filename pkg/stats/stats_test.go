@@ -144,7 +144,7 @@ func full(n int64) func(context.Context) (Report, error) {
 	}
 }
 
-// TestAVolumeIsAskedForEveryMinuteOrTwo: and whoever reads gets the last answer
+// TestAVolumeIsAskedForEveryMinuteOrTwo: and a client that reads gets the last answer
 // with its time, never a question of its own.
 //
 // Items: O01.

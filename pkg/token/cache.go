@@ -101,7 +101,7 @@ func (c *Cache) Soonest() (at time.Time, ok bool) {
 	return c.kept[0].expires, true
 }
 
-// keep notes how long e's token is good, and forgets what nobody renewed: the
+// keep notes how long e's token is good, and forgets what no pod renewed: the
 // tokens of pods that are gone.
 func (c *Cache) keep(e *entry) {
 	c.mu.Lock()

@@ -130,7 +130,7 @@ func TestOneTokenIsAskedForOnceAndAlone(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		// A request that hangs holds up nobody else's, and whoever waits may give up.
+		// A request that hangs holds up no other's, and the waiting caller may give up.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := c.Token(ctx, request("u1")); !errors.Is(err, context.Canceled) {

@@ -21,7 +21,7 @@ import (
 
 var began = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 
-// rig takes calls a second apart, each of which took half of one.
+// rig takes calls a second apart that took half of one each.
 type rig struct {
 	*Tracer
 	spans *tracetest.InMemoryExporter

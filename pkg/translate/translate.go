@@ -107,7 +107,7 @@ func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.P
 	if pv.Spec.CSI == nil {
 		return nil, fmt.Errorf("%w: no CSI source came of it", ErrPanic)
 	}
-	// The library fills in no type; whoever prints the object wants one.
+	// The library fills in no type; a program that prints the object wants one.
 	pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
 	return pv, nil
 }

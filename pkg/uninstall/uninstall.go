@@ -262,7 +262,7 @@ func (u *Uninstall) remove(ctx context.Context, p *Plan) error {
 	}
 	p.Kept = nil
 	for _, d := range p.Dirs {
-		// rmdir, and no error where somebody else has something in it
+		// rmdir, and no error where another has something in it
 		if err := removeDir(d); err != nil {
 			p.Kept = append(p.Kept, d)
 		}

@@ -44,7 +44,7 @@ func Serving(root string) string {
 // Kubelet says what shows that a kubelet runs on the root directory, "" for
 // nothing: it answers at a socket below it, which kubelets serve while they run;
 // a process of the name has it as its root directory; or, for the default
-// root directory, somebody answers where kubelets do for their health.
+// root directory, a process answers where kubelets do for their health.
 func (h Host) Kubelet(root string) (string, error) {
 	if path := Serving(root); path != "" {
 		return "it answers at " + path, nil

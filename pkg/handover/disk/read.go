@@ -43,7 +43,7 @@ const (
 )
 
 // Read returns what is below the root directory. What cannot be read or looked
-// at is an error: nothing is taken over of which not all is known.
+// at is an error: nothing is taken over that is not known whole.
 func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, error) {
 	r, err := open(ctx, root, k)
 	if err != nil {

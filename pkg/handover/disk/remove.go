@@ -138,7 +138,7 @@ func (r Keeper) unmap(ctx context.Context, at string) error {
 	return r.Kernel.Unmount(ctx, at)
 }
 
-// detach takes from a loop device what it is of; where somebody has it open,
+// detach takes from a loop device its file; where a process has it open,
 // with the last of them.
 func detach(device string) error {
 	f, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse means that somebody has a disk for himself.
+// ErrInUse means that a user has a disk for itself.
 var ErrInUse = errors.New("the disk is in use: mounted in some mount namespace, or part of another device")
 
 // Free hands over to the disk what the kernel has of it yet, and lets its devices
@@ -23,7 +23,7 @@ func (h Host) Free(ctx context.Context, d Disk) error {
 		err = h.flush(ctx, d)
 	}
 	// A device that is going, or offline, takes nothing more: the kernel says so
-	// only where nobody has it for himself.
+	// only where no user has it for itself.
 	if err != nil && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("flush %s (%s): %w", d.Name, d.WWID, err)
 	}
@@ -40,7 +40,7 @@ func (h Host) Free(ctx context.Context, d Disk) error {
 	return nil
 }
 
-// ungather ends the multipath map. Whoever looks at it just then, as udev does
+// ungather ends the multipath map. A process that looks at it just then, as udev does
 // after each change, keeps it from going.
 func (h Host) ungather(ctx context.Context, d Disk) error {
 	failed := h.tool(ctx, d, "multipath", multipathPackages, "-f", d.Map)
@@ -76,7 +76,7 @@ func (h Host) flush(ctx context.Context, d Disk) error {
 	}
 }
 
-// Grow lets the kernel see how large the disk is by now, and the file system at
+// Grow lets the kernel see how large the disk is now, and the file system at
 // path, where it is mounted and there is one, take all of it. It returns the size in bytes.
 func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, error) {
 	for _, name := range d.Paths {

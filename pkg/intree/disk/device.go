@@ -23,7 +23,7 @@ type Device struct {
 	Run func(ctx context.Context, c program.Command) error
 }
 
-// host is the device as a disk, of which only programs are run.
+// host is the device as a disk, on which only programs are run.
 func (d Device) host() (Host, Disk) {
 	return Host{Dev: filepath.Dir(d.Path), Run: d.Run}, Disk{Name: filepath.Base(d.Path), WWID: d.Path}
 }

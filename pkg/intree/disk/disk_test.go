@@ -334,7 +334,7 @@ func TestAnotherFileSystemIsRefused(t *testing.T) {
 					return new(program.Runner).Run(t.Context(), program.Command{Name: "mkfs.xfs", Args: append([]string{"--unsupported"}, args...)})
 				}
 				was := fsType + " "
-				if fsType == "btrfs" { // its signature alone, of which the kernel is not asked
+				if fsType == "btrfs" { // its signature alone, which the kernel is not asked about
 					superblock := make([]byte, 4096)
 					copy(superblock[0x40:], "_BHRfS_M")
 					put(t, device, 64<<10, superblock)

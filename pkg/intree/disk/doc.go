@@ -11,6 +11,6 @@
 //   - A file system is made only on a disk whose ends and usual places of
 //     signatures were read and hold nothing but zeros, or on which making one was
 //     begun and not finished. What cannot be read is not blank.
-//   - A device is removed only when nobody has it open for himself: no mount in any
+//   - A device is removed only when no user has it open for itself: no mount in any
 //     namespace and no device above it.
 package disk

@@ -52,7 +52,7 @@ func (h Host) ScanLUN(host, channel, target string, lun int32) error {
 }
 
 // look is the pause between two looks for a device whose driver is being bound,
-// which sysfs tells nobody about.
+// which sysfs has no event for.
 const look = 50 * time.Millisecond
 
 // Await calls f until it reports that it is done, or fails, or ctx ends.

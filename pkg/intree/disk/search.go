@@ -55,7 +55,7 @@ func (s Stager) Stage(ctx context.Context, v state.Volume, search Search, w Want
 		if err == nil {
 			return nil
 		}
-		// multipathd takes a disk when it likes, and then nobody else has it.
+		// multipathd takes a disk when it likes, and then no other process has it.
 		if now, lookErr := s.Host.Found(d.Paths); lookErr == nil && now.Name != d.Name {
 			return fmt.Errorf("%w (%w: %s is part of %s by now)", err, errMoving, d.Name, now.Name)
 		}
@@ -170,7 +170,7 @@ func (h Host) usable(name string) error {
 		return err
 	}
 	if err != nil {
-		return nil // whoever uses it says what is wrong with it
+		return nil // its user says what is wrong with it
 	}
 	return f.Close()
 }

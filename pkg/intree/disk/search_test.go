@@ -94,7 +94,7 @@ func half(n *disktest.Node, text, name string) (whole func()) {
 	return func() { n.Set("running", "block", name, "device", "state") }
 }
 
-// gathered makes a map over sda, of which a file of sysfs says what it says of a
+// gathered makes a map over sda, about which a file of sysfs says what it says of a
 // map that is just being made.
 func gathered(n *disktest.Node, unfinished string, elems ...string) (whole func()) {
 	device := n.Disk(wwid, "sda")
@@ -203,7 +203,7 @@ func TestDevicesThatGoAreScannedFor(t *testing.T) {
 }
 
 // What is just leaving is let go, and what udev looks at, too, when it has
-// looked; what is another disk by now is nobody's business.
+// looked; what is another disk now is left alone.
 func TestReleaseOfWhatMoves(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")

@@ -49,7 +49,7 @@ func (w Want) Options() []string {
 }
 
 // Begin makes the directories of a volume's stage and refuses a record that has
-// them elsewhere, which somebody else wrote.
+// them elsewhere, which another wrote.
 func (s Stager) Begin(ctx context.Context, v state.Volume) error {
 	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
 		return poddir.Refused("Stage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
@@ -128,7 +128,7 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 	return err
 }
 
-// alone reports whether nobody has the disk for himself: no mount in any
+// alone reports whether no user has the disk for itself: no mount in any
 // namespace, and no device above it.
 func (h Host) alone(d Disk) (bool, error) {
 	f, err := h.open(d, os.O_RDONLY|unix.O_EXCL)
@@ -254,7 +254,7 @@ func (s Stager) End(v state.Volume) error {
 }
 
 // Grow lets the volume's file system take all of its disk, as large as that is
-// by now, and returns the disk's size in bytes. The devices with the given names
+// now, and returns the disk's size in bytes. The devices with the given names
 // are to be the disk that was staged.
 func (s Stager) Grow(ctx context.Context, v state.Volume, names []string, fsType string) (int64, error) {
 	found, err := s.Host.Found(names)

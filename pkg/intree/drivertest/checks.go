@@ -152,7 +152,7 @@ func unpublishCrossesNoMount(n *node) {
 
 func unpublishFollowsNoLink(n *node) {
 	if n.Fixed {
-		return // nobody can leave a link
+		return // no call can leave a link
 	}
 	v, canary := n.volume(pod, name), n.canary()
 	n.publish(v, pod)

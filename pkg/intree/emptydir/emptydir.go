@@ -85,7 +85,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		return nil
 	}
 	if err := d.limit(dir, scratch, medium); err != nil {
-		// What is not enforced is still measured, and whoever owns the pod evicts it.
+		// What is not enforced is still measured, and the agent that runs the pod evicts it.
 		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
 	if !fresh || m.FSGroup != nil { // what is fresh has its mode

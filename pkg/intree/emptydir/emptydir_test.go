@@ -136,7 +136,7 @@ func TestMemoryIsATmpfsOfItsSize(t *testing.T) {
 	if err := unix.Statfs(n.target(), &st); err != nil || st.Blocks*uint64(st.Bsize) != 8<<20 {
 		t.Errorf("size: got %d bytes, %v, want %d", st.Blocks*uint64(st.Bsize), err, 8<<20)
 	}
-	// Without the mount, nobody but root finds a directory to write to.
+	// Without the mount, no user but root finds a directory to write to.
 	if err := unix.Unmount(n.target(), 0); err != nil {
 		t.Fatal(err)
 	}

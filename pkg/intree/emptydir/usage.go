@@ -63,7 +63,7 @@ type Usage struct {
 }
 
 // Over reports whether the volume holds more than it may. Its pod is then to be
-// evicted by whoever owns it; nothing is removed here.
+// evicted by the agent that runs it; nothing is removed here.
 func (u Usage) Over() bool { return u.Limit > 0 && u.Used > u.Limit }
 
 // Usage tells how full the volume is: what is mounted there by its file system,

@@ -72,7 +72,7 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, u unit) error {
 	return d.c.Stager.Stage(ctx, v, d.search(u), u.want)
 }
 
-// search finds the unit's devices. How many there are to be nobody says, so that
+// search finds the unit's devices. How many there are to be is not said, so that
 // one is enough.
 func (d *Driver) search(u unit) disk.Search {
 	return disk.Search{

@@ -29,7 +29,7 @@ const (
 	byName = `{"wwids": ["36001405aaaaaaaaaaaaaaaaaaaaaaaaa"]}`
 )
 
-// node is a node with two adapters, each of which sees a port of the target.
+// node is a node with two adapters, and each sees a port of the target.
 type node struct {
 	*disktest.Node
 	volumes []state.Volume
@@ -118,7 +118,7 @@ func TestScanAsksThePortsOfTheVolume(t *testing.T) {
 		byName: {"host3: 0 1 -", "host4: 0 1 -", "host5: 0 1 -"},
 	} {
 		n := newNode(t)
-		n.Disk(wwid+"b", "sdz") // somebody else's
+		n.Disk(wwid+"b", "sdz") // another's
 		n.path("sdz", 5, 2)
 		if err := n.driver.Stage(t.Context(), n.Volume(fc.Kind, "data", config, pod)); err == nil || !strings.Contains(err.Error(), "no device") {
 			t.Errorf("%s: got %v", config, err)
@@ -167,7 +167,7 @@ func TestPortsThatLeadToDifferentDisksAreRefused(t *testing.T) {
 }
 
 // A disk that another volume of the journal has too stays, and so does one that
-// is another disk by now.
+// is another disk now.
 func TestDiskThatIsNotThisVolumesAloneStays(t *testing.T) {
 	for name, change := range map[string]func(n *node){
 		"shared": func(n *node) {
@@ -192,9 +192,9 @@ func TestDiskThatIsNotThisVolumesAloneStays(t *testing.T) {
 	}
 }
 
-// A disk that somebody holds after the unmount, as by a mount that another
+// A disk that a process holds after the unmount, as by a mount that another
 // namespace kept: an error, and neither the disk goes nor what is known of it.
-// It goes once nobody has it, from the record alone.
+// It goes once no process has it, from the record alone.
 //
 // Items: C33, M15.
 func TestDiskThatIsHeldIsNotUnstaged(t *testing.T) {

@@ -82,8 +82,8 @@ func parse(spec state.Spec) (unit, error) {
 	return u, nil
 }
 
-// kernelName is the kernel's way to write a disk's name of which scsi_id writes
-// the kind as a digit before it: 2 is EUI-64, 3 is NAA.
+// kernelName is the kernel's way to write a disk's name before which scsi_id writes
+// the kind as a digit: 2 is EUI-64, 3 is NAA.
 func kernelName(scsiID string) (string, bool) {
 	name := strings.ToLower(strings.ReplaceAll(scsiID, " ", "_"))
 	if len(name) < 17 || len(name) > 33 {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSetUpAgainOverWhatIsThere: a restart finds a volume of the same files, the
-// pod's open ones included, and one after a reboot, of which the directory is
+// pod's open ones included, and one after a reboot, whose directory is
 // there and what was in memory is not, is whole again. Either follows its object
 // from then on, and what was cut off before the reboot is gone.
 // Items: L07.

@@ -45,7 +45,7 @@ type Config struct {
 	Kernel *mount.Kernel
 	Source Source
 	// Token returns a token of the pod's service account and when it is to be
-	// renewed; nil where nobody issues tokens.
+	// renewed; nil where nothing issues tokens.
 	Token func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (value string,
 		renewAt time.Time, err error)
 	// Certificate returns a certificate for the pod with its key; nil where there

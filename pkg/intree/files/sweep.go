@@ -31,7 +31,7 @@ type visit struct {
 	at   time.Time
 }
 
-// turn is held by whoever works on one volume.
+// turn is held by the call that works on one volume.
 type turn struct {
 	held  chan struct{} // capacity 1
 	users int           // who holds it or waits for it
@@ -41,7 +41,7 @@ func newSweeper() *sweeper {
 	return &sweeper{due: map[string]bool{}, turns: map[string]*turn{}, poke: make(chan struct{}, 1)}
 }
 
-// enter waits until nobody else works on the volume at path; leave ends that.
+// enter waits until no other call works on the volume at path; leave ends that.
 func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err error) {
 	s.mu.Lock()
 	t, ok := s.turns[path]
@@ -77,7 +77,7 @@ func (s *sweeper) later(path string) {
 	}
 	s.mu.Unlock()
 	if !first {
-		return // whoever waits does so for an earlier one
+		return // the waiting call does so for an earlier one
 	}
 	select {
 	case s.poke <- struct{}{}:

@@ -60,7 +60,7 @@ func New(c Config) *Driver {
 }
 
 // Publish shows the image at the pod's directory; where it is shown already
-// nothing changes, whatever its reference stands for by now.
+// nothing changes, whatever its reference stands for now.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {

@@ -174,7 +174,7 @@ func TestTreeGoesWithTheLastVolume(t *testing.T) {
 	}
 }
 
-// A tag that stands for another image by now changes no volume that is there;
+// A tag that stands for another image now changes no volume that is there;
 // the next one has the new image.
 func TestTagThatMoves(t *testing.T) {
 	n := newNode(t)

@@ -29,7 +29,7 @@ type Service interface {
 	Pull(ctx context.Context, reference string) (id string, err error)
 }
 
-// note is what is remembered of a volume of which the runtime has the image.
+// note is what is remembered of a volume whose image the runtime has.
 type note struct {
 	// Reference is what the runtime is to mount.
 	Reference string `json:"reference"`

@@ -187,7 +187,7 @@ func (d *Driver) prune() error {
 	return nil
 }
 
-// sweep removes what nobody works on.
+// sweep removes what no call works on.
 func (d *Driver) sweep(ctx context.Context, tree string) error {
 	if d.turns.Taken(tree) {
 		return nil

@@ -202,7 +202,7 @@ const (
 	plain = `{"targetPortal": "192.0.2.1", "iqn": "` + iqn + `", "lun": 0}`
 )
 
-// The exact calls for one portal and lun 0, what is told to sysfs, and that the
+// The exact calls for one portal and lun 0, what is written to sysfs, and that the
 // record neither logs in at boot nor scans for other units.
 //
 // Items: M11.
@@ -230,8 +230,8 @@ func TestCallsOfOneVolume(t *testing.T) {
 	n.gone("sda")
 }
 
-// After a restart, and with nothing but the record, a disk that somebody holds is
-// not taken away; once nobody does, the volume's disk goes, and no other.
+// After a restart, and with nothing but the record, a disk that a process holds is
+// not taken away; once none does, the volume's disk goes, and no other.
 //
 // Items: C33, M15.
 func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {

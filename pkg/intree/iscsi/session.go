@@ -122,7 +122,7 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 		}
 	}
 	// Of what it finds no records are made but the one that is made next: they
-	// would be other volumes', or nobody's.
+	// would be other volumes', or none's.
 	if err := d.iscsiadm(ctx, t, append(discovery, "--discover", "-o", "nonpersistent")...); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 		}
 	}
 	// manual: no logical unit of another volume comes with the session, and none
-	// comes back with a reboot before somebody asks for it.
+	// comes back with a reboot before a pod asks for it.
 	values := map[string]string{"node.session.scan": "manual", "node.startup": "manual"}
 	if t.chap {
 		auth, err := chap(secret, "node.session.auth")

@@ -4,7 +4,7 @@
 // A directory is bound to the pod's, a device's file system is mounted there,
 // and of a raw block volume the device itself is. A device is
 // formatted only where reading proves that there is nothing on it: anything else
-// is somebody's data until a person says that it is not.
+// is a person's data until one says that it is not.
 package local
 
 import (

@@ -262,7 +262,7 @@ func TestBlankDeviceIsFormattedOnce(t *testing.T) {
 }
 
 // R17: a device with a single byte on it is not formatted, nor is a blank one of
-// a read-only volume, or for a file system that nobody knows.
+// a read-only volume, or for a file system that is not known.
 //
 // Items: C35, M08.
 func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {

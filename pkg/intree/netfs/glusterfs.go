@@ -23,7 +23,7 @@ const GlusterFSLog = "/var/log/glusterfs/csi-volmgr.log"
 
 // glusterFS is a volume's configuration, as package resolve writes it.
 type glusterFS struct {
-	Servers []string `json:"servers"` // IP addresses, any of which knows the volume
+	Servers []string `json:"servers"` // IP addresses, each of a server that knows the volume
 	Path    string   `json:"path"`    // its name, and a directory of it
 }
 

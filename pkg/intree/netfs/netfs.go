@@ -117,7 +117,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	return dir.Clear(ctx, d.c.Kernel)
 }
 
-// words are the options, of which each of flags may have several.
+// words are the options; each of flags may have several.
 func words(flags []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, flag := range flags {

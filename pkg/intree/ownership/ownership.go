@@ -124,7 +124,7 @@ func (w *walk) fail(name, op string, err error) {
 func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) error {
 	below := &group{}
 	err := w.entries(ctx, place{f, name, depth, below})
-	// Also where the walk ends early: nobody is in the tree when it has ended.
+	// Also where the walk ends early: no goroutine is in the tree when it has ended.
 	if other := below.wait(); err == nil {
 		err = other
 	}
@@ -214,7 +214,7 @@ func (w *walk) entry(ctx context.Context, p place, name string) error {
 		return nil
 	}
 	// "." of the descriptor is the directory that was looked at, whatever its
-	// name means by now.
+	// name means now.
 	in, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		w.fail(name, "open", err)

@@ -81,7 +81,7 @@ func TestAWalkThatIsGivenUpEndsAtOnceAndIsTakenUpAgain(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	enough := errors.New("enough")
-	var mu sync.Mutex // so that nobody goes on while the one that gives up is about to
+	var mu sync.Mutex // so that no goroutine goes on while the one that gives up is about to
 	each := 0
 	o := Options{GID: 2000, OnRootMismatch: true, Each: func() {
 		mu.Lock()

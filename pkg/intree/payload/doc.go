@@ -15,7 +15,7 @@
 // are durable before that; whatever fails, the last good set stays; a write of
 // what is there already makes nothing new. A set that was replaced is kept for
 // KeepTime, because a reader may have followed ..data just before it was
-// switched: whoever opens a file of a set finds it, however often sets are
+// switched: a process that opens a file of a set finds it, however often sets are
 // written meanwhile. Whatever a pod puts into the directory, no symbolic
 // link is followed and nothing outside the directory is touched (rule 8).
 //

@@ -31,7 +31,7 @@ func (w *Writer) Sweep(ctx context.Context, dir *os.File) (left int, err error) 
 	return s.sweep(ctx)
 }
 
-// look reads once what the directory holds. Nobody else makes or removes what
+// look reads once what the directory holds. No other call makes or removes what
 // is ours there meanwhile, so that it stays known.
 func (s *set) look() error {
 	names, err := list(s.fd)
@@ -115,7 +115,7 @@ func (s *set) makeRoom(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the readers of %d earlier versions: %w", len(before), context.Cause(ctx))
 	}
-	return s.drop(ctx, before[0]) // whatever the clock says by now
+	return s.drop(ctx, before[0]) // whatever the clock says now
 }
 
 // dropReplaced removes all replaced sets, and reports whether there were any.

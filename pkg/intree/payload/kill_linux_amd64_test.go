@@ -19,8 +19,8 @@ import (
 // writeHere names, in the environment of a test binary, the volume to write to.
 const writeHere = "PAYLOAD_TEST_WRITE"
 
-// marker is an argument of getpgid(2) that no process has: it says to whoever
-// traces the child that the write begins.
+// marker is an argument of getpgid(2) that no process has: it tells the tracer
+// of the child that the write begins.
 const marker = 0x5eed5eed
 
 var (

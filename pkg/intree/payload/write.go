@@ -182,7 +182,7 @@ func (s *set) fill(ctx context.Context, name string) error {
 	if err := unix.Fstatfs(in, &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: name, Err: err}
 	}
-	durable := st.Type != unix.TMPFS_MAGIC // which keeps nothing, whoever syncs it
+	durable := st.Type != unix.TMPFS_MAGIC // which keeps nothing, synced or not
 	for _, sub := range s.dirs() {
 		if err := mkdir(in, sub); err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 
 const (
 	maxName = 255
-	// parentMode is the mode of the directories above a volume's: nobody but
+	// parentMode is the mode of the directories above a volume's: no user but
 	// root looks for a pod's volumes on the host.
 	parentMode = 0o750
 	// maxRaces is how often Make begins again because a directory it had made was
@@ -34,7 +34,7 @@ type Dir struct {
 
 // Of returns the directory of the built-in volume v in pod. It is computed from
 // what identifies the volume; a record that has another target is refused, since
-// somebody else wrote that.
+// another wrote that.
 func Of(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	for _, n := range []struct{ what, name string }{{"pod UID", string(pod)}, {"volume name", v.Spec.Name}} {
 		if err := CheckName(n.name); err != nil {

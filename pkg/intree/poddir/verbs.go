@@ -46,7 +46,7 @@ func Begin(l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, 
 	return m, dir, nil
 }
 
-// Remover removes volumes of which nothing is left but their directories, and
+// Remover removes volumes that have nothing left but their directories, and
 // what is mounted and written there; such a kind's driver embeds it.
 type Remover struct {
 	Layout state.Layout

@@ -26,7 +26,7 @@ import (
 var ErrMissing = errors.New("not installed")
 
 // dirs are where programs are looked for. $PATH is not asked: it is the
-// business of whoever started the daemon.
+// business of the operator who started the daemon.
 var dirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
 // maxOutput bounds what is kept of a program's output (bytes): a server far

@@ -115,7 +115,7 @@ func (m *measure) entry(ctx context.Context, parent int, name string, depth int)
 		return nil
 	}
 	// "." of the descriptor is the directory that was looked at, whatever its
-	// name means by now.
+	// name means now.
 	in, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil && depth < maxDepth {
 		return m.dir(ctx, in, depth+1)

@@ -43,7 +43,7 @@ type account struct{ used, limited bool }
 // Projects gives directories projects. Make one with [New].
 type Projects struct {
 	kernel kernel
-	// taken are files that say which ids are somebody's: "id:path" or "name:id" (projects(5), projid(5)).
+	// taken are files that say which ids are taken: "id:path" or "name:id" (projects(5), projid(5)).
 	taken []string
 
 	mu   sync.Mutex // held while it is looked which ids are free
@@ -81,7 +81,7 @@ func (p *Projects) Limit(dir, scratch *os.File, bytes int64) error {
 	if empty, err := isEmpty(dir); err != nil || !empty {
 		return err
 	}
-	// One that is recorded and was not given before a crash may be another's by now.
+	// One that is recorded and was not given before a crash may be another's now.
 	id, err := p.free(dir)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (p *Projects) Release(scratch *os.File) error {
 	return nil
 }
 
-// free returns a project id that is nobody's.
+// free returns a project id that is not taken.
 func (p *Projects) free(dir *os.File) (uint32, error) {
 	var taken []uint32
 	for _, file := range p.taken {
@@ -150,7 +150,7 @@ func (p *Projects) free(dir *os.File) (uint32, error) {
 	return 0, fmt.Errorf("no project id from %d to %d is free", firstID, firstID+ids-1)
 }
 
-// takenBy lists the ids of which a file says whose they are. That there is no
+// takenBy lists the ids that a file gives an owner. That there is no
 // such file is no error.
 func takenBy(file string) ([]uint32, error) {
 	f, err := os.Open(file)

@@ -127,7 +127,7 @@ func TestWhereThereAreNoQuotas(t *testing.T) {
 	v.remove(t, New())
 }
 
-// TestProjectsAreNobodyElses: not another directory's, nor one that somebody has
+// TestProjectsAreNobodyElses: not another directory's, nor one that a user has
 // listed, limited or used, and one is free again once its directory is gone.
 // Items: M05.
 func TestProjectsAreNobodyElses(t *testing.T) {
@@ -185,7 +185,7 @@ func TestDirectoryThatHoldsSomethingIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestACrashAtAnyStepIsMended: two directories, of which the first was cut off,
+// TestACrashAtAnyStepIsMended: two directories, the first of them cut off,
 // never share a project, both end up limited, and nothing is left of them.
 // Items: M05.
 func TestACrashAtAnyStepIsMended(t *testing.T) {
@@ -214,7 +214,7 @@ func TestACrashAtAnyStepIsMended(t *testing.T) {
 	}
 }
 
-// TestARecordThatWasCutOffByACrashDoesNoHarm: nor one whose project is another's by now.
+// TestARecordThatWasCutOffByACrashDoesNoHarm: nor one whose project is another's now.
 // Items: M05.
 func TestARecordThatWasCutOffByACrashDoesNoHarm(t *testing.T) {
 	d, v, other := newDisk(), newVolume(t), newVolume(t)

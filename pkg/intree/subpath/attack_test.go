@@ -41,7 +41,7 @@ func (n *node) canary() string {
 	return dir
 }
 
-// A link that leads out of the volume, whoever planted it, and wherever in the
+// A link that leads out of the volume, no matter who planted it, and wherever in the
 // path it is.
 // Attacks: C1.
 // Items: N02.

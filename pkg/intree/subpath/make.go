@@ -73,7 +73,7 @@ func (b *Binder) parentOf(root *os.File, at string) (*os.File, error) {
 }
 
 // makeIn makes the directory name in dir. That something is there is no error:
-// whoever opens it finds out what.
+// the process that opens it finds out what.
 func makeIn(dir *os.File, name string, like unix.Stat_t) error {
 	mode := like.Mode & (0o777 | unix.S_ISGID | unix.S_ISVTX)
 	if err := unix.Mkdirat(int(dir.Fd()), name, 0o700); err != nil {

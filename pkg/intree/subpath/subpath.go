@@ -158,7 +158,7 @@ func (b *Binder) Remove(ctx context.Context, pod state.PodUID, volumes ...string
 	}
 	if !b.works(pod, volumes) { // before the look, so that what is being made is not missed
 		if _, err := os.Lstat(all.Path()); errors.Is(err, os.ErrNotExist) {
-			return nil // nobody has made any for this pod, as for most
+			return nil // there is none for this pod, as for most
 		}
 	}
 	for _, volume := range volumes {
@@ -217,7 +217,7 @@ type Place struct {
 	Volume string
 }
 
-// Places lists the volumes that have subpaths on the host, whoever made them.
+// Places lists the volumes that have subpaths on the host, also those of a kubelet.
 func (b *Binder) Places() ([]Place, error) {
 	found, err := filepath.Glob(filepath.Join(escape(b.layout.Pods()), "*", parent, "*"))
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// Turns are the names that somebody works on. The zero value is ready; any
+// Turns are the names that a goroutine works on. The zero value is ready; any
 // goroutine may use it.
 type Turns struct {
 	mu   sync.Mutex
 	busy map[string]chan struct{} // closed when the turn is over
 }
 
-// Take waits until nobody else has the name, or returns the cause of ctx's end.
+// Take waits until no other goroutine has the name, or returns the cause of ctx's end.
 func (t *Turns) Take(ctx context.Context, name string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -32,7 +32,7 @@ func (t *Turns) Take(ctx context.Context, name string) (end func(), err error) {
 	}
 }
 
-// Taken reports whether somebody has the name now.
+// Taken reports whether a goroutine has the name now.
 func (t *Turns) Taken(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

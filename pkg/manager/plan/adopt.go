@@ -71,7 +71,7 @@ func differs(was, now state.Seen) string {
 	}
 }
 
-// covered reports whether somebody has mounted something over what was there.
+// covered reports whether something was mounted over what was there.
 // What the pod has is below it still, so no call is made for it: the driver
 // would look at what covers it, and hang where that does.
 func covered(was, now state.Seen) bool { return was.Layers > 0 && now.Layers > was.Layers }
@@ -139,7 +139,7 @@ type PodFacts struct {
 	// Unresolved: a volume of the pod could not be resolved, and it may be this one; says which and why.
 	Unresolved string
 	// Living says why containers of it may live, where a container runtime is
-	// asked; "" where none does, or nobody is.
+	// asked; "" where none does, or none is.
 	Living string
 }
 
@@ -147,7 +147,7 @@ type PodFacts struct {
 // the pod uses a volume any more (rule 5). It returns "" if so, else why the
 // volume is kept.
 //
-// A pod that no source lists is gone: whoever owns the source says by removing
+// A pod that no source lists is gone: the source's owner says by removing
 // it that its containers have ended. A pod that is listed needs the source's
 // word that they have; not naming the volume any more is not enough. What could
 // not be looked up is kept. A container runtime, where there is one to ask, has to

@@ -65,7 +65,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 }
 
 // Leave returns v with what pod has of it leaving: its containers are proven to
-// have ended ([Keep]), and whoever has the pod's UID from now on is another pod,
+// have ended ([Keep]), and a pod with the same UID from now on is another pod,
 // which begins with nothing of that one's.
 func Leave(v state.Volume, pod state.PodUID) state.Volume {
 	v.For = slices.DeleteFunc(slices.Clone(v.For), func(p state.PodUID) bool { return p == pod })

@@ -5,7 +5,7 @@ import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 // Doubt is what may be on the host of a volume without a record of it, since the
 // journal may have lost its newest ones ([state.Recovery]).
 type Doubt struct {
-	// Why says that a pod may use the volume of which nothing is known; "" for none.
+	// Why says that a pod may use the volume that no record tells of; "" for none.
 	Why string
 	// Operator: only an operator knows more, or the end of the mount that Why names.
 	Operator bool

@@ -7,7 +7,7 @@ import (
 )
 
 // What is seen of a mount is gone and made again, or reported and let be, or as
-// it was. What covers a mount is nobody's to call a driver for: it would look
+// it was. What covers a mount is no reason to call a driver: it would look
 // there, and may hang.
 func TestDriftIsMendedOrReported(t *testing.T) {
 	was := state.Seen{Exists: true, Mounted: true, MountID: 7, Dev: 3, Layers: 1}

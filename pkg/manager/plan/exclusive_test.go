@@ -26,7 +26,7 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why, "ReadWriteOncePod and it is already in use by another pod, n/a") {
 			t.Errorf("%v: %v, %q", phase, c.op, why)
 		}
-		v.Spec.AccessModes = nil // as of a volume that was taken over while nobody wanted it
+		v.Spec.AccessModes = nil // as of a volume that was taken over while no pod wanted it
 		if why := c.publishHold(w, v, "b"); !strings.Contains(why, "ReadWriteOncePod") {
 			t.Errorf("%v, and the wish alone says so: %q", phase, why)
 		}
@@ -63,7 +63,7 @@ func TestOfPodsThatMayHaveOneVolumeAllButOneYield(t *testing.T) {
 			if op.Kind != test.want.Kind || op.Pod != test.want.Pod || op.Kind == None && held.Reason == "" {
 				t.Errorf("%v, %+v", op, held)
 			}
-			if spec := v.Spec; op.Kind == Unpublish { // of a volume for any number of pods nobody yields
+			if spec := v.Spec; op.Kind == Unpublish { // of a volume for any number of pods none yields
 				spec.AccessModes = nil
 				v.Spec, w.Spec = spec, spec
 				if op, _ := Next(w, v, f, start); op.Kind == Unpublish {

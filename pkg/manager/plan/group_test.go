@@ -59,7 +59,7 @@ func TestGroupIsOneForStageAndAllPods(t *testing.T) {
 	if v.Spec.MountGroup != "3000" || len(ops) != 0 || held.Pod != "a" || !strings.Contains(held.Reason, "3000") || !strings.Contains(held.Reason, "2000") {
 		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
 	}
-	// It is staged anew for the other pod once nobody has it.
+	// It is staged anew for the other pod once no process has it.
 	w = groupWish(map[state.PodUID]int64{"a": 2000})
 	v, ops, held = settle(t, w, v, f)
 	if v.Spec.MountGroup != "2000" || len(ops) != 4 || v.Mounts["a"].Phase != state.Present || held.Reason != "" {
@@ -73,7 +73,7 @@ func TestGroupIsOneForStageAndAllPods(t *testing.T) {
 }
 
 // Rule 5: a mount that vanished under a pod is made again as it was, also when
-// the pod asks for another group by now.
+// the pod asks for another group now.
 func TestAMountThatVanishedIsMadeAgainWithTheGroupThatItHad(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true, MountGroup: true}, Synced: true}
 	v, _, _ := settle(t, groupWish(map[state.PodUID]int64{"a": 2000}), state.Volume{ID: "d^h"}, f)

@@ -19,7 +19,7 @@ func waits(v state.Volume, w state.Want, m state.Mount) bool {
 }
 
 // Resize returns v with what follows for its size without a call, and whether
-// that is news. A volume has the size that is wanted where whoever keeps its
+// that is news. A volume has the size that is wanted where the keeper of its
 // claim says so, or where there is nothing for a node to do: then its driver has
 // no NodeExpandVolume. And no pod waits any longer for it to grow where it does
 // not, or cannot.

@@ -53,7 +53,7 @@ func TestWhoExpandsNothing(t *testing.T) {
 	if now, changed := Resize(v, w, f); changed || now.SizeBytes != 1 {
 		t.Errorf("while the driver is away: size %d", now.SizeBytes)
 	}
-	// And whoever waits for it to grow is told what for.
+	// And the waiting caller for it to grow is told what for.
 	f.Driver.Why = "driver d has not registered"
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Step != Expand || held.Reason != f.Driver.Why {
 		t.Errorf("while the driver is away: next is %v, held %+v", op, held)
@@ -67,7 +67,7 @@ func TestWhoExpandsNothing(t *testing.T) {
 
 // A pod that is given a volume that is to grow waits for it, until that is done
 // or turns out to be impossible; one that has it does not wait when it is to grow
-// later; and whoever waits is taken the volume from as any other.
+// later; and the waiting caller is taken the volume from as any other.
 //
 // Items: I02, I08, I17.
 func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
@@ -137,7 +137,7 @@ func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
 	}
 }
 
-// A volume that was taken over while nobody wanted it has a record without a size.
+// A volume that was taken over while no pod wanted it has a record without a size.
 func TestASizeThatNobodyHasToldIsTheClaims(t *testing.T) {
 	w, v, f := grown(nil)
 	w.HaveBytes, v.SizeBytes = 3, 0

@@ -30,7 +30,7 @@ func kinds(ops []Op) string {
 
 // TestAVolumeHasOneLabelForAllItsPods: pods with the same one share the stage;
 // another is told of the conflict at once, and the first is left alone; once
-// nobody has the first label the volume is staged anew.
+// no pod has the first label the volume is staged anew.
 //
 // Items: H07, H08, H09, H10.
 // Scenarios: U-100, U-101.

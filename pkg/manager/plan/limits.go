@@ -24,8 +24,8 @@ func DefaultLimits() Limits { return Limits{Node: 1024, Driver: 64, Most: 1000, 
 // Running counts calls in flight; Making those of them that do not remove. More
 // is how many a driver may have beyond Limits.Driver, and below zero how many
 // fewer ([Pace]). Slow and SlowMaking are those of Calls and Making that have
-// taken long (SlowSlot): they hold nobody up where there are to be fewer.
-// First is how many it may have by now at the beginning of a burst; 0 means as many
+// taken long (SlowSlot): they hold no other call up where there are to be fewer.
+// First is how many it may have at the beginning of a burst; 0 means as many
 // as ever.
 type Running struct{ Calls, Making, More, Slow, SlowMaking, First int }
 

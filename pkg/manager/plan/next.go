@@ -184,7 +184,7 @@ func keepsAttach(w state.Want, v state.Volume) bool {
 }
 
 // reversed reports whether what was begun has to be undone because the wish
-// says something else by now and no pod uses the volume as it was begun. A
+// says something else now and no pod uses the volume as it was begun. A
 // repeated call must repeat its request, so the way to another is through absent.
 func reversed(w state.Want, v state.Volume) bool {
 	if len(w.Pods) == 0 || v.Spec.Equal(w.Spec) && !reattached(w, v) {
@@ -200,7 +200,7 @@ func reversed(w state.Want, v state.Volume) bool {
 
 // reattached reports whether the cluster has detached the volume and attached it
 // anew since the record was begun: what is staged may be of a device that is
-// gone, or another volume's by now.
+// gone, or another volume's now.
 func reattached(w state.Want, v state.Volume) bool {
 	was, is := v.Spec.Attachment, w.Spec.Attachment
 	return was != is && was != "" && is != "" || !maps.Equal(v.Spec.PublishContext, w.Spec.PublishContext)
@@ -209,7 +209,7 @@ func reattached(w state.Want, v state.Volume) bool {
 // used reports whether containers may use the mount as it was asked for: it is
 // present, or it was in this boot of the node and is said to be entering only
 // because the journal or the mount table lost it. It is made again as it was and
-// not taken away because the wish says something else by now (rule 5).
+// not taken away because the wish says something else now (rule 5).
 // What is made without a mount shows by being there.
 func used(v state.Volume, m state.Mount) bool {
 	return m.Phase == state.Present || m.Phase == state.Entering && seenMade(v, m.Seen)

@@ -46,13 +46,13 @@ type Pace struct {
 	least [Detach + 1]time.Duration
 	// like counts the moments of calls in a crowd that took about that long, since
 	// one took longer; last is the latest of them. unlike counts the calls since one
-	// did not take so long that the crowd does not pay.
+	// did not take longer than the crowd pays for.
 	like, unlike int
 	last         time.Time
 	// works is set when a crowd did not pay, until the burst is over.
 	works bool
 	// known counts the calls that were in flight when the driver was last given
-	// fewer, of which nothing new is to be learnt; by is whose failure it was.
+	// fewer, which teach nothing new; by is whose failure it was.
 	known int
 	by    state.VolumeID
 }

@@ -238,7 +238,7 @@ func TestACrowdThatDoesNotPayIsTakenBack(t *testing.T) {
 	}
 }
 
-// Volumes that hang keep nobody: not the first calls of a burst, which are few,
+// Volumes that hang keep no other: not the first calls of a burst, which are few,
 // and not those of a driver whose others are fast.
 func TestVolumesThatHangFromTheFirstOnHoldNobodyUp(t *testing.T) {
 	const ms = time.Millisecond

@@ -92,7 +92,7 @@ func TestEachKindOfCallHasItsOwnTime(t *testing.T) {
 	if more != 25 || !p.Fast(Publish) || p.Fast(Stage) || p.Fast(Unstage) {
 		t.Errorf("%d more, %+v", more, p)
 	}
-	for range 2 * unlike { // short calls take a crowd's slots from nobody
+	for range 2 * unlike { // short calls take a crowd's slots from none
 		end(Publish, 9, time.Second, 20*time.Millisecond)
 	}
 	if more != 25 {
@@ -166,7 +166,7 @@ func TestAdmitCountsTheSlotsThatADriverEarned(t *testing.T) {
 		{Running{Calls: 1, More: -3}, Unstage, false},
 		{Running{Calls: 1, More: -3}, Stage, false},
 		{Running{Calls: 1, Making: 1, More: -2}, Stage, false},
-		// What takes long holds nobody up, up to the limit.
+		// What takes long holds no other up, up to the limit.
 		{Running{Calls: 1, Making: 1, More: -3, Slow: 1, SlowMaking: 1}, Stage, true},
 		{Running{Calls: 2, Making: 2, More: -3, Slow: 1, SlowMaking: 1}, Stage, false},
 		{Running{Calls: 3, Making: 3, More: -3, Slow: 3, SlowMaking: 3}, Stage, false},

@@ -385,7 +385,7 @@ func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 
 // TestWhatContainersMayUseIsMadeAgainAsItWas: a mount that was present in this
 // boot, and is entering because the journal lost that, is not taken away for a
-// changed request; after a reboot nobody uses it and the change takes effect.
+// changed request; after a reboot no pod uses it and the change takes effect.
 func TestWhatContainersMayUseIsMadeAgainAsItWas(t *testing.T) {
 	va := variant{stage: true}
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
@@ -450,7 +450,7 @@ func TestAStartLooksForMountsThatAPodMayHaveBeenToldOf(t *testing.T) {
 	}
 }
 
-// What is staged of one attachment is nobody's once there is another; where the
+// What is staged of one attachment is no pod's once there is another; where the
 // attachment is not known, as with a record of an earlier version, it is the same.
 func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 	for _, tc := range []struct {

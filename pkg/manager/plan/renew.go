@@ -49,7 +49,7 @@ func setBack(m state.Mount, now time.Time) bool {
 		m.Renewal.Republish && m.RenewAt.After(now.Add(republishEvery+republishJitter+clockSlack))
 }
 
-// refresh gives a call what the driver wants anew by now. What it is told of the
+// refresh gives a call what the driver wants anew now. What it is told of the
 // pod follows only where it asked to be called again: others are repeated as
 // they were.
 func refresh(m state.Mount, wm state.WantMount) state.Mount {

@@ -30,14 +30,14 @@ const (
 	// maxIdle is how many connections are kept between requests: a caller that has
 	// as many under way at a time connects once for each, and not for each request.
 	maxIdle = 64
-	// idleTimeout is when one that nobody uses is closed; the daemon does so after
+	// idleTimeout is when an unused one is closed; the daemon does so after
 	// 30 seconds, and a request that meets that end is lost.
 	idleTimeout = 20 * time.Second
 	// maxAnswer bounds an answer that is no stream (bytes).
 	maxAnswer = 256 << 20
 )
 
-// ErrNoDaemon: nobody answers at the socket.
+// ErrNoDaemon: no daemon answers at the socket.
 var ErrNoDaemon = errors.New("no daemon answers")
 
 // ErrCut: a stream ended before its last line, as it does when the daemon stops.
@@ -89,7 +89,7 @@ func (c *Client) Pod(ctx context.Context, ns, name string) (manager.PodStatus, e
 	return get[manager.PodStatus](ctx, c, podPath(ns, name))
 }
 
-// Mounts lists a pod's mounted volumes as whoever runs its containers needs
+// Mounts lists a pod's mounted volumes as the runtime of its containers needs
 // them; with an empty name, those of all pods.
 func (c *Client) Mounts(ctx context.Context, ns, name string) ([]server.Mount, error) {
 	if name == "" {

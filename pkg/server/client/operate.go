@@ -26,7 +26,7 @@ func (c *Client) Who(ctx context.Context, volume, path string) (holders.Report, 
 	return out, err
 }
 
-// Leftovers lists what nobody answers for; GC also removes what is safe to remove.
+// Leftovers lists what no record answers for; GC also removes what is safe to remove.
 func (c *Client) Leftovers(ctx context.Context) ([]leftover.Item, error) {
 	return list[leftover.Item](ctx, c, "/v1/leftovers")
 }

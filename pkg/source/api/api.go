@@ -75,10 +75,10 @@ type Provider struct {
 	config  Config
 	logger  *slog.Logger
 	secrets secretFiles
-	// turn has a token while nobody changes anything.
+	// turn has a token while no request changes anything.
 	turn chan struct{}
 
-	// mu guards what follows; whoever changes it has the token too.
+	// mu guards what follows; a request that changes it has the token too.
 	mu         sync.Mutex
 	objects    map[source.Key]runtime.Object
 	waiting    []*request // for the token; bounded by the number of blocked callers

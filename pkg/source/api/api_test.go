@@ -322,7 +322,7 @@ func TestDeleteOfWhatWasNotApplied(t *testing.T) {
 }
 
 // TestUnreadableObjectKeepsTheSourceSilent: rule 5. What cannot be read may be
-// a pod; until somebody says what it is, nothing may be taken for unwanted.
+// a pod; until a source says what it is, nothing may be taken for unwanted.
 func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
 	for name, mend := range map[string]func(p *api.Provider) error{
 		"deleted":       func(p *api.Provider) error { return p.Delete(t.Context(), all[1]) },

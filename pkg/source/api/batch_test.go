@@ -68,7 +68,7 @@ func TestABurstIsInEffectPieceByPiece(t *testing.T) {
 }
 
 // What a burst applied is not kept by the row of those that waited once it is
-// deleted, however long nobody applies anything.
+// deleted, however long no client applies anything.
 func TestAServedRequestIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &steppedKV{Memory: state.NewMemory(), step: make(chan struct{})}

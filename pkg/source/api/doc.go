@@ -11,7 +11,7 @@
 // Problems lists, and keeps the source from having spoken until it is deleted
 // or applied anew: nothing that it wanted may be taken away for want of it.
 //
-// Secrets are not in the journal. Whoever applies a Secret asks for it to be
+// Secrets are not in the journal. The client that applies a Secret asks for it to be
 // kept, since pods need it again after a restart; so it is in a file of its own,
 // mode 0600, in a directory made for that (mode 0700), and in no other place:
 // the journal's pages are copied about, and go on holding what was deleted,

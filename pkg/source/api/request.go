@@ -31,7 +31,7 @@ type request struct {
 	done    chan struct{} // closed when the request was served
 }
 
-// do serves a request. Whoever gets the token serves those that wait at that
+// do serves a request. The request that gets the token serves those that wait at that
 // moment with one durable write, so that pods which arrive together cost few.
 func (p *Provider) do(ctx context.Context, r *request) error {
 	p.mu.Lock()

@@ -11,7 +11,7 @@ const maxShared = 256
 // shared are lists of one resource, which objects that say the same have in
 // common: most claims and volumes of a node are of a few sizes and say theirs
 // three times, and a map of one resource takes 650 bytes. Objects that were told
-// are never changed, so nobody sees it. Its zero value is ready.
+// are never changed, so no reader sees it. Its zero value is ready.
 type shared struct {
 	lists map[amount]corev1.ResourceList
 }
@@ -22,7 +22,7 @@ type amount struct {
 	value string
 }
 
-// object replaces the lists in a claim or a volume that nobody else has yet.
+// object replaces the lists in a claim or a volume that no other reader has yet.
 func (s *shared) object(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:

@@ -8,7 +8,7 @@
 // file may be a symbolic link to one in the directory or below it, as in a
 // mounted ConfigMap; one that leads out of it is refused.
 //
-// A file is read when nobody has it open for writing: when a writer closed it,
+// A file is read when no process has it open for writing: when a writer closed it,
 // when it was moved into place, and under a read lease where the file system has
 // leases, so that nothing half written is ever taken for the whole. A file that
 // cannot be read, or in which anything is wrong, keeps what it had when it was

@@ -73,7 +73,7 @@ type Provider struct {
 	odd map[string]*entry
 	// shared are the keys that several files have.
 	shared map[source.Key]bool
-	// touched are the keys of which something changed since the catalog was told.
+	// touched are the keys that changed since the catalog was told.
 	touched map[source.Key]bool
 	// told are the objects that the catalog has.
 	told   map[source.Key]runtime.Object
@@ -93,7 +93,7 @@ type entry struct {
 	objects map[source.Key]runtime.Object
 	// problem says why objects is not what the file says now; "" where it is.
 	problem string
-	// busy: somebody is writing it.
+	// busy: a process is writing it.
 	busy bool
 	// good: it was read without a fault at least once, now or in an earlier run.
 	good bool

@@ -428,7 +428,7 @@ func TestDirectoryMadeWhileItIsLookedFor(t *testing.T) {
 }
 
 // TestFailedLookupStartsTheWaitAnew: what was missing is not on its way out any
-// more, and nobody keeps looking for it.
+// more, and the provider stops looking for it.
 func TestFailedLookupStartsTheWaitAnew(t *testing.T) {
 	p := New(Config{Dir: t.TempDir(), Catalog: &rig{t: t}})
 	must(t, p.remember(t.Context()))
@@ -656,7 +656,7 @@ func TestOverflowOfEventsReadsTheWholeDirectory(t *testing.T) {
 }
 
 // TestFileSystemWithoutLeases: there a file is whole when it is
-// told to be, or when nobody changed it for a while.
+// told to be, or when no process changed it for a while.
 func TestFileSystemWithoutLeases(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("x"), 0o644))

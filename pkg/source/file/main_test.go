@@ -16,7 +16,7 @@ import (
 const inNamespace = "CSI_VOLMGR_TEST_NAMESPACE"
 
 // TestMain runs the tests in a private mount namespace, so that what they mount
-// is seen by nobody and ends with them.
+// is seen by no other process and ends with them.
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) == "" {
 		os.Exit(again())

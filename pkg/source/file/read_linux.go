@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
-// errBusy means that somebody has the file open for writing.
+// errBusy means that a process has the file open for writing.
 var errBusy = errors.New("being written; it is read when its writer has closed it")
 
 // counts reports whether a file of this name is a manifest.
@@ -61,7 +61,7 @@ type reading struct {
 	known stamp
 	// whole: it is told that its writer is done.
 	whole bool
-	// quiet is how long nobody may have changed it where nothing else tells
+	// quiet is how long it may not have changed where nothing else tells
 	// that its writer is done.
 	quiet time.Duration
 	// lease takes a read lease on the file.
@@ -69,7 +69,7 @@ type reading struct {
 }
 
 // read returns the file's content and version; no content where the version is
-// known. Under a lease nobody can write it meanwhile. Where the file system has
+// known. Under a lease no process can write it meanwhile. Where the file system has
 // no leases, it has to be whole or quiet, and to stay so while it is read.
 func (r reading) read() ([]byte, stamp, error) {
 	// O_NONBLOCK: a pipe of that name must not hold us up.
@@ -93,7 +93,7 @@ func (r reading) read() ([]byte, stamp, error) {
 	case errors.Is(err, unix.EAGAIN):
 		return nil, stamp{}, errBusy
 	case err == nil:
-		// Whoever wrote it before the lease began has changed the stamp.
+		// A process that wrote it before the lease began has changed the stamp.
 		if before, err = stampOf(f); err != nil {
 			return nil, stamp{}, err
 		}
@@ -117,8 +117,8 @@ func (r reading) read() ([]byte, stamp, error) {
 	return b, after, nil
 }
 
-// lease takes a read lease, which is only to be had while nobody has the file
-// open for writing; whoever opens it for that then waits for us.
+// lease takes a read lease, which is only to be had while no process has the file
+// open for writing; a process that opens it for that then waits for us.
 func lease(f *os.File) error {
 	return control(f, func(fd int) error {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)

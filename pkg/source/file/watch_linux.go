@@ -95,7 +95,7 @@ func nearest(dir string, add func(string) (int, error)) (above, next string, wd 
 		if err != nil || above == filepath.Dir(dir) {
 			return above, next, wd, err
 		}
-		// What was made before the watch was there is told by nobody.
+		// What was made before the watch was there has no event.
 		if info, err := os.Stat(filepath.Join(above, next)); err != nil || !info.IsDir() {
 			return above, next, wd, nil
 		}

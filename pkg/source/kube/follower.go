@@ -128,7 +128,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 	}
 }
 
-// isImmutable reports whether there is nothing to watch: whoever wants another
+// isImmutable reports whether there is nothing to watch: an author who wants another
 // content has to make another object, and pods that name it by another name.
 func isImmutable(obj runtime.Object) bool {
 	switch o := obj.(type) {
@@ -212,7 +212,7 @@ func (f *follower) tell(obj runtime.Object) {
 		u.Delete = []source.Key{f.key}
 	}
 	f.uid, f.version = m.GetUID(), m.GetResourceVersion()
-	// Whoever makes a volume larger says so in its claim, after. One that is
+	// A controller that makes a volume larger says so in its claim, after. One that is
 	// followed from now on, because of the claim, is read by itself.
 	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.Spec.VolumeName != "" {
 		volume := source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}

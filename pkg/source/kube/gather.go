@@ -18,7 +18,7 @@ const (
 	// they are listed: a list of so many is cheaper for everybody than a get each.
 	gatherAt = 64
 	// gatherPage is how many objects one answer may have, and gatherShare how many
-	// of those of a page there may be for one that somebody waits for. A large
+	// of those of a page there may be for one that a pod waits for. A large
 	// cluster has few that are this node's, so there a list ends with its first page.
 	gatherPage  = 500
 	gatherShare = 10
@@ -43,7 +43,7 @@ type gather struct {
 	refused bool
 }
 
-// asked is one object that somebody waits for.
+// asked is one object that a pod waits for.
 type asked struct {
 	ctx context.Context // of who waits
 	key source.Key

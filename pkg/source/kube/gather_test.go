@@ -187,6 +187,6 @@ func TestWhoGivesUpIsForgotten(t *testing.T) {
 		if _, _, err := g.read(ctx, source.Key{}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // else it would be asked for by now
+		time.Sleep(time.Minute) // else it would be asked for now
 	})
 }

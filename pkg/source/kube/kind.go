@@ -117,7 +117,7 @@ func kinds(c Config) map[string]kind {
 	return all
 }
 
-// stripped takes from an object what nobody here reads and which is most of it.
+// stripped takes from an object what no room reads and which is most of it.
 func stripped(obj runtime.Object) runtime.Object {
 	if m, ok := obj.(metav1.Object); ok {
 		m.SetManagedFields(nil)

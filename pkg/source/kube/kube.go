@@ -54,7 +54,7 @@ type Config struct {
 	KV KV
 	// OnNode hears of this node's object, nil while there is none. It must not block.
 	OnNode func(*corev1.Node)
-	// OnNodeRefused hears that this identity may not read the Node; nil where nobody asks.
+	// OnNodeRefused hears that this identity may not read the Node; nil where no room asks.
 	OnNodeRefused func()
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -73,7 +73,7 @@ type Provider struct {
 	uids    map[source.Key]types.UID // of remembered objects; not changed once followers run
 
 	mu sync.Mutex // guards what follows
-	// wanted is what each pod needs by now.
+	// wanted is what each pod needs now.
 	wanted map[source.Key][]source.Key
 	// followers are those that read, by what they read.
 	followers map[source.Key]*follower
@@ -140,7 +140,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// follow starts a follower for every object that pods need by now, and ends
+// follow starts a follower for every object that pods need, and ends
 // those that none does.
 func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	p.mu.Lock()
@@ -173,7 +173,7 @@ func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// needed are the objects that pods need by now; p.mu is held.
+// needed are the objects that pods need; p.mu is held.
 func (p *Provider) needed() map[source.Key]bool {
 	needed := map[source.Key]bool{}
 	for _, keys := range p.wanted {
@@ -186,7 +186,7 @@ func (p *Provider) needed() map[source.Key]bool {
 	return needed
 }
 
-// again has an object read again, where somebody needs it.
+// again has an object read again, where a pod needs it.
 func (p *Provider) again(match func(source.Key) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

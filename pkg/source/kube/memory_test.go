@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// away is a server that nobody reaches.
+// away is a server that no client reaches.
 func away(fakeapi.Request) *fakeapi.Answer {
 	return &fakeapi.Answer{Err: errors.New("no route to host")}
 }

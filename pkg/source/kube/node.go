@@ -17,7 +17,7 @@ import (
 
 // node returns the stream of this node's own object. When a volume comes to those
 // that it lists as attached, or leaves them, its attachment is read again; all are
-// after a list, before which nobody knows what changed and changed back.
+// after a list, before which it is not known what changed and changed back.
 func (p *Provider) node() *stream {
 	var attached map[corev1.UniqueVolumeName]string
 	tell := func(n *corev1.Node, listed bool) {

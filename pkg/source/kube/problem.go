@@ -37,7 +37,7 @@ func (p *Provider) problem(f outage.Finding) (changed bool) {
 	}
 	f.Since = time.Now()
 	if had {
-		f.Since = before.Since // it fails of something else by now
+		f.Since = before.Since // it fails of something else now
 	}
 	if f.Text == "" {
 		delete(p.problems, f.What)

@@ -75,7 +75,7 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 		advance(10 * time.Second)
 		w.server.Took()
 		putClaims(w.server, pods)
-		advance(time.Second) // there are hundreds of requests to be made by now
+		advance(time.Second) // there are hundreds of requests to be made now
 		w.server.Put(pod("secretive", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}))
 		advance(time.Second)
 		w.expect("secretive", "", "")

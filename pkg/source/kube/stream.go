@@ -166,7 +166,7 @@ func (s *stream) relist(ctx context.Context) error {
 	return nil
 }
 
-// at takes note of the version that is known by now.
+// at takes note of the version that is known now.
 func (s *stream) at(version string) { s.version, s.told = version, version }
 
 // older reports whether version is before that which was told; "" is none. Versions

@@ -110,7 +110,7 @@ func TestTrustBundlesAreFollowedWhileAPodHasAny(t *testing.T) {
 		w.server.Delete("clustertrustbundles", "x.y:z:1")
 		w.server.Compact()
 		w.server.EndWatches()
-		w.server.Delete("clustertrustbundles", "x.y:z:2") // while nobody watches
+		w.server.Delete("clustertrustbundles", "x.y:z:2") // while no client watches
 		advance(time.Minute)
 		w.expect("a", "not found", "")
 		w.server.Put(bundle("x.y:z:3", signer, root))

@@ -12,10 +12,10 @@ type verdict struct {
 	mu       sync.Mutex // guards what follows
 	known    bool
 	mayWatch bool
-	asking   chan struct{} // closed when who asks has ended; nil while nobody does
+	asking   chan struct{} // closed when the caller that asks has ended; nil while none does
 }
 
-// ask reports whether claims may be watched. Where nobody knows, the caller is to
+// ask reports whether claims may be watched. Where that is not known, the caller is to
 // find out by watching, and to call done when it has or gives up.
 func (v *verdict) ask(ctx context.Context) (mayWatch bool, done func()) {
 	for {

@@ -37,7 +37,7 @@ func ClaimKey(k source.Key) controller.Key {
 }
 
 // snapshotAnnotation is, on a claim whose dataSource is a VolumeSnapshot, the
-// driver's id of the snapshot. Where no cluster is, nobody else knows it.
+// driver's id of the snapshot. Without a cluster no other room knows it.
 const snapshotAnnotation = "csi-volmgr.dev/snapshot-handle"
 
 // dataSource is what the claim's volume is to hold in the beginning, by

@@ -14,7 +14,7 @@ type scanned struct {
 
 // scanner finds the end of a JSON document, its kind, and fields that are there
 // twice. It knows strings, brackets and commas alone: what it takes for a document
-// has to be checked by whoever decodes it, and is then what it takes it for.
+// has to be checked by the decoder, and is then what it takes it for.
 type scanner struct {
 	data []byte
 	at   int

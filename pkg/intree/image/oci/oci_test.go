@@ -158,7 +158,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// Two layouts with different images of one name are nobody's choice; of the same
+// Two layouts with different images of one name are no choice of ours; of the same
 // image they are.
 func TestNameThatStandsForTwoImages(t *testing.T) {
 	dir := t.TempDir()
@@ -175,7 +175,7 @@ func TestNameThatStandsForTwoImages(t *testing.T) {
 	}
 }
 
-// A layout that is broken keeps nobody from one that is not, and says what is
+// A layout that is broken keeps no pod from one that is not, and says what is
 // wrong where none is left.
 func TestBrokenLayouts(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")

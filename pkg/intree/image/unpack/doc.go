@@ -1,7 +1,7 @@
 // Package unpack makes the file system of an image out of its layers (OCI Image
 // Layer Specification 1.1).
 //
-// A layer is whatever somebody made of it. Invariants:
+// A layer is whatever its author made of it. Invariants:
 //
 //   - Everything is made, linked and removed on a descriptor of its directory and
 //     by one name there. The directory is found by the kernel, beneath the root and
