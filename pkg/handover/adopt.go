@@ -36,7 +36,7 @@ type Takeover struct {
 	Records map[state.VolumeID]state.Volume `json:"-"`
 	// Items say what becomes of each thing, by path.
 	Items []Item `json:"items,omitempty"`
-	// Refusals say what stands against it; with any that nobody overrules
+	// Refusals say what stands against it; with any that no reason overrules
 	// nothing is taken over.
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Empty are directories that stand for nothing once the records are there: a

@@ -17,7 +17,7 @@ const (
 	// kernel and not for a processor, so a few suffice; a helper costs 25 ms to start.
 	defaultWorkers = 4
 	// defaultLimit bounds all helpers, those that hang included: each is a process
-	// of some 10 MB of which most is shared.
+	// of some 10 MB, most of it shared.
 	defaultLimit = 256
 	// slowAfter is when a call makes room for others: what the kernel does for a
 	// mount takes microseconds where storage answers.

@@ -50,6 +50,8 @@ func TestHowFarAnExpansionIsEndsNoPause(t *testing.T) {
 		}
 		calls := func(when string, want int) {
 			t.Helper()
+			h.mu.Lock()
+			defer h.mu.Unlock()
 			if n := h.took["Expand"]; n != want {
 				t.Errorf("%d calls %s, want %d", n, when, want)
 			}

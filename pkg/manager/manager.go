@@ -81,7 +81,7 @@ type Config struct {
 	Dead func(ctx context.Context, v state.Volume, path string) error
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
-	// HoldAtLimit keeps volumes waiting of a driver of which as many are here as it
+	// HoldAtLimit keeps volumes waiting whose driver has as many here as it
 	// serves on a node (DriverInfo.MaxVolumes). It is for nodes without a cluster,
 	// whose scheduler counts otherwise.
 	HoldAtLimit bool

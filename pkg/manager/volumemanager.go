@@ -109,7 +109,7 @@ func (m *Manager) AttachedInUse() (used []state.InUse, all bool) {
 }
 
 // attachedAs is the name under which a controller of the cluster knows a volume that
-// is wanted here, or of which anything may be here; "" where none attaches it.
+// is wanted here, or that may have anything here; "" where none attaches it.
 func (l *loop) attachedAs(v *volume) string {
 	if v.quarantined != "" {
 		return state.UnreadableAttachedAs(v.id)

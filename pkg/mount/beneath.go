@@ -74,7 +74,7 @@ func (k *Kernel) BindFile(src *os.File, target string, o BindOptions) error {
 
 // UnmountTree removes every mount at and below target, the deepest first. It
 // makes them private before, so that nothing is unmounted anywhere else, as
-// at the directory of which target is a part.
+// at the directory that target is a part of.
 func (k *Kernel) UnmountTree(ctx context.Context, target string) error {
 	mounts, err := k.List(ctx, target)
 	if err != nil {

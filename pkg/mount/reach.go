@@ -71,7 +71,7 @@ func sameDirectory(a, b string) (bool, error) {
 	return ok && also && xs.Dev == ys.Dev && xs.Ino == ys.Ino, nil
 }
 
-// propagation is of which peer groups a mount is (mount_namespaces(7)); "" for none.
+// propagation names the peer groups of a mount (mount_namespaces(7)); "" for none.
 type propagation struct{ path, shared, master string }
 
 // propagationOf returns that of the mount that dir is on, by the table in a file.

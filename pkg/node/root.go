@@ -29,11 +29,11 @@ func claimRoot(layout state.Layout, registration string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the root directory: %w", err)
 	}
-	if err = filelock.Take(root); err == nil {
-		return root, nil
-	}
-	if errors.Is(err, filelock.ErrHeld) {
+	if err = filelock.Take(root); errors.Is(err, filelock.ErrHeld) { // which closes the file where it fails
 		err = errors.New("another csi-volmgr has it")
 	}
-	return nil, errors.Join(fmt.Errorf("use root directory %s: %w", layout.Root, err), root.Close())
+	if err != nil {
+		return nil, fmt.Errorf("use root directory %s: %w", layout.Root, err)
+	}
+	return root, nil
 }

@@ -16,7 +16,7 @@ import (
 // file by file by the container runtime. The zero value is none.
 type SELinux struct {
 	// FileLabel is the host's label for files of containers
-	// ("system_u:object_r:container_file_t:s0"), of which a pod's options
+	// ("system_u:object_r:container_file_t:s0"); a pod's options
 	// replace user and level; "" where the host has no SELinux.
 	FileLabel string
 	// AllModes: volumes of every access mode, and not only ReadWriteOncePod

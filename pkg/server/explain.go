@@ -94,7 +94,7 @@ func (e *Explanation) worsen(verdict string) {
 }
 
 // Explain says why the pod or claim ("namespace/name"), volume (see [FindVolume]) or
-// driver of a name is as it is. A name of which nothing is known is explained
+// driver of a name is as it is. A name that is not known is explained
 // too; the error, which wraps ErrInvalid, is for another kind or an ambiguous name.
 func Explain(f Facts, kind, name string) (Explanation, error) {
 	e := Explanation{Kind: kind, Name: name, Verdict: Fine}
@@ -247,7 +247,7 @@ func (f Facts) explainVolume(e *Explanation) error {
 	return nil
 }
 
-// explainUnused explains a claim or persistent volume of which nothing is on
+// explainUnused explains a claim or persistent volume that has nothing on
 // this node; it reports false where there is none of that name either.
 func (f Facts) explainUnused(e *Explanation) bool {
 	before := len(e.Lines)

@@ -15,7 +15,7 @@ type Trace interface {
 	Calls(ids ...state.VolumeID) []manager.EndedCall
 	// AllCalls returns what is kept of every volume, by when the calls began.
 	AllCalls() []manager.EndedCall
-	// CallsNamed returns the volumes of a name of which calls are kept, also of those
+	// CallsNamed returns the volumes of a name and with kept calls, also those
 	// that are gone, and CallsOfPod those of a pod ("namespace/name").
 	CallsNamed(name string) []state.VolumeID
 	CallsOfPod(name string) []state.VolumeID

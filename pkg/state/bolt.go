@@ -118,7 +118,7 @@ func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 
 // Commit makes all changes durable, or none, before it returns. A nil value
 // deletes. If ctx ends while the write is under way, the error is ErrUnknown. On
-// a full disk changes of which one begins something give ErrFull.
+// a full disk changes that begin something give ErrFull.
 func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
 	b.mu.Lock()
 	quarantined := b.quarantined // replaced, never changed

@@ -88,7 +88,7 @@ type Retry struct {
 	// jumped between two runs; so it is in no record.
 	Here time.Time `json:"-"`
 	// First is what failed before the driver began to answer Aborted, code and
-	// text in one: the cause, of which Aborted only says that it goes on.
+	// text in one: the cause; Aborted only says that it goes on.
 	First string `json:"first,omitempty"`
 	// Unanswered: the driver said nothing, and Code is what the connection makes of that.
 	Unanswered bool `json:"unanswered,omitempty"`

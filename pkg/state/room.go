@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a full disk volumes must still be taken away, each step of which is a
+// On a full disk volumes must still be taken away, and each step of that is a
 // durable write. So the journal's file has room of its own, and what begins
 // something is refused before the disk is full.
 const (

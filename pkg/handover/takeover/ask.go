@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// driversTime is how long drivers may take to say what they can do, some of which may not run.
+// driversTime is how long drivers may take to say what they can do; some may not run.
 const driversTime = 10 * time.Second
 
 // askDrivers returns what those drivers can do that are registered and answer.

@@ -6,7 +6,7 @@ import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 const reasonListed = "waiting for the Node's status to list the volume in volumesInUse and in volumesAttached"
 
 // AttachedAs is the name under which a controller of the cluster knows a volume that is
-// wanted here, or of which anything may be here; "" where none attaches it. While it is
+// wanted here, or that may have anything here; "" where none attaches it. While it is
 // in use the record decides: what was begun as attached is attached until it is unstaged,
 // whatever its CSIDriver says by then.
 func AttachedAs(w state.Want, v state.Volume) string {

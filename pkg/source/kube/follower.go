@@ -226,7 +226,7 @@ func (f *follower) absent() {
 	f.apply(source.Update{Delete: []source.Key{f.key}})
 }
 
-// apply tells the catalog unless nobody needs the object any more: whoever ended
+// apply tells the catalog unless no pod needs the object any more: the caller that ended
 // the follower has it forgotten after.
 func (f *follower) apply(u source.Update) {
 	if f.ctx.Err() == nil {

@@ -27,7 +27,7 @@ const (
 	gatherReads = 16
 )
 
-// gather reads the objects of one kind, of which there may be as many as pods
+// gather reads the objects of one kind; there may be as many as pods
 // have claims: one by one, and where very many are waited for by lists, if the
 // identity may.
 type gather struct {

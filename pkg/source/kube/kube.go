@@ -37,7 +37,7 @@ type Catalog interface {
 type Config struct {
 	Core    *kubeclient.Core
 	Storage *kubeclient.Storage
-	// Bulk reads claims, volumes and attachments, of which there are as many as pods
+	// Bulk reads claims, volumes and attachments, as many as pods
 	// have claims; nil means Core and Storage. With limits of its own these wait for
 	// one another, and pods, secrets and configMaps do not wait for them.
 	Bulk *kubeclient.Clients
@@ -65,7 +65,7 @@ type Provider struct {
 	config Config
 	logger *slog.Logger
 	kinds  map[string]kind
-	// gathers read the kinds of which there are as many as pods have claims.
+	// gathers read the kinds with as many objects as pods have claims.
 	gathers map[string]*gather
 	poke    chan struct{} // capacity 1: wanted changed
 	memory  *memory
@@ -204,7 +204,7 @@ func (p *Provider) apply(u source.Update) {
 	p.memory.note(u)
 }
 
-// pods returns the stream of this node's pods, of which some are known already.
+// pods returns the stream of this node's pods; some are known already.
 func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
 	return &stream{
 		list:     p.kinds[resolve.KindPod].lister(""),

@@ -11,7 +11,7 @@ import (
 )
 
 // maxFast bounds what decodeJSON may make of one input: that many objects and
-// nulls, each of which may stand for some kilobytes.
+// nulls, and each may stand for some kilobytes.
 const maxFast = 1 << 15
 
 // decodeJSON decodes JSON documents, as programs apply them, at a tenth of what

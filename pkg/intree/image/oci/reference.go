@@ -10,7 +10,7 @@ import (
 // ErrReference means that a text is not the reference of an image.
 var ErrReference = errors.New("not a reference of an image, as registry.example.com/team/name:tag")
 
-// Reference names an image: by a tag, by a digest, or by both, of which the
+// Reference names an image: by a tag, by a digest, or by both; then the
 // digest decides.
 type Reference struct {
 	// Name is with the registry, as docker.io/library/busybox.
