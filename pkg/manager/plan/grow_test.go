@@ -137,6 +137,31 @@ func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
 	}
 }
 
+// An external-resizer answers an expansion that failed on the node with a new request of the
+// same size. The plan repeats the call then, but no sooner than the pause of the failure ends.
+func TestAClaimThatAsksAnewEndsARefusalAndNoPause(t *testing.T) {
+	expand := Op{Kind: Expand, Pod: "a", SizeBytes: 9}
+	w, v, f := grown(nil)
+	if again := AskAgain(v); again.ExpandFailed != nil {
+		t.Errorf("without a failure: %+v", again.ExpandFailed)
+	}
+	v, _ = Resize(Complete(v, expand, Result{Err: callError(state.Final)}, start), w, f)
+	if op, _ := Next(w, v, f, start.Add(time.Hour)); op.Kind != None {
+		t.Fatalf("refused for good: next is %v", op)
+	}
+	again := AskAgain(v)
+	if !v.ExpandFailed.Final {
+		t.Error("AskAgain wrote to the record that it was given")
+	}
+	pause := again.ExpandFailed.NotBefore
+	if op, held := Next(w, again, f, pause.Add(-1)); op.Kind != None || !held.Until.Equal(pause) {
+		t.Errorf("within the pause: next is %v, held %+v", op, held)
+	}
+	if op, _ := Next(w, again, f, pause); op.Kind != Expand {
+		t.Errorf("after the pause: next is %v", op)
+	}
+}
+
 // A volume that was taken over while no pod wanted it has a record without a size.
 func TestASizeThatNobodyHasToldIsTheClaims(t *testing.T) {
 	w, v, f := grown(nil)
