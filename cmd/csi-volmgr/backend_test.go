@@ -108,7 +108,7 @@ func mounted(now time.Time) scene {
 			},
 			{
 				Namespace: "default", Name: "more", Phase: "Pending", Class: "fast", RequestedBytes: 3 << 29, Mode: state.Block,
-				Retry: state.Retry{Attempts: 2, Call: "CreateVolume", Code: "ResourceExhausted", Error: "pool is full"},
+				Retry: server.RetryStatus{Attempts: 2, Call: "CreateVolume", Code: "ResourceExhausted", Error: "pool is full"},
 			},
 			{Namespace: "shop", Name: "coins", Phase: "Pending", Reason: "StorageClass gold is not known"},
 		},

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
@@ -69,11 +68,11 @@ func describe[T any](ctx context.Context, p *program, o getOptions, r resource[T
 	}
 	s := &sheet{now: p.look(o.output)}
 	switch v := any(item).(type) {
-	case manager.PodStatus:
+	case server.PodStatus:
 		s.pod(v)
-	case manager.VolumeStatus:
+	case server.VolumeStatus:
 		s.volume(v)
-	case manager.DriverStatus:
+	case server.DriverStatus:
 		s.driver(v)
 	}
 	return s.write(p)
@@ -110,7 +109,7 @@ func (s *sheet) write(p *program) error {
 	return writeAll(p.stdout, out.String())
 }
 
-func (s *sheet) pod(p manager.PodStatus) {
+func (s *sheet) pod(p server.PodStatus) {
 	s.add(0, "Name", p.Pod.Name)
 	s.add(0, "Namespace", p.Pod.Namespace)
 	s.add(0, "UID", string(p.Pod.UID))
@@ -136,12 +135,12 @@ func (s *sheet) pod(p manager.PodStatus) {
 	}
 }
 
-func (s *sheet) retry(depth int, r state.Retry) {
+func (s *sheet) retry(depth int, r server.RetryStatus) {
 	if r.Attempts == 0 {
 		return
 	}
 	s.add(depth, "Failures", fmt.Sprintf("%d, the first %s ago", r.Attempts, s.now.age(r.Since)))
-	s.add(depth, "Last error", server.Failure(r))
+	s.add(depth, "Last error", r.Failure())
 	switch {
 	case r.Final:
 		s.add(depth, "Next try", "not by itself")
@@ -152,7 +151,7 @@ func (s *sheet) retry(depth int, r state.Retry) {
 	}
 }
 
-func (s *sheet) volume(st manager.VolumeStatus) {
+func (s *sheet) volume(st server.VolumeStatus) {
 	v := st.Volume
 	s.add(0, "ID", string(v.ID))
 	s.addSome(0, "Quarantined", st.Quarantined)
@@ -186,7 +185,7 @@ func (s *sheet) volume(st manager.VolumeStatus) {
 	}
 }
 
-func (s *sheet) spec(spec state.Spec) {
+func (s *sheet) spec(spec server.Spec) {
 	s.addSome(0, "Driver", string(spec.Driver))
 	s.addSome(0, "Handle", spec.Handle)
 	s.addSome(0, "Name", spec.Name)
@@ -203,7 +202,7 @@ func (s *sheet) spec(spec state.Spec) {
 	}
 	for _, r := range []struct {
 		name string
-		ref  state.SecretRef
+		ref  server.SecretRef
 	}{
 		{"Attach secret", spec.AttachRef},
 		{"Stage secret", spec.StageRef},
@@ -216,7 +215,7 @@ func (s *sheet) spec(spec state.Spec) {
 	}
 }
 
-func (s *sheet) mount(m state.Mount) {
+func (s *sheet) mount(m server.VolumeMount) {
 	s.add(0, "Mount for", fmt.Sprintf("%s/%s (%s)", m.Pod.Namespace, m.Pod.Name, m.Pod.UID))
 	s.add(1, "Phase", m.Phase.String())
 	s.add(1, "Names", strings.Join(m.Names, ","))
@@ -226,7 +225,7 @@ func (s *sheet) mount(m state.Mount) {
 	s.retry(1, m.Retry())
 }
 
-func (s *sheet) driver(d manager.DriverStatus) {
+func (s *sheet) driver(d server.DriverStatus) {
 	s.add(0, "Name", string(d.Name))
 	s.add(0, "Status", driverState(d)+", for "+s.now.age(d.Since))
 	s.addSome(0, "Problem", driverProblem(d))

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -105,12 +104,12 @@ var errEmptied = errors.New("emptied")
 
 // emptied waits until no volume is there in the way that o says, and returns
 // those that are when the time is over, sorted.
-func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions) ([]manager.VolumeStatus, error) {
+func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions) ([]server.VolumeStatus, error) {
 	bounded, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	left := map[state.VolumeID]bool{}
 	listed := false
-	err := c.WatchVolumes(bounded, func(e server.Event[manager.VolumeStatus]) error {
+	err := c.WatchVolumes(bounded, func(e server.Event[server.VolumeStatus]) error {
 		v := e.Item
 		if e.Type == "gone" || e.Type == "set" && !remains(v, o.wait) {
 			delete(left, v.Volume.ID)
@@ -131,11 +130,11 @@ func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions)
 		return nil, context.Cause(ctx)
 	}
 	all, err := c.Volumes(ctx) // as they stand when the time is over
-	return slices.DeleteFunc(all, func(v manager.VolumeStatus) bool { return !remains(v, o.wait) }), err
+	return slices.DeleteFunc(all, func(v server.VolumeStatus) bool { return !remains(v, o.wait) }), err
 }
 
 // remains reports whether a volume is still there in the way that is waited for.
-func remains(v manager.VolumeStatus, wait string) bool {
+func remains(v server.VolumeStatus, wait string) bool {
 	switch {
 	case v.Quarantined != "":
 		return true // the daemon did not say
@@ -147,7 +146,7 @@ func remains(v manager.VolumeStatus, wait string) bool {
 }
 
 // leftLine says of a volume why it is still there.
-func leftLine(v manager.VolumeStatus) string {
+func leftLine(v server.VolumeStatus) string {
 	why := v.Held.Reason
 	switch {
 	case v.Quarantined != "":
@@ -165,7 +164,7 @@ func leftLine(v manager.VolumeStatus) string {
 }
 
 // failureOf is the failure of a volume's removal that was tried most often.
-func failureOf(v state.Volume) state.Retry {
+func failureOf(v server.Volume) server.RetryStatus {
 	r := v.Stage.Retry()
 	for _, m := range v.Mounts {
 		if m.Retry().Attempts > r.Attempts {

@@ -16,7 +16,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
@@ -75,7 +74,7 @@ func awaitDriver(t *testing.T, dir string, up bool) {
 	t.Helper()
 	c := client.New(filepath.Join(dir, "s"))
 	defer c.Close()
-	err := c.WatchDrivers(t.Context(), func(e server.Event[manager.DriverStatus]) error {
+	err := c.WatchDrivers(t.Context(), func(e server.Event[server.DriverStatus]) error {
 		if e.Item.Name == "x.example.com" && (e.Type == "gone" || e.Item.Up == up) {
 			return errSeen
 		}

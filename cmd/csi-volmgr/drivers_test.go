@@ -54,7 +54,7 @@ func TestDriversOfCSIAreNotHiddenBehindBuiltinKinds(t *testing.T) {
 		t.Errorf("explained: %s", got)
 	}
 	lines("get", "drivers", "-o", "json")
-	var all server.List[manager.DriverStatus]
+	var all server.List[server.DriverStatus]
 	if err := json.Unmarshal([]byte(r.stdout.String()), &all); err != nil || len(all.Items) != 4 {
 		t.Errorf("json: %d drivers, %v", len(all.Items), err)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -211,35 +210,35 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 	}
 }
 
-func podResource(c *client.Client) resource[manager.PodStatus] {
-	return resource[manager.PodStatus]{
+func podResource(c *client.Client) resource[server.PodStatus] {
+	return resource[server.PodStatus]{
 		kind: "pod", columns: podColumns, list: c.Pods, watch: c.WatchPods, namespaced: true,
-		key: func(v manager.PodStatus) string { return v.Pod.Namespace + "/" + v.Pod.Name },
-		find: func(items []manager.PodStatus, name string) (manager.PodStatus, error) {
+		key: func(v server.PodStatus) string { return v.Pod.Namespace + "/" + v.Pod.Name },
+		find: func(items []server.PodStatus, name string) (server.PodStatus, error) {
 			ns, name, _ := strings.Cut(name, "/")
 			if v, ok := server.FindPod(items, ns, name); ok {
 				return v, nil
 			}
-			return manager.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", server.ErrNotFound, ns, name)
+			return server.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", server.ErrNotFound, ns, name)
 		},
 	}
 }
 
-func volumeResource(c *client.Client) resource[manager.VolumeStatus] {
-	return resource[manager.VolumeStatus]{
+func volumeResource(c *client.Client) resource[server.VolumeStatus] {
+	return resource[server.VolumeStatus]{
 		kind: "volume", columns: volumeColumns, list: c.Volumes, watch: c.WatchVolumes,
-		key:  func(v manager.VolumeStatus) string { return string(v.Volume.ID) },
+		key:  func(v server.VolumeStatus) string { return string(v.Volume.ID) },
 		find: server.FindVolume,
 	}
 }
 
 // idleBuiltin reports whether a driver is a built-in kind that has nothing here.
-func idleBuiltin(d manager.DriverStatus) bool { return d.Builtin && d.Volumes == 0 && d.Calls == 0 }
+func idleBuiltin(d server.DriverStatus) bool { return d.Builtin && d.Volumes == 0 && d.Calls == 0 }
 
-func driverResource(c *client.Client) resource[manager.DriverStatus] {
-	return resource[manager.DriverStatus]{
+func driverResource(c *client.Client) resource[server.DriverStatus] {
+	return resource[server.DriverStatus]{
 		kind: "driver", columns: driverColumns, list: c.Drivers, watch: c.WatchDrivers,
-		key:   func(v manager.DriverStatus) string { return string(v.Name) },
+		key:   func(v server.DriverStatus) string { return string(v.Name) },
 		aside: idleBuiltin, asides: "built-in kinds without a volume",
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -130,19 +129,19 @@ func (g *grid) lines(rows [][]string) string {
 	return b.String()
 }
 
-var podColumns = []column[manager.PodStatus]{
-	{head: "NAMESPACE", value: func(p manager.PodStatus, _ view) string { return p.Pod.Namespace }},
-	{head: "NAME", value: func(p manager.PodStatus, _ view) string { return p.Pod.Name }},
-	{head: "MOUNTED", value: func(p manager.PodStatus, _ view) string {
+var podColumns = []column[server.PodStatus]{
+	{head: "NAMESPACE", value: func(p server.PodStatus, _ view) string { return p.Pod.Namespace }},
+	{head: "NAME", value: func(p server.PodStatus, _ view) string { return p.Pod.Name }},
+	{head: "MOUNTED", value: func(p server.PodStatus, _ view) string {
 		return fmt.Sprintf("%d/%d", mountedOf(p), len(p.Volumes))
 	}},
-	{head: "STATUS", state: true, value: func(p manager.PodStatus, _ view) string { return podState(p) }},
-	{head: "SINCE", value: func(p manager.PodStatus, v view) string { return v.age(waitingFor(p).Since) }},
-	{head: "WAITING FOR", value: func(p manager.PodStatus, v view) string { return v.reason(waitReason(p)) }},
-	{head: "UID", wide: true, value: func(p manager.PodStatus, _ view) string { return string(p.Pod.UID) }},
+	{head: "STATUS", state: true, value: func(p server.PodStatus, _ view) string { return podState(p) }},
+	{head: "SINCE", value: func(p server.PodStatus, v view) string { return v.age(waitingFor(p).Since) }},
+	{head: "WAITING FOR", value: func(p server.PodStatus, v view) string { return v.reason(waitReason(p)) }},
+	{head: "UID", wide: true, value: func(p server.PodStatus, _ view) string { return string(p.Pod.UID) }},
 }
 
-func mountedOf(p manager.PodStatus) int {
+func mountedOf(p server.PodStatus) int {
 	n := 0
 	for _, v := range p.Volumes {
 		if v.Mounted {
@@ -152,7 +151,7 @@ func mountedOf(p manager.PodStatus) int {
 	return n
 }
 
-func podState(p manager.PodStatus) string {
+func podState(p server.PodStatus) string {
 	switch {
 	case !p.Listed:
 		return "Leaving"
@@ -164,23 +163,23 @@ func podState(p manager.PodStatus) string {
 }
 
 // waitingFor is the first of a pod's volumes that is not as wanted.
-func waitingFor(p manager.PodStatus) manager.PodVolumeStatus {
+func waitingFor(p server.PodStatus) server.PodVolumeStatus {
 	for _, v := range p.Volumes {
 		if v.ID == "" || v.Step != "" || v.BlockedBy != "" {
 			return v
 		}
 	}
-	return manager.PodVolumeStatus{}
+	return server.PodVolumeStatus{}
 }
 
-func waitReason(p manager.PodStatus) string {
+func waitReason(p server.PodStatus) string {
 	v := waitingFor(p)
 	if len(v.Names) == 0 {
 		return ""
 	}
 	why := v.BlockedBy
 	if v.Retry.Attempts > 0 {
-		why = server.Failure(v.Retry)
+		why = v.Retry.Failure()
 	}
 	text := v.Names[0]
 	if v.Step != "" {
@@ -192,29 +191,29 @@ func waitReason(p manager.PodStatus) string {
 	return text
 }
 
-var volumeColumns = []column[manager.VolumeStatus]{
-	{head: "ID", value: func(s manager.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
-	{head: "USED AS", value: func(s manager.VolumeStatus, _ view) string { return usedAs(s.Volume.Spec.Value()) }},
-	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string { return orNone(string(s.Volume.Spec.Driver)) }},
-	{head: "STATUS", state: true, value: func(s manager.VolumeStatus, _ view) string { return volumeState(s) }},
-	{head: "SIZE", value: func(s manager.VolumeStatus, _ view) string { return size(s.Volume.SizeBytes) }},
-	{head: "PODS", value: func(s manager.VolumeStatus, _ view) string { return fmt.Sprint(len(s.Wanted)) }},
-	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
-	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
-	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string { return v.reason(volumeReason(s)) }},
-	{head: "ATTACH", wide: true, value: func(s manager.VolumeStatus, _ view) string {
+var volumeColumns = []column[server.VolumeStatus]{
+	{head: "ID", value: func(s server.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
+	{head: "USED AS", value: func(s server.VolumeStatus, _ view) string { return usedAs(s.Volume.Spec.Value()) }},
+	{head: "DRIVER", value: func(s server.VolumeStatus, _ view) string { return orNone(string(s.Volume.Spec.Driver)) }},
+	{head: "STATUS", state: true, value: func(s server.VolumeStatus, _ view) string { return volumeState(s) }},
+	{head: "SIZE", value: func(s server.VolumeStatus, _ view) string { return size(s.Volume.SizeBytes) }},
+	{head: "PODS", value: func(s server.VolumeStatus, _ view) string { return fmt.Sprint(len(s.Wanted)) }},
+	{head: "STEP", value: func(s server.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
+	{head: "SINCE", value: func(s server.VolumeStatus, v view) string { return v.age(s.Since) }},
+	{head: "WAITING FOR", value: func(s server.VolumeStatus, v view) string { return v.reason(volumeReason(s)) }},
+	{head: "ATTACH", wide: true, value: func(s server.VolumeStatus, _ view) string {
 		return s.Volume.Attach.Phase.String()
 	}},
-	{head: "STAGE", wide: true, value: func(s manager.VolumeStatus, _ view) string {
+	{head: "STAGE", wide: true, value: func(s server.VolumeStatus, _ view) string {
 		return s.Volume.Stage.Phase.String()
 	}},
-	{head: "STAGED AT", wide: true, value: func(s manager.VolumeStatus, _ view) string {
+	{head: "STAGED AT", wide: true, value: func(s server.VolumeStatus, _ view) string {
 		return orNone(s.Volume.Spec.StagePath)
 	}},
 }
 
 // usedAs names a volume as its users know it.
-func usedAs(s state.Spec) string {
+func usedAs(s server.Spec) string {
 	if s.Claim != "" {
 		return "claim " + s.Claim
 	}
@@ -222,7 +221,7 @@ func usedAs(s state.Spec) string {
 }
 
 // volumeState is the furthest of the facts that is present.
-func volumeState(s manager.VolumeStatus) string {
+func volumeState(s server.VolumeStatus) string {
 	v := s.Volume
 	mounted := false
 	for _, m := range v.Mounts {
@@ -244,14 +243,14 @@ func volumeState(s manager.VolumeStatus) string {
 	}
 }
 
-func stepOf(s manager.VolumeStatus) string {
+func stepOf(s server.VolumeStatus) string {
 	if s.Call.Kind != plan.None {
 		return s.Call.Kind.String()
 	}
 	return s.Held.Step.String()
 }
 
-func volumeReason(s manager.VolumeStatus) string {
+func volumeReason(s server.VolumeStatus) string {
 	switch {
 	case s.Quarantined != "":
 		return s.Quarantined
@@ -259,13 +258,13 @@ func volumeReason(s manager.VolumeStatus) string {
 		return "the call's answer"
 	}
 	if r := retryOf(s); r.Attempts > 0 {
-		return server.Failure(r)
+		return r.Failure()
 	}
 	return s.Held.Reason
 }
 
 // retryOf is the pacing of the step that a volume is at.
-func retryOf(s manager.VolumeStatus) state.Retry {
+func retryOf(s server.VolumeStatus) server.RetryStatus {
 	switch k := s.Held.Step; k {
 	case plan.Attach, plan.Detach:
 		return s.Volume.Attach.Retry()

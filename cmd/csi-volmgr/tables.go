@@ -4,29 +4,28 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-var driverColumns = []column[manager.DriverStatus]{
-	{head: "NAME", value: func(d manager.DriverStatus, _ view) string { return string(d.Name) }},
-	{head: "STATUS", state: true, value: func(d manager.DriverStatus, _ view) string { return driverState(d) }},
-	{head: "VERSION", value: func(d manager.DriverStatus, _ view) string { return orNone(plain(d.Version)) }},
-	{head: "GENERATION", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Generation) }},
-	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
-	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
-	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
-	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(driverProblem(d)) }},
-	{head: "NODE ID", wide: true, value: func(d manager.DriverStatus, _ view) string { return orNone(plain(d.NodeID)) }},
-	{head: "ENDPOINT", wide: true, value: func(d manager.DriverStatus, _ view) string { return orNone(d.Endpoint) }},
-	{head: "CAPABILITIES", wide: true, value: func(d manager.DriverStatus, _ view) string {
+var driverColumns = []column[server.DriverStatus]{
+	{head: "NAME", value: func(d server.DriverStatus, _ view) string { return string(d.Name) }},
+	{head: "STATUS", state: true, value: func(d server.DriverStatus, _ view) string { return driverState(d) }},
+	{head: "VERSION", value: func(d server.DriverStatus, _ view) string { return orNone(plain(d.Version)) }},
+	{head: "GENERATION", value: func(d server.DriverStatus, _ view) string { return fmt.Sprint(d.Generation) }},
+	{head: "VOLUMES", value: func(d server.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
+	{head: "CALLS", value: func(d server.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
+	{head: "SINCE", value: func(d server.DriverStatus, v view) string { return v.age(d.Since) }},
+	{head: "PROBLEM", value: func(d server.DriverStatus, v view) string { return v.reason(driverProblem(d)) }},
+	{head: "NODE ID", wide: true, value: func(d server.DriverStatus, _ view) string { return orNone(plain(d.NodeID)) }},
+	{head: "ENDPOINT", wide: true, value: func(d server.DriverStatus, _ view) string { return orNone(d.Endpoint) }},
+	{head: "CAPABILITIES", wide: true, value: func(d server.DriverStatus, _ view) string {
 		return orNone(strings.Join(d.Capabilities, ","))
 	}},
 }
 
 // driverState is how a driver stands, in a word.
-func driverState(d manager.DriverStatus) string {
+func driverState(d server.DriverStatus) string {
 	switch {
 	case !d.Up:
 		return "Down"
@@ -37,7 +36,7 @@ func driverState(d manager.DriverStatus) string {
 }
 
 // driverProblem says what is wrong with a driver.
-func driverProblem(d manager.DriverStatus) string {
+func driverProblem(d server.DriverStatus) string {
 	if len(d.Lacks) > 0 {
 		return strings.Join(d.Lacks, ", ") + " is not installed; csi-volmgr doctor says what to install"
 	}
@@ -73,7 +72,7 @@ var claimColumns = []column[server.ClaimStatus]{
 	{head: "CLASS", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Class) }},
 	{head: "WAITING FOR", value: func(s server.ClaimStatus, v view) string {
 		if s.Retry.Attempts > 0 {
-			return v.reason(server.Failure(s.Retry))
+			return v.reason(s.Retry.Failure())
 		}
 		return v.reason(s.Reason)
 	}},

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -57,8 +56,8 @@ shown once, and so it is as JSON or YAML, with all drivers and volumes.`,
 
 // topDocument is the view for programs.
 type topDocument struct {
-	Drivers []manager.DriverStatus `json:"drivers"`
-	Volumes []manager.VolumeStatus `json:"volumes"`
+	Drivers []server.DriverStatus `json:"drivers"`
+	Volumes []server.VolumeStatus `json:"volumes"`
 }
 
 func (p *program) topOnce(ctx context.Context, output string) error {
@@ -85,8 +84,8 @@ func (p *program) topOnce(ctx context.Context, output string) error {
 // activity is what two watches have told so far.
 type activity struct {
 	mu      sync.Mutex // guards what follows
-	volumes map[state.VolumeID]manager.VolumeStatus
-	drivers map[state.DriverName]manager.DriverStatus
+	volumes map[state.VolumeID]server.VolumeStatus
+	drivers map[state.DriverName]server.DriverStatus
 	listed  int // watches that have told what there was
 }
 
@@ -122,7 +121,7 @@ func (p *program) topLive(interrupted context.Context, screen *os.File, output s
 	c := p.client()
 	defer c.Close()
 	a := &activity{
-		volumes: map[state.VolumeID]manager.VolumeStatus{}, drivers: map[state.DriverName]manager.DriverStatus{},
+		volumes: map[state.VolumeID]server.VolumeStatus{}, drivers: map[state.DriverName]server.DriverStatus{},
 	}
 	failed := make(chan error, 2)
 	ctx, cancel := context.WithCancel(interrupted)
@@ -130,10 +129,10 @@ func (p *program) topLive(interrupted context.Context, screen *os.File, output s
 	defer watches.Wait()
 	defer cancel()
 	watches.Go(func() {
-		failed <- c.WatchVolumes(ctx, take(a, a.volumes, func(s manager.VolumeStatus) state.VolumeID { return s.Volume.ID }))
+		failed <- c.WatchVolumes(ctx, take(a, a.volumes, func(s server.VolumeStatus) state.VolumeID { return s.Volume.ID }))
 	})
 	watches.Go(func() {
-		failed <- c.WatchDrivers(ctx, take(a, a.drivers, func(s manager.DriverStatus) state.DriverName { return s.Name }))
+		failed <- c.WatchDrivers(ctx, take(a, a.drivers, func(s server.DriverStatus) state.DriverName { return s.Name }))
 	})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -177,9 +176,9 @@ func fit(text string, screen *os.File) string {
 }
 
 // topText is the view as text.
-func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v view) (string, error) {
-	slices.SortFunc(drivers, func(a, b manager.DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
-	var busy []manager.VolumeStatus
+func topText(volumes []server.VolumeStatus, drivers []server.DriverStatus, v view) (string, error) {
+	slices.SortFunc(drivers, func(a, b server.DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
+	var busy []server.VolumeStatus
 	calls, waiting, lost, up := 0, 0, 0, 0
 	for _, s := range volumes {
 		switch {
@@ -199,7 +198,7 @@ func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v v
 			up++
 		}
 	}
-	slices.SortFunc(busy, func(a, b manager.VolumeStatus) int {
+	slices.SortFunc(busy, func(a, b server.VolumeStatus) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Volume.ID, b.Volume.ID))
 	})
 	var b bytes.Buffer
@@ -226,25 +225,25 @@ func topText(volumes []manager.VolumeStatus, drivers []manager.DriverStatus, v v
 	return b.String(), nil
 }
 
-var topDrivers = []column[manager.DriverStatus]{
-	{head: "DRIVER", value: func(d manager.DriverStatus, _ view) string { return plain(string(d.Name)) }},
-	{head: "UP", state: true, value: func(d manager.DriverStatus, _ view) string {
+var topDrivers = []column[server.DriverStatus]{
+	{head: "DRIVER", value: func(d server.DriverStatus, _ view) string { return plain(string(d.Name)) }},
+	{head: "UP", state: true, value: func(d server.DriverStatus, _ view) string {
 		return yesNo(d.Up && len(d.Lacks) == 0)
 	}},
-	{head: "SINCE", value: func(d manager.DriverStatus, v view) string { return v.age(d.Since) }},
-	{head: "VOLUMES", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
-	{head: "CALLS", value: func(d manager.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
-	{head: "PROBLEM", value: func(d manager.DriverStatus, v view) string { return v.reason(driverProblem(d)) }},
+	{head: "SINCE", value: func(d server.DriverStatus, v view) string { return v.age(d.Since) }},
+	{head: "VOLUMES", value: func(d server.DriverStatus, _ view) string { return fmt.Sprint(d.Volumes) }},
+	{head: "CALLS", value: func(d server.DriverStatus, _ view) string { return fmt.Sprint(d.Calls) }},
+	{head: "PROBLEM", value: func(d server.DriverStatus, v view) string { return v.reason(driverProblem(d)) }},
 }
 
-var topVolumes = []column[manager.VolumeStatus]{
-	{head: "SINCE", value: func(s manager.VolumeStatus, v view) string { return v.age(s.Since) }},
-	{head: "VOLUME", value: func(s manager.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
-	{head: "DRIVER", value: func(s manager.VolumeStatus, _ view) string {
+var topVolumes = []column[server.VolumeStatus]{
+	{head: "SINCE", value: func(s server.VolumeStatus, v view) string { return v.age(s.Since) }},
+	{head: "VOLUME", value: func(s server.VolumeStatus, v view) string { return v.id(s.Volume.ID) }},
+	{head: "DRIVER", value: func(s server.VolumeStatus, _ view) string {
 		return orNone(plain(string(s.Volume.Spec.Driver)))
 	}},
-	{head: "STEP", value: func(s manager.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
-	{head: "WAITING FOR", value: func(s manager.VolumeStatus, v view) string {
+	{head: "STEP", value: func(s server.VolumeStatus, _ view) string { return orNone(stepOf(s)) }},
+	{head: "WAITING FOR", value: func(s server.VolumeStatus, v view) string {
 		return v.reason(cmp.Or(s.Quarantined, s.Progress, volumeReason(s)))
 	}},
 }

@@ -12,23 +12,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func TestTopShowsWhatWaitsLongestFirst(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	volume := func(id string, since time.Duration, s manager.VolumeStatus) manager.VolumeStatus {
-		s.Volume.ID, s.Volume.Spec, s.Since = state.VolumeID("d^"+id), &state.Spec{Driver: "d"}, now.Add(-since)
+	volume := func(id string, since time.Duration, s server.VolumeStatus) server.VolumeStatus {
+		s.Volume.ID, s.Volume.Spec, s.Since = state.VolumeID("d^"+id), &server.Spec{Driver: "d"}, now.Add(-since)
 		return s
 	}
-	got, err := topText([]manager.VolumeStatus{
-		volume("rests", time.Hour, manager.VolumeStatus{}),
-		volume("called", 5*time.Second, manager.VolumeStatus{Call: plan.Op{Kind: plan.Stage}}),
-		volume("held", time.Minute, manager.VolumeStatus{Held: plan.Held{Step: plan.Publish, Reason: "waiting for x"}}),
-		volume("lost", 0, manager.VolumeStatus{Quarantined: "checksum mismatch"}),
-	}, []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: "z"}, Problem: "it went"}, {DriverInfo: manager.DriverInfo{Name: "d"}, Up: true, Volumes: 4, Calls: 1}}, view{now: now})
+	got, err := topText([]server.VolumeStatus{
+		volume("rests", time.Hour, server.VolumeStatus{}),
+		volume("called", 5*time.Second, server.VolumeStatus{Call: server.Op{Kind: plan.Stage}}),
+		volume("held", time.Minute, server.VolumeStatus{Held: server.Held{Step: plan.Publish, Reason: "waiting for x"}}),
+		volume("lost", 0, server.VolumeStatus{Quarantined: "checksum mismatch"}),
+	}, []server.DriverStatus{{Name: "z", Problem: "it went"}, {Name: "d", Up: true, Volumes: 4, Calls: 1}}, view{now: now})
 	const want = `4 volumes: 1 at rest, 1 with a call in flight, 1 waiting, 1 that cannot be read; 2 drivers: 1 up
 
 DRIVER   UP    SINCE   VOLUMES   CALLS   PROBLEM
@@ -46,9 +46,9 @@ SINCE   VOLUME   DRIVER   STEP      WAITING FOR
 }
 
 func TestTopIsBounded(t *testing.T) {
-	var many []manager.VolumeStatus
+	var many []server.VolumeStatus
 	for i := range topLines + 5 {
-		many = append(many, manager.VolumeStatus{Volume: state.Volume{ID: state.VolumeID(fmt.Sprint("d^", i)), Spec: &state.Spec{}}, Call: plan.Op{Kind: plan.Stage}})
+		many = append(many, server.VolumeStatus{Volume: server.Volume{ID: state.VolumeID(fmt.Sprint("d^", i)), Spec: &server.Spec{}}, Call: server.Op{Kind: plan.Stage}})
 	}
 	got, err := topText(many, nil, view{})
 	if err != nil || !strings.HasSuffix(got, "\nand 5 more\n") || strings.Count(got, "Stage") != topLines {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/spf13/cobra"
 )
@@ -67,7 +66,7 @@ func (p *program) trace(ctx context.Context, ns string, t target, output string)
 	}
 	switch {
 	case structured(output):
-		return p.document(server.List[manager.EndedCall]{Items: calls}, output)
+		return p.document(server.List[server.EndedCall]{Items: calls}, output)
 	case len(calls) == 0:
 		return writeAll(p.stderr, "No calls are kept of it: none was made since the daemon started, or it went long ago.\n")
 	case output == "timeline":
@@ -76,21 +75,21 @@ func (p *program) trace(ctx context.Context, ns string, t target, output string)
 	return writeTable(p.stdout, traceColumns(), calls, p.look(output))
 }
 
-func traceColumns() []column[manager.EndedCall] {
-	return []column[manager.EndedCall]{
-		{head: "BEGAN", value: func(c manager.EndedCall, _ view) string { return c.Began.UTC().Format("15:04:05.000") }},
-		{head: "TOOK", value: func(c manager.EndedCall, _ view) string { return took(c.TookNanos) }},
-		{head: "CALL", value: func(c manager.EndedCall, _ view) string { return c.Op.String() }},
-		{head: "VOLUME", value: func(c manager.EndedCall, v view) string { return v.id(c.Volume) }},
-		{head: "DRIVER", value: func(c manager.EndedCall, _ view) string { return string(c.Driver) }},
+func traceColumns() []column[server.EndedCall] {
+	return []column[server.EndedCall]{
+		{head: "BEGAN", value: func(c server.EndedCall, _ view) string { return c.Began.UTC().Format("15:04:05.000") }},
+		{head: "TOOK", value: func(c server.EndedCall, _ view) string { return took(c.TookNanos) }},
+		{head: "CALL", value: func(c server.EndedCall, _ view) string { return c.Op.String() }},
+		{head: "VOLUME", value: func(c server.EndedCall, v view) string { return v.id(c.Volume) }},
+		{head: "DRIVER", value: func(c server.EndedCall, _ view) string { return string(c.Driver) }},
 		// In full: who looks at one volume's calls wants to know.
-		{head: "RESULT", value: func(c manager.EndedCall, _ view) string { return plain(result(c)) }},
-		{head: "POD", wide: true, value: func(c manager.EndedCall, _ view) string { return orNone(string(c.Pod)) }},
+		{head: "RESULT", value: func(c server.EndedCall, _ view) string { return plain(result(c)) }},
+		{head: "POD", wide: true, value: func(c server.EndedCall, _ view) string { return orNone(string(c.Pod)) }},
 	}
 }
 
 // result is what came of a call, and what a failure leaves known.
-func result(c manager.EndedCall) string {
+func result(c server.EndedCall) string {
 	if c.Error == "" {
 		return "OK"
 	}
@@ -110,7 +109,7 @@ func took(d time.Duration) string {
 
 // timeline draws each call as a bar on one scale, from the first beginning to
 // the last end; x marks one that failed.
-func timeline(calls []manager.EndedCall) string {
+func timeline(calls []server.EndedCall) string {
 	first, last := calls[0].Began, calls[0].Began
 	for _, c := range calls {
 		if end := c.Began.Add(c.TookNanos); end.After(last) {

@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestTimeline(t *testing.T) {
 	at := time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
-	call := func(op plan.Kind, from, took time.Duration, failure string) manager.EndedCall {
-		return manager.EndedCall{Volume: "d^v", Op: op, Began: at.Add(from), TookNanos: took, Error: failure}
+	call := func(op plan.Kind, from, took time.Duration, failure string) server.EndedCall {
+		return server.EndedCall{Volume: "d^v", Op: op, Began: at.Add(from), TookNanos: took, Error: failure}
 	}
-	got := timeline([]manager.EndedCall{
+	got := timeline([]server.EndedCall{
 		call(plan.Stage, 0, 10*time.Second, "no"),
 		call(plan.Stage, 20*time.Second, 10*time.Second, ""),
 		call(plan.Publish, 30*time.Second, 10*time.Second, ""),
@@ -28,7 +28,7 @@ Publish   |                             ===========|      10s  v
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if one := timeline([]manager.EndedCall{call(plan.Stage, 0, 0, "")}); one == "" {
+	if one := timeline([]server.EndedCall{call(plan.Stage, 0, 0, "")}); one == "" {
 		t.Error("a call that took no time is not drawn")
 	}
 }

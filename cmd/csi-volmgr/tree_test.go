@@ -20,7 +20,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
@@ -44,10 +43,10 @@ var acting = []string{
 func reading() map[string][]shows {
 	return map[string][]shows{
 		"get": {
-			{"get pods", new(server.List[manager.PodStatus]), "{.items[0].pod.name}", "web"},
-			{"get pod web", new(manager.PodStatus), "{.pod.name}", "web"},
-			{"get volumes", new(server.List[manager.VolumeStatus]), "{.items[1].volume.spec.driver}", string(nfs)},
-			{"get drivers", new(server.List[manager.DriverStatus]), "{.items[1].name}", string(nfs)},
+			{"get pods", new(server.List[server.PodStatus]), "{.items[0].pod.name}", "web"},
+			{"get pod web", new(server.PodStatus), "{.pod.name}", "web"},
+			{"get volumes", new(server.List[server.VolumeStatus]), "{.items[1].volume.spec.driver}", string(nfs)},
+			{"get drivers", new(server.List[server.DriverStatus]), "{.items[1].name}", string(nfs)},
 			{"get pv", new(server.List[server.PVStatus]), "{.items[0].name}", "pv-data"},
 			{"get pvc", new(server.List[server.ClaimStatus]), "{.items[0].name}", "data"},
 			{"get mounts", new(server.List[server.Mount]), "{.items[0].hostPath}", "/root/pods/web/cache"},
@@ -55,13 +54,13 @@ func reading() map[string][]shows {
 			{"get problems", new(server.List[server.Problem]), "{.items}", "[]"},
 		},
 		"describe": {
-			{"describe pod web", new(manager.PodStatus), "{.pod.name}", "web"},
-			{"describe volume data", new(manager.VolumeStatus), "{.volume.spec.handle}", "vol-1"},
-			{"describe driver nfs.example.com", new(manager.DriverStatus), "{.version}", "v4.11.0"},
+			{"describe pod web", new(server.PodStatus), "{.pod.name}", "web"},
+			{"describe volume data", new(server.VolumeStatus), "{.volume.spec.handle}", "vol-1"},
+			{"describe driver nfs.example.com", new(server.DriverStatus), "{.version}", "v4.11.0"},
 		},
 		"explain": {{"explain pod web", new(server.Explanation), "{.verdict}", server.Fine}},
 		"who":     {{"who data", new(holders.Report), "{.processes[0].name}", "rsync"}},
-		"trace":   {{"trace pod web", new(server.List[manager.EndedCall]), "{.items[0].code}", "Internal"}},
+		"trace":   {{"trace pod web", new(server.List[server.EndedCall]), "{.items[0].code}", "Internal"}},
 		"top":     {{"top", new(topDocument), "{.drivers[1].name}", string(nfs)}},
 		"doctor":  {{"doctor", new(doctor.Report), "{.findings[0].check}", ""}},
 		"gc":      {{"gc --dry-run", new(server.List[leftover.Item]), "{.items[0].path}", "/root/pods/a"}},

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -182,7 +181,7 @@ func progressLines(pr server.Progress) []progressLine {
 }
 
 // volumeProgress is "data: Stage: driver nfs.csi.k8s.io is not registered".
-func volumeProgress(v manager.PodVolumeStatus) string {
+func volumeProgress(v server.PodVolumeStatus) string {
 	name := strings.Join(v.Names, ",")
 	switch {
 	case v.Mounted && v.Step == "":
@@ -195,7 +194,7 @@ func volumeProgress(v manager.PodVolumeStatus) string {
 		text += ": " + v.Step
 	}
 	if v.Retry.Attempts > 0 {
-		text += fmt.Sprintf(": try %d failed: %s", v.Retry.Attempts, plain(server.Failure(v.Retry)))
+		text += fmt.Sprintf(": try %d failed: %s", v.Retry.Attempts, plain(v.Retry.Failure()))
 	} else if v.BlockedBy != "" {
 		text += ": " + plain(v.BlockedBy)
 	}

@@ -395,7 +395,8 @@ func (w *stage) isExplained(g goldenScene) bool {
 	return slices.ContainsFunc(e.Lines, func(l server.Line) bool { return l.Label == "because" && l.Text == g.sentence })
 }
 
-// isListed reports whether the lists of the node API have what the sentence is made of.
+// isListed reports whether the lists of the node API have the sentence: of the pod's volume, of
+// its driver, or of a volume that no pod has.
 func (w *stage) isListed(g goldenScene) bool {
 	pods, errP := w.own.Pods(w.t.Context())
 	volumes, errV := w.own.Volumes(w.t.Context())
@@ -403,15 +404,25 @@ func (w *stage) isListed(g goldenScene) bool {
 	if err := errors.Join(errP, errV, errD); err != nil {
 		w.t.Fatal(err)
 	}
-	f := server.Facts{Pods: pods, Volumes: volumes, Drivers: drivers, Now: time.Now()}
+	var told []string
+	driver := state.DriverName("")
 	for _, p := range pods {
 		if p.Pod.Name == g.name && len(p.Volumes) == 1 {
-			return f.Because(p.Pod.UID, p.Volumes[0]) == g.sentence
+			v := p.Volumes[0]
+			driver, told = v.Driver, append(told, v.BlockedBy, v.Retry.Failure())
 		}
 	}
-	return slices.ContainsFunc(f.Left(), func(v manager.VolumeStatus) bool {
-		return v.Volume.Spec.Claim == "default/"+g.name && f.WhyLeft(v) == g.sentence
-	})
+	for _, v := range volumes {
+		if len(told) == 0 && v.Volume.Spec.Claim == "default/"+g.name {
+			told = append(told, v.Held.Reason, v.Volume.Stage.Retry().Failure(), v.Volume.Attach.Retry().Failure())
+		}
+	}
+	for _, d := range drivers {
+		if d.Name == driver && !d.Up {
+			told = append(told, d.Problem)
+		}
+	}
+	return slices.Contains(told, g.sentence)
 }
 
 // page is what the status page shows: the first that its stream sends.

@@ -119,7 +119,7 @@ func (v *Views) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.Persistent
 
 // fromController fills in what the controller knows of a claim.
 func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
-	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), c.Retry
+	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), server.RetryOf(c.Retry)
 	s.Call, s.Refused = c.Call, c.Refused
 	if c.Class != "" {
 		s.Class = c.Class

@@ -152,3 +152,50 @@ func TestAnswersAreByteForByte(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")))
 	}
 }
+
+// recordsIn lists the structs of the journal, the plan and the manager in t: their fields
+// would be promises of the API.
+func recordsIn(t reflect.Type, seen map[reflect.Type]bool) (found []string) {
+	if seen[t] {
+		return nil
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return recordsIn(t.Elem(), seen)
+	case reflect.Map:
+		return append(recordsIn(t.Key(), seen), recordsIn(t.Elem(), seen)...)
+	case reflect.Struct:
+		if pkg := t.PkgPath(); strings.HasSuffix(pkg, "/pkg/state") || strings.Contains(pkg+"/", "/pkg/manager/") {
+			return []string{t.String()}
+		}
+		for f := range t.Fields() {
+			if f.IsExported() {
+				found = append(found, recordsIn(f.Type, seen)...)
+			}
+		}
+	}
+	return found
+}
+
+// What the API answers with has types of its own (docs/adr/0028).
+func TestNoAnswerHoldsARecord(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	for _, p := range paths() {
+		for _, answer := range []any{p.answer, p.event, p.body} {
+			if answer == nil {
+				continue
+			}
+			if found := recordsIn(reflect.TypeOf(answer), seen); len(found) > 0 {
+				t.Errorf("%s: %s: answer with a type of this package, and name its fields in convert.go", p.pattern, strings.Join(found, ", "))
+			}
+		}
+	}
+	type planted struct{ Items []map[string]*state.Volume }
+	type held struct{ Held plan.Held }
+	for _, of := range []reflect.Type{reflect.TypeFor[planted](), reflect.TypeFor[held](), reflect.TypeFor[manager.PodStatus]()} {
+		if len(recordsIn(of, map[reflect.Type]bool{})) == 0 {
+			t.Errorf("%v: no record is found in it", of)
+		}
+	}
+}

@@ -43,14 +43,14 @@ func same[T any](t *testing.T, list func(context.Context) ([]T, error), want []T
 
 func TestEveryListArrivesWhole(t *testing.T) {
 	f := server.StageUnavailable()
-	f.Claims = []server.ClaimStatus{{Namespace: "default", Name: "data", Phase: "Bound", Retry: state.Retry{Attempts: 2, Since: f.Now}}}
+	f.Claims = []server.ClaimStatus{{Namespace: "default", Name: "data", Phase: "Bound", Retry: server.RetryStatus{Attempts: 2, Since: f.Now}}}
 	f.PersistentVolumes = server.ClaimUnused().PersistentVolumes
 	f.Problems = []server.Problem{{Source: "file", File: "/x", Line: 3, Message: "bad"}}
 	f.Sockets = []server.SocketStatus{{Path: "/s", State: "refused", Problem: "no"}}
 	c, _, _ := serve(t, f)
-	same(t, c.Pods, f.Pods)
-	same(t, c.Volumes, f.Volumes)
-	same(t, c.Drivers, f.Drivers)
+	same(t, c.Pods, server.ShownPods(f.Pods))
+	same(t, c.Volumes, server.ShownVolumes(f.Volumes))
+	same(t, c.Drivers, server.ShownDrivers(f.Drivers))
 	same(t, c.Claims, f.Claims)
 	same(t, c.PersistentVolumes, f.PersistentVolumes)
 	same(t, c.Problems, append(slices.Clone(f.Problems), f.StuckProblems()...))
@@ -68,7 +68,7 @@ func TestOneIsFoundByNameOrID(t *testing.T) {
 	f.Pods[0].Volumes[0].ID = f.Volumes[0].Volume.ID
 	c, _, _ := serve(t, f)
 	p, err := c.Pod(t.Context(), "default", "web")
-	if diff := cmp.Diff(f.Pods[0], p); err != nil || diff != "" {
+	if diff := cmp.Diff(server.ShownPods(f.Pods)[0], p); err != nil || diff != "" {
 		t.Errorf("pod: %v\n%s", err, diff)
 	}
 	v, err := c.Volume(t.Context(), f.Volumes[0].Volume.ID)
@@ -164,7 +164,7 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got []string
-	err := c.WatchPods(ctx, func(e server.Event[manager.PodStatus]) error {
+	err := c.WatchPods(ctx, func(e server.Event[server.PodStatus]) error {
 		got = append(got, fmt.Sprintf("%s %s %t", e.Type, e.Item.Pod.Name, e.Item.Ready))
 		switch len(got) {
 		case 2: // the list has been told
@@ -191,7 +191,7 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 
 func TestStoppingDaemonEndsStreamsAtOnce(t *testing.T) {
 	c, _, stop := serve(t, server.AllFine())
-	err := c.WatchVolumes(t.Context(), func(e server.Event[manager.VolumeStatus]) error {
+	err := c.WatchVolumes(t.Context(), func(e server.Event[server.VolumeStatus]) error {
 		if e.Type == "listed" {
 			go func() { _ = stop() }()
 		}
@@ -238,7 +238,7 @@ func TestWaitThatRunsOutOfTimeSaysHowThePodStands(t *testing.T) {
 	if err != nil || !last.TimedOut || last.Done {
 		t.Fatalf("got %+v, %v, want timed out", last, err)
 	}
-	if diff := cmp.Diff(f.Pods[0], last.Pod); diff != "" {
+	if diff := cmp.Diff(server.ShownPods(f.Pods)[0], last.Pod); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -116,7 +116,7 @@ func Explain(f Facts, kind, name string) (Explanation, error) {
 
 func (f Facts) explainPod(e *Explanation) {
 	ns, name, _ := strings.Cut(e.Name, "/")
-	p, ok := FindPod(f.Pods, ns, name)
+	p, ok := podNamed(f.Pods, ns, name)
 	if !ok {
 		f.unknown(e)
 		for _, other := range f.Pods {
@@ -188,7 +188,7 @@ func (f Facts) unresolved(v manager.PodVolumeStatus) string {
 		return Waiting
 	}
 	for _, c := range f.claimsOf(v) {
-		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry) {
+		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry.retry()) {
 			return Waiting
 		}
 	}
@@ -201,7 +201,7 @@ func (f Facts) away() bool {
 }
 
 func (f Facts) explainVolume(e *Explanation) error {
-	v, err := FindVolume(f.Volumes, e.Name)
+	v, err := volumeNamed(f.Volumes, e.Name)
 	if err != nil {
 		if !isNotFound(err) {
 			return err
@@ -260,7 +260,7 @@ func (f Facts) explainUnused(e *Explanation) bool {
 		switch {
 		case c.Phase == "Bound":
 			e.add("because", "claim %s/%s is bound to %s, and no pod on this node uses it", c.Namespace, c.Name, c.Volume)
-		case c.Retry.Attempts >= stuckAfter || refused(c.Retry):
+		case c.Retry.Attempts >= stuckAfter || refused(c.Retry.retry()):
 			e.worsen(Stuck)
 		default:
 			e.worsen(Waiting)

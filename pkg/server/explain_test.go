@@ -114,7 +114,7 @@ func claimNotBound() Facts {
 	f.Volumes = nil
 	f.Claims = []ClaimStatus{{
 		Namespace: "default", Name: "data", Phase: "Pending", Reason: "provisioner nfs.example.com is asked for 1Gi", Class: "fast",
-		Retry: failed("CreateVolume", "ResourceExhausted", "pool is full", 4),
+		Retry: RetryOf(failed("CreateVolume", "ResourceExhausted", "pool is full", 4)),
 	}, {Namespace: "default", Name: "dat", Phase: "Pending"}}
 	return f
 }
@@ -530,7 +530,7 @@ func TestEveryCodeHasAdvice(t *testing.T) {
 func TestFindVolumeKnowsAShortenedID(t *testing.T) {
 	f := allFine()
 	for _, v := range f.Volumes {
-		got, err := FindVolume(f.Volumes, ShortID(v.Volume.ID))
+		got, err := FindVolume(each(f.Volumes, volumeStatus), ShortID(v.Volume.ID))
 		if err != nil || got.Volume.ID != v.Volume.ID {
 			t.Errorf("%s: got %s, %v", ShortID(v.Volume.ID), got.Volume.ID, err)
 		}

@@ -14,7 +14,7 @@ func (c ClaimStatus) key() string { return c.Namespace + "/" + c.Name }
 // verdict judges how far the controller is with the claim.
 func (c ClaimStatus) verdict() string {
 	switch {
-	case c.Refused, refused(c.Retry), c.Retry.Attempts >= stuckAfter:
+	case c.Refused, refused(c.Retry.retry()), c.Retry.Attempts >= stuckAfter:
 		return Stuck
 	case c.Call != "", c.Phase == "Bound" && c.Retry.Attempts > 0:
 		return Working
@@ -128,7 +128,7 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 	if c.Reason != "" {
 		text += ": " + c.Reason
 	}
-	if r := c.Retry; r.Attempts > 0 {
+	if r := c.Retry.retry(); r.Attempts > 0 {
 		text += fmt.Sprintf("; %s (%s)", Failure(r), tries(r, f.Now))
 	}
 	e.add("claim", "%s", text)

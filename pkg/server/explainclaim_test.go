@@ -27,7 +27,7 @@ func TestClaimsAreExplained(t *testing.T) {
 	growing, failing, waiting, static := growthRefused(), growthRefused(), growthRefused(), growthRefused()
 	growing.Claims[0].Refused, growing.Claims[0].Call, growing.Claims[0].Reason = false, "ControllerExpandVolume", "ControllerExpandVolume is in flight"
 	failing.Claims[0].Refused, failing.Claims[0].Reason = false, ""
-	failing.Claims[0].Retry = failed("ControllerExpandVolume", "Unavailable", "array is offline", 4)
+	failing.Claims[0].Retry = RetryOf(failed("ControllerExpandVolume", "Unavailable", "array is offline", 4))
 	waiting.Claims[0].Refused, waiting.Claims[0].Reason = false, "driver nfs.example.com is not registered"
 	static.Claims[0] = ClaimStatus{Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data", RequestedBytes: 2 << 30, CapacityBytes: 1 << 30}
 	for _, tt := range []situation{

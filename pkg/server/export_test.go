@@ -1,6 +1,10 @@
 package server
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+)
 
 // What the tests that use package client, and so cannot be in this package, need of its tests.
 
@@ -43,3 +47,9 @@ func (b *backend) Asked() ([]Manifest, []string) {
 	defer b.mu.Unlock()
 	return b.applied, b.deleted
 }
+
+// What the API shows of pods, volumes and drivers.
+
+func ShownPods(all []manager.PodStatus) []PodStatus          { return each(all, podStatus) }
+func ShownVolumes(all []manager.VolumeStatus) []VolumeStatus { return each(all, volumeStatus) }
+func ShownDrivers(all []manager.DriverStatus) []DriverStatus { return each(all, driverStatus) }

@@ -11,17 +11,27 @@ import (
 
 // FindPod returns the pod of a name: the one that a source wants, else one of
 // that name that is being cleaned up.
-func FindPod(pods []manager.PodStatus, ns, name string) (manager.PodStatus, bool) {
-	var found manager.PodStatus
-	ok := false
+func FindPod(pods []PodStatus, ns, name string) (PodStatus, bool) {
+	return findPod(pods, func(p PodStatus) (is, listed bool) {
+		return p.Pod.Namespace == ns && p.Pod.Name == name, p.Listed
+	})
+}
+
+func podNamed(pods []manager.PodStatus, ns, name string) (manager.PodStatus, bool) {
+	return findPod(pods, func(p manager.PodStatus) (is, listed bool) {
+		return p.Pod.Namespace == ns && p.Pod.Name == name, p.Listed
+	})
+}
+
+func findPod[T any](pods []T, look func(T) (is, listed bool)) (found T, ok bool) {
 	for _, p := range pods {
-		if p.Pod.Namespace != ns || p.Pod.Name != name {
-			continue
-		}
-		if p.Listed {
+		is, listed := look(p)
+		if is && listed {
 			return p, true
 		}
-		found, ok = p, true
+		if is {
+			found, ok = p, true
+		}
 	}
 	return found, ok
 }
@@ -30,19 +40,39 @@ func FindPod(pods []manager.PodStatus, ns, name string) (manager.PodStatus, bool
 // shortened id, by its PersistentVolume's or in-pod name, by its claim
 // ("namespace/name", or the bare name), or by its handle. Several volumes of
 // one name are an error that lists their ids; ErrNotFound means none.
-func FindVolume(volumes []manager.VolumeStatus, name string) (manager.VolumeStatus, error) {
-	for _, is := range []func(v state.Volume) bool{
-		func(v state.Volume) bool { return string(v.ID) == name },
-		func(v state.Volume) bool { return v.Spec.Name == name || v.Spec.Claim == name || v.Spec.Handle == name },
-		func(v state.Volume) bool {
-			_, bare, _ := strings.Cut(v.Spec.Claim, "/")
-			return v.Spec.Claim != "" && bare == name
+func FindVolume(volumes []VolumeStatus, name string) (VolumeStatus, error) {
+	return findVolume(volumes, name, func(v VolumeStatus) volumeNames {
+		s := v.Volume.Spec.Value()
+		return volumeNames{v.Volume.ID, s.Name, s.Claim, s.Handle}
+	})
+}
+
+func volumeNamed(volumes []manager.VolumeStatus, name string) (manager.VolumeStatus, error) {
+	return findVolume(volumes, name, func(v manager.VolumeStatus) volumeNames {
+		s := v.Volume.Spec.Value()
+		return volumeNames{v.Volume.ID, s.Name, s.Claim, s.Handle}
+	})
+}
+
+// volumeNames are what people call a volume.
+type volumeNames struct {
+	id                  state.VolumeID
+	name, claim, handle string
+}
+
+func findVolume[T any](volumes []T, name string, names func(T) volumeNames) (none T, _ error) {
+	for _, is := range []func(v volumeNames) bool{
+		func(v volumeNames) bool { return string(v.id) == name },
+		func(v volumeNames) bool { return v.name == name || v.claim == name || v.handle == name },
+		func(v volumeNames) bool {
+			_, bare, _ := strings.Cut(v.claim, "/")
+			return v.claim != "" && bare == name
 		},
-		func(v state.Volume) bool { return ShortID(v.ID) == name },
+		func(v volumeNames) bool { return ShortID(v.id) == name },
 	} {
-		var found []manager.VolumeStatus
+		var found []T
 		for _, v := range volumes {
-			if is(v.Volume) {
+			if is(names(v)) {
 				found = append(found, v)
 			}
 		}
@@ -53,13 +83,13 @@ func FindVolume(volumes []manager.VolumeStatus, name string) (manager.VolumeStat
 		default:
 			ids := make([]string, len(found))
 			for i, v := range found {
-				ids[i] = string(v.Volume.ID)
+				ids[i] = string(names(v).id)
 			}
-			return manager.VolumeStatus{}, fmt.Errorf("%w: %d volumes are called %q; name one by its id: %s",
+			return none, fmt.Errorf("%w: %d volumes are called %q; name one by its id: %s",
 				ErrInvalid, len(found), name, strings.Join(ids, ", "))
 		}
 	}
-	return manager.VolumeStatus{}, fmt.Errorf("%w: no volume on this node is called %q", ErrNotFound, name)
+	return none, fmt.Errorf("%w: no volume on this node is called %q", ErrNotFound, name)
 }
 
 // shortID is how many characters of an id a table shows.
@@ -94,9 +124,7 @@ func (s *Server) mountsOf(p manager.PodStatus) []Mount {
 		for _, name := range v.Names {
 			out = append(out, Mount{
 				Namespace: p.Pod.Namespace, Pod: p.Pod.Name, UID: p.Pod.UID,
-				MountedVolume: manager.MountedVolume{
-					Name: name, HostPath: v.HostPath, Mode: v.Mode, ReadOnly: v.ReadOnly, SpecName: spec.Name, Driver: v.Driver,
-				},
+				Name: name, HostPath: v.HostPath, Mode: v.Mode, ReadOnly: v.ReadOnly, SpecName: spec.Name, Driver: v.Driver,
 				Propagation: propagation(spec),
 			})
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/google/go-cmp/cmp"
@@ -51,16 +50,16 @@ func paths() []path {
 	reason := "reason: why, in words, for people and the audit log"
 	return []path{
 		{pattern: "GET /v1/version", summary: "The daemon's version and node", answer: Version{}},
-		{pattern: "GET /v1/pods", summary: "The pods that are wanted here, and those that are being cleaned up", query: []string{watch}, answer: List[manager.PodStatus]{}, event: Event[manager.PodStatus]{}},
-		{pattern: "GET /v1/pods/{ns}/{name}", summary: "One pod", answer: manager.PodStatus{}},
+		{pattern: "GET /v1/pods", summary: "The pods that are wanted here, and those that are being cleaned up", query: []string{watch}, answer: List[PodStatus]{}, event: Event[PodStatus]{}},
+		{pattern: "GET /v1/pods/{ns}/{name}", summary: "One pod", answer: PodStatus{}},
 		{pattern: "GET /v1/pods/{ns}/{name}/mounts", summary: "What of a pod's volumes is mounted, for whoever runs its containers", answer: List[Mount]{}},
 		{pattern: "POST /v1/pods/{ns}/{name}/containers/{container}/mounts", summary: "What one container is to be given; makes and binds its subPaths", body: Container{}, answer: List[ContainerMount]{}},
 		{pattern: "GET /v1/pods/{ns}/{name}/wait", summary: "Progress, a line for each change, until it is as waited for or the time is over", query: []string{"for: mounted, verified or unmounted", "timeout: how long at most, as 1m30s"}, answer: Progress{}, stream: true},
 		{pattern: "DELETE /v1/pods/{ns}/{name}", summary: "Take a pod back: its containers have stopped", answer: Applied{}},
 		{pattern: "GET /v1/mounts", summary: "What is mounted of the volumes of all pods", answer: List[Mount]{}},
-		{pattern: "GET /v1/volumes", summary: "The volumes on this node", query: []string{watch}, answer: List[manager.VolumeStatus]{}, event: Event[manager.VolumeStatus]{}},
-		{pattern: "GET /v1/volumes/{id...}", summary: "One volume, by its id", answer: manager.VolumeStatus{}},
-		{pattern: "GET /v1/drivers", summary: "The drivers", query: []string{watch}, answer: List[manager.DriverStatus]{}, event: Event[manager.DriverStatus]{}},
+		{pattern: "GET /v1/volumes", summary: "The volumes on this node", query: []string{watch}, answer: List[VolumeStatus]{}, event: Event[VolumeStatus]{}},
+		{pattern: "GET /v1/volumes/{id...}", summary: "One volume, by its id", answer: VolumeStatus{}},
+		{pattern: "GET /v1/drivers", summary: "The drivers", query: []string{watch}, answer: List[DriverStatus]{}, event: Event[DriverStatus]{}},
 		{pattern: "POST /v1/drivers", summary: "Register a driver that does not do it itself, over restarts too", query: []string{"endpoint: the path of its socket"}, answer: Applied{}},
 		{pattern: "DELETE /v1/drivers/{name}", summary: "Register it no longer", answer: Applied{}},
 		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
@@ -73,12 +72,12 @@ func paths() []path {
 		{pattern: "POST /v1/apply", summary: "Make all objects of a manifest wanted, or none", query: file, body: text(""), answer: List[Applied]{}},
 		{pattern: "POST /v1/withdraw", summary: "Take back what a manifest names, but for claims", query: file, body: text(""), answer: List[Applied]{}},
 		{pattern: "GET /v1/explain/{kind}/{name...}", summary: "Why a pod, volume or driver is as it is, as lines", answer: Explanation{}},
-		{pattern: "GET /v1/trace", summary: "The last calls of every volume", answer: List[manager.EndedCall]{}},
-		{pattern: "GET /v1/trace/{kind}/{name...}", summary: "The last calls of a volume, or of a pod's volumes", answer: List[manager.EndedCall]{}},
+		{pattern: "GET /v1/trace", summary: "The last calls of every volume", answer: List[EndedCall]{}},
+		{pattern: "GET /v1/trace/{kind}/{name...}", summary: "The last calls of a volume, or of a pod's volumes", answer: List[EndedCall]{}},
 		{pattern: "GET /v1/who", summary: "Who holds a volume or a path", query: []string{"volume: its name", "path: a path of this host, in place of a volume"}, answer: holders.Report{}},
 		{pattern: "GET /v1/leftovers", summary: "What nobody answers for", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/gc", summary: "Remove of that what is safe to remove", answer: List[leftover.Item]{}},
-		{pattern: "POST /v1/recovery/accept", summary: "Say that no pod uses what is mounted without a record", query: []string{reason}, answer: List[state.Place]{}},
+		{pattern: "POST /v1/recovery/accept", summary: "Say that no pod uses what is mounted without a record", query: []string{reason}, answer: List[Place]{}},
 		{pattern: "POST /v1/forget/{id...}", summary: "Drop a record", query: []string{reason, "mounted: true to drop it although it is mounted"}, answer: Applied{}},
 		{pattern: "POST /v1/retry/{id...}", summary: "End the pauses of a volume, or have its unmount that does not succeed made by a step", query: []string{"step: force or lazy", reason}, answer: Applied{}},
 		{pattern: "GET /v1/drain", summary: "How far the node is emptied", answer: Drain{}},

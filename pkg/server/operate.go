@@ -131,7 +131,7 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if name != "" {
-		v, err := FindVolume(s.cfg.Volumes.Volumes(), name)
+		v, err := volumeNamed(s.cfg.Volumes.Volumes(), name)
 		if err != nil {
 			s.fail(w, err)
 			return
@@ -166,7 +166,7 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: reason: found none, want why the record may be dropped", ErrInvalid))
 		return
 	}
-	v, err := FindVolume(s.cfg.Volumes.Volumes(), r.PathValue("id"))
+	v, err := volumeNamed(s.cfg.Volumes.Volumes(), r.PathValue("id"))
 	if err == nil {
 		f.Volume = v.Volume.ID
 		err = s.cfg.Operator.Forget(r.Context(), by(r), f)
@@ -189,7 +189,7 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: reason: found none, want why what was not written back may be lost", ErrInvalid))
 		return
 	}
-	v, err := FindVolume(s.cfg.Volumes.Volumes(), r.PathValue("id"))
+	v, err := volumeNamed(s.cfg.Volumes.Volumes(), r.PathValue("id"))
 	if err == nil {
 		again.Volume = v.Volume.ID
 		err = s.cfg.Operator.Retry(r.Context(), by(r), again)
@@ -212,7 +212,7 @@ func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	s.answer(w, List[state.Place]{Items: nonNil(places)})
+	s.answer(w, List[Place]{Items: nonNil(each(places, placeOf))})
 }
 
 // drain sets or, by DELETE, ends it.

@@ -59,7 +59,7 @@ func TestThePageHasNoWordOfADriver(t *testing.T) {
 			{DriverInfo: manager.DriverInfo{Name: "d.example"}, Up: true, Generation: 1},
 			{DriverInfo: manager.DriverInfo{Name: "e.example"}, Problem: word, Generation: 2, Volumes: 1},
 		},
-		Claims:  []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Pending", Retry: retry}},
+		Claims:  []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Pending", Retry: RetryOf(retry)}},
 		Sockets: []SocketStatus{{Path: "/s", Driver: "e.example", State: "failed", Problem: word}},
 		Stats: []stats.Status{{
 			Key: string(volume.ID), Driver: "d.example", Error: word, Health: stats.Abnormal,

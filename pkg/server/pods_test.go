@@ -14,14 +14,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-func podNamed(name string) manager.PodStatus {
+func aPod(name string) manager.PodStatus {
 	return manager.PodStatus{Pod: state.Pod{UID: state.PodUID(name), Namespace: "n", Name: name}}
 }
 
 // TestWhoWaitsIsWokenByItsOwnPodAlone: a change of another pod wakes no other, and
 // nothing is kept when no caller waits.
 func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
-	b := newBackend(Facts{Pods: []manager.PodStatus{podNamed("a"), podNamed("b")}})
+	b := newBackend(Facts{Pods: []manager.PodStatus{aPod("a"), aPod("b")}})
 	feed := b.FollowPods().(*podFeed)
 	l := podList{follow: func() PodFeed { return feed }}
 	leave, leaveToo := l.join(), l.join()
@@ -48,14 +48,14 @@ func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	}
 	nextA, nextB, nextC := look("a", true, false), look("b", true, false), look("c", false, false)
 	b.set(func(f *Facts) {
-		ready := podNamed("b")
+		ready := aPod("b")
 		ready.Ready = true
-		f.Pods = []manager.PodStatus{podNamed("a"), ready}
+		f.Pods = []manager.PodStatus{aPod("a"), ready}
 	})
 	woken("b became ready", nextB, true)
 	woken("a, while b became ready", nextA, false)
 	nextB = look("b", true, true)
-	b.set(func(f *Facts) { f.Pods = []manager.PodStatus{podNamed("b"), podNamed("c")} })
+	b.set(func(f *Facts) { f.Pods = []manager.PodStatus{aPod("b"), aPod("c")} })
 	woken("a left", nextA, true)
 	woken("b changed", nextB, true)
 	woken("c came", nextC, true)
@@ -77,7 +77,7 @@ func BenchmarkWatchPods(b *testing.B) {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			last, one := map[state.PodUID][]byte{}, &oneOf{}
 			for i := range pods {
-				one.changed = append(one.changed, podNamed(fmt.Sprint(i)))
+				one.changed = append(one.changed, aPod(fmt.Sprint(i)))
 			}
 			if _, err := changesOf(one, last); err != nil {
 				b.Fatal(err)
@@ -106,7 +106,7 @@ func (o *oneOf) Take() ([]manager.PodStatus, []state.Pod) { return o.changed, ni
 func TestAWatchOfADaemonThatStartsWaits(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			b, started := newBackend(Facts{Pods: []manager.PodStatus{podNamed("a")}}), make(chan struct{})
+			b, started := newBackend(Facts{Pods: []manager.PodStatus{aPod("a")}}), make(chan struct{})
 			s := &Server{cfg: Config{FollowPods: b.FollowPods, Started: started, Logger: slog.New(slog.DiscardHandler)}, made: time.Now()}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -135,7 +135,7 @@ func TestAWatchOfADaemonThatStartsWaits(t *testing.T) {
 func BenchmarkRead(b *testing.B) {
 	f := Facts{}
 	for i := range 1000 {
-		p, v := podNamed(fmt.Sprintf("pod-%d", i)), state.SharedID("d.example", fmt.Sprint(i))
+		p, v := aPod(fmt.Sprintf("pod-%d", i)), state.SharedID("d.example", fmt.Sprint(i))
 		p.Listed, p.Ready = true, true
 		p.Volumes = []manager.PodVolumeStatus{{Names: []string{"data"}, ID: v, Mounted: true, Phase: state.Present, HostPath: "/var/lib/kubelet/pods/x"}}
 		f.Pods = append(f.Pods, p)

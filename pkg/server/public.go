@@ -35,7 +35,7 @@ func (f Facts) public() Facts {
 		}
 	}
 	for i := range f.Claims {
-		f.Claims[i].Retry = hush(f.Claims[i].Retry)
+		f.Claims[i].Retry = RetryOf(hush(f.Claims[i].Retry.retry()))
 	}
 	for i := range f.Sockets {
 		if f.Sockets[i].Problem != "" {

@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
 // redacted stands for a value that only the daemon's owners may read.
@@ -15,12 +13,11 @@ const redacted = "***redacted***"
 
 // volumesFor lists the volumes as the peer may read them. Attributes and mount options of
 // volumes have passwords in them where their authors knew no better place.
-func (s *Server) volumesFor(p peer) []manager.VolumeStatus {
-	all := s.cfg.Volumes.Volumes()
+func (s *Server) volumesFor(p peer) []VolumeStatus {
+	all := each(s.cfg.Volumes.Volumes(), volumeStatus)
 	if p.owner() {
 		return all
 	}
-	all = slices.Clone(all)
 	for i := range all {
 		all[i] = forReader(all[i])
 	}
@@ -28,7 +25,7 @@ func (s *Server) volumesFor(p peer) []manager.VolumeStatus {
 }
 
 // forReader is a volume without values that may be secrets.
-func forReader(v manager.VolumeStatus) manager.VolumeStatus {
+func forReader(v VolumeStatus) VolumeStatus {
 	spec := v.Volume.Spec.Value()
 	spec.Context, spec.PublishContext = hideValues(spec.Context), hideValues(spec.PublishContext)
 	spec.MountFlags = slices.Clone(spec.MountFlags)

@@ -37,7 +37,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
 	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.volumesFor, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
-	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, every(s.drivers), driverKey))
+	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, every(s.driversShown), driverKey))
 	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Claims), claimKey))
 	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}",
 		s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
@@ -63,7 +63,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("POST /v1/withdraw", s.manifest("withdraw", s.cfg.Objects.Withdraw))
 	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
 	mux.HandleFunc("GET /v1/trace", func(w http.ResponseWriter, _ *http.Request) {
-		s.answer(w, List[manager.EndedCall]{Items: nonNil(s.cfg.Trace.AllCalls())})
+		s.answer(w, List[EndedCall]{Items: nonNil(each(s.cfg.Trace.AllCalls(), endedCall))})
 	})
 	mux.HandleFunc("GET /v1/trace/{kind}/{name...}", s.trace)
 	mux.Handle("GET /ui/", s.page())
@@ -117,10 +117,12 @@ func (s *Server) drivers() []manager.DriverStatus {
 	return all
 }
 
-func volumeKey(v manager.VolumeStatus) string { return string(v.Volume.ID) }
-func driverKey(d manager.DriverStatus) string { return string(d.Name) }
-func claimKey(c ClaimStatus) string           { return c.Namespace + "/" + c.Name }
-func pvKey(v PVStatus) string                 { return v.Name }
+func (s *Server) driversShown() []DriverStatus { return each(s.drivers(), driverStatus) }
+
+func volumeKey(v VolumeStatus) string { return string(v.Volume.ID) }
+func driverKey(d DriverStatus) string { return string(d.Name) }
+func claimKey(c ClaimStatus) string   { return c.Namespace + "/" + c.Name }
+func pvKey(v PVStatus) string         { return v.Name }
 
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Version) }
 
@@ -130,7 +132,7 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	s.answer(w, p)
+	s.answer(w, podStatus(p))
 }
 
 // podOf returns the pod that a request's path names.
@@ -139,7 +141,7 @@ func (s *Server) podOf(r *http.Request) (manager.PodStatus, error) {
 	if err != nil {
 		return manager.PodStatus{}, err
 	}
-	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, name)
+	p, ok := podNamed(s.cfg.Volumes.Pods(), ns, name)
 	if !ok {
 		return manager.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name)
 	}
@@ -170,10 +172,11 @@ func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: volume %q is not known here", ErrNotFound, id))
 		return
 	}
+	shown := volumeStatus(v)
 	if p, _ := r.Context().Value(peerKey{}).(peer); !p.owner() {
-		v = forReader(v)
+		shown = forReader(shown)
 	}
-	s.answer(w, v)
+	s.answer(w, shown)
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {

@@ -34,9 +34,18 @@ func newSchemas(t *testing.T) *schemas {
 	return &schemas{t: t, named: map[string]schema{}, types: map[string]reflect.Type{}, comments: map[string]string{}, read: map[string]bool{}}
 }
 
+// schemaNames are those of types that have another name in the document.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[VolumeMount](): "StateMount",
+	reflect.TypeFor[RetryStatus](): "Retry",
+}
+
 // name is what a struct is called in the document: PodStatus, ListOfPodStatus,
-// and StateMount where another Mount came first.
+// and HoldersContainer where another Container came first.
 func (s *schemas) name(t reflect.Type) string {
+	if name := schemaNames[t]; name != "" {
+		return name
+	}
 	outer, inner, generic := strings.Cut(t.Name(), "[")
 	if generic {
 		outer += "Of" + strings.TrimSuffix(inner[strings.LastIndex(inner, ".")+1:], "]")

@@ -246,8 +246,8 @@ type waiter struct {
 
 func (wt *waiter) look(pods []manager.PodStatus) Progress {
 	if wt.goal != "unmounted" {
-		p, ok := FindPod(pods, wt.ns, wt.name)
-		return Progress{Pod: wt.named(p, ok), Known: ok, Done: ok && p.Listed && p.Ready}
+		p, ok := podNamed(pods, wt.ns, wt.name)
+		return Progress{Pod: podStatus(wt.named(p, ok)), Known: ok, Done: ok && p.Listed && p.Ready}
 	}
 	first := wt.uids == nil
 	if first {
@@ -272,7 +272,7 @@ func (wt *waiter) look(pods []manager.PodStatus) Progress {
 		known = true
 		done = done && clear
 	}
-	return Progress{Pod: wt.named(left, known), Known: known, Done: done}
+	return Progress{Pod: podStatus(wt.named(left, known)), Known: known, Done: done}
 }
 
 func (wt *waiter) named(p manager.PodStatus, known bool) manager.PodStatus {

@@ -28,7 +28,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	s.answer(w, List[manager.EndedCall]{Items: nonNil(s.cfg.Trace.Calls(ids...))})
+	s.answer(w, List[EndedCall]{Items: nonNil(each(s.cfg.Trace.Calls(ids...), endedCall))})
 }
 
 func (s *Server) traced(kind, name string) ([]state.VolumeID, error) {
@@ -36,7 +36,7 @@ func (s *Server) traced(kind, name string) ([]state.VolumeID, error) {
 	case "pod":
 		return s.tracedPod(name)
 	case "volume":
-		if v, err := FindVolume(s.cfg.Volumes.Volumes(), name); err == nil {
+		if v, err := volumeNamed(s.cfg.Volumes.Volumes(), name); err == nil {
 			return []state.VolumeID{v.Volume.ID}, nil
 		}
 		return append(s.cfg.Trace.CallsNamed(name), state.VolumeID(name)), nil // it may have gone
@@ -50,7 +50,7 @@ func (s *Server) tracedPod(name string) ([]state.VolumeID, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: pod %q: must be namespace/name", ErrInvalid, name)
 	}
-	p, ok := FindPod(s.cfg.Volumes.Pods(), ns, bare)
+	p, ok := podNamed(s.cfg.Volumes.Pods(), ns, bare)
 	if gone := s.cfg.Trace.CallsOfPod(name); !ok && len(gone) > 0 {
 		return gone, nil
 	}

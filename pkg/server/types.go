@@ -167,7 +167,7 @@ type ClaimStatus struct {
 	AccessModes []state.AccessMode `json:"accessModes,omitempty"`
 	Mode        state.Mode         `json:"mode,omitempty"`
 	// Retry paces the controller's calls for it and keeps the last failure.
-	Retry state.Retry `json:"retry,omitzero"`
+	Retry RetryStatus `json:"retry,omitzero"`
 }
 
 // PVStatus is a PersistentVolume as it stands on this node.
@@ -247,7 +247,15 @@ type Mount struct {
 	Namespace string       `json:"namespace"`
 	Pod       string       `json:"pod"`
 	UID       state.PodUID `json:"uid"`
-	manager.MountedVolume
+	// Name is the pod's name for the volume.
+	Name string `json:"name"`
+	// HostPath is a directory, or for Mode Block a device.
+	HostPath string     `json:"hostPath"`
+	Mode     state.Mode `json:"mode"`
+	ReadOnly bool       `json:"readOnly"`
+	// SpecName is the PersistentVolume's name, or the volume's name in the pod.
+	SpecName string           `json:"specName"`
+	Driver   state.DriverName `json:"driver"`
 	// Propagation is what to give the runtime for the container's bind mount:
 	// "rslave" (later mounts on the host are seen) or "rprivate"; "" for a device.
 	Propagation string `json:"propagation,omitempty"`
@@ -269,7 +277,7 @@ type Event[T any] struct {
 // Progress is one line of a wait: the pod as it stands, and on the last line
 // how the wait ended.
 type Progress struct {
-	Pod manager.PodStatus `json:"pod"`
+	Pod PodStatus `json:"pod"`
 	// Known: a source wants the pod, or something of it is left here.
 	Known bool `json:"known"`
 	// NotReady says what the daemon has not heard of yet.

@@ -33,7 +33,7 @@ type PodFeed interface {
 // listPods serves the list of pods, or with ?watch=true its changes.
 func (s *Server) listPods(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") != "true" {
-		s.answer(w, List[manager.PodStatus]{Items: nonNil(s.cfg.Volumes.Pods())})
+		s.answer(w, List[PodStatus]{Items: nonNil(each(s.cfg.Volumes.Pods(), podStatus))})
 		return
 	}
 	st, ok := s.open(w, r)
@@ -100,7 +100,7 @@ func changesOf(feed PodFeed, last map[state.PodUID][]byte) (lines []byte, err er
 	}
 	changed, gone := feed.Take()
 	for _, p := range changed {
-		b, err := json.Marshal(p)
+		b, err := json.Marshal(podStatus(p))
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
@@ -340,7 +339,7 @@ func TestListsAndExplanationsNameWhatIsThere(t *testing.T) {
 		if err != nil || len(pods) != 1 || !pods[0].Ready || pods[0].Volumes[0].Claim != "default/data" {
 			n.T.Errorf("pods: got %+v, %v", pods, err)
 		}
-		harness.Until(n.Node, "the driver to count its volume", n.API.WatchDrivers, func(all map[string]manager.DriverStatus) bool {
+		harness.Until(n.Node, "the driver to count its volume", n.API.WatchDrivers, func(all map[string]server.DriverStatus) bool {
 			return all[n.driver.name].Volumes == 1
 		})
 	})

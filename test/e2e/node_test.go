@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
@@ -65,9 +65,9 @@ func (n *node) start() {
 // renewal of a volume that it has and may use meanwhile.
 func (n *node) asWanted(pod string) {
 	n.T.Helper()
-	harness.Until(n.Node, "pod "+pod+" to be as wanted", n.API.WatchPods, func(all map[string]manager.PodStatus) bool {
+	harness.Until(n.Node, "pod "+pod+" to be as wanted", n.API.WatchPods, func(all map[string]server.PodStatus) bool {
 		for _, p := range all {
-			busy := slices.ContainsFunc(p.Volumes, func(v manager.PodVolumeStatus) bool { return v.Step != "" })
+			busy := slices.ContainsFunc(p.Volumes, func(v server.PodVolumeStatus) bool { return v.Step != "" })
 			if p.Pod.Name == pod && p.Ready && !busy {
 				return true
 			}
@@ -80,7 +80,7 @@ func (n *node) asWanted(pod string) {
 // returns that.
 func (n *node) blocked(pod string, words ...string) (reason string) {
 	n.T.Helper()
-	harness.Until(n.Node, "pod "+pod+" to say what blocks it", n.API.WatchPods, func(all map[string]manager.PodStatus) bool {
+	harness.Until(n.Node, "pod "+pod+" to say what blocks it", n.API.WatchPods, func(all map[string]server.PodStatus) bool {
 		for _, p := range all {
 			for _, v := range p.Volumes {
 				if p.Pod.Name == pod && !v.Mounted && (v.BlockedBy != "" || v.Retry.Error != "") {

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
@@ -56,7 +56,7 @@ func TestFiveHundredPods(t *testing.T) {
 	}
 	n.Apply(append(docs, k.class())...)
 	n.Apply(pods...)
-	harness.Until(n.Node, "all pods to be mounted", n.API.WatchPods, func(all map[string]manager.PodStatus) bool {
+	harness.Until(n.Node, "all pods to be mounted", n.API.WatchPods, func(all map[string]server.PodStatus) bool {
 		ready := 0
 		for _, p := range all {
 			if p.Ready {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
@@ -58,11 +58,11 @@ func (n *node) waits(path string) holder {
 }
 
 // failedUnmounts waits until the volume's unmount has failed so often, and returns how it stands.
-func (n *node) failedUnmounts(times int) (v manager.VolumeStatus) {
+func (n *node) failedUnmounts(times int) (v server.VolumeStatus) {
 	n.T.Helper()
 	n.Eventually("the unmount to fail", func() bool {
 		var all struct {
-			Items []manager.VolumeStatus `json:"items"`
+			Items []server.VolumeStatus `json:"items"`
 		}
 		if err := json.Unmarshal([]byte(n.Do("", "get", "volumes", "-o", "json")), &all); err != nil {
 			n.T.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
@@ -82,7 +82,7 @@ func TestRestartsTouchNothing(t *testing.T) {
 		n.restart()
 		n.Eventually("all pods to be there", func() bool {
 			all, err := n.API.Pods(t.Context())
-			return err == nil && len(all) == len(pods) && !slices.ContainsFunc(all, func(p manager.PodStatus) bool { return !p.Ready })
+			return err == nil && len(all) == len(pods) && !slices.ContainsFunc(all, func(p server.PodStatus) bool { return !p.Ready })
 		})
 	}
 	table, made := n.table(), n.nodeCalls()

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
@@ -45,11 +44,11 @@ func Until[T any](n *Node, what string, watch watcher[T], ok func(map[string]T) 
 // nameOf is what tells one thing of a list from the others.
 func nameOf(item any) string {
 	switch i := item.(type) {
-	case manager.PodStatus:
+	case server.PodStatus:
 		return string(i.Pod.UID)
-	case manager.VolumeStatus:
+	case server.VolumeStatus:
 		return string(i.Volume.ID)
-	case manager.DriverStatus:
+	case server.DriverStatus:
 		return string(i.Name)
 	case server.ClaimStatus:
 		return i.Namespace + "/" + i.Name
@@ -135,11 +134,11 @@ func (n *Node) DeleteClaims(claims ...string) {
 // NoVolumes waits until there is no volume on the node.
 func (n *Node) NoVolumes() {
 	n.T.Helper()
-	Until(n, "no volume to be left", n.API.WatchVolumes, func(all map[string]manager.VolumeStatus) bool { return len(all) == 0 })
+	Until(n, "no volume to be left", n.API.WatchVolumes, func(all map[string]server.VolumeStatus) bool { return len(all) == 0 })
 }
 
 // DriverUp waits until the daemon knows the driver.
 func (n *Node) DriverUp(name string) {
 	n.T.Helper()
-	Until(n, "driver "+name+" to be up", n.API.WatchDrivers, func(all map[string]manager.DriverStatus) bool { return all[name].Up })
+	Until(n, "driver "+name+" to be up", n.API.WatchDrivers, func(all map[string]server.DriverStatus) bool { return all[name].Up })
 }

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
@@ -80,13 +79,13 @@ func (c *Client) Version(ctx context.Context) (server.Version, error) {
 }
 
 // Pods lists the pods known on the node.
-func (c *Client) Pods(ctx context.Context) ([]manager.PodStatus, error) {
-	return list[manager.PodStatus](ctx, c, "/v1/pods")
+func (c *Client) Pods(ctx context.Context) ([]server.PodStatus, error) {
+	return list[server.PodStatus](ctx, c, "/v1/pods")
 }
 
 // Pod returns the pod of a name.
-func (c *Client) Pod(ctx context.Context, ns, name string) (manager.PodStatus, error) {
-	return get[manager.PodStatus](ctx, c, podPath(ns, name))
+func (c *Client) Pod(ctx context.Context, ns, name string) (server.PodStatus, error) {
+	return get[server.PodStatus](ctx, c, podPath(ns, name))
 }
 
 // Mounts lists a pod's mounted volumes as the runtime of its containers needs
@@ -112,18 +111,18 @@ func (c *Client) ContainerMounts(ctx context.Context, of server.Container) ([]se
 }
 
 // Volumes lists the volumes on the node.
-func (c *Client) Volumes(ctx context.Context) ([]manager.VolumeStatus, error) {
-	return list[manager.VolumeStatus](ctx, c, "/v1/volumes")
+func (c *Client) Volumes(ctx context.Context) ([]server.VolumeStatus, error) {
+	return list[server.VolumeStatus](ctx, c, "/v1/volumes")
 }
 
 // Volume returns the volume of an id.
-func (c *Client) Volume(ctx context.Context, id state.VolumeID) (manager.VolumeStatus, error) {
-	return get[manager.VolumeStatus](ctx, c, "/v1/volumes/"+url.PathEscape(string(id)))
+func (c *Client) Volume(ctx context.Context, id state.VolumeID) (server.VolumeStatus, error) {
+	return get[server.VolumeStatus](ctx, c, "/v1/volumes/"+url.PathEscape(string(id)))
 }
 
 // Drivers lists the drivers known on the node.
-func (c *Client) Drivers(ctx context.Context) ([]manager.DriverStatus, error) {
-	return list[manager.DriverStatus](ctx, c, "/v1/drivers")
+func (c *Client) Drivers(ctx context.Context) ([]server.DriverStatus, error) {
+	return list[server.DriverStatus](ctx, c, "/v1/drivers")
 }
 
 // Claims lists the claims known on the node.
@@ -163,13 +162,13 @@ func (c *Client) Explain(ctx context.Context, kind, name string) (server.Explana
 
 // Trace returns the last calls of a volume, or of all volumes of a pod
 // ("namespace/name"), by when they began.
-func (c *Client) Trace(ctx context.Context, kind, name string) ([]manager.EndedCall, error) {
-	return list[manager.EndedCall](ctx, c, "/v1/trace/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
+func (c *Client) Trace(ctx context.Context, kind, name string) ([]server.EndedCall, error) {
+	return list[server.EndedCall](ctx, c, "/v1/trace/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
 }
 
 // Traces returns the last calls of every volume, by when they began.
-func (c *Client) Traces(ctx context.Context) ([]manager.EndedCall, error) {
-	return list[manager.EndedCall](ctx, c, "/v1/trace")
+func (c *Client) Traces(ctx context.Context) ([]server.EndedCall, error) {
+	return list[server.EndedCall](ctx, c, "/v1/trace")
 }
 
 // Metrics returns the daemon's metrics in the text form of Prometheus.

@@ -48,8 +48,8 @@ func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) 
 
 // AcceptRecovery says that no pod uses what is mounted without a record, and returns
 // what that is.
-func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]state.Place, error) {
-	var out server.List[state.Place]
+func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]server.Place, error) {
+	var out server.List[server.Place]
 	q := url.Values{"reason": {reason}}
 	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/recovery/accept", query: q}, &out)
 	return out.Items, err

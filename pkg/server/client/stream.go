@@ -10,23 +10,22 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
 // WatchPods calls each with every event of the pods until ctx ends, each fails
 // or the daemon stops (ErrCut). So do the other Watch methods for theirs.
-func (c *Client) WatchPods(ctx context.Context, each func(server.Event[manager.PodStatus]) error) error {
+func (c *Client) WatchPods(ctx context.Context, each func(server.Event[server.PodStatus]) error) error {
 	return watch(ctx, c, "/v1/pods", each)
 }
 
 // WatchVolumes watches the volumes.
-func (c *Client) WatchVolumes(ctx context.Context, each func(server.Event[manager.VolumeStatus]) error) error {
+func (c *Client) WatchVolumes(ctx context.Context, each func(server.Event[server.VolumeStatus]) error) error {
 	return watch(ctx, c, "/v1/volumes", each)
 }
 
 // WatchDrivers watches the drivers.
-func (c *Client) WatchDrivers(ctx context.Context, each func(server.Event[manager.DriverStatus]) error) error {
+func (c *Client) WatchDrivers(ctx context.Context, each func(server.Event[server.DriverStatus]) error) error {
 	return watch(ctx, c, "/v1/drivers", each)
 }
 

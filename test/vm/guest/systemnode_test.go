@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
@@ -160,7 +160,7 @@ func (n systemNode) target() string {
 
 func (n systemNode) driverUp() bool {
 	all, err := n.api.Drivers(n.Context())
-	return err == nil && slices.ContainsFunc(all, func(d manager.DriverStatus) bool { return d.Name == strictName && d.Up })
+	return err == nil && slices.ContainsFunc(all, func(d server.DriverStatus) bool { return d.Name == strictName && d.Up })
 }
 
 // table has the ids of the mounts of volumes, and where they are.

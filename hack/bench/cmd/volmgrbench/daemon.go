@@ -18,7 +18,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/harness"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/objects"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -144,7 +143,7 @@ func (d *daemon) update(ctx context.Context, p, gen int) error {
 var errUp = errors.New("up")
 
 func (d *daemon) driverUp(ctx context.Context) error {
-	err := d.client.WatchDrivers(ctx, func(e server.Event[manager.DriverStatus]) error {
+	err := d.client.WatchDrivers(ctx, func(e server.Event[server.DriverStatus]) error {
 		if e.Item.Name == benchdef.DriverName && e.Item.Up {
 			return errUp
 		}
@@ -164,7 +163,7 @@ func (d *daemon) follow(ctx context.Context) {
 	}
 	ctx, d.watch = context.WithCancel(ctx)
 	go func() {
-		d.ended <- d.client.WatchPods(ctx, func(e server.Event[manager.PodStatus]) error {
+		d.ended <- d.client.WatchPods(ctx, func(e server.Event[server.PodStatus]) error {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			s := d.stand[e.Item.Pod.UID]
@@ -180,7 +179,7 @@ func (d *daemon) follow(ctx context.Context) {
 	}()
 }
 
-func unmounted(p manager.PodStatus) bool {
+func unmounted(p server.PodStatus) bool {
 	for _, v := range p.Volumes {
 		if v.Phase != state.Absent {
 			return false
@@ -264,7 +263,7 @@ func (d *daemon) known(ctx context.Context) error {
 	for _, p := range d.pods {
 		left[state.PodUID(p.UID)] = true
 	}
-	err := d.client.WatchPods(ctx, func(e server.Event[manager.PodStatus]) error {
+	err := d.client.WatchPods(ctx, func(e server.Event[server.PodStatus]) error {
 		if e.Item.Listed && e.Item.Ready && len(e.Item.Volumes) == d.flags.Volumes {
 			delete(left, e.Item.Pod.UID)
 		}
