@@ -125,19 +125,13 @@ func own(ctx context.Context, root *os.File, m state.Mount) error {
 	if err != nil {
 		return err
 	}
-	// Beneath the root and through no link: whatever a driver has made of the
-	// path, no other directory is given away.
-	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	dir, err := openBelow(root, rel)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", m.Target, err)
+		return err
 	}
-	dir := os.NewFile(uintptr(fd), m.Target)
 	defer dir.Close()
 	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
+	if err := unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
 		return fmt.Errorf("look at %s: %w", m.Target, err)
 	}
 	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {

@@ -21,7 +21,7 @@ const callOwn = "own"
 
 // Helper returns the calls of a helper process for this package.
 func Helper() isolate.Service {
-	return isolate.Service{Handlers: map[string]isolate.Handler{callOwn: doOwn}}
+	return isolate.Service{Handlers: map[string]isolate.Handler{callOwn: doOwn, callOwner: doOwner}}
 }
 
 // doOwn gives a mount to its group, in the helper.

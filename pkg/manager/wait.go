@@ -86,13 +86,24 @@ func (s PodVolumeStatus) Line(now time.Time) string {
 // any volume; this one is woken by changes and ends with ctx, whose end it
 // reports as a *WaitError.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, uid state.PodUID) error {
-	return m.wait(ctx, uid, wait{(*board).ready, func(v PodVolumeStatus) bool { return !v.Mounted || v.Unresolved() }})
+	return m.wait(ctx, uid, untilMounted())
+}
+
+// WaitUnlessRefused is WaitForAttachAndMount for a caller whose own client would wait in
+// vain: it ends with an error that wraps ErrRefused once a driver's answer forbids to repeat
+// a call that the pod's volumes need.
+func (m *Manager) WaitUnlessRefused(ctx context.Context, uid state.PodUID) error {
+	w := untilMounted()
+	w.refused = (*board).refused
+	return m.wait(ctx, uid, w)
 }
 
 // WaitForUnmount waits until nothing of the pod's volumes is mounted, nor may
 // be. The kubelet's lets uncertain mounts pass; this one does not.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid state.PodUID) error {
-	return m.wait(ctx, uid, wait{(*board).unmounted, func(v PodVolumeStatus) bool { return v.Phase != state.Absent }})
+	return m.wait(ctx, uid, wait{
+		done: (*board).unmounted, missing: func(v PodVolumeStatus) bool { return v.Phase != state.Absent },
+	})
 }
 
 // WaitForAllPodsUnmount waits for all of them and joins what failed.
@@ -106,11 +117,19 @@ func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID
 	return errors.Join(errs...)
 }
 
+// ErrRefused is the cause of a *WaitError whose wait no time would end.
+var ErrRefused = errors.New("the driver refuses it")
+
 // wait is what is waited for: done says whether it is so, missing for which
-// volumes it is not.
+// volumes it is not, and refused, where it is not nil, that it cannot come.
 type wait struct {
 	done    func(*board, state.PodUID) bool
 	missing func(PodVolumeStatus) bool
+	refused func(*board, state.PodUID) bool
+}
+
+func untilMounted() wait {
+	return wait{done: (*board).ready, missing: func(v PodVolumeStatus) bool { return !v.Mounted || v.Unresolved() }}
 }
 
 // wait answers for all that the Manager was told before it.
@@ -121,6 +140,9 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 		changed, leave := m.podWatch(uid)
 		m.board.mu.RLock()
 		done := settled && w.done(m.board, uid)
+		if !done && cause == nil && w.refused != nil && w.refused(m.board, uid) {
+			cause = ErrRefused
+		}
 		m.board.mu.RUnlock()
 		if !done && cause == nil {
 			select {
@@ -159,6 +181,15 @@ func (b *board) ready(uid state.PodUID) bool {
 		}
 	}
 	return true
+}
+
+// refused reports whether the last answer to a call that a volume of the pod needs forbids
+// its repetition; b.mu is held.
+func (b *board) refused(uid state.PodUID) bool {
+	return slices.ContainsFunc(b.pods[uid].Volumes, func(vw state.VolumeWant) bool {
+		v := b.volume(vw.ID).Volume
+		return v.Attach.Retry().Final || v.Stage.Retry().Final || v.Mounts[uid].Retry().Final
+	})
 }
 
 // unmounted reports whether nothing of the pod's may be mounted; b.mu is held.

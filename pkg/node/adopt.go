@@ -13,8 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// sourcesTime is how long sources may take to tell what they have, before volumes are
-// taken over from a kubelet.
+// sourcesTime is how long sources may take to tell what they have before an adoption.
 const sourcesTime = time.Minute
 
 // listing hears what the sources list, for a daemon that does not run.
@@ -27,8 +26,7 @@ type listing struct {
 	sources    []func(context.Context) error
 }
 
-// pods returns the pods that the sources list, once each has spoken.
-// Nothing is made of what they say.
+// pods returns the pods that the sources list, once each has spoken; it mounts nothing.
 func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourcesTime)
 	defer cancel()

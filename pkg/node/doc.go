@@ -8,6 +8,7 @@
 // The parts that live as long as the node, with what each takes in and gives out:
 //
 //	sources (api, file, kube, made)  objects and manifests    -> objects of the catalog
+//	named.Provider                   Docker's volumes, fstab  -> claims and pods
 //	source.Catalog                   objects                  -> what each pod wants
 //	registration.Watcher             sockets of registrars    -> drivers that come and go
 //	drivers.Drivers                  registered drivers       -> drivers that can be called

@@ -37,6 +37,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
@@ -118,15 +119,16 @@ type Config struct {
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.
 type Node struct {
-	*containers.Giver  // what containers mount (server.Containers)
-	*operate.Objects   // what clients apply (server.Objects)
-	*operate.Operator  // operators' verbs (server.Operator, server.Drainer)
-	*operate.Registrar // drivers that are handed over (server.Registrar)
-	*recorder.Recorder // the last calls (server.Trace)
-	*stats.Collector   // how full volumes are (server.Stats)
-	operate.Pods       // MountPod and UnmountPod
-	startup            // Started
-	*takeover.Transfer // adopt and release, of a Node that is not run
+	*containers.Giver                  // what containers mount (server.Containers)
+	*operate.Objects                   // what clients apply (server.Objects)
+	*operate.Operator                  // operators' verbs (server.Operator, server.Drainer)
+	*operate.Registrar                 // drivers that are handed over (server.Registrar)
+	*recorder.Recorder                 // the last calls (server.Trace)
+	*stats.Collector                   // how full volumes are (server.Stats)
+	operate.Pods                       // MountPod and UnmountPod
+	startup                            // Started
+	*takeover.Transfer                 // adopt and release, of a Node that is not run
+	Named              *named.Provider // volumes that Docker, podman, mount -t csi and Nomad name
 
 	cfg    Config
 	log    *slog.Logger
@@ -214,14 +216,12 @@ func New(cfg Config) (_ *Node, err error) {
 
 // check says which field is not as it must be.
 func (c Config) check() error {
-	for _, f := range []struct{ field, path string }{{"Root", c.Root}, {"StateDir", c.StateDir}} {
-		if !filepath.IsAbs(f.path) {
-			return fmt.Errorf("new node: %s: found %q, want an absolute path", f.field, f.path)
-		}
-	}
-	for _, f := range []struct{ field, path string }{{"RegistrationDir", c.RegistrationDir}, {"Manifests", c.Manifests}} {
-		if f.path != "" && !filepath.IsAbs(f.path) {
-			return fmt.Errorf("new node: %s: found %q, want an absolute path or none", f.field, f.path)
+	for _, f := range []struct{ field, path, or string }{
+		{"Root", c.Root, ""}, {"StateDir", c.StateDir, ""},
+		{"RegistrationDir", c.RegistrationDir, " or none"}, {"Manifests", c.Manifests, " or none"},
+	} {
+		if !filepath.IsAbs(f.path) && (f.or == "" || f.path != "") {
+			return fmt.Errorf("new node: %s: found %q, want an absolute path%s", f.field, f.path, f.or)
 		}
 	}
 	if c.Name == "" {

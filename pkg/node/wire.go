@@ -30,6 +30,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
@@ -110,7 +111,7 @@ func (n *Node) wireKernel() error {
 
 // sources are the names of those that tell of objects.
 func (c Config) sources() []string {
-	names := []string{api.Name, made.Name}
+	names := []string{api.Name, made.Name, named.Name}
 	if c.Manifests != "" {
 		names = append(names, file.Name)
 	}
@@ -132,9 +133,13 @@ func (n *Node) wireOperators() {
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, BootID: n.bootID, Logger: n.log,
 	})
+	n.Named = operate.NewNamed(operate.NamedConfig{
+		Root: n.root, Catalog: n.catalog, Journal: n.journal, Objects: n.Objects, Manager: n.manager, Containers: n.Giver,
+		Helpers: n.helpers, BootID: n.bootID, Logger: n.log,
+	})
 	list := listing{
 		n.controller, n.made, n.heard, n.catalog, &n.changed,
-		[]func(context.Context) error{ownSources(n.api, n.loaded, n.file)},
+		[]func(context.Context) error{ownSources(n.api, n.loaded, n.file), n.Named.Load},
 	}
 	if n.cluster != nil {
 		list.sources = append(list.sources, n.cluster.Kube.Run)
@@ -216,7 +221,7 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 	})
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: kube.Name, Translate: n.cfg.translated(),
-		Shown: n.changed.send, Logger: n.log,
+		Shown: n.changed.send, Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf},
 	})
 	n.catalog.Subscribe(func(key source.Key) {
 		switch key.Kind {

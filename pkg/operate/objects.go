@@ -196,6 +196,13 @@ func (o *Objects) DeletePod(ctx context.Context, namespace, name string) error {
 // where it is. It is refused while a pod names the claim or has the volume; what is
 // not refused is in the audit log.
 func (o *Objects) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) (note string, err error) {
+	return o.deleteOf(ctx, by, d, o.withdraw)
+}
+
+// deleteOf deletes a claim; withdraw takes it back from the source that it is of.
+func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDeletion,
+	withdraw func(context.Context, source.Key) error,
+) (note string, err error) {
 	key := controller.Key{Namespace: d.Namespace, Name: d.Name}
 	if err := o.waitKnown(ctx); err != nil {
 		return "", fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
@@ -212,7 +219,7 @@ func (o *Objects) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDe
 		act.Detail = "volume " + string(status.Volume.ID())
 	}
 	err = o.c.Audit.Do(act, func() (string, error) {
-		note, err = o.deleteClaim(ctx, key, d.Data)
+		note, err = o.deleteClaim(ctx, key, d.Data, withdraw)
 		return note, err
 	})
 	return note, err
@@ -220,9 +227,11 @@ func (o *Objects) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDe
 
 // deleteClaim deletes a claim that no pod uses, its volume and the data in it. Where
 // the volume is to stay it says so, unless data says that it may go.
-func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool) (note string, err error) {
+func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool,
+	withdraw func(context.Context, source.Key) error,
+) (note string, err error) {
 	keeps := !data && o.keeps(key)
-	withdrawn := o.withdraw(ctx, made.CatalogKey(key))
+	withdrawn := withdraw(ctx, made.CatalogKey(key))
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
 	}

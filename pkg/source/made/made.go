@@ -28,12 +28,18 @@ import (
 // Name is the catalog's name of this provider.
 const Name = "controller"
 
-// Config is what a Provider needs; every field is required.
+// OwnClasses are, by provider, what makes of a claim's class the one that holds for it.
+type OwnClasses map[string]func(*storagev1.StorageClass, *corev1.PersistentVolumeClaim) (*storagev1.StorageClass, error)
+
+// Config is what a Provider needs; every field is required but OwnClass.
 type Config struct {
 	Catalog    *source.Catalog
 	Controller *controller.Controller
 	// Remote names the provider of a cluster's claims, which the cluster binds.
 	Remote string
+	// OwnClass returns the class as it holds for a claim of a provider whose claims say
+	// themselves what their class leaves open.
+	OwnClass OwnClasses
 	// Translate lists the in-tree plugins whose classes are translated ([translate.Kinds]).
 	Translate []string
 	// Shown is called when the catalog has what the controller showed.
@@ -79,6 +85,14 @@ func (p *Provider) Claim(key source.Key) {
 	if p.Catalog.Provider(key) == p.Remote || !isOurs(claim, class) { // a cluster's claims are the cluster's to bind
 		p.Controller.RemoveClaim(ClaimKey(key))
 		return
+	}
+	if own := p.OwnClass[p.Catalog.Provider(key)]; own != nil && class != nil {
+		var err error
+		if class, err = own(class, claim); err != nil {
+			p.Logger.Error("claim waits: its class is not known", "claim", key.String(), "err", err)
+			p.Controller.RemoveClaim(ClaimKey(key))
+			return
+		}
 	}
 	c := controller.Claim{
 		Key: ClaimKey(key), UID: string(claim.UID), Mode: ModeOf(claim.Spec.VolumeMode),

@@ -1,0 +1,186 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/fsgroup"
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// NamedConfig is what named volumes need of the node; every field is required.
+type NamedConfig struct {
+	// Root is the directory below which volumes are mounted: absolute and clean.
+	Root       *os.File
+	Catalog    *source.Catalog
+	Journal    Journal
+	Objects    *Objects
+	Manager    *manager.Manager
+	Containers server.Containers
+	Helpers    *isolate.Pool
+	BootID     string
+	Logger     *slog.Logger
+}
+
+// NewNamed returns the provider of named volumes.
+func NewNamed(c NamedConfig) *named.Provider {
+	return named.New(named.Config{
+		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Logger: c.Logger,
+	})
+}
+
+// namedMounts mounts named volumes and asks the kernel who has them (named.Mounts).
+type namedMounts struct {
+	c       NamedConfig
+	holders holders.Finder
+}
+
+// Mounted implements named.Mounts.
+func (m *namedMounts) Mounted(ctx context.Context, _ source.Key, uid types.UID) error {
+	return m.c.Manager.WaitUnlessRefused(ctx, state.PodUID(uid))
+}
+
+// Gone implements named.Mounts.
+func (m *namedMounts) Gone(ctx context.Context, uid types.UID) error {
+	return m.c.Manager.WaitForUnmount(ctx, state.PodUID(uid))
+}
+
+// Give implements named.Mounts.
+func (m *namedMounts) Give(ctx context.Context, pod source.Key, container string, o state.Owner) (string, error) {
+	mounts, err := m.c.Containers.ContainerMounts(ctx, server.Container{
+		Namespace: pod.Namespace, Pod: pod.Name, Name: container,
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(mounts) != 1 || mounts[0].Device || mounts[0].HostPath == "" {
+		return "", fmt.Errorf("%w: the claim of %s is no file system: containers are given a device by "+
+			"csi-volmgr get mounts --container", server.ErrInvalid, pod)
+	}
+	path := mounts[0].HostPath
+	if !o.IsZero() {
+		if err := (fsgroup.Giver{Root: m.c.Root, Helpers: m.c.Helpers}).Give(ctx, path, o); err != nil {
+			return "", fmt.Errorf("give %s to its owner: %w", path, err)
+		}
+	}
+	return path, nil
+}
+
+// Waits implements named.Mounts.
+func (m *namedMounts) Waits(uid types.UID) []string {
+	var lines []string
+	p, _ := m.c.Manager.Pod(state.PodUID(uid))
+	for _, v := range p.Volumes {
+		if !v.Mounted || v.Unresolved() {
+			lines = append(lines, v.Line(time.Now()))
+		}
+	}
+	return lines
+}
+
+// Holders implements named.Mounts. Where a process could not be looked at, and no other holds
+// the volume, it is not known whether that one does.
+func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holder, error) {
+	var q holders.Query
+	p, _ := m.c.Manager.Pod(state.PodUID(uid))
+	for _, v := range p.Volumes {
+		status, _ := m.c.Manager.Volume(v.ID)
+		if mount := status.Volume.Mounts[state.PodUID(uid)]; mount.Phase != state.Absent && mount.Target != "" {
+			q.Paths = append(q.Paths, mount.Target)
+		}
+	}
+	if len(q.Paths) == 0 {
+		return nil, nil
+	}
+	r, err := m.holders.Find(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	found := namedHolders(r, m.c.Root.Name())
+	if len(found) == 0 && len(r.Unread) > 0 {
+		u := r.Unread[0]
+		return nil, fmt.Errorf("process %d (%s) could not be looked at: %s", u.PID, u.Name, u.Why)
+	}
+	return found, nil
+}
+
+// namedHolders returns who holds a volume beside csi-volmgr, whose own mounts are below root. A copy
+// of such a mount in another namespace, at the same path or below a directory on which the host's
+// whole tree is mounted, is no use: a monitor of the host has one of every mount.
+func namedHolders(r holders.Report, root string) []named.Holder {
+	copied := func(path string) bool {
+		return strings.HasPrefix(path, root+"/") || strings.Contains(path, root+"/pods/") ||
+			strings.Contains(path, root+"/plugins/")
+	}
+	var found []named.Holder
+	for _, path := range r.Mounts {
+		if !copied(path) {
+			found = append(found, named.Holder{Path: path})
+		}
+	}
+	for _, n := range r.Namespaces {
+		for _, path := range n.Mounts {
+			if !copied(path) {
+				found = append(found, named.Holder{PID: n.PID, Program: n.Name, Container: n.Container.ID, Path: path})
+				break
+			}
+		}
+	}
+	for _, p := range r.Processes {
+		isKnown := slices.ContainsFunc(found, func(h named.Holder) bool {
+			return h.PID == p.PID || h.Container != "" && h.Container == p.Container.ID
+		})
+		if p.PID == os.Getpid() || isKnown || len(p.Uses) == 0 {
+			continue
+		}
+		found = append(found, named.Holder{
+			PID: p.PID, Program: p.Name, Container: p.Container.ID, Path: p.Uses[0].Path,
+		})
+	}
+	return found
+}
+
+// Bound waits until a claim that the controller makes has its volume (named.Claims).
+func (o *Objects) Bound(ctx context.Context, claim source.Key) error {
+	for {
+		changed := o.c.Controller.Changed()
+		c, _ := o.c.Controller.Claim(made.ClaimKey(claim))
+		switch {
+		case c.Volume != nil:
+			return nil
+		case c.Refused:
+			return fmt.Errorf("claim %s/%s: %s", claim.Namespace, claim.Name, made.Note(c))
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("claim %s/%s has no volume yet: %s: %w", claim.Namespace, claim.Name, made.Note(c),
+				context.Cause(ctx))
+		}
+	}
+}
+
+// DeleteNamed deletes the claim of a named volume, which withdraw takes back (named.Claims).
+func (o *Objects) DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (string, error) {
+	d := server.ClaimDeletion{Namespace: claim.Namespace, Name: claim.Name, Reason: reason}
+	by := audit.Peer(uint32(os.Geteuid()), int32(os.Getpid())) // the front end's user is in the reason
+	return o.deleteOf(ctx, by, d, func(context.Context, source.Key) error {
+		withdraw()
+		return nil
+	})
+}

@@ -1,0 +1,38 @@
+package named
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// fsTypeParameter is the parameter of a class that names its volumes' file system
+// (external-provisioner).
+const fsTypeParameter = "csi.storage.k8s.io/fstype"
+
+// ClassOf returns the class as it holds for a claim of this source: the claim's own reclaim
+// policy, file system and mount options stand in place of the class's. The class that is given
+// stays as it is. An error says that an annotation is not what this source writes.
+func ClassOf(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {
+	own := class.DeepCopy()
+	if policy, ok := claim.Annotations[ReclaimAnnotation]; ok {
+		own.ReclaimPolicy = new(corev1.PersistentVolumeReclaimPolicy(policy))
+	}
+	if fsType, ok := claim.Annotations[FSTypeAnnotation]; ok {
+		own.Parameters = maps.Clone(own.Parameters)
+		if own.Parameters == nil {
+			own.Parameters = map[string]string{}
+		}
+		own.Parameters[fsTypeParameter] = fsType
+	}
+	if list, ok := claim.Annotations[MountOptionsAnnotation]; ok {
+		own.MountOptions = nil
+		if err := json.Unmarshal([]byte(list), &own.MountOptions); err != nil {
+			return nil, fmt.Errorf("annotation %s of claim %s/%s: %w", MountOptionsAnnotation, claim.Namespace, claim.Name, err)
+		}
+	}
+	return own, nil
+}

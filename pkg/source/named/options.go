@@ -1,0 +1,277 @@
+package named
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// ErrInvalid is wrapped where a name or an option is not as it must be.
+var ErrInvalid = errors.New("invalid")
+
+// The front ends.
+const (
+	Docker = "docker" // the volume plugin, for Docker and podman
+	Mount  = "mount"  // mount -t csi
+	Nomad  = "nomad"  // Nomad's dynamic host volumes
+)
+
+// defaultSubdir is the directory of a made volume that users are given: a new ext4 has
+// lost+found beside it, and images want an empty directory. Docker's local driver calls its
+// directory the same.
+const defaultSubdir = "_data"
+
+// defaultSize is the size in bytes of a made volume whose user asked for none.
+const defaultSize = 1 << 30
+
+// Options say what a named volume is, and how its users are given it.
+type Options struct {
+	// Namespace is that of the claim; never "".
+	Namespace string `json:"namespace"`
+	// Claim is the claim's name; never "".
+	Claim string `json:"claim"`
+	// Existing: the claim is another source's, and stays when the volume is removed.
+	Existing bool `json:"existing,omitempty"`
+	// Class is the StorageClass; "" for the default one.
+	Class string `json:"class,omitempty"`
+	// SizeBytes is what the claim asks for.
+	SizeBytes  int64                             `json:"sizeBytes,omitempty"`
+	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
+	// FSType and MountOptions take the place of the class's where they are set.
+	FSType       string   `json:"fsType,omitempty"`
+	MountOptions []string `json:"mountOptions,omitempty"`
+	// Delete: the volume's data goes when the volume is removed.
+	Delete bool `json:"delete,omitempty"`
+	// Driver, Handle and Attributes name a volume that exists in a driver.
+	Driver     string            `json:"driver,omitempty"`
+	Handle     string            `json:"handle,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Subdir is the directory of the volume that users are given; "" is its root.
+	Subdir string `json:"subdir,omitempty"`
+	// Owner is who owns that directory, and its mode.
+	Owner state.Owner `json:"owner,omitzero"`
+}
+
+// attribute begins the options that are attributes of a static volume.
+const attribute = "attribute."
+
+// known are the options of Create but for attributes.
+var known = [...]string{
+	"accessMode", "claim", "class", "driver", "fsType", "gid", "handle", "mode", "mountOptions", "namespace", "reclaim",
+	"size", "subdir", "uid",
+}
+
+// parse reads what a front end gives with a name. Its errors wrap ErrInvalid and name the
+// option, what was found, and what would be right.
+func parse(name string, given map[string]string) (Options, error) {
+	p := parser{given: given}
+	namespace, claim := place(name)
+	o := Options{
+		Namespace: p.word("namespace", namespace), Claim: p.word("claim", ""), Class: p.word("class", ""),
+		FSType: p.word("fsType", ""), MountOptions: p.list("mountOptions"), Driver: p.word("driver", ""),
+		Handle: p.word("handle", ""), Attributes: p.attributes(), SizeBytes: p.size(), AccessMode: p.accessMode(),
+		Delete: p.reclaim(), Owner: state.Owner{UID: p.id("uid"), GID: p.id("gid"), Mode: p.mode()},
+	}
+	o.Existing = o.Claim != ""
+	static := o.Driver != "" || o.Handle != ""
+	p.unknown()
+	p.contradictions(o, static)
+	o.Subdir = p.subdir(!o.Existing && !static)
+	if o.Claim == "" {
+		o.Claim = claim
+	}
+	if !o.Existing {
+		if o.SizeBytes == 0 {
+			o.SizeBytes = defaultSize
+		}
+		if o.AccessMode == "" {
+			o.AccessMode = corev1.ReadWriteOnce
+		}
+	}
+	if len(p.wrong) > 0 {
+		return Options{}, fmt.Errorf("volume %s: %w: %s", name, ErrInvalid, strings.Join(p.wrong, "; "))
+	}
+	return o, nil
+}
+
+// place returns the claim that a volume's name stands for: mount -t csi names it as
+// NAMESPACE/CLAIM. Compose joins its project and the volume by an underscore, which a claim's
+// name may not have.
+func place(volume string) (namespace, claim string) {
+	namespace, claim, ok := strings.Cut(volume, "/")
+	if !ok {
+		namespace, claim = corev1.NamespaceDefault, volume
+	}
+	return namespace, strings.ReplaceAll(claim, "_", "-")
+}
+
+// parser reads options and collects what is wrong with them.
+type parser struct {
+	given map[string]string
+	wrong []string
+}
+
+func (p *parser) fault(option, found, want string) {
+	p.wrong = append(p.wrong, fmt.Sprintf("option %s: found %q, want %s", option, found, want))
+}
+
+func (p *parser) word(option, otherwise string) string {
+	v, ok := p.given[option]
+	if !ok {
+		return otherwise
+	}
+	if v == "" {
+		p.fault(option, v, "a value, or leave the option out")
+	}
+	return v
+}
+
+func (p *parser) list(option string) []string {
+	v := p.word(option, "")
+	if v == "" {
+		return nil
+	}
+	return strings.Split(v, ",")
+}
+
+func (p *parser) size() int64 {
+	v := p.word("size", "")
+	if v == "" {
+		return 0
+	}
+	q, err := resource.ParseQuantity(v)
+	if err != nil || q.Sign() <= 0 {
+		p.fault("size", v, "a quantity such as 1Gi")
+		return 0
+	}
+	return q.Value()
+}
+
+func (p *parser) accessMode() corev1.PersistentVolumeAccessMode {
+	modes := map[string]corev1.PersistentVolumeAccessMode{
+		"RWO": corev1.ReadWriteOnce, "ROX": corev1.ReadOnlyMany, "RWX": corev1.ReadWriteMany, "RWOP": corev1.ReadWriteOncePod,
+	}
+	for _, m := range slices.Collect(maps.Values(modes)) {
+		modes[string(m)] = m
+	}
+	v := p.word("accessMode", "")
+	m, ok := modes[v]
+	if v != "" && !ok {
+		p.fault("accessMode", v, "ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod")
+	}
+	return m
+}
+
+func (p *parser) reclaim() (del bool) {
+	switch v := p.word("reclaim", "Retain"); v {
+	case "Delete":
+		return true
+	case "Retain", "":
+	default:
+		p.fault("reclaim", v, "Retain or Delete")
+	}
+	return false
+}
+
+func (p *parser) id(option string) *int {
+	v := p.word(option, "")
+	if v == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil {
+		p.fault(option, v, "a number from 0 to 2147483647")
+	}
+	return new(int(n))
+}
+
+func (p *parser) mode() *fs.FileMode {
+	v := p.word("mode", "")
+	if v == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(v, 8, 32)
+	if err != nil || n > 0o7777 {
+		p.fault("mode", v, "an octal mode such as 0750")
+	}
+	return new(fs.FileMode(n))
+}
+
+// subdir returns the directory that users are given; made volumes have one of their own.
+func (p *parser) subdir(isMade bool) string {
+	v, ok := p.given["subdir"]
+	switch clean := path.Clean(v); {
+	case !ok && isMade:
+		return defaultSubdir
+	case !ok, v == "/", v == ".":
+		return ""
+	case v == "" || path.IsAbs(v) || clean == ".." || strings.HasPrefix(clean, "../"):
+		p.fault("subdir", v, "a path within the volume, or . for its root")
+		return ""
+	default:
+		return clean
+	}
+}
+
+func (p *parser) attributes() map[string]string {
+	found := map[string]string{}
+	for k, v := range p.given {
+		if key, ok := strings.CutPrefix(k, attribute); ok {
+			if key == "" {
+				p.fault(k, v, "attribute.KEY")
+			}
+			found[key] = v
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}
+
+func (p *parser) unknown() {
+	for _, k := range slices.Sorted(maps.Keys(p.given)) {
+		if !slices.Contains(known[:], k) && !strings.HasPrefix(k, attribute) {
+			p.wrong = append(p.wrong, fmt.Sprintf("option %s is not known; there are: %s, %sKEY", k,
+				strings.Join(known[:], ", "), attribute))
+		}
+	}
+}
+
+// contradictions names options that cannot go together.
+func (p *parser) contradictions(o Options, static bool) {
+	refuse := func(with string, options ...string) {
+		for _, k := range options {
+			if _, ok := p.given[k]; ok {
+				p.wrong = append(p.wrong, fmt.Sprintf("options %s and %s contradict: %s", with, k, "leave one out"))
+			}
+		}
+	}
+	switch {
+	case o.Existing:
+		refuse("claim", "class", "size", "accessMode", "fsType", "mountOptions", "reclaim", "driver", "handle")
+	case static:
+		refuse("driver", "class")
+		if o.Delete {
+			p.wrong = append(p.wrong, "options driver and reclaim=Delete contradict: csi-volmgr did not make the volume")
+		}
+		for option, v := range map[string]string{"driver": o.Driver, "handle": o.Handle} {
+			if v == "" {
+				p.wrong = append(p.wrong, "option "+option+" is missing: a volume that exists has a driver and a handle")
+			}
+		}
+	}
+	if len(o.Attributes) > 0 && !static {
+		p.wrong = append(p.wrong, "options attribute.KEY want driver and handle with them")
+	}
+}

@@ -1,0 +1,100 @@
+package named
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// next is walked over every combination of what it reads; the rules are stated apart from it.
+func TestWhenAVolumeIsNoLongerWanted(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ages := []time.Duration{-time.Second, 0, Linger - 1, Linger, Linger + 1, time.Minute, 20 * time.Minute}
+	looks := map[string]look{
+		"none": {}, "free": {again: 1}, "held": {found: []Holder{{PID: 7, Path: "/data"}}, again: 1},
+		"held long": {found: []Holder{{PID: 7, Path: "/data"}}, again: 40}, "unknown": {err: errors.New("no /proc"), again: 2},
+	}
+	states, seen := 0, map[move]int{}
+	for _, v := range []Volume{
+		{},
+		{Listed: true},
+		{Listed: true, Standing: true},
+		{Listed: true, Uses: map[string]int{"a": 1}},
+		{Listed: true, Removing: true},
+	} {
+		for _, pending := range []int{0, 1} {
+			for _, awaited := range []time.Duration{0, 10 * time.Minute} {
+				for name, l := range looks {
+					for _, lookAge := range ages { // after the last use
+						for _, age := range ages {
+							f := facts{pending: pending, lastUse: t0, look: l}
+							if awaited > 0 {
+								f.awaited = t0.Add(awaited)
+							}
+							if name != "none" {
+								f.look.at = t0.Add(lookAge)
+							}
+							now := t0.Add(age)
+							m, until := next(v, f, now)
+							states++
+							seen[m]++
+							idle := v.Listed && !v.Standing && !v.Removing && v.count() == 0 && pending == 0
+							end := t0.Add(max(Linger, awaited))
+							fresh := name != "none" && !f.look.at.Before(end)
+							switch {
+							case m == leave && (!idle || now.Before(end) || name != "free" || !fresh):
+								t.Errorf("%+v %+v at %v: the pod is taken back", v, f, age)
+							case m == ask && (!idle || now.Before(end)):
+								t.Errorf("%+v %+v at %v: a look that nothing needs", v, f, age)
+							case m == stay && idle && until.IsZero():
+								t.Errorf("%+v %+v at %v: an idle volume waits for an event that never comes", v, f, age)
+							case m == stay && !until.IsZero() && !until.After(now):
+								t.Errorf("%+v %+v at %v: waits until %v", v, f, age, until)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if seen[leave] == 0 || seen[ask] == 0 || seen[stay] == 0 {
+		t.Errorf("%d states, moves %v", states, seen)
+	}
+}
+
+func TestLooksAtAHolderGetRarer(t *testing.T) {
+	last := time.Duration(0)
+	for n := range 100 {
+		d := pause(n)
+		if d < firstPause || d > lastPause || d < last {
+			t.Errorf("pause %d is %v", n, d)
+		}
+		last = d
+	}
+	if last != lastPause {
+		t.Errorf("the longest pause is %v", last)
+	}
+}
+
+func TestUsesAreCountedAnIDEach(t *testing.T) {
+	v := Volume{}.used("a", 1).used("a", 1).used("b", 1)
+	was := v
+	v = v.used("b", -1).used("b", -1).used("c", -1)
+	if v.count() != 2 || v.Uses["a"] != 2 || was.count() != 3 {
+		t.Errorf("got %v, before %v", v.Uses, was.Uses)
+	}
+}
+
+func TestARebootEndsUsesAndNoStandingWish(t *testing.T) {
+	v := Volume{Boot: "1", Listed: true, Uses: map[string]int{"a": 1}, Path: "/p"}
+	if got := v.booted("1"); got.count() != 1 || !got.Listed {
+		t.Errorf("the same boot: %+v", got)
+	}
+	if got := v.booted("2"); got.count() != 0 || got.Listed || got.Path != "" || got.Boot != "2" {
+		t.Errorf("another boot: %+v", got)
+	}
+	v.Standing = true
+	if got := v.booted("2"); got.count() != 0 || !got.Listed {
+		t.Errorf("another boot, standing: %+v", got)
+	}
+}

@@ -1,0 +1,195 @@
+package named
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// Annotations of a claim that a front end made. pkg/source/made reads them in place of what
+// the claim's class says.
+const (
+	ReclaimAnnotation      = "csi-volmgr.dev/reclaim-policy"
+	FSTypeAnnotation       = "csi-volmgr.dev/fs-type"
+	MountOptionsAnnotation = "csi-volmgr.dev/mount-options"
+)
+
+// FrontEndLabel is, on a pod of this source, the front end that the volume's users go through.
+const FrontEndLabel = "csi-volmgr.dev/front-end"
+
+// Names of the parts of the pod that uses a named volume.
+const (
+	podVolume    = "data"
+	podContainer = "users"
+)
+
+// Volume is the row of one named volume. Its value in the journal is its JSON.
+type Volume struct {
+	// Name is what the front ends call it.
+	Name string `json:"name"`
+	// FrontEnd is the one that created it.
+	FrontEnd string    `json:"frontEnd"`
+	Options  Options   `json:"options"`
+	Created  time.Time `json:"created"`
+
+	// Boot is the boot in which Listed and Uses hold.
+	Boot string `json:"boot,omitempty"`
+	// Listed: the volume's pod is told to the manager.
+	Listed bool `json:"listed,omitempty"`
+	// Uses count the mounts that a front end was given and has not ended, by its id of each.
+	Uses map[string]int `json:"uses,omitempty"`
+	// Standing: it is mounted until it is removed, across boots.
+	Standing bool `json:"standing,omitempty"`
+	// Path is where users were last told to find it.
+	Path string `json:"path,omitempty"`
+	// Removing: it goes, and gets no new use.
+	Removing bool `json:"removing,omitempty"`
+}
+
+// count returns the number of uses that are counted.
+func (v Volume) count() int {
+	n := 0
+	for _, c := range v.Uses {
+		n += c
+	}
+	return n
+}
+
+// used returns v with one more use by id, or one less; one that is not counted is not ended.
+func (v Volume) used(id string, by int) Volume {
+	uses := map[string]int{}
+	for k, n := range v.Uses {
+		uses[k] = n
+	}
+	uses[id] = max(uses[id]+by, 0)
+	if uses[id] == 0 {
+		delete(uses, id)
+	}
+	v.Uses = uses
+	return v
+}
+
+// booted returns v as it stands in a boot: a reboot ends every mount, and with it every count.
+func (v Volume) booted(boot string) Volume {
+	if v.Boot != boot {
+		v.Boot, v.Uses, v.Listed, v.Path = boot, nil, v.Standing, ""
+	}
+	return v
+}
+
+func decode(name string, value []byte) (Volume, error) {
+	var v Volume
+	if err := json.Unmarshal(value, &v); err != nil {
+		return Volume{}, err
+	}
+	if v.Name != name {
+		return Volume{}, fmt.Errorf("found volume %q under the key of another", v.Name)
+	}
+	return v, nil
+}
+
+func (v Volume) claimKey() source.Key {
+	return source.Key{Kind: resolve.KindClaim, Namespace: v.Options.Namespace, Name: v.Options.Claim}
+}
+
+func (v Volume) podKey() source.Key {
+	name := v.FrontEnd + "." + strings.NewReplacer("_", "-", "/", ".").Replace(v.Name)
+	return source.Key{Kind: resolve.KindPod, Namespace: v.Options.Namespace, Name: name}
+}
+
+// claimObjects returns the claim, and the PersistentVolume of a static one; none where the
+// claim is another source's.
+func (v Volume) claimObjects() []runtime.Object {
+	o := v.Options
+	if o.Existing {
+		return nil
+	}
+	key := v.claimKey()
+	capacity := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(o.SizeBytes, resource.BinarySI)}
+	claim := &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name, UID: manifest.UID(key), Annotations: v.annotations(),
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{o.AccessMode},
+			Resources:   corev1.VolumeResourceRequirements{Requests: capacity},
+		},
+	}
+	if o.Driver == "" {
+		if o.Class != "" {
+			claim.Spec.StorageClassName = &o.Class
+		}
+		return []runtime.Object{claim}
+	}
+	claim.Annotations, claim.Spec.StorageClassName, claim.Spec.VolumeName = nil, new(string), v.volumeName()
+	return []runtime.Object{claim, &corev1.PersistentVolume{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume},
+		ObjectMeta: metav1.ObjectMeta{Name: v.volumeName()},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: capacity, AccessModes: slices.Clone(claim.Spec.AccessModes),
+			MountOptions:                  slices.Clone(o.MountOptions),
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef: &corev1.ObjectReference{
+				Kind: resolve.KindClaim, Namespace: key.Namespace, Name: key.Name, UID: claim.UID,
+			},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: o.Driver, VolumeHandle: o.Handle, FSType: o.FSType, VolumeAttributes: o.Attributes,
+			}},
+		},
+	}}
+}
+
+// volumeName is the name of a static volume's PersistentVolume.
+func (v Volume) volumeName() string { return v.Options.Namespace + "." + v.Options.Claim }
+
+func (v Volume) annotations() map[string]string {
+	a := map[string]string{ReclaimAnnotation: string(corev1.PersistentVolumeReclaimRetain)}
+	if v.Options.Delete {
+		a[ReclaimAnnotation] = string(corev1.PersistentVolumeReclaimDelete)
+	}
+	if v.Options.FSType != "" {
+		a[FSTypeAnnotation] = v.Options.FSType
+	}
+	if len(v.Options.MountOptions) > 0 {
+		list, _ := json.Marshal(v.Options.MountOptions) // strings always have JSON
+		a[MountOptionsAnnotation] = string(list)
+	}
+	return a
+}
+
+// pod returns the pod whose only container stands for all users of the volume.
+func (v Volume) pod() *corev1.Pod {
+	key := v.podKey()
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindPod},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name, UID: v.podUID(), Labels: map[string]string{FrontEndLabel: v.FrontEnd},
+		},
+		Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{Name: podVolume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Options.Claim},
+			}}},
+			Containers: []corev1.Container{{
+				Name: podContainer,
+				VolumeMounts: []corev1.VolumeMount{{
+					Name: podVolume, MountPath: "/data", SubPath: v.Options.Subdir,
+				}},
+			}},
+		},
+	}
+}
+
+func (v Volume) podUID() types.UID { return manifest.UID(v.podKey()) }
