@@ -1,0 +1,58 @@
+package operate
+
+import (
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
+)
+
+// Who has a volume beside csi-volmgr, by what the kernel shows of every namespace and process.
+func TestWhoHoldsANamedVolume(t *testing.T) {
+	const root = "/var/lib/kubelet"
+	own := root + "/pods/u/volumes/kubernetes.io~csi/pv/mount"
+	shim := holders.Container{ID: "c0ffee"}
+	for name, tc := range map[string]struct {
+		report holders.Report
+		want   []named.Holder
+	}{
+		"csi-volmgr's own mounts": {report: holders.Report{Mounts: []string{own, root + "/plugins/x/globalmount"}}},
+		"a mount of the host": {
+			holders.Report{Mounts: []string{own, "/srv/data"}}, []named.Holder{{Path: "/srv/data"}},
+		},
+		"a container": {
+			holders.Report{Namespaces: []holders.Namespace{{PID: 7, Name: "postgres", Container: shim, Mounts: []string{"/data"}}}},
+			[]named.Holder{{PID: 7, Program: "postgres", Container: "c0ffee", Path: "/data"}},
+		},
+		"a copy of the host's namespace": {
+			report: holders.Report{Namespaces: []holders.Namespace{{PID: 7, Name: "systemd-udevd", Mounts: []string{own}}}},
+		},
+		"a monitor with the host's tree": {
+			report: holders.Report{Namespaces: []holders.Namespace{{PID: 7, Mounts: []string{"/rootfs" + own}}}},
+		},
+		"a container with a copy and the volume": {
+			holders.Report{Namespaces: []holders.Namespace{{PID: 7, Mounts: []string{"/rootfs" + own, "/data"}}}},
+			[]named.Holder{{PID: 7, Path: "/data"}},
+		},
+		"a process of the host": {
+			holders.Report{Processes: []holders.Process{{PID: 9, Name: "tar", Uses: []holders.Use{{Kind: "fd", Path: own + "/f"}}}}},
+			[]named.Holder{{PID: 9, Program: "tar", Path: own + "/f"}},
+		},
+		"a process of a container that is known": {
+			holders.Report{
+				Namespaces: []holders.Namespace{{PID: 7, Name: "postgres", Container: shim, Mounts: []string{"/data"}}},
+				Processes:  []holders.Process{{PID: 8, Container: shim, Uses: []holders.Use{{Kind: "fd", Path: "/data/f"}}}},
+			},
+			[]named.Holder{{PID: 7, Program: "postgres", Container: "c0ffee", Path: "/data"}},
+		},
+		"the daemon itself": {
+			report: holders.Report{Processes: []holders.Process{{PID: os.Getpid(), Uses: []holders.Use{{Kind: "fd", Path: own}}}}},
+		},
+	} {
+		if got := namedHolders(tc.report, root); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
