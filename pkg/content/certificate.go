@@ -10,7 +10,7 @@ import (
 
 // certificate returns the files of a source podCertificate: key and chain in
 // one, or each in its own.
-func (r Reader) certificate(src corev1.PodCertificateProjection, mode uint32) (Files, error) {
+func (r Reader) certificate(src corev1.PodCertificateProjection, d defaults) (Files, error) {
 	if r.Certificate == nil {
 		return nil, fmt.Errorf("%w: its signers issue the certificate", ErrNeedsCluster)
 	}
@@ -20,7 +20,7 @@ func (r Reader) certificate(src corev1.PodCertificateProjection, mode uint32) (F
 	if src.CredentialBundlePath == "" && src.KeyPath == "" && src.CertificateChainPath == "" {
 		return nil, errors.New("want credentialBundlePath, or keyPath and certificateChainPath")
 	}
-	file, err := r.owned(mode)
+	file, err := r.owned(d, src.User)
 	if err != nil {
 		return nil, err
 	}

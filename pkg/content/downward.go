@@ -15,15 +15,15 @@ var ErrField = errors.New("no field that a volume can have")
 
 // DownwardAPI returns the files of a volume of kind downwardAPI.
 func (r Reader) DownwardAPI(src corev1.DownwardAPIVolumeSource) (Files, error) {
-	mode, err := modeOf(src.DefaultMode, defaultMode)
+	d, err := newDefaults(src.DefaultMode, src.DefaultUser)
 	if err != nil {
-		return nil, fmt.Errorf("defaultMode: %w", err)
+		return nil, err
 	}
-	return checked(r.downward(src.Items, mode))
+	return checked(r.downward(src.Items, d))
 }
 
 // downward returns a file for each item; its error joins those of all items.
-func (r Reader) downward(items []corev1.DownwardAPIVolumeFile, mode uint32) (Files, error) {
+func (r Reader) downward(items []corev1.DownwardAPIVolumeFile, d defaults) (Files, error) {
 	pod, err := r.Objects.Pod()
 	if err != nil {
 		return nil, fmt.Errorf("get the pod: %w", err)
@@ -34,7 +34,7 @@ func (r Reader) downward(items []corev1.DownwardAPIVolumeFile, mode uint32) (Fil
 	files := Files{}
 	var errs []error
 	for i, item := range items {
-		if err := r.downwardItem(files, pod, item, mode); err != nil {
+		if err := r.downwardItem(files, pod, item, d); err != nil {
 			errs = append(errs, fmt.Errorf("items[%d].%w", i, err))
 		}
 	}
@@ -44,12 +44,9 @@ func (r Reader) downward(items []corev1.DownwardAPIVolumeFile, mode uint32) (Fil
 	return files, nil
 }
 
-func (r Reader) downwardItem(files Files, pod *corev1.Pod, item corev1.DownwardAPIVolumeFile, mode uint32) error {
-	mode, err := modeOf(item.Mode, mode)
-	if err != nil {
-		return fmt.Errorf("mode: %w", err)
-	}
+func (r Reader) downwardItem(files Files, pod *corev1.Pod, item corev1.DownwardAPIVolumeFile, d defaults) error {
 	var value string
+	var err error
 	switch f, q := item.FieldRef, item.ResourceFieldRef; {
 	case (f == nil) == (q == nil):
 		return errors.New("fieldRef and resourceFieldRef: want exactly one of them")
@@ -62,7 +59,11 @@ func (r Reader) downwardItem(files Files, pod *corev1.Pod, item corev1.DownwardA
 			return fmt.Errorf("resourceFieldRef: %w", err)
 		}
 	}
-	if err := files.put(item.Path, File{Data: []byte(value), Mode: mode}); err != nil {
+	file, err := d.file([]byte(value), item.Mode, item.User)
+	if err != nil {
+		return err
+	}
+	if err := files.put(item.Path, file); err != nil {
 		return fmt.Errorf("path: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,16 +75,50 @@ func (fs Files) check() (Files, error) {
 // selection is what a source says of the keys of one object.
 type selection struct {
 	items    []corev1.KeyToPath
-	mode     uint32
+	defaults defaults
 	optional bool
 }
 
-func newSelection(items []corev1.KeyToPath, mode *int32, optional *bool) (selection, error) {
+func newSelection(items []corev1.KeyToPath, d defaults, optional *bool) selection {
+	return selection{items: items, defaults: d, optional: optional != nil && *optional}
+}
+
+// defaults are what files have whose item does not say otherwise: permission bits, and
+// the user that owns them (nil for root).
+type defaults struct {
+	mode uint32
+	user *int64
+}
+
+func newDefaults(mode *int32, user *int64) (defaults, error) {
 	m, err := modeOf(mode, defaultMode)
 	if err != nil {
-		return selection{}, fmt.Errorf("defaultMode: %w", err)
+		return defaults{}, fmt.Errorf("defaultMode: %w", err)
 	}
-	return selection{items: items, mode: m, optional: optional != nil && *optional}, nil
+	if err := checkUser(user); err != nil {
+		return defaults{}, fmt.Errorf("defaultUser: %w", err)
+	}
+	return defaults{m, user}, nil
+}
+
+// file returns a file of an item, whose mode and user may be nil.
+func (d defaults) file(data []byte, mode *int32, user *int64) (File, error) {
+	m, err := modeOf(mode, d.mode)
+	if err != nil {
+		return File{}, fmt.Errorf("mode: %w", err)
+	}
+	if err := checkUser(user); err != nil {
+		return File{}, fmt.Errorf("user: %w", err)
+	}
+	return File{Data: data, Mode: m, Owner: cmp.Or(user, d.user)}, nil
+}
+
+// checkUser: as the API server does.
+func checkUser(user *int64) error {
+	if user != nil && (*user < 0 || *user > math.MaxInt32) {
+		return fmt.Errorf("found %d, want a user id of 0 to %d", *user, math.MaxInt32)
+	}
+	return nil
 }
 
 // object is the keys of one object: those of a configMap that are text, and the
@@ -117,7 +153,7 @@ func (s selection) of(o object) (Files, error) {
 	if len(s.items) == 0 {
 		for _, key := range o.keys() {
 			value, _ := o.get(key)
-			if err := files.put(key, File{Data: value, Mode: s.mode}); err != nil {
+			if err := files.put(key, File{Data: value, Mode: s.defaults.mode, Owner: s.defaults.user}); err != nil {
 				return nil, fmt.Errorf("key: %w", err)
 			}
 		}
@@ -131,11 +167,11 @@ func (s selection) of(o object) (Files, error) {
 		if !ok {
 			return nil, fmt.Errorf("items[%d].key %.253q: %w; want it, or optional: true", i, item.Key, ErrNoKey)
 		}
-		mode, err := modeOf(item.Mode, s.mode)
+		file, err := s.defaults.file(value, item.Mode, item.User)
 		if err != nil {
-			return nil, fmt.Errorf("items[%d].mode: %w", i, err)
+			return nil, fmt.Errorf("items[%d].%w", i, err)
 		}
-		if err := files.put(item.Path, File{Data: value, Mode: mode}); err != nil {
+		if err := files.put(item.Path, file); err != nil {
 			return nil, fmt.Errorf("items[%d].path: %w", i, err)
 		}
 	}

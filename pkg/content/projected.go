@@ -15,15 +15,14 @@ var ErrNeedsCluster = errors.New("needs a Kubernetes cluster, which this node ha
 // two sources with one path, the later has it, as with the kubelet. Its error
 // joins those of all sources.
 func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
-	mode, err := modeOf(src.DefaultMode, defaultMode)
+	d, err := newDefaults(src.DefaultMode, src.DefaultUser)
 	if err != nil {
-		return nil, fmt.Errorf("defaultMode: %w", err)
+		return nil, err
 	}
-	given := int32(mode)
 	all := Files{}
 	var errs []error
 	for i, s := range src.Sources {
-		kind, files, err := r.projection(s, &given)
+		kind, files, err := r.projection(s, d)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sources[%d]%s: %w", i, kind, err))
 		}
@@ -36,7 +35,7 @@ func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
 }
 
 // projection returns the files of one source, and its field for messages.
-func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string, files Files, err error) {
+func (r Reader) projection(s corev1.VolumeProjection, d defaults) (kind string, files Files, err error) {
 	set := 0
 	for _, is := range []bool{
 		s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil, s.ClusterTrustBundle != nil,
@@ -50,32 +49,34 @@ func (r Reader) projection(s corev1.VolumeProjection, mode *int32) (kind string,
 		return "", nil, errors.New("want exactly one of configMap, secret, downwardAPI, serviceAccountToken, " +
 			"clusterTrustBundle, podCertificate")
 	}
+	mode := int32(d.mode)
 	switch {
 	case s.ConfigMap != nil:
 		p := s.ConfigMap
 		kind = ".configMap"
 		files, err = r.configMap(corev1.ConfigMapVolumeSource{
-			LocalObjectReference: p.LocalObjectReference, Items: p.Items, Optional: p.Optional, DefaultMode: mode,
+			LocalObjectReference: p.LocalObjectReference, Items: p.Items, Optional: p.Optional,
+			DefaultMode: &mode, DefaultUser: d.user,
 		})
 	case s.Secret != nil:
 		p := s.Secret
 		kind = ".secret"
 		files, err = r.secret(corev1.SecretVolumeSource{
 			SecretName: p.Name, Items: p.Items, Optional: p.Optional,
-			DefaultMode: mode,
+			DefaultMode: &mode, DefaultUser: d.user,
 		})
 	case s.DownwardAPI != nil:
 		kind = ".downwardAPI"
-		files, err = r.downward(s.DownwardAPI.Items, uint32(*mode))
+		files, err = r.downward(s.DownwardAPI.Items, d)
 	case s.ServiceAccountToken != nil:
 		kind = ".serviceAccountToken"
-		files, err = r.token(*s.ServiceAccountToken, uint32(*mode))
+		files, err = r.token(*s.ServiceAccountToken, d)
 	case s.ClusterTrustBundle != nil:
 		kind = ".clusterTrustBundle"
-		files, err = r.trust(*s.ClusterTrustBundle, uint32(*mode))
+		files, err = r.trust(*s.ClusterTrustBundle, d)
 	default:
 		kind = ".podCertificate"
-		files, err = r.certificate(*s.PodCertificate, uint32(*mode))
+		files, err = r.certificate(*s.PodCertificate, d)
 	}
 	return kind, files, err
 }

@@ -47,10 +47,11 @@ func (r Reader) ConfigMap(src corev1.ConfigMapVolumeSource) (Files, error) {
 }
 
 func (r Reader) configMap(src corev1.ConfigMapVolumeSource) (Files, error) {
-	s, err := newSelection(src.Items, src.DefaultMode, src.Optional)
+	d, err := newDefaults(src.DefaultMode, src.DefaultUser)
 	if err != nil {
 		return nil, err
 	}
+	s := newSelection(src.Items, d, src.Optional)
 	if src.Name == "" {
 		return nil, errors.New("name is empty")
 	}
@@ -79,10 +80,11 @@ func (r Reader) Secret(src corev1.SecretVolumeSource) (Files, error) {
 }
 
 func (r Reader) secret(src corev1.SecretVolumeSource) (Files, error) {
-	s, err := newSelection(src.Items, src.DefaultMode, src.Optional)
+	d, err := newDefaults(src.DefaultMode, src.DefaultUser)
 	if err != nil {
 		return nil, err
 	}
+	s := newSelection(src.Items, d, src.Optional)
 	if src.SecretName == "" {
 		return nil, errors.New("secretName is empty")
 	}

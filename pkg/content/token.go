@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -22,7 +23,7 @@ const (
 )
 
 // token returns the file of a source serviceAccountToken.
-func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Files, error) {
+func (r Reader) token(src corev1.ServiceAccountTokenProjection, d defaults) (Files, error) {
 	if r.Token == nil {
 		return nil, ErrNoIssuer
 	}
@@ -33,7 +34,7 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Fi
 	if seconds < minToken || seconds > maxToken {
 		return nil, fmt.Errorf("expirationSeconds: found %d, want %d to %d", seconds, minToken, int64(maxToken))
 	}
-	file, err := r.owned(mode)
+	file, err := r.owned(d, src.User)
 	if err != nil {
 		return nil, err
 	}
@@ -47,9 +48,13 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, mode uint32) (Fi
 	return files, nil
 }
 
-// owned returns an empty file that is the pod's: where the pod says who runs in
-// it, by one user of all containers or by fsGroup, no other user gets to read it.
-func (r Reader) owned(mode uint32) (File, error) {
+// owned returns an empty file that is the pod's. Its user is the source's own, else the
+// volume's default, else the one that all containers run as. With a user or an fsGroup
+// no other user gets to read it, whatever the volume's mode: as the kubelet has it.
+func (r Reader) owned(d defaults, user *int64) (File, error) {
+	if err := checkUser(user); err != nil {
+		return File{}, fmt.Errorf("user: %w", err)
+	}
 	pod, err := r.Objects.Pod()
 	if err != nil {
 		return File{}, fmt.Errorf("get the pod: %w", err)
@@ -57,7 +62,7 @@ func (r Reader) owned(mode uint32) (File, error) {
 	if pod == nil {
 		return File{}, fmt.Errorf("the pod: %w", ErrNotFound)
 	}
-	file := File{Mode: mode, Owner: onlyUser(pod)}
+	file := File{Mode: d.mode, Owner: cmp.Or(user, d.user, onlyUser(pod))}
 	if sc := pod.Spec.SecurityContext; file.Owner != nil || sc != nil && sc.FSGroup != nil {
 		file.Mode = tokenMode
 	}

@@ -51,7 +51,7 @@ func Anchors(bundle string) ([][]byte, error) {
 // trust returns the file of a source clusterTrustBundle: the certificates of the
 // bundle of a name, or of all bundles of a signer that the selector selects, each
 // once. They are in an order of their own, which no change of a bundle's changes.
-func (r Reader) trust(src corev1.ClusterTrustBundleProjection, mode uint32) (Files, error) {
+func (r Reader) trust(src corev1.ClusterTrustBundleProjection, d defaults) (Files, error) {
 	selected, what, err := selector(src)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (r Reader) trust(src corev1.ClusterTrustBundleProjection, mode uint32) (Fil
 			return nil, err
 		}
 	}
-	file, err := r.owned(mode)
+	file, err := r.owned(d, src.User)
 	if err != nil {
 		return nil, err
 	}
