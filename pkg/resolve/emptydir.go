@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
+
+// maxDirMode is the greatest mode that an emptyDir may have: all permissions and the sticky bit.
+const maxDirMode = 0o1777
 
 // podEmptyDir resolves a directory of the pod's own. Its sizeLimit becomes the
 // smaller of its own and what all of the pod may use, and its medium names the
@@ -27,6 +31,12 @@ func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant
 	}
 	if src.SizeLimit != nil && src.SizeLimit.Sign() < 0 {
 		return state.VolumeWant{}, r.fault(Fault{field + ".sizeLimit", src.SizeLimit.String(), "zero or more"})
+	}
+	if src.Mode != nil && (*src.Mode < 0 || *src.Mode > maxDirMode) {
+		return state.VolumeWant{}, r.fault(Fault{
+			field + ".mode", strconv.FormatInt(int64(*src.Mode), 10),
+			"0 to 01777 (1023 in decimal)",
+		})
 	}
 	src = src.DeepCopy()
 	switch src.Medium {

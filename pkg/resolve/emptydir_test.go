@@ -100,3 +100,23 @@ func TestHugePagesAreOfASizeThatThePodAsksFor(t *testing.T) {
 		}
 	}
 }
+
+func TestModeOfAnEmptyDirIsOneThatTheAPITakes(t *testing.T) {
+	for mode, want := range map[string]string{
+		"0700": "", "01777": "", "0": "",
+		"-1":    `pod default/web: spec.volumes[0].emptyDir.mode: found "-1", want 0 to 01777 (1023 in decimal)`,
+		"02000": "pod default/web: spec.volumes[0].emptyDir.mode: found 1024, want 0 to 01777 (1023 in decimal)",
+	} {
+		w := parse(t, `
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: u-1}
+spec:
+  containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, emptyDir: {mode: `+mode+`}}]
+`)
+		if got := w.only(t).Problem; got != want {
+			t.Errorf("mode %s: got %q, want %q", mode, got, want)
+		}
+	}
+}

@@ -26,8 +26,10 @@ import (
 const Kind = kind.EmptyDir
 
 const (
-	// mode of the directory, as pods know it: containers run as any user.
-	mode = 0o777
+	// defaultMode of the directory, as pods know it: containers run as any user.
+	defaultMode = 0o777
+	// maxMode is the greatest that a pod may ask for (emptyDir.mode).
+	maxMode = 0o1777
 	// coveredMode is the mode of a directory that only a mount makes a volume:
 	// should that be gone, no container's user writes to the node's disk.
 	coveredMode = 0o700
@@ -88,8 +90,8 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		// What is not enforced is still measured, and the agent that runs the pod evicts it.
 		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
-	if !fresh || m.FSGroup != nil { // what is fresh has its mode
-		if err := own(ctx, dir, m.FSGroup); err != nil {
+	if !fresh || m.FSGroup != nil || medium.mode != defaultMode { // what is fresh has the default
+		if err := own(ctx, dir, medium.mode, m.FSGroup); err != nil {
 			return err
 		}
 	}
@@ -125,12 +127,12 @@ func (d *Driver) fill(dir poddir.Dir, m medium) error {
 		return nil
 	}
 	return d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{
-		SizeBytes: m.sizeBytes, Mode: mode, NoSwap: true, HugePageSize: m.pageSize,
+		SizeBytes: m.sizeBytes, Mode: m.firstMode(), NoSwap: true, HugePageSize: m.pageSize,
 	})
 }
 
-// own gives the directory its mode and group.
-func own(ctx context.Context, dir poddir.Dir, fsGroup *int64) error {
+// own gives the directory its mode and group. The bits that the group needs win.
+func own(ctx context.Context, dir poddir.Dir, mode os.FileMode, fsGroup *int64) error {
 	f, err := dir.Open()
 	if err != nil {
 		return err

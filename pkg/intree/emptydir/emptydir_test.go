@@ -3,6 +3,7 @@ package emptydir_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -293,4 +294,53 @@ func TestBadSourceIsRefusedByField(t *testing.T) {
 			t.Errorf("%s: something was made", config)
 		}
 	}
+}
+
+// A pod that asks for a private directory, or for one like /tmp, gets it, whatever the
+// daemon's umask and on every medium, and where its fsGroup needs more bits, those too
+// (KEP-5502).
+func TestDirectoryHasTheModeThatThePodAsksFor(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	for _, medium := range []string{"", "Memory", "HugePages-2Mi"} {
+		for _, tc := range []struct {
+			mode, want, withGroup uint32
+		}{
+			{0o700, 0o700, 0o2770},
+			{0o1777, 0o1777, 0o3777},
+			{0o750, 0o750, 0o2770},
+			{0, 0, 0o2770},
+			{0o777, 0o777, 0o2777},
+		} {
+			config := fmt.Sprintf(`{"medium": %q, "mode": %d}`, medium, tc.mode)
+			n := newNode(t, config)
+			n.publish()
+			n.wantMode(n.target(), tc.want, 0)
+			n = newNode(t, config)
+			n.fsGroup(4711)
+			n.publish()
+			n.wantMode(n.target(), tc.withGroup, 4711)
+		}
+	}
+	for _, bad := range []string{"-1", "1024", "2047"} {
+		n := newNode(t, `{"mode": `+bad+`}`)
+		if err := newDriver(n.layout).Publish(t.Context(), n.volume, pod); err == nil || !strings.Contains(err.Error(), "emptyDir.mode") {
+			t.Errorf("mode %s: got %v", bad, err)
+		}
+	}
+}
+
+// A publish that was cut off before the mode was set goes on with it; one that was not
+// leaves the mode that the pod gave its volume meanwhile.
+func TestModeIsSetOnceAndNeverAgain(t *testing.T) {
+	n := newNode(t, `{"mode": 448}`)
+	if err := os.MkdirAll(n.target(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.publish()
+	n.wantMode(n.target(), 0o700, 0)
+	if err := os.Chmod(n.target(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.publish()
+	n.wantMode(n.target(), 0o755, 0)
 }

@@ -26,6 +26,8 @@ type medium struct {
 	sizeBytes int64
 	// pageSize in bytes, of hugetlbfs only.
 	pageSize int64
+	// mode of the volume's directory.
+	mode os.FileMode
 }
 
 func parseMedium(spec state.Spec) (medium, error) {
@@ -33,7 +35,13 @@ func parseMedium(spec state.Spec) (medium, error) {
 	if err != nil {
 		return medium{}, err
 	}
-	var m medium
+	m := medium{mode: defaultMode}
+	if src.Mode != nil {
+		if *src.Mode < 0 || *src.Mode > maxMode {
+			return medium{}, fmt.Errorf("volume %s: emptyDir.mode: found %#o, want 0 to %#o", spec.Name, *src.Mode, maxMode)
+		}
+		m.mode = fileMode(*src.Mode)
+	}
 	if src.SizeLimit != nil {
 		if m.sizeBytes = src.SizeLimit.Value(); m.sizeBytes < 0 {
 			return medium{}, fmt.Errorf("volume %s: emptyDir.sizeLimit: %s is negative", spec.Name, src.SizeLimit)
@@ -120,10 +128,28 @@ func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) err
 	return nil
 }
 
-// dirMode is the mode of the directory itself.
+// fileMode is a mode as Kubernetes writes it, of which Go keeps the sticky bit elsewhere.
+func fileMode(mode int32) os.FileMode {
+	m := os.FileMode(mode & 0o777) //nolint:gosec // no negative number
+	if mode&unix.S_ISVTX != 0 {
+		m |= os.ModeSticky
+	}
+	return m
+}
+
+// dirMode is the mode with which the directory itself is made.
 func (m medium) dirMode() os.FileMode {
 	if m.fsType == "" {
-		return mode
+		return m.firstMode()
+	}
+	return coveredMode
+}
+
+// firstMode is the mode of a volume until it is handed over: the default, or, for a
+// mode that the pod asks for, one that lets no user in before that is set.
+func (m medium) firstMode() os.FileMode {
+	if m.mode == defaultMode {
+		return defaultMode
 	}
 	return coveredMode
 }
