@@ -18,12 +18,14 @@ type getOptions struct {
 	all       bool // every namespace
 	output    string
 	watch     bool
-	pod       string          // mounts only
-	container string          // mounts of one pod only
-	recursive bool            // of a container: the runtime can mount read-only recursively
-	selector  string          // labels
-	labelled  map[string]bool // the keys with them; nil without a selector
-	names     []string
+	pod       string // mounts only
+	container string // mounts of one pod only
+	recursive bool   // of a container: the runtime can mount read-only recursively
+	// mountOptions and userNamespaces: what else the runtime can do for a container.
+	mountOptions, userNamespaces bool
+	selector                     string          // labels
+	labelled                     map[string]bool // the keys with them; nil without a selector
+	names                        []string
 }
 
 // getKinds are the kinds that are listed.
@@ -94,6 +96,10 @@ func (p *program) getCommand() *cobra.Command {
 		"what the pod's container of this `name` is to be given; makes its subPaths")
 	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false,
 		"with --container: the runtime can make mounts read-only recursively")
+	cmd.Flags().BoolVar(&o.mountOptions, "runtime-mount-options", false,
+		"with --container: the runtime gives mounts noexec, nodev and nosuid where it is asked to")
+	cmd.Flags().BoolVar(&o.userNamespaces, "runtime-user-namespaces", false,
+		"with --container: the runtime maps the ids of mounts to a pod's user namespace")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -15,8 +16,9 @@ func (o *getOptions) checkContainer(kind string) error {
 		pods++
 	}
 	switch {
-	case o.container == "" && o.recursive:
-		return usagef("--runtime-recursive-read-only is for --container only")
+	case o.container == "" && (o.recursive || o.mountOptions || o.userNamespaces):
+		return usagef("--runtime-recursive-read-only, --runtime-mount-options and --runtime-user-namespaces are for " +
+			"--container only")
 	case o.container != "" && (kind != "mounts" || pods != 1):
 		return usagef("--container is for the mounts of one pod: get mounts --pod NAME --container %s", o.container)
 	}
@@ -27,6 +29,7 @@ func (o *getOptions) checkContainer(kind string) error {
 func (p *program) getContainerMounts(ctx context.Context, c *client.Client, o getOptions) error {
 	items, err := c.ContainerMounts(ctx, server.Container{
 		Namespace: o.namespace, Pod: o.names[0], Name: o.container, RecursiveReadOnly: o.recursive,
+		MountOptions: o.mountOptions, UserNamespaces: o.userNamespaces,
 	})
 	switch {
 	case err != nil:
@@ -53,6 +56,13 @@ var containerColumns = []column[server.ContainerMount]{
 		return access(m.ReadOnly)
 	}},
 	{head: "PROPAGATION", value: func(m server.ContainerMount, _ view) string { return orNone(m.Propagation) }},
+	{head: "OPTIONS", value: func(m server.ContainerMount, _ view) string {
+		options := slices.Clone(m.MountOptions)
+		if m.MapIDs {
+			options = append(options, "idmap")
+		}
+		return orNone(strings.Join(options, ","))
+	}},
 	{head: "HOST PATH", value: func(m server.ContainerMount, _ view) string {
 		if m.Image != "" {
 			return "image " + plain(m.Image)

@@ -344,7 +344,11 @@ func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) er
 	if err != nil {
 		return err
 	}
-	this := server.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name}
+	options, err := a.containers.mountOptions(ctx)
+	if err != nil {
+		return err
+	}
+	this := server.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name, MountOptions: options}
 	given, err := a.volumes.ContainerMounts(ctx, this)
 	if err != nil {
 		return err

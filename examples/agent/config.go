@@ -125,7 +125,7 @@ func (m maker) container(s step, image string, given []server.ContainerMount) *r
 		}
 		out.Mounts = append(out.Mounts, &runtimev1.Mount{
 			HostPath: g.HostPath, ContainerPath: g.ContainerPath, Readonly: g.ReadOnly, RecursiveReadOnly: g.RecursiveReadOnly,
-			SelinuxRelabel: g.SELinuxRelabel, Propagation: propagations[g.Propagation],
+			SelinuxRelabel: g.SELinuxRelabel, Propagation: propagations[g.Propagation], MountOptions: g.MountOptions,
 		})
 	}
 	return out

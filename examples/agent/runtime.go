@@ -67,6 +67,15 @@ func (r *containerRuntime) healthy(ctx context.Context) error {
 	return nil // that it has no network concerns no pod of this agent's
 }
 
+// mountOptions reports whether the runtime gives mounts noexec, nodev and nosuid.
+func (r *containerRuntime) mountOptions(ctx context.Context) (bool, error) {
+	s, err := r.runtime.Status(ctx, &runtimev1.StatusRequest{})
+	if err != nil {
+		return false, fmt.Errorf("container runtime: %w", err)
+	}
+	return s.GetFeatures().GetMountOptions(), nil
+}
+
 // list returns what this node's agent made: for one pod, or with "" for all.
 func (r *containerRuntime) list(ctx context.Context, uid types.UID) ([]*runtimev1.PodSandbox, []*runtimev1.Container, error) {
 	labels := map[string]string{labelNode: r.node}

@@ -14,13 +14,13 @@ volmgr() { "${CSI_VOLMGR:-csi-volmgr}" "$@"; }
 volmgr wait pod "$pod" --for=verified --timeout=2m
 
 options() { # template: an option of podman a line
-	volmgr get mounts --pod "$pod" --container "$container" -o "jsonpath=$1"
+	volmgr get mounts --pod "$pod" --container "$container" --runtime-mount-options -o "jsonpath=$1"
 }
 newline='
 '
 IFS=$newline
 # shellcheck disable=SC2046 # a line is an option
 exec podman run \
-	$(options '{range .items[?(@.propagation)]}--mount=type=bind,src={.hostPath},dst={.containerPath},ro={.readOnly},bind-propagation={.propagation}{"\n"}{end}') \
+	$(options '{range .items[?(@.propagation)]}--mount=type=bind,src={.hostPath},dst={.containerPath},ro={.readOnly},bind-propagation={.propagation}{range .mountOptions[*]},{@}{end}{"\n"}{end}') \
 	$(options '{range .items[?(@.device)]}--device={.hostPath}:{.containerPath}:{.permissions}{"\n"}{end}') \
 	"$@"

@@ -65,7 +65,9 @@ func New(c Config) *Giver { return &Giver{c} }
 // call, for a container that starts again, returns the same, or what is there then.
 func (g *Giver) ContainerMounts(ctx context.Context, c server.Container) ([]server.ContainerMount, error) {
 	key := source.Key{Kind: resolve.KindPod, Namespace: c.Namespace, Name: c.Pod}
-	uid, wants, err := g.c.Catalog.Container(key, c.Name, resolve.Runtime{RecursiveReadOnly: c.RecursiveReadOnly})
+	uid, wants, err := g.c.Catalog.Container(key, c.Name, resolve.Runtime{
+		RecursiveReadOnly: c.RecursiveReadOnly, MountOptions: c.MountOptions, UserNamespaces: c.UserNamespaces,
+	})
 	switch {
 	case errors.Is(err, source.ErrNotFound), errors.Is(err, resolve.ErrNoContainer):
 		return nil, fmt.Errorf("%w: %w", server.ErrNotFound, err)
@@ -116,6 +118,7 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 		Volume: w.Volume, HostPath: v.HostPath, ContainerPath: w.Path, SubPath: w.SubPath, ReadOnly: w.ReadOnly || w.Fixed ||
 			v.ReadOnly,
 		RecursiveReadOnly: w.RecursiveReadOnly, Note: w.Note, Propagation: w.Propagation,
+		MountOptions: append([]string{}, w.Options...), MapIDs: w.MapIDs,
 	}
 	if w.Device {
 		m.Device, m.Permissions = true, "mrw"
@@ -135,6 +138,9 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 	m.HostPath, err = g.c.Parts.Subpaths.Bind(ctx, subpath.Request{
 		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "",
 		ReadOnly: w.Fixed || v.ReadOnly,
+		NoExec:   slices.Contains(w.Options, string(corev1.BindMountOptionNoExec)),
+		NoDev:    slices.Contains(w.Options, string(corev1.BindMountOptionNoDev)),
+		NoSuid:   slices.Contains(w.Options, string(corev1.BindMountOptionNoSUID)),
 		Open: func() (*os.File, error) {
 			switch {
 			case v.Driver == hostpath.Kind && w.SubPath == "":

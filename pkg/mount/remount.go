@@ -44,6 +44,18 @@ func (k *Kernel) Remount(target string, o BindOptions) error {
 	return nil
 }
 
+// Restrict gives the topmost mount at target the options o besides those that it has.
+// o.Private changes nothing: it is for a mount that is being made.
+func (k *Kernel) Restrict(target string, o BindOptions) error {
+	err := k.onMount(target, func(fd int) error {
+		return k.changeFlags(fd, flagChange{set: o.attributes(), recursive: o.Recursive})
+	})
+	if err != nil {
+		return fmt.Errorf("restrict %s: %w", target, err)
+	}
+	return nil
+}
+
 // flagChange is a change of a mount's MOUNT_ATTR_ flags.
 type flagChange struct {
 	set, clr  uint64

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
@@ -35,6 +38,7 @@ spec:
     - {name: settings, mountPath: /etc/key, subPath: key}
     - {name: settings, mountPath: /etc/all}
     - {name: scratch, mountPath: /ro, subPath: made, readOnly: true, recursiveReadOnly: IfPossible}
+    - {name: scratch, mountPath: /calm, subPath: made, bindMountOptions: [nosuid, noexec]}
   - {name: greedy, image: i, volumeMounts: [{name: settings, mountPath: /x, subPath: missing}]}
   volumes:
   - {name: scratch, emptyDir: {}}
@@ -42,7 +46,7 @@ spec:
 `
 
 func app(container string) server.Container {
-	return server.Container{Namespace: "default", Pod: "web", Name: container}
+	return server.Container{Namespace: "default", Pod: "web", Name: container, MountOptions: true}
 }
 
 // must returns the mounts of a container by where it wants them.
@@ -95,6 +99,19 @@ func TestContainersAreGivenPartsOfVolumes(t *testing.T) {
 	}
 	if m := first["/ro"]; !m.ReadOnly || m.RecursiveReadOnly || m.Note == "" {
 		t.Errorf("read-only recursively if possible: %+v", m)
+	}
+	calm := first["/calm"]
+	if !slices.Equal(calm.MountOptions, []string{"noexec", "nosuid"}) {
+		t.Errorf("what the runtime is to be given: %+v", calm)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(calm.HostPath, &st); err != nil || st.Flags&unix.ST_NOEXEC == 0 || st.Flags&unix.ST_NOSUID == 0 {
+		t.Errorf("%s: flags %#x, %v, want noexec and nosuid", calm.HostPath, st.Flags, err)
+	}
+	cannot := app("app")
+	cannot.MountOptions = false
+	if _, err := n.ContainerMounts(within(t), cannot); !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), "bindMountOptions[0]") {
+		t.Errorf("a runtime that does not know mount options: %v", err)
 	}
 	if _, err := n.ContainerMounts(within(t), app("greedy")); !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("a key that the configMap has not: %v", err)

@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestAHostPathIsGivenByWhatItLedTo(t *testing.T) {
 	if at["/whole"].HostPath != dir || at["/shared"].HostPath != dir+"/team/data" {
 		t.Errorf("an allowed directory, and one with propagation: %+v, %+v", at["/whole"], at["/shared"])
 	}
-	if again := must(t, n, "app"); again["/below"] != at["/below"] {
+	if again := must(t, n, "app"); !reflect.DeepEqual(again["/below"], at["/below"]) {
 		t.Errorf("asked again: %+v", again["/below"])
 	}
 	if err := n.Manager().Verify(within(t), uid); err != nil {

@@ -19,6 +19,11 @@ var ErrNoContainer = errors.New("no such container")
 type Runtime struct {
 	// RecursiveReadOnly: it can make what is mounted below a mount read-only too.
 	RecursiveReadOnly bool
+	// MountOptions: it gives a container's mounts the options that it is asked for.
+	MountOptions bool
+	// UserNamespaces: it can run a pod in a user namespace of its own, and maps the ids of
+	// its mounts.
+	UserNamespaces bool
 }
 
 // ContainerMount is what one container wants of one volume of its pod.
@@ -43,6 +48,15 @@ type ContainerMount struct {
 	Note string
 	// Propagation is rprivate, rslave or rshared; "" for a device.
 	Propagation string
+	// Options are noexec, nodev and nosuid, those that the container asks for, sorted.
+	Options []string
+	// MapIDs: the pod has a user namespace, to whose ids the mount's are to be mapped.
+	MapIDs bool
+}
+
+// bindOptions are what a container may ask for, sorted.
+var bindOptions = []string{
+	string(corev1.BindMountOptionNoDev), string(corev1.BindMountOptionNoExec), string(corev1.BindMountOptionNoSUID),
 }
 
 // fixedKinds are those whose content containers do not change.
@@ -58,13 +72,17 @@ func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) (
 	r := resolver{pod: pod, objects: o, config: c}
 	read := content.Reader{Namespace: pod.Namespace, Objects: objects{&r}, Allocatable: c.Allocatable}
 	u := unit{container: container, can: can, vars: read.Variables(container, c.NodeName)}
+	if u.mapIDs, err = mapsIDs(pod, can); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.name(), err)
+	}
 	var wants []ContainerMount
 	for i, m := range container.VolumeMounts {
-		w, err := u.mount(m)
+		kind := volumeKind(pod, m.Name)
+		w, err := u.mount(m, kind)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s.volumeMounts[%d].%w", r.name(), field, i, err)
 		}
-		w.Index, w.Fixed = i, slices.Contains(fixedKinds, volumeKind(pod, m.Name))
+		w.Index, w.Fixed = i, slices.Contains(fixedKinds, kind)
 		wants = append(wants, w)
 	}
 	for i, d := range container.VolumeDevices {
@@ -116,10 +134,11 @@ type unit struct {
 	container *corev1.Container
 	can       Runtime
 	vars      map[string]content.Variable
+	mapIDs    bool
 }
 
-func (u unit) mount(m corev1.VolumeMount) (ContainerMount, error) {
-	w := ContainerMount{Volume: m.Name, Path: m.MountPath, ReadOnly: m.ReadOnly}
+func (u unit) mount(m corev1.VolumeMount, kind string) (ContainerMount, error) {
+	w := ContainerMount{Volume: m.Name, Path: m.MountPath, ReadOnly: m.ReadOnly, MapIDs: u.mapIDs}
 	if m.MountPath == "" {
 		return w, faultOf("mountPath", m.MountPath, "a path")
 	}
@@ -133,8 +152,44 @@ func (u unit) mount(m corev1.VolumeMount) (ContainerMount, error) {
 	if w.Propagation, err = u.propagation(m); err != nil {
 		return w, err
 	}
-	w.RecursiveReadOnly, w.Note, err = u.recursive(m)
+	if w.RecursiveReadOnly, w.Note, err = u.recursive(m); err != nil {
+		return w, err
+	}
+	w.Options, err = u.options(m, kind)
 	return w, err
+}
+
+// mapsIDs reports whether the pod has a user namespace of its own, and returns an error
+// where the runtime cannot have one: a container of the node's ids would see a volume
+// that was meant for others.
+func mapsIDs(pod *corev1.Pod, can Runtime) (bool, error) {
+	if h := pod.Spec.HostUsers; h == nil || *h {
+		return false, nil
+	}
+	if !can.UserNamespaces {
+		return false, faultOf("spec.hostUsers", "false", "true or none, or a runtime that maps the ids of mounts to a pod's "+
+			"user namespace; this one did not say that it can")
+	}
+	return true, nil
+}
+
+// options are the bind mount options that the container asks for (KEP-5855).
+func (u unit) options(m corev1.VolumeMount, kind string) ([]string, error) {
+	for i, o := range m.BindMountOptions {
+		field := fmt.Sprintf("bindMountOptions[%d]", i)
+		switch {
+		case !slices.Contains(bindOptions, o):
+			return nil, faultOf(field, o, "one of "+strings.Join(bindOptions, ", "))
+		case slices.Contains(m.BindMountOptions[:i], o):
+			return nil, faultOf(field, o, "each option once")
+		case kind == "image":
+			return nil, faultOf(field, o, "none, since an image volume has none")
+		case !u.can.MountOptions:
+			return nil, faultOf(field, o, "a runtime that gives mounts the options that it is asked for; this one did not say "+
+				"that it can")
+		}
+	}
+	return slices.Sorted(slices.Values(m.BindMountOptions)), nil
 }
 
 func faultOf(field, found, want string) error {

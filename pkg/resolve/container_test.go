@@ -199,3 +199,58 @@ spec:
 		}
 	}
 }
+
+// Options of a bind are what Kubernetes takes (KEP-5855), and no container runs without
+// them where its runtime does not know them.
+func TestContainerMountOptions(t *testing.T) {
+	can := resolve.Runtime{MountOptions: true}
+	for fields, want := range map[string]any{
+		"":                             []string(nil),
+		", bindMountOptions: []":       []string(nil),
+		", bindMountOptions: [noexec]": []string{"noexec"},
+		", bindMountOptions: [nosuid, noexec, nodev], subPath: a": []string{"nodev", "noexec", "nosuid"},
+		", bindMountOptions: [ro]":                                "spec.containers[0].volumeMounts[0].bindMountOptions[0]: found ro, want one of nodev, noexec, nosuid",
+		", bindMountOptions: [noexec, nodev, noexec]":             "bindMountOptions[2]: found noexec, want each option once",
+		", bindMountOptions: [NOEXEC]":                            "bindMountOptions[0]: found NOEXEC",
+	} {
+		got, err := container(t, containerPod(fields), "app", can)
+		if text, bad := want.(string); bad {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: got %+v, %v, want an error with %q", fields, got, err, text)
+			}
+			continue
+		}
+		if err != nil || len(got) != 1 || cmp.Diff(want, got[0].Options) != "" {
+			t.Errorf("%s: got %+v, %v, want %q", fields, got, err, want)
+		}
+	}
+	_, err := container(t, containerPod(", bindMountOptions: [noexec]"), "app", resolve.Runtime{})
+	if err == nil || !strings.Contains(err.Error(), "pod default/web: spec.containers[0].volumeMounts[0].bindMountOptions[0]: "+
+		"found noexec, want a runtime") {
+		t.Errorf("a runtime that does not know the options: %v", err)
+	}
+	image := strings.Replace(containerPod(", bindMountOptions: [noexec]"), "emptyDir: {}", "image: {reference: r}", 1)
+	if _, err := container(t, image, "app", can); err == nil || !strings.Contains(err.Error(), "an image volume has none") {
+		t.Errorf("an image volume: %v", err)
+	}
+}
+
+func TestContainersOfUserNamespaces(t *testing.T) {
+	pod := strings.Replace(containerPod(""), "spec:\n", "spec:\n  hostUsers: false\n", 1)
+	for can, want := range map[resolve.Runtime]string{
+		{UserNamespaces: true}: "",
+		{}:                     "pod default/web: spec.hostUsers: found false, want true or none, or a runtime",
+	} {
+		got, err := container(t, pod, "app", can)
+		switch {
+		case want == "" && (err != nil || len(got) != 1 || !got[0].MapIDs):
+			t.Errorf("%+v: got %+v, %v, want ids mapped", can, got, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%+v: got %+v, %v, want %q", can, got, err, want)
+		}
+	}
+	shared := strings.Replace(pod, "hostUsers: false", "hostUsers: true", 1)
+	if got, err := container(t, shared, "app", resolve.Runtime{}); err != nil || got[0].MapIDs {
+		t.Errorf("the host's users: got %+v, %v", got, err)
+	}
+}

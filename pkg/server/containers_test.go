@@ -17,7 +17,7 @@ type runtimes struct {
 }
 
 var someMounts = []server.ContainerMount{
-	{Volume: "v", HostPath: "/r/v", ContainerPath: "/v", SubPath: "a", Propagation: "rslave", SELinuxRelabel: true},
+	{Volume: "v", HostPath: "/r/v", ContainerPath: "/v", SubPath: "a", Propagation: "rslave", SELinuxRelabel: true, MountOptions: []string{"noexec"}, MapIDs: true},
 	{Volume: "b", HostPath: "/r/b", ContainerPath: "/dev/x", Device: true, Permissions: "mrw"},
 }
 
@@ -29,7 +29,7 @@ func (r *runtimes) ContainerMounts(_ context.Context, c server.Container) ([]ser
 func TestMountsOfAContainer(t *testing.T) {
 	c, b, _ := serve(t, server.AllFine())
 	r := &runtimes{}
-	of := server.Container{Namespace: "default", Pod: "web", Name: "app", RecursiveReadOnly: true}
+	of := server.Container{Namespace: "default", Pod: "web", Name: "app", RecursiveReadOnly: true, MountOptions: true, UserNamespaces: true}
 	if _, err := c.ContainerMounts(t.Context(), of); !errors.Is(err, server.ErrNotFound) {
 		t.Errorf("a daemon that does not serve containers: %v", err)
 	}

@@ -62,6 +62,12 @@ type Container struct {
 	// RecursiveReadOnly: the runtime can make what is mounted below a mount
 	// read-only too (mount_setattr with AT_RECURSIVE).
 	RecursiveReadOnly bool `json:"recursiveReadOnly,omitempty"`
+	// MountOptions: the runtime gives a container's mounts noexec, nodev and nosuid where
+	// it is asked to (CRI: RuntimeFeatures.mount_options).
+	MountOptions bool `json:"mountOptions,omitempty"`
+	// UserNamespaces: the runtime maps the ids of mounts to a pod's user namespace (CRI:
+	// RuntimeHandlerFeatures.user_namespaces).
+	UserNamespaces bool `json:"userNamespaces,omitempty"`
 }
 
 // ContainerMount is one mount, or raw block device, of one container.
@@ -87,6 +93,11 @@ type ContainerMount struct {
 	RecursiveReadOnly bool   `json:"recursiveReadOnly,omitempty"`
 	// Propagation is rprivate, rslave or rshared; "" for a device.
 	Propagation string `json:"propagation,omitempty"`
+	// MountOptions are those of noexec, nodev and nosuid that the runtime has to give the
+	// mount, sorted. A runtime that binds a path drops the options that the path's own mount has.
+	MountOptions []string `json:"mountOptions"`
+	// MapIDs: the runtime has to map the ids of the mount to the pod's user namespace.
+	MapIDs bool `json:"mapIDs,omitempty"`
 	// SELinuxRelabel: give the files the pod's label where SELinux is on.
 	SELinuxRelabel bool `json:"selinuxRelabel,omitempty"`
 	// Note says what is not as asked for, and why; "" where all is.

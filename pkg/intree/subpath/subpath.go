@@ -83,6 +83,14 @@ type Request struct {
 	Whole bool
 	// ReadOnly: nothing is made in the volume.
 	ReadOnly bool
+	// NoExec, NoDev and NoSuid are options of the mount.
+	NoExec, NoDev, NoSuid bool
+}
+
+func (r Request) options() mount.BindOptions {
+	return mount.BindOptions{
+		NoExec: r.NoExec, NoDev: r.NoDev, NoSuid: r.NoSuid, Recursive: r.Whole, Private: r.Whole,
+	}
 }
 
 // Bind mounts what the request names, makes it where it is missing, and returns
@@ -130,7 +138,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	}
 	if seen.Mounted {
 		if have, err := b.at(path); err == nil && have == want {
-			return nil
+			return b.kernel.Restrict(path, r.options()) // of an earlier version it may lack some
 		}
 		if err := b.kernel.UnmountTree(ctx, path); err != nil {
 			return fmt.Errorf("what was mounted before: %w", err)
@@ -139,7 +147,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	if err := makeTarget(dir, filepath.Base(path), want.dir); err != nil {
 		return err
 	}
-	if err := b.kernel.BindFile(src, path, mount.BindOptions{Recursive: r.Whole, Private: r.Whole}); err != nil {
+	if err := b.kernel.BindFile(src, path, r.options()); err != nil {
 		return err
 	}
 	if have, err := b.at(path); err != nil || have != want {

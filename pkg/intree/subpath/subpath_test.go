@@ -322,3 +322,35 @@ func TestAVolumeThatHangsHoldsUpItselfOnly(t *testing.T) {
 	close(hang)
 	n.wantSame(n.bind("d"), n.volume+"/d") // waits for the one left behind
 }
+
+// The kernel keeps a container from running, from opening as a device, and from gaining
+// another user by what lies below a mount with the options, of a part or of the whole; and
+// the volume itself is as before. A mount of an earlier request gets them too.
+func TestMountsHaveTheOptionsThatTheContainerAsksFor(t *testing.T) {
+	n := newNode(t)
+	n.must(os.Mkdir(n.volume+"/d", 0o755))
+	flags := func(path string) uint64 {
+		t.Helper()
+		var st unix.Statfs_t
+		n.must(unix.Statfs(path, &st))
+		return uint64(st.Flags) & (unix.ST_NOEXEC | unix.ST_NODEV | unix.ST_NOSUID)
+	}
+	before := flags(n.volume)
+	n.bind("d") // without any
+	for i, r := range []subpath.Request{n.request("d"), n.request("d"), n.request("")} {
+		r.Index, r.Whole = i, i == 2
+		r.NoExec, r.NoDev, r.NoSuid = true, i > 0, i > 0
+		want := before | unix.ST_NOEXEC
+		if i > 0 {
+			want |= unix.ST_NODEV | unix.ST_NOSUID
+		}
+		at, err := n.binder.Bind(t.Context(), r)
+		n.must(err)
+		if got := flags(at); got != want {
+			t.Errorf("%+v: flags %#x, want %#x", r, got, want)
+		}
+	}
+	if got := flags(n.volume); got != before {
+		t.Errorf("the volume has flags %#x now, want %#x as before", got, before)
+	}
+}
