@@ -128,7 +128,7 @@ func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) err
 	return nil
 }
 
-// fileMode is a mode as Kubernetes writes it, of which Go keeps the sticky bit elsewhere.
+// fileMode returns a mode that Kubernetes wrote as Go has it: the sticky bit lies elsewhere.
 func fileMode(mode int32) os.FileMode {
 	m := os.FileMode(mode & 0o777) //nolint:gosec // no negative number
 	if mode&unix.S_ISVTX != 0 {
