@@ -130,7 +130,7 @@ func stuck(now time.Time) scene {
 	v.Volume.Stage, v.Volume.Mounts = state.Fact{Phase: state.Entering, Failed: &r}, nil
 	v.Held, v.Since = plan.Held{Step: plan.Stage, Reason: "waiting to try again after a failure"}, now.Add(-14*time.Minute)
 	pv := &s.pods[0].Volumes[1]
-	pv.Mounted, pv.Phase, pv.HostPath, pv.Step, pv.Retry, pv.BlockedBy, pv.Since = false, state.Absent, "", "Stage", r, v.Held.Reason, v.Since
+	pv.Mounted, pv.Phase, pv.HostPath, pv.Step, pv.Retry, pv.BlockedBy, pv.Since = false, state.Absent, "", plan.Stage, r, v.Held.Reason, v.Since
 	s.pods[0].Ready = false
 	s.sockets = []server.SocketStatus{
 		{Path: "/root/plugins_registry/smb-reg.sock", Driver: "smb.example.com", State: "refused", Problem: "version 0.3.0 is not supported"},
@@ -147,7 +147,7 @@ func leaving(now time.Time) scene {
 	for i := range s.volumes {
 		s.volumes[i].Wanted = nil
 		s.volumes[i].Call, s.volumes[i].Since = plan.Op{Kind: plan.Unpublish, Pod: webUID}, now.Add(-10*time.Minute)
-		s.pods[0].Volumes[i].Step, s.pods[0].Volumes[i].Since = "Unpublish", now.Add(-10*time.Minute)
+		s.pods[0].Volumes[i].Step, s.pods[0].Volumes[i].Since = plan.Unpublish, now.Add(-10*time.Minute)
 		s.pods[0].Volumes[i].Mounted, s.pods[0].Volumes[i].Phase = false, state.Leaving
 	}
 	return s

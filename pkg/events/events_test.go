@@ -23,16 +23,16 @@ func TestReasonsOfEvents(t *testing.T) {
 		}
 	}
 	for step, want := range map[plan.Kind]string{plan.Attach: "FailedAttachVolume", plan.Expand: "FileSystemResizeFailed", plan.Stage: "FailedMount"} {
-		if got := waitReason(manager.PodVolumeStatus{Step: step.String()}); got != want {
+		if got := waitReason(manager.PodVolumeStatus{Step: step}); got != want {
 			t.Errorf("a wait for %v: got %q, want %q", step, got, want)
 		}
 	}
 	for phase, want := range map[state.Phase]string{state.Leaving: "FailedUnMount", state.Absent: "FailedMount"} {
-		if got := waitReason(manager.PodVolumeStatus{Step: "Unpublish", Phase: phase}); got != want {
+		if got := waitReason(manager.PodVolumeStatus{Step: plan.Unpublish, Phase: phase}); got != want {
 			t.Errorf("a wait for Unpublish where it is %v: got %q, want %q", phase, got, want)
 		}
 	}
-	if got := waitReason(manager.PodVolumeStatus{Step: "Resolve", Mode: state.Block}); got != "FailedMapVolume" {
+	if got := waitReason(manager.PodVolumeStatus{Step: plan.Resolve, Mode: state.Block}); got != "FailedMapVolume" {
 		t.Errorf("a wait of a raw block volume: got %q", got)
 	}
 }

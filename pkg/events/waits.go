@@ -164,12 +164,12 @@ func findings(f server.Facts) []finding {
 
 // waitReason is the reason of the event of a wait.
 func waitReason(v manager.PodVolumeStatus) string {
-	var step plan.Kind
-	if step.UnmarshalText([]byte(v.Step)) != nil || step.Removes() && v.Phase == state.Absent {
-		step = plan.None // it is not known yet what the pod wants, or another's has to go first
-	}
-	if step == plan.Expand {
+	switch step := v.Step; {
+	case step == plan.Expand:
 		return reasonNoResize
+	case step.Removes() && v.Phase == state.Absent: // another pod's mount has to go first
+		return callReason(plan.None, true, v.Mode == state.Block)
+	default:
+		return callReason(step, true, v.Mode == state.Block)
 	}
-	return callReason(step, true, v.Mode == state.Block)
 }

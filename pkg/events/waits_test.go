@@ -20,7 +20,7 @@ func waiting(pods int, reason string) server.Facts {
 		v := state.Volume{ID: id, Spec: &state.Spec{Driver: "d", Handle: fmt.Sprint(i)}}
 		f.Volumes = append(f.Volumes, manager.VolumeStatus{Volume: v, Wanted: []state.PodUID{uid}, Held: plan.Held{Step: plan.Stage, Reason: reason}})
 		f.Pods = append(f.Pods, manager.PodStatus{Pod: state.Pod{UID: uid}, Listed: true, Volumes: []manager.PodVolumeStatus{{
-			Names: []string{"data"}, ID: id, Driver: "d", Step: "Stage", BlockedBy: reason,
+			Names: []string{"data"}, ID: id, Driver: "d", Step: plan.Stage, BlockedBy: reason,
 		}}})
 	}
 	return f
@@ -57,7 +57,7 @@ func TestAWaitIsToldOnceItHasLasted(t *testing.T) {
 	}
 	w.after(t, &f, waitPatience, 1, false)
 	was := *v
-	v.Step, v.BlockedBy, v.Mounted = "", "", true
+	v.Step, v.BlockedBy, v.Mounted = plan.None, "", true
 	w.after(t, &f, time.Second, 0, false)
 	if len(w) > 0 {
 		t.Errorf("remembered: %v", w)
@@ -104,7 +104,7 @@ func TestManyThatWaitAreNoStorm(t *testing.T) {
 func TestAMountThatIsOtherwiseIsToldOnceAndWhenThatIsOver(t *testing.T) {
 	w, f := waits{}, waiting(2, "")
 	for i := range f.Pods {
-		f.Pods[i].Volumes[0].Mounted, f.Pods[i].Volumes[0].Step = true, ""
+		f.Pods[i].Volumes[0].Mounted, f.Pods[i].Volumes[0].Step = true, plan.None
 	}
 	w.after(t, &f, 0, 0, false)
 	v, other := &f.Pods[0].Volumes[0], &f.Pods[1].Volumes[0]

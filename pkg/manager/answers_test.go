@@ -188,11 +188,11 @@ func TestPodsAndChangesOnTheBoard(t *testing.T) {
 		}
 		equal(t, "pods", got, []string{"a listed=true ready=true 1", "b listed=false ready=false 1", "none listed=true ready=true 0"})
 		s, _ := l.Pod("b")
-		if v := s.Volumes[0]; v.Mounted || v.Phase != state.Leaving || v.Step != "Unpublish" || v.Retry.Error != "busy" || s.Pod.Namespace != "n" {
+		if v := s.Volumes[0]; v.Mounted || v.Phase != state.Leaving || v.Step != plan.Unpublish || v.Retry.Error != "busy" || s.Pod.Namespace != "n" {
 			t.Errorf("what a pod that has left still has: %+v", s)
 		}
 		a, _ := l.Pod("a")
-		if v := a.Volumes[0]; !v.Mounted || v.Step != "" || v.BlockedBy != "" {
+		if v := a.Volumes[0]; !v.Mounted || v.Step != plan.None || v.BlockedBy != "" {
 			t.Errorf("another pod's removal shows where it does not matter: %+v", v)
 		}
 	})
@@ -221,7 +221,7 @@ func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 	} {
 		v.Call, v.Held = tc.call, tc.held
 		s := podVolume("a", wantOf("a", "v"), &v)
-		if s.Step != tc.step || s.BlockedBy != tc.blocked || s.Retry.Attempts != tc.attempts {
+		if s.Step.String() != tc.step || s.BlockedBy != tc.blocked || s.Retry.Attempts != tc.attempts {
 			t.Errorf("%+v %+v: step %q, blocked by %q, %d attempts", tc.call, tc.held, s.Step, s.BlockedBy, s.Retry.Attempts)
 		}
 	}

@@ -87,7 +87,7 @@ func TestAPodWaitsUntilItsVolumeHasGrown(t *testing.T) {
 		synctest.Wait()
 		s, _ := l.Pod("a")
 		v := s.Volumes[0]
-		if s.Ready || v.Mounted || v.Phase != state.Present || v.Step != plan.Expand.String() || v.Retry.Call != "NodeExpandVolume" || len(l.GetMountedVolumesForPod("a")) > 0 {
+		if s.Ready || v.Mounted || v.Phase != state.Present || v.Step != plan.Expand || v.Retry.Call != "NodeExpandVolume" || len(l.GetMountedVolumesForPod("a")) > 0 {
 			t.Errorf("while it fails: %+v", v)
 		}
 		if n := h.took["Expand"]; n < 8 || n > 20 {

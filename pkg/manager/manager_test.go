@@ -192,7 +192,7 @@ func TestNewContentIsPublishedAgainAndAFailureKeepsTheMount(t *testing.T) {
 		if at := s.Volumes[0].ContentAt; at.IsZero() || at.After(made) {
 			t.Errorf("its content is of %v, want of %v at the latest", at, made)
 		}
-		if !s.Ready || s.Volumes[0].Step != "Republish" || !strings.Contains(s.Volumes[0].Retry.Error, "source is away") || h.took["Unpublish"] != 0 {
+		if !s.Ready || s.Volumes[0].Step != plan.Republish || !strings.Contains(s.Volumes[0].Retry.Error, "source is away") || h.took["Unpublish"] != 0 {
 			t.Errorf("pod: %+v", s)
 		}
 		h.fails(nil)

@@ -7,12 +7,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// stepResolve is the step before any call: finding out what is wanted.
-const stepResolve = "Resolve"
-
 // Unresolved reports whether it is not known what the pod wants under this name by
 // now. What it has under it, if anything, is kept meanwhile.
-func (s PodVolumeStatus) Unresolved() bool { return s.Step == stepResolve }
+func (s PodVolumeStatus) Unresolved() bool { return s.Step == plan.Resolve }
 
 // podVolume says how one volume of one pod stands. It is a pure function. A want
 // that could not be resolved has an id where the pod has something under its name.
@@ -22,7 +19,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
 	}
 	if w.Problem != "" && w.ID == "" {
-		s.Step, s.BlockedBy, s.Unread = stepResolve, w.Problem, w.Unread
+		s.Step, s.BlockedBy, s.Unread = plan.Resolve, w.Problem, w.Unread
 		return s
 	}
 	m := v.Volume.Mounts[uid]
@@ -37,7 +34,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 	}
 	switch {
 	case w.Problem != "": // whatever is under way with what it has
-		s.Step, s.BlockedBy, s.Unread, s.Retry = stepResolve, w.Problem, w.Unread, state.Retry{}
+		s.Step, s.BlockedBy, s.Unread, s.Retry = plan.Resolve, w.Problem, w.Unread, state.Retry{}
 	case v.Quarantined != "":
 		s.BlockedBy = "the volume's record in the journal cannot be read: " + v.Quarantined
 	case v.Call.Kind != plan.None:
@@ -62,7 +59,7 @@ func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 	if !mine && s.Mounted {
 		return
 	}
-	s.Step, s.Since = k.String(), v.Since
+	s.Step, s.Since = k, v.Since
 	switch k {
 	case plan.Attach, plan.Detach:
 		s.Retry = v.Volume.Attach.Retry()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -89,12 +90,12 @@ func TestARenewalThatWaitsForItsDriverIsInThePodsStatus(t *testing.T) {
 		l.DriverDown("d", "it died")
 		synctest.Wait()
 		s, _ := l.Pod("a")
-		if v := s.Volumes[0]; !s.Ready || !v.Mounted || v.Step != "Republish" || v.BlockedBy != "driver d is not registered: it died" {
+		if v := s.Volumes[0]; !s.Ready || !v.Mounted || v.Step != plan.Republish || v.BlockedBy != "driver d is not registered: it died" {
 			t.Errorf("while the driver is away: %+v", s)
 		}
 		up()
 		synctest.Wait()
-		if s, _ = l.Pod("a"); !s.Ready || s.Volumes[0].Step != "" || s.Volumes[0].BlockedBy != "" {
+		if s, _ = l.Pod("a"); !s.Ready || s.Volumes[0].Step != plan.None || s.Volumes[0].BlockedBy != "" {
 			t.Errorf("with the driver back: %+v", s)
 		}
 	})

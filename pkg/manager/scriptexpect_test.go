@@ -72,7 +72,7 @@ func (p *player) facts(thing, name string) map[string]string {
 		v := s.Volumes[i]
 		m := p.l.GetMountedVolumesForPod(state.PodUID(pod))[volume]
 		return map[string]string{
-			"mounted": fmt.Sprint(v.Mounted), "phase": v.Phase.String(), "step": v.Step, "blocked": v.BlockedBy,
+			"mounted": fmt.Sprint(v.Mounted), "phase": v.Phase.String(), "step": v.Step.String(), "blocked": v.BlockedBy,
 			"attempts": fmt.Sprint(v.Retry.Attempts), "call": v.Retry.Call, "code": v.Retry.Code, "error": v.Retry.Error, "readonly": fmt.Sprint(m.ReadOnly),
 			"unresolved": fmt.Sprint(v.Unresolved()), "id": short(string(v.ID)), "path": v.HostPath,
 		}

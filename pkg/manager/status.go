@@ -72,8 +72,8 @@ type PodVolumeStatus struct {
 	// ContentAt is when the content that it has was published, of kinds whose
 	// content is objects' (configMap, secret); zero for others.
 	ContentAt time.Time `json:"contentAt,omitzero"`
-	// Step is the call in flight or next to be made ("Stage"); "" when mounted as wanted.
-	Step string `json:"step,omitempty"`
+	// Step is the call in flight or next to be made, or Resolve; None when mounted as wanted.
+	Step plan.Kind `json:"step,omitempty"`
 	// Since is when this step began or the wait for it did.
 	Since time.Time `json:"since,omitzero"`
 	// BlockedBy says what keeps the step from being made or from succeeding, in one sentence.

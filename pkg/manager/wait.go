@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -47,7 +48,7 @@ func (e *WaitError) Error() string {
 func (s PodVolumeStatus) Line(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "volume %s: ", strings.Join(s.Names, ","))
-	if s.Mounted && s.Step == "" {
+	if s.Mounted && s.Step == plan.None {
 		b.WriteString("mounted at " + s.HostPath)
 		if s.Drift != "" {
 			b.WriteString(", but " + s.Drift)
@@ -55,7 +56,7 @@ func (s PodVolumeStatus) Line(now time.Time) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%s", s.Phase)
-	if s.Step != "" {
+	if s.Step != plan.None {
 		fmt.Fprintf(&b, ", at step %s", s.Step)
 	}
 	if s.Driver != "" {

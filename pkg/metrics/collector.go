@@ -162,7 +162,7 @@ func podStates(pods []manager.PodStatus, now time.Time) (states map[string]float
 			states["waiting"]++
 		}
 		for _, v := range p.Volumes {
-			if v.Step != "" && !v.Since.IsZero() {
+			if v.Step != plan.None && !v.Since.IsZero() {
 				oldest = max(oldest, now.Sub(v.Since))
 			}
 		}

@@ -58,7 +58,7 @@ func (shown) Volumes() []manager.VolumeStatus {
 func (shown) Pods() []manager.PodStatus {
 	return []manager.PodStatus{
 		{Listed: true, Ready: true},
-		{Listed: true, Volumes: []manager.PodVolumeStatus{{Step: "Stage", Since: now.Add(-time.Minute)}, {Step: "Publish", Since: now.Add(-time.Hour)}}},
+		{Listed: true, Volumes: []manager.PodVolumeStatus{{Step: plan.Stage, Since: now.Add(-time.Minute)}, {Step: plan.Publish, Since: now.Add(-time.Hour)}}},
 		{Listed: false},
 	}
 }

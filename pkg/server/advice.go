@@ -40,7 +40,7 @@ func (s step) advice(up bool) string {
 // stageGone reports whether the driver does not stage under pods what it staged for
 // them before: an answer about the request or the storage has another cause.
 func (s step) stageGone() bool {
-	return s.name == plan.Stage.String() && len(s.having) > 0 && s.retry.Attempts >= stuckAfter &&
+	return s.kind == plan.Stage && len(s.having) > 0 && s.retry.Attempts >= stuckAfter &&
 		state.CodeOf(s.retry.Call, s.retry.Code).Conflict
 }
 
@@ -113,14 +113,14 @@ func (s step) adviceOnFailure() string {
 
 // secret is the one that goes with the step's call.
 func (s step) secret() state.SecretRef {
-	switch s.name {
-	case plan.Attach.String(), plan.Detach.String():
+	switch s.kind {
+	case plan.Attach, plan.Detach:
 		return s.spec.AttachRef
-	case plan.Stage.String():
+	case plan.Stage:
 		return s.spec.StageRef
-	case plan.Publish.String(), plan.Republish.String():
+	case plan.Publish, plan.Republish:
 		return s.spec.PublishRef
-	case plan.Expand.String():
+	case plan.Expand:
 		return s.spec.ExpandRef
 	default:
 		return state.SecretRef{}

@@ -51,12 +51,14 @@ func (o Op) String() string { return plan.Op{Kind: o.Kind, Pod: o.Pod}.String() 
 
 // Unresolved reports whether it is not known what the pod wants under this name by
 // now. What it has under it, if anything, is kept meanwhile.
-func (v PodVolumeStatus) Unresolved() bool { return manager.PodVolumeStatus{Step: v.Step}.Unresolved() }
+func (v PodVolumeStatus) Unresolved() bool { return v.Step == plan.Resolve.String() }
 
 // Line says in one line how the volume stands at the moment now.
 func (v PodVolumeStatus) Line(now time.Time) string {
+	var step plan.Kind
+	_ = step.UnmarshalText([]byte(v.Step)) // the line does not say a step that only another version has
 	return manager.PodVolumeStatus{
-		Names: v.Names, Driver: v.Driver, Mounted: v.Mounted, Phase: v.Phase, HostPath: v.HostPath, Step: v.Step,
+		Names: v.Names, Driver: v.Driver, Mounted: v.Mounted, Phase: v.Phase, HostPath: v.HostPath, Step: step,
 		Since: v.Since, BlockedBy: v.BlockedBy, Retry: v.Retry.retry(), Drift: v.Drift,
 	}.Line(now)
 }

@@ -52,7 +52,7 @@ func nfsVolume() manager.VolumeStatus {
 // held makes the step wait, in the volume's status and in web's.
 func held(v *manager.VolumeStatus, p *manager.PodVolumeStatus, h plan.Held, since time.Time) {
 	v.Held, v.Since = h, since
-	p.Step, p.BlockedBy, p.Since = h.Step.String(), h.Reason, since
+	p.Step, p.BlockedBy, p.Since = h.Step, h.Reason, since
 }
 
 func podVolume() manager.PodVolumeStatus {
@@ -71,7 +71,7 @@ func upDriver() manager.DriverStatus {
 // one is a world with one volume of one pod, as given.
 func one(v manager.VolumeStatus, p manager.PodVolumeStatus, listed bool) Facts {
 	return Facts{
-		Pods:    []manager.PodStatus{{Pod: web, Listed: listed, Ready: p.Mounted && p.Step == "", Volumes: []manager.PodVolumeStatus{p}}},
+		Pods:    []manager.PodStatus{{Pod: web, Listed: listed, Ready: p.Mounted && p.Step == plan.None, Volumes: []manager.PodVolumeStatus{p}}},
 		Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{upDriver()}, Now: now,
 	}
 }
@@ -109,7 +109,7 @@ func driverRefusedAtSocket() Facts {
 }
 
 func claimNotBound() Facts {
-	p := manager.PodVolumeStatus{Names: []string{"data"}, Claim: "default/data", Step: "Resolve", BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
+	p := manager.PodVolumeStatus{Names: []string{"data"}, Claim: "default/data", Step: plan.Resolve, BlockedBy: "pod default/web: spec.volumes[0]: claim default/data is not bound"}
 	f := one(manager.VolumeStatus{}, p, true)
 	f.Volumes = nil
 	f.Claims = []ClaimStatus{{
@@ -218,7 +218,7 @@ func stageInFlight() Facts {
 	v, p := nfsVolume(), podVolume()
 	v.Volume.Stage.Phase = state.Entering
 	v.Call, v.Since = plan.Op{Kind: plan.Stage}, before(12*time.Second)
-	p.Step, p.Since = "Stage", v.Since
+	p.Step, p.Since = plan.Stage, v.Since
 	return one(v, p, true)
 }
 
@@ -229,7 +229,7 @@ func walking() Facts {
 	v.Volume.Stage.Phase = state.Present
 	v.Call, v.Since = plan.Op{Kind: plan.Publish, Pod: webUID}, before(3*time.Minute)
 	v.Progress = "120000 files and directories are looked at for the pod's fsGroup 2000 so far"
-	p.Step, p.Since = "Publish", v.Since
+	p.Step, p.Since = plan.Publish, v.Since
 	return f
 }
 
@@ -367,7 +367,7 @@ func contentBroken() Facts {
 	f := contentKept()
 	v, p := &f.Volumes[0], &f.Pods[0].Volumes[0]
 	v.Held = plan.Held{}
-	p.Step, p.Retry, p.Since = "Resolve", state.Retry{}, time.Time{}
+	p.Step, p.Retry, p.Since = plan.Resolve, state.Retry{}, time.Time{}
 	p.BlockedBy = "pod default/web: spec.volumes[0].configMap.items[0].key: found \"mode\", want a key of configMap default/settings"
 	return f
 }
@@ -518,7 +518,7 @@ func TestEveryCodeHasAdvice(t *testing.T) {
 		"InvalidArgument", "NotFound", "PermissionDenied", "FailedPrecondition", "OutOfRange", "ResourceExhausted",
 		"Unimplemented", "AlreadyExists", "DeadlineExceeded", "Aborted", "Unavailable", "Internal",
 	} {
-		s := step{name: "Stage", driver: nfs, spec: *nfsVolume().Volume.Spec, retry: failed("NodeStageVolume", code, "x", 1)}
+		s := step{kind: plan.Stage, driver: nfs, spec: *nfsVolume().Volume.Spec, retry: failed("NodeStageVolume", code, "x", 1)}
 		a := s.advice(true)
 		if a == "" || seen[a] != "" {
 			t.Errorf("%s: advice %q, also that of %q", code, a, seen[a])

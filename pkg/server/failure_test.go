@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestAdviceGoesByTheReason(t *testing.T) {
 		for _, text := range []string{"x", "grpc: x", "answered OK without the effect: x"} {
 			r := failed("NodeStageVolume", "Internal", text, 3)
 			r.Reason = reason
-			if got := (step{name: "Stage", driver: nfs, spec: *nfsVolume().Volume.Spec, retry: r}).advice(true); !strings.Contains(got, want) {
+			if got := (step{kind: plan.Stage, driver: nfs, spec: *nfsVolume().Volume.Spec, retry: r}).advice(true); !strings.Contains(got, want) {
 				t.Errorf("%q of %q: %s", reason, text, got)
 			}
 		}

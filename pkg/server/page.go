@@ -64,7 +64,7 @@ func (s *Server) pageProblems() []ui.Problem {
 	for _, v := range f.Left() {
 		if why := f.WhyLeft(v); why != "" {
 			out = append(out, ui.Problem{
-				Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).name,
+				Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).kind.String(),
 				Why: why,
 			})
 		}

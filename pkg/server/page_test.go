@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
@@ -52,7 +53,7 @@ func TestThePageHasNoWordOfADriver(t *testing.T) {
 	facts := Facts{
 		Pods: []manager.PodStatus{{
 			Pod: state.Pod{UID: "u1", Namespace: "default", Name: "web"}, Listed: true,
-			Volumes: []manager.PodVolumeStatus{{Names: []string{"data"}, ID: volume.ID, Driver: "d.example", Claim: "default/data", Step: "Stage", Retry: retry}},
+			Volumes: []manager.PodVolumeStatus{{Names: []string{"data"}, ID: volume.ID, Driver: "d.example", Claim: "default/data", Step: plan.Stage, Retry: retry}},
 		}},
 		Volumes: []manager.VolumeStatus{{Volume: volume, Wanted: []state.PodUID{"u1"}}, {Volume: left}},
 		Drivers: []manager.DriverStatus{

@@ -20,7 +20,7 @@ const stuckAfter = 3
 // step is what one volume is at, for one pod or as a whole: the form to which
 // both statuses are brought.
 type step struct {
-	name     string // "Stage"; "" where nothing is to be done
+	kind     plan.Kind // None where nothing is to be done
 	inFlight bool
 	since    time.Time // when the call, or the wait for it, began
 	progress string    // how far the call is
@@ -44,26 +44,23 @@ type step struct {
 	operator bool
 }
 
-func (s step) pending() bool { return s.name != "" || s.reason != "" || s.retry.Attempts > 0 }
+func (s step) pending() bool { return s.kind != plan.None || s.reason != "" || s.retry.Attempts > 0 }
 
 func (s step) same(o step) bool {
-	return s.name == o.name && s.reason == o.reason && s.retry == o.retry
+	return s.kind == o.kind && s.reason == o.reason && s.retry == o.retry
 }
 
 // removes reports whether the step takes something away.
-func (s step) removes() bool {
-	var k plan.Kind
-	return k.UnmarshalText([]byte(s.name)) == nil && k.Removes()
-}
+func (s step) removes() bool { return s.kind.Removes() }
 
 func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
-	s := step{name: v.Step, since: v.Since, reason: v.BlockedBy, retry: v.Retry, driver: v.Driver, target: v.HostPath}
+	s := step{kind: v.Step, since: v.Since, reason: v.BlockedBy, retry: v.Retry, driver: v.Driver, target: v.HostPath}
 	if vs, ok := f.volume(v.ID); ok {
 		s.about(vs, uid)
 		c := vs.Call
-		s.inFlight = c.Kind != plan.None && c.Kind.String() == v.Step && (c.Pod == "" || c.Pod == uid)
+		s.inFlight = c.Kind != plan.None && c.Kind == v.Step && (c.Pod == "" || c.Pod == uid)
 		s.progress = vs.Progress
-		if c := vs.Unmount; c != nil && c.Kind.String() == v.Step && (c.Pod == "" || c.Pod == uid) {
+		if c := vs.Unmount; c != nil && c.Kind == v.Step && (c.Pod == "" || c.Pod == uid) {
 			s.unmount = c
 		}
 	}
@@ -79,9 +76,9 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 		s.reason = v.Held.Reason
 	}
 	s.about(v, op.Pod)
-	s.name, s.retry = op.Kind.String(), retryOf(v.Volume, op)
-	if s.name == "" && v.Volume.ExpandFailed != nil {
-		s.name, s.retry = plan.Expand.String(), v.Volume.ExpandFailed.Value()
+	s.kind, s.retry = op.Kind, retryOf(v.Volume, op)
+	if s.kind == plan.None && v.Volume.ExpandFailed != nil {
+		s.kind, s.retry = plan.Expand, v.Volume.ExpandFailed.Value()
 	}
 	return s
 }
@@ -180,7 +177,7 @@ func (s step) verdict(up bool) string {
 
 // line is the step in a few words.
 func (s step) line(now time.Time) string {
-	name := s.name
+	name := s.kind.String()
 	if name == "" {
 		name = "nothing"
 	}

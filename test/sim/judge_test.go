@@ -373,7 +373,7 @@ func (j *judge) pod(l *life, p manager.PodStatus, upToDate bool) {
 	has := map[string]state.VolumeID{}
 	for _, v := range p.Volumes {
 		if !v.Mounted {
-			if v.Step == "" && v.BlockedBy == "" {
+			if v.Step == plan.None && v.BlockedBy == "" {
 				w.breach("rule 10: pod %s lacks %v, and nothing says why", uid, v.Names)
 			}
 			continue

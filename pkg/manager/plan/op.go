@@ -22,9 +22,14 @@ const (
 	Unpublish
 	Unstage
 	Detach
+	// Resolve is the step before any call: it is not known yet what the pod wants.
+	// Statuses say it; [Next] never returns it.
+	Resolve
 )
 
-var kindNames = [...]string{"", "Attach", "Stage", "Publish", "Republish", "Expand", "Unpublish", "Unstage", "Detach"}
+var kindNames = [...]string{
+	"", "Attach", "Stage", "Publish", "Republish", "Expand", "Unpublish", "Unstage", "Detach", "Resolve",
+}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -93,13 +94,13 @@ func volumeRow(pod string, listed bool, v manager.PodVolumeStatus) Row {
 		Key: pod + "/" + name, Kind: "volume", Name: name, Of: pod, State: good, What: "mounted",
 		Detail: detail(v), Since: v.Since,
 	}
-	if v.Mounted && listed && v.Step == "" {
+	if v.Mounted && listed && v.Step == plan.None {
 		if v.Drift != "" {
 			r.State = bad
 		}
 		return r
 	}
-	r.State, r.What = working, v.Step
+	r.State, r.What = working, v.Step.String()
 	if r.What == "" {
 		r.What = strings.ToLower(v.Phase.String())
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -40,7 +41,7 @@ func why(_ state.PodUID, v manager.PodVolumeStatus) string {
 
 func TestRows(t *testing.T) {
 	mounted := manager.PodVolumeStatus{Names: []string{"data"}, Driver: "d.example", Claim: "data", Mounted: true, Phase: state.Present, HostPath: "/v/mount"}
-	staging := manager.PodVolumeStatus{Names: []string{"data"}, Phase: state.Absent, Step: "Stage", Since: since}
+	staging := manager.PodVolumeStatus{Names: []string{"data"}, Phase: state.Absent, Step: plan.Stage, Since: since}
 	held := staging
 	held.BlockedBy = "driver d.example is not registered"
 	failing := staging
