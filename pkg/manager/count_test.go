@@ -93,7 +93,7 @@ func TestABurstWritesEachVolumeTwiceInFewTransactions(t *testing.T) {
 }
 
 // What a volume costs does not grow with how many there are: a round of the loop,
-// an event and a look at the board copy what changed and no more.
+// an event and a look at the snapshot copy what changed and no more.
 func TestWhatAVolumeAllocatesDoesNotGrow(t *testing.T) {
 	perVolume := func(n int) uint64 {
 		var before, after goruntime.MemStats

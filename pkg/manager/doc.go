@@ -8,7 +8,7 @@
 //
 // Concurrency: one goroutine, [Manager.Run], owns all state: one row a volume, with
 // its record, the wishes for it, and what is under way. Other goroutines
-// post events to it, which never blocks, and read copies from the board. A
+// post events to it, which never blocks, and read copies from the snapshot. A
 // change marks the volumes that it touches, and only those are planned; there
 // is no ticker. One call is in flight per volume; calls of different volumes
 // wait for each other only where the limits say so.

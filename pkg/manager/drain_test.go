@@ -130,7 +130,7 @@ func TestForgetDropsARecordAndMakesNoCall(t *testing.T) {
 	})
 }
 
-// Who has something done or found, and looks, finds it on the board.
+// Who has something done or found, and looks, finds it in the snapshot.
 func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 	id := state.SharedID("d", "a")
 	gone := state.Volume{ID: id, Spec: new(wantOf("a", "a").Spec)}
@@ -174,10 +174,10 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 				l.takeEvents()
 				synctest.Wait()
 				if len(returned) != 0 {
-					t.Fatal("it has returned before the board shows it")
+					t.Fatal("it has returned before the snapshot shows it")
 				}
 				if tc.seen != nil && tc.seen(m.Volume(id)) {
-					t.Fatal("the board shows it already")
+					t.Fatal("the snapshot shows it already")
 				}
 				l.publish()
 				l.answer()
@@ -189,7 +189,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tc.seen != nil && !tc.seen(m.Volume(id)) {
-					t.Error("it has returned, and the board does not show it")
+					t.Error("it has returned, and the snapshot does not show it")
 				}
 			})
 		})

@@ -7,15 +7,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// publishDrivers puts all drivers on the board, over what it had of them: a map
+// publishDrivers puts all drivers in the snapshot, over what it had of them: a map
 // that holds them by value would make room for each anew each round.
-func (l *loop) publishDrivers(b *board) {
-	maps.DeleteFunc(b.drivers, func(name state.DriverName, _ *DriverStatus) bool { return l.drivers[name] == nil })
+func (l *loop) publishDrivers(snap *snapshot) {
+	maps.DeleteFunc(snap.drivers, func(name state.DriverName, _ *DriverStatus) bool { return l.drivers[name] == nil })
 	for name, d := range l.drivers {
-		s, there := b.drivers[name]
+		s, there := snap.drivers[name]
 		if !there {
 			s = &DriverStatus{}
-			b.drivers[name] = s
+			snap.drivers[name] = s
 		}
 		*s = d.status
 		s.Calls, s.Volumes, s.Limit = d.running.Calls, len(d.keys), 0
@@ -27,10 +27,10 @@ func (l *loop) publishDrivers(b *board) {
 
 // Drivers returns every driver that was up or is named by a volume, sorted by name.
 func (m *Manager) Drivers() []DriverStatus {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
 	var all []DriverStatus
-	for _, s := range m.board.drivers {
+	for _, s := range m.snapshot.drivers {
 		all = append(all, *s)
 	}
 	slices.SortFunc(all, compareDrivers)

@@ -9,34 +9,34 @@ import (
 // PodFeed tells one reader which pods changed since he last looked, so that he
 // need not list all to find them. Its methods may be called by any goroutine.
 type PodFeed struct {
-	b     *board
+	snap  *snapshot
 	wake  chan struct{}              // capacity 1
-	dirty set[state.PodUID]          // guarded by b.mu
-	told  map[state.PodUID]state.Pod // guarded by b.mu: those that the reader knows
+	dirty set[state.PodUID]          // guarded by snap.mu
+	told  map[state.PodUID]state.Pod // guarded by snap.mu: those that the reader knows
 }
 
 // FollowPods returns a feed of all pods, to which every pod there is counts as
 // changed. It is to be closed.
 func (m *Manager) FollowPods() *PodFeed {
-	b := m.board
-	f := &PodFeed{b: b, wake: make(chan struct{}, 1), dirty: set[state.PodUID]{}, told: map[state.PodUID]state.Pod{}}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for uid := range b.pods {
+	snap := m.snapshot
+	f := &PodFeed{snap: snap, wake: make(chan struct{}, 1), dirty: set[state.PodUID]{}, told: map[state.PodUID]state.Pod{}}
+	snap.mu.Lock()
+	defer snap.mu.Unlock()
+	for uid := range snap.pods {
 		f.mark(uid)
 	}
-	for uid := range b.byPod {
+	for uid := range snap.byPod {
 		f.mark(uid)
 	}
-	b.feeds[f] = struct{}{}
+	snap.feeds[f] = struct{}{}
 	return f
 }
 
 // Close ends the feed; it tells no more.
 func (f *PodFeed) Close() {
-	f.b.mu.Lock()
-	defer f.b.mu.Unlock()
-	delete(f.b.feeds, f)
+	f.snap.mu.Lock()
+	defer f.snap.mu.Unlock()
+	delete(f.snap.feeds, f)
 	f.dirty = nil
 }
 
@@ -48,10 +48,10 @@ func (f *PodFeed) Changed() <-chan struct{} { return f.wake }
 // called, sorted by namespace and name, and those that are listed no longer and
 // have no volumes.
 func (f *PodFeed) Take() (changed []PodStatus, gone []state.Pod) {
-	f.b.mu.Lock()
-	defer f.b.mu.Unlock()
+	f.snap.mu.Lock()
+	defer f.snap.mu.Unlock()
 	for uid := range f.dirty {
-		if p, ok := f.b.pod(uid); ok {
+		if p, ok := f.snap.pod(uid); ok {
 			changed = append(changed, p)
 			f.told[uid] = p.Pod
 		} else if p, ok := f.told[uid]; ok {
@@ -67,7 +67,7 @@ func (f *PodFeed) Take() (changed []PodStatus, gone []state.Pod) {
 	return changed, gone
 }
 
-// mark notes that a pod changed; b.mu is held.
+// mark notes that a pod changed; snap.mu is held.
 func (f *PodFeed) mark(uid state.PodUID) {
 	if f.dirty == nil {
 		return
@@ -79,9 +79,9 @@ func (f *PodFeed) mark(uid state.PodUID) {
 	}
 }
 
-// mark tells all feeds that pods changed; b.mu is held.
-func (b *board) mark(uids ...state.PodUID) {
-	for f := range b.feeds {
+// mark tells all feeds that pods changed; snap.mu is held.
+func (snap *snapshot) mark(uids ...state.PodUID) {
+	for f := range snap.feeds {
 		for _, uid := range uids {
 			f.mark(uid)
 		}

@@ -12,7 +12,7 @@ type Found struct {
 
 // Found returns what was found at the start; all zero before [Manager.Run].
 func (m *Manager) Found() Found {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	return m.board.found
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	return m.snapshot.found
 }

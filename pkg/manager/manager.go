@@ -108,8 +108,8 @@ type Config struct {
 // Manager makes volumes. Its methods may be called by any goroutine, before,
 // during and after Run.
 type Manager struct {
-	cfg   Config
-	board *board
+	cfg      Config
+	snapshot *snapshot
 
 	mu     sync.Mutex // guards events and posted
 	events []func(*loop)
@@ -129,7 +129,10 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Manager{cfg: cfg, board: newBoard(), posted: 1, poke: make(chan struct{}, 1), ended: make(chan struct{})}, nil
+	return &Manager{
+		cfg: cfg, snapshot: newSnapshot(), posted: 1,
+		poke: make(chan struct{}, 1), ended: make(chan struct{}),
+	}, nil
 }
 
 // Run owns all state until ctx ends, waits for the calls in flight, which ctx

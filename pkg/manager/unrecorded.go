@@ -17,7 +17,7 @@ type unrecorded struct {
 	looked bool
 	places map[string]unrecordedPlace // by path
 	named  map[kindName][]string      // the pods' paths by the name of a volume that pods share
-	// changes are those that the board does not show yet.
+	// changes are those that the snapshot does not show yet.
 	changes int
 }
 
@@ -52,9 +52,9 @@ const reasonUnlooked = "the journal may have lost records, and the kernel has no
 
 // Unrecorded returns what may be in use by a pod whose record the journal lost.
 func (m *Manager) Unrecorded() Unrecorded {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	return m.board.unrecorded
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	return m.snapshot.unrecorded
 }
 
 // of returns those of the places that may be of a volume: at its stage path, or under
@@ -241,19 +241,19 @@ func (l *loop) replanAll() {
 	}
 }
 
-// publishUnrecorded puts on the board what changed; b.mu is held.
-func (l *loop) publishUnrecorded(b *board) {
+// publishUnrecorded puts in the snapshot what changed; snap.mu is held.
+func (l *loop) publishUnrecorded(snap *snapshot) {
 	u := l.unrecorded
 	switch {
-	case u == nil && (b.unrecorded.Unknown || b.unrecorded.Places != nil):
-		b.unrecorded, l.tellUnrecorded = Unrecorded{}, true
+	case u == nil && (snap.unrecorded.Unknown || snap.unrecorded.Places != nil):
+		snap.unrecorded, l.tellUnrecorded = Unrecorded{}, true
 	case u == nil:
 	case u.changes > 0:
 		u.changes, l.tellUnrecorded = 0, true
-		b.unrecorded = Unrecorded{Unknown: !u.looked}
+		snap.unrecorded = Unrecorded{Unknown: !u.looked}
 		for _, p := range u.places {
-			b.unrecorded.Places = append(b.unrecorded.Places, p.Place)
+			snap.unrecorded.Places = append(snap.unrecorded.Places, p.Place)
 		}
-		slices.SortFunc(b.unrecorded.Places, func(p, q state.Place) int { return cmp.Compare(p.Path, q.Path) })
+		slices.SortFunc(snap.unrecorded.Places, func(p, q state.Place) int { return cmp.Compare(p.Path, q.Path) })
 	}
 }

@@ -16,15 +16,15 @@ import (
 // that the pod wants and has: present, staged where the driver stages, and seen
 // by the kernel. What is uncertain is left out, as the kubelet's does.
 func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVolume {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
 	mounted := map[string]MountedVolume{}
-	p, _ := m.board.pods.get(uid)
+	p, _ := m.snapshot.pods.get(uid)
 	if p.Stopped {
 		return mounted
 	}
 	for _, vw := range p.Volumes {
-		v := m.board.volume(vw.ID)
+		v := m.snapshot.volume(vw.ID)
 		if s := podVolume(uid, vw, v); s.Mounted {
 			for _, name := range vw.Names {
 				mounted[name] = MountedVolume{
@@ -40,11 +40,11 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 // GetPossiblyMountedVolumesForPod returns, sorted, the volumes of which
 // something of the pod's may be mounted, whatever its phase.
 func (m *Manager) GetPossiblyMountedVolumesForPod(uid state.PodUID) []state.VolumeID {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
 	var ids []state.VolumeID
-	for _, id := range m.board.byPod[uid] {
-		if m.board.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
+	for _, id := range m.snapshot.byPod[uid] {
+		if m.snapshot.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
 			ids = append(ids, id)
 		}
 	}
@@ -61,13 +61,13 @@ func (m *Manager) HasPossiblyMountedVolumesForPod(uid state.PodUID) bool {
 // pod names itself, the groups that its mounted volumes ask for
 // (PersistentVolume annotation pv.beta.kubernetes.io/gid).
 func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	p, _ := m.board.pods.get(uid)
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	p, _ := m.snapshot.pods.get(uid)
 	extra := map[int64]bool{}
 	for _, vw := range p.Volumes {
 		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) &&
-			podVolume(uid, vw, m.board.volume(vw.ID)).Mounted {
+			podVolume(uid, vw, m.snapshot.volume(vw.ID)).Mounted {
 			extra[*vw.GID] = true
 		}
 	}
@@ -79,10 +79,10 @@ func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 // counts. It is what node.status.volumesInUse has to say; a volume leaves it
 // only after Unstage succeeded, and never for lack of knowledge.
 func (m *Manager) GetVolumesInUse() []state.VolumeID {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
 	var ids []state.VolumeID
-	for id, v := range m.board.volumes {
+	for id, v := range m.snapshot.volumes {
 		spec := v.Volume.Spec
 		if v.Quarantined != "" || !spec.Builtin && !spec.Ephemeral && (v.Volume.InUse() || len(v.Wanted) > 0) {
 			ids = append(ids, id)
@@ -99,13 +99,13 @@ func (m *Manager) GetVolumesInUse() []state.VolumeID {
 //
 // all is false while the journal may have lost the record of another one.
 func (m *Manager) AttachedInUse() (used []state.InUse, all bool) {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	for id, name := range m.board.attached {
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	for id, name := range m.snapshot.attached {
 		used = append(used, state.InUse{ID: id, Name: name})
 	}
 	slices.SortFunc(used, func(a, b state.InUse) int { return cmp.Compare(a.ID, b.ID) })
-	return used, !m.board.unrecorded.Unknown && len(m.board.unrecorded.Places) == 0
+	return used, !m.snapshot.unrecorded.Unknown && len(m.snapshot.unrecorded.Places) == 0
 }
 
 // attachedAs is the name under which a controller of the cluster knows a volume that
@@ -124,9 +124,9 @@ func (l *loop) attachedAs(v *volume) string {
 // published: every source has spoken and every record was compared with the
 // kernel. The kubelet's waits for one loop of its reconciler instead.
 func (m *Manager) ReconcilerStatesHasBeenSynced() bool {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	return m.board.synced && m.board.looked
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	return m.snapshot.synced && m.snapshot.looked
 }
 
 // VolumeIsAttached reports whether the volume is known on the node and attached

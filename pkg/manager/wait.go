@@ -95,7 +95,7 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, uid state.PodUID) e
 // a call that the pod's volumes need.
 func (m *Manager) WaitUnlessRefused(ctx context.Context, uid state.PodUID) error {
 	w := untilMounted()
-	w.refused = (*board).refused
+	w.refused = (*snapshot).refused
 	return m.wait(ctx, uid, w)
 }
 
@@ -103,7 +103,7 @@ func (m *Manager) WaitUnlessRefused(ctx context.Context, uid state.PodUID) error
 // be. The kubelet's lets uncertain mounts pass; this one does not.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid state.PodUID) error {
 	return m.wait(ctx, uid, wait{
-		done: (*board).unmounted, missing: func(v PodVolumeStatus) bool { return v.Phase != state.Absent },
+		done: (*snapshot).unmounted, missing: func(v PodVolumeStatus) bool { return v.Phase != state.Absent },
 	})
 }
 
@@ -124,13 +124,13 @@ var ErrRefused = errors.New("the driver refuses it")
 // wait is what is waited for: done says whether it is so, missing for which
 // volumes it is not, and refused, where it is not nil, that it cannot come.
 type wait struct {
-	done    func(*board, state.PodUID) bool
+	done    func(*snapshot, state.PodUID) bool
 	missing func(PodVolumeStatus) bool
-	refused func(*board, state.PodUID) bool
+	refused func(*snapshot, state.PodUID) bool
 }
 
 func untilMounted() wait {
-	return wait{done: (*board).ready, missing: func(v PodVolumeStatus) bool { return !v.Mounted || v.Unresolved() }}
+	return wait{done: (*snapshot).ready, missing: func(v PodVolumeStatus) bool { return !v.Mounted || v.Unresolved() }}
 }
 
 // wait answers for all that the Manager was told before it.
@@ -139,12 +139,12 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 	settled := cause == nil
 	for {
 		changed, leave := m.podWatch(uid)
-		m.board.mu.RLock()
-		done := settled && w.done(m.board, uid)
-		if !done && cause == nil && w.refused != nil && w.refused(m.board, uid) {
+		m.snapshot.mu.RLock()
+		done := settled && w.done(m.snapshot, uid)
+		if !done && cause == nil && w.refused != nil && w.refused(m.snapshot, uid) {
 			cause = ErrRefused
 		}
-		m.board.mu.RUnlock()
+		m.snapshot.mu.RUnlock()
 		if !done && cause == nil {
 			select {
 			case <-changed:
@@ -169,14 +169,14 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 	}
 }
 
-// ready reports whether every volume that the pod wants is mounted; b.mu is held.
-func (b *board) ready(uid state.PodUID) bool {
-	want, listed := b.pods[uid]
+// ready reports whether every volume that the pod wants is mounted; snap.mu is held.
+func (snap *snapshot) ready(uid state.PodUID) bool {
+	want, listed := snap.pods[uid]
 	if !listed || want.Stopped {
 		return false
 	}
 	for _, vw := range want.Volumes {
-		v := b.volume(vw.ID)
+		v := snap.volume(vw.ID)
 		if vw.Problem != "" || !v.mounted(v.Volume.Mounts[uid]) {
 			return false
 		}
@@ -185,18 +185,18 @@ func (b *board) ready(uid state.PodUID) bool {
 }
 
 // refused reports whether the last answer to a call that a volume of the pod needs forbids
-// its repetition; b.mu is held.
-func (b *board) refused(uid state.PodUID) bool {
-	return slices.ContainsFunc(b.pods[uid].Volumes, func(vw state.VolumeWant) bool {
-		v := b.volume(vw.ID).Volume
+// its repetition; snap.mu is held.
+func (snap *snapshot) refused(uid state.PodUID) bool {
+	return slices.ContainsFunc(snap.pods[uid].Volumes, func(vw state.VolumeWant) bool {
+		v := snap.volume(vw.ID).Volume
 		return v.Attach.Retry().Final || v.Stage.Retry().Final || v.Mounts[uid].Retry().Final
 	})
 }
 
-// unmounted reports whether nothing of the pod's may be mounted; b.mu is held.
-func (b *board) unmounted(uid state.PodUID) bool {
-	for _, id := range b.byPod[uid] {
-		if b.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
+// unmounted reports whether nothing of the pod's may be mounted; snap.mu is held.
+func (snap *snapshot) unmounted(uid state.PodUID) bool {
+	for _, id := range snap.byPod[uid] {
+		if snap.volumes[id].Volume.Mounts[uid].Phase != state.Absent {
 			return false
 		}
 	}

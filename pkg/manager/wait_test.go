@@ -93,9 +93,9 @@ func TestWaitsLeaveNothingBehind(t *testing.T) {
 		gone(t, l, "a")
 		gone(t, l, "a")
 		rest()
-		l.board.mu.RLock()
-		defer l.board.mu.RUnlock()
-		if b := l.board; len(b.podChanged) != 0 || len(b.byPod) != 0 || len(b.pods) != 0 || len(b.volumes) != 0 {
+		l.snapshot.mu.RLock()
+		defer l.snapshot.mu.RUnlock()
+		if b := l.snapshot; len(b.podChanged) != 0 || len(b.byPod) != 0 || len(b.pods) != 0 || len(b.volumes) != 0 {
 			t.Errorf("left: watched %v, by pod %v, pods %v, volumes %v", text(b.podChanged), b.byPod, b.pods, b.volumes)
 		}
 	})

@@ -47,7 +47,7 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 // questions are those that can be asked now.
 func questions(n *Node) map[stats.Subject]stats.Question {
 	all := map[stats.Subject]stats.Question{}
-	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.mounts).Subjects) { // a question looks at the board, which waits meanwhile
+	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.mounts).Subjects) {  // a question reads the snapshot, which is locked meanwhile
 		if q, ok := newAsker(n.builtins, n.manager, n.drivers, n.mounts).Question(s); ok {
 			all[s] = q
 		}

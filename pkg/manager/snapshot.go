@@ -11,9 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// board is what others see of the loop's state. The loop writes what changed
+// snapshot is the published, read-only view of the loop's state. The loop writes what changed
 // once a round; what a status refers to is immutable, so readers copy no more than that.
-type board struct {
+type snapshot struct {
 	mu      sync.RWMutex                     // guards all below
 	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
 	// attached is what loop.attachedAs says of volumes, where it says anything.
@@ -25,7 +25,7 @@ type board struct {
 	synced, looked bool
 	found          Found
 	unrecorded     Unrecorded
-	// shown counts the events whose effect on what is wanted is on the board.
+	// shown counts the events whose effect on what is wanted is in the snapshot.
 	shown      uint64
 	changed    chan struct{} // nil while no reader has asked for it
 	podChanged map[state.PodUID]*watch
@@ -38,8 +38,8 @@ type watch struct {
 	waiting int
 }
 
-func newBoard() *board {
-	return &board{
+func newSnapshot() *snapshot {
+	return &snapshot{
 		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{},
 		pods:  byRef[state.PodUID, state.PodWant]{},
 		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
@@ -51,33 +51,33 @@ func newBoard() *board {
 // reasonLook is why a volume waits that has no call in flight nor planned.
 const reasonLook = "what is mounted is being compared with what is known"
 
-// publish puts on the board what changed since it was last called.
+// publish writes to the snapshot what changed since the last call.
 func (l *loop) publish() {
-	b := l.m.board
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	snap := l.m.snapshot
+	snap.mu.Lock()
+	defer snap.mu.Unlock()
 	for id, ok := l.changed.pop(); ok; id, ok = l.changed.pop() {
-		l.publishVolume(b, id)
+		l.publishVolume(snap, id)
 	}
 	for uid, ok := l.changedPods.pop(); ok; uid, ok = l.changedPods.pop() {
 		if p, listed := l.pods.listed[uid]; listed {
-			b.pods[uid] = p
+			snap.pods[uid] = p
 		} else {
-			delete(b.pods, uid)
+			delete(snap.pods, uid)
 		}
-		b.wake(uid)
-		b.mark(uid)
+		snap.wake(uid)
+		snap.mark(uid)
 	}
-	l.publishDrivers(b)
-	l.publishUnrecorded(b)
-	b.synced, b.looked, b.shown, b.found = len(l.gates.unsynced) == 0, l.looking == 0, l.taken, l.found
-	if b.changed != nil {
-		close(b.changed)
-		b.changed = nil
+	l.publishDrivers(snap)
+	l.publishUnrecorded(snap)
+	snap.synced, snap.looked, snap.shown, snap.found = len(l.gates.unsynced) == 0, l.looking == 0, l.taken, l.found
+	if snap.changed != nil {
+		close(snap.changed)
+		snap.changed = nil
 	}
 }
 
-// answer gives the answers of this round, after the board shows what they speak
+// answer gives the answers of this round, after the snapshot shows what they speak
 // of: who asked may look there next.
 func (l *loop) answer() {
 	for _, give := range l.answers {
@@ -86,7 +86,7 @@ func (l *loop) answer() {
 	l.answers = nil
 }
 
-// tellGone says what is gone, after the board does: those who are told may look there.
+// tellGone says what is gone, after the snapshot does: those who are told may look there.
 func (l *loop) tellGone() {
 	for _, id := range l.gone {
 		l.cfg.OnGone(id)
@@ -98,34 +98,34 @@ func (l *loop) tellGone() {
 	l.tellUnrecorded = false
 }
 
-func (l *loop) publishVolume(b *board, id state.VolumeID) {
-	was := b.volume(id)
+func (l *loop) publishVolume(snap *snapshot, id state.VolumeID) {
+	was := snap.volume(id)
 	is, there := l.volumeStatus(id, was.Wanted)
 	for uid := range was.pods() {
-		b.mark(uid)
+		snap.mark(uid)
 		if !is.concerns(uid) {
-			b.byPod.remove(uid, id)
+			snap.byPod.remove(uid, id)
 			l.changedPods.push(uid)
 		}
 	}
 	for uid := range is.pods() {
-		b.mark(uid)
-		b.byPod.add(uid, id)
+		snap.mark(uid)
+		snap.byPod.add(uid, id)
 		if was.forPod(uid) != is.forPod(uid) {
 			l.changedPods.push(uid)
 		}
 	}
 	if !there {
-		delete(b.volumes, id)
-		delete(b.attached, id)
+		delete(snap.volumes, id)
+		delete(snap.attached, id)
 		return
 	}
 	if name := l.attachedAs(l.volumes[id]); name != "" {
-		b.attached[id] = name
+		snap.attached[id] = name
 	} else {
-		delete(b.attached, id)
+		delete(snap.attached, id)
 	}
-	*was, b.volumes[id] = is, was
+	*was, snap.volumes[id] = is, was
 }
 
 // volumeStatus says how a volume stands, and whether there is anything to say.
@@ -207,45 +207,45 @@ func (s *VolumeStatus) pods() iter.Seq[state.PodUID] {
 }
 
 // wake tells those that wait for a pod to look again.
-func (b *board) wake(uid state.PodUID) {
-	if w, ok := b.podChanged[uid]; ok {
+func (snap *snapshot) wake(uid state.PodUID) {
+	if w, ok := snap.podChanged[uid]; ok {
 		close(w.changed)
-		delete(b.podChanged, uid)
+		delete(snap.podChanged, uid)
 	}
 }
 
 // Changed returns a channel that is closed at the next change of anything.
 // Taken before a look, it tells when that look is out of date.
 func (m *Manager) Changed() <-chan struct{} {
-	m.board.mu.Lock()
-	defer m.board.mu.Unlock()
-	return m.board.change()
+	m.snapshot.mu.Lock()
+	defer m.snapshot.mu.Unlock()
+	return m.snapshot.change()
 }
 
-// change returns the channel that is closed at the next change; b.mu is held.
-func (b *board) change() <-chan struct{} {
-	if b.changed == nil {
-		b.changed = make(chan struct{})
+// change returns the channel that is closed at the next change; snap.mu is held.
+func (snap *snapshot) change() <-chan struct{} {
+	if snap.changed == nil {
+		snap.changed = make(chan struct{})
 	}
-	return b.changed
+	return snap.changed
 }
 
 // podWatch is Changed for what waits for one pod depend on. A waiter that gives up calls leave.
 func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave func()) {
-	b := m.board
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w, ok := b.podChanged[uid]
+	snap := m.snapshot
+	snap.mu.Lock()
+	defer snap.mu.Unlock()
+	w, ok := snap.podChanged[uid]
 	if !ok {
 		w = &watch{changed: make(chan struct{})}
-		b.podChanged[uid] = w
+		snap.podChanged[uid] = w
 	}
 	w.waiting++
 	return w.changed, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if w.waiting--; w.waiting == 0 && b.podChanged[uid] == w {
-			delete(b.podChanged, uid)
+		snap.mu.Lock()
+		defer snap.mu.Unlock()
+		if w.waiting--; w.waiting == 0 && snap.podChanged[uid] == w {
+			delete(snap.podChanged, uid)
 		}
 	}
 }
@@ -257,13 +257,13 @@ func (m *Manager) Settle(ctx context.Context) error {
 	told := m.posted
 	m.mu.Unlock()
 	for {
-		m.board.mu.Lock()
-		if m.board.shown >= told {
-			m.board.mu.Unlock()
+		m.snapshot.mu.Lock()
+		if m.snapshot.shown >= told {
+			m.snapshot.mu.Unlock()
 			return nil
 		}
-		changed := m.board.change()
-		m.board.mu.Unlock()
+		changed := m.snapshot.change()
+		m.snapshot.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -276,21 +276,21 @@ func (m *Manager) Settle(ctx context.Context) error {
 
 // Volumes returns every volume that is known or wanted, sorted by id.
 func (m *Manager) Volumes() []VolumeStatus {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	all := make([]VolumeStatus, 0, len(m.board.volumes))
-	for _, id := range slices.Sorted(maps.Keys(m.board.volumes)) { // a status has 1 kB: sorting them would move them about
-		all = append(all, *m.board.volumes[id])
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	all := make([]VolumeStatus, 0, len(m.snapshot.volumes))
+	for _, id := range slices.Sorted(maps.Keys(m.snapshot.volumes)) { // of 1 kB each, so not moved about
+		all = append(all, *m.snapshot.volumes[id])
 	}
 	return all
 }
 
 // EachVolume yields what Volumes returns, in no order and without a copy of it all:
-// the board waits meanwhile, so yield must be quick and call nothing of m.
+// the loop cannot publish meanwhile, so yield must be quick and call nothing of m.
 func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	for _, s := range m.board.volumes {
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	for _, s := range m.snapshot.volumes {
 		if !yield(*s) {
 			return
 		}
@@ -299,18 +299,18 @@ func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
 
 // Volume returns one volume, and whether it is known or wanted.
 func (m *Manager) Volume(id state.VolumeID) (VolumeStatus, bool) {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	if s, ok := m.board.volumes[id]; ok {
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	if s, ok := m.snapshot.volumes[id]; ok {
 		return *s, true
 	}
 	return VolumeStatus{Volume: state.Volume{Spec: &state.Spec{}}}, false
 }
 
-// volume returns how a volume stands, for as long as b.mu is held; of one that is
+// volume returns how a volume stands, for as long as snap.mu is held; of one that is
 // not there it says nothing.
-func (b *board) volume(id state.VolumeID) *VolumeStatus {
-	if s, ok := b.volumes[id]; ok {
+func (snap *snapshot) volume(id state.VolumeID) *VolumeStatus {
+	if s, ok := snap.volumes[id]; ok {
 		return s
 	}
 	return &VolumeStatus{}
@@ -318,19 +318,19 @@ func (b *board) volume(id state.VolumeID) *VolumeStatus {
 
 // Pods returns every pod that is listed or still has volumes, sorted by namespace and name.
 func (m *Manager) Pods() []PodStatus {
-	b := m.board
-	b.mu.RLock()
-	defer b.mu.RUnlock()
+	snap := m.snapshot
+	snap.mu.RLock()
+	defer snap.mu.RUnlock()
 	uids := set[state.PodUID]{}
-	for uid := range b.pods {
+	for uid := range snap.pods {
 		uids[uid] = struct{}{}
 	}
-	for uid := range b.byPod {
+	for uid := range snap.byPod {
 		uids[uid] = struct{}{}
 	}
 	pods := make([]PodStatus, 0, len(uids))
 	for uid := range uids {
-		p, _ := b.pod(uid)
+		p, _ := snap.pod(uid)
 		pods = append(pods, p)
 	}
 	slices.SortFunc(pods, comparePods)
@@ -339,24 +339,24 @@ func (m *Manager) Pods() []PodStatus {
 
 // KnowsPod reports whether a pod is listed or still has volumes.
 func (m *Manager) KnowsPod(uid state.PodUID) bool {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	_, listed := m.board.pods[uid]
-	return listed || len(m.board.byPod[uid]) > 0
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	_, listed := m.snapshot.pods[uid]
+	return listed || len(m.snapshot.byPod[uid]) > 0
 }
 
 // Pod returns one pod, and whether it is listed or still has volumes.
 func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
-	m.board.mu.RLock()
-	defer m.board.mu.RUnlock()
-	return m.board.pod(uid)
+	m.snapshot.mu.RLock()
+	defer m.snapshot.mu.RUnlock()
+	return m.snapshot.pod(uid)
 }
 
 // kept returns a want that could not be resolved with what the pod has under one of
-// its names, which none of told is; b.mu is held.
-func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.VolumeID]) state.VolumeWant {
-	for _, id := range slices.Sorted(slices.Values(b.byPod[uid])) {
-		v := &b.volumes[id].Volume
+// its names, which none of told is; snap.mu is held.
+func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, told set[state.VolumeID]) state.VolumeWant {
+	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
+		v := &snap.volumes[id].Volume
 		m, has := v.Mounts[uid]
 		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool {
 			return slices.Contains(w.Names, name)
@@ -368,24 +368,24 @@ func (b *board) kept(uid state.PodUID, w state.VolumeWant, told set[state.Volume
 	return w
 }
 
-// pod composes a pod's status; b.mu is held.
-func (b *board) pod(uid state.PodUID) (PodStatus, bool) {
-	want, listed := b.pods.get(uid)
+// pod composes a pod's status; snap.mu is held.
+func (snap *snapshot) pod(uid state.PodUID) (PodStatus, bool) {
+	want, listed := snap.pods.get(uid)
 	s := PodStatus{Pod: want.Pod, Listed: listed, Ready: listed && !want.Stopped}
 	told := set[state.VolumeID]{}
 	if !want.Stopped {
 		for _, vw := range want.Volumes {
 			if vw.Problem != "" {
-				vw = b.kept(uid, vw, told)
+				vw = snap.kept(uid, vw, told)
 			}
-			pv := podVolume(uid, vw, b.volume(vw.ID))
+			pv := podVolume(uid, vw, snap.volume(vw.ID))
 			told[vw.ID] = struct{}{}
 			s.Ready = s.Ready && pv.Mounted && vw.Problem == ""
 			s.Volumes = append(s.Volumes, pv)
 		}
 	}
-	for _, id := range slices.Sorted(slices.Values(b.byPod[uid])) {
-		v := b.volumes[id]
+	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
+		v := snap.volumes[id]
 		m, has := v.Volume.Mounts[uid]
 		if told.has(id) || !has {
 			continue
