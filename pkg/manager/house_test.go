@@ -164,6 +164,13 @@ func (h *house) calls() []string {
 	return slices.Clone(h.log)
 }
 
+// busy returns the calls in flight, sorted.
+func (h *house) busy() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Values(h.inFlight))
+}
+
 func (h *house) clean() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -286,37 +286,6 @@ func (quarantining) Load(context.Context) (state.Loaded, error) {
 	return state.Loaded{Quarantined: map[state.VolumeID]string{"d^v": "bad checksum"}, BootID: ""}, nil
 }
 
-// TestAChangeTouchesOnlyItsVolumes: work does not grow with what stands still.
-func TestAChangeTouchesOnlyItsVolumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		l := live(t, h, d)
-		l.up(h)
-		for i := range 300 {
-			l.SetPod(podWant(fmt.Sprint("p", i), fmt.Sprint("v", i)))
-		}
-		for i := range 300 {
-			mounted(t, l, fmt.Sprint("p", i))
-		}
-		rest()
-		planned := make(chan int, 1)
-		l.post(func(lp *loop) { planned <- len(lp.dirty.ids) })
-		if n := <-planned; n != 0 {
-			t.Errorf("%d volumes to be planned on an idle node", n)
-		}
-		l.SetPod(podWant("new", "new"))
-		l.post(func(lp *loop) { planned <- len(lp.dirty.ids) })
-		if n := <-planned; n > 1 {
-			t.Errorf("%d volumes to be planned for one new pod", n)
-		}
-		mounted(t, l, "new")
-		l.post(func(lp *loop) { planned <- len(lp.wakes.at) })
-		if n := <-planned; n != 0 {
-			t.Errorf("%d timers on a node where nothing waits", n)
-		}
-	})
-}
-
 func TestNewNeedsItsParts(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("a manager without store and kernel is made")

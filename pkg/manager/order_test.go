@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // A pod whose volume is staged goes on; behind it, those who came first go first.
@@ -41,38 +40,29 @@ func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// Also where a slot becomes free in the moment in which another arrives.
+// Also where a slot becomes free in the moment in which another volume arrives.
 func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
-	h := newHouse(t)
-	m, err := New(Config{Store: newDisk(), Kernel: h, Limits: plan.Limits{Node: 2, Driver: 2, Reserved: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newLoop(m, state.Loaded{})
-	l.driverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)
-	round := func(events func()) []*start {
-		events()
-		starts := l.plan(time.Now())
-		for _, s := range starts {
-			l.setRecord(&s.begun)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		l := live(t, h, newDisk(), func(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} })
+		l.up(h)
+		const long = 10 * time.Millisecond // shorter than the pause after a failure
+		h.fails(func(string) fault { return fault{takes: long, err: errors.New("no")} })
+		l.SetPod(podWant("a", "a"))
+		synctest.Wait()
+		l.SetPod(podWant("b", "b"))
+		synctest.Wait()
+		equal(t, "in flight", h.busy(), []string{"Stage d^a"})
+		for _, next := range []string{"Stage d^b", "Stage d^c"} {
+			l.atOnce(func() {
+				l.SetPod(podWant("c", "c"))
+				time.Sleep(long)
+				synctest.Wait()
+			})
+			synctest.Wait()
+			equal(t, "in flight", h.busy(), []string{next})
 		}
-		return starts
-	}
-	first := round(func() { l.setPod(podWant("a", "a")) })
-	if len(first) != 1 {
-		t.Fatalf("begun: %d calls", len(first))
-	}
-	round(func() { l.setPod(podWant("b", "b")) })
-	for _, next := range []string{"b", "c"} {
-		begun := round(func() {
-			l.setPod(podWant("c", "c"))
-			l.ended(first[0], plan.Result{Err: &state.CallError{Outcome: state.Failed, Err: errors.New("no")}}, time.Now(), time.Second)
-		})
-		if len(begun) != 1 || begun[0].id != wantOf(next, next).ID {
-			t.Fatalf("begun: %+v, want the volume of %s", begun, next)
-		}
-		first = begun
-	}
+	})
 }
 
 // What people are told of a wait that ends is how things stand then, though
