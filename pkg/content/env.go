@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,7 +32,7 @@ func (r Reader) Variables(c *corev1.Container, nodeName string) map[string]Varia
 	}
 	for _, e := range c.Env {
 		if e.ValueFrom != nil {
-			vars[e.Name] = r.fromRef(e.ValueFrom, nodeName)
+			vars[e.Name] = r.fromRef(c.Name, e.ValueFrom, nodeName)
 			continue
 		}
 		vars[e.Name] = referring(e.Value, vars)
@@ -70,7 +71,7 @@ func (r Reader) fromObject(from corev1.EnvFromSource) map[string]Variable {
 	return vars
 }
 
-func (r Reader) fromRef(from *corev1.EnvVarSource, nodeName string) Variable {
+func (r Reader) fromRef(container string, from *corev1.EnvVarSource, nodeName string) Variable {
 	value := func(s string, err error) Variable { return Variable{Value: s, Err: err} }
 	switch {
 	case from.SecretKeyRef != nil:
@@ -88,7 +89,9 @@ func (r Reader) fromRef(from *corev1.EnvVarSource, nodeName string) Variable {
 	case err != nil:
 		return value("", err)
 	case from.ResourceFieldRef != nil:
-		return value(r.resource(pod, from.ResourceFieldRef))
+		ref := *from.ResourceFieldRef
+		ref.ContainerName = cmp.Or(ref.ContainerName, container) // its own where it names none
+		return value(r.resource(pod, &ref))
 	case from.FieldRef == nil:
 		return value("", errors.New("its valueFrom is of no kind that a path can be made of"))
 	}

@@ -38,10 +38,44 @@ func newSpec(c Claim, f facts) (spec, string) {
 	if s.Source, problem = contentSource(c, f); problem != "" {
 		return spec{}, problem
 	}
+	if problem := unallowed(c.Class, f.Driver); problem != "" {
+		return spec{}, problem
+	}
 	if f.Driver.caps.Topology && len(f.Driver.Topology) > 0 {
 		s.Topology = f.Driver.Topology
 	}
 	return s, ""
+}
+
+// unallowed says why this node is in none of the topologies that the class allows; ""
+// where it is in one, or the class allows any. A volume is made where this node is.
+func unallowed(c Class, d driverFacts) string {
+	var allowed []string
+	for _, place := range c.Topologies {
+		var wanted []string
+		here := true
+		for _, key := range slices.Sorted(maps.Keys(place)) {
+			value, told := d.Topology[key]
+			here = here && told && slices.Contains(place[key], value)
+			wanted = append(wanted, key+"="+strings.Join(place[key], "|"))
+		}
+		if here {
+			return ""
+		}
+		allowed = append(allowed, strings.Join(wanted, ","))
+	}
+	if len(allowed) == 0 {
+		return ""
+	}
+	var here []string
+	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
+		here = append(here, key+"="+d.Topology[key])
+	}
+	if len(here) == 0 {
+		here = []string{"not told by driver " + string(c.Provisioner)}
+	}
+	return fmt.Sprintf("its class %s has allowedTopologies %s, and this node's topology is %s", c.Name,
+		strings.Join(allowed, " or "), strings.Join(here, ","))
 }
 
 func checkClaim(c Claim) string {

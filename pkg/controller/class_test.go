@@ -3,6 +3,7 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -46,6 +47,15 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 		{"has a template other than", params("node-stage-secret", "${pvc.annotations['x']}", "y")},
 		{"has a template other than", params("node-stage-secret", "y", "${node.name}")},
 		{"it is empty", params("provisioner-secret", "", "y")},
+		{"has allowedTopologies zone=b|c, and this node's topology is zone=a", func(c *Claim, _ *facts) {
+			c.Class.Topologies = []map[string][]string{{"zone": {"b", "c"}}}
+		}},
+		{"has allowedTopologies rack=1,zone=a or zone=b, and this node's topology is zone=a", func(c *Claim, _ *facts) {
+			c.Class.Topologies = []map[string][]string{{"zone": {"a"}, "rack": {"1"}}, {"zone": {"b"}}}
+		}},
+		{"this node's topology is not told by driver", func(c *Claim, f *facts) {
+			c.Class.Topologies, f.Driver.Topology = []map[string][]string{{"zone": {"a"}}}, nil
+		}},
 		{"cannot clone a volume", func(c *Claim, f *facts) {
 			c.Source, f.Driver.caps.Clone = &DataSource{Claim: testKey("b")}, false
 		}},
@@ -256,5 +266,29 @@ func TestAnswersAreChecked(t *testing.T) {
 		case err == nil && tt.reject == "" && got.capacityBytes < s.SizeBytes:
 			t.Errorf("%s: capacity %d", tt.name, got.capacityBytes)
 		}
+	}
+}
+
+func TestAVolumeIsMadeInATopologyThatItsClassAllows(t *testing.T) {
+	for _, places := range [][]map[string][]string{nil, {{"zone": {"b", "a"}}}, {{"zone": {"b"}}, {"zone": {"a"}}}, {{}}} {
+		c := testClaim("a", mib)
+		c.Class.Topologies = places
+		if s, problem := newSpec(c, allCaps()); problem != "" || s.Topology["zone"] != "a" {
+			t.Errorf("%v: got %+v, %q", places, s, problem)
+		}
+	}
+}
+
+// A claim with a field that is not followed gets no volume, one that is being made or is
+// there keeps it, and all say why.
+func TestAClaimWithARefusedFieldGetsNoVolume(t *testing.T) {
+	w := want{Claim: testClaim("a", mib), Listed: true}
+	w.Claim.Refused = "spec.selector: found a=b, want none"
+	if o, h := next(record{}, w, allCaps(), time.Time{}); o.verb != nothing || !h.refused || h.reason != w.Claim.Refused {
+		t.Errorf("new: got %v, %+v", o.verb, h)
+	}
+	made := record{Name: "v", CapacityBytes: mib, RequestedBytes: mib, Volume: state.Fact{Phase: state.Present}}
+	if o, h := next(made, w, allCaps(), time.Time{}); o.verb != nothing || h.reason == "" || !h.refused {
+		t.Errorf("with a volume: got %v, %+v", o.verb, h)
 	}
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -153,6 +154,8 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	case r.Volume.Phase == state.Absent && f.Namesake != "":
 		return op{}, heldf("the volume name %s is that of claim %s; two claims cannot have one UID", volumeName(c),
 			f.Namesake)
+	case r.Volume.Phase == state.Absent && c.Refused != "":
+		return op{}, refusedf("%s", c.Refused)
 	case f.Driver.Problem != "":
 		return op{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Create:
@@ -216,7 +219,7 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	case w.Node == attach:
 		return node, held{}
 	case w.Listed && h.reason == "" && o.verb == nothing:
-		why := r.compatible(w.Claim)
+		why := cmp.Or(r.compatible(w.Claim), w.Claim.Refused)
 		return op{}, held{reason: why, refused: why != ""}
 	}
 	return o, h

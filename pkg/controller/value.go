@@ -41,6 +41,9 @@ type Claim struct {
 	Class Class
 	// Source is what the volume is to hold in the beginning; nil for nothing.
 	Source *DataSource
+	// Refused says which field of the claim is not followed; "" for none. Such a claim
+	// gets no volume, and one that has a volume says so.
+	Refused string
 }
 
 // Class is a StorageClass: who makes a volume, and how.
@@ -53,6 +56,9 @@ type Class struct {
 	AllowExpansion bool
 	// Retain: the volume and its data stay when the claim is deleted (reclaimPolicy).
 	Retain bool
+	// Topologies are where its volumes may be (allowedTopologies): any of these, each with
+	// the values that a key may have. None is anywhere.
+	Topologies []map[string][]string
 }
 
 // DataSource says what a new volume holds: exactly one field is set.
@@ -73,13 +79,16 @@ func (c Claim) equal(o Claim) bool {
 	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&
 		c.LimitBytes == o.LimitBytes && c.Mode == o.Mode &&
 		slices.Equal(c.AccessModes, o.AccessModes) && c.Class.equal(o.Class) &&
-		(c.Source == nil) == (o.Source == nil) && (c.Source == nil || *c.Source == *o.Source)
+		c.Refused == o.Refused && (c.Source == nil) == (o.Source == nil) && (c.Source == nil || *c.Source == *o.Source)
 }
 
 func (c Class) equal(o Class) bool {
 	return c.Name == o.Name && c.Provisioner == o.Provisioner &&
 		c.AllowExpansion == o.AllowExpansion && c.Retain == o.Retain && maps.Equal(c.Parameters, o.Parameters) &&
-		slices.Equal(c.MountOptions, o.MountOptions)
+		slices.Equal(c.MountOptions, o.MountOptions) &&
+		slices.EqualFunc(c.Topologies, o.Topologies, func(a, b map[string][]string) bool {
+			return maps.EqualFunc(a, b, slices.Equal[[]string])
+		})
 }
 
 func (c Claim) clone() Claim {

@@ -160,9 +160,31 @@ const wantVolumeName = "for a PersistentVolume that is there, name it in spec.vo
 	"spec.claimRef: " +
 	"csi-volmgr does not choose one by size and class"
 
+// Unmade returns the first field of a claim with which csi-volmgr makes no volume, where
+// it is the one that makes volumes: a volume without what the field asks for would pass
+// for one that has it.
+func Unmade(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
+	if s := claim.Spec.Selector; s != nil {
+		return Fault{
+			"spec.selector", metav1.FormatLabelSelector(s), "none, since a volume that is made for a claim has no labels; " +
+				wantVolumeName,
+		}, true
+	}
+	if name := claim.Spec.VolumeAttributesClassName; name != nil && *name != "" {
+		return Fault{
+			"spec.volumeAttributesClassName", *name, "none, since csi-volmgr reads no VolumeAttributesClass; " +
+				"parameters of a StorageClass reach the driver when the volume is made",
+		}, true
+	}
+	return Fault{}, false
+}
+
 // unbound says why the claim has no volume.
 func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
+	if f, bad := Unmade(claim); bad {
+		return fmt.Errorf("%s: %s", key, f)
+	}
 	if note := r.objects.Note(key); note != "" {
 		return fmt.Errorf("%s: not bound yet: %s", key, note)
 	}

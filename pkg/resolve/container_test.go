@@ -254,3 +254,25 @@ func TestContainersOfUserNamespaces(t *testing.T) {
 		t.Errorf("the host's users: got %+v, %v", got, err)
 	}
 }
+
+func TestVariablesOfResourcesAndOtherVersions(t *testing.T) {
+	for from, want := range map[string]string{
+		"{resourceFieldRef: {resource: limits.memory}}":                       "8388608",
+		"{resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}":         "8",
+		"{resourceFieldRef: {resource: requests.memory, divisor: 1Mi}}":       "4",
+		"{resourceFieldRef: {containerName: plain, resource: limits.memory}}": "1024",
+		"{fieldRef: {apiVersion: v1, fieldPath: metadata.name}}":              "web",
+		"{fieldRef: {apiVersion: v2, fieldPath: metadata.name}}":              "",
+	} {
+		pod := containerPod(", subPathExpr: $(X)")
+		pod = strings.Replace(pod, "    env:\n", "    resources: {limits: {memory: 8Mi}, requests: {memory: 4Mi}}\n    env:\n    - {name: X, valueFrom: "+from+"}\n", 1)
+		pod = strings.Replace(pod, "{name: plain, image: i,", "{name: plain, image: i, resources: {limits: {memory: 1Ki}},", 1)
+		got, err := container(t, pod, "app", resolve.Runtime{})
+		switch {
+		case want == "" && (err == nil || !strings.Contains(err.Error(), "apiVersion")):
+			t.Errorf("%s: got %+v, %v", from, got, err)
+		case want != "" && (err != nil || got[0].SubPath != want):
+			t.Errorf("%s: got %+v, %v, want %q", from, got, err, want)
+		}
+	}
+}

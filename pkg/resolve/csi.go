@@ -68,7 +68,10 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
 	}
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
-	w.Mount.ReadOnly, w.GID = u.readOnly, gid(pv)
+	// Of a cluster's volumes the attacher reads it. Here volumes are attached for writing
+	// too, and it keeps the pods from that.
+	readOnly := pv.Spec.CSI.ReadOnly && !r.config.ClusterAttach
+	w.Mount.ReadOnly, w.GID = u.readOnly || readOnly, gid(pv)
 	w.Mount.Ownership = r.ownership(w, policy)
 	if w.SELinux, err = r.seLinuxWish(u.volume, spec, policy); err != nil {
 		return state.VolumeWant{}, err

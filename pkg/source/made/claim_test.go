@@ -4,8 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -75,10 +77,43 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 
 // The operator says which in-tree plugins' classes are translated to their CSI drivers.
 func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
-	p := New(Config{Translate: []string{"cinder"}})
 	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
-		if got, err := p.translated(&storagev1.StorageClass{Provisioner: provisioner}); err != nil || got.Provisioner != want {
+		got, err := Asked(&corev1.PersistentVolumeClaim{}, &storagev1.StorageClass{Provisioner: provisioner}, []string{"cinder"})
+		if err != nil || string(got.Class.Provisioner) != want {
 			t.Errorf("%s: got %+v, %v", provisioner, got, err)
+		}
+	}
+}
+
+func TestTopologiesOfAClass(t *testing.T) {
+	expression := func(key string, values ...string) corev1.TopologySelectorLabelRequirement {
+		return corev1.TopologySelectorLabelRequirement{Key: key, Values: values}
+	}
+	class := &storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{
+		{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{expression("zone", "a", "b"), expression("zone", "b", "c"), expression("rack", "1")}},
+		{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{expression("zone", "d")}},
+	}}
+	got, err := Asked(&corev1.PersistentVolumeClaim{}, class, nil)
+	want := []map[string][]string{{"zone": {"b"}, "rack": {"1"}}, {"zone": {"d"}}}
+	if diff := cmp.Diff(want, got.Class.Topologies); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
+	gold, none := "gold", ""
+	for _, tc := range []struct {
+		spec corev1.PersistentVolumeClaimSpec
+		want string
+	}{
+		{corev1.PersistentVolumeClaimSpec{}, ""},
+		{corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &none}, ""},
+		{corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &gold}, "spec.volumeAttributesClassName: found gold, want none"},
+		{corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}, `spec.selector: found "a=b", want none`},
+	} {
+		got, err := Asked(&corev1.PersistentVolumeClaim{Spec: tc.spec}, &storagev1.StorageClass{}, nil)
+		if err != nil || (tc.want == "") != (got.Refused == "") || !strings.HasPrefix(got.Refused, tc.want) {
+			t.Errorf("%+v: got %q, %v, want %q", tc.spec, got.Refused, err, tc.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,38 +95,64 @@ func (p *Provider) Claim(key source.Key) {
 			return
 		}
 	}
-	c := controller.Claim{
-		Key: ClaimKey(key), UID: string(claim.UID), Mode: ModeOf(claim.Spec.VolumeMode),
-		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
-		AccessModes: AccessModes(claim.Spec.AccessModes), Source: dataSource(claim),
-	}
-	if class, err := p.translated(class); err != nil {
+	c, err := Asked(claim, class, p.Translate)
+	if err != nil {
 		p.Logger.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
 			err)
-		c.Class = controller.Class{Name: class.Name, Provisioner: state.DriverName(class.Provisioner)}
-	} else if class != nil {
-		c.Class = controller.Class{
-			Name: class.Name, Provisioner: state.DriverName(class.Provisioner), Parameters: class.Parameters,
-			MountOptions: class.MountOptions, AllowExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
-			Retain: Retains(class),
-		}
-	} else {
-		c.Class.Name = *claim.Spec.StorageClassName
 	}
 	p.Controller.SetClaim(c)
 }
 
-// translated is the class for the CSI driver that serves it now; with an error
-// the class itself.
-func (p *Provider) translated(class *storagev1.StorageClass) (*storagev1.StorageClass, error) {
+// Asked returns what a claim of a class asks of the controller. class is nil where it is
+// not there; kinds are [Config.Translate]. An error says that the class could not be
+// translated to its CSI driver, and the claim waits for a driver of the plugin's name.
+func Asked(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+	kinds []string,
+) (controller.Claim, error) {
+	c := controller.Claim{
+		Key: controller.Key{Namespace: claim.Namespace, Name: claim.Name}, UID: string(claim.UID),
+		Mode:      ModeOf(claim.Spec.VolumeMode),
+		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
+		AccessModes: AccessModes(claim.Spec.AccessModes), Source: dataSource(claim),
+	}
+	if f, bad := resolve.Unmade(claim); bad {
+		c.Refused = f.String()
+	}
 	if class == nil {
-		return nil, nil
+		if name := claim.Spec.StorageClassName; name != nil {
+			c.Class.Name = *name
+		}
+		return c, nil
 	}
-	csi, err := translate.Class(class, p.Translate)
+	is, err := translate.Class(class, kinds)
 	if err != nil {
-		return class, err
+		c.Class = controller.Class{Name: class.Name, Provisioner: state.DriverName(class.Provisioner)}
+		return c, err
 	}
-	return csi, nil
+	c.Class = controller.Class{
+		Name: is.Name, Provisioner: state.DriverName(is.Provisioner), Parameters: is.Parameters,
+		MountOptions: is.MountOptions, AllowExpansion: is.AllowVolumeExpansion != nil && *is.AllowVolumeExpansion,
+		Retain: Retains(is), Topologies: topologies(is.AllowedTopologies),
+	}
+	return c, nil
+}
+
+// topologies are the terms of allowedTopologies. Of two expressions for one key of a
+// term both have to hold.
+func topologies(terms []corev1.TopologySelectorTerm) []map[string][]string {
+	var all []map[string][]string
+	for _, term := range terms {
+		place := map[string][]string{}
+		for _, e := range term.MatchLabelExpressions {
+			values := slices.Clone(e.Values)
+			if before, again := place[e.Key]; again {
+				values = slices.DeleteFunc(values, func(v string) bool { return !slices.Contains(before, v) })
+			}
+			place[e.Key] = values
+		}
+		all = append(all, place)
+	}
+	return all
 }
 
 // Run shows the catalog what the controller makes, until ctx ends: its volumes as
