@@ -79,7 +79,7 @@ staticcheck:
 	cd test/csi-sanity && $(GO) tool -modfile=../../hack/tools/go.mod staticcheck ./...
 
 gofumpt:
-	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
 arch: ## check imports, sizes, banned calls and documents
 	$(GO) test -count=1 ./hack/arch
@@ -174,6 +174,9 @@ parity: ## print what a host of CSI drivers must do, each with the test that sho
 
 parity-docs: ## write the tables of docs/parity.md and docs/upstream-scenarios.md anew
 	$(GO) run ./hack/parity -write >/dev/null
+
+fields-docs: ## write docs/reference/fields.md anew: what is done with each field of Kubernetes' objects
+	$(GO) run ./hack/fields
 
 test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and find every planted bug
 	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./pkg/report
