@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 const (
@@ -103,7 +104,7 @@ type Config struct {
 // Server serves the node API.
 type Server struct {
 	cfg      Config
-	api      *socketListener
+	api      *unixsocket.Listener
 	http     net.Listener // nil where HTTPAddress is ""
 	stopping chan struct{}
 	patience time.Duration // stopTimeout
@@ -123,9 +124,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(),
 		pods: podList{follow: cfg.FollowPods},
 	}
-	listen := func() (*socketListener, error) { return listenSocket(ctx, cfg.Socket) }
+	listen := func() (*unixsocket.Listener, error) { return unixsocket.Listen(ctx, cfg.Socket) }
 	if cfg.Passed != nil {
-		listen = func() (*socketListener, error) { return passedSocket(cfg.Passed, cfg.Socket) }
+		listen = func() (*unixsocket.Listener, error) { return unixsocket.Passed(cfg.Passed, cfg.Socket) }
 	}
 	api, err := listen()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // The tests of this file look at sockets, processes and raw HTTP; those of
@@ -155,7 +156,7 @@ func TestWhatIsNoSocketIsNeverRemoved(t *testing.T) {
 
 func TestSocketPathThatDoesNotFitIsNamed(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))
-	for _, path := range []string{"", "/" + strings.Repeat("a", maxSocketPath)} {
+	for _, path := range []string{"", "/" + strings.Repeat("a", unixsocket.MaxPath)} {
 		cfg.Socket = path
 		if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "bytes") {
 			t.Errorf("%d bytes: got %v", len(path), err)

@@ -1,6 +1,6 @@
 // Package unixsocket connects to unix sockets whose paths may be longer than an
-// address holds, as those of drivers are below a deep root directory, and says who
-// listens there. It knows nothing of what is spoken. Its functions may be called by
+// address holds, as those of drivers are below a deep root directory, says who
+// listens there, and listens where one daemon may. It knows nothing of what is spoken. Its functions may be called by
 // any goroutine.
 package unixsocket
 

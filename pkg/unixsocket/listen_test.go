@@ -1,10 +1,12 @@
-package server
+package unixsocket_test
 
 import (
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // The socket that a service manager listens on is served, stays when the daemon
@@ -29,11 +31,11 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 		return f
 	}
 	for range 2 { // as over a restart
-		l, err := passedSocket(pass(), path)
+		l, err := unixsocket.Passed(pass(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second, err := passedSocket(pass(), path); err == nil {
+		if second, err := unixsocket.Passed(pass(), path); err == nil {
 			t.Error("two daemons on one socket")
 			second.Close()
 		}
@@ -58,7 +60,7 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := passedSocket(null, path); err == nil {
+	if _, err := unixsocket.Passed(null, path); err == nil {
 		t.Error("what is no socket is served")
 	}
 }

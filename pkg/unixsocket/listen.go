@@ -1,4 +1,4 @@
-package server
+package unixsocket
 
 import (
 	"context"
@@ -15,24 +15,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 )
 
-const (
-	// maxSocketPath is what fits into sockaddr_un with its final NUL (bytes).
-	maxSocketPath = 107
-	// probeTimeout bounds the question whether a process answers at a socket
-	// that is already there. A unix socket answers at once or not at all.
-	probeTimeout = time.Second
-)
+// probeTimeout bounds the question whether a process answers at a socket that is
+// already there. A unix socket answers at once or not at all.
+const probeTimeout = time.Second
 
-// socketListener listens on a unix socket and holds the lock beside it, so that
-// of two daemons started at once one gets both and the other an error.
-type socketListener struct {
+// Listener listens on a unix socket and holds the lock beside it, so that of two
+// daemons started at once one gets both and the other an error.
+type Listener struct {
 	*net.UnixListener
 	lock *os.File
 }
 
-// passedSocket serves on the socket at path that a service manager listens on,
-// which stays when the daemon goes. The lock keeps a second daemon away as ever.
-func passedSocket(f *os.File, path string) (*socketListener, error) {
+// Passed serves on the socket at path that a service manager listens on, which
+// stays when the daemon goes. The lock keeps a second daemon away as ever. It closes f.
+func Passed(f *os.File, path string) (*Listener, error) {
 	defer f.Close() // the listener has its own
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
@@ -41,19 +37,19 @@ func passedSocket(f *os.File, path string) (*socketListener, error) {
 	l, err := net.FileListener(f)
 	if err == nil {
 		if u, ok := l.(*net.UnixListener); ok {
-			return &socketListener{UnixListener: u, lock: lock}, nil
+			return &Listener{UnixListener: u, lock: lock}, nil
 		}
 		err = errors.Join(fmt.Errorf("what was passed is %T", l), l.Close())
 	}
 	return nil, errors.Join(fmt.Errorf("serve on %s: %w", path, err), unlock(lock))
 }
 
-// listenSocket makes the socket at path, 0600. A socket left by a dead daemon
-// is removed; one at which a process answers, or anything that is no socket, is
-// an error.
-func listenSocket(ctx context.Context, path string) (*socketListener, error) {
-	if path == "" || len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %q is %d bytes: 1 to %d are possible", path, len(path), maxSocketPath)
+// Listen makes the socket at path, 0600, and its directory, 0700, where that is
+// missing. A socket left by a dead daemon is removed; one at which a process
+// answers, or anything that is no socket, is an error.
+func Listen(ctx context.Context, path string) (*Listener, error) {
+	if path == "" || len(path) > MaxPath {
+		return nil, fmt.Errorf("socket path %q is %d bytes: 1 to %d are possible", path, len(path), MaxPath)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the socket's directory: %w", err)
@@ -66,7 +62,7 @@ func listenSocket(ctx context.Context, path string) (*socketListener, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), unlock(lock))
 	}
-	return &socketListener{UnixListener: l, lock: lock}, nil
+	return &Listener{UnixListener: l, lock: lock}, nil
 }
 
 func bindSocket(ctx context.Context, path string) (*net.UnixListener, error) {
@@ -94,7 +90,7 @@ func removeDead(ctx context.Context, path string) error {
 		return err
 	}
 	if st.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("there is something that is no socket (%s); remove it, or give another path with --socket",
+		return fmt.Errorf("there is something that is no socket (%s); remove it, or listen at another path",
 			st.Mode().Type())
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -140,7 +136,7 @@ func unlock(f *os.File) error {
 }
 
 // Close stops listening and removes socket (but one that was passed) and lock. Further calls do nothing.
-func (l *socketListener) Close() error {
+func (l *Listener) Close() error {
 	if l.lock == nil {
 		return nil
 	}
