@@ -1,0 +1,106 @@
+package docker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxRequest bounds a request's body (bytes). Options are typed by an operator; the
+	// kernel bounds a command line's argument at 128 KiB.
+	maxRequest = 256 << 10
+	// contentType is what dockerd and podman take.
+	contentType = "application/vnd.docker.plugins.v1.1+json"
+)
+
+// The protocol's requests. Their fields' names are the protocol's.
+type (
+	noRequest     struct{}
+	createRequest struct {
+		Name string
+		Opts map[string]string
+	}
+	nameRequest  struct{ Name string }
+	mountRequest struct{ Name, ID string }
+)
+
+// request is one of the protocol's requests.
+type request interface {
+	// check returns an error where a field is missing that the protocol always sends.
+	check() error
+	// volume is the name of the volume that the request is about, "" where it names none.
+	volume() string
+}
+
+func (noRequest) check() error       { return nil }
+func (r createRequest) check() error { return given("Name", r.Name) }
+func (r nameRequest) check() error   { return given("Name", r.Name) }
+func (r mountRequest) check() error  { return errors.Join(given("Name", r.Name), given("ID", r.ID)) }
+
+func (noRequest) volume() string       { return "" }
+func (r createRequest) volume() string { return r.Name }
+func (r nameRequest) volume() string   { return r.Name }
+func (r mountRequest) volume() string  { return r.Name }
+
+func given(field, value string) error {
+	if value == "" {
+		return fmt.Errorf("field %s: expected a text, found none", field)
+	}
+	return nil
+}
+
+// The protocol's answers.
+type (
+	done       struct{}
+	failure    struct{ Err string }
+	activation struct{ Implements []string }
+	scope      struct{ Scope string }
+	abilities  struct{ Capabilities scope }
+	mountpoint struct{ Mountpoint string }
+	found      struct{ Volume shown }
+	listed     struct{ Volumes []shown }
+	shown      struct {
+		Name       string
+		Mountpoint string         `json:",omitempty"`
+		CreatedAt  string         `json:",omitempty"` // RFC 3339
+		Status     map[string]any `json:",omitempty"`
+	}
+)
+
+// toShown is the protocol's form of a view.
+func toShown(v View) shown {
+	out := shown{Name: v.Name, Mountpoint: v.Mountpoint, Status: v.Status}
+	if !v.Created.IsZero() {
+		out.CreatedAt = v.Created.UTC().Format(time.RFC3339)
+	}
+	return out
+}
+
+// decode reads the one JSON object of a request's body into in. podman sends an empty
+// body where a method takes no fields.
+func decode(w http.ResponseWriter, r *http.Request, in any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fmt.Errorf("request of over %d bytes", maxRequest)
+	}
+	if err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(in); err != nil {
+		return fmt.Errorf("decode the request: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("decode the request: expected one JSON object, found more after it")
+	}
+	return nil
+}
