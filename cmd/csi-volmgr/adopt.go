@@ -72,7 +72,9 @@ func handoverFlags(cmd *cobra.Command, o *handoverOptions) {
 	daemonFlags(cmd, &o.run)
 	logFlags(cmd, &o.run.log)
 	o.run.log.level, cmd.Flag("log-level").DefValue = "warn", "warn" // what it says itself is the answer
-	for _, name := range []string{"http-address", "page", "local-driver", "deadline"} {
+	for _, name := range []string{
+		"http-address", "page", "local-driver", "volume-plugin", "volume-plugin-socket", "deadline",
+	} {
 		cmd.Flag(name).Hidden = true // of no use here, but they may be in the file
 	}
 	dryOrYes(cmd, &o.dry, &o.yes)

@@ -42,7 +42,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	want := runOptions{
 		rootDir: "/var/lib/kubelet", stateDir: "/var/lib/csi-volmgr", socket: "/run/csi-volmgr/csi-volmgr.sock",
 		httpAddress: "127.0.0.1:9811", page: true, nodeName: "n", registrationDir: "/var/lib/kubelet/plugins_registry",
-		seLinuxMount: "auto", log: logOptions{"info", "text"},
+		seLinuxMount: "auto", pluginSocket: "/run/docker/plugins/csi.sock", log: logOptions{"info", "text"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
@@ -60,13 +60,15 @@ manifests: /m
 node-name: n
 host-path-allow: [/srv/, /dev]
 local-driver: true
+volume-plugin: true
+volume-plugin-socket: /p.sock
 registration-dir: /reg
 log-level: debug
 log-format: json
 `)
 	want := runOptions{
-		rootDir: "/r", stateDir: "/s", socket: "/x.sock", manifests: "/m", nodeName: "n", localDriver: true,
-		registrationDir: "/reg", seLinuxMount: "auto", log: logOptions{"debug", "json"}, hostPaths: []string{"/srv", "/dev"},
+		rootDir: "/r", stateDir: "/s", socket: "/x.sock", manifests: "/m", nodeName: "n", localDriver: true, plugin: true,
+		pluginSocket: "/p.sock", registrationDir: "/reg", seLinuxMount: "auto", log: logOptions{"debug", "json"}, hostPaths: []string{"/srv", "/dev"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
@@ -132,6 +134,7 @@ func TestWrongFlagsAreWrongUse(t *testing.T) {
 		{"--manifests=relative"},
 		{"--host-path-allow=relative"},
 		{"--image-layouts=relative"},
+		{"--volume-plugin-socket=csi.sock"},
 		{"--image-service-endpoint=/run/x.sock"},
 		{"--translate=nfs"},
 		{"--translate=none", "--translate=rbd"},

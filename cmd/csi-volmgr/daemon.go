@@ -84,10 +84,14 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
+	plugin, err := volumePlugin(ctx, o, n.Named, logger)
+	if err != nil {
+		return errors.Join(err, s.Close(), n.Close())
+	}
 	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket,
 		"http", s.HTTPAddress())
 	end := tellSystemd(ctx, notifier, n, logger)
-	err = both(ctx, n.Run, s.Run)
+	err = both(ctx, n.Run, besides(s.Run, plugin))
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err

@@ -34,6 +34,8 @@ type runOptions struct {
 	imageLayouts    []string
 	imageService    string // "" is none
 	localDriver     bool
+	plugin          bool
+	pluginSocket    string
 	inlineAllow     []string
 	translate       []string
 	deadlines       []string
@@ -152,6 +154,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed "+
 			"only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
+	pluginFlags(cmd, o)
 }
 
 func logFlags(cmd *cobra.Command, o *logOptions) {
@@ -200,8 +203,10 @@ func (o *runOptions) complete() error {
 			dirs[i] = filepath.Clean(dir)
 		}
 	}
-	if o.manifests != "" && !filepath.IsAbs(o.manifests) {
-		return usagef("--manifests=%s: expected an absolute path", o.manifests)
+	for flag, path := range map[string]string{"manifests": o.manifests, "volume-plugin-socket": o.pluginSocket} {
+		if path != "" && !filepath.IsAbs(path) {
+			return usagef("--%s=%s: expected an absolute path", flag, path)
+		}
 	}
 	for flag, endpoint := range map[string]string{
 		"container-runtime-endpoint": o.runtime, "image-service-endpoint": o.imageService,

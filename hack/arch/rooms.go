@@ -52,7 +52,7 @@ var rooms = []room{
 	{dir: "pkg/localdriver", may: []string{"pkg/mount", "pkg/unixsocket", "pkg/filelock"}},
 	{dir: "pkg/metrics", may: []string{"pkg/state", "pkg/kind", "pkg/manager", "pkg/manager/plan"}},
 	{dir: "pkg/systemd"},
-	{dir: "pkg/docker", may: []string{"pkg/unixsocket"}},
+	{dir: "pkg/docker", may: []string{"pkg/source/named", "pkg/unixsocket"}},
 	{dir: "pkg/unixsocket", may: []string{"pkg/filelock"}},
 	{dir: "pkg/filelock"},
 	{dir: "pkg/cri", may: []string{"pkg/state"}},

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 )
 
 const (
@@ -72,13 +74,21 @@ type (
 	}
 )
 
-// toShown is the protocol's form of a view.
-func toShown(v View) shown {
-	out := shown{Name: v.Name, Mountpoint: v.Mountpoint, Status: v.Status}
+// toShown is the protocol's form of a view. Its status is the rest of the view, by the
+// names that csi-volmgr's API has for it.
+func toShown(v named.View) (shown, error) {
+	out := shown{Name: v.Name, Mountpoint: v.Mountpoint}
 	if !v.Created.IsZero() {
 		out.CreatedAt = v.Created.UTC().Format(time.RFC3339)
 	}
-	return out
+	all, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(all, &out.Status)
+	}
+	for _, field := range []string{"name", "mountpoint", "created"} {
+		delete(out.Status, field)
+	}
+	return out, err
 }
 
 // decode reads the one JSON object of a request's body into in. podman sends an empty

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
@@ -62,7 +63,7 @@ func serve[In request](s *Server, do func(context.Context, In) (any, error), los
 			if s.answer(w, http.StatusOK, out) != nil && lost != nil {
 				lost(context.WithoutCancel(r.Context()), in)
 			}
-		case errors.Is(err, ErrNotFound) && !errors.Is(err, ErrUnknown):
+		case errors.Is(err, named.ErrNotFound) && !errors.Is(err, named.ErrUnknown):
 			s.fail(w, r, fmt.Errorf("no such volume: %s", in.volume()))
 		default:
 			s.fail(w, r, err)
@@ -83,11 +84,11 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// known returns err, but does not return where that is [ErrUnknown]: dockerd and podman
+// known returns err, but does not return where that is [named.ErrUnknown]: dockerd and podman
 // take any answer as "it does not exist". It waits until the client closes its connection
 // or the server stops, and then ends the request without an answer.
 func (s *Server) known(ctx context.Context, err error) error {
-	if !errors.Is(err, ErrUnknown) {
+	if !errors.Is(err, named.ErrUnknown) {
 		return err
 	}
 	select {
@@ -128,12 +129,16 @@ func (s *Server) answer(w http.ResponseWriter, status int, out any) error {
 }
 
 func (s *Server) create(ctx context.Context, in createRequest) (any, error) {
-	return done{}, s.cfg.Volumes.Create(ctx, Request{Name: in.Name, Options: in.Opts})
+	return done{}, s.cfg.Volumes.Create(ctx, named.Request{Name: in.Name, FrontEnd: named.Docker, Options: in.Opts})
 }
 
 func (s *Server) get(ctx context.Context, in nameRequest) (any, error) {
 	v, err := s.cfg.Volumes.Get(ctx, in.Name)
-	return found{toShown(v)}, s.known(ctx, err)
+	if err := s.known(ctx, err); err != nil {
+		return nil, err
+	}
+	shown, err := toShown(v)
+	return found{shown}, err
 }
 
 func (s *Server) path(ctx context.Context, in nameRequest) (any, error) {
@@ -145,15 +150,15 @@ func (s *Server) list(ctx context.Context, _ noRequest) (any, error) {
 	views, err := s.cfg.Volumes.List(ctx)
 	out := listed{Volumes: make([]shown, 0, len(views))}
 	for _, v := range views {
-		out.Volumes = append(out.Volumes, toShown(v))
+		out.Volumes = append(out.Volumes, shown{Name: v.Name, Mountpoint: v.Mountpoint})
 	}
 	return out, s.known(ctx, err)
 }
 
 // remove also answers a repetition: the volume was removed, and the answer was lost.
 func (s *Server) remove(ctx context.Context, in nameRequest) (any, error) {
-	err := s.cfg.Volumes.Remove(ctx, in.Name)
-	if errors.Is(err, ErrNotFound) && !errors.Is(err, ErrUnknown) {
+	_, err := s.cfg.Volumes.Remove(ctx, in.Name)
+	if errors.Is(err, named.ErrNotFound) && !errors.Is(err, named.ErrUnknown) {
 		err = nil
 	}
 	return done{}, err

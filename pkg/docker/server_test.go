@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/docker"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 )
 
 // volumes answers by functions; one that is nil must not be called. The calls that change
@@ -26,20 +27,20 @@ type volumes struct {
 	t    *testing.T
 	made chan string
 
-	create func(docker.Request) error
-	get    func(context.Context, string) (docker.View, error)
-	list   func() ([]docker.View, error)
+	create func(named.Request) error
+	get    func(context.Context, string) (named.View, error)
+	list   func() ([]named.View, error)
 	remove func(string) error
 	mount  func(context.Context, string) (string, error)
 }
 
-func (v *volumes) Create(_ context.Context, r docker.Request) error { return v.create(r) }
+func (v *volumes) Create(_ context.Context, r named.Request) error { return v.create(r) }
 
-func (v *volumes) Get(ctx context.Context, name string) (docker.View, error) { return v.get(ctx, name) }
+func (v *volumes) Get(ctx context.Context, name string) (named.View, error) { return v.get(ctx, name) }
 
-func (v *volumes) List(context.Context) ([]docker.View, error) { return v.list() }
+func (v *volumes) List(context.Context) ([]named.View, error) { return v.list() }
 
-func (v *volumes) Remove(_ context.Context, name string) error { return v.remove(name) }
+func (v *volumes) Remove(_ context.Context, name string) (string, error) { return "", v.remove(name) }
 
 func (v *volumes) Mount(ctx context.Context, name, id string) (string, error) {
 	v.made <- "mount " + name + " " + id
@@ -106,25 +107,25 @@ func post(ctx context.Context, c *http.Client, method, body string) (string, err
 }
 
 func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
-	var asked docker.Request
+	var asked named.Request
 	v := &volumes{
-		create: func(r docker.Request) error {
+		create: func(r named.Request) error {
 			asked = r
 			return nil
 		},
-		get: func(_ context.Context, name string) (docker.View, error) {
+		get: func(_ context.Context, name string) (named.View, error) {
 			if name != "db" {
-				return docker.View{}, fmt.Errorf("volume %s: %w", name, docker.ErrNotFound)
+				return named.View{}, fmt.Errorf("volume %s: %w", name, named.ErrNotFound)
 			}
-			return docker.View{
+			return named.View{
 				Name: "db", Mountpoint: "/m/db", Created: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)),
-				Status: map[string]any{"waits": []string{"for driver x"}},
+				Claim: "default/db", Waits: []string{"for driver x"},
 			}, nil
 		},
-		list: func() ([]docker.View, error) { return []docker.View{{Name: "a"}, {Name: "b", Mountpoint: "/m/b"}}, nil },
+		list: func() ([]named.View, error) { return []named.View{{Name: "a"}, {Name: "b", Mountpoint: "/m/b"}}, nil },
 		remove: func(name string) error {
 			if name == "gone" {
-				return docker.ErrNotFound // a repetition, whose first answer was lost
+				return named.ErrNotFound // a repetition, whose first answer was lost
 			}
 			return errors.New(`conflict: "in use"`)
 		},
@@ -136,7 +137,7 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 		{"VolumeDriver.Capabilities", "{}", `200 {"Capabilities":{"Scope":"local"}}`},
 		{"VolumeDriver.Create", `{"Name":"db","Opts":{"size":"1Gi"}}`, `200 {}`},
 		{"VolumeDriver.Get", `{"Name":"db"}`,
-			`200 {"Volume":{"Name":"db","Mountpoint":"/m/db","CreatedAt":"2026-01-02T02:04:05Z","Status":{"waits":["for driver x"]}}}`},
+			`200 {"Volume":{"Name":"db","Mountpoint":"/m/db","CreatedAt":"2026-01-02T02:04:05Z","Status":{"claim":"default/db","frontEnd":"","pod":"","waits":["for driver x"]}}}`},
 		{"VolumeDriver.Get", `{"Name":"nope"}`, `500 {"Err":"no such volume: nope"}`},
 		{"VolumeDriver.Path", `{"Name":"db"}`, `200 {"Mountpoint":"/m/db"}`},
 		{"VolumeDriver.List", "", `200 {"Volumes":[{"Name":"a"},{"Name":"b","Mountpoint":"/m/b"}]}`},
@@ -159,7 +160,7 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 			t.Errorf("%s %.80s: got %s, %v, want %s", c.method, c.body, got, err, c.want)
 		}
 	}
-	if asked.Name != "db" || asked.Options["size"] != "1Gi" {
+	if asked.Name != "db" || asked.FrontEnd != named.Docker || asked.Options["size"] != "1Gi" {
 		t.Errorf("asked for %+v", asked)
 	}
 	for _, want := range []string{"mount db c1", "unmount db c1"} {
@@ -172,13 +173,13 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 // dockerd forgets a volume at any answer to Get that has none.
 func TestWhatIsNotKnownIsNotAnswered(t *testing.T) {
 	asked := make(chan string, 1)
-	unknown := fmt.Errorf("%w: %w", docker.ErrNotFound, docker.ErrUnknown) // the stronger word is that nothing is known
+	unknown := fmt.Errorf("%w: %w", named.ErrNotFound, named.ErrUnknown) // the stronger word is that nothing is known
 	v := &volumes{
-		get: func(_ context.Context, name string) (docker.View, error) {
+		get: func(_ context.Context, name string) (named.View, error) {
 			asked <- name
-			return docker.View{}, unknown
+			return named.View{}, unknown
 		},
-		list: func() ([]docker.View, error) {
+		list: func() ([]named.View, error) {
 			asked <- "list"
 			return nil, unknown
 		},
@@ -224,11 +225,11 @@ func TestWhatIsNotKnownIsNotAnswered(t *testing.T) {
 func TestClientThatGivesUpEndsItsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	v := &volumes{get: func(ctx context.Context, _ string) (docker.View, error) {
+	v := &volumes{get: func(ctx context.Context, _ string) (named.View, error) {
 		cancel()
 		<-ctx.Done()
 		close(ended)
-		return docker.View{}, fmt.Errorf("%w: %w", docker.ErrUnknown, ctx.Err())
+		return named.View{}, fmt.Errorf("%w: %w", named.ErrUnknown, ctx.Err())
 	}}
 	client, _, _ := serve(t, v)
 	if got, err := post(ctx, client, "VolumeDriver.Get", `{"Name":"db"}`); !errors.Is(err, context.Canceled) {

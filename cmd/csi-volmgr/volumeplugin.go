@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/docker"
+	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
+)
+
+// pluginSocket is where dockerd looks for the plugin that -d csi names.
+const pluginSocket = "/run/docker/plugins/csi.sock"
+
+// pluginFlags are those of the volume plugin.
+func pluginFlags(cmd *cobra.Command, o *runOptions) {
+	f := cmd.Flags()
+	f.BoolVar(&o.plugin, "volume-plugin", false,
+		"serve named volumes to Docker and podman; on by itself where systemd passes its socket")
+	f.StringVar(&o.pluginSocket, "volume-plugin-socket", pluginSocket,
+		"`path` of the volume plugin's socket; its name without .sock is the plugin's name for dockerd")
+}
+
+// volumePlugin takes the socket of the volume plugin. It is nil where it is not asked for and
+// systemd passes no socket for it.
+func volumePlugin(
+	ctx context.Context, o runOptions, volumes docker.Volumes, logger *slog.Logger,
+) (*docker.Server, error) {
+	passed, err := systemd.Listener(os.Getenv, os.Getpid(), o.pluginSocket)
+	if err != nil {
+		return nil, fmt.Errorf("volume plugin: %w", err)
+	}
+	if passed == nil && !o.plugin {
+		return nil, nil
+	}
+	s, err := docker.New(ctx, docker.Config{Socket: o.pluginSocket, Passed: passed, Volumes: volumes, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("volume plugin starts", "socket", o.pluginSocket)
+	return s, nil
+}
+
+// besides runs the plugin beside another part of the daemon; plugin may be nil.
+func besides(run func(context.Context) error, plugin *docker.Server) func(context.Context) error {
+	if plugin == nil {
+		return run
+	}
+	return func(ctx context.Context) error { return both(ctx, run, plugin.Run) }
+}
