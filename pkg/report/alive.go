@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 const (
@@ -70,7 +72,7 @@ func (r *Reporter) runAlive(ctx context.Context) {
 	if a == (Alive{}) {
 		return
 	}
-	var b backoff
+	var b outage.Backoff
 	var newest *corev1.Node
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
@@ -87,13 +89,13 @@ func (r *Reporter) runAlive(ctx context.Context) {
 				}
 				switch {
 				case err == nil:
-					b = backoff{}
+					b = outage.Backoff{}
 					r.problem("condition and taint of the Node", nil, 0)
 					continue
 				case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
-					again = b.next(err)
+					again = b.Next(err)
 				case ctx.Err() == nil:
-					again, used, told = b.next(err), nil, nil
+					again, used, told = b.Next(err), nil, nil
 					r.problem("condition and taint of the Node", err, again)
 				}
 			}

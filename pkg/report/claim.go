@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 // Claim names a claim.
@@ -26,7 +28,7 @@ func (r *Reporter) Expanded(c Claim, bytes int64) {
 
 // runClaims writes what claims do not show yet.
 func (r *Reporter) runClaims(ctx context.Context) {
-	var b backoff
+	var b outage.Backoff
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		sizes, failures, told := maps.Clone(r.sizes), maps.Clone(r.failures), r.changed
@@ -39,12 +41,12 @@ func (r *Reporter) runClaims(ctx context.Context) {
 		timer := time.NewTimer(0)
 		timer.Stop()
 		if wait := time.Duration(0); failed != nil && ctx.Err() == nil {
-			wait = b.next(failed)
+			wait = b.Next(failed)
 			timer.Reset(wait)
 			retry, told = timer.C, nil
 			r.problem("status of claims", failed, wait)
 		} else {
-			b = backoff{}
+			b = outage.Backoff{}
 			r.problem("status of claims", nil, 0)
 		}
 		select {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // runDrivers keeps Node and CSINode true as to drivers.
 func (r *Reporter) runDrivers(ctx context.Context) {
-	var b backoff
+	var b outage.Backoff
 	var last reported
 	for ctx.Err() == nil {
 		v, told := r.view(false)
@@ -41,12 +42,12 @@ func (r *Reporter) runDrivers(ctx context.Context) {
 		timer.Stop()
 		if v.node != nil {
 			if err := r.reportDrivers(ctx, v, &last); err != nil && ctx.Err() == nil {
-				wait := b.next(err)
+				wait := b.Next(err)
 				r.problem("drivers", err, wait)
 				timer.Reset(wait)
 				retry, told = timer.C, nil
 			} else {
-				b = backoff{}
+				b = outage.Backoff{}
 				r.problem("drivers", nil, 0)
 			}
 		}

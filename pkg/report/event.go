@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 // Limits of events.
@@ -108,7 +110,7 @@ func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorre
 	if err != nil || result.Skip {
 		return
 	}
-	var b backoff
+	var b outage.Backoff
 	for {
 		written, err := r.sendEvent(ctx, result)
 		if err == nil {
@@ -121,7 +123,7 @@ func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorre
 			r.problem("events", err, 0)
 			return
 		}
-		wait := b.next(err)
+		wait := b.Next(err)
 		r.problem("events", err, wait)
 		timer := time.NewTimer(wait)
 		select {

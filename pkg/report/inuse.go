@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -20,7 +21,7 @@ import (
 func (r *Reporter) runInUse(ctx context.Context) {
 	var w inUse
 	var o overwritten
-	var b backoff
+	var b outage.Backoff
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
 		v, told := r.view(true)
@@ -33,9 +34,9 @@ func (r *Reporter) runInUse(ctx context.Context) {
 				timer.Reset(time.Duration(later))
 				retry, used = timer.C, nil // what another program writes of the Node is looked at meanwhile
 			} else if err != nil {
-				wait := b.next(err)
+				wait := b.Next(err)
 				if p, ok := errors.AsType[paced](err); ok {
-					wait, b = time.Duration(p), backoff{}
+					wait, b = time.Duration(p), outage.Backoff{}
 				}
 				r.problem("status.volumesInUse", err, wait)
 				timer.Reset(wait)
@@ -43,7 +44,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 				// Until then no change is looked at: it could not be written either.
 				used, told = nil, nil
 			} else {
-				b = backoff{}
+				b = outage.Backoff{}
 				r.problem("status.volumesInUse", nil, 0)
 				if wait := r.showOverwritten(&o, time.Now()); wait > 0 {
 					timer.Reset(wait)

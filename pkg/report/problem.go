@@ -1,45 +1,10 @@
 package report
 
 import (
-	"errors"
-	"maps"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
-
-const (
-	firstPause = 250 * time.Millisecond
-	lastPause  = 30 * time.Second
-)
-
-// backoff paces attempts: each pause is twice the one before, and longer by
-// chance, so that the nodes of a cluster do not write in one moment.
-type backoff struct {
-	failures int
-	busy     bool // the last was told to come later
-}
-
-// next returns how long to wait after a failure. A server that says how long (429 and
-// 503 with Retry-After) is not asked before.
-func (b *backoff) next(err error) time.Duration {
-	later, busy := errors.AsType[*outage.Later](err)
-	if busy && !b.busy {
-		b.failures = 0 // it is back: what it asks for is this pause, not that of an outage
-	}
-	b.busy = busy
-	pause := lastPause
-	if b.failures < 7 {
-		pause = min(lastPause, firstPause<<b.failures)
-	}
-	b.failures++
-	if busy {
-		pause = max(pause, later.After)
-	}
-	return pause + time.Duration(rand.Int64N(int64(pause))) //nolint:gosec // no secret depends on it
-}
 
 // problem shows why something is not written, nil where it is.
 func (r *Reporter) problem(what string, err error, wait time.Duration) {
@@ -71,32 +36,7 @@ func (r *Reporter) show(what, text string) { r.note(outage.Finding{What: what, T
 
 // note takes in a finding, or that there is none any more where its Text is "", and
 // reports whether that is new.
-func (r *Reporter) note(f outage.Finding) (changed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before, had := r.problems[f.What]
-	if before.Text == f.Text {
-		return false
-	}
-	if f.Text == "" {
-		delete(r.problems, f.What)
-		return true
-	}
-	f.Since = time.Now()
-	if had {
-		f.Since = before.Since
-	}
-	r.problems[f.What] = f
-	return true
-}
+func (r *Reporter) note(f outage.Finding) (changed bool) { return r.problems.Note(f, time.Now()) }
 
 // Findings lists what could not be written, sorted.
-func (r *Reporter) Findings() []outage.Finding {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var out []outage.Finding
-	for _, what := range slices.Sorted(maps.Keys(r.problems)) {
-		out = append(out, r.problems[what])
-	}
-	return out
-}
+func (r *Reporter) Findings() []outage.Finding { return r.problems.List() }

@@ -107,8 +107,9 @@ type Reporter struct {
 	sizes    map[Claim]int64           // that were not written yet
 	failures map[Claim]ExpandFailure   // likewise
 	events   []*corev1.Event           // that were not written yet, the oldest first
-	problems map[string]outage.Finding
 	changed  chan struct{}
+
+	problems outage.Findings
 }
 
 // New returns a Reporter that writes nothing until Run.
@@ -119,7 +120,7 @@ func New(c Config) *Reporter {
 	return &Reporter{
 		standing: holding,
 		config:   c, logger: c.Logger, writer: strings.ToLower(rand.Text()), changed: make(chan struct{}),
-		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{}, problems: map[string]outage.Finding{},
+		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{},
 		sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
 	}
 }

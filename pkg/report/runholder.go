@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 // HeldError says that another daemon has the node's name, and runs.
@@ -53,7 +55,7 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 	}
 	c := claim{me: r.claim.Instance}
 	c.me.Process = r.writer
-	var b backoff
+	var b outage.Backoff
 	var newest *corev1.Node
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -107,20 +109,20 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 // unclaimed shows why a claim was not written, and returns when it is to be written
 // again, 0 for never. Without the right to write it the node goes on as it would
 // without a claim, which is for others.
-func (r *Reporter) unclaimed(err error, b *backoff) (wait time.Duration) {
+func (r *Reporter) unclaimed(err error, b *outage.Backoff) (wait time.Duration) {
 	const what = "the name of the node"
 	switch {
 	case err == nil:
-		*b = backoff{}
+		*b = outage.Backoff{}
 		r.problem(what, nil, 0)
 		return 0
 	case apierrors.IsForbidden(err):
 		r.problem(what, fmt.Errorf("%w: a second daemon with this --node-name is not noticed", err), 0)
 		return 0
 	case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
-		return b.next(err)
+		return b.Next(err)
 	}
-	wait = b.next(err)
+	wait = b.Next(err)
 	r.problem(what, err, wait)
 	return wait
 }

@@ -142,7 +142,7 @@ func isImmutable(obj runtime.Object) bool {
 
 // get reads the object whenever there is a reason to.
 func (f *follower) get() {
-	var b backoff
+	var b outage.Backoff
 	for {
 		wait := f.getOnce(&b)
 		timer := time.NewTimer(wait)
@@ -161,7 +161,7 @@ func (f *follower) get() {
 const never = 1000 * time.Hour
 
 // getOnce reads the object and returns how long it need not be read again.
-func (f *follower) getOnce(b *backoff) time.Duration {
+func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	obj, err := f.p.get(f.ctx, f.key)
 	switch {
 	case f.ctx.Err() != nil:
@@ -169,9 +169,9 @@ func (f *follower) getOnce(b *backoff) time.Duration {
 	case apierrors.IsNotFound(err):
 		f.failed(nil, 0)
 		f.absent()
-		return b.next(nil)
+		return b.Next(nil)
 	case err != nil:
-		wait := b.next(err)
+		wait := b.Next(err)
 		f.failed(err, wait)
 		return wait
 	}
@@ -179,25 +179,25 @@ func (f *follower) getOnce(b *backoff) time.Duration {
 	f.tell(obj)
 	switch o := obj.(type) {
 	case *resolve.Endpoints: // which a node's identity may get and not watch
-		b.reset()
-		return jittered(f.p.config.Refresh, 0.2)
+		*b = outage.Backoff{}
+		return outage.Jitter(f.p.config.Refresh, 0.2)
 	case *corev1.PersistentVolumeClaim:
 		if o.Status.Phase == corev1.ClaimBound {
-			b.reset()
-			return jittered(f.p.config.Refresh, 0.2)
+			*b = outage.Backoff{}
+			return outage.Jitter(f.p.config.Refresh, 0.2)
 		}
 	case *storagev1.VolumeAttachment:
 		// The node's volumesAttached tells when it is attached, but not of a failure.
 		if !o.Status.Attached {
-			return b.next(nil)
+			return b.Next(nil)
 		}
-		b.reset()
+		*b = outage.Backoff{}
 		return never
 	default:
-		b.reset()
+		*b = outage.Backoff{}
 		return never
 	}
-	return b.next(nil)
+	return b.Next(nil)
 }
 
 // tell tells the catalog of the object. Another one of the name is told as such:

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +32,9 @@ type typed[T, L runtime.Object] interface {
 	List(ctx context.Context, o metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
+
+// answerTime is how long one answer may take; watches are no answers.
+const answerTime = 30 * time.Second
 
 // kindOf reads the objects of a kind. An answer may take answerTime.
 func kindOf[T, L runtime.Object, C typed[T, L]](in func(namespace string) C) kind {

@@ -72,14 +72,14 @@ type Provider struct {
 	claims  verdict
 	uids    map[source.Key]types.UID // of remembered objects; not changed once followers run
 
+	problems outage.Findings // what could not be read
+
 	mu sync.Mutex // guards what follows
 	// wanted is what each pod needs now.
 	wanted map[source.Key][]source.Key
 	// followers are those that read, by what they read.
 	followers map[source.Key]*follower
-	// problems are told by what could not be read.
-	problems map[string]outage.Finding
-	changed  chan struct{}
+	changed   chan struct{} // closed when problems change
 	// bundles are the ClusterTrustBundles that were told.
 	bundles map[source.Key]bool
 }
@@ -99,7 +99,7 @@ func New(c Config) *Provider {
 		memory: newMemory(c.KV, c.Logger), uids: map[source.Key]types.UID{},
 		config: c, logger: c.Logger, kinds: kinds, poke: make(chan struct{}, 1),
 		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
-		problems: map[string]outage.Finding{}, changed: make(chan struct{}), bundles: map[source.Key]bool{},
+		changed: make(chan struct{}), bundles: map[source.Key]bool{},
 	}
 }
 

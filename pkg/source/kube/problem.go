@@ -1,8 +1,6 @@
 package kube
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
@@ -29,36 +27,18 @@ func (p *Provider) whatNode() string { return "node " + p.config.NodeName }
 // problem shows a finding, or that there is none any more where its Text is "", and
 // reports whether that is new.
 func (p *Provider) problem(f outage.Finding) (changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before, had := p.problems[f.What]
-	if before.Text == f.Text {
+	if !p.problems.Note(f, time.Now()) {
 		return false
 	}
-	f.Since = time.Now()
-	if had {
-		f.Since = before.Since // it fails of something else now
-	}
-	if f.Text == "" {
-		delete(p.problems, f.What)
-	} else {
-		p.problems[f.What] = f
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	close(p.changed)
 	p.changed = make(chan struct{})
 	return true
 }
 
 // Findings lists what cannot be read, sorted.
-func (p *Provider) Findings() []outage.Finding {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []outage.Finding
-	for _, what := range slices.Sorted(maps.Keys(p.problems)) {
-		out = append(out, p.problems[what])
-	}
-	return out
-}
+func (p *Provider) Findings() []outage.Finding { return p.problems.List() }
 
 // Changed returns a channel that is closed when Findings next change. Call it
 // before Findings.

@@ -46,7 +46,7 @@ type stream struct {
 	// with by ending ctx it does nothing else.
 	report func(err error, wait time.Duration)
 
-	backoff backoff
+	backoff outage.Backoff
 	version string // of the last list or event; "" asks for a list
 	told    string // as version, but it stays when that is forgotten
 }
@@ -68,7 +68,7 @@ func (s *stream) run(ctx context.Context) {
 		if isGone(err) {
 			s.version = ""
 		}
-		wait := s.backoff.next(err)
+		wait := s.backoff.Next(err)
 		s.report(err, wait)
 		if sleep(ctx, wait) != nil {
 			return
@@ -104,7 +104,7 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 			return true, nil
 		}
 	}
-	life := jittered(watchTime, 1)
+	life := outage.Jitter(watchTime, 1)
 	seconds := int64(life / time.Second)
 	ctx, cancel := context.WithTimeoutCause(ctx, life+watchGrace, errStale)
 	defer cancel()
@@ -128,7 +128,7 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 	done, err = s.follow(ctx, w)
 	lasted := time.Since(began)
 	if lasted >= steady {
-		s.backoff.reset()
+		s.backoff = outage.Backoff{}
 	}
 	switch {
 	case isGone(err) && (!relisted || lasted >= steady):

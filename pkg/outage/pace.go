@@ -1,11 +1,9 @@
-package kube
+package outage
 
 import (
 	"errors"
 	"math/rand/v2"
 	"time"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 const (
@@ -14,20 +12,18 @@ const (
 	// nodes of a cluster do not ask a server that comes back in one moment.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 30 * time.Second
-	// answerTime is how long one answer may take; watches are no answers.
-	answerTime = 30 * time.Second
 )
 
-// backoff paces attempts. The zero value is ready.
-type backoff struct {
+// Backoff paces attempts. The zero value is ready, and starts anew.
+type Backoff struct {
 	failures int
 	busy     bool // the last was told to come later
 }
 
-// next returns how long to wait after a failure. A server that says how long
+// Next returns how long to wait after a failure. A server that says how long
 // (429 and 503 with Retry-After) is not asked before.
-func (b *backoff) next(err error) time.Duration {
-	l, busy := errors.AsType[*outage.Later](err)
+func (b *Backoff) Next(err error) time.Duration {
+	l, busy := errors.AsType[*Later](err)
 	if busy && !b.busy {
 		b.failures = 0 // it is back: what it asks for is this pause, not that of an outage
 	}
@@ -40,12 +36,10 @@ func (b *backoff) next(err error) time.Duration {
 	if busy {
 		pause = max(pause, l.After)
 	}
-	return jittered(pause, 1)
+	return Jitter(pause, 1)
 }
 
-func (b *backoff) reset() { *b = backoff{} }
-
-// jittered returns d, longer by up to share of it.
-func jittered(d time.Duration, share float64) time.Duration {
+// Jitter returns d, longer by chance by up to share of it.
+func Jitter(d time.Duration, share float64) time.Duration {
 	return d + time.Duration(rand.Float64()*share*float64(d)) //nolint:gosec // no secret depends on it
 }
