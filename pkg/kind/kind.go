@@ -71,7 +71,7 @@ var table = [...]Kind{
 	{Name: CephFS, Field: "cephfs", Pod: true, PV: true, Network: true, Mounts: true, Forced: true, Program: "mount.ceph"},
 	{Name: ConfigMap, Field: "configMap", Pod: true, Kept: true, Wrapped: true, Labels: LabelsAlways},
 	{Name: DownwardAPI, Field: "downwardAPI", Pod: true, Mounts: true, Kept: true, Wrapped: true, Labels: LabelsAlways},
-	{Name: EmptyDir, Field: "emptyDir", Pod: true, Kept: true, Labels: LabelsAlways},
+	{Name: EmptyDir, Field: "emptyDir", Pod: true, Grows: true, Kept: true, Labels: LabelsAlways},
 	{
 		Name: FC, Field: "fc", Pod: true, PV: true, Network: true, Mounts: true, Stages: true, Block: true,
 		Labels: LabelsSupported,

@@ -2,8 +2,12 @@ package node
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -48,5 +52,42 @@ func TestAClaimHearsOfASizeThatWasTheRecordsAlone(t *testing.T) {
 		case <-within(t).Done():
 			t.Fatalf("claims: %+v", claims)
 		}
+	}
+}
+
+// A pod that is applied again with a larger limit of a volume in memory has the room while
+// it runs, and a smaller one is refused by the name of the field.
+func TestAVolumeInMemoryGrowsWhenItsPodIsAppliedAgain(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	manifest := func(size string) string {
+		return `{apiVersion: v1, kind: Pod, metadata: {name: web, uid: web-uid}, spec: {
+  containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: ` + size + `}}]}}`
+	}
+	apply(t, n, manifest("4Mi"))
+	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
+		t.Fatal(err)
+	}
+	path := n.Manager().GetMountedVolumesForPod("web-uid")["v"].HostPath
+	bytes := func() uint64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * uint64(st.Bsize)
+	}
+	if bytes() != 4<<20 {
+		t.Fatalf("made with %d bytes", bytes())
+	}
+	apply(t, n, manifest("8Mi"))
+	for changed := n.Manager().Changed(); bytes() != 8<<20; changed = n.Manager().Changed() {
+		select {
+		case <-changed:
+		case <-within(t).Done():
+			t.Fatalf("it has %d bytes", bytes())
+		}
+	}
+	_, err := n.Apply(within(t), server.Manifest{Name: "-", Data: []byte(manifest("2Mi"))})
+	if err == nil || !strings.Contains(err.Error(), "emptyDir.sizeLimit: found 2Mi, want at least what it was, 8Mi") {
+		t.Errorf("less: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -53,17 +54,53 @@ func checkPodChange(was, is *corev1.Pod) []Fault {
 	want := fmt.Sprintf("what it was, since the volumes of a pod do not change; stop its containers, "+
 		"delete the pod (csi-volmgr delete pod %s -n %s) and apply the new one, or give the new one another metadata.uid",
 		is.Name, is.Namespace)
-	before, now := usesOf(was), usesOf(is)
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if b, n := before[name], now[name]; b.mount != "" && n.mount == "" || b.device != "" && n.device == "" {
+	used, uses := usesOf(was), usesOf(is)
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		if b, n := used[name], uses[name]; b.mount != "" && n.mount == "" || b.device != "" && n.device == "" {
 			return []Fault{{"spec.containers", "no container with volume " + name, want}}
 		}
-		if !equality.Semantic.DeepEqual(volumeNamed(was, name), volumeNamed(is, name)) {
-			return []Fault{{"spec.volumes", "another volume " + name, want}}
+		before, now := volumeNamed(was, name), volumeNamed(is, name)
+		if equality.Semantic.DeepEqual(before, now) {
+			continue
 		}
+		if f, resized := resize(before, now); resized {
+			if f == (Fault{}) {
+				continue
+			}
+			return []Fault{f}
+		}
+		return []Fault{{"spec.volumes", "another volume " + name, want}}
 	}
 	return nil
 }
+
+// resize reports whether the volumes differ in the sizeLimit of an emptyDir of Memory
+// alone, and what is wrong with that (KEP-6030): such a volume grows while its pod runs. A
+// smaller one is refused, since the pod's files may need the room.
+func resize(was, is *corev1.Volume) (f Fault, resized bool) {
+	if was == nil || is == nil || was.EmptyDir == nil || is.EmptyDir == nil ||
+		was.EmptyDir.Medium != corev1.StorageMediumMemory {
+		return f, false
+	}
+	same := is.DeepCopy()
+	same.EmptyDir.SizeLimit = was.EmptyDir.SizeLimit
+	if !equality.Semantic.DeepEqual(was, same) {
+		return f, false
+	}
+	before, now := was.EmptyDir.SizeLimit, is.EmptyDir.SizeLimit
+	field := fmt.Sprintf("spec.volumes (%s).emptyDir.sizeLimit", is.Name)
+	switch {
+	case limited(before) != limited(now) && limited(before):
+		return Fault{field, "none", "a limit of " + before.String() + " or more, as the volume had one"}, true
+	case limited(before) != limited(now):
+		return Fault{field, now.String(), "none, as the volume was made without"}, true
+	case limited(now) && now.Cmp(*before) < 0:
+		return Fault{field, now.String(), "at least what it was, " + before.String() + ": a volume does not shrink"}, true
+	}
+	return f, true
+}
+
+func limited(q *resource.Quantity) bool { return q != nil && q.Sign() > 0 }
 
 func volumeNamed(pod *corev1.Pod, name string) *corev1.Volume {
 	for i := range pod.Spec.Volumes {

@@ -97,3 +97,35 @@ func TestThePodsVolumesDoNotChange(t *testing.T) {
 		}
 	}
 }
+
+// The limit of a volume in memory may grow while its pod runs, and nothing else of it may
+// change (KEP-6030).
+func TestTheSizeOfAVolumeInMemoryMayGrow(t *testing.T) {
+	pod := func(emptyDir string) runtime.Object {
+		found, err := manifest.Decode("t", []byte(`{apiVersion: v1, kind: Pod, metadata: {name: web, uid: u1}, spec: {
+  containers: [{name: web, image: web, volumeMounts: [{name: data, mountPath: /d}]}], volumes: [{name: data, emptyDir: `+emptyDir+`}]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found[0]
+	}
+	for _, c := range []struct{ was, is, want string }{
+		{"{medium: Memory, sizeLimit: 1Gi}", "{medium: Memory, sizeLimit: 2Gi}", ""},
+		{"{medium: Memory, sizeLimit: 1Gi}", "{medium: Memory, sizeLimit: 1024Mi}", ""},
+		{"{medium: Memory, sizeLimit: 2Gi}", "{medium: Memory, sizeLimit: 1Gi}", "spec.volumes (data).emptyDir.sizeLimit: found 1Gi, want at least what it was, 2Gi: a volume does not shrink"},
+		{"{medium: Memory, sizeLimit: 2Gi}", "{medium: Memory}", "spec.volumes (data).emptyDir.sizeLimit: found none, want a limit of 2Gi or more"},
+		{"{medium: Memory}", "{medium: Memory, sizeLimit: 2Gi}", "spec.volumes (data).emptyDir.sizeLimit: found 2Gi, want none"},
+		{"{medium: Memory, sizeLimit: 1Gi}", "{medium: Memory, sizeLimit: 2Gi, mode: 0700}", "another volume data"},
+		{"{medium: Memory, sizeLimit: 1Gi}", "{sizeLimit: 2Gi}", "another volume data"},
+		{"{sizeLimit: 1Gi}", "{sizeLimit: 2Gi}", "another volume data"},
+		{"{medium: HugePages, sizeLimit: 1Gi}", "{medium: HugePages, sizeLimit: 2Gi}", "another volume data"},
+	} {
+		got := ""
+		for _, f := range resolve.CheckChange(pod(c.was), pod(c.is)) {
+			got += f.String()
+		}
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s, then %s: got %q, want %q", c.was, c.is, got, c.want)
+		}
+	}
+}

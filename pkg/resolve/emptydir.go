@@ -54,7 +54,11 @@ func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant
 		}
 		src.Medium = medium
 	}
-	return r.builtin(kind.EmptyDir, v.Name, src)
+	w, err := r.builtin(kind.EmptyDir, v.Name, src)
+	if src.Medium == corev1.StorageMediumMemory && src.SizeLimit != nil {
+		w.SizeBytes = src.SizeLimit.Value() // a larger one than the volume has makes it grow
+	}
+	return w, err
 }
 
 func knownMedium(m corev1.StorageMedium) bool {

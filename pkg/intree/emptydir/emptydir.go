@@ -79,6 +79,9 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return poddir.Refused("Publish", err)
 	}
+	if medium.fsType == "tmpfs" {
+		medium.sizeBytes = max(medium.sizeBytes, v.SizeBytes) // what it has grown to
+	}
 	fresh, err := d.place(ctx, dir, medium)
 	if err != nil {
 		return err
@@ -129,6 +132,26 @@ func (d *Driver) fill(dir poddir.Dir, m medium) error {
 	return d.c.Kernel.Tmpfs(dir.Path(), mount.TmpfsOptions{
 		SizeBytes: m.sizeBytes, Mode: m.firstMode(), NoSwap: true, HugePageSize: m.pageSize,
 	})
+}
+
+// Expand makes a volume of medium Memory as large as bytes; it keeps what it holds. The
+// node's disk has the room that it has, and a limit there does not change.
+func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+	dir, err := poddir.Of(d.c.Layout, v, pod)
+	if err != nil {
+		return 0, poddir.Refused("Expand", err)
+	}
+	medium, err := parseMedium(*v.Spec)
+	switch {
+	case err != nil:
+		return 0, poddir.Refused("Expand", err)
+	case medium.fsType != "tmpfs":
+		return d.PublishOnly.Expand(ctx, v, pod, bytes)
+	}
+	if err := d.checkMounted(ctx, dir, medium); err != nil {
+		return 0, err
+	}
+	return bytes, d.c.Kernel.Reconfigure(dir.Path(), []string{fmt.Sprintf("size=%d", bytes)})
 }
 
 // own gives the directory its mode and group. The bits that the group needs win.

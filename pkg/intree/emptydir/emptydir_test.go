@@ -32,7 +32,9 @@ func TestContractInMemory(t *testing.T) { contract(t, `{"medium": "Memory", "siz
 
 func contract(t *testing.T, config string) {
 	drivertest.Run(t, func(_ *testing.T, l state.Layout) drivertest.Subject {
-		return drivertest.Subject{Driver: newDriver(l), Kind: emptydir.Kind, Config: json.RawMessage(config)}
+		return drivertest.Subject{
+			Driver: newDriver(l), Kind: emptydir.Kind, Config: json.RawMessage(config), Grows: strings.Contains(config, "Memory"),
+		}
 	})
 }
 
@@ -343,4 +345,53 @@ func TestModeIsSetOnceAndNeverAgain(t *testing.T) {
 	}
 	n.publish()
 	n.wantMode(n.target(), 0o755, 0)
+}
+
+// A volume in memory grows while its pod has files in it (KEP-6030), keeps its flags, and
+// is made anew with its size after a reboot. No other medium grows.
+func TestMemoryGrowsUnderItsFiles(t *testing.T) {
+	n := newNode(t, `{"medium": "Memory", "sizeLimit": "4Mi"}`)
+	n.volume.SizeBytes = 4 << 20
+	n.publish()
+	size := func() uint64 {
+		t.Helper()
+		var st unix.Statfs_t
+		if err := unix.Statfs(n.target(), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * uint64(st.Bsize)
+	}
+	file := filepath.Join(n.target(), "f")
+	if err := os.WriteFile(file, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := n.mounted()
+	if got, err := newDriver(n.layout).Expand(t.Context(), n.volume, pod, 16<<20); err != nil || got != 16<<20 || size() != 16<<20 {
+		t.Errorf("got %d, %v, and the file system has %d bytes, want %d", got, err, size(), 16<<20)
+	}
+	if err := os.WriteFile(file, make([]byte, 8<<20), 0o600); err != nil {
+		t.Errorf("more than it held before: %v", err)
+	}
+	if got := n.mounted(); got != strings.Replace(before, "size=4096k", "size=16384k", 1) {
+		t.Errorf("mounted is %s, want %s with another size", got, before)
+	}
+	n.volume.SizeBytes = 16 << 20
+	if err := unix.Unmount(n.target(), unix.MNT_DETACH); err != nil { // as a reboot does
+		t.Fatal(err)
+	}
+	n.publish()
+	if size() != 16<<20 {
+		t.Errorf("made anew it has %d bytes, want %d", size(), 16<<20)
+	}
+	if u, err := newDriver(n.layout).Usage(t.Context(), n.volume, pod); err != nil || u.Limit != 16<<20 {
+		t.Errorf("usage: %+v, %v", u, err)
+	}
+	for _, config := range []string{`{}`, `{"medium": "HugePages-2Mi"}`} {
+		n := newNode(t, config)
+		n.publish()
+		_, err := newDriver(n.layout).Expand(t.Context(), n.volume, pod, 1<<20)
+		if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Final {
+			t.Errorf("%s: got %v, want that it never will", config, err)
+		}
+	}
 }

@@ -78,6 +78,9 @@ func (d *Driver) Usage(ctx context.Context, v state.Volume, pod state.PodUID) (U
 	if err != nil {
 		return Usage{}, err
 	}
+	if m.fsType == "tmpfs" {
+		m.sizeBytes = max(m.sizeBytes, v.SizeBytes)
+	}
 	f, err := dir.Open()
 	if err != nil {
 		return Usage{}, err
