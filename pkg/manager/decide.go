@@ -219,7 +219,7 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 }
 
 func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
-	p, listed := l.pods.listed.get(uid)
+	p, listed := l.pods.listed[uid]
 	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.gates.drain == DrainEmpty}
 	if l.gates.drain != DrainEmpty && (!listed || p.Stopped) {
 		facts.Living = l.living(uid)

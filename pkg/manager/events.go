@@ -11,8 +11,8 @@ import (
 // setPod takes over what a pod wants and marks the volumes that this touches.
 func (l *loop) setPod(p state.PodWant) {
 	uid := p.Pod.UID
-	old, _ := l.pods.listed.get(uid)
-	l.pods.listed[uid] = &p
+	old := l.pods.listed[uid]
+	l.pods.listed[uid] = p
 	if !p.Stopped {
 		l.unask(uid)
 	}

@@ -32,10 +32,10 @@ type loop struct {
 
 // pods is what the loop knows of pods.
 type pods struct {
-	listed   byRef[state.PodUID, state.PodWant] // as the sources tell them
-	arrivals uint64                             // of wishes
-	has      podVolumes                         // by the records that name a pod
-	asked    map[state.PodUID]*asked            // pods that left, and whose containers may live
+	listed   map[state.PodUID]state.PodWant // as the sources tell them
+	arrivals uint64                         // of wishes
+	has      podVolumes                     // by the records that name a pod
+	asked    map[state.PodUID]*asked        // pods that left, and whose containers may live
 }
 
 // gates are the words of others that hold steps back.
@@ -111,7 +111,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		m: m, cfg: &m.cfg, log: m.cfg.Logger,
 		volumes: map[state.VolumeID]*volume{},
 		drivers: map[state.DriverName]*driver{},
-		pods:    pods{listed: byRef[state.PodUID, state.PodWant]{}, has: podVolumes{}, asked: map[state.PodUID]*asked{}},
+		pods:    pods{listed: map[state.PodUID]state.PodWant{}, has: podVolumes{}, asked: map[state.PodUID]*asked{}},
 		gates:   gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
 		journal: journal{
 			store: m.cfg.Store, log: m.cfg.Logger,

@@ -18,7 +18,7 @@ type snapshot struct {
 	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
 	// attached is what loop.attachedAs says of volumes, where it says anything.
 	attached map[state.VolumeID]string
-	pods     byRef[state.PodUID, state.PodWant] // as listed by the sources
+	pods     map[state.PodUID]state.PodWant // as listed by the sources
 	byPod    podVolumes
 	drivers  map[state.DriverName]*DriverStatus // as volumes are
 	// synced: all sources have spoken; looked: all records were compared with the kernel.
@@ -41,7 +41,7 @@ type watch struct {
 func newSnapshot() *snapshot {
 	return &snapshot{
 		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{},
-		pods:  byRef[state.PodUID, state.PodWant]{},
+		pods:  map[state.PodUID]state.PodWant{},
 		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 		unrecorded: Unrecorded{Unknown: true},
@@ -370,7 +370,7 @@ func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, told set[state.
 
 // pod composes a pod's status; snap.mu is held.
 func (snap *snapshot) pod(uid state.PodUID) (PodStatus, bool) {
-	want, listed := snap.pods.get(uid)
+	want, listed := snap.pods[uid]
 	s := PodStatus{Pod: want.Pod, Listed: listed, Ready: listed && !want.Stopped}
 	told := set[state.VolumeID]{}
 	if !want.Stopped {

@@ -19,7 +19,7 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
 	mounted := map[string]MountedVolume{}
-	p, _ := m.snapshot.pods.get(uid)
+	p := m.snapshot.pods[uid]
 	if p.Stopped {
 		return mounted
 	}
@@ -63,7 +63,7 @@ func (m *Manager) HasPossiblyMountedVolumesForPod(uid state.PodUID) bool {
 func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
-	p, _ := m.snapshot.pods.get(uid)
+	p := m.snapshot.pods[uid]
 	extra := map[int64]bool{}
 	for _, vw := range p.Volumes {
 		if vw.GID != nil && !slices.Contains(p.SupplementalGroups, *vw.GID) &&
