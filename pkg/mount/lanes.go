@@ -3,16 +3,11 @@ package mount
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
-
-// lingerTime is how long a goroutine waits for its next call. The calls of a burst
-// follow each other faster, and shortly after one there are none.
-const lingerTime = 50 * time.Millisecond
 
 // lanes runs system calls that may hang with their storage. A caller whose
 // context ends leaves the call behind; until it returns, the next of the same
@@ -20,7 +15,6 @@ const lingerTime = 50 * time.Millisecond
 type lanes struct {
 	mu   sync.Mutex
 	busy map[lane]*passage // guarded by mu
-	idle []*runner         // guarded by mu
 }
 
 // lane is what one call at a time is made of.
@@ -33,15 +27,6 @@ type passage struct {
 	over        chan struct{} // closed when it is either; nil until a caller waits for the lane
 }
 
-// runner is a goroutine that makes calls one after another. A new one for each
-// would have to grow its stack each time.
-type runner struct {
-	calls chan func() (left bool)
-	// ended gets a note for each call that returned and was not left behind. It has
-	// room for one, so that a caller who takes it late holds up no other.
-	ended chan struct{}
-}
-
 // inLane returns what f returns, or the cause of ctx's end where that comes first.
 func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error)) (T, error) {
 	var zero T
@@ -51,28 +36,30 @@ func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error))
 	if l == nil || ctx.Done() == nil {
 		return f()
 	}
-	p, r, err := l.enter(ctx, key)
+	p, err := l.enter(ctx, key)
 	if err != nil {
 		return zero, err
 	}
-	var got struct { // not read if the call is left behind
+	type result struct {
 		value T
 		err   error
 	}
-	r.calls <- func() bool {
-		got.value, got.err = f()
-		return l.end(key, p)
-	}
+	answer := make(chan result, 1) // with room for what no caller waits for any more
+	go func() {
+		value, err := f()
+		l.end(key, p)
+		answer <- result{value, err}
+	}()
 	select {
-	case <-r.ended:
+	case got := <-answer:
+		return got.value, got.err
 	case <-ctx.Done():
 		if l.leave(p) {
 			return zero, fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
 		}
-		<-r.ended // it has just returned
+		got := <-answer // it has just returned
+		return got.value, got.err
 	}
-	l.rest(r)
-	return got.value, got.err
 }
 
 // Aside returns what f returns, which looks at path and may hang with its storage. Where
@@ -82,21 +69,20 @@ func (k *Kernel) Aside(ctx context.Context, path string, f func() error) error {
 	return err
 }
 
-// enter waits until the lane is free, and takes it and a runner.
-func (l *lanes) enter(ctx context.Context, key lane) (*passage, *runner, error) {
+// enter waits until the lane is free, and takes it.
+func (l *lanes) enter(ctx context.Context, key lane) (*passage, error) {
 	for {
 		l.mu.Lock()
 		before, taken := l.busy[key]
 		if !taken {
 			p := &passage{since: time.Now()}
 			l.busy[key] = p
-			r := l.runner()
 			l.mu.Unlock()
-			return p, r, nil
+			return p, nil
 		}
 		if before.left {
 			l.mu.Unlock()
-			return nil, nil, isolate.NewHangError(key.path, key.call, before.since)
+			return nil, isolate.NewHangError(key.path, key.call, before.since)
 		}
 		if before.over == nil {
 			before.over = make(chan struct{})
@@ -106,59 +92,9 @@ func (l *lanes) enter(ctx context.Context, key lane) (*passage, *runner, error) 
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("the kernel has not answered an earlier call: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("the kernel has not answered an earlier call: %w", context.Cause(ctx))
 		}
 	}
-}
-
-// runner returns one that has nothing to do; l.mu is held.
-func (l *lanes) runner() *runner {
-	if n := len(l.idle); n > 0 {
-		r := l.idle[n-1]
-		l.idle = l.idle[:n-1]
-		return r
-	}
-	r := &runner{calls: make(chan func() bool), ended: make(chan struct{}, 1)}
-	go l.serve(r)
-	return r
-}
-
-func (l *lanes) serve(r *runner) {
-	linger := time.NewTimer(lingerTime)
-	defer linger.Stop()
-	for {
-		select {
-		case call := <-r.calls:
-			if left := call(); left {
-				return // without a note: no caller takes it
-			}
-			r.ended <- struct{}{}
-		case <-linger.C:
-			if l.retire(r) {
-				return
-			}
-		}
-		linger.Reset(lingerTime)
-	}
-}
-
-// rest gives a runner back whose note was taken.
-func (l *lanes) rest(r *runner) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.idle = append(l.idle, r)
-}
-
-// retire takes a runner out of those that are to be had; false says that it was had.
-func (l *lanes) retire(r *runner) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.Index(l.idle, r)
-	if i < 0 {
-		return false
-	}
-	l.idle = slices.Delete(l.idle, i, i+1)
-	return true
 }
 
 // leftBehind returns an error while a call of the lane that was left behind has not returned.
@@ -186,8 +122,8 @@ func (l *lanes) leave(p *passage) bool {
 	return true
 }
 
-// end notes that the call has returned, and reports whether it was left behind.
-func (l *lanes) end(key lane, p *passage) (left bool) {
+// end notes that the call has returned.
+func (l *lanes) end(key lane, p *passage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, key)
@@ -195,7 +131,6 @@ func (l *lanes) end(key lane, p *passage) (left bool) {
 	if !p.left {
 		p.tell()
 	}
-	return p.left
 }
 
 // tell lets those who wait for the lane look again; lanes.mu is held.

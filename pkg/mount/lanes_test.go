@@ -7,39 +7,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
-
-// Calls that follow each other share a goroutine, also after one that was left behind.
-func TestCallsInLanesShareAGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &lanes{busy: make(map[lane]*passage)}
-		call := func(f func() (int, error)) (int, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), lingerTime/4)
-			defer cancel()
-			return inLane(ctx, l, lane{"look", "/a"}, f)
-		}
-		for i := range 100 {
-			if v, err := call(func() (int, error) { return i, nil }); v != i || err != nil {
-				t.Fatalf("call %d: %d, %v", i, v, err)
-			}
-		}
-		if len(l.idle) != 1 {
-			t.Errorf("%d goroutines for calls, want one", len(l.idle))
-		}
-		storage := make(chan struct{})
-		if _, err := call(func() (int, error) { <-storage; return 0, nil }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("call that hangs: %v", err)
-		}
-		close(storage)
-		synctest.Wait()
-		if len(l.idle) != 0 { // where the note of a call that was left behind could be taken for another's
-			t.Errorf("%d goroutines for calls, want none", len(l.idle))
-		}
-	})
-}
 
 // The calls of a lane are made in turn: the waiting caller gets the lane when it is
 // free, or is told when the call before it is left behind.
@@ -72,7 +42,6 @@ func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 			t.Errorf("%v, want that one was canceled and the other hangs", err)
 		}
 		storage <- struct{}{}
-		time.Sleep(lingerTime) // of the bubble's clock
 	})
 }
 
@@ -100,6 +69,5 @@ func TestACallMayEndTogetherWithItsWait(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		time.Sleep(lingerTime) // of the bubble's clock
 	})
 }
