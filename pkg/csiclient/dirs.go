@@ -24,8 +24,8 @@ const mkdirTries = 64
 // by directory entries alone: nothing is opened that storage may be behind.
 type dirs struct {
 	root *os.Root
-	base string      // root's path
-	top  *descriptor // root's directory
+	base string   // root's path
+	top  *os.File // root's directory
 }
 
 // openDirs opens the root directory at path.
@@ -39,13 +39,12 @@ func openDirs(path string) (*dirs, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	d.top = newDescriptor(fd)
+	d.top = os.NewFile(uintptr(fd), d.base)
 	return d, nil
 }
 
 func (d *dirs) close() error {
-	d.top.leave()
-	return d.root.Close()
+	return errors.Join(d.top.Close(), d.root.Close())
 }
 
 // rel returns path relative to the root, which it must be beneath.
@@ -223,11 +222,11 @@ func (d *dirs) open(rel string) (int, error) {
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	for {
-		if !d.top.take() {
+		var fd int
+		var err error
+		if closed := d.control(func(top int) { fd, err = unix.Openat2(top, rel, &how) }); closed != nil {
 			return -1, fmt.Errorf("%s: %w", d.base, os.ErrClosed)
 		}
-		fd, err := unix.Openat2(d.top.fd, rel, &how)
-		d.top.leave()
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // something was renamed meanwhile
 			continue
 		}
@@ -236,6 +235,15 @@ func (d *dirs) open(rel string) (int, error) {
 		}
 		return fd, os.NewSyscallError("openat2", err)
 	}
+}
+
+// control calls f with the root's descriptor, which stays open meanwhile.
+func (d *dirs) control(f func(fd int)) error {
+	c, err := d.top.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return c.Control(func(fd uintptr) { f(int(fd)) })
 }
 
 // walk is open where there is no openat2.
