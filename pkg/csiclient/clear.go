@@ -34,63 +34,15 @@ func (d *dirs) clear(path string, mode state.Mode) (bool, error) {
 	return false, fmt.Errorf("remove %s: %w", path, err)
 }
 
-// clearUp is clear, and prune whatever comes of it. What goes together as a rule is
-// opened by one look-up, each directory from the one that it is in.
+// clearUp is clear, and prune whatever comes of it.
 func (d *dirs) clearUp(path string, mode state.Mode) (bool, error) {
 	rel, err := d.rel(path)
 	if err != nil {
 		return false, err
 	}
-	above, err := d.openAbove(rel)
-	defer above.close()
-	if err != nil || !removed(above[0], rel) {
-		gone, err := d.clear(path, mode)
-		d.prune(rel)
-		return gone, err
-	}
-	for _, fd := range above[1:] {
-		if rel = filepath.Dir(rel); !removed(fd, rel) {
-			return true, nil
-		}
-	}
+	gone, err := d.clear(path, mode)
 	d.prune(rel)
-	return true, nil
-}
-
-// removed removes the directory rel, a child of parent, if it is
-// empty, and reports whether it is gone.
-func removed(parent int, rel string) bool {
-	err := unix.Unlinkat(parent, filepath.Base(rel), unix.AT_REMOVEDIR)
-	return err == nil || err == unix.ENOENT
-}
-
-// ancestors are descriptors of the three directories above something, the nearest first.
-type ancestors [3]int
-
-func (a ancestors) close() {
-	for _, fd := range a {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
-}
-
-// openAbove opens the three directories above rel, where there are more than that.
-func (d *dirs) openAbove(rel string) (a ancestors, err error) {
-	a = ancestors{-1, -1, -1}
-	if strings.Count(rel, "/") < len(a) {
-		return a, fs.ErrNotExist
-	}
-	near := filepath.Dir(rel)
-	next := filepath.Dir(near)
-	if a[2], err = d.open(filepath.Dir(next)); err != nil {
-		return a, err
-	}
-	if a[1], err = openIn(a[2], filepath.Base(next)); err != nil {
-		return a, err
-	}
-	a[0], err = openIn(a[1], filepath.Base(near))
-	return a, err
+	return gone, err
 }
 
 // openIn opens the directory name of parent for its place only.
