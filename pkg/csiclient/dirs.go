@@ -64,7 +64,7 @@ func (d *dirs) makeDir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.inMade(filepath.Dir(rel), missing, func(fd int) error {
+	err = d.inMade(filepath.Dir(rel), func(fd int) error {
 		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, filepath.Base(rel), dirMode))
 	})
 	if !errors.Is(err, fs.ErrExist) {
@@ -138,25 +138,17 @@ func (d *dirs) mkdirNew(rel string) error {
 
 // mkdirIn makes the directory name in the directory rel, which it makes with its parents.
 func (d *dirs) mkdirIn(rel, name string) error {
-	return d.inMade(rel, unknown, func(fd int) error {
+	return d.inMade(rel, func(fd int) error {
 		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, name, dirMode))
 	})
 }
 
-// guess is what is most likely of a directory that is to be made where it is missing.
-type guess bool
-
-const (
-	unknown guess = false
-	missing guess = true // but what it is in is there
-)
-
 // inMade calls f with a descriptor of the directory rel, which it makes with
 // its parents. f is called again if the directory went meanwhile.
-func (d *dirs) inMade(rel string, is guess, f func(fd int) error) (err error) {
+func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
 	for range mkdirTries {
 		var fd int
-		if fd, err = d.make(rel, is); err == nil {
+		if fd, err = d.make(rel); err == nil {
 			err = f(fd)
 			unix.Close(fd)
 		}
@@ -170,15 +162,11 @@ func (d *dirs) inMade(rel string, is guess, f func(fd int) error) (err error) {
 // make makes what is missing of the directory rel, and opens it. As a rule that
 // is nothing, the last directory, or, for a new pod, all but the first: the
 // others are not tried one by one.
-func (d *dirs) make(rel string, is guess) (int, error) {
+func (d *dirs) make(rel string) (int, error) {
 	first, _, _ := strings.Cut(rel, "/")
 	from := [...]string{rel, filepath.Dir(rel), first, "."}
-	tried := from[:]
-	if is == missing {
-		tried = tried[1:]
-	}
 	fd, err, there := -1, error(nil), ""
-	for _, there = range tried {
+	for _, there = range from {
 		if fd, err = d.open(there); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
