@@ -1,14 +1,11 @@
 package csiclient
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
 // Set sets the deadline of the call named rpc ("NodeStageVolume"); Info stands
@@ -35,30 +32,13 @@ func (d *Deadlines) ofVerbs() map[string]*time.Duration {
 	}
 }
 
-// serviceConfig has gRPC itself end the calls of the verbs: it makes a context of
-// its own for each call anyhow, and one more around that is half a dozen allocations.
-// The context that a verb is called with still ends it earlier.
-func (d Deadlines) serviceConfig() string {
-	type name struct {
-		Service string `json:"service"`
-		Method  string `json:"method"`
+// of returns how long the call named rpc may take, and whether it is one that changes
+// something.
+func (d *Deadlines) of(rpc string) (t time.Duration, changes bool) {
+	if t, ok := d.ofVerbs()[rpc]; ok {
+		return *t, true
 	}
-	type method struct {
-		Name    []name `json:"name"`
-		Timeout string `json:"timeout"`
-	}
-	var config struct {
-		Methods []method `json:"methodConfig"`
-	}
-	for rpc, t := range d.ofVerbs() {
-		seconds := fmt.Sprintf("%d.%09ds", *t/time.Second, *t%time.Second)
-		config.Methods = append(config.Methods, method{[]name{{csi.Node_ServiceDesc.ServiceName, rpc}}, seconds})
-	}
-	b, err := json.Marshal(config)
-	if err != nil {
-		panic(err) // of strings alone
-	}
-	return string(b)
+	return defaultTimeout, false
 }
 
 // Longest is the longest deadline of a call that changes something.

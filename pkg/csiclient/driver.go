@@ -213,7 +213,6 @@ func (d *Driver) connect(redial time.Duration) (err error) {
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultServiceConfig(d.deadlines.serviceConfig()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: max(redial, redialMax)},
 			MinConnectTimeout: connectTimeout,

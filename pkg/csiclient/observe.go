@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -53,9 +52,10 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 		if err := checkLimits(msg); err != nil {
 			return err
 		}
-		if _, ok := ctx.Deadline(); !ok && !timed(method) {
+		limit, changes := d.deadlines.of(path.Base(method))
+		if _, limited := ctx.Deadline(); changes || !limited {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
 		var seen atomic.Bool
@@ -73,17 +73,6 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 		d.logCall(ctx, ended{call: path.Base(method), req: msg, took: took, err: err})
 		return err
 	}
-}
-
-// timed reports whether gRPC itself ends a call; see [Deadlines.serviceConfig].
-func timed(method string) bool {
-	switch method {
-	case csi.Node_NodeStageVolume_FullMethodName, csi.Node_NodePublishVolume_FullMethodName,
-		csi.Node_NodeUnpublishVolume_FullMethodName,
-		csi.Node_NodeUnstageVolume_FullMethodName, csi.Node_NodeExpandVolume_FullMethodName:
-		return true
-	}
-	return false
 }
 
 // migratedKey is the context key of whether a call is for a migrated volume.
