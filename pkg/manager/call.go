@@ -24,8 +24,7 @@ func (l *loop) begin(ctx context.Context, s *start) {
 	l.changed.push(s.id)
 	l.inFlight++
 	info := s.driver.info
-	c := caller{cfg: l.cfg, driver: s.driver.driver, info: info, staged: v.staged}
-	v.staged = time.Time{}
+	c := caller{cfg: l.cfg, driver: s.driver.driver, info: info}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -70,9 +69,6 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	}
 	l.setRecord(&now)
 	v.noteDead(s, r.Err)
-	if s.op.Kind == plan.Stage && r.Err == nil {
-		v.staged = began.Add(took)
-	}
 	l.ahead.push(s.id)
 	l.logEnd(c.ctx, s, r.Err, took)
 	if untried(r.Err) {
@@ -116,7 +112,6 @@ type caller struct {
 	cfg    *Config // never changed
 	driver Driver
 	info   *DriverInfo // likewise
-	staged time.Time   // when the volume was seen to be staged, where its last call did that
 }
 
 // rpc names a verb's call for people, where a driver's error does not.
@@ -230,7 +225,7 @@ var errStageGone = errors.New("what was staged is not there any more")
 // reason: the driver knows its storage. The look after a Stage that has just ended is
 // as good as one more: either is a moment before the driver binds.
 func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) error {
-	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted || time.Since(c.staged) < stagedFor {
+	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, errNoLook)

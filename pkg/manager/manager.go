@@ -22,9 +22,6 @@ const (
 	callGrace = 30 * time.Second
 	// lookDeadline bounds one look at the kernel, which takes microseconds unless something hangs.
 	lookDeadline = 5 * time.Second
-	// stagedFor is how long what a look after a Stage showed needs no other look before
-	// a Publish: most begin within 10 ms of it.
-	stagedFor = 100 * time.Millisecond
 	// lookRetry is the pause after a look that failed: nothing tells when the next one will not.
 	lookRetry = 30 * time.Second
 	// lazyWrite is how long a call's result may wait for a durable write together

@@ -45,52 +45,6 @@ func TestAPublishLooksWhetherTheVolumeIsStagedStill(t *testing.T) {
 	})
 }
 
-// looks counts looks by path.
-type looks struct {
-	*house
-	of map[string]int // guarded by house.mu
-}
-
-func (k *looks) Look(ctx context.Context, path string) (state.Seen, error) {
-	k.mu.Lock()
-	k.of[path]++
-	k.mu.Unlock()
-	return k.house.Look(ctx, path)
-}
-
-func (k *looks) count(path string) int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.of[path]
-}
-
-// The look after a Stage is that before the Publish which follows at once, and not
-// that before one which had to wait.
-func TestALookAfterAStageIsTheOneBeforeItsPublish(t *testing.T) {
-	for name, publish := range map[string]struct {
-		late  bool
-		looks int
-	}{"at once": {false, 1}, "later": {true, 2}} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHouse(t)
-			h.fails(func(call string) (f fault) {
-				if publish.late && strings.HasPrefix(call, "Publish") && h.took["Publish"] == 1 {
-					f.err = errors.New("not yet")
-				}
-				return f
-			})
-			k := &looks{house: h, of: map[string]int{}}
-			l := live(t, h, newDisk(), func(c *Config) { c.Kernel = k })
-			l.up(h)
-			l.SetPod(podWant("a", "v"))
-			mounted(t, l, "a")
-			if got := k.count("/stage/v"); got != publish.looks {
-				t.Errorf("%s: %d looks at what was staged, want %d", name, got, publish.looks)
-			}
-		})
-	}
-}
-
 // stuck is a kernel that does not answer while something hangs.
 type stuck struct {
 	*house

@@ -29,8 +29,6 @@ type volume struct {
 
 	// call is in flight for it, or a look; nil where none is.
 	call *call
-	// staged is when what was staged was seen, until the next call.
-	staged time.Time
 	// slot is what it was planned for and waits with for a slot of its driver; zero
 	// where it does not.
 	slot blockedKey
