@@ -20,7 +20,8 @@ type announcement struct {
 
 // announce offers the intent of a volume that waits for a slot to the next write
 // that is made anyhow, so that the call costs none of its own when it has one.
-// What a crash then finds is an intent like any other.
+// What a crash then finds is an intent like any other. Without it 1,000 pods take 1.2
+// times the CPU and 1.3 times the bytes (docs/performance.md).
 func (l *loop) announce(v *volume, r state.Volume, op plan.Op, w state.Want, f plan.Facts) {
 	begun := plan.Begin(r, op, w, f)
 	if l.journal.covers(&begun, op) {

@@ -2,7 +2,8 @@ package manager
 
 // workers runs calls on goroutines that are used again: a call through gRPC makes
 // a goroutine's stack grow several times, which costs as much as the loop's part
-// of the call does.
+// of the call does. Without workers 1,000 pods took 3 % more CPU when that was weighed
+// alone, and more with other pieces gone (docs/performance.md).
 type workers struct{ next chan func() }
 
 // run has a goroutine run f, one that waits for work if there is one.

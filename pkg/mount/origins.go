@@ -34,7 +34,8 @@ func (e Entry) origin() origin { return origin{e.Dev, e.Root} }
 // origins finds the mounts of an origin. For each question it lists the mounts
 // that are new, and asks only for those: a node with thousands of mounts is not
 // read through for each one that goes. Those who ask at once share a list, which
-// was made after each of them asked. Of mounts that went some may be named still.
+// was made after each of them asked. Of mounts that went some may be named still. With
+// the whole table read for each, 1,000 pods take 7.7 times the CPU (docs/performance.md).
 type origins struct {
 	list func(after uint64) ([]uint64, error) // ids larger than after
 	stat func(id uint64) (Entry, error)       // unix.ENOENT: it is gone

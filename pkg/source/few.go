@@ -9,7 +9,8 @@ import (
 
 // few is a set of mostly one or two: what uses an object, what is in a list. A map
 // of one key has room for eight, half a kilobyte for each object of a node. What
-// every pod uses has thousands of users, and they are in a map.
+// every pod uses has thousands of users, and they are in a map. With maps alone the peak
+// RSS with 1,000 pods is 6 % higher (docs/performance.md).
 type few[K comparable] struct {
 	list []K        // while many is nil
 	many map[K]bool // of more than maxFew

@@ -46,7 +46,8 @@ func EncodeRecord(v Volume) ([]byte, error) {
 }
 
 // encoder encodes one record after another. Its room is used again: with room for
-// the largest in each of them most of it would be garbage at once.
+// the largest in each of them most of it would be garbage at once: 9 % of all bytes of
+// 1,000 pods (docs/performance.md).
 type encoder struct {
 	buf  bytes.Buffer
 	json *json.Encoder

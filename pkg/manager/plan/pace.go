@@ -40,6 +40,8 @@ type Call struct {
 // nothing by itself, the less on a busy machine, where all that is begun at one
 // moment is seen to end at another: it is compared with the shortest call, and
 // that at several moments. So the first calls of a burst are not begun all at one.
+// With 64 calls at a time instead, 110 pods with five volumes each and 50 ms a call take
+// 1.4 times as long to mount and 1.5 times to unmount (docs/performance.md).
 type Pace struct {
 	// least is the shortest call of each kind, from the first on that began with no
 	// more than Limits.First in flight.

@@ -11,7 +11,8 @@ const maxShared = 256
 // shared are lists of one resource, which objects that say the same have in
 // common: most claims and volumes of a node are of a few sizes and say theirs
 // three times, and a map of one resource takes 650 bytes. Objects that were told
-// are never changed, so no reader sees it. Its zero value is ready.
+// are never changed, so no reader sees it. Without it the peak RSS with
+// 1,000 pods is 9 % higher (docs/performance.md). Its zero value is ready.
 type shared struct {
 	lists map[amount]corev1.ResourceList
 }

@@ -16,7 +16,8 @@ import (
 const keptMark = "\x00pb1"
 
 // Keep returns the object as it is to be kept for [Reload]: in less than half of the
-// bytes of JSON, and read in a fourth of the time, for which a node that starts waits.
+// bytes of JSON, and read in a fourth of the time, for which a node that starts waits: with
+// JSON a restart with 1,000 pods takes 15 % longer (docs/performance.md).
 func Keep(obj runtime.Object) ([]byte, error) {
 	key, err := resolve.KeyOf(obj)
 	if err != nil {
