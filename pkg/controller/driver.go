@@ -183,8 +183,6 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 		switch r.GetRpc().GetType() {
 		case csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME:
 			all.Create = true
-		case csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME:
-			all.Publish = true
 		case csi.ControllerServiceCapability_RPC_EXPAND_VOLUME:
 			all.Expand = true
 		case csi.ControllerServiceCapability_RPC_CLONE_VOLUME:

@@ -111,7 +111,7 @@ type caps struct {
 	// Online and Offline VolumeExpansion, of the plugin.
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
-	Create, Publish, Expand, Clone, Snapshot, MultiWriter bool
+	Create, Expand, Clone, Snapshot, MultiWriter bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.
 	NodeExpand bool
 }

@@ -78,7 +78,7 @@ func (m model) want() want {
 }
 
 func (m model) facts(offline bool) facts {
-	f := facts{Driver: driverFacts{caps: caps{Controller: true, Create: true, Publish: true, Expand: true, Offline: offline, Online: !offline}}}
+	f := facts{Driver: driverFacts{caps: caps{Controller: true, Create: true, Expand: true, Offline: offline, Online: !offline}}}
 	if !m.up {
 		f.Driver.Problem = "driver is not registered"
 	}

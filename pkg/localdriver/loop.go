@@ -145,15 +145,6 @@ func (d *loopDevice) detach() error {
 	return nil
 }
 
-// size is the device's size in bytes.
-func (d *loopDevice) size() (int64, error) {
-	n, err := d.Seek(0, 2)
-	if err != nil {
-		return 0, fmt.Errorf("size of %s: %w", d.path, err)
-	}
-	return n, nil
-}
-
 func closeLoops(devs []*loopDevice) {
 	for _, d := range devs {
 		d.Close()

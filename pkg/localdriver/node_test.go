@@ -3,6 +3,7 @@ package localdriver
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"unsafe"
@@ -142,7 +143,7 @@ func deviceBytes(t *testing.T, path string) int64 {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	n, err := (&loopDevice{File: f}).size()
+	n, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,9 +45,9 @@ func keysOf(obj runtime.Object) []string {
 func about(obj runtime.Object) string {
 	switch o := obj.(type) {
 	case *corev1.ConfigMap:
-		return plural(len(o.Data)+len(o.BinaryData), "key")
+		return keys(len(o.Data) + len(o.BinaryData))
 	case *corev1.Secret:
-		return strings.TrimPrefix(string(o.Type)+", "+plural(len(o.Data), "key"), ", ")
+		return strings.TrimPrefix(string(o.Type)+", "+keys(len(o.Data)), ", ")
 	case *storagev1.StorageClass:
 		words := []string{o.Provisioner}
 		if o.ReclaimPolicy != nil {
@@ -70,9 +70,9 @@ func about(obj runtime.Object) string {
 	return ""
 }
 
-func plural(n int, what string) string {
+func keys(n int) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 key"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d keys", n)
 }

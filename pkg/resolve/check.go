@@ -63,7 +63,7 @@ func Check(obj runtime.Object) []Fault {
 	case *corev1.PersistentVolume:
 		return append(checkMeta(o, false), checkVolume(o)...)
 	case *storagev1.StorageClass:
-		faults := append(checkMeta(o, false), checkPlain("provisioner", o.Provisioner, true)...)
+		faults := append(checkMeta(o, false), checkPlain("provisioner", o.Provisioner)...)
 		return append(faults, checkReclaim("reclaimPolicy", o.ReclaimPolicy)...)
 	case *storagev1.CSIDriver:
 		return append(checkMeta(o, false), checkCSIDriver(o)...)
@@ -72,8 +72,8 @@ func Check(obj runtime.Object) []Fault {
 	case *corev1.ConfigMap:
 		return append(checkMeta(o, true), checkConfigMap(o)...)
 	case *storagev1.VolumeAttachment:
-		faults := append(checkMeta(o, false), checkPlain("spec.attacher", o.Spec.Attacher, true)...)
-		return append(faults, checkPlain("spec.nodeName", o.Spec.NodeName, true)...)
+		faults := append(checkMeta(o, false), checkPlain("spec.attacher", o.Spec.Attacher)...)
+		return append(faults, checkPlain("spec.nodeName", o.Spec.NodeName)...)
 	case *certificatesv1.ClusterTrustBundle:
 		return checkTrustBundle(o)
 	case *Endpoints:
@@ -95,7 +95,7 @@ func checkMeta(o metav1.Object, namespaced bool) []Fault {
 		}
 	}
 	if uid := string(o.GetUID()); uid != "" {
-		faults = append(faults, checkPlain("metadata.uid", uid, true)...)
+		faults = append(faults, checkPlain("metadata.uid", uid)...)
 	}
 	return faults
 }

@@ -49,9 +49,9 @@ func checkText(field, s string, limit int) []Fault {
 	return []Fault{{field, s, fmt.Sprintf("at most %d bytes of UTF-8 without control characters", limit)}}
 }
 
-// checkPlain is checkText for a field that has to be set where it is required.
-func checkPlain(field, s string, required bool) []Fault {
-	if required && s == "" {
+// checkPlain is checkText for a field that has to be set.
+func checkPlain(field, s string) []Fault {
+	if s == "" {
 		return []Fault{{field, s, "a value"}}
 	}
 	return checkText(field, s, 253)

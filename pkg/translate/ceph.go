@@ -51,7 +51,7 @@ type rbd struct {
 
 // checkSecret returns an error unless there is a Secret, which ceph-csi needs
 // where Kubernetes could do with a file of the node.
-func checkSecret(field string, secret *corev1.SecretReference, insteadOf string) error {
+func checkSecret(secret *corev1.SecretReference, insteadOf string) error {
 	if secret != nil && secret.Name != "" && secret.Namespace != "" {
 		return nil
 	}
@@ -59,8 +59,8 @@ func checkSecret(field string, secret *corev1.SecretReference, insteadOf string)
 	if secret != nil {
 		found = secret.Namespace + "/" + secret.Name
 	}
-	return refuse(field, found, "the name of a Secret with userID and userKey, and in a PersistentVolume its namespace, "+
-		"since ceph-csi reads no "+insteadOf+" of the node")
+	return refuse("secretRef", found, "the name of a Secret with userID and userKey, and in a PersistentVolume its "+
+		"namespace, since ceph-csi reads no "+insteadOf+" of the node")
 }
 
 func (s rbd) source() (*corev1.CSIPersistentVolumeSource, error) {
@@ -73,7 +73,7 @@ func (s rbd) source() (*corev1.CSIPersistentVolumeSource, error) {
 	if s.keyring != "" && s.keyring != "/etc/ceph/keyring" {
 		return nil, refuse("keyring", s.keyring, "none, and secretRef")
 	}
-	if err := checkSecret("secretRef", s.secret, "keyring"); err != nil {
+	if err := checkSecret(s.secret, "keyring"); err != nil {
 		return nil, err
 	}
 	if s.pool == "" {
@@ -141,7 +141,7 @@ func (s cephFS) source() (*corev1.CSIPersistentVolumeSource, error) {
 	if s.secretFile != "" && s.secretFile != "/etc/ceph/user.secret" {
 		return nil, refuse("secretFile", s.secretFile, "none, and secretRef")
 	}
-	if err := checkSecret("secretRef", s.secret, "secretFile"); err != nil {
+	if err := checkSecret(s.secret, "secretFile"); err != nil {
 		return nil, err
 	}
 	id := clusterID(s.monitors)
