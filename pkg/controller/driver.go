@@ -160,22 +160,10 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	return all, nil
 }
 
-func pluginCaps(answer *csi.GetPluginCapabilitiesResponse) (all caps) {
-	for _, p := range answer.GetCapabilities() {
-		switch p.GetService().GetType() {
-		case csi.PluginCapability_Service_CONTROLLER_SERVICE:
-			all.Controller = true
-		case csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS:
-			all.Topology = true
-		}
-		switch p.GetVolumeExpansion().GetType() {
-		case csi.PluginCapability_VolumeExpansion_ONLINE:
-			all.Online = true
-		case csi.PluginCapability_VolumeExpansion_OFFLINE:
-			all.Offline = true
-		}
-	}
-	return all
+func pluginCaps(answer *csi.GetPluginCapabilitiesResponse) caps {
+	var i csiclient.Info
+	i.AddPlugin(answer)
+	return caps{Controller: i.ControllerService, Topology: i.Topological, Online: i.OnlineExpand, Offline: i.OfflineExpand}
 }
 
 func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {

@@ -93,7 +93,13 @@ func (d *Driver) readPluginCapabilities(ctx context.Context, i *Info) error {
 	if err != nil {
 		return CallError("GetPluginCapabilities", err)
 	}
-	for _, c := range r.GetCapabilities() {
+	i.AddPlugin(r)
+	return nil
+}
+
+// AddPlugin adds to i what the answer of GetPluginCapabilities says.
+func (i *Info) AddPlugin(answer *csi.GetPluginCapabilitiesResponse) {
+	for _, c := range answer.GetCapabilities() {
 		switch c.GetService().GetType() {
 		case csi.PluginCapability_Service_CONTROLLER_SERVICE:
 			i.ControllerService = true
@@ -107,7 +113,6 @@ func (d *Driver) readPluginCapabilities(ctx context.Context, i *Info) error {
 			i.OfflineExpand = true
 		}
 	}
-	return nil
 }
 
 // probe: an answer without ready means ready (CSI 1.13, Probe). A driver that
