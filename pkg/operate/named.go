@@ -112,11 +112,22 @@ func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holde
 		return nil, err
 	}
 	found := namedHolders(r, m.c.Root.Name())
-	if len(found) == 0 && len(r.Unread) > 0 {
-		u := r.Unread[0]
-		return nil, fmt.Errorf("process %d (%s) could not be looked at: %s", u.PID, u.Name, u.Why)
+	if len(found) > 0 {
+		return found, nil
 	}
-	return found, nil
+	return nil, unread(r.Unread)
+}
+
+// unread returns an error where a process could not be looked at that may hold a volume. Process
+// 1 started this node, or the container that csi-volmgr is in: no front end's container has it,
+// and in some sandboxes not even root may look at it.
+func unread(all []holders.Unread) error {
+	for _, u := range all {
+		if u.PID != 1 {
+			return fmt.Errorf("process %d (%s) could not be looked at: %s", u.PID, u.Name, u.Why)
+		}
+	}
+	return nil
 }
 
 // namedHolders returns who holds a volume beside csi-volmgr, whose own mounts are below root. A copy

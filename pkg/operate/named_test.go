@@ -56,3 +56,19 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 		}
 	}
 }
+
+// A process that could not be looked at may hold a volume; process 1 is no front end's.
+func TestProcessThatIsNotReadMayHoldAVolume(t *testing.T) {
+	for _, tc := range []struct {
+		unread []holders.Unread
+		known  bool
+	}{
+		{nil, true},
+		{[]holders.Unread{{PID: 1, Why: "permission denied"}}, true},
+		{[]holders.Unread{{PID: 1}, {PID: 7, Name: "postgres"}}, false},
+	} {
+		if err := unread(tc.unread); (err == nil) != tc.known {
+			t.Errorf("%+v: got %v", tc.unread, err)
+		}
+	}
+}
