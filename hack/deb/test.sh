@@ -78,8 +78,15 @@ echo "deb-test: install"
 in_root dpkg -i "/$(package 1)"
 grep -q 'systemctl start csi-volmgr.service csi-volmgr-drain.service' "$root/tmp/systemctl.log" || fail "the services were not started"
 in_root csi-volmgr version | grep -q '^daemon: .*v1' || fail "the daemon does not answer"
-echo 'local-driver: true' >>"$root/etc/csi-volmgr/config.yaml"
+for file in /usr/lib/systemd/system/csi-volmgr-plugin.socket /etc/containers/containers.conf.d/csi-volmgr.conf; do
+	[ -e "$root$file" ] || fail "not installed: $file"
+done
+grep -qx /etc/containers/containers.conf.d/csi-volmgr.conf "$root/var/lib/dpkg/info/csi-volmgr.conffiles" ||
+	fail "an upgrade would replace the operator's containers.conf.d/csi-volmgr.conf"
+printf 'local-driver: true\nvolume-plugin: true\n' >>"$root/etc/csi-volmgr/config.yaml"
 in_root systemctl try-restart csi-volmgr.service
+in_root curl -s --unix-socket /run/docker/plugins/csi.sock -X POST http://csi/Plugin.Activate | grep -q VolumeDriver ||
+	fail "the volume plugin does not answer"
 in_root csi-volmgr apply -f /tmp/examples
 in_root csi-volmgr wait pod web --for=verified --timeout=2m
 before=$(mounts)
@@ -110,7 +117,7 @@ in_root dpkg -r csi-volmgr
 in_root dpkg -P csi-volmgr 2> "$root/tmp/purged"
 [ "$(ls -A "$root/var/lib/csi-volmgr")" = audit.log ] || fail "left after purging: $(ls -A "$root/var/lib/csi-volmgr"), and not the log of what operators had done alone"
 grep -q 'left in /var/lib/csi-volmgr: audit.log' "$root/tmp/purged" || fail "the log that stays is not told of: $(cat "$root/tmp/purged")"
-for gone in /usr/bin/csi-volmgr /etc/csi-volmgr; do
+for gone in /usr/bin/csi-volmgr /etc/csi-volmgr /etc/containers/containers.conf.d/csi-volmgr.conf; do
 	[ ! -e "$root$gone" ] || fail "left after purging: $gone"
 done
 [ -z "$(mounts)" ] || fail "left mounted: $(mounts)"
