@@ -28,6 +28,7 @@ install: build ## install the program, its units, manual pages and completion be
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for u in $(notdir $(wildcard deploy/systemd/*.service deploy/systemd/*.socket)); do \
 		sed 's#/usr/bin/csi-volmgr#$(PREFIX)/bin/csi-volmgr#' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
+	[ -e $(DESTDIR)/etc/containers/containers.conf.d/csi-volmgr.conf ] || install -D -m 644 deploy/containers/csi-volmgr.conf $(DESTDIR)/etc/containers/containers.conf.d/csi-volmgr.conf
 	[ -e $(DESTDIR)/etc/csi-volmgr/config.yaml ] || install -D -m 644 hack/deb/config.yaml $(DESTDIR)/etc/csi-volmgr/config.yaml
 	hack/man.sh $(BIN) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -145,6 +146,19 @@ test-vm: ## run tests of nfs and its like on a stock Debian kernel, in QEMU (Deb
 	@hack/host-tools.sh --vm
 	$(GO) vet -tags vm ./test/vm/...
 	$(GO) test -tags vm -count=1 -v -timeout 60m ./test/vm
+
+# What engines leave when they are killed ends with the PID namespace, whose init reaps at
+# once: podman waits 20 seconds for a monitor that has ended and is not reaped.
+OWN_PROCESSES := unshare --pid --fork --kill-child --mount-proc tini --
+
+test-docker: ## run containers of dockerd, docker-compose and podman on the volume plugin, and kill each at every step (root, Debian)
+	@hack/host-tools.sh --docker
+	$(GO) vet -tags docker ./test/docker
+	$(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -timeout 30m ./test/docker
+
+bench-docker: ## time docker run with a staged csi volume, one that is not, and a local one (root, Debian)
+	@hack/host-tools.sh --docker
+	BENCH_RUNS=$${BENCH_RUNS:-30} $(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -timeout 30m -run '^TestBenchRun$$' ./test/docker
 
 test-attacks: host-tools ## run the attack tests (links, swaps, names, paths) and print how each attack stands; a race of 20 s (root)
 	$(GO) run ./hack/faults -list=Attacks

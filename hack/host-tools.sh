@@ -5,7 +5,7 @@
 # browser in which the status page is tested, and --vm for what make test-vm
 # boots a Debian kernel with, --metrics for what tests the alerts, and --docs for
 # the container runtime that docs/containers.md uses, --cluster for those that
-# test/cluster runs containers with.
+# test/cluster runs containers with, --docker for the engines of test/docker.
 set -eu
 
 missing=
@@ -42,6 +42,16 @@ case " $* " in *" --cluster "*)
 	need runc runc
 	need containerd containerd
 	need ctr containerd
+	[ -e /bin/busybox ] || need busybox busybox-static
+	;;
+esac
+case " $* " in *" --docker "*)
+	need dockerd docker.io
+	need docker docker.io
+	need docker-compose docker-compose
+	need tini tini
+	need podman podman
+	need runc runc
 	[ -e /bin/busybox ] || need busybox busybox-static
 	;;
 esac

@@ -1,0 +1,54 @@
+//go:build docker
+
+package docker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// override takes the place of what a machine without a network and a registry lacks. Like
+// PostgreSQL its program refuses a directory that is not empty and has no database.
+const override = `version: "3.8"
+services:
+  db:
+    image: ` + busybox + `
+    network_mode: none
+    stop_grace_period: 1s
+    command:
+    - sh
+    - -c
+    - cd /var/lib/postgresql/data; test -e PG_VERSION || { test -z "$$(ls -A)" && echo 16 > PG_VERSION; }; echo start >> log; sleep 1000
+`
+
+// The example comes up, goes down and comes up again with its data.
+func TestComposeExample(t *testing.T) {
+	r := newRig(t)
+	r.startDocker()
+	example, err := filepath.Abs("../../examples/compose/docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.Path("override.yml"), []byte(override), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compose := func(args ...string) string {
+		t.Helper()
+		return r.must("docker-compose", append([]string{"-p", "shop", "-f", example, "-f", r.Path("override.yml")}, args...)...)
+	}
+	compose("up", "-d")
+	r.Eventually("the database to start", func() bool {
+		return r.run("docker", "exec", "shop_db_1", "cat", "/var/lib/postgresql/data/PG_VERSION").Stdout == "16\n"
+	})
+	compose("down")
+	compose("up", "-d")
+	r.Eventually("the database to start again", func() bool {
+		return r.run("docker", "exec", "shop_db_1", "cat", "/var/lib/postgresql/data/log").Stdout == "start\nstart\n"
+	})
+	if n := r.called("CreateVolume"); n != 1 {
+		t.Errorf("CreateVolume was called %d times", n)
+	}
+	compose("down")
+	r.nothingMounted()
+}

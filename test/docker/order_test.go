@@ -1,0 +1,129 @@
+//go:build docker
+
+package docker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dockerd asks for all volumes that it knows when it starts. Where csi-volmgr is not there, the
+// volume is neither forgotten nor made anew as a local one, and a start fails and says so.
+func TestEngineStartsBeforeThePlugin(t *testing.T) {
+	r := newRig(t)
+	r.startDocker()
+	r.volumeCreate("docker", "db", "size=16Mi")
+	r.docker("run", "--name", "keeps", "-v", "db:/data", busybox, "sh", "-c", "echo kept > /data/f")
+	if err := r.dockerd.Ask(); err != nil {
+		t.Fatal(err)
+	}
+	r.daemon.Kill()
+	r.startDocker() // it waits for no plugin
+	r.refused(`error while checking if volume "db" exists in driver "csi"`, "docker", "start", "keeps")
+	r.startDaemon()
+	r.up()
+	if got := r.docker("volume", "inspect", "--format", "{{.Driver}}", "db"); got != plugin {
+		t.Errorf("the volume's driver is %s, want %s", got, plugin)
+	}
+	if got := r.docker("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
+		t.Errorf("got %q", got)
+	}
+	r.daemon.Crash() // it begins again, meanwhile dockerd asks
+	if got := r.docker("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
+		t.Errorf("while csi-volmgr is restarted: got %q", got)
+	}
+}
+
+// A driver that takes longer than podman waits: the repetition succeeds, and the driver was
+// called once.
+func TestDriverIsSlowerThanPodmanWaits(t *testing.T) {
+	r := newRig(t)
+	r.startPodman()
+	r.volumeCreate("podman", "warm", "size=16Mi")
+	r.pauseDriver(8 * time.Second)
+	r.refused("context deadline exceeded", "podman", createArgs("db", "size=16Mi")...)
+	r.Eventually("the second podman volume create to succeed", func() bool {
+		return r.run("podman", createArgs("db", "size=16Mi")...).Code == 0
+	})
+	r.Eventually("both volumes to be created", func() bool { return r.called("CreateVolume") >= 2 })
+	r.pauseDriver(8 * time.Second)
+	r.refused("context deadline exceeded", "podman", "run", "--rm", "-v", "db:/data", busybox, "sync")
+	r.Eventually("the second podman run to succeed", func() bool {
+		return r.run("podman", "run", "--rm", "-v", "db:/data", busybox, "sync").Code == 0
+	})
+	if created, staged := r.called("CreateVolume"), r.called("NodeStageVolume"); created != 2 || staged != 1 {
+		t.Errorf("two volumes were created by %d calls, one was staged by %d", created, staged)
+	}
+}
+
+// pauseDriver stops the process of the local driver for a time.
+func (r *rig) pauseDriver(d time.Duration) {
+	r.T.Helper()
+	pid := r.driver.Pid()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		r.T.Fatal(err)
+	}
+	time.AfterFunc(d, func() { unix.Kill(pid, unix.SIGCONT) })
+}
+
+// What is wrong is refused by an error that the engine shows whole.
+func TestBadInputIsShownWhole(t *testing.T) {
+	engines(t, func(t *testing.T, r *rig, engine string) {
+		for _, c := range []struct {
+			name    string
+			options []string
+			words   string
+		}{
+			{"Upper", nil, "Upper"},
+			{"db", []string{"sise=1Gi"}, "option sise"},
+			{"db", []string{"size=much"}, `option size: found "much", want a quantity such as 1Gi`},
+			{"db", []string{"class=none"}, "StorageClass none not found; there are: local"},
+			{"db", []string{"claim=data", "size=1Gi"}, "option"},
+			{"db", []string{"claim=data"}, "claim default/data not found"},
+			{"db", []string{"driver=x.example"}, "option"},
+			{"db", []string{"reclaim=Burn"}, "want Retain or Delete"},
+		} {
+			r.refused(c.words, engine, createArgs(c.name, c.options...)...)
+		}
+		if got := r.must(engine, "volume", "ls", "-q"); got != "" {
+			t.Errorf("after errors there are volumes: %s", got)
+		}
+	})
+}
+
+// A volume in use is not removed, by either engine and beside a pod; prune keeps the data.
+func TestRemovalOfWhatIsInUseIsRefused(t *testing.T) {
+	r := newRig(t)
+	r.startDocker()
+	r.startPodman()
+	r.volumeCreate("docker", "db", "size=16Mi")
+	r.docker("run", "-d", "--name", "user", "-v", "db:/data", busybox, "sh", "-c", "echo kept > /data/f; sleep 1000")
+	r.podman("volume", "reload") // podman learns of it
+	r.refused("in use", "docker", "volume", "rm", "db")
+	r.refused("conflict", "podman", "volume", "rm", "db")
+	if got := r.docker("exec", "user", "cat", "/data/f"); got != "kept" {
+		t.Errorf("got %q", got)
+	}
+	r.docker("rm", "-f", "user")
+	r.Apply(`apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - {name: main, image: none, volumeMounts: [{name: data, mountPath: /data}]}
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: db}}
+`)
+	r.Mounted("web")
+	r.refused("pod default/web", "docker", "volume", "rm", "db")
+	r.DeletePods("web")
+	r.nothingMounted()
+	r.docker("volume", "rm", "db")
+	pvs := r.Do("", "get", "pv")
+	if !strings.Contains(pvs, "Released") && !strings.Contains(pvs, "Retain") {
+		t.Errorf("the storage of the removed volume is not listed:\n%s", pvs)
+	}
+}

@@ -1,0 +1,169 @@
+//go:build docker
+
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+)
+
+// proxy stands between the container engines and the plugin. It knows which requests were
+// made, and does something at one step of them.
+type proxy struct {
+	server *http.Server
+	client *http.Client
+
+	one   sync.Mutex // held at a step: there is one at a time
+	mu    sync.Mutex // guards what follows
+	calls []call
+	// at is called at each step; where it returns false, the engine gets no answer. nil does
+	// nothing.
+	at func(step) bool
+}
+
+// call is one request of the protocol, as it was answered; Status is 0 where it was not.
+type call struct {
+	Method, Volume, ID string
+	Status             int
+}
+
+// step is the time before a request reaches the plugin, or after the plugin has answered
+// and before the engine has the answer.
+type step struct {
+	method string
+	after  bool
+	pid    int // the process that makes the request
+}
+
+func (s step) String() string {
+	if s.after {
+		return "after " + s.method
+	}
+	return "before " + s.method
+}
+
+// newProxy listens at socket until the test ends, and passes on to the plugin.
+func newProxy(t *testing.T, socket, plugin string) *proxy {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", plugin)
+	}}
+	p := &proxy{client: &http.Client{Transport: transport}}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute, ConnContext: withPID}
+	go p.server.Serve(l)
+	t.Cleanup(func() {
+		p.server.Close()
+		transport.CloseIdleConnections()
+	})
+	return p
+}
+
+// ServeHTTP passes a request on. Where the plugin does not answer, the engine gets no answer.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	c := call{Method: r.URL.Path[len("/"):]}
+	var in struct{ Name, ID string }
+	if len(body) > 0 && json.Unmarshal(body, &in) == nil {
+		c.Volume, c.ID = in.Name, in.ID
+	}
+	pid, _ := r.Context().Value(pidKey{}).(int)
+	if !p.step(step{c.Method, false, pid}) {
+		panic(http.ErrAbortHandler)
+	}
+	answer, status := p.pass(r, body)
+	c.Status = status
+	p.mu.Lock()
+	p.calls = append(p.calls, c)
+	p.mu.Unlock()
+	if status == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	if !p.step(step{c.Method, true, pid}) {
+		panic(http.ErrAbortHandler)
+	}
+	w.WriteHeader(status)
+	w.Write(answer) // an engine that was killed does not read it
+}
+
+func (p *proxy) pass(r *http.Request, body []byte) (answer []byte, status int) {
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, "http://plugin"+r.URL.Path, bytes.NewReader(body))
+	if err != nil {
+		return nil, 0
+	}
+	out.Header = r.Header.Clone()
+	got, err := p.client.Do(out)
+	if err != nil {
+		return nil, 0
+	}
+	defer got.Body.Close()
+	if answer, err = io.ReadAll(got.Body); err != nil {
+		return nil, 0
+	}
+	return answer, got.StatusCode
+}
+
+func (p *proxy) step(s step) bool {
+	p.mu.Lock()
+	at := p.at
+	p.mu.Unlock()
+	if at == nil {
+		return true
+	}
+	p.one.Lock()
+	defer p.one.Unlock()
+	return at(s)
+}
+
+// pidKey is the context's key for the process at a connection's other end.
+type pidKey struct{}
+
+func withPID(ctx context.Context, c net.Conn) context.Context {
+	peer, err := unixsocket.Peer(c)
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, pidKey{}, int(peer.Pid))
+}
+
+// watch has f called at each step from now on.
+func (p *proxy) watch(f func(step) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = f
+}
+
+// count returns how many requests of a method about a volume were answered with a status.
+func (p *proxy) count(method, volume string, status int) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.calls {
+		if c.Method == "VolumeDriver."+method && c.Volume == volume && c.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// asked returns the requests so far.
+func (p *proxy) asked() []call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.calls)
+}

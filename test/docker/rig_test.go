@@ -1,0 +1,338 @@
+//go:build docker
+
+package docker
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
+)
+
+// debianPath finds Debian's programs before what else a machine has by their names.
+const debianPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Names of what every test uses.
+const (
+	busybox = "localhost/busybox:1" // the image
+	plugin  = "csi"
+)
+
+// rig is a node with csi-volmgr and container engines.
+type rig struct {
+	*harness.Node
+	proxy   *proxy
+	daemon  *harness.Process
+	driver  *harness.Process // the local driver
+	dockerd *harness.Process
+	flags   []string // of the daemon
+	env     []string // of the engines
+}
+
+// newRig makes a node on which csi-volmgr serves the local driver and the plugin, behind a
+// proxy, with the StorageClass local as the default. No engine runs yet.
+func newRig(t *testing.T, flags ...string) *rig {
+	t.Helper()
+	r := &rig{Node: harness.NewNode(t, program, "run/api.sock")}
+	r.flags = append([]string{"--volume-plugin", "--volume-plugin-socket", r.Path("plugin.sock")}, flags...)
+	r.env = []string{
+		"PATH=" + debianPath, "HOME=" + r.Dir, "DOCKER_HOST=unix://" + r.Path("docker.sock"),
+		"CONTAINERS_CONF=" + r.Path("containers.conf"),
+	}
+	socket := "/run/docker/plugins/" + plugin + ".sock"
+	r.configurePodman(socket)
+	r.proxy = newProxy(t, socket, r.Path("plugin.sock"))
+	t.Cleanup(func() { r.ShowIfFailed(r.daemon, r.dockerd) })
+	r.startDaemon()
+	r.driver = harness.Start(t, r.Path("driver.log"), exec.Command(program, "local-driver", "--node-id", harness.Name,
+		"--root-dir", r.Root, "--state-dir", r.Path("driver")))
+	r.up()
+	r.Apply(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: local
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: local.csi-volmgr.dev
+parameters: {csi.storage.k8s.io/fstype: ext4}
+`)
+	return r
+}
+
+// configurePodman gives podman the plugin, and limits that a process without
+// CAP_SYS_RESOURCE can set.
+func (r *rig) configurePodman(socket string) {
+	r.T.Helper()
+	text := fmt.Sprintf(`[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+netns = "none"
+[engine.volume_plugins]
+%s = %q
+`, plugin, socket)
+	if err := os.WriteFile(r.Path("containers.conf"), []byte(text), 0o600); err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+// podmanArgs give podman directories below the node's. They are flags, since podman's own
+// clean-up after a container gets its flags, and of its environment CONTAINERS_CONF alone.
+func (r *rig) podmanArgs() []string {
+	return []string{
+		"--root", r.Path("podman/root"), "--runroot", r.Path("podman/run"), "--tmpdir", r.Path("podman/tmp"),
+		"--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file",
+	}
+}
+
+// startDaemon starts csi-volmgr, which begins again when it is killed.
+func (r *rig) startDaemon() {
+	r.T.Helper()
+	r.daemon = r.Answered(func() *harness.Process {
+		return harness.Supervise(r.T, r.Path("daemon.log"), r.Program, r.Daemon(r.flags...)...)
+	})
+}
+
+// up waits until csi-volmgr answers and knows the local driver; it may be killed meanwhile.
+func (r *rig) up() {
+	r.T.Helper()
+	r.Eventually("csi-volmgr to have its driver", func() bool {
+		drivers, err := r.API.Drivers(r.T.Context())
+		return err == nil && slices.ContainsFunc(drivers, func(d server.DriverStatus) bool {
+			return d.Name == "local.csi-volmgr.dev" && d.Up
+		})
+	})
+}
+
+// startDocker starts dockerd, or starts it again, and gives it the image.
+func (r *rig) startDocker(flags ...string) {
+	r.T.Helper()
+	cmd := exec.Command("dockerd", append([]string{
+		"--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
+		"--storage-driver=vfs", "--data-root", r.Path("docker/root"), "--exec-root", r.Path("docker/exec"),
+		"--pidfile", r.Path("docker/pid"), "--host", "unix://" + r.Path("docker.sock"),
+	}, flags...)...)
+	cmd.Path, cmd.Err = "/usr/sbin/dockerd", nil
+	cmd.Env = r.env
+	os.Remove(r.Path("docker/pid")) // one that was killed left it
+	r.dockerd = harness.Start(r.T, r.Path("dockerd.log"), cmd)
+	r.Eventually("dockerd to answer", func() bool {
+		if !r.dockerd.Runs() {
+			r.T.Fatalf("dockerd ended: %v\n%s", r.dockerd.Err(), r.dockerd.Tail())
+		}
+		return r.run("docker", "version").Code == 0
+	})
+	if r.run("docker", "image", "inspect", busybox).Code != 0 {
+		r.docker("import", image, busybox)
+	}
+	r.T.Cleanup(r.stopDocker)
+}
+
+// stopDocker removes all containers and stops dockerd.
+func (r *rig) stopDocker() {
+	if !r.dockerd.Runs() {
+		return
+	}
+	ids, err := r.command("docker", "ps", "-aq").Output()
+	if err == nil && len(ids) > 0 {
+		err = r.command("docker", append([]string{"rm", "-f"}, strings.Fields(string(ids))...)...).Run()
+	}
+	if err != nil {
+		r.T.Errorf("remove the containers: %v", err)
+	}
+	if err := r.dockerd.Ask(); err != nil {
+		r.T.Errorf("dockerd: %v", err)
+	}
+}
+
+// startPodman gives podman the image, and removes its containers at the end of the test.
+func (r *rig) startPodman() {
+	r.T.Helper()
+	r.podman("import", image, busybox)
+	r.T.Cleanup(func() {
+		if out, err := r.command("podman", "rm", "-fa", "-t", "0").CombinedOutput(); err != nil {
+			r.T.Errorf("remove the containers: %v\n%s", err, out)
+		}
+	})
+}
+
+// command is an engine's command line; unlike run it works while the test is cleaned up.
+func (r *rig) command(name string, args ...string) *exec.Cmd {
+	if name == "podman" {
+		args = append(r.podmanArgs(), args...)
+	}
+	cmd := exec.Command(filepath.Join("/usr/bin", name), args...)
+	cmd.Env = r.env
+	return cmd
+}
+
+// run runs an engine's command line.
+func (r *rig) run(name string, args ...string) harness.Result {
+	r.T.Helper()
+	cmd := r.command(name, args...)
+	return harness.Run(r.T, "", "/usr/bin/env", append(append([]string{"-i"}, r.env...), cmd.Args...)...)
+}
+
+// must is run of what must succeed; it returns what the command wrote.
+func (r *rig) must(name string, args ...string) string {
+	r.T.Helper()
+	got := r.run(name, args...)
+	if got.Code != 0 {
+		r.T.Fatalf("%s %s: exit code %d\n%s%s", name, strings.Join(args, " "), got.Code, got.Stdout, got.Stderr)
+	}
+	return strings.TrimSpace(got.Stdout)
+}
+
+// refused is run of what must fail; the error has to have the words.
+func (r *rig) refused(words string, name string, args ...string) {
+	r.T.Helper()
+	got := r.run(name, args...)
+	if got.Code == 0 {
+		r.T.Errorf("%s %s: done, want an error with %q", name, strings.Join(args, " "), words)
+	} else if !strings.Contains(got.Stderr, words) {
+		r.T.Errorf("%s %s: got %q, want %q in it", name, strings.Join(args, " "), got.Stderr, words)
+	}
+}
+
+func (r *rig) docker(args ...string) string { r.T.Helper(); return r.must("docker", args...) }
+func (r *rig) podman(args ...string) string { r.T.Helper(); return r.must("podman", args...) }
+
+// engines are the command lines that the same lives are lived with.
+func engines(t *testing.T, f func(t *testing.T, r *rig, engine string)) {
+	t.Run("docker", func(t *testing.T) {
+		r := newRig(t)
+		r.startDocker()
+		f(t, r, "docker")
+	})
+	t.Run("podman", func(t *testing.T) {
+		r := newRig(t)
+		r.startPodman()
+		f(t, r, "podman")
+	})
+}
+
+// volumeCreate creates a volume; podman 4.3 has no -d.
+func (r *rig) volumeCreate(engine, name string, options ...string) {
+	r.T.Helper()
+	r.must(engine, createArgs(name, options...)...)
+}
+
+func createArgs(name string, options ...string) []string {
+	args := []string{"volume", "create", "--driver", plugin}
+	for _, o := range options {
+		args = append(args, "-o", o)
+	}
+	return append(args, name)
+}
+
+// pid returns the process of a container that runs.
+func (r *rig) pid(engine, container string) int {
+	r.T.Helper()
+	pid, err := strconv.Atoi(r.must(engine, "inspect", "--format", "{{.State.Pid}}", container))
+	if err != nil || pid == 0 {
+		r.T.Fatalf("process of container %s: %d, %v", container, pid, err)
+	}
+	return pid
+}
+
+// alive reports whether a process runs.
+func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
+
+// called returns how often csi-volmgr called a driver's method with success, over all its lives.
+func (r *rig) called(method string) (n int) {
+	r.T.Helper()
+	b, err := os.ReadFile(r.Path("daemon.log"))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, "csi call ended") && strings.Contains(line, "call="+method+" ") &&
+			strings.Contains(line, "code=OK ") {
+			n++
+		}
+	}
+	return n
+}
+
+// volumeMounts lists the mounts of volumes on the host.
+func (r *rig) volumeMounts() (found []string) {
+	r.T.Helper()
+	for _, m := range r.Mounts() {
+		if strings.HasPrefix(m, r.Root+"/") {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// nothingMounted waits until csi-volmgr has unmounted everything: the end of use is proven.
+func (r *rig) nothingMounted() {
+	r.T.Helper()
+	r.Eventually("every volume to be unmounted", func() bool { return len(r.volumeMounts()) == 0 && len(r.Loops()) == 0 })
+}
+
+// lingered waits until csi-volmgr has asked the kernel who has a volume, after the use that
+// was just ended: had it believed the engine, it would unmount the volume then.
+func (r *rig) lingered(volume string) {
+	r.T.Helper()
+	begun := time.Now()
+	r.Eventually("csi-volmgr to look who has volume "+volume, func() bool {
+		v, counted := r.status(volume)
+		return counted || v.HoldersAt.After(begun)
+	})
+}
+
+// status is what the plugin says of a volume; counted says that a use of it is counted, so
+// that csi-volmgr does not look.
+func (r *rig) status(volume string) (v named.View, counted bool) {
+	r.T.Helper()
+	answer := r.ask("VolumeDriver.Get", volume)
+	var got struct{ Volume struct{ Status named.View } }
+	if err := json.Unmarshal([]byte(answer), &got); err != nil {
+		r.T.Fatalf("status of volume %s: %v in %s", volume, err, answer)
+	}
+	return got.Volume.Status, len(got.Volume.Status.Uses) > 0
+}
+
+// ask makes a request to the plugin, past the proxy.
+func (r *rig) ask(method, volume string) string {
+	r.T.Helper()
+	if volume == "" {
+		return r.post(method, map[string]any{})
+	}
+	return r.post(method, map[string]any{"Name": volume})
+}
+
+func (r *rig) post(method string, request map[string]any) string {
+	r.T.Helper()
+	in, err := json.Marshal(request)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	post, err := http.NewRequestWithContext(r.T.Context(), http.MethodPost, "http://plugin/"+method, bytes.NewReader(in))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	answer, err := r.proxy.client.Do(post)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	return string(b)
+}
