@@ -127,8 +127,12 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
+	labels, err := nodeLabels(o.nodeLabels)
+	if err != nil {
+		return node.Config{}, err
+	}
 	return node.Config{
-		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName,
+		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName, Labels: labels,
 		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests,
 		HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService,
 		LocalDriver: o.localDriver, Tokens: tokens, InlineAllow: inline, Translate: kinds, Deadlines: calls,

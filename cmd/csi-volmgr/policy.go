@@ -5,6 +5,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -12,6 +15,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
+
+// nodeLabels reads values of --node-label, KEY=VALUE, as an API server takes labels.
+func nodeLabels(values []string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, v := range values {
+		key, value, ok := strings.Cut(v, "=")
+		wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+		_, twice := all[key]
+		switch {
+		case !ok || len(wrong) > 0:
+			return nil, usagef("--node-label=%s: expected KEY=VALUE, such as topology.kubernetes.io/zone=a%s", v,
+				strings.Join(append([]string{""}, wrong...), "; "))
+		case twice:
+			return nil, usagef("--node-label=%s: expected each key once; it has %s too", v, all[key])
+		case key == corev1.LabelHostname:
+			return nil, usagef("--node-label=%s: expected --node-name=%s for it", v, value)
+		}
+		all[key] = value
+	}
+	return all, nil
+}
 
 // deadlines reads values of --deadline, DRIVER/RPC=DURATION. What is said of
 // every driver ("*") holds for drivers without a rule of their own.

@@ -110,3 +110,28 @@ func TestInlineRules(t *testing.T) {
 		}
 	}
 }
+
+func TestNodeLabelsAreKeysAndValues(t *testing.T) {
+	if got, err := nodeLabels(nil); len(got) > 0 || err != nil {
+		t.Errorf("none: %v, %v", got, err)
+	}
+	got, err := nodeLabels([]string{"topology.kubernetes.io/zone=a", "rack=", "disk=ssd"})
+	want := map[string]string{"topology.kubernetes.io/zone": "a", "rack": "", "disk": "ssd"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for bad, words := range map[string]string{
+		"zone": "expected KEY=VALUE", "=a": "expected KEY=VALUE", "a b=c": "expected KEY=VALUE", "zone=a b": "expected KEY=VALUE",
+		"disk=hdd": "expected each key once", "kubernetes.io/hostname=x": "--node-name=x",
+	} {
+		if got, err := nodeLabels([]string{"disk=ssd", bad}); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v, %v, want %q", bad, got, err, words)
+		}
+	}
+	o := runOptions{
+		rootDir: "/r", stateDir: "/s", socket: "/k", nodeName: "n", seLinuxMount: "auto", kubeconfig: "/c", nodeLabels: []string{"disk=ssd"},
+	}
+	if err := o.complete(); err == nil || !strings.Contains(err.Error(), "--node-label and --kubeconfig") {
+		t.Errorf("in a cluster: %v", err)
+	}
+}

@@ -30,6 +30,7 @@ type runOptions struct {
 	traces          string // "" is nowhere
 	manifests       string // "" is none
 	nodeName        string
+	nodeLabels      []string
 	hostPaths       []string
 	imageLayouts    []string
 	imageService    string // "" is none
@@ -114,6 +115,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"each call, as http://127.0.0.1:4318 (default none)")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
+	f.StringArrayVar(&o.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
+		"affinity of PersistentVolumes is compared where no cluster has the Node; repeatable (default none)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil,
 		"`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil,
@@ -226,7 +229,11 @@ func (o *runOptions) checkRules() error {
 	_, uids := driverUIDs(o.driverUIDs)
 	_, steps := unmountSteps(o.unmountSteps)
 	_, group := readers(o.readers)
-	return cmp.Or(inline, kinds, limits, uids, steps, group)
+	labels, label := nodeLabels(o.nodeLabels)
+	if label == nil && len(labels) > 0 && o.kubeconfig != "" {
+		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
+	}
+	return cmp.Or(inline, kinds, limits, uids, steps, group, label)
 }
 
 // completeTokens fills in who issues tokens, after the node's name.

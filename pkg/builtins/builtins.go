@@ -54,7 +54,9 @@ type Config struct {
 	Certificate func(context.Context, state.Pod, corev1.PodCertificateProjection) (files.Credential, error)
 	// Volumes returns the volumes of the journal.
 	Volumes func() []state.Volume
-	// Allocatable is what the node has for pods.
+	// NodeName is the name of the node, whose object says what pods may use of it;
+	// Allocatable is what the node has, where it does not.
+	NodeName    string
 	Allocatable corev1.ResourceList
 	Logger      *slog.Logger
 }

@@ -15,7 +15,10 @@ import (
 // objects is where the built-in kinds read what they show as files (files.Source).
 type objects struct{ c Config }
 
-func (o objects) Allocatable() corev1.ResourceList { return o.c.Allocatable }
+func (o objects) Allocatable() corev1.ResourceList {
+	node, _ := o.c.Catalog().Get(source.Key{Kind: resolve.KindNode, Name: o.c.NodeName}).(*resolve.Node)
+	return resolve.AllocatableOf(node, o.c.Allocatable)
+}
 
 func (o objects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return object[*corev1.ConfigMap](o, source.Key{Kind: resolve.KindConfigMap, Namespace: namespace, Name: name})

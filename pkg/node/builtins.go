@@ -16,7 +16,7 @@ func (n *Node) wireBuiltins(allocatable corev1.ResourceList, images *image.Drive
 	c := builtins.Config{
 		Layout: n.layout, Kernel: n.kernel, Helpers: n.helpers, HostPaths: n.cfg.HostPaths, Images: images,
 		Catalog: func() *source.Catalog { return n.catalog }, Silent: func() []string { return n.heard.Silent() },
-		Secret: secrets{n}.Secret, Allocatable: allocatable,
+		Secret: secrets{n}.Secret, NodeName: n.cfg.Name, Allocatable: allocatable,
 		Logger: n.log,
 		Volumes: func() (all []state.Volume) {
 			for _, v := range n.manager.Volumes() {

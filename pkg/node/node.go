@@ -56,8 +56,9 @@ type Config struct {
 	// RuntimeDir is a directory that does not outlive the boot, as /run/csi-volmgr;
 	// "" means none, and that volumes of secrets are published again after a restart.
 	RuntimeDir string
-	// Name is the node's name.
-	Name string
+	// Name is the node's name; Labels are its labels besides, where no cluster has its Node.
+	Name   string
+	Labels map[string]string
 	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
@@ -113,8 +114,7 @@ type Config struct {
 	// Logger nil means slog.Default.
 	Logger *slog.Logger
 
-	erredEvery   time.Duration // for tests; 0 means what watch.MountsConfig has
-	waitPatience time.Duration // for tests; 0 means what events.Config has
+	erredEvery, waitPatience time.Duration // for tests; 0 means what watch.MountsConfig and events.Config have
 }
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.

@@ -215,7 +215,7 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 		SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(),
 		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name,
 		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
-		Layout: n.layout, NodeName: n.cfg.Name, Sink: sink{n}, Logger: n.log,
+		Layout: n.layout, NodeName: n.cfg.Name, NodeLabels: n.cfg.Labels, Sink: sink{n}, Logger: n.log,
 		Builtins: n.builtins.Names(), Allocatable: allocatable, RevisionKey: key, Tokens: n.cfg.issuesTokens(),
 		Certificates: n.cfg.Cluster != nil,
 	})

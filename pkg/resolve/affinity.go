@@ -16,18 +16,41 @@ import (
 type Node struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
+	// Allocatable is what pods may use of the node (status.allocatable).
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
 // DeepCopyObject makes Node an object as others are.
 func (n *Node) DeepCopyObject() runtime.Object {
-	return &Node{TypeMeta: n.TypeMeta, ObjectMeta: *n.ObjectMeta.DeepCopy()}
+	return &Node{TypeMeta: n.TypeMeta, ObjectMeta: *n.ObjectMeta.DeepCopy(), Allocatable: n.Allocatable.DeepCopy()}
+}
+
+// AllocatableOf returns what pods may use of a node: what its object says, and of what it
+// does not say, or where there is no object (nil), what the node itself has.
+func AllocatableOf(node *Node, has corev1.ResourceList) corev1.ResourceList {
+	if node == nil || len(node.Allocatable) == 0 {
+		return has
+	}
+	all := maps.Clone(node.Allocatable)
+	for name, q := range has {
+		if _, said := all[name]; !said {
+			all[name] = q
+		}
+	}
+	return all
+}
+
+// allocatable is what pods may use of this node.
+func (r *resolver) allocatable() corev1.ResourceList {
+	node, _ := r.objects.Get(Key{Kind: KindNode, Name: r.config.NodeName}).(*Node)
+	return AllocatableOf(node, r.config.Allocatable)
 }
 
 // onThisNode returns why the volume's node affinity keeps it from this node. In a
-// cluster the labels of its Node decide, as for the kubelet. Without one the node's
-// name is known (kubernetes.io/hostname): of a CSI volume the manager compares the
-// values of other labels with the driver's topology ([resolver.topology]), of another
-// volume they are not there.
+// cluster the labels of its Node decide, as for the kubelet. Without one those decide
+// that the operator gave the node, with its name (kubernetes.io/hostname): of a CSI
+// volume the manager compares the values of other labels with the driver's topology
+// ([resolver.topology]), of another volume they are not there.
 func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 	affinity := pv.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {
@@ -36,7 +59,7 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 	if r.config.ClusterAttach {
 		return r.onNode(affinity.Required)
 	}
-	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
+	labels := r.labels()
 	if r.selects(affinity.Required, labels, csi) {
 		return nil
 	}
@@ -46,13 +69,23 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 			"other labels only the values are known, from the driver's topology",
 			field, q.Operator, show(q.Key), corev1.NodeSelectorOpIn)
 	} else if field != "" {
-		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.key: found %s, want %s, or no such term: other labels of "+
-			"the node are not known here",
-			field, show(q.Key), corev1.LabelHostname)
+		unknown = fmt.Sprintf("; spec.nodeAffinity.required.%s.key: found %s, want %s, no such term, or "+
+			"--node-label=%s=VALUE: other labels of the node are not known here",
+			field, show(q.Key), strings.Join(slices.Sorted(maps.Keys(labels)), " or "), q.Key)
 	}
-	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, of which one label is known "+
-		"(%s=%s)%s",
-		corev1.LabelHostname, show(r.config.NodeName), unknown)
+	var known []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		known = append(known, key+"="+show(labels[key]))
+	}
+	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches this node, whose known labels are (%s)%s",
+		strings.Join(known, ", "), unknown)
+}
+
+// labels are those of this node that are known without a cluster.
+func (r *resolver) labels() map[string]string {
+	all := map[string]string{corev1.LabelHostname: r.config.NodeName}
+	maps.Copy(all, r.config.NodeLabels)
+	return all
 }
 
 // onNode returns why the Node's labels do not match.
@@ -143,7 +176,7 @@ func (r *resolver) topology(pv *corev1.PersistentVolume) []map[string][]string {
 		return nil
 	}
 	var all []map[string][]string
-	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
+	labels := r.labels()
 	for _, term := range affinity.Required.NodeSelectorTerms {
 		one := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}
 		if !r.selects(one, labels, true) {

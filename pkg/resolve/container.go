@@ -70,7 +70,7 @@ func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) (
 		return nil, err
 	}
 	r := resolver{pod: pod, objects: o, config: c}
-	read := content.Reader{Namespace: pod.Namespace, Objects: objects{&r}, Allocatable: c.Allocatable}
+	read := content.Reader{Namespace: pod.Namespace, Objects: objects{&r}, Allocatable: r.allocatable()}
 	u := unit{container: container, can: can, vars: read.Variables(container, c.NodeName)}
 	if u.mapIDs, err = mapsIDs(pod, can); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.name(), err)

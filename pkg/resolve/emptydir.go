@@ -44,7 +44,9 @@ func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant
 		src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceEphemeralStorage, declaredOnly))
 	case corev1.StorageMediumMemory:
 		src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceMemory, allOrNone))
-		if all, ok := r.config.Allocatable[corev1.ResourceMemory]; ok && src.SizeLimit != nil {
+		// In a cluster it bounds also what has no limit, as with the kubelet. Elsewhere that
+		// has the kernel's own, since nothing is kept back from what the node has.
+		if all, ok := r.allocatable()[corev1.ResourceMemory]; ok && (src.SizeLimit != nil || r.config.ClusterAttach) {
 			src.SizeLimit = smaller(src.SizeLimit, &all)
 		}
 	default:

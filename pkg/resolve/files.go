@@ -14,7 +14,7 @@ import (
 
 // podFiles resolves a volume of a kind that shows objects as files.
 func (r *resolver) podFiles(v *corev1.Volume, field string) (state.VolumeWant, error) {
-	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.config.Allocatable}
+	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.allocatable()}
 	if r.config.Tokens {
 		read.Token = tokenAsked
 	}

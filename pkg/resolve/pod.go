@@ -36,8 +36,10 @@ type Config struct {
 	NodeName string
 	// Builtins are the kinds served in this process, by plugin name.
 	Builtins []state.DriverName
-	// Allocatable is what the node has for pods: what downwardAPI says of a
-	// container without limits.
+	// NodeLabels are the node's, besides its name, where no cluster has its Node.
+	NodeLabels map[string]string
+	// Allocatable is what the node has for pods, where its Node does not say: what
+	// downwardAPI says of a container without limits.
 	Allocatable corev1.ResourceList
 	// SELinux says which volumes are labelled when they are mounted.
 	SELinux SELinux

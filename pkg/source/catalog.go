@@ -37,7 +37,8 @@ type Config struct {
 	NodeName      string
 	Builtins      []state.DriverName
 	ClusterAttach bool
-	// Allocatable and RevisionKey are as in [resolve.Config]; without a key one is drawn.
+	// NodeLabels, Allocatable and RevisionKey are as in [resolve.Config]; without a key one is drawn.
+	NodeLabels  map[string]string
 	Allocatable corev1.ResourceList
 	RevisionKey []byte
 	// SELinux, InlineAllow, Translate, Tokens and Certificates are as in [resolve.Config].
@@ -116,7 +117,7 @@ func New(c Config) *Catalog {
 	}
 	return &Catalog{
 		config: resolve.Config{
-			Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
+			NodeLabels: c.NodeLabels, Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
 			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
 			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Translate: c.Translate,
 			Tokens: c.Tokens, Certificates: c.Certificates,

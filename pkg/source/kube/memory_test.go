@@ -10,9 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
@@ -101,7 +104,17 @@ func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := state.NewMemory()
 		node := func(zone string) *corev1.Node {
-			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": zone}}}
+			return &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": zone}},
+				Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("6Gi")}},
+			}
+		}
+		allocatable := func(w *world) {
+			t.Helper()
+			n, _ := w.catalog.Get(source.Key{Kind: resolve.KindNode, Name: "n1"}).(*resolve.Node)
+			if n == nil || n.Allocatable.Memory().String() != "6Gi" {
+				t.Errorf("the Node is known as %+v, want its allocatable memory", n)
+			}
 		}
 		w, stop := startAs(t, func(s *fakeapi.Server) {
 			claim(s, "a")
@@ -116,9 +129,11 @@ func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
 		w.server.Put(node("a"))
 		advance(time.Minute)
 		w.expect("p", "", "")
+		allocatable(w)
 		stop()
 		w, _ = startAs(t, func(s *fakeapi.Server) { s.Fail(away) }, remembers(kv))
 		w.expect("p", "", "")
+		allocatable(w)
 	})
 }
 

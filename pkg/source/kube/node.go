@@ -69,7 +69,8 @@ func (p *Provider) node() *stream {
 	}
 }
 
-// labelled tells the catalog of the node's labels, by which volumes are for it or not.
+// labelled tells the catalog of the node's labels, by which volumes are for it or not, and
+// of what pods may use of it.
 func labelled(name string, n *corev1.Node) source.Update {
 	if n == nil {
 		return source.Update{Delete: []source.Key{{Kind: resolve.KindNode, Name: name}}}
@@ -77,7 +78,7 @@ func labelled(name string, n *corev1.Node) source.Update {
 	return source.Update{Put: []runtime.Object{&resolve.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:   n.Name,
 		Labels: n.Labels,
-	}}}}
+	}, Allocatable: n.Status.Allocatable}}}
 }
 
 // attachments returns those of the volumes that only one of the lists has, or that
