@@ -69,3 +69,32 @@ func TestAVolumeThatNothingAttachesIsNotBegunWithADriverThatIsUp(t *testing.T) {
 		}
 	}
 }
+
+// attachRequired that turns false below a mounted volume leaves the volume in the Node's
+// list until it is unstaged, and no longer: its VolumeAttachment may go then
+// (kubernetes/kubernetes#141521).
+func TestAVolumeThatNeedsNoAttachmentLeavesTheListOnceItIsUnstaged(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true} // the cluster attaches
+	w := variant{}.wants()[1]
+	v, _, _ := settle(t, w, state.Volume{ID: "d^h"}, f)
+	const name = "kubernetes.io/csi/d^h"
+	if got := AttachedAs(w, v); got != name || !v.InUse() {
+		t.Fatalf("mounted: %q, want %q", got, name)
+	}
+	w.Spec = new(*w.Spec)
+	w.Spec.NoAttach = true
+	for range 2 {
+		if got := AttachedAs(w, v); got != name {
+			t.Errorf("needed no more, and mounted: %q, want %q still", got, name)
+		}
+		v, _, _ = settle(t, w, v, f)
+	}
+	gone, _, _ := settle(t, state.Want{}, v, f)
+	if got := AttachedAs(state.Want{}, gone); got != "" || gone.InUse() {
+		t.Errorf("unstaged, and not wanted: %q", got)
+	}
+	again, _, _ := settle(t, w, gone, f)
+	if got := AttachedAs(w, again); got != "" || !again.InUse() {
+		t.Errorf("mounted again, without an attachment: %q", got)
+	}
+}

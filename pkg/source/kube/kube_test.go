@@ -40,9 +40,21 @@ type world struct {
 	pods   map[state.PodUID]state.PodWant
 	gone   []state.PodUID
 	synced bool
+	// missing are the problems of pods that say of an object that it is not there, and not
+	// that it has not been read.
+	missing []string
 }
 
-func (w *world) SetPod(p state.PodWant) { w.mu.Lock(); defer w.mu.Unlock(); w.pods[p.Pod.UID] = p }
+func (w *world) SetPod(p state.PodWant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods[p.Pod.UID] = p
+	for _, v := range p.Volumes {
+		if v.Problem != "" && !v.Unread {
+			w.missing = append(w.missing, v.Problem)
+		}
+	}
+}
 func (w *world) RemovePod(u state.PodUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

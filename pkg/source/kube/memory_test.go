@@ -194,3 +194,39 @@ func TestWhatIsRemembered(t *testing.T) {
 		}
 	})
 }
+
+// After a restart many pods, each with a secret and a configMap of its own, wait until those
+// have been read. None is told meanwhile that they do not exist, as a kubelet does
+// (kubernetes/kubernetes#140037).
+func TestManyPodsWithObjectsOfTheirOwnOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 150
+		kv := state.NewMemory()
+		objects := func(s *fakeapi.Server) {
+			for i := range pods {
+				name := fmt.Sprintf("p-%03d", i)
+				meta := metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}
+				ref := corev1.LocalObjectReference{Name: name}
+				s.Put(&corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"k": []byte("v")}},
+					&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"c": "v"}},
+					pod(name, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+						{Secret: &corev1.SecretProjection{LocalObjectReference: ref}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref}},
+					}}}))
+			}
+		}
+		for start := range 3 {
+			w, stop := startAs(t, objects, remembers(kv))
+			advance(time.Minute)
+			if len(w.pods) != pods {
+				t.Fatalf("start %d: %d pods", start, len(w.pods))
+			}
+			for uid := range w.pods {
+				w.expect(uid, "", "")
+			}
+			if len(w.missing) > 0 {
+				t.Errorf("start %d: %d times a pod heard that an object is not there, first %s", start, len(w.missing), w.missing[0])
+			}
+			stop()
+		}
+	})
+}
