@@ -59,6 +59,19 @@ func TestDriverIsSlowerThanPodmanWaits(t *testing.T) {
 	}
 }
 
+// Docker waits for two minutes; what it gave up waiting for is there at its repetition.
+func TestDriverIsSlowerThanDockerWaits(t *testing.T) {
+	r := newRig(t)
+	r.startDocker()
+	r.pauseDriver(130 * time.Second)
+	r.refused("VolumeDriver.Create", "docker", createArgs("db", "size=16Mi")...)
+	r.docker(createArgs("db", "size=16Mi")...)
+	r.docker("run", "--rm", "-v", "db:/data", busybox, "sync")
+	if created, staged := r.called("CreateVolume"), r.called("NodeStageVolume"); created != 1 || staged != 1 {
+		t.Errorf("one volume was created by %d calls and staged by %d", created, staged)
+	}
+}
+
 // pauseDriver stops the process of the local driver for a time.
 func (r *rig) pauseDriver(d time.Duration) {
 	r.T.Helper()

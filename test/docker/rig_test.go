@@ -284,13 +284,14 @@ func (r *rig) nothingMounted() {
 }
 
 // lingered waits until csi-volmgr has asked the kernel who has a volume, after the use that
-// was just ended: had it believed the engine, it would unmount the volume then.
+// was just ended: had it believed the engine, it would unmount the volume then, which the
+// caller sees.
 func (r *rig) lingered(volume string) {
 	r.T.Helper()
 	begun := time.Now()
 	r.Eventually("csi-volmgr to look who has volume "+volume, func() bool {
 		v, counted := r.status(volume)
-		return counted || v.HoldersAt.After(begun)
+		return counted || v.HoldersAt.After(begun) || v.Mountpoint == ""
 	})
 }
 
@@ -299,11 +300,17 @@ func (r *rig) lingered(volume string) {
 func (r *rig) status(volume string) (v named.View, counted bool) {
 	r.T.Helper()
 	answer := r.ask("VolumeDriver.Get", volume)
-	var got struct{ Volume struct{ Status named.View } }
+	var got struct {
+		Volume struct {
+			Mountpoint string
+			Status     named.View
+		}
+	}
 	if err := json.Unmarshal([]byte(answer), &got); err != nil {
 		r.T.Fatalf("status of volume %s: %v in %s", volume, err, answer)
 	}
-	return got.Volume.Status, len(got.Volume.Status.Uses) > 0
+	v, v.Mountpoint = got.Volume.Status, got.Volume.Mountpoint
+	return v, len(v.Uses) > 0
 }
 
 // ask makes a request to the plugin, past the proxy.
