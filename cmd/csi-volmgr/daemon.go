@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -76,7 +77,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Containers: n, Stats: n, Trace: n, Lacks: builtins.Lacks, Unreached: doctor.Reaching(cfg.Root, logger),
 		Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
-		Operator: n, Drainer: n, Registrar: n, Note: n.Note,
+		Operator: n, Drainer: n, Registrar: n, Note: n.Note, Named: operate.NamedAPI{Provider: n.Named},
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w: give another with --http-address=HOST:PORT, or --http-address=off for none", err)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -31,9 +32,21 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	code := runAs(ctx, filepath.Base(os.Args[0]), os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// runAs runs what the program is called by: mount(8) and Nomad start it by names of their own.
+func runAs(ctx context.Context, name string, args []string) int {
+	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: time.Now, euid: os.Geteuid, node: runNode}
+	switch name {
+	case mountHelper:
+		return p.mountCSI(ctx, args)
+	case nomadPlugin:
+		return p.nomad(ctx, args, os.Getenv)
+	}
+	return p.run(ctx, args)
 }
 
 // run runs the program with args and returns its exit code.

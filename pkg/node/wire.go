@@ -129,13 +129,13 @@ func (n *Node) wireOperators() {
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 	})
 	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
-	n.Operator = operate.New(operate.Config{
-		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
-		Silent: n.views.NotReady, BootID: n.bootID, Logger: n.log,
-	})
 	n.Named = operate.NewNamed(operate.NamedConfig{
 		Root: n.root, Catalog: n.catalog, Journal: n.journal, Objects: n.Objects, Manager: n.manager, Containers: n.Giver,
 		Helpers: n.helpers, BootID: n.bootID, Logger: n.log,
+	})
+	n.Operator = operate.New(operate.Config{
+		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
+		Silent: n.views.NotReady, Stale: n.Named.Stale, BootID: n.bootID, Logger: n.log,
 	})
 	list := listing{
 		n.controller, n.made, n.heard, n.catalog, &n.changed,

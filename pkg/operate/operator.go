@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -41,6 +44,9 @@ type Config struct {
 	Kernel  *mount.Kernel
 	// Silent says which sources of pods have not spoken.
 	Silent func() []string
+	// Stale finds uses of named volumes that their front end has not ended and that no
+	// process proves; where end is set it ends them.
+	Stale func(ctx context.Context, end bool) ([]named.Stale, error)
 	// BootID names this boot of the node.
 	BootID string
 	Logger *slog.Logger
@@ -94,10 +100,18 @@ func holdersOf(v state.Volume) holders.Query {
 func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (items []leftover.Item, err error) {
 	s := leftover.Scanner{Root: o.c.Root, Mounts: o.c.Kernel.List}
 	if !remove {
-		return s.Scan(ctx, o.Known())
+		if items, err = s.Scan(ctx, o.Known()); err != nil {
+			return nil, err
+		}
+		stale, err := o.stale(ctx, false)
+		return append(items, stale...), err
 	}
 	err = o.c.Audit.Do(audit.Act{By: by, Verb: "gc"}, func() (string, error) {
-		items, err = s.Remove(ctx, o.Known)
+		if items, err = s.Remove(ctx, o.Known); err == nil {
+			var stale []leftover.Item
+			stale, err = o.stale(ctx, true)
+			items = append(items, stale...)
+		}
 		var removed []string
 		for _, i := range items {
 			if i.Removed {
@@ -106,6 +120,20 @@ func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (ite
 		}
 		return fmt.Sprintf("removed %d of %d: %s", len(removed), len(items), strings.Join(removed, " ")), err
 	})
+	return items, err
+}
+
+// stale lists the uses of named volumes that no process proves, and ends them where end is set.
+func (o *Operator) stale(ctx context.Context, end bool) (items []leftover.Item, err error) {
+	found, err := o.c.Stale(ctx, end)
+	for _, s := range found {
+		ids := slices.Sorted(maps.Keys(s.Uses))
+		items = append(items, leftover.Item{
+			Kind: "use", Path: "volume " + s.Name, Safe: true, Removed: end,
+			Why: fmt.Sprintf("its front end has not ended %s, and no process but csi-volmgr has the volume",
+				strings.Join(ids, ", ")),
+		})
+	}
 	return items, err
 }
 

@@ -22,6 +22,8 @@ type Facts struct {
 	Problems          []Problem
 	Sockets           []SocketStatus
 	Stats             []stats.Status
+	// Named are the named volumes that the explanation is about.
+	Named []NamedVolume
 	// NotReady is what the daemon has not heard of yet.
 	NotReady []string
 	Now      time.Time
@@ -140,6 +142,7 @@ func (f Facts) explainPod(e *Explanation) {
 	for _, v := range p.Volumes {
 		f.explainPodVolume(e, p.Pod, v)
 	}
+	f.explainNamed(e)
 }
 
 func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolumeStatus) {
@@ -244,6 +247,7 @@ func (f Facts) explainVolume(e *Explanation) error {
 			}
 		}
 	}
+	f.explainNamed(e)
 	return nil
 }
 

@@ -71,6 +71,7 @@ func (s *Server) apiHandler() http.Handler {
 		mux.Handle("GET /metrics", s.metrics())
 	}
 	s.operate(mux)
+	s.serveNamed(mux)
 	if s.cfg.Profiles {
 		mux.Handle("/debug/pprof/", profiles(s))
 	}
@@ -180,7 +181,9 @@ func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
-	e, err := Explain(s.lookedAt(r.Context()), r.PathValue("kind"), r.PathValue("name"))
+	f, kind, name := s.lookedAt(r.Context()), r.PathValue("kind"), r.PathValue("name")
+	f.Named = s.namedOf(r.Context(), f, kind, name)
+	e, err := Explain(f, kind, name)
 	if err != nil {
 		s.fail(w, err)
 		return

@@ -86,7 +86,9 @@ type Config struct {
 	// Stats may be nil; then nothing is known of how full volumes are.
 	Stats Stats
 	// Operator, Drainer and Registrar serve the verbs of an operator; nil serves none.
-	Operator  Operator
+	Operator Operator
+	// Named serves the volumes that programs outside Kubernetes name; nil serves none.
+	Named     Named
 	Drainer   Drainer
 	Registrar Registrar
 	// Note is told of what was applied, withdrawn and deleted, and how that ended, for

@@ -301,3 +301,16 @@ func (p *Provider) view(r *row) View {
 	}
 	return view
 }
+
+// Holders returns who has the volume beside csi-volmgr, as the kernel shows it now.
+func (p *Provider) Holders(ctx context.Context, name string) ([]Holder, error) {
+	r, err := p.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	v := p.value(r)
+	if !v.Listed {
+		return nil, nil
+	}
+	return p.c.Mounts.Holders(ctx, v.podUID())
+}

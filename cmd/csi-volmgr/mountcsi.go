@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// mountHelper is the name by which mount(8) starts this program for type csi.
+const mountHelper = "mount.csi"
+
+// Exit codes of mount(8) and its helpers.
+const (
+	mountUsage  = 1
+	mountFailed = 32
+)
+
+// mountTime is how long a mount waits for its volume, unless option timeout says otherwise.
+const mountTime = 5 * time.Minute
+
+// mountRequest is what mount(8) asks of its helper.
+type mountRequest struct {
+	name   string // NAMESPACE/CLAIM
+	dir    string
+	fake   bool
+	flags  uintptr // of the bind, as mount(2) has them
+	socket string
+	wait   time.Duration
+	// options are those of the volume.
+	options map[string]string
+	remount bool
+}
+
+// mountCSI is /sbin/mount.csi: it mounts a named volume, and binds it to a directory. It
+// returns an exit code of mount(8).
+func (p *program) mountCSI(ctx context.Context, args []string) int {
+	r, err := mountArgs(args)
+	if err != nil {
+		_, _ = fmt.Fprintln(p.stderr, mountHelper+":", err)
+		return mountUsage
+	}
+	if r.fake {
+		return 0
+	}
+	if r.remount {
+		err = remount(r)
+	} else {
+		err = p.mountNamed(ctx, r)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(p.stderr, "%s: %s at %s: %s\n", mountHelper, r.name, r.dir, explainError(err))
+		return mountFailed
+	}
+	return 0
+}
+
+// mountNamed has the daemon mount the volume, and binds it to the directory.
+func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
+	p.socket = r.socket
+	c := p.client()
+	defer c.Close()
+	_, err := c.NamedVolume(ctx, r.name)
+	if errors.Is(err, server.ErrNotFound) || err == nil && len(r.options) > 0 {
+		options := r.options
+		if len(options) == 0 { // the claim is there, or is said not to be
+			_, claim, _ := strings.Cut(r.name, "/")
+			options = map[string]string{"claim": claim}
+		}
+		_, err = c.CreateNamed(ctx, server.NamedRequest{Name: r.name, FrontEnd: "mount", Options: options})
+	}
+	if err != nil {
+		return err
+	}
+	path, err := c.MountNamed(ctx, r.name)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(path, r.dir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", path, err)
+	}
+	if r.flags == 0 {
+		return nil
+	}
+	if err := remount(r); err != nil {
+		return errors.Join(err, unix.Unmount(r.dir, unix.UMOUNT_NOFOLLOW))
+	}
+	return nil
+}
+
+// remount gives the bind its flags: the kernel ignores those of the bind itself.
+func remount(r mountRequest) error {
+	if err := unix.Mount("", r.dir, "", unix.MS_REMOUNT|unix.MS_BIND|r.flags, ""); err != nil {
+		return fmt.Errorf("set the options of the mount: %w", err)
+	}
+	return nil
+}
+
+// bindFlags are the options that hold for the bind, by mount(8)'s names; those without a flag
+// say what is the case anyway.
+func bindFlags() map[string]uintptr {
+	return map[string]uintptr{
+		"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+		"rw": 0, "suid": 0, "dev": 0, "exec": 0, "async": 0, "defaults": 0,
+	}
+}
+
+// forMount are options that mount(8) and systemd read themselves.
+func forMount(option string) bool {
+	return strings.HasPrefix(option, "x-") || strings.HasPrefix(option, "X-") || strings.HasPrefix(option, "comment=") ||
+		slices.Contains([]string{"_netdev", "nofail", "auto", "noauto", "user", "nouser", "users", "owner", "group"}, option)
+}
+
+// mountArgs reads SPEC DIR [-sfnv] [-N namespace] [-o options] [-t type] (mount(8), EXTERNAL HELPERS).
+func mountArgs(args []string) (mountRequest, error) {
+	r := mountRequest{socket: defaultSocket, wait: mountTime, options: map[string]string{}}
+	var words []string
+	for len(args) > 0 {
+		word := args[0]
+		args = args[1:]
+		switch {
+		case word == "-o" || word == "-t" || word == "-N":
+			if len(args) == 0 {
+				return r, fmt.Errorf("%s: expected a value after it", word)
+			}
+			value := args[0]
+			args = args[1:]
+			switch {
+			case word == "-N":
+				return r, errors.New("-N: csi-volmgr mounts in the namespace that its helper runs in: use nsenter")
+			case word == "-o":
+				if err := r.read(value); err != nil {
+					return r, err
+				}
+			}
+		case strings.HasPrefix(word, "-"):
+			if rest := strings.Trim(word[1:], "sfnv"); rest != "" {
+				return r, fmt.Errorf("option -%s is not known", rest)
+			}
+			r.fake = r.fake || strings.Contains(word, "f")
+		default:
+			words = append(words, word)
+		}
+	}
+	if len(words) != 2 {
+		return r, fmt.Errorf("expected NAMESPACE/CLAIM and a directory, found %q", words)
+	}
+	if r.name, r.dir = words[0], words[1]; !strings.Contains(r.name, "/") {
+		r.name = defaultNS + "/" + r.name
+	}
+	if !filepath.IsAbs(r.dir) {
+		return r, fmt.Errorf("directory: found %q, want an absolute path", r.dir)
+	}
+	return r, nil
+}
+
+// read reads the value of -o.
+func (r *mountRequest) read(list string) error {
+	flags := bindFlags()
+	var mountOptions []string
+	for option := range strings.SplitSeq(list, ",") {
+		key, value, has := strings.Cut(option, "=")
+		flag, isFlag := flags[option]
+		switch {
+		case option == "" || forMount(option):
+		case option == "remount":
+			r.remount = true
+		case isFlag:
+			r.flags |= flag
+		case key == "socket" && has:
+			r.socket = value
+		case key == "timeout" && has:
+			d, err := time.ParseDuration(value)
+			if err != nil || d <= 0 {
+				return fmt.Errorf("option timeout: found %q, want a duration such as 5m", value)
+			}
+			r.wait = d
+		case key == "mountOption" && has:
+			mountOptions = append(mountOptions, value)
+		case has:
+			r.options[key] = value
+		default:
+			return fmt.Errorf("option %s is not known; there are the flags %s, and the options of the volume as KEY=VALUE", option,
+				strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
+		}
+	}
+	if len(mountOptions) > 0 {
+		r.options["mountOptions"] = strings.Join(mountOptions, ",")
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// nomadPlugin is the name by which a Nomad client starts this program, from its directory of
+// plugins for dynamic host volumes (Nomad 1.10).
+const nomadPlugin = "csi-volmgr-nomad"
+
+// nomadVersion is the version of what the plugin answers. Nomad wants three numbers.
+const nomadVersion = "1.0.0"
+
+// nomad does one operation of a plugin for host volumes; env is the environment.
+func (p *program) nomad(ctx context.Context, args []string, env func(string) string) int {
+	if len(args) != 1 {
+		_, _ = fmt.Fprintf(p.stderr, "%s: expected fingerprint, create or delete, found %q\n", nomadPlugin, args)
+		return exitUsage
+	}
+	err := p.nomadDo(ctx, args[0], env)
+	if err != nil {
+		_, _ = fmt.Fprintf(p.stderr, "%s %s: %s\n", nomadPlugin, args[0], explainError(err))
+		return exitFailed
+	}
+	return exitDone
+}
+
+func (p *program) nomadDo(ctx context.Context, operation string, env func(string) string) error {
+	if operation == "fingerprint" {
+		return answerJSON(p.stdout, struct {
+			Version string `json:"version"`
+		}{nomadVersion})
+	}
+	id := env("DHV_VOLUME_ID")
+	if id == "" {
+		return errors.New("DHV_VOLUME_ID: found none, want the id of the volume")
+	}
+	if p.socket = env("CSI_VOLMGR_SOCKET"); p.socket == "" {
+		p.socket = defaultSocket
+	}
+	c := p.client()
+	defer c.Close()
+	switch operation {
+	case "create":
+		return p.nomadCreate(ctx, c, id, env)
+	case "delete":
+		_, err := c.RemoveNamed(ctx, nomadName(id))
+		if errors.Is(err, server.ErrNotFound) {
+			return nil // it was deleted by a run whose answer was lost
+		}
+		return err
+	}
+	return fmt.Errorf("found operation %q, want fingerprint, create or delete", operation)
+}
+
+func nomadName(id string) string { return "nomad-" + id }
+
+// namedClient is the part of the client that makes host volumes.
+type namedClient interface {
+	CreateNamed(ctx context.Context, r server.NamedRequest) (server.NamedVolume, error)
+	MountNamed(ctx context.Context, name string) (string, error)
+	Claims(ctx context.Context) ([]server.ClaimStatus, error)
+}
+
+// nomadCreate makes the volume and mounts it until it is deleted. Nomad repeats it whenever
+// its client starts, and gets the same answer.
+func (p *program) nomadCreate(ctx context.Context, c namedClient, id string, env func(string) string) error {
+	options, err := nomadOptions(env)
+	if err != nil {
+		return err
+	}
+	v, err := c.CreateNamed(ctx, server.NamedRequest{
+		Name: nomadName(id), FrontEnd: "nomad", Options: options, Standing: true,
+	})
+	if err != nil {
+		return err
+	}
+	path, err := c.MountNamed(ctx, v.Name)
+	if err != nil {
+		return err
+	}
+	claims, err := c.Claims(ctx)
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, claim := range claims {
+		if claim.Namespace+"/"+claim.Name == v.Claim {
+			size = max(claim.CapacityBytes, claim.RequestedBytes)
+		}
+	}
+	return answerJSON(p.stdout, struct {
+		Path  string `json:"path"`
+		Bytes int64  `json:"bytes"`
+	}{path, size})
+}
+
+// nomadOptions are the volume's options: the parameters of its specification, and its least capacity.
+func nomadOptions(env func(string) string) (map[string]string, error) {
+	options := map[string]string{}
+	if text := env("DHV_PARAMETERS"); text != "" && text != "null" {
+		if err := json.Unmarshal([]byte(text), &options); err != nil {
+			return nil, fmt.Errorf("DHV_PARAMETERS: found %.80q, want an object of strings: %w", text, err)
+		}
+	}
+	least, most := env("DHV_CAPACITY_MIN_BYTES"), env("DHV_CAPACITY_MAX_BYTES")
+	for name, text := range map[string]string{"DHV_CAPACITY_MIN_BYTES": least, "DHV_CAPACITY_MAX_BYTES": most} {
+		if _, err := strconv.ParseUint(text, 10, 63); text != "" && err != nil {
+			return nil, fmt.Errorf("%s: found %q, want a number of bytes", name, text)
+		}
+	}
+	if _, has := options["size"]; !has && least != "" && least != "0" {
+		options["size"] = least
+	}
+	return options, nil
+}
+
+func answerJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return writeAll(w, string(text)+"\n")
+}
