@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -28,15 +29,18 @@ type Request struct {
 }
 
 // Create makes a volume known, durably, and returns when its claim has its storage. What it
-// began goes on where ctx ends first, and a repetition waits for the same. A repetition with
-// other options is an error that wraps ErrConflict; what is not as it must be is one that
+// began goes on where ctx ends first, and a repetition waits for the same. A repetition with a
+// larger size lets the volume grow, and one without options asks for nothing else; other
+// options are an error that wraps ErrConflict. What is not as it must be is an error that
 // wraps ErrInvalid, and leaves nothing behind.
 func (p *Provider) Create(ctx context.Context, req Request) error {
 	if err := p.known(ctx); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)
 	}
-	v, err := p.asked(req)
-	if err != nil {
+	var v Volume
+	if r, err := p.find(ctx, req.Name); err == nil && len(req.Options) == 0 {
+		v = p.value(r)
+	} else if v, err = p.asked(req); err != nil {
 		return err
 	}
 	r, isNew, err := p.claimRow(v)
@@ -113,7 +117,10 @@ func (p *Provider) claimRow(v Volume) (r *row, isNew bool, err error) {
 				r.unreadable)
 		case r.v.Removing:
 			return nil, false, conflict("it is being removed")
-		case !reflect.DeepEqual(r.v.Options, v.Options):
+		case v.Options.SizeBytes < r.v.Options.SizeBytes:
+			return nil, false, conflict("option size: it has %s already, and no volume gets smaller",
+				resource.NewQuantity(r.v.Options.SizeBytes, resource.BinarySI))
+		case !reflect.DeepEqual(r.v.Options.sized(v.Options.SizeBytes), v.Options):
 			return nil, false, conflict("it exists already with other options: remove it first, or leave the options out")
 		}
 		return r, false, nil
@@ -139,7 +146,12 @@ func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) erro
 	if err == nil {
 		defer release()
 		if !isNew {
-			return p.stillThere(r)
+			old := p.value(r)
+			if err := p.stillThere(r); err != nil || v.Options.SizeBytes == old.Options.SizeBytes {
+				return err
+			}
+			old.Options = old.Options.sized(v.Options.SizeBytes)
+			v = old
 		}
 		if err = p.write(ctx, r, v); err == nil {
 			err = p.c.Catalog.Apply(Name, source.Update{Put: v.claimObjects(), Checked: true})

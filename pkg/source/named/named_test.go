@@ -404,9 +404,24 @@ func TestCreateAgain(t *testing.T) {
 		if err := p.Create(t.Context(), req); err != nil {
 			t.Errorf("the repetition: %v", err)
 		}
-		req.Options = map[string]string{"size": "3Gi"}
-		if err := p.Create(t.Context(), req); !errors.Is(err, ErrConflict) {
-			t.Errorf("other options: %v", err)
+		for _, options := range []map[string]string{{"size": "1Gi"}, {"size": "2Gi", "uid": "5"}, {"size": "3Gi", "uid": "5"}} {
+			req.Options = options
+			if err := p.Create(t.Context(), req); !errors.Is(err, ErrConflict) {
+				t.Errorf("other options %v: %v", options, err)
+			}
+		}
+		for _, options := range []map[string]string{{"size": "3Gi"}, nil} {
+			req.Options = options
+			if err := p.Create(t.Context(), req); err != nil {
+				t.Errorf("options %v: %v", options, err)
+			}
+			claim, _ := c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}).(*corev1.PersistentVolumeClaim)
+			if got := claim.Spec.Resources.Requests.Storage().String(); got != "3Gi" {
+				t.Errorf("options %v: the claim asks for %s", options, got)
+			}
+			if v, _ := p.Get(t.Context(), "db"); v.Options.SizeBytes != 3<<30 {
+				t.Errorf("options %v: the row has %d bytes", options, v.Options.SizeBytes)
+			}
 		}
 		if err := p.Create(t.Context(), Request{Name: "x_db", FrontEnd: Docker}); err != nil {
 			t.Fatal(err)

@@ -62,6 +62,12 @@ type Options struct {
 	Owner state.Owner `json:"owner,omitzero"`
 }
 
+// sized returns the options with another size.
+func (o Options) sized(bytes int64) Options {
+	o.SizeBytes = bytes
+	return o
+}
+
 // attribute begins the options that are attributes of a static volume.
 const attribute = "attribute."
 
