@@ -26,7 +26,7 @@ func (p *program) volumeCommand() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.unitCommand())
+	cmd.AddCommand(p.unitCommand(), p.namedListCommand(), p.namedRemoveCommand())
 	return cmd
 }
 

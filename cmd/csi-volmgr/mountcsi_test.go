@@ -1,0 +1,98 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWhatMountAsksOfItsHelper(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args  string
+		want  mountRequest
+		words string // of the error
+	}{
+		"plain": {args: "default/data /srv", want: mountRequest{name: "default/data", dir: "/srv"}},
+		"no namespace": {
+			args: "data /srv -v -n -o rw", want: mountRequest{name: "default/data", dir: "/srv"},
+		},
+		"fstab's words": {
+			args: "shop/db /srv -o ro,noexec,_netdev,nofail,x-systemd.requires=a,comment=b,defaults",
+			want: mountRequest{name: "shop/db", dir: "/srv", flags: unix.MS_RDONLY | unix.MS_NOEXEC},
+		},
+		"a volume's options": {
+			args: "shop/db /srv -o class=fast,size=1Gi,mountOption=a,mountOption=b=c",
+			want: mountRequest{name: "shop/db", dir: "/srv", options: map[string]string{
+				"class": "fast", "size": "1Gi", "mountOptions": "a,b=c",
+			}},
+		},
+		"time and socket": {
+			args: "shop/db /srv -o timeout=7s,socket=/run/x",
+			want: mountRequest{name: "shop/db", dir: "/srv", wait: 7 * time.Second, socket: "/run/x"},
+		},
+		"fake":            {args: "a/b /srv -fv", want: mountRequest{name: "a/b", dir: "/srv", fake: true}},
+		"remount":         {args: "a/b /srv -o remount,ro", want: mountRequest{name: "a/b", dir: "/srv", remount: true, flags: unix.MS_RDONLY}},
+		"a type":          {args: "a/b /srv -t csi.x", want: mountRequest{name: "a/b", dir: "/srv"}},
+		"no directory":    {args: "a/b", words: "directory"},
+		"not absolute":    {args: "a/b srv", words: "absolute"},
+		"unknown flag":    {args: "a/b /srv -o fast", words: "option fast is not known"},
+		"unknown letter":  {args: "a/b /srv -z", words: "-z"},
+		"a namespace":     {args: "a/b /srv -N 7", words: "nsenter"},
+		"nothing after o": {args: "a/b /srv -o", words: "expected a value"},
+		"no time":         {args: "a/b /srv -o timeout=0", words: "option timeout"},
+	} {
+		got, err := mountArgs(strings.Fields(tc.args))
+		if tc.words != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.words) {
+				t.Errorf("%s: %v, want %q", name, err, tc.words)
+			}
+			continue
+		}
+		if tc.want.wait == 0 {
+			tc.want.wait = mountTime
+		}
+		if tc.want.socket == "" {
+			tc.want.socket = defaultSocket
+		}
+		if err != nil || got.name != tc.want.name || got.dir != tc.want.dir || got.flags != tc.want.flags ||
+			got.fake != tc.want.fake || got.remount != tc.want.remount || got.wait != tc.want.wait || got.socket != tc.want.socket {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+		if len(got.options) != len(tc.want.options) {
+			t.Errorf("%s: options %v, want %v", name, got.options, tc.want.options)
+		}
+		for k, v := range tc.want.options {
+			if got.options[k] != v {
+				t.Errorf("%s: option %s is %q, want %q", name, k, got.options[k], v)
+			}
+		}
+	}
+}
+
+func TestNomadsParameters(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env   map[string]string
+		size  string
+		words string
+	}{
+		"none":             {},
+		"least capacity":   {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "1048576"}, size: "1048576"},
+		"size wins":        {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "1", "DHV_PARAMETERS": `{"size":"1Gi"}`}, size: "1Gi"},
+		"null":             {env: map[string]string{"DHV_PARAMETERS": "null", "DHV_CAPACITY_MIN_BYTES": "0"}},
+		"no object":        {env: map[string]string{"DHV_PARAMETERS": "[]"}, words: "DHV_PARAMETERS"},
+		"no strings":       {env: map[string]string{"DHV_PARAMETERS": `{"size":1}`}, words: "DHV_PARAMETERS"},
+		"no number":        {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "1Gi"}, words: "DHV_CAPACITY_MIN_BYTES"},
+		"no number either": {env: map[string]string{"DHV_CAPACITY_MAX_BYTES": "-1"}, words: "DHV_CAPACITY_MAX_BYTES"},
+	} {
+		options, err := nomadOptions(func(k string) string { return tc.env[k] })
+		if tc.words != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.words) {
+				t.Errorf("%s: %v, want %q", name, err, tc.words)
+			}
+		} else if err != nil || options["size"] != tc.size {
+			t.Errorf("%s: %v, %v", name, options, err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// namedColumns are those of the volumes that programs outside Kubernetes name.
+func namedColumns() []column[server.NamedVolume] {
+	return []column[server.NamedVolume]{
+		{head: "NAME", value: func(n server.NamedVolume, _ view) string { return plain(n.Name) }},
+		{head: "FRONT END", value: func(n server.NamedVolume, _ view) string { return orNone(n.FrontEnd) }},
+		{head: "CLAIM", value: func(n server.NamedVolume, _ view) string { return orNone(n.Claim) }},
+		{head: "STATUS", state: true, value: func(n server.NamedVolume, _ view) string { return namedState(n) }},
+		{head: "CREATED", value: func(n server.NamedVolume, v view) string { return v.age(n.Created) }},
+		{head: "USED BY", value: func(n server.NamedVolume, v view) string { return v.reason(strings.Join(n.Holders, "; ")) }},
+		{head: "PATH", wide: true, value: func(n server.NamedVolume, _ view) string { return orNone(plain(n.Mountpoint)) }},
+		{head: "PROBLEM", value: func(n server.NamedVolume, v view) string {
+			return v.reason(strings.Join(append(n.Waits, n.Problem), " "))
+		}},
+	}
+}
+
+// namedState is how a named volume stands, in a word.
+func namedState(n server.NamedVolume) string {
+	switch {
+	case n.Problem != "":
+		return "Unreadable"
+	case n.Removing:
+		return "Removing"
+	case len(n.Waits) > 0:
+		return "Waiting"
+	case n.Mountpoint != "":
+		return "Mounted"
+	}
+	return "Unused"
+}
+
+func (p *program) namedListCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the volumes that Docker, podman, mount -t csi and Nomad name",
+		Long: `List the volumes that Docker, podman, mount -t csi and Nomad name, and who had each
+when the kernel was asked last. explain pod says it as it is now.`,
+		Example: `  csi-volmgr volume list
+  csi-volmgr volume list -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := p.client()
+			defer c.Close()
+			all, err := c.NamedVolumes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if structured(output) {
+				return p.document(server.List[server.NamedVolume]{Items: all}, output)
+			}
+			return writeTable(p.stdout, namedColumns(), all, p.look(output))
+		},
+	}
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func (p *program) namedRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove a volume that Docker, podman, mount -t csi or Nomad names",
+		Long: `Remove a volume that Docker, podman, mount -t csi or Nomad names. Its data goes where it was
+made with reclaim=Delete; else it stays, and the answer says where. A volume that
+a process has is refused.`,
+		Example: `  csi-volmgr volume remove default/data`,
+		Args:    oneArg("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := p.client()
+			defer c.Close()
+			note, err := c.RemoveNamed(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if note != "" {
+				note = ": " + note
+			}
+			return writeAll(p.stdout, "volume "+plain(args[0])+" removed"+plain(note)+"\n")
+		},
+	}
+}
