@@ -25,6 +25,9 @@ PREFIX ?= /usr/local
 
 install: build ## install the program, its units, manual pages and completion below DESTDIR; PREFIX is /usr/local
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/csi-volmgr
+	install -d $(DESTDIR)/usr/sbin $(DESTDIR)$(PREFIX)/lib/csi-volmgr/nomad
+	ln -sf $(PREFIX)/bin/csi-volmgr $(DESTDIR)/usr/sbin/mount.csi # where mount(8) looks for it
+	ln -sf $(PREFIX)/bin/csi-volmgr $(DESTDIR)$(PREFIX)/lib/csi-volmgr/nomad/csi-volmgr-nomad
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for u in $(notdir $(wildcard deploy/systemd/*.service deploy/systemd/*.socket)); do \
 		sed 's#/usr/bin/csi-volmgr#$(PREFIX)/bin/csi-volmgr#' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done

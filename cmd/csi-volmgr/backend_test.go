@@ -308,7 +308,7 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 	s, err := server.New(context.Background(), server.Config{
 		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
-		Operator: b, Drainer: b,
+		Operator: b, Drainer: b, Named: b,
 		Catalog: func(kind string) []server.Object {
 			return map[string][]server.Object{
 				"Pod":          {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},
@@ -385,4 +385,27 @@ func (b *backend) CallsOfPod(name string) []state.VolumeID {
 		return []state.VolumeID{"d^gone"}
 	}
 	return nil
+}
+
+func (b *backend) NamedVolumes(context.Context) ([]server.NamedVolume, error) {
+	return []server.NamedVolume{{
+		Name: "shop_db", FrontEnd: "docker", Claim: "default/shop-db", Pod: "default/docker.shop-db", Created: fixed,
+		Mountpoint: "/root/db", Uses: map[string]int{"c1": 1}, Holders: []string{"container c0ffee"},
+	}}, nil
+}
+
+func (b *backend) NamedVolume(ctx context.Context, name string) (server.NamedVolume, error) {
+	all, err := b.NamedVolumes(ctx)
+	if name != all[0].Name {
+		return server.NamedVolume{}, fmt.Errorf("%w: volume %s", server.ErrNotFound, name)
+	}
+	return all[0], err
+}
+
+func (b *backend) CreateNamed(context.Context, server.NamedRequest) error { return nil }
+
+func (b *backend) MountNamed(context.Context, string) (string, error) { return "/root/db", nil }
+
+func (b *backend) RemoveNamed(context.Context, string) (string, error) {
+	return "its volume is kept", nil
 }

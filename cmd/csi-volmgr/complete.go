@@ -110,6 +110,12 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			names = append(names, string(v.Name))
 		}
 		return names, err
+	case "named":
+		volumes, err := c.NamedVolumes(ctx)
+		for _, v := range volumes {
+			names = append(names, v.Name)
+		}
+		return names, err
 	case "namespaces":
 		pods, err := c.Pods(ctx)
 		for _, v := range pods {

@@ -191,8 +191,8 @@ func (r *mountRequest) read(list string) error {
 		case has:
 			r.options[key] = value
 		default:
-			return fmt.Errorf("option %s is not known; there are the flags %s, and the options of the volume as KEY=VALUE", option,
-				strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
+			return fmt.Errorf("option %s is not known; there are the flags %s, and the options of the volume as KEY=VALUE",
+				option, strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
 		}
 	}
 	if len(mountOptions) > 0 {

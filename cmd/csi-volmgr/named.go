@@ -16,7 +16,9 @@ func namedColumns() []column[server.NamedVolume] {
 		{head: "CLAIM", value: func(n server.NamedVolume, _ view) string { return orNone(n.Claim) }},
 		{head: "STATUS", state: true, value: func(n server.NamedVolume, _ view) string { return namedState(n) }},
 		{head: "CREATED", value: func(n server.NamedVolume, v view) string { return v.age(n.Created) }},
-		{head: "USED BY", value: func(n server.NamedVolume, v view) string { return v.reason(strings.Join(n.Holders, "; ")) }},
+		{head: "USED BY", value: func(n server.NamedVolume, v view) string {
+			return v.reason(strings.Join(n.Holders, "; "))
+		}},
 		{head: "PATH", wide: true, value: func(n server.NamedVolume, _ view) string { return orNone(plain(n.Mountpoint)) }},
 		{head: "PROBLEM", value: func(n server.NamedVolume, v view) string {
 			return v.reason(strings.Join(append(n.Waits, n.Problem), " "))
@@ -67,7 +69,7 @@ when the kernel was asked last. explain pod says it as it is now.`,
 }
 
 func (p *program) namedRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a volume that Docker, podman, mount -t csi or Nomad names",
 		Long: `Remove a volume that Docker, podman, mount -t csi or Nomad names. Its data goes where it was
@@ -88,4 +90,8 @@ a process has is refused.`,
 			return writeAll(p.stdout, "volume "+plain(args[0])+" removed"+plain(note)+"\n")
 		},
 	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return p.names(cmd, "named", "")
+	}
+	return cmd
 }

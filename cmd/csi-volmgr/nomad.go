@@ -42,7 +42,7 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 	if id == "" {
 		return errors.New("DHV_VOLUME_ID: found none, want the id of the volume")
 	}
-	if p.socket = env("CSI_VOLMGR_SOCKET"); p.socket == "" {
+	if p.socket = env("VOLMGR_SOCKET"); p.socket == "" {
 		p.socket = defaultSocket
 	}
 	c := p.client()

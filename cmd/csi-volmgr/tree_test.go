@@ -36,7 +36,7 @@ type shows struct {
 // they did, or write what is no object.
 var acting = []string{
 	"adopt", "apply", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
-	"retry", "run", "ui", "undrain", "uninstall", "volume", "volume unit",
+	"retry", "run", "ui", "undrain", "uninstall", "volume", "volume remove", "volume unit",
 }
 
 // reading are all others, by what they show.
@@ -58,15 +58,16 @@ func reading() map[string][]shows {
 			{"describe volume data", new(server.VolumeStatus), "{.volume.spec.handle}", "vol-1"},
 			{"describe driver nfs.example.com", new(server.DriverStatus), "{.version}", "v4.11.0"},
 		},
-		"explain": {{"explain pod web", new(server.Explanation), "{.verdict}", server.Fine}},
-		"who":     {{"who data", new(holders.Report), "{.processes[0].name}", "rsync"}},
-		"trace":   {{"trace pod web", new(server.List[server.EndedCall]), "{.items[0].code}", "Internal"}},
-		"top":     {{"top", new(topDocument), "{.drivers[1].name}", string(nfs)}},
-		"doctor":  {{"doctor", new(doctor.Report), "{.findings[0].check}", ""}},
-		"gc":      {{"gc --dry-run", new(server.List[leftover.Item]), "{.items[0].path}", "/root/pods/a"}},
-		"wait":    {{"wait pod web", new(server.Progress), "{.pod.pod.name}", "web"}},
-		"version": {{"version", new(map[string]server.Version), "{.daemon.node}", "n1"}},
-		"watch":   nil, // get --watch; see TestWatchesHaveEveryForm
+		"explain":     {{"explain pod web", new(server.Explanation), "{.verdict}", server.Fine}},
+		"who":         {{"who data", new(holders.Report), "{.processes[0].name}", "rsync"}},
+		"trace":       {{"trace pod web", new(server.List[server.EndedCall]), "{.items[0].code}", "Internal"}},
+		"top":         {{"top", new(topDocument), "{.drivers[1].name}", string(nfs)}},
+		"doctor":      {{"doctor", new(doctor.Report), "{.findings[0].check}", ""}},
+		"gc":          {{"gc --dry-run", new(server.List[leftover.Item]), "{.items[0].path}", "/root/pods/a"}},
+		"wait":        {{"wait pod web", new(server.Progress), "{.pod.pod.name}", "web"}},
+		"version":     {{"version", new(map[string]server.Version), "{.daemon.node}", "n1"}},
+		"volume list": {{"volume list", new(server.List[server.NamedVolume]), "{.items[0].name}", "shop_db"}},
+		"watch":       nil, // get --watch; see TestWatchesHaveEveryForm
 	}
 }
 
@@ -233,7 +234,7 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 		"describe pod": "web", "describe volume": vol, "describe driver": string(nfs),
 		"explain pod": "web", "explain volume": vol, "explain driver": string(nfs), "explain pod -n shop": "till",
 		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "forget": vol, "wait pod": "web",
-		"delete pod": "web", "delete pvc": "data", "volume unit pod": "web", "volume unit pvc": "data", "doctor --driver": string(nfs),
+		"delete pod": "web", "delete pvc": "data", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
 		"retry data --step": "lazy", "drain --wait": "unstaged",
 	}
 	r := newRig(t, mounted(fixed))

@@ -75,6 +75,11 @@ func paths() []path {
 		{pattern: "GET /v1/trace", summary: "The last calls of every volume", answer: List[EndedCall]{}},
 		{pattern: "GET /v1/trace/{kind}/{name...}", summary: "The last calls of a volume, or of a pod's volumes", answer: List[EndedCall]{}},
 		{pattern: "GET /v1/who", summary: "Who holds a volume or a path", query: []string{"volume: its name", "path: a path of this host, in place of a volume"}, answer: holders.Report{}},
+		{pattern: "GET /v1/named", summary: "The volumes that Docker, podman, mount -t csi and Nomad name", answer: List[NamedVolume]{}},
+		{pattern: "GET /v1/named/{name...}", summary: "One of them, with who has it now", answer: NamedVolume{}},
+		{pattern: "POST /v1/named", summary: "Make a volume known and wait for its storage; a larger size lets it grow", body: NamedRequest{}, answer: NamedVolume{}},
+		{pattern: "POST /v1/named-mounts/{name...}", summary: "Mount a volume; it stays so while the kernel shows a holder", answer: NamedMount{}},
+		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; the note says where data is that stays", answer: Removed{}},
 		{pattern: "GET /v1/leftovers", summary: "What nobody answers for", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/gc", summary: "Remove of that what is safe to remove", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/recovery/accept", summary: "Say that no pod uses what is mounted without a record", query: []string{reason}, answer: List[Place]{}},
@@ -267,7 +272,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	b.containers = o
 	cfg := config(t, b)
 	cfg.Catalog = func(string) []Object { return filled[[]Object](t) }
-	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats = o, o, o, o
+	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats, cfg.Named = o, o, o, o, o
 	start(t, cfg)
 	_, s := document(t)
 	fillIn := strings.NewReplacer("{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")
@@ -326,3 +331,17 @@ func TestWhatIsNotAsDocumentedIsSeen(t *testing.T) {
 		}
 	}
 }
+
+func (o operator) NamedVolumes(context.Context) ([]NamedVolume, error) {
+	return filled[[]NamedVolume](o.t), nil
+}
+
+func (o operator) NamedVolume(context.Context, string) (NamedVolume, error) {
+	return filled[NamedVolume](o.t), nil
+}
+
+func (o operator) CreateNamed(context.Context, NamedRequest) error { return nil }
+
+func (o operator) MountNamed(context.Context, string) (string, error) { return "/path", nil }
+
+func (o operator) RemoveNamed(context.Context, string) (string, error) { return "note", nil }

@@ -170,7 +170,7 @@ func TestNomadHostVolume(t *testing.T) {
 		t.Helper()
 		cmd := exec.Command(plugin, operation)
 		cmd.Env = append(os.Environ(), "DHV_OPERATION="+operation, "DHV_VOLUME_ID=7f3a", "DHV_CAPACITY_MIN_BYTES=67108864",
-			"DHV_PARAMETERS="+string(parameters), "CSI_VOLMGR_SOCKET="+n.Socket)
+			"DHV_PARAMETERS="+string(parameters), "VOLMGR_SOCKET="+n.Socket)
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()
