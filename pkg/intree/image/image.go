@@ -11,8 +11,8 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/turn"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -51,7 +51,7 @@ type Driver struct {
 
 	mu    sync.Mutex       // held while directories of the store are made or pruned
 	spent map[string]spent // by tree: what could not be unpacked; mu guards it
-	turns turn.Turns       // by tree: who makes or removes it
+	locks keylock.Locks    // by tree: who makes or removes it
 }
 
 // New returns a Driver.

@@ -44,7 +44,7 @@ func (d *Driver) store(elems ...string) string {
 // missing, and marks it as the volume's.
 func (d *Driver) have(ctx context.Context, image *oci.Image, mark string) (string, error) {
 	tree := image.Digest.Hex()
-	unlock, err := d.turns.Take(ctx, tree)
+	unlock, err := d.locks.Lock(ctx, tree)
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +143,7 @@ func (d *Driver) leave(ctx context.Context, mark string) error {
 }
 
 func (d *Driver) unmark(ctx context.Context, tree, mark string) error {
-	unlock, err := d.turns.Take(ctx, tree)
+	unlock, err := d.locks.Lock(ctx, tree)
 	if err != nil {
 		return err
 	}
@@ -189,10 +189,10 @@ func (d *Driver) prune() error {
 
 // sweep removes what no call works on.
 func (d *Driver) sweep(ctx context.Context, tree string) error {
-	if d.turns.Taken(tree) {
+	if d.locks.Locked(tree) {
 		return nil
 	}
-	unlock, err := d.turns.Take(ctx, tree)
+	unlock, err := d.locks.Lock(ctx, tree)
 	if err != nil {
 		return err
 	}

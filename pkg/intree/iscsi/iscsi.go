@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/turn"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -42,7 +42,7 @@ type Config struct {
 type Driver struct {
 	c Config
 
-	turns turn.Turns // by IQN: who logs in or out
+	locks keylock.Locks // by IQN: who logs in or out
 }
 
 // New returns a Driver.
@@ -66,7 +66,7 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	if err := d.c.Stager.Begin(ctx, v); err != nil {
 		return err
 	}
-	unlock, err := d.turns.Take(ctx, t.iqn)
+	unlock, err := d.locks.Lock(ctx, t.iqn)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	if err != nil {
 		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
-	unlock, err := d.turns.Take(ctx, t.iqn)
+	unlock, err := d.locks.Lock(ctx, t.iqn)
 	if err != nil {
 		return err
 	}

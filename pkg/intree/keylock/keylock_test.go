@@ -1,4 +1,4 @@
-package turn
+package keylock
 
 import (
 	"context"
@@ -9,39 +9,39 @@ import (
 
 func TestOneAtATimeForAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns Turns
-		end, err := turns.Take(t.Context(), "a")
+		var locks Locks
+		end, err := locks.Lock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if endB, err := turns.Take(t.Context(), "b"); err != nil {
+		if endB, err := locks.Lock(t.Context(), "b"); err != nil {
 			t.Errorf("another name: %v", err)
 		} else {
 			endB()
 		}
 		got := make(chan func(), 1)
 		go func() {
-			end, err := turns.Take(t.Context(), "a")
+			end, err := locks.Lock(t.Context(), "a")
 			if err != nil {
 				t.Error(err)
 			}
 			got <- end
 		}()
 		synctest.Wait()
-		if len(got) != 0 || !turns.Taken("a") || turns.Taken("b") {
+		if len(got) != 0 || !locks.Locked("a") || locks.Locked("b") {
 			t.Errorf("two have the name, or none has: %d", len(got))
 		}
 		end()
 		(<-got)()
-		if turns.Taken("a") {
+		if locks.Locked("a") {
 			t.Error("taken after the end")
 		}
 	})
 }
 
 func TestWhoWaitsMayGiveUp(t *testing.T) {
-	var turns Turns
-	end, err := turns.Take(t.Context(), "a")
+	var locks Locks
+	end, err := locks.Lock(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestWhoWaitsMayGiveUp(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := turns.Take(ctx, "a"); !errors.Is(err, why) {
+	if _, err := locks.Lock(ctx, "a"); !errors.Is(err, why) {
 		t.Errorf("got %v", err)
 	}
 }
