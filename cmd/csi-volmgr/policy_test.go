@@ -99,7 +99,7 @@ func TestInlineRules(t *testing.T) {
 		t.Errorf("no value lets everybody: %v, %v", rules, err)
 	}
 	if rules, err := inlineRules([]string{"none"}); err != nil || rules == nil || len(rules) != 0 {
-		t.Errorf("none lets nobody: %v, %v", rules, err)
+		t.Errorf("none allows a namespace: %v, %v", rules, err)
 	}
 	if rules, err := inlineRules([]string{"team/kubernetes.io/nfs"}); err != nil || len(rules) != 1 || rules[0].Namespace != "team" || rules[0].Driver != "kubernetes.io/nfs" {
 		t.Errorf("a kind: %v, %v", rules, err)

@@ -196,6 +196,6 @@ func TestThePeerIsNamed(t *testing.T) {
 		t.Errorf("got %+v", by)
 	}
 	if gone := Peer(5, 1<<30); gone.Program != "" || gone.UID != 5 {
-		t.Errorf("of nobody: %+v", gone)
+		t.Errorf("without a caller: %+v", gone)
 	}
 }

@@ -237,7 +237,7 @@ sources:
 
 func TestWhatIsNotKnownIsNoContent(t *testing.T) {
 	w := newWorld(t)
-	w.err = errors.New("nobody knows")
+	w.err = errors.New("cannot be read")
 	_, secret := w.reader().Secret(corev1.SecretVolumeSource{SecretName: "cert", Optional: new(true)})
 	_, configMap := w.reader().ConfigMap(corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}, Optional: new(true)})
 	_, downward := w.reader().DownwardAPI(corev1.DownwardAPIVolumeSource{})

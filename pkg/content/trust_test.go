@@ -107,7 +107,7 @@ func TestTrustBundlesByNameOrSigner(t *testing.T) {
 	if err != nil || files["f"].Mode != 0o600 {
 		t.Errorf("of a pod with fsGroup: mode %o, %v", files["f"].Mode, err)
 	}
-	w.err = errors.New("nobody knows")
+	w.err = errors.New("cannot be read")
 	if _, err := w.reader().Projected(decode[corev1.ProjectedVolumeSource](t, "sources: [{clusterTrustBundle: {path: f, name: nope, optional: true}}]")); !errors.Is(err, w.err) {
 		t.Errorf("got %v, want that it is not known", err)
 	}

@@ -98,7 +98,7 @@ func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
 			t.Fatal(err)
 		}
 		refuse(ErrInUse)
-		if err := h.c.Delete(t.Context(), testKey("nobody"), false); !errors.Is(err, ErrNotFound) {
+		if err := h.c.Delete(t.Context(), testKey("unknown"), false); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Delete of a claim that is not there: %v", err)
 		}
 		if slices.Contains(h.backend.calls(), "DeleteVolume vol-1") {

@@ -223,9 +223,9 @@ func (m model) wrong(o op, offline bool) string {
 	case o.verb == create && m.rec.Unanswered && fmt.Sprint(o.spec) != fmt.Sprint(m.rec.Spec):
 		return "an unanswered CreateVolume is repeated with another request"
 	case o.verb == create && !m.listed && !m.rec.Delete:
-		return "a volume is made for nobody"
+		return "a volume is made without a claim"
 	case o.verb == remove && m.given && !m.rec.Delete:
-		return "data is deleted that nobody asked to delete"
+		return "data is deleted without an operator's order"
 	case o.verb == remove && (m.attached || m.inUse && m.rec.Volume.Phase == state.Present):
 		return "a volume in use is deleted"
 	case o.verb == forget && m.exists:
@@ -270,7 +270,7 @@ func (m model) idle(h held) string {
 		return ""
 	case m.rec.Delete, m.listed && m.rec.Volume.Phase != state.Present,
 		m.listed && m.rec.CapacityBytes < m.size, m.node != nothing && m.up:
-		return "nothing is done, and nobody is told why"
+		return "nothing is done, and no reason is given"
 	}
 	return ""
 }

@@ -178,7 +178,7 @@ func TestOptionsStayBeforeTheLabel(t *testing.T) {
 		t.Errorf("expand: got %q, %v, want %q", got, err, want[:3])
 	}
 	if len(v.Spec.MountFlags) != 3 {
-		t.Errorf("the record has %q by now", v.Spec.MountFlags)
+		t.Errorf("the record now has %q", v.Spec.MountFlags)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestRequestsLeaveTheRecordAsItIs(t *testing.T) {
 				scribble(r.ProtoReflect())
 			}
 			if !reflect.DeepEqual(v, untouched) {
-				t.Fatalf("%s of a volume, %s: the record is %+v by now, want %+v", call, name, *v.Spec, *untouched.Spec)
+				t.Fatalf("%s of a volume, %s: the record is now %+v, want %+v", call, name, *v.Spec, *untouched.Spec)
 			}
 		}
 	}

@@ -440,7 +440,7 @@ func TestDriverLesson12AFileInADirectorysPlaceStays(t *testing.T) {
 	n.f.inject(nodeUnpublish, status.Error(codes.NotFound, "gone"))
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
 	if !there(target(v)) {
-		t.Error("what nobody expected there was removed")
+		t.Error("an unexpected file there was removed")
 	}
 }
 
@@ -493,7 +493,7 @@ func TestDriverLesson6DataIsNeverRemoved(t *testing.T) {
 		t.Error("a file in the target was removed")
 	}
 	if !strings.Contains(n.log.String(), "something is left at the target") {
-		t.Error("and nobody was told of it")
+		t.Error("and no error reports it")
 	}
 }
 

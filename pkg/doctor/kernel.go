@@ -68,7 +68,7 @@ func (e *examination) kernel() {
 		e.ok("kernel.boot-id", strings.TrimSpace(string(b)))
 	} else {
 		e.fail("kernel.boot-id", "it cannot be read: "+err.Error(),
-			"mount /proc: without it nobody knows whether the node was rebooted")
+			"mount /proc: without it csi-volmgr cannot tell whether the node was rebooted")
 	}
 }
 

@@ -148,7 +148,7 @@ func (e *examination) socket(path string) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "it is not there"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nobody listens on it"
+		return "no program listens on it"
 	}
 	return err.Error()
 }

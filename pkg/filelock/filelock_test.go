@@ -52,7 +52,7 @@ func TestALockThatIsAboutToBeFreeIsTaken(t *testing.T) {
 	for !waits(t, held) {
 		select {
 		case err := <-taken:
-			t.Fatalf("%v, and nobody waited", err)
+			t.Fatalf("%v, without a waiter", err)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -312,7 +312,7 @@ func TestNotesThatACrashCutOffAreMadeUpForByTheWish(t *testing.T) {
 			t.Errorf("%q: record %+v", text, v)
 		}
 		if got := Adopt(input(d)); !strings.Contains(Against(got.Refusals, "a reason"), "cannot be read") && !strings.Contains(Against(got.Refusals, "a reason"), "missing") {
-			t.Errorf("%q and nobody wants it: %+v", text, got)
+			t.Errorf("%q, wanted by no pod: %+v", text, got)
 		}
 	}
 	d := oneVolume()
@@ -330,7 +330,7 @@ func TestRefusals(t *testing.T) {
 		overrule   bool
 		change     func(in *Input)
 	}{
-		{"a pod that nobody lists", "no source lists a pod with the uid", true, func(in *Input) { in.Pods = nil }},
+		{"a pod that no source lists", "no source lists a pod with the uid", true, func(in *Input) { in.Pods = nil }},
 		{"with files", "the files of emptyDir cache be deleted", true, func(in *Input) {
 			in.Pods = nil
 			v := builtinVolume("kubernetes.io~empty-dir", "cache", state.Seen{Exists: true})
@@ -343,7 +343,7 @@ func TestRefusals(t *testing.T) {
 		{"a volume that was mounted in-tree and is translated here", "kind kubernetes.io/aws-ebs", false, func(in *Input) {
 			in.Disk.Volumes = append(in.Disk.Volumes, builtinVolume("kubernetes.io~aws-ebs", "pv-2", mounted(1)))
 		}},
-		{"a kind that nobody knows", "kind vendor/flex", false, func(in *Input) {
+		{"an unknown kind", "kind vendor/flex", false, func(in *Input) {
 			in.Disk.Volumes = append(in.Disk.Volumes, builtinVolume("vendor~flex", "f", mounted(1)))
 		}},
 		{"a local volume on a device", "a local volume on a device", false, func(in *Input) {
@@ -355,7 +355,7 @@ func TestRefusals(t *testing.T) {
 		{"a device of no volume", "nothing below", false, func(in *Input) {
 			in.Disk.Devices = []Device{{Pod: uid, Plugin: "kubernetes.io~csi", Name: "x", Path: "/x"}}
 		}},
-		{"a mount of nobody", "no part of a volume that is known", false, func(in *Input) {
+		{"a mount of no known volume", "no part of a volume that is known", false, func(in *Input) {
 			in.Disk.Mounts = append(in.Disk.Mounts, root+"/pods/"+string(uid)+"/volume-subpaths/other/main/0")
 		}},
 		{"another volume under the name", "the pod that is listed wants vol-2", false, func(in *Input) {

@@ -170,7 +170,7 @@ func TestReleaseRefuses(t *testing.T) {
 		{"a raw local volume", "raw block volumes of the kind", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true, Mode: state.Block, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 		}},
-		{"a local volume of nobody knows what", "not known what it is of", func(_ *Managed, v *state.Volume) {
+		{"a local volume of an unknown source", "not known what it is of", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true}
 		}},
 		{"parts under another name", "a kubelet looks for them by the name pv-1", func(m *Managed, _ *state.Volume) {

@@ -136,7 +136,7 @@ func TestProgressComesBeforeTheAnswer(t *testing.T) {
 				t.Fatalf("got %s, %v, told %v", reply, err, told)
 			}
 			if got := p.mustDo(t, "a", "count", "2"); got != "2" || len(told) != 3 {
-				t.Fatalf("nobody asks: got %s, told %v", got, told)
+				t.Fatalf("no caller asks: got %s, told %v", got, told)
 			}
 		}
 	})

@@ -141,7 +141,7 @@ func TestAWriteThatFailedIsReplaced(t *testing.T) {
 		d.fail(-1)
 		rest()
 		if left := d.records(t); len(left) != 0 {
-			t.Errorf("a volume of which nothing was ever made has a record: %v", left)
+			t.Errorf("a volume that no call has begun has a record: %v", left)
 		}
 	})
 }

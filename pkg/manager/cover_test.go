@@ -178,7 +178,7 @@ func TestAWriteForAnotherVolumeDoesNotUncoverACall(t *testing.T) {
 				return fault{takes: 2 * time.Second}
 			case "Publish d^v a":
 				if d.records(t)["d^v"].Mounts["a"].Phase != state.Entering {
-					t.Error("a call is made of which the journal knows nothing")
+					t.Error("the loop makes a call whose intent is not in the journal")
 				}
 			}
 			return fault{}

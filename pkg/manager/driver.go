@@ -27,7 +27,7 @@ type Driver interface {
 	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
 }
 
-// Renewer is a Driver what of which ends: a token has a time. PublishUntil is
+// Renewer is a Driver whose mounts expire, for example because they contain a token. PublishUntil is
 // Publish, and returns when the mount is to be published again, zero for never;
 // with an error it returns zero.
 type Renewer interface {

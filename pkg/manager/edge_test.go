@@ -169,7 +169,7 @@ func TestAWriteThatFailedProvesNothing(t *testing.T) {
 				return fault{takes: time.Second}
 			case "Publish d^v b":
 				if d.records(t)["d^v"].Mounts["b"].Phase != state.Entering {
-					t.Error("a call is made of which the journal knows nothing")
+					t.Error("the loop makes a call whose intent is not in the journal")
 				}
 			}
 			return fault{}

@@ -104,7 +104,7 @@ func TestVerifySaysWhatIsGone(t *testing.T) {
 		l := live(t, h, d)
 		l.up(h)
 		if err := l.Verify(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "no source lists") {
-			t.Errorf("a pod that nobody knows: %v", err)
+			t.Errorf("an unknown pod: %v", err)
 		}
 		l.SetPod(podWant("a", "v", "w"))
 		mounted(t, l, "a")

@@ -37,8 +37,8 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 	return mounted
 }
 
-// GetPossiblyMountedVolumesForPod returns, sorted, the volumes of which
-// something of the pod's may be mounted, whatever its phase.
+// GetPossiblyMountedVolumesForPod returns, sorted, the volumes that the pod
+// may have mounted, whatever the phase.
 func (m *Manager) GetPossiblyMountedVolumesForPod(uid state.PodUID) []state.VolumeID {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()

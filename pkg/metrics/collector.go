@@ -44,7 +44,7 @@ func describe() descs {
 			"waits_for"),
 		failing: desc("csi_volmgr_failing_volumes", "Number of volumes whose last call failed.", "driver_name"),
 		uncertain: desc("csi_volmgr_uncertain_volumes",
-			"Number of volumes of which a stage or mount may or may not be there.", "driver_name"),
+			"Number of volumes whose stage or mount is uncertain: a call's outcome is unknown.", "driver_name"),
 		doubtful: desc("csi_volmgr_in_doubt_volumes",
 			"Number of uncertain volumes for which no call is under way: the last one had no definite answer.", "driver_name"),
 		quarantined: desc("csi_volmgr_quarantined_volumes",

@@ -23,7 +23,7 @@ func RegisterFound(r prometheus.Registerer, found func() manager.Found) error {
 		},
 		{
 			"csi_volmgr_found_changed_volumes_total",
-			"Number of volumes that were found at the start and of which something was not as it was left.",
+			"Number of volumes found at the start whose mounts had changed since the daemon left them.",
 			func(f manager.Found) int { return f.Changed },
 		},
 	} {

@@ -16,7 +16,7 @@ func TestWhatWasFoundAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `
-# HELP csi_volmgr_found_changed_volumes_total Number of volumes that were found at the start and of which something was not as it was left.
+# HELP csi_volmgr_found_changed_volumes_total Number of volumes found at the start whose mounts had changed since the daemon left them.
 # TYPE csi_volmgr_found_changed_volumes_total counter
 csi_volmgr_found_changed_volumes_total 3
 # HELP reconstruct_volume_operations_errors_total Number of volumes that were found at the start and whose record could not be read.

@@ -118,7 +118,7 @@ csi_volmgr_quarantined_volumes 1
 # HELP csi_volmgr_renewal_overdue_seconds For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, requiresRepublish); 0 when none is.
 # TYPE csi_volmgr_renewal_overdue_seconds gauge
 csi_volmgr_renewal_overdue_seconds 90
-# HELP csi_volmgr_uncertain_volumes Number of volumes of which a stage or mount may or may not be there.
+# HELP csi_volmgr_uncertain_volumes Number of volumes whose stage or mount is uncertain: a call's outcome is unknown.
 # TYPE csi_volmgr_uncertain_volumes gauge
 csi_volmgr_uncertain_volumes{driver_name="d.example"} 2
 csi_volmgr_uncertain_volumes{driver_name="gone.example"} 0

@@ -51,7 +51,7 @@ func TestAwayIsAsHere(t *testing.T) {
 
 // A call that no caller waits for any more is not begun.
 func TestAwayHeedsItsContext(t *testing.T) {
-	k := New().MakeAway(nobody{t})
+	k := New().MakeAway(noHelper{t})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("enough")
 	cancel(reason)
@@ -62,14 +62,14 @@ func TestAwayHeedsItsContext(t *testing.T) {
 }
 
 // none is to be asked nothing.
-type nobody struct{ t *testing.T }
+type noHelper struct{ t *testing.T }
 
-func (n nobody) Do(_ context.Context, key, call string, _ []byte) ([]byte, error) {
+func (n noHelper) Do(_ context.Context, key, call string, _ []byte) ([]byte, error) {
 	n.t.Errorf("%s of %s was called", call, key)
 	return nil, nil
 }
 
-func (nobody) Left(string) error { return nil }
+func (noHelper) Left(string) error { return nil }
 
 // A probe asks the storage: it is not answered by a server that hangs, nor by one
 // that is dead, which says so; and it holds no other up.

@@ -114,7 +114,7 @@ func TestWhetherAFUSEFileSystemIsServedIsKnownWithoutAskingIt(t *testing.T) {
 	server = mountFUSE(t, target)
 	must(t, server.Close())
 	if served() {
-		t.Error("nobody serves it and it is said that somebody does")
+		t.Error("it has no server, and the kernel says it has one")
 	}
 	if err := k.Probe(t.Context(), target); !errors.Is(err, unix.ENOTCONN) {
 		t.Errorf("and it is asked: %v", err)

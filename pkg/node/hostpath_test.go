@@ -92,7 +92,7 @@ func TestAHostPathIsGivenByWhatItLedTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(at["/below"].HostPath + "/f"); err != nil || string(got) != "ours" {
-		t.Errorf("what was given is %q by now, %v", got, err)
+		t.Errorf("the file now has %q, %v", got, err)
 	}
 	if err := n.Manager().Verify(within(t), uid); err == nil || !strings.Contains(err.Error(), "a symbolic link in it leads to "+outside) {
 		t.Errorf("verified: %v", err)

@@ -94,7 +94,7 @@ type Config struct {
 	Helper isolate.Command
 	// SELinuxMount says which volumes are mounted with their pod's label; "" is selinux.Auto.
 	SELinuxMount selinux.Mode
-	// InlineAllow says who may have inline volumes of which driver; nil is every namespace's pods.
+	// InlineAllow names the namespaces that may have a driver's inline volumes; nil is every namespace's pods.
 	InlineAllow []resolve.InlineRule
 	// Translate are the kinds of in-tree volumes that are translated to their CSI
 	// drivers ([translate.Kinds]); nil is all.

@@ -40,14 +40,14 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 		}
 	}
 	if asked == 0 {
-		t.Error("nobody is asked")
+		t.Error("the driver is not asked")
 	}
 }
 
 // questions are those that can be asked now.
 func questions(n *Node) map[stats.Subject]stats.Question {
 	all := map[stats.Subject]stats.Question{}
-	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.mounts).Subjects) {  // a question reads the snapshot, which is locked meanwhile
+	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.mounts).Subjects) { // a question reads the snapshot, which is locked meanwhile
 		if q, ok := newAsker(n.builtins, n.manager, n.drivers, n.mounts).Question(s); ok {
 			all[s] = q
 		}
@@ -95,7 +95,7 @@ func TestAnEphemeralClaimIsNamed(t *testing.T) {
 		select {
 		case <-ask.C:
 		case <-ctx.Done():
-			t.Fatalf("nobody says: %+v", s)
+			t.Fatalf("no driver says: %+v", s)
 		}
 	}
 	r := prometheus.NewPedanticRegistry()

@@ -43,7 +43,7 @@ type Config struct {
 	Allocatable corev1.ResourceList
 	// SELinux says which volumes are labelled when they are mounted.
 	SELinux SELinux
-	// InlineAllow says who may have inline volumes of which driver; nil is every namespace's pods.
+	// InlineAllow names the namespaces that may have a driver's inline volumes; nil is every namespace's pods.
 	InlineAllow []InlineRule
 	// Translate are the kinds of in-tree volumes that are translated
 	// ([translate.Kinds]); nil is all.

@@ -200,7 +200,7 @@ var problems = []struct {
 	{"claim of an ephemeral volume not found", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})
 	}, "claim default/web-data: not found; the claim of a generic ephemeral volume has the pod's and the volume's name and the pod as its controller"},
-	{"claim of an ephemeral volume of nobody", func(t *testing.T, w *world) {
+	{"claim of an ephemeral volume without a pod", func(t *testing.T, w *world) {
 		source(w, corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})
 		w.add(t, "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: web-data}, spec: {volumeName: pv-1}}")
 	}, "claim default/web-data: metadata.ownerReferences: found no controller, want pod default/web (uid 11111111-2222-3333-4444-555555555555) with controller: true, since it serves a generic ephemeral volume"},

@@ -67,7 +67,7 @@ func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	feed.mu.Lock()
 	defer feed.mu.Unlock()
 	if l.byName != nil || !feed.closed {
-		t.Error("the list is kept, and nobody waits")
+		t.Error("the list is kept without a waiter")
 	}
 }
 

@@ -254,8 +254,8 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	case err != nil:
 		if e.Error = err.Error(); !e.told && ctx.Err() == nil {
 			e.told = true
-			c.cfg.Logger.Warn("nobody says how full a volume is or how it fares", "volume", e.Key, "driver", string(e.Driver),
-				"err", err)
+			c.cfg.Logger.Warn("neither driver nor kernel reports a volume's usage or health",
+				"volume", e.Key, "driver", string(e.Driver), "err", err)
 		}
 	default:
 		c.took.WithLabelValues(q.Source).Observe(now.Sub(start).Seconds())

@@ -42,7 +42,7 @@ func TestWhatCephCSIIsTold(t *testing.T) {
 		pv   *corev1.PersistentVolume
 		want corev1.CSIPersistentVolumeSource
 	}{
-		"an image that somebody made": {rbd(nil), corev1.CSIPersistentVolumeSource{
+		"an image made by an operator": {rbd(nil), corev1.CSIPersistentVolumeSource{
 			Driver: "rbd.csi.ceph.com", VolumeHandle: "disk", FSType: "xfs", NodeStageSecretRef: secret, ControllerExpandSecretRef: secret,
 			VolumeAttributes: map[string]string{"clusterID": mons, "pool": "rbd", "staticVolume": "true", "imageFeatures": "layering"},
 		}},

@@ -338,6 +338,6 @@ func TestAKubeletThatRunsIsSeen(t *testing.T) {
 	}
 	s.Close()
 	if got, _ := none.Kubelet(short); got != "" {
-		t.Errorf("a socket that nobody serves: got %q", got)
+		t.Errorf("a socket without a server: got %q", got)
 	}
 }

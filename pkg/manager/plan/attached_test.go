@@ -17,12 +17,12 @@ func TestTheRecordSaysUnderWhichNameAVolumeIsAttached(t *testing.T) {
 		phase            state.Phase
 		want             string
 	}{
-		"wished":                        {attached, nil, state.Absent, "kubernetes.io/csi/d^v"},
-		"wished, and needs none":        {free, nil, state.Absent, ""},
-		"begun with, needs none by now": {free, attached, state.Entering, "kubernetes.io/csi/d^v"},
-		"begun without, needs one now":  {attached, free, state.Present, "kubernetes.io/csi/d^v"},
-		"on its way off":                {nil, attached, state.Leaving, "kubernetes.io/csi/d^v"},
-		"gone":                          {nil, attached, state.Absent, ""},
+		"wished":                          {attached, nil, state.Absent, "kubernetes.io/csi/d^v"},
+		"wished, and needs none":          {free, nil, state.Absent, ""},
+		"begun with, needs none any more": {free, attached, state.Entering, "kubernetes.io/csi/d^v"},
+		"begun without, needs one now":    {attached, free, state.Present, "kubernetes.io/csi/d^v"},
+		"on its way off":                  {nil, attached, state.Leaving, "kubernetes.io/csi/d^v"},
+		"gone":                            {nil, attached, state.Absent, ""},
 	} {
 		v := state.Volume{ID: "d^v", Spec: c.recorded, Stage: state.Fact{Phase: c.phase}}
 		if got := AttachedAs(state.Want{Spec: c.wished}, v); got != c.want {

@@ -339,7 +339,7 @@ func (x *explorer) mayBegin(w world, op Op, begun state.Volume) {
 			breach(w, "rule 1: %v before stage is present", op)
 		}
 		if !wanted {
-			breach(w, "rule 5: %v, which nobody wants", op)
+			breach(w, "rule 5: %v, which no pod wants", op)
 		}
 		if x.va.exclusive && op.Kind == Publish && (w.pub[0] && op.Pod != "a" || w.pub[1] && op.Pod != "b") {
 			breach(w, "an exclusive volume is given to a second pod")
@@ -363,7 +363,7 @@ func (x *explorer) mayRemove(w world, op Op, fact state.Fact, wanted bool) {
 	case !wanted && !w.synced:
 		breach(w, "rule 5: %v before every source has spoken", op)
 	case !wanted && w.keepA && (op.Pod == "a" || op.Pod == "" && slices.Contains(w.mem.For, "a")):
-		breach(w, "rule 5: %v without proof that nobody uses it", op)
+		breach(w, "rule 5: %v without proof that no container uses it", op)
 	}
 }
 

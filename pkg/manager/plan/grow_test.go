@@ -29,7 +29,7 @@ func TestWhoExpandsNothing(t *testing.T) {
 		size   int64  // that the volume is taken to have then
 		held   string // why it waits
 	}{
-		"nobody against it":           {size: 1},
+		"no pod against it":           {size: 1},
 		"a driver without the call":   {func(_ *state.Want, f *Facts) { f.Driver.Expand = false }, 9, ""},
 		"the claim says it is so":     {func(w *state.Want, _ *Facts) { w.Grown = true }, 9, ""},
 		"the claim says it cannot be": {func(w *state.Want, _ *Facts) { w.NoGrow = "infeasible" }, 1, "infeasible"},
@@ -40,7 +40,7 @@ func TestWhoExpandsNothing(t *testing.T) {
 			t.Errorf("%s: size %d, news: %v", name, v.SizeBytes, changed)
 		}
 		op, held := Next(w, v, f, start)
-		if calls := op.Kind == Expand; calls != (name == "nobody against it") || held.Reason != tc.held {
+		if calls := op.Kind == Expand; calls != (name == "no pod against it") || held.Reason != tc.held {
 			t.Errorf("%s: next is %v, held %+v", name, op, held)
 		}
 		if again, changed := Resize(v, w, f); changed || again.SizeBytes != v.SizeBytes {
@@ -61,7 +61,7 @@ func TestWhoExpandsNothing(t *testing.T) {
 	v = Complete(v, Op{Kind: Expand, Pod: "a", SizeBytes: 9}, Result{Err: callError(state.Final)}, start)
 	v, _ = Resize(v, w, f)
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
-		t.Errorf("while the driver is away and nobody waits: next is %v, held %+v", op, held)
+		t.Errorf("while the driver is away and no pod waits: next is %v, held %+v", op, held)
 	}
 }
 

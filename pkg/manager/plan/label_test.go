@@ -82,12 +82,12 @@ func TestWhichLabelAVolumeHas(t *testing.T) {
 		label  string
 		others []state.PodUID
 	}{
-		"nobody":              {nil, "x", "", nil},
+		"no pod":              {nil, "x", "", nil},
 		"one":                 {labels{"a": "x"}, "", "x", nil},
 		"all the same":        {labels{"a": "x", "b": "x"}, "", "x", nil},
 		"the first":           {labels{"a": "x", "b": "y", "c": "x"}, "", "x", []state.PodUID{"b"}},
 		"what it has":         {labels{"a": "x", "b": "y"}, "y", "y", []state.PodUID{"a"}},
-		"what nobody wants":   {labels{"a": "x", "b": "y"}, "z", "x", []state.PodUID{"b"}},
+		"what no pod wants":   {labels{"a": "x", "b": "y"}, "z", "x", []state.PodUID{"b"}},
 		"none is one, too":    {labels{"a": "x", "b": ""}, "", "", []state.PodUID{"a"}},
 		"none is what it has": {labels{"a": "", "b": "x"}, "x", "x", []state.PodUID{"a"}},
 	} {

@@ -225,7 +225,7 @@ func TestACrowdThatDoesNotPayIsTakenBack(t *testing.T) {
 	s.wait, s.work, s.volumes = 0, 5*ms, 3000
 	s.burst(t)
 	if s.running.More != 0 {
-		t.Errorf("a driver that works by now: %d more", s.running.More)
+		t.Errorf("a driver that works again: %d more", s.running.More)
 	}
 	s.burst(t)
 	if limit := DefaultLimits().Driver; len(s.most) > limit {

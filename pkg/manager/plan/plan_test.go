@@ -379,7 +379,7 @@ func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 	spec.ReadOnly = true
 	w.Pods["a"] = state.WantMount{MountSpec: spec}
 	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{Step: Publish, Pod: "a", Reason: reasonOtherwise}) {
-		t.Errorf("read-only by now: %v %+v", op, held)
+		t.Errorf("read-only since: %v %+v", op, held)
 	}
 }
 
@@ -525,7 +525,7 @@ func TestNobodyWaitsForAPodThatHasNothing(t *testing.T) {
 		t.Errorf("stage: %v, %+v", op, held)
 	}
 	if op, held := Next(state.Want{}, v, f, start); op.Kind != None || held.Reason != "kept" {
-		t.Errorf("wanted by nobody else: %v, %+v", op, held)
+		t.Errorf("wanted by no other pod: %v, %+v", op, held)
 	}
 	v.Stage.Phase, v.Mounts = state.Present, map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}}}
 	if op, _ := Next(w, v, f, start); op.Kind.Removes() {

@@ -170,7 +170,7 @@ func TestWhatADriverWantsAnewCountsFromTheNextCall(t *testing.T) {
 	wm.Renewal.Republish = false
 	w.Pods["a"] = wm
 	if m := Begin(v, op, w, f).Mounts["a"]; len(m.Renewal.Tokens) != 1 || m.Context != nil {
-		t.Errorf("a call that nobody asked to be repeated says %+v", m)
+		t.Errorf("a call that no operator asked to repeat says %+v", m)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestEndpointsOfGlusterFSAreReadByName(t *testing.T) {
 		w.asked()
 		advance(time.Hour)
 		if asked := w.asked(); slices.ContainsFunc(asked, func(r string) bool { return strings.Contains(r, "endpoints") }) {
-			t.Errorf("nobody needs them, and still: %q", asked)
+			t.Errorf("no pod needs them, and still: %q", asked)
 		}
 	})
 }

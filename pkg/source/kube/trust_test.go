@@ -120,7 +120,7 @@ func TestTrustBundlesAreFollowedWhileAPodHasAny(t *testing.T) {
 		w.server.Delete("pods", "default/b")
 		advance(time.Second)
 		if left := w.catalog.TrustBundles(); len(left) != 0 {
-			t.Errorf("nobody needs them, and there are %d", len(left))
+			t.Errorf("no pod needs them, and there are %d", len(left))
 		}
 		w.server.Put(trusting("c", corev1.ClusterTrustBundleProjection{SignerName: &signer, LabelSelector: &metav1.LabelSelector{}}))
 		advance(time.Second)

@@ -22,14 +22,14 @@ func TestWhichClaimsTheControllerMakes(t *testing.T) {
 		class *storagev1.StorageClass
 		want  bool
 	}{
-		"a class that makes volumes":         {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: made, want: true},
-		"the default class":                  {class: made, want: true},
-		"no class and no default":            {},
-		"the class that is none":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("")}},
-		"a class that is not there yet":      {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, want: true},
-		"a class whose volumes nobody makes": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: static},
-		"a volume of its own":                {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c"), VolumeName: "pv"}, class: made},
-		"bound by somebody else":             {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, phase: corev1.ClaimBound, class: made},
+		"a class that makes volumes":    {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: made, want: true},
+		"the default class":             {class: made, want: true},
+		"no class and no default":       {},
+		"the class that is none":        {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("")}},
+		"a class that is not there yet": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, want: true},
+		"a class without a provisioner": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, class: static},
+		"a volume of its own":           {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c"), VolumeName: "pv"}, class: made},
+		"bound by another controller":   {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: name("c")}, phase: corev1.ClaimBound, class: made},
 	} {
 		claim := &corev1.PersistentVolumeClaim{Spec: tc.spec, Status: corev1.PersistentVolumeClaimStatus{Phase: tc.phase}}
 		if got := isOurs(claim, tc.class); got != tc.want {

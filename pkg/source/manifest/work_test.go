@@ -52,7 +52,7 @@ func TestAttackAliasesThatStandForMuch(t *testing.T) {
 			head + "data:\n  a: &v " + large + "\n" + entriesOf(9, "*v"),
 			"the aliases (*name) stand for more than",
 		},
-		"aliases of aliases, none of which is much": {
+		"aliases of aliases, each small": {
 			head + "  managedFields:\n  - fieldsV1:\n      a: &a [" + strings.Repeat("x,", 1000) + "]\n      b: &b [" + strings.Repeat("*a,", 1000) +
 				"]\n      c: [[*b], [*b], [*b], [*b]]\n",
 			"the aliases (*name) stand for more than",
