@@ -86,7 +86,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		l.block(v, d, op.Kind)
 		l.announce(v, r, op, w, f)
 		v.hold(plan.Held{
-			Step: op.Kind, Pod: op.Pod,
+			Step: op.Kind, Pod: op.Pod, Code: plan.Slot,
 			Reason: "waiting for one of the driver's or the node's calls in flight to end",
 		}, now)
 		return nil, false
@@ -133,12 +133,12 @@ func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
 }
 
 func (v *volume) hold(h plan.Held, now time.Time) {
-	if h.Reason == "" {
+	if h.Code == "" {
 		v.held, v.want = nil, nil
 		return
 	}
 	since := now
-	if was := v.held; was != nil && was.Step == h.Step && was.Pod == h.Pod && was.Reason == h.Reason {
+	if was := v.held; was != nil && was.Step == h.Step && was.Pod == h.Pod && was.Code == h.Code {
 		since = was.since
 	}
 	v.held = &heldSince{h, since}

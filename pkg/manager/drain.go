@@ -78,7 +78,7 @@ func (l *loop) want(v *volume) state.Want {
 // holdEmptied notes why a volume that is wanted has nothing here.
 func (l *loop) holdEmptied(v *volume, now time.Time) {
 	if l.gates.drain == DrainEmpty && len(v.wants) > 0 {
-		v.hold(plan.Held{Step: plan.Publish, Reason: reasonEmptied}, now)
+		v.hold(plan.Held{Step: plan.Publish, Code: plan.Emptied, Reason: reasonEmptied}, now)
 	}
 }
 

@@ -158,7 +158,7 @@ func (l *loop) notBegun(s *start, err error, now time.Time) {
 		l.setRecord(s.intent) // it may be durable, and no removal is turned back from (rule 2)
 	}
 	v.hold(plan.Held{
-		Step: s.op.Kind, Pod: s.op.Pod,
+		Step: s.op.Kind, Pod: s.op.Pod, Code: plan.Unsaved,
 		Reason: "no call is made while the journal cannot be written: " + err.Error(), Until: now.Add(journalRetry),
 	}, now)
 	l.wakes.set(s.id, now.Add(journalRetry))

@@ -36,18 +36,21 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 	case w.Problem != "": // whatever is under way with what it has
 		s.Step, s.BlockedBy, s.Unread, s.Retry = plan.Resolve, w.Problem, w.Unread, state.Retry{}
 	case v.Quarantined != "":
+		s.Code = plan.NoRecord
 		s.BlockedBy = "the volume's record in the journal cannot be read: " + v.Quarantined
 	case v.Call.Kind != plan.None:
 		s.step(v, v.Call.Kind, v.Call.Pod == "" || v.Call.Pod == uid)
 		if v.Call.Pod != "" && v.Call.Pod != uid && !s.Mounted {
+			s.Code = plan.Earlier
 			s.BlockedBy = "another call for the volume is in flight: " + v.Call.String()
 		}
 	case v.Held.Reason != "":
 		mine := v.Held.Pod == "" || v.Held.Pod == uid
 		s.step(v, v.Held.Step, mine)
 		if mine {
-			s.BlockedBy = v.Held.Reason
+			s.Code, s.BlockedBy = v.Held.Code, v.Held.Reason
 		} else if !s.Mounted {
+			s.Code = plan.Earlier
 			s.BlockedBy = "first comes " + plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}.String() + ": " + v.Held.Reason
 		}
 	}

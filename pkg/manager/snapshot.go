@@ -151,7 +151,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	if c := v.call; c != nil {
 		s.Call, s.Since, s.Progress, s.Held = c.op, c.since, c.progress, plan.Held{}
 		if c.op.Kind == plan.None {
-			s.Held.Reason = reasonLook
+			s.Held.Code, s.Held.Reason = plan.Looking, reasonLook
 		}
 	}
 	return s, true

@@ -78,6 +78,8 @@ type PodVolumeStatus struct {
 	Since time.Time `json:"since,omitzero"`
 	// BlockedBy says what keeps the step from being made or from succeeding, in one sentence.
 	BlockedBy string `json:"blockedBy,omitempty"`
+	// Code is why, for programs; "" where BlockedBy says why the pod's wish could not be resolved.
+	Code plan.Code `json:"-"`
 	// Unread: it could not be resolved since an object was not read from the API server.
 	Unread bool `json:"unread,omitempty"`
 	// Retry is the pacing and the last failure of the step.

@@ -19,9 +19,9 @@ func (s step) advice(up bool) string {
 		return ""
 	case !up && s.driver != "":
 		return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", s.driver)
-	case s.dead:
+	case s.dead():
 		return adviceDead(s.having)
-	case s.operator:
+	case s.operator():
 		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who " +
 			"uses one; " +
 			"or apply the pod again that it is of; or say that no pod uses any of them: csi-volmgr journal accept --reason=TEXT"

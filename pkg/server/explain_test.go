@@ -52,7 +52,7 @@ func nfsVolume() manager.VolumeStatus {
 // held makes the step wait, in the volume's status and in web's.
 func held(v *manager.VolumeStatus, p *manager.PodVolumeStatus, h plan.Held, since time.Time) {
 	v.Held, v.Since = h, since
-	p.Step, p.BlockedBy, p.Since = h.Step, h.Reason, since
+	p.Step, p.Code, p.BlockedBy, p.Since = h.Step, h.Code, h.Reason, since
 }
 
 func podVolume() manager.PodVolumeStatus {
@@ -181,7 +181,7 @@ func deadMount() Facts {
 	v, p := nfsVolume(), podVolume()
 	v.Volume.Stage.Phase = state.Present
 	v.Volume.Mounts = map[state.PodUID]state.Mount{dbUID: {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: db}}}
-	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Dead: true, Reason: "the server of the mounted file system has ended; it is mounted anew once no pod has it"}, before(time.Minute))
+	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Code: plan.DeadMount, Dead: true, Reason: "the server of the mounted file system has ended; it is mounted anew once no pod has it"}, before(time.Minute))
 	f := one(v, p, true)
 	mounted := podVolume()
 	mounted.Phase, mounted.Mounted, mounted.HostPath = state.Present, true, "/root/pods/db/mount"

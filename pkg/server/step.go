@@ -25,6 +25,7 @@ type step struct {
 	since    time.Time // when the call, or the wait for it, began
 	progress string    // how far the call is
 	reason   string    // why it is not made, in one sentence
+	code     plan.Code // that for programs
 	retry    state.Retry
 
 	driver state.DriverName
@@ -38,23 +39,27 @@ type step struct {
 	other state.Pod
 	// unreached: the driver's mounts do not reach this node.
 	unreached bool
-	// dead: what is staged is dead, and pods have it ([plan.Held.Dead]).
-	dead bool
-	// operator: it waits for one ([plan.Held.Operator]).
-	operator bool
 }
 
 func (s step) pending() bool { return s.kind != plan.None || s.reason != "" || s.retry.Attempts > 0 }
 
 func (s step) same(o step) bool {
-	return s.kind == o.kind && s.reason == o.reason && s.retry == o.retry
+	return s.kind == o.kind && s.code == o.code && s.retry == o.retry
 }
+
+// dead reports whether what is staged is dead, and pods have it.
+func (s step) dead() bool { return s.code == plan.DeadMount }
+
+// operator reports whether the step waits for an operator.
+func (s step) operator() bool { return s.code == plan.Unrecorded }
 
 // removes reports whether the step takes something away.
 func (s step) removes() bool { return s.kind.Removes() }
 
 func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
-	s := step{kind: v.Step, since: v.Since, reason: v.BlockedBy, retry: v.Retry, driver: v.Driver, target: v.HostPath}
+	s := step{
+		kind: v.Step, since: v.Since, reason: v.BlockedBy, code: v.Code, retry: v.Retry, driver: v.Driver, target: v.HostPath,
+	}
 	if vs, ok := f.volume(v.ID); ok {
 		s.about(vs, uid)
 		c := vs.Call
@@ -73,7 +78,7 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 	if v.Call.Kind != plan.None {
 		op, s.inFlight, s.progress = v.Call, true, v.Progress
 	} else {
-		s.reason = v.Held.Reason
+		s.reason, s.code = v.Held.Reason, v.Held.Code
 	}
 	s.about(v, op.Pod)
 	s.kind, s.retry = op.Kind, retryOf(v.Volume, op)
@@ -86,8 +91,6 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 // about adds what the record says of the volume and of the pod's mount of it.
 func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	s.spec = v.Volume.Spec.Value()
-	s.dead = v.Held.Dead && v.Held.Reason == s.reason
-	s.operator = v.Held.Operator && v.Held.Reason == s.reason
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}
@@ -162,7 +165,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator, s.dead, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
+	case s.operator(), s.dead(), s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
 		!s.retry.Reason.Passes(), refused(s.retry),
 		s.retry.Attempts >= stuckAfter && s.retry.Reason != state.ServerAway:
 		return Stuck
@@ -202,9 +205,9 @@ func (s step) next(now time.Time, up bool) string {
 		return "the answer of the call, or its deadline; a lost answer is asked for again"
 	case !up:
 		return "at once when the driver registers, without anybody's doing"
-	case s.dead:
+	case s.dead():
 		return "it is staged anew at once when no pod has it any more"
-	case s.operator:
+	case s.operator():
 		return "not by itself: when that mount is gone, or an operator says that it is of no use"
 	case s.retry.Final:
 		return "not by itself: when the driver registers again, the wish changes or the volume is staged anew"

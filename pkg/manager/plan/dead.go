@@ -18,22 +18,14 @@ const reasonDead = "the server of the mounted file system has ended; it is mount
 
 // redo offers the removal of what is dead, for the sake of what is made in its place.
 func (c *chooser) redo(op Op, f Facts) {
-	switch why := c.doubt.below(); {
+	switch below := c.doubt.below(); {
 	case !f.Synced:
-		c.hold(op, reasonSources, time.Time{})
-	case why != "" && op.Kind != Unpublish:
-		c.hold(op, why, time.Time{})
+		c.hold(op, why{NotSynced, reasonSources}, time.Time{})
+	case below.code != "" && op.Kind != Unpublish:
+		c.hold(op, below, time.Time{})
 	default:
 		c.offer(op, &state.Retry{NotBefore: c.dead.Until})
 	}
-}
-
-// holdDead holds a Publish that would hand on what is dead.
-func (c *chooser) holdDead(op Op) {
-	if c.held.Reason == "" {
-		c.held.Dead = true
-	}
-	c.hold(op, reasonDead, time.Time{})
 }
 
 // DeadPause is how long what was found dead for the nth time in a row is left so.

@@ -21,13 +21,13 @@ func TestWhatIsDeadIsMadeAnewOnceNoPodHasIt(t *testing.T) {
 	lose("b")
 	f.Dead = Dead{Known: true}
 	v, ops, held := settle(t, w, v, f)
-	if want := []Op{{Kind: Unpublish, Pod: "b"}}; !slices.Equal(ops, want) || held.Reason != reasonDead || !held.Dead {
+	if want := []Op{{Kind: Unpublish, Pod: "b"}}; !slices.Equal(ops, want) || held.Code != DeadMount || !held.Dead {
 		t.Fatalf("while a has it: %v, held %+v", ops, held)
 	}
 	delete(w.Pods, "a")
 	v.Mounts = without(v.Mounts, "a")
 	f.Synced = false
-	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != reasonSources {
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Code != NotSynced {
 		t.Errorf("before the sources have spoken: %v, %+v", op, held)
 	}
 	f.Synced = true

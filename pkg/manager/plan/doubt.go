@@ -34,47 +34,55 @@ func (d Doubt) keeps(w state.Want, v state.Volume) bool {
 	return len(d.Made) > 0 && v.Spec != nil && !v.Clear() && !leaving && !reattached(w, v)
 }
 
-// below says why nothing is taken away on which a pod without a record may stand.
-func (d Doubt) below() string {
-	if d.Why == "" && len(d.Made) > 0 {
-		return reasonUnmade
+// why is d.Why with its code.
+func (d Doubt) why() why {
+	if d.Operator {
+		return because(Unrecorded, d.Why)
 	}
-	return d.Why
+	return because(Unlooked, d.Why)
+}
+
+// below says why nothing is taken away on which a pod without a record may stand.
+func (d Doubt) below() why {
+	if d.Why == "" && len(d.Made) > 0 {
+		return why{Unmade, reasonUnmade}
+	}
+	return d.why()
 }
 
 // unlooked says why nothing that pods want is made anew in another form: it is not known
 // yet what is mounted, and a record in doubt does not say whether its pod has it.
-func (d Doubt) unlooked() string {
+func (d Doubt) unlooked() why {
 	if d.Operator {
-		return ""
+		return why{}
 	}
-	return d.Why
+	return d.why()
 }
 
 // begin says why v is neither attached nor staged. Where a pod has it already that is
 // known, these calls are made again, as they were.
-func (d Doubt) begin(v state.Volume) string {
+func (d Doubt) begin(v state.Volume) why {
 	if len(d.Made) > 0 || !v.Unmounted() {
-		return ""
+		return why{}
 	}
-	return d.Why
+	return d.why()
 }
 
 // publish says why v is not published to pod. What a record says of an exclusive volume
 // may be older than what another pod has.
-func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) string {
+func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) why {
 	m := v.Mounts[pod]
 	if _, made := d.Made[pod]; made {
-		return ""
+		return why{}
 	}
 	if exclusive {
 		for _, other := range byUID(d.Made) {
-			return reasonInUse + string(other)
+			return why{InUse, reasonInUse + string(other)}
 		}
 	} else if m.Phase != state.Absent {
-		return ""
+		return why{}
 	}
-	return d.Why
+	return d.why()
 }
 
 const (

@@ -23,11 +23,11 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 		}
 		c := chooser{driver: f.Driver, now: start}
 		c.build(w, v)
-		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why, "ReadWriteOncePod and it is already in use by another pod, n/a") {
+		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why.text, "ReadWriteOncePod and it is already in use by another pod, n/a") {
 			t.Errorf("%v: %v, %q", phase, c.op, why)
 		}
 		v.Spec.AccessModes = nil // as of a volume that was taken over while no pod wanted it
-		if why := c.publishHold(w, v, "b"); !strings.Contains(why, "ReadWriteOncePod") {
+		if why := c.publishHold(w, v, "b"); why.code != InUse {
 			t.Errorf("%v, and the wish alone says so: %q", phase, why)
 		}
 	}

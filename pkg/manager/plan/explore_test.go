@@ -516,7 +516,7 @@ func (x *explorer) settle(w world) int {
 		if op.Kind == None {
 			exclusive := x.va.exclusive && len(want.Pods) > 1 && held.Reason != "" && (w.pub[0] || w.pub[1])
 			readOnly := held.Step == Expand
-			otherwise := held.Reason == reasonOtherwise && !w.mem.Mounts[held.Pod].MountSpec.Equal(want.Pods[held.Pod].MountSpec)
+			otherwise := held.Code == OtherForm && !w.mem.Mounts[held.Pod].MountSpec.Equal(want.Pods[held.Pod].MountSpec)
 			if !asWished(w, want) && !exclusive && !readOnly {
 				breach(w, "rule 10: quiet, and not as wished; held: %+v", held)
 			}

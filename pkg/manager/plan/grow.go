@@ -46,7 +46,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 	case v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes:
 		return
 	case !c.driver.Up && anyWaits(w, v): // whether the driver can make it larger is not known before
-		c.hold(Op{Kind: Expand}, c.driver.Why, time.Time{})
+		c.hold(Op{Kind: Expand}, why{DriverDown, c.driver.Why}, time.Time{})
 		return
 	case !c.driver.Expand:
 		return
@@ -57,7 +57,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 		switch {
 		case m.Phase != state.Present:
 		case w.NoGrow != "":
-			c.hold(Op{Kind: Expand}, w.NoGrow, time.Time{})
+			c.hold(Op{Kind: Expand}, why{NoGrow, w.NoGrow}, time.Time{})
 			return
 		case !m.ReadOnly:
 			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.ExpandFailed)
@@ -67,7 +67,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 		}
 	}
 	if readOnly {
-		c.hold(Op{Kind: Expand}, reasonROSize, time.Time{})
+		c.hold(Op{Kind: Expand}, why{ReadOnlySize, reasonROSize}, time.Time{})
 	}
 }
 

@@ -89,10 +89,10 @@ type chooser struct {
 	held   Held
 }
 
-func (c *chooser) hold(op Op, reason string, until time.Time) {
-	if c.held.Reason == "" {
-		c.held.Step, c.held.Pod, c.held.Reason = op.Kind, op.Pod, reason
-		c.held.Operator = c.doubt.Operator && reason == c.doubt.Why
+func (c *chooser) hold(op Op, why why, until time.Time) {
+	if c.held.Code == "" {
+		c.held.Step, c.held.Pod, c.held.Code, c.held.Reason = op.Kind, op.Pod, why.code, why.text
+		c.held.Operator, c.held.Dead = why.code == Unrecorded, why.code == DeadMount
 	}
 	if !until.IsZero() && (c.held.Until.IsZero() || until.Before(c.held.Until)) {
 		c.held.Until = until
@@ -104,11 +104,11 @@ func (c *chooser) offer(op Op, failed *state.Retry) {
 	switch {
 	case c.op.Kind != None:
 	case !c.driver.Up:
-		c.hold(op, c.driver.Why, time.Time{})
+		c.hold(op, why{DriverDown, c.driver.Why}, time.Time{})
 	case r.Final:
-		c.hold(op, reasonFinal, time.Time{})
+		c.hold(op, why{Final, reasonFinal}, time.Time{})
 	case r.NotBefore.After(c.now):
-		c.hold(op, reasonBackoff, r.NotBefore)
+		c.hold(op, why{Pause, reasonBackoff}, r.NotBefore)
 	default:
 		c.op, c.held = op, Held{}
 	}
@@ -129,7 +129,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
 			c.redo(op, f)
 		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.yields(w, v, pod)):
-			if why := cmp.Or(f.Keep[pod], c.doubt.unlooked()); why != "" {
+			if why := cmp.Or(because(Kept, f.Keep[pod]), c.doubt.unlooked()); why.code != "" {
 				c.hold(op, why, time.Time{})
 				continue
 			}
@@ -141,7 +141,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 // remove offers op, which takes fact away, unless that must not be begun for
 // the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
 func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
-	if why := c.doubt.below(); why != "" && op.Kind != Unpublish {
+	if why := c.doubt.below(); why.code != "" && op.Kind != Unpublish {
 		c.hold(op, why, time.Time{})
 		return
 	}
@@ -150,11 +150,11 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 		return
 	}
 	if !f.Synced {
-		c.hold(op, reasonSources, time.Time{})
+		c.hold(op, why{NotSynced, reasonSources}, time.Time{})
 		return
 	}
 	for _, pod := range pods {
-		if why := f.Keep[pod]; why != "" {
+		if why := because(Kept, f.Keep[pod]); why.code != "" {
 			c.hold(op, why, time.Time{})
 			return
 		}
@@ -225,17 +225,17 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	case v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving:
 		return // after a crash, with a mount above that has to leave first
 	case c.driver.Full != "" && v.Clear():
-		c.hold(opening(v), c.driver.Full, time.Time{})
+		c.hold(opening(v), why{NoRoom, c.driver.Full}, time.Time{})
 		return
 	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) &&
-		c.doubt.begin(v) != "":
+		c.doubt.begin(v).code != "":
 		c.hold(opening(v), c.doubt.begin(v), time.Time{})
 		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
-		c.make(Op{Kind: Attach}, w.Hold, v.Attach.Failed)
+		c.make(Op{Kind: Attach}, because(WishHeld, w.Hold), v.Attach.Failed)
 		return
 	case v.Needs.Stage && v.Stage.Phase != state.Present:
-		c.make(Op{Kind: Stage}, w.Hold, v.Stage.Failed)
+		c.make(Op{Kind: Stage}, because(WishHeld, w.Hold), v.Stage.Failed)
 		return
 	}
 	for _, pod := range byUID(w.Pods) {
@@ -246,7 +246,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 			c.keep(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
 		case c.dead.Known && v.Needs.Stage:
-			c.holdDead(Op{Kind: Publish, Pod: pod})
+			c.hold(Op{Kind: Publish, Pod: pod}, why{DeadMount, reasonDead}, time.Time{}) // it would be handed on
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Failed)
 		}
@@ -273,15 +273,15 @@ func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
 		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
-		c.hold(Op{Kind: Publish, Pod: pod}, reasonOtherwise, time.Time{})
+		c.hold(Op{Kind: Publish, Pod: pod}, why{OtherForm, reasonOtherwise}, time.Time{})
 	}
 	if c.op.Kind == None {
 		c.wake(m.RenewAt)
 	}
 }
 
-func (c *chooser) make(op Op, hold string, failed *state.Retry) {
-	if hold != "" {
+func (c *chooser) make(op Op, hold why, failed *state.Retry) {
+	if hold.code != "" {
 		c.hold(op, hold, time.Time{})
 		return
 	}
@@ -289,35 +289,36 @@ func (c *chooser) make(op Op, hold string, failed *state.Retry) {
 }
 
 // publishHold says why the volume cannot be published to pod yet.
-func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) string {
+func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) why {
 	if w.Hold != "" {
-		return w.Hold
+		return why{WishHeld, w.Hold}
 	}
 	if reattached(w, v) && !used(v, v.Mounts[pod]) {
-		return reasonReattached
+		return why{Reattached, reasonReattached}
 	}
 	if exclusive(w, v) {
 		for _, other := range byUID(v.Mounts) {
 			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
-				return reasonInUse + o.Pod.Namespace + "/" + o.Pod.Name
+				return why{InUse, reasonInUse + o.Pod.Namespace + "/" + o.Pod.Name}
 			}
 		}
 	}
-	if why := c.doubt.publish(v, pod, exclusive(w, v)); why != "" {
+	if why := c.doubt.publish(v, pod, exclusive(w, v)); why.code != "" {
 		return why
 	}
 	_, made := c.doubt.Made[pod]
 	again := made || used(v, v.Mounts[pod])
 	group := groupOf(w.Pods[pod].MountSpec)
 	if !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was
-		return "the driver gives the volume one group for all its pods, and that is " +
-			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group
+		return why{OtherGroup, "the driver gives the volume one group for all its pods, and that is " +
+			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group}
 	}
 	if !again && w.Pods[pod].SELinuxLabel != v.Spec.SELinuxLabel {
-		return "conflicting SELinux labels of the volume: it is mounted with " + cmp.Or(v.Spec.SELinuxLabel, "none") +
-			" for those that have it; this pod's is " + cmp.Or(w.Pods[pod].SELinuxLabel, "none")
+		return why{OtherLabel, "conflicting SELinux labels of the volume: it is mounted with " +
+			cmp.Or(v.Spec.SELinuxLabel, "none") + " for those that have it; this pod's is " +
+			cmp.Or(w.Pods[pod].SELinuxLabel, "none")}
 	}
-	return w.Pods[pod].Hold
+	return because(WishHeld, w.Pods[pod].Hold)
 }
 
 // renew lets the record follow the wish where nothing holds it to what was

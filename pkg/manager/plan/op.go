@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -75,24 +74,6 @@ func (o Op) String() string {
 		return o.Kind.String()
 	}
 	return o.Kind.String() + " for pod " + string(o.Pod)
-}
-
-// Held says why no call is made although the volume is not as wanted. Without
-// a Reason it is as wanted, and has to be looked at again at Until, if that is
-// set.
-type Held struct {
-	// Step is the verb that waits.
-	Step Kind `json:"step,omitempty"`
-	// Pod is the pod for whose mount it waits, if one.
-	Pod state.PodUID `json:"pod,omitempty"`
-	// Reason is one sentence for a person.
-	Reason string `json:"reason,omitempty"`
-	// Dead: what is mounted is dead, and pods have it.
-	Dead bool `json:"dead,omitempty"`
-	// Until is when to look again if no event comes first; zero means that only an event helps.
-	Until time.Time `json:"until,omitzero"`
-	// Operator: no call and no event that is due ends it. An operator has to look.
-	Operator bool `json:"operator,omitempty"`
 }
 
 // byUID lists the pods that a map is about, sorted. It is asked for several times

@@ -231,7 +231,7 @@ func TestAnExpansionThatIsRefusedForGoodDoesNotHoldTheVolumeUp(t *testing.T) {
 	}
 	v = Complete(v, op, Result{Err: callError(state.Final)}, start)
 	op, held := Next(w, v, f, start.Add(time.Hour))
-	if op.Kind != None || held.Step != Expand || held.Reason != reasonFinal || !held.Until.IsZero() {
+	if op.Kind != None || held.Step != Expand || held.Code != Final || !held.Until.IsZero() {
 		t.Errorf("next is %v, held %+v", op, held)
 	}
 	if v.Mounts["a"].Phase != state.Present {
@@ -249,7 +249,7 @@ func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
 	w.SizeBytes = 9
 	v := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Publish, Pod: "a"}, w, f), Op{Kind: Publish, Pod: "a", Revision: "1"}, Result{}, start)
 	op, held := Next(w, v, f, start)
-	if op.Kind != None || held.Reason != reasonROSize {
+	if op.Kind != None || held.Code != ReadOnlySize {
 		t.Errorf("next is %v, held %+v", op, held)
 	}
 	// A volume that no pod has mounted yet says nothing about its size.
@@ -267,7 +267,7 @@ func TestHeldNamesTheFirstReasonAndTheEarliestMoment(t *testing.T) {
 	}
 	v := state.Volume{ID: "d^h", Spec: w.Spec, SizeBytes: 1, Mounts: map[state.PodUID]state.Mount{"a": waits("a", time.Minute), "b": waits("b", time.Second)}}
 	op, held := Next(w, v, f, start)
-	if op.Kind != None || held.Pod != "a" || held.Reason != reasonBackoff || !held.Until.Equal(start.Add(time.Second)) {
+	if op.Kind != None || held.Pod != "a" || held.Code != Pause || !held.Until.Equal(start.Add(time.Second)) {
 		t.Errorf("next is %v, held %+v", op, held)
 	}
 	if op, _ := Next(w, v, f, start.Add(2*time.Second)); op != (Op{Kind: Publish, Pod: "b", Revision: "1"}) {
@@ -378,7 +378,7 @@ func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 	}
 	spec.ReadOnly = true
 	w.Pods["a"] = state.WantMount{MountSpec: spec}
-	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{Step: Publish, Pod: "a", Reason: reasonOtherwise}) {
+	if op, held := Next(w, v, f, start); op != (Op{}) || held != (Held{Step: Publish, Pod: "a", Code: OtherForm, Reason: reasonOtherwise}) {
 		t.Errorf("read-only since: %v %+v", op, held)
 	}
 }
@@ -476,7 +476,7 @@ func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 		}
 		v.Mounts = map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}}}
 		w.Pods["a"] = state.WantMount{}
-		if op, held := Next(w, v, f, start); op.Kind != tc.want || tc.want == None && held.Reason != reasonReattached {
+		if op, held := Next(w, v, f, start); op.Kind != tc.want || tc.want == None && held.Code != Reattached {
 			t.Errorf("%+v: %v, %+v", tc, op, held)
 		}
 	}

@@ -49,7 +49,7 @@ func TestARenewalWaitsAsSoonAsItsDriverIsAway(t *testing.T) {
 		v = Complete(v, publishA, Result{RenewAt: renewAt}, start)
 		at := v.Mounts["a"].RenewAt
 		f.Driver.Up, f.Driver.Why = false, "it is away"
-		want := Held{Step: Republish, Pod: "a", Reason: "it is away", Until: at}
+		want := Held{Step: Republish, Pod: "a", Code: DriverDown, Reason: "it is away", Until: at}
 		if at.IsZero() {
 			want = Held{}
 		}
