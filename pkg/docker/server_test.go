@@ -136,8 +136,10 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 		{"Plugin.Activate", "", `200 {"Implements":["VolumeDriver"]}`},
 		{"VolumeDriver.Capabilities", "{}", `200 {"Capabilities":{"Scope":"local"}}`},
 		{"VolumeDriver.Create", `{"Name":"db","Opts":{"size":"1Gi"}}`, `200 {}`},
-		{"VolumeDriver.Get", `{"Name":"db"}`,
-			`200 {"Volume":{"Name":"db","Mountpoint":"/m/db","CreatedAt":"2026-01-02T02:04:05Z","Status":{"claim":"default/db","frontEnd":"","pod":"","waits":["for driver x"]}}}`},
+		{
+			"VolumeDriver.Get", `{"Name":"db"}`,
+			`200 {"Volume":{"Name":"db","Mountpoint":"/m/db","CreatedAt":"2026-01-02T02:04:05Z","Status":{"claim":"default/db","frontEnd":"","pod":"","waits":["for driver x"]}}}`,
+		},
 		{"VolumeDriver.Get", `{"Name":"nope"}`, `500 {"Err":"no such volume: nope"}`},
 		{"VolumeDriver.Path", `{"Name":"db"}`, `200 {"Mountpoint":"/m/db"}`},
 		{"VolumeDriver.List", "", `200 {"Volumes":[{"Name":"a"},{"Name":"b","Mountpoint":"/m/b"}]}`},
@@ -150,8 +152,10 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 		{"VolumeDriver.Get", `{}`, `500 {"Err":"field Name: expected a text, found none"}`},
 		{"VolumeDriver.Mount", `{"Name":"db"}`, `500 {"Err":"field ID: expected a text, found none"}`},
 		{"VolumeDriver.Get", `{"Name":"db","More":1}`, `500 {"Err":"decode the request: json: unknown field \"More\""}`},
-		{"VolumeDriver.Get", `{"Name":"db"}{"Name":"db"}`,
-			`500 {"Err":"decode the request: expected one JSON object, found more after it"}`},
+		{
+			"VolumeDriver.Get", `{"Name":"db"}{"Name":"db"}`,
+			`500 {"Err":"decode the request: expected one JSON object, found more after it"}`,
+		},
 		{"VolumeDriver.Get", `{"Name":"` + strings.Repeat("a", 256<<10) + `"}`, `500 {"Err":"request of over 262144 bytes"}`},
 		{"VolumeDriver.Other", "{}", `500 {"Err":"POST /VolumeDriver.Other: the volume plugin has no such method"}`},
 	} {

@@ -5,11 +5,9 @@ package docker
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,24 +15,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// proxy stands between the container engines and the plugin. It knows which requests were
-// made, and does something at one step of them.
+// proxy stands between the container engines and the plugin, and does something at one step
+// of a request.
 type proxy struct {
 	server *http.Server
 	client *http.Client
 
-	one   sync.Mutex // held at a step: there is one at a time
-	mu    sync.Mutex // guards what follows
-	calls []call
+	one sync.Mutex // held at a step: there is one at a time
+	mu  sync.Mutex // guards what follows
 	// at is called at each step; where it returns false, the engine gets no answer. nil does
 	// nothing.
 	at func(step) bool
-}
-
-// call is one request of the protocol, as it was answered; Status is 0 where it was not.
-type call struct {
-	Method, Volume, ID string
-	Status             int
 }
 
 // step is the time before a request reaches the plugin, or after the plugin has answered
@@ -78,24 +69,16 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	c := call{Method: r.URL.Path[len("/"):]}
-	var in struct{ Name, ID string }
-	if len(body) > 0 && json.Unmarshal(body, &in) == nil {
-		c.Volume, c.ID = in.Name, in.ID
-	}
+	method := r.URL.Path[len("/"):]
 	pid, _ := r.Context().Value(pidKey{}).(int)
-	if !p.step(step{c.Method, false, pid}) {
+	if !p.step(step{method, false, pid}) {
 		panic(http.ErrAbortHandler)
 	}
 	answer, status := p.pass(r, body)
-	c.Status = status
-	p.mu.Lock()
-	p.calls = append(p.calls, c)
-	p.mu.Unlock()
 	if status == 0 {
 		panic(http.ErrAbortHandler)
 	}
-	if !p.step(step{c.Method, true, pid}) {
+	if !p.step(step{method, true, pid}) {
 		panic(http.ErrAbortHandler)
 	}
 	w.WriteHeader(status)
@@ -147,23 +130,4 @@ func (p *proxy) watch(f func(step) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = f
-}
-
-// count returns how many requests of a method about a volume were answered with a status.
-func (p *proxy) count(method, volume string, status int) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.calls {
-		if c.Method == "VolumeDriver."+method && c.Volume == volume && c.Status == status {
-			n++
-		}
-	}
-	return n
-}
-
-// asked returns the requests so far.
-func (p *proxy) asked() []call {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.calls)
 }
