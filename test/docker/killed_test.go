@@ -100,13 +100,16 @@ func (r *rig) killedInRemoval(engine, victim string) {
 	r.T.Helper()
 	for i, when := range []string{"before", "after"} {
 		l := &life{rig: r, engine: engine, volume: fmt.Sprintf("%.1s-%.1s-%s", engine, victim, when)}
-		l.volumeCreate(engine, l.volume, "size=16Mi", "reclaim=Delete")
+		l.killed.Store(true) // csi-volmgr may be about to begin again after the life before
+		l.do(createArgs(l.volume, "size=16Mi", "reclaim=Delete")...)
+		l.killed.Store(false)
 		l.proxy.watch(l.killAt(victim, i))
 		l.do("volume", "rm", l.volume)
 		l.proxy.watch(nil)
 		if !l.killed.Load() {
 			r.T.Errorf("%s: no removal reached csi-volmgr", l.volume)
 		}
+		r.up()
 		r.Eventually("volume "+l.volume+" to be gone", func() bool {
 			return !strings.Contains(r.ask("VolumeDriver.List", ""), l.volume)
 		})
