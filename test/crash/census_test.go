@@ -21,7 +21,7 @@ func TestEveryPlaceIsReachedOrListed(t *testing.T) {
 		return // there is one place then
 	}
 	reached := map[string]bool{}
-	for _, l := range []*life{kinds, driver, handed, cluster} {
+	for _, l := range []*life{kinds, driver, handed, cluster, named} {
 		for _, places := range l.discover(t) {
 			for _, place := range places {
 				reached[place] = true

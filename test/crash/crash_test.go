@@ -48,6 +48,7 @@ var (
 	driver  = &life{make: newDriver, one: 12}
 	handed  = &life{make: newHanded, one: 24}
 	cluster = &life{make: newCluster, one: 24}
+	named   = &life{make: newNamed, one: 12}
 )
 
 // tally is what the runs showed.

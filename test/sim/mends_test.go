@@ -154,7 +154,7 @@ var mends = []mend{
 	}},
 	{"look-hangs-at-start", []bug{
 		{
-			"nothing says that the start looks", "pkg/manager/board.go",
+			"nothing says that the start looks", "pkg/manager/snapshot.go",
 			"const reasonLook = \"what is mounted is being compared with what is known\"",
 			"const reasonLook = \"\"",
 		},
