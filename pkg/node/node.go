@@ -217,8 +217,10 @@ func New(cfg Config) (_ *Node, err error) {
 // check says which field is not as it must be.
 func (c Config) check() error {
 	for _, f := range []struct{ field, path, or string }{
-		{"Root", c.Root, ""}, {"StateDir", c.StateDir, ""},
-		{"RegistrationDir", c.RegistrationDir, " or none"}, {"Manifests", c.Manifests, " or none"},
+		{"Root", c.Root, ""},
+		{"StateDir", c.StateDir, ""},
+		{"RegistrationDir", c.RegistrationDir, " or none"},
+		{"Manifests", c.Manifests, " or none"},
 	} {
 		if !filepath.IsAbs(f.path) && (f.or == "" || f.path != "") {
 			return fmt.Errorf("new node: %s: found %q, want an absolute path%s", f.field, f.path, f.or)

@@ -14,8 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// measure registers what is measured as it happens; it is called before there
-// is anything to measure. r nil is nowhere.
+// measure registers what is measured as it happens; r nil is nowhere.
 func measure(r prometheus.Registerer) (c *csiclient.Metrics, m *metrics.Metrics, err error) {
 	if r == nil {
 		return nil, nil, nil

@@ -11,8 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// usage tells the controller who uses its claims and volumes. The controller is made
-// before the catalog and the manager, which know.
+// usage tells the controller, which is made before the manager, who uses claims and volumes.
 type usage struct{ n *Node }
 
 // Wanted implements controller.Usage: which pod of the sources names the claim.

@@ -1,9 +1,10 @@
 package server
 
 import (
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )

@@ -55,6 +55,7 @@ func (w *world) SetPod(p state.PodWant) {
 		}
 	}
 }
+
 func (w *world) RemovePod(u state.PodUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
