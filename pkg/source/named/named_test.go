@@ -245,6 +245,37 @@ func TestAVolumeLingersAfterItsLastUse(t *testing.T) {
 	})
 }
 
+// The linger begins with the last unmount, however long ago the mount was; and a use that begins
+// between the decision to leave and its carrying out is not taken away.
+func TestTheLastUseCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		p, _, stop := h.start(t, "1")
+		defer stop()
+		create(t, p, "db", nil)
+		if _, err := p.Mount(t.Context(), "db", "c1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		r := p.rows["db"]
+		p.leave(t.Context(), r)
+		if h.listed() != 1 {
+			t.Fatal("taken back although a use is counted")
+		}
+		if err := p.Unmount(t.Context(), "db", "c1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(Linger - 1)
+		if h.listed() != 1 || h.looks != 0 {
+			t.Errorf("within the linger: %d pods, %d looks", h.listed(), h.looks)
+		}
+		time.Sleep(time.Second)
+		if h.listed() != 0 {
+			t.Error("still wanted after it")
+		}
+	})
+}
+
 func TestWhatIsNotKnownKeepsAVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()
@@ -429,6 +460,9 @@ func TestCreateAgain(t *testing.T) {
 		if err := p.Create(t.Context(), Request{Name: "x-db", FrontEnd: Docker}); !errors.Is(err, ErrConflict) {
 			t.Errorf("another name of the same claim: %v", err)
 		}
+		if err := p.Create(t.Context(), Request{Name: "default/x-db", FrontEnd: Mount}); !errors.Is(err, ErrConflict) {
+			t.Errorf("another front end's name of the same claim: %v", err)
+		}
 		if c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}) == nil {
 			t.Error("the catalog has no claim")
 		}
@@ -532,17 +566,22 @@ func TestARemovalThatIsCutOffGoesOn(t *testing.T) {
 			t.Errorf("mounted while it goes: %v", err)
 		}
 		stop()
-		h.gone = nil
+		claim := source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}
 		p, c, stop := h.start(t, "1")
+		if c.Get(claim) != nil || h.listed() != 0 {
+			t.Error("what goes is wanted again")
+		}
+		stop()
+		h.gone = nil
+		p, c, stop = h.start(t, "1")
 		defer stop()
 		synctest.Wait()
 		if len(h.kv) != 0 || len(h.deleted) != 1 {
 			t.Errorf("rows %d, deleted %v", len(h.kv), h.deleted)
 		}
-		if c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}) != nil {
-			t.Error("the claim of a volume that goes is listed again")
+		if _, err := p.Get(t.Context(), "db"); !errors.Is(err, ErrNotFound) || c.Get(claim) != nil {
+			t.Errorf("left: %v", err)
 		}
-		_ = p
 	})
 }
 
