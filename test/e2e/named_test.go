@@ -10,36 +10,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// mountHelpers puts the program where mount(8) looks for the helper of type csi, in this mount
-// namespace alone.
-func mountHelpers(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	sbin, err := filepath.EvalSymlinks("/sbin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
-	for _, d := range []string{upper, work} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(program, filepath.Join(upper, "mount.csi")); err != nil {
-		t.Fatal(err)
-	}
-	options := "lowerdir=" + sbin + ",upperdir=" + upper + ",workdir=" + work
-	if err := unix.Mount("overlay", sbin, "overlay", 0, options); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Unmount(sbin, unix.MNT_DETACH) })
-}
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
+)
 
 // host runs a program of the host, and fails the test where it does.
 func host(t *testing.T, name string, args ...string) string {
@@ -54,7 +27,7 @@ func host(t *testing.T, name string, args ...string) string {
 // mount(8) mounts a volume of any driver by type csi; the volume stays while the kernel shows
 // that mount, whatever becomes of the daemon, and goes when it is unmounted.
 func TestMountHelper(t *testing.T) {
-	mountHelpers(t)
+	harness.MountHelper(t, program)
 	n := newNode(t, kinds()[0])
 	n.Apply(n.driver.class())
 	srv := n.Path("srv")
@@ -117,7 +90,7 @@ func TestMountHelper(t *testing.T) {
 }
 
 func TestMountHelperSaysWhatIsWrong(t *testing.T) {
-	mountHelpers(t)
+	harness.MountHelper(t, program)
 	n := newNode(t, kinds()[0])
 	srv := n.Path("srv")
 	if err := os.Mkdir(srv, 0o755); err != nil {

@@ -567,7 +567,7 @@ func TestARemovalThatIsCutOffGoesOn(t *testing.T) {
 		}
 		stop()
 		claim := source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}
-		p, c, stop := h.start(t, "1")
+		_, c, stop := h.start(t, "1")
 		if c.Get(claim) != nil || h.listed() != 0 {
 			t.Error("what goes is wanted again")
 		}

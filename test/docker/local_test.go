@@ -1,0 +1,61 @@
+//go:build docker
+
+package docker
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
+)
+
+// podman's local driver runs mount(8), so a volume of it can be of type csi without a plugin.
+// podman unmounts lazily and says so to no program: the kernel shows that the use has ended.
+func TestPodmansLocalDriverMountsByTypeCSI(t *testing.T) {
+	harness.MountHelper(t, program)
+	r := newRig(t)
+	r.startPodman()
+	r.must("podman", "volume", "create", "--opt", "type=csi", "--opt", "device=default/web",
+		"--opt", "o=class=local,socket="+r.Socket, "web")
+	r.podman("run", "-d", "--name", "one", "-v", "web:/data", busybox, "sleep", "1000")
+	r.podman("exec", "one", "sh", "-c", "echo kept > /data/f && sync")
+	if n := r.called("NodeStageVolume"); n != 1 {
+		t.Errorf("staged %d times", n)
+	}
+	if said := r.Do("", "explain", "pod", "mount.default.web"); !strings.Contains(said, "mount volume default/web") {
+		t.Errorf("explain says %q", said)
+	}
+	r.podman("rm", "-f", "-t", "0", "one")
+	r.nothingMounted()
+	if got := r.podman("run", "--rm", "-v", "web:/data", busybox, "cat", "/data/f"); got != "kept" {
+		t.Errorf("got %q", got)
+	}
+	r.nothingMounted()
+}
+
+// podman's prune takes every volume that no container names, of plugins too. By default the data
+// stays: the removal says where, and the volume of the same name has it again.
+func TestPruneKeepsWhatIsRetained(t *testing.T) {
+	r := newRig(t)
+	r.startPodman()
+	r.volumeCreate("podman", "db", "size=64Mi")
+	r.volumeCreate("podman", "scratch", "size=64Mi", "reclaim=Delete")
+	r.podman("run", "--rm", "-v", "db:/data", busybox, "sh", "-c", "echo kept > /data/f")
+	r.nothingMounted()
+	r.podman("volume", "prune", "-f")
+	if left := r.podman("volume", "ls", "-q"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+	pvs := r.Do("", "get", "pv")
+	if !strings.Contains(pvs, "default/db") || strings.Contains(pvs, "default/scratch") {
+		t.Errorf("volumes after the prune:\n%s", pvs)
+	}
+	if n := r.called("DeleteVolume"); n != 1 {
+		t.Errorf("%d volumes are deleted, want that of scratch", n)
+	}
+	r.volumeCreate("podman", "db", "size=64Mi")
+	if got := r.podman("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
+		t.Errorf("got %q", got)
+	}
+	r.nothingMounted()
+}
