@@ -131,6 +131,12 @@ func (h *host) listed() int {
 	return len(h.pods)
 }
 
+func (h *host) looked() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.looks
+}
+
 func (h *host) hold(holders ...Holder) {
 	h.mu.Lock()
 	h.holders = holders
@@ -206,8 +212,8 @@ func TestAVolumeStaysWhileTheKernelShowsAHolder(t *testing.T) {
 		if h.listed() != 1 {
 			t.Fatal("unmounted under a container")
 		}
-		if h.looks > 40 {
-			t.Errorf("%d looks at all processes in 10 minutes", h.looks)
+		if n := h.looked(); n > 40 {
+			t.Errorf("%d looks at all processes in 10 minutes", n)
 		}
 		h.hold()
 		time.Sleep(lastPause + time.Second)
@@ -257,7 +263,10 @@ func TestTheLastUseCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		r := p.rows["db"]
+		r, err := p.find(t.Context(), "db")
+		if err != nil {
+			t.Fatal(err)
+		}
 		p.leave(t.Context(), r)
 		if h.listed() != 1 {
 			t.Fatal("taken back although a use is counted")
@@ -266,8 +275,8 @@ func TestTheLastUseCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(Linger - 1)
-		if h.listed() != 1 || h.looks != 0 {
-			t.Errorf("within the linger: %d pods, %d looks", h.listed(), h.looks)
+		if h.listed() != 1 || h.looked() != 0 {
+			t.Errorf("within the linger: %d pods, %d looks", h.listed(), h.looked())
 		}
 		time.Sleep(time.Second)
 		if h.listed() != 0 {
@@ -282,7 +291,9 @@ func TestWhatIsNotKnownKeepsAVolume(t *testing.T) {
 		p, _, stop := h.start(t, "1")
 		defer stop()
 		create(t, p, "db", nil)
+		h.mu.Lock()
 		h.holdErr = errors.New("process 7 could not be looked at")
+		h.mu.Unlock()
 		if _, err := p.Mount(t.Context(), "db", ""); err != nil {
 			t.Fatal(err)
 		}
