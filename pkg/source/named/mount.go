@@ -121,10 +121,11 @@ func (p *Provider) Unmount(ctx context.Context, name, id string) error {
 	if v.Uses[id] == 0 {
 		return nil
 	}
+	p.touch(r) // first: Run must not judge the lower count by an older use
 	if err := p.write(ctx, r, v.used(id, -1)); err != nil {
 		return fmt.Errorf("unmount volume %s: %w", name, err)
 	}
-	p.touch(r)
+	p.signal()
 	return nil
 }
 
@@ -133,7 +134,6 @@ func (p *Provider) touch(r *row) {
 	p.mu.Lock()
 	r.lastUse, r.look = time.Now(), look{}
 	p.mu.Unlock()
-	p.signal()
 }
 
 // Remove removes a volume, and its storage where its reclaim policy is Delete; note says where
@@ -285,10 +285,11 @@ func (p *Provider) stale(ctx context.Context, name string, end bool) (map[string
 	if end {
 		ended := v
 		ended.Uses = nil
+		p.touch(r)
 		if err := p.write(ctx, r, ended); err != nil {
 			return nil, err
 		}
-		p.touch(r)
+		p.signal()
 	}
 	return v.Uses, nil
 }
