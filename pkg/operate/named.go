@@ -51,7 +51,7 @@ type namedMounts struct {
 }
 
 // Mounted implements named.Mounts.
-func (m *namedMounts) Mounted(ctx context.Context, _ source.Key, uid types.UID) error {
+func (m *namedMounts) Mounted(ctx context.Context, uid types.UID) error {
 	return m.c.Manager.WaitUnlessRefused(ctx, state.PodUID(uid))
 }
 

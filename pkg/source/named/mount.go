@@ -46,7 +46,7 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 	if err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
-	if err := p.c.Mounts.Mounted(ctx, v.podKey(), v.podUID()); err != nil {
+	if err := p.c.Mounts.Mounted(ctx, v.podUID()); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
 	if path, err = p.c.Mounts.Give(ctx, v.podKey(), podContainer, v.Options.Owner); err != nil {

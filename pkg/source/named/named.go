@@ -44,7 +44,7 @@ type KV interface {
 type Mounts interface {
 	// Mounted waits until the pod's volumes are mounted as wanted, and ends early with the
 	// answer of a driver that forbids to go on.
-	Mounted(ctx context.Context, pod source.Key, uid types.UID) error
+	Mounted(ctx context.Context, uid types.UID) error
 	// Gone waits until nothing of the pod's volumes is mounted.
 	Gone(ctx context.Context, uid types.UID) error
 	// Give returns the path at which the container of the pod finds its only volume. The

@@ -70,7 +70,7 @@ func (h *host) SetPod(p state.PodWant)     { h.mu.Lock(); h.pods[p.Pod.UID] = tr
 func (h *host) RemovePod(uid state.PodUID) { h.mu.Lock(); delete(h.pods, uid); h.mu.Unlock() }
 func (h *host) SourceSynced(name string)   { h.mu.Lock(); h.synced[name] = true; h.mu.Unlock() }
 
-func (h *host) Mounted(ctx context.Context, _ source.Key, uid types.UID) error {
+func (h *host) Mounted(ctx context.Context, uid types.UID) error {
 	h.mu.Lock()
 	f, told := h.mounted, h.pods[state.PodUID(uid)]
 	h.mu.Unlock()
