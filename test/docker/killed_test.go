@@ -100,9 +100,8 @@ func (r *rig) killedInRemoval(engine, victim string) {
 	r.T.Helper()
 	for i, when := range []string{"before", "after"} {
 		l := &life{rig: r, engine: engine, volume: fmt.Sprintf("%.1s-%.1s-%s", engine, victim, when)}
-		l.killed.Store(true) // csi-volmgr may be about to begin again after the life before
+		l.up() // csi-volmgr may be about to begin again after the life before
 		l.do(createArgs(l.volume, "size=16Mi", "reclaim=Delete")...)
-		l.killed.Store(false)
 		l.proxy.watch(l.killAt(victim, i))
 		l.do("volume", "rm", l.volume)
 		l.proxy.watch(nil)
@@ -120,6 +119,7 @@ func (l *life) live(at func(step) bool) {
 	l.T.Helper()
 	c := "c-" + l.volume
 	script := "echo line >> /data/log; sync; while :; do echo x > /data/beat; sleep 0.1; done"
+	l.up() // csi-volmgr may be about to begin again after the life before
 	l.proxy.watch(at)
 	l.do(createArgs(l.volume, "size=16Mi")...)
 	l.do("run", "-d", "--name", c, "-v", l.volume+":/data", busybox, "sh", "-c", script)
