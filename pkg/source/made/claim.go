@@ -40,37 +40,72 @@ func ClaimKey(k source.Key) controller.Key {
 // driver's id of the snapshot. Without a cluster no other room knows it.
 const snapshotAnnotation = "csi-volmgr.dev/snapshot-handle"
 
+// snapshotGroup is the API group of a VolumeSnapshot (external-snapshotter's).
+const snapshotGroup = "snapshot.storage.k8s.io"
+
 // dataSource is what the claim's volume is to hold in the beginning, by
 // spec.dataSource or spec.dataSourceRef, which a cluster keeps equal.
 func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
-	var kind, name, namespace string
-	switch s, ref := claim.Spec.DataSource, claim.Spec.DataSourceRef; {
-	case s != nil:
-		kind, name = s.Kind, s.Name
-	case ref != nil:
-		kind, name = ref.Kind, ref.Name
-		if ref.Namespace != nil {
-			namespace = *ref.Namespace
-		}
-	default:
+	ref, contradiction := sourceRef(claim)
+	if ref == nil {
 		return nil
 	}
-	handle := claim.Annotations[snapshotAnnotation]
-	switch {
-	case namespace != "" && namespace != claim.Namespace:
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s %s is in namespace %s, and only the "+
-			"claim's own may be used", kind, name, namespace)}
-	case kind == resolve.KindClaim:
-		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: name}}
-	case kind == "VolumeSnapshot" && handle != "":
-		return &controller.DataSource{SnapshotHandle: handle}
-	case kind == "VolumeSnapshot":
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is VolumeSnapshot %s, and annotation %s does "+
-			"not say which snapshot of the driver that is", name, snapshotAnnotation)}
-	default:
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s %s; want a PersistentVolumeClaim or a "+
-			"VolumeSnapshot", kind, name)}
+	if contradiction != "" {
+		return &controller.DataSource{Unknown: contradiction}
 	}
+	what := named(ref.APIGroup, ref.Kind, ref.Name)
+	handle := claim.Annotations[snapshotAnnotation]
+	group := deref(ref.APIGroup)
+	isSnapshot := ref.Kind == "VolumeSnapshot" && (group == snapshotGroup || group == "")
+	switch namespace := deref(ref.Namespace); {
+	case namespace != "" && namespace != claim.Namespace:
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s is in namespace %s, and only the "+
+			"claim's own may be used", what, namespace)}
+	case ref.Kind == resolve.KindClaim && group == "":
+		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: ref.Name}}
+	case isSnapshot && handle != "":
+		return &controller.DataSource{SnapshotHandle: handle}
+	case isSnapshot:
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s, and annotation %s does "+
+			"not say which snapshot of the driver that is", what, snapshotAnnotation)}
+	default:
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s; want a PersistentVolumeClaim without an "+
+			"apiGroup, or a VolumeSnapshot of apiGroup %s", what, snapshotGroup)}
+	}
+}
+
+// sourceRef returns the claim's source, nil where it has none, and what the two
+// fields contradict each other in. An API server refuses two that differ; a claim in a
+// file has not passed one.
+func sourceRef(claim *corev1.PersistentVolumeClaim) (ref *corev1.TypedObjectReference, contradiction string) {
+	s, ref := claim.Spec.DataSource, claim.Spec.DataSourceRef
+	if s == nil {
+		return ref, ""
+	}
+	local := &corev1.TypedObjectReference{APIGroup: s.APIGroup, Kind: s.Kind, Name: s.Name}
+	if ref == nil {
+		return local, ""
+	}
+	if deref(s.APIGroup) != deref(ref.APIGroup) || s.Kind != ref.Kind || s.Name != ref.Name {
+		return ref, fmt.Sprintf("its dataSource is %s and its dataSourceRef is %s; want one of them, or both equal",
+			named(s.APIGroup, s.Kind, s.Name), named(ref.APIGroup, ref.Kind, ref.Name))
+	}
+	return ref, ""
+}
+
+// named is a source for people: its kind, with its API group where it has one, and its name.
+func named(group *string, kind, name string) string {
+	if g := deref(group); g != "" {
+		kind += "." + g
+	}
+	return kind + " " + name
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // ModeOf returns the mode of a claim or volume; none is a file system.

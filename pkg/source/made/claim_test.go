@@ -42,7 +42,8 @@ func TestWhichClaimsTheControllerMakes(t *testing.T) {
 //
 // Attacks: C13.
 func TestWhatAClaimIsToHold(t *testing.T) {
-	elsewhere := "elsewhere"
+	elsewhere, snapshots, tapes := "elsewhere", "snapshot.storage.k8s.io", "tapes.example.com"
+	here := &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}
 	local := func(kind string) *corev1.TypedLocalObjectReference {
 		return &corev1.TypedLocalObjectReference{Kind: kind, Name: "x"}
 	}
@@ -59,7 +60,39 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 		"a snapshot with a handle": {source: local("VolumeSnapshot"), handle: "snap-1", want: &controller.DataSource{SnapshotHandle: "snap-1"}},
 		"a snapshot without":       {source: local("VolumeSnapshot"), words: snapshotAnnotation},
 		"another namespace":        {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}, words: "elsewhere"},
-		"a populator's object":     {ref: &corev1.TypedObjectReference{Kind: "Tape", Name: "x"}, words: "Tape x"},
+		"a snapshot as Kubernetes has it": {
+			source: &corev1.TypedLocalObjectReference{APIGroup: &snapshots, Kind: "VolumeSnapshot", Name: "x"},
+			handle: "snap-1", want: &controller.DataSource{SnapshotHandle: "snap-1"},
+		},
+		"another group's VolumeSnapshot": {
+			source: &corev1.TypedLocalObjectReference{APIGroup: &tapes, Kind: "VolumeSnapshot", Name: "x"},
+			handle: "snap-1", words: "VolumeSnapshot.tapes.example.com x",
+		},
+		"another group's PersistentVolumeClaim": {
+			ref:   &corev1.TypedObjectReference{APIGroup: &tapes, Kind: "PersistentVolumeClaim", Name: "x"},
+			words: "PersistentVolumeClaim.tapes.example.com x",
+		},
+		"both fields, equal": {
+			source: local("PersistentVolumeClaim"),
+			ref:    &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x"}, want: here,
+		},
+		"both fields, of two names": {
+			source: local("PersistentVolumeClaim"),
+			ref:    &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "y"}, words: "PersistentVolumeClaim y",
+		},
+		"both fields, of two kinds": {
+			source: local("PersistentVolumeClaim"), handle: "snap-1",
+			ref: &corev1.TypedObjectReference{Kind: "VolumeSnapshot", Name: "x"}, words: "both equal",
+		},
+		"both fields, of two groups": {
+			source: local("PersistentVolumeClaim"),
+			ref:    &corev1.TypedObjectReference{APIGroup: &tapes, Kind: "PersistentVolumeClaim", Name: "x"}, words: "both equal",
+		},
+		"both fields, one of another namespace": {
+			source: local("PersistentVolumeClaim"),
+			ref:    &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}, words: "elsewhere",
+		},
+		"a populator's object": {ref: &corev1.TypedObjectReference{Kind: "Tape", Name: "x"}, words: "Tape x"},
 	} {
 		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{DataSource: tc.source, DataSourceRef: tc.ref}}
 		claim.Namespace, claim.Annotations = "default", map[string]string{snapshotAnnotation: tc.handle}
