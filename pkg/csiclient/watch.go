@@ -31,8 +31,9 @@ type socket struct {
 
 // dial is gRPC's context dialer; the address that gRPC gives is the path's.
 func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
-	id := identify(s.path) // before connecting: a newer socket is then noticed as another
-	conn, err := unixsocket.DialTrusted(ctx, s.path, s.peers...)
+	conn, id, err := identified(ctx, s.path, func() (net.Conn, error) {
+		return unixsocket.DialTrusted(ctx, s.path, s.peers...)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +46,24 @@ func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 		s.wake = nil
 	}
 	return conn, nil
+}
+
+// identified returns a connection that connect makes, and the identity of the socket at
+// path that it was made to: the one before and after. A socket that appears, or is replaced,
+// in between is connected to again: as another than it is it would be taken for a
+// replacement, and the driver for lost.
+func identified(ctx context.Context, path string, connect func() (net.Conn, error)) (net.Conn, socketID, error) {
+	for {
+		id := identify(path)
+		conn, err := connect()
+		if err != nil || identify(path) == id {
+			return conn, id, err
+		}
+		conn.Close()
+		if ctx.Err() != nil {
+			return nil, socketID{}, context.Cause(ctx)
+		}
+	}
 }
 
 // connections returns how many were made, and whether the last one's driver is known.
