@@ -170,8 +170,8 @@ func (w *world) Get(k resolve.Key) runtime.Object {
 	return nil
 }
 
-func (w *world) Note(resolve.Key) string   { return "" }
-func (w *world) Unread(resolve.Key) string { return "" }
+func (w *world) Binding(resolve.Key) resolve.Binding { return resolve.Binding{} }
+func (w *world) Unread(resolve.Key) string           { return "" }
 
 func (w *world) VolumesOf(namespace, claim string) (all []*corev1.PersistentVolume) {
 	for _, pv := range each[*corev1.PersistentVolume](w) {

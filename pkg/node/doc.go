@@ -9,6 +9,7 @@
 //
 //	sources (api, file, kube, made)  objects and manifests    -> objects of the catalog
 //	named.Provider                   Docker's volumes, fstab  -> claims and pods
+//	binding.Binder                   claims, listed volumes   -> which volume a claim has
 //	source.Catalog                   objects                  -> what each pod wants
 //	registration.Watcher             sockets of registrars    -> drivers that come and go
 //	drivers.Drivers                  registered drivers       -> drivers that can be called

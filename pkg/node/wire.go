@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/away"
+	"github.com/csi-volmgr/csi-volmgr/pkg/binding"
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
 	"github.com/csi-volmgr/csi-volmgr/pkg/containers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
@@ -111,7 +112,7 @@ func (n *Node) wireKernel() error {
 
 // sources are the names of those that tell of objects.
 func (c Config) sources() []string {
-	names := []string{api.Name, made.Name, named.Name}
+	names := []string{api.Name, binding.Name, made.Name, named.Name}
 	if c.Manifests != "" {
 		names = append(names, file.Name)
 	}
@@ -127,6 +128,10 @@ func (n *Node) wireOperators() {
 		API: n.api, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
 		Audit: n.audit, Notes: audit.OpenNotes(n.cfg.StateDir, nil), Manifests: n.cfg.Manifests, Loaded: n.loaded,
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
+		Bindings: binding.New(binding.Config{
+			Catalog: n.catalog, Journal: n.journal, Remote: kube.Name, Made: n.made.Makes, Silent: n.heard.Silent,
+			Changed: n.changed.next, Logger: n.log,
+		}),
 	})
 	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
 	n.Named = operate.NewNamed(operate.NamedConfig{
@@ -139,7 +144,7 @@ func (n *Node) wireOperators() {
 	})
 	list := listing{
 		n.controller, n.made, n.heard, n.catalog, &n.changed,
-		[]func(context.Context) error{ownSources(n.api, n.loaded, n.file), n.Named.Load},
+		[]func(context.Context) error{ownSources(n.api, n.loaded, n.file), n.Named.Load, n.Bindings.Load},
 	}
 	if n.cluster != nil {
 		list.sources = append(list.sources, n.cluster.Kube.Run)

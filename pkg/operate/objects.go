@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/binding"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -39,8 +40,10 @@ type ObjectsConfig struct {
 	API        *api.Provider
 	Catalog    *source.Catalog
 	Controller *controller.Controller
-	Manager    *manager.Manager
-	Usage      Usage
+	// Bindings give claims volumes that are there.
+	Bindings *binding.Binder
+	Manager  *manager.Manager
+	Usage    Usage
 	// Audit is the log of acts that may destroy, Notes that of every other request.
 	Audit, Notes *audit.Log
 	// Manifests is the directory of manifests; "" where there is none.
@@ -57,13 +60,14 @@ type ObjectsConfig struct {
 // Objects applies and takes back what clients want of the node (server.Objects). Any
 // goroutine may call its methods.
 type Objects struct {
+	Bindings *binding.Binder
 	c        ObjectsConfig
 	decoding chan struct{} // filled while a large manifest is decoded
 }
 
 // NewObjects returns the verbs on objects.
 func NewObjects(c ObjectsConfig) *Objects {
-	return &Objects{c: c, decoding: make(chan struct{}, 1)}
+	return &Objects{Bindings: c.Bindings, c: c, decoding: make(chan struct{}, 1)}
 }
 
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects).
@@ -248,13 +252,27 @@ func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool
 		}
 		return note, nil
 	case errors.Is(err, controller.ErrNotFound):
-		return "", withdrawn
+		return o.release(ctx, key, withdrawn)
 	case errors.Is(err, controller.ErrListed), errors.Is(err, controller.ErrInUse):
 		return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
 	case err != nil:
 		return "", err
 	}
 	return "", o.waitDeleted(ctx, key)
+}
+
+// release ends a claim's hold on a volume that was there. withdrawn is how taking the claim
+// back from its source ended.
+func (o *Objects) release(ctx context.Context, key controller.Key, withdrawn error) (note string, err error) {
+	volume, err := o.Bindings.Release(ctx, made.CatalogKey(key))
+	switch {
+	case errors.Is(err, binding.ErrNone):
+		return "", withdrawn
+	case err != nil:
+		return "", err
+	}
+	return fmt.Sprintf("its volume %s is kept with its data, and no other claim gets it while a source lists it: "+
+		"apply the claim again to use it", volume), nil
 }
 
 // keeps reports whether the claim has a volume that an earlier version made, which did

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -89,8 +87,11 @@ func (v *Views) Claims() []server.ClaimStatus {
 		if c, ok := kept[key]; ok {
 			fromController(&s, c)
 			delete(kept, key)
-		} else if pv := v.volumeOf(claim); pv != nil {
+		} else if pv := v.c.Catalog.VolumeOf(claim); pv != nil {
 			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
+		}
+		if s.Volume == "" {
+			s.Reason = v.c.Catalog.Binding(made.CatalogKey(key)).Note
 		}
 		out = append(out, s)
 	}
@@ -104,17 +105,6 @@ func (v *Views) Claims() []server.ClaimStatus {
 
 func compareKeys(a, b controller.Key) int {
 	return made.CatalogKey(a).Compare(made.CatalogKey(b))
-}
-
-// volumeOf returns the volume that a claim which the controller does not make is bound to.
-func (v *Views) volumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	for _, pv := range v.c.Catalog.Volumes() {
-		r := pv.Spec.ClaimRef
-		if pv.Name == claim.Spec.VolumeName || r != nil && r.Namespace == claim.Namespace && r.Name == claim.Name {
-			return pv
-		}
-	}
-	return nil
 }
 
 // fromController fills in what the controller knows of a claim.
@@ -133,6 +123,13 @@ func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 // PersistentVolumes lists every volume of the catalog, by name.
 func (v *Views) PersistentVolumes() []server.PVStatus {
 	var out []server.PVStatus
+	chosen := map[string]string{}
+	for _, c := range v.c.Catalog.Claims() {
+		key := controller.Key{Namespace: c.Namespace, Name: c.Name}
+		if name := v.c.Catalog.Binding(made.CatalogKey(key)).Volume; name != "" {
+			chosen[name] = key.String()
+		}
+	}
 	for _, pv := range v.c.Catalog.Volumes() {
 		s := server.PVStatus{
 			Name: pv.Name, CapacityBytes: pv.Spec.Capacity.Storage().Value(),
@@ -141,7 +138,9 @@ func (v *Views) PersistentVolumes() []server.PVStatus {
 		if csi := pv.Spec.CSI; csi != nil {
 			s.Driver, s.Handle = state.DriverName(csi.Driver), csi.VolumeHandle
 		}
-		if r := pv.Spec.ClaimRef; r != nil {
+		if claim, ok := chosen[pv.Name]; ok {
+			s.Claim, s.Status = claim, "Bound"
+		} else if r := pv.Spec.ClaimRef; r != nil {
 			s.Claim, s.Status = r.Namespace+"/"+r.Name, "Released"
 			if v.c.Catalog.Get(made.CatalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
 				s.Status = "Bound"

@@ -81,6 +81,14 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 		strings.Join(known, ", "), unknown)
 }
 
+// Here returns why the volume's node affinity keeps it from this node, where no cluster's
+// Node decides; nil where it does not, or where only the driver's topology can tell.
+func (c Config) Here(pv *corev1.PersistentVolume) error {
+	c.ClusterAttach = false
+	r := &resolver{config: c}
+	return r.onThisNode(pv, pv.Spec.CSI != nil)
+}
+
 // labels are those of this node that are known without a cluster.
 func (r *resolver) labels() map[string]string {
 	all := map[string]string{corev1.LabelHostname: r.config.NodeName}

@@ -1,6 +1,9 @@
 package resolve
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,7 +76,7 @@ func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
 			claim.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z"))
 	}
 	if p := claim.Status.Phase; p != "" && p != corev1.ClaimBound {
-		if note := r.objects.Note(key); note != "" {
+		if note := r.objects.Binding(key).Note; note != "" {
 			return nil, fmt.Errorf("%s: not bound yet: %s", key, note)
 		}
 		return nil, fmt.Errorf("%s: not bound: status.phase: found %s, want Bound", key, show(string(p)))
@@ -99,6 +102,9 @@ func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.Persisten
 		if claim.Status.Phase == corev1.ClaimBound {
 			return nil, fmt.Errorf("%s: spec.volumeName: found none, want the volume's name, since status.phase is Bound", key)
 		}
+		if b := r.objects.Binding(key); b.Volume != "" {
+			return r.chosen(key, b)
+		}
 		return r.claimant(claim)
 	}
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: name}).(*corev1.PersistentVolume)
@@ -123,6 +129,29 @@ func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.Persisten
 			volumeKey(pv), strings.Join(names, ", "))
 	}
 	return pv, nil
+}
+
+// chosen returns the volume that was chosen for the claim.
+func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error) {
+	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: b.Volume}).(*corev1.PersistentVolume)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s: its volume %s is not listed; list it again, or delete the claim", claim, show(b.Volume))
+	case Storage(pv) != b.Storage:
+		return nil, fmt.Errorf("%s: %s names other storage than when it was chosen for the claim; list it as it was, or "+
+			"delete the claim", claim, volumeKey(pv))
+	}
+	return pv, nil
+}
+
+// Storage names the storage of a volume: two volumes have one value where they name the same.
+func Storage(pv *corev1.PersistentVolume) string {
+	b, err := json.Marshal(pv.Spec.PersistentVolumeSource)
+	if err != nil { // these types hold strings, numbers and booleans
+		panic(fmt.Sprintf("encode the source of volume %s: %v", pv.Name, err))
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // claimant returns the one volume whose claimRef names the claim.
@@ -157,8 +186,7 @@ const NoProvisioner = "kubernetes.io/no-provisioner"
 
 // wantVolumeName is what to do for a volume that is there.
 const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its " +
-	"spec.claimRef: " +
-	"csi-volmgr does not choose one by size and class"
+	"spec.claimRef"
 
 // Unmade returns the first field of a claim with which csi-volmgr makes no volume, where
 // it is the one that makes volumes: a volume without what the field asks for would pass
@@ -182,16 +210,12 @@ func Unmade(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
 // unbound says why the claim has no volume.
 func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
-	if f, bad := Unmade(claim); bad {
-		return fmt.Errorf("%s: %s", key, f)
-	}
-	if note := r.objects.Note(key); note != "" {
+	if note := r.objects.Binding(key).Note; note != "" {
 		return fmt.Errorf("%s: not bound yet: %s", key, note)
 	}
 	name := claim.Spec.StorageClassName
 	if name == nil || *name == "" {
-		return fmt.Errorf("%s: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and "+
-			"spec.storageClassName names no class to make one; %s", key, wantVolumeName)
+		return fmt.Errorf("%s: not bound yet: no volume without a class was chosen for it; %s", key, wantVolumeName)
 	}
 	class, ok := r.objects.Get(Key{Kind: KindClass, Name: *name}).(*storagev1.StorageClass)
 	if !ok {
@@ -199,8 +223,11 @@ func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 			wantVolumeName)
 	}
 	if class.Provisioner == NoProvisioner {
-		return fmt.Errorf("%s: not bound: spec.volumeName: found none, and class %s makes no volumes (provisioner %s); %s",
+		return fmt.Errorf("%s: not bound yet: class %s makes no volumes (provisioner %s), and none was chosen for it; %s",
 			key, show(*name), NoProvisioner, wantVolumeName)
+	}
+	if f, bad := Unmade(claim); bad {
+		return fmt.Errorf("%s: %s", key, f)
 	}
 	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner),
 		show(*name))

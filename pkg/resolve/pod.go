@@ -22,11 +22,21 @@ type Objects interface {
 	VolumesOf(namespace, claim string) []*corev1.PersistentVolume
 	// ClaimsOf lists, sorted, the claims whose spec.volumeName names the volume.
 	ClaimsOf(volume string) []*corev1.PersistentVolumeClaim
-	// Note says, for people, how far the making of the claim's volume is; "" where nothing is known.
-	Note(claim Key) string
+	// Binding is the volume that was chosen for a claim which names none.
+	Binding(claim Key) Binding
 	// Unread says why it is not known whether there is an object where Get has
 	// none; "" where there is none for certain.
 	Unread(Key) string
+}
+
+// Binding is the choice of a volume for a claim.
+type Binding struct {
+	// Volume is "" where none was chosen.
+	Volume string
+	// Storage is that of the volume when it was chosen ([Storage]).
+	Storage string
+	// Note says, for people, what the claim waits for; "" where nothing is known.
+	Note string
 }
 
 // Config is what resolving needs to know of the node.

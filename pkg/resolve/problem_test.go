@@ -15,7 +15,7 @@ import (
 )
 
 // problems are what can be wrong with testdata/base.yaml, and what is said of it.
-const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its spec.claimRef: csi-volmgr does not choose one by size and class"
+const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its spec.claimRef"
 
 var problems = []struct {
 	name string
@@ -39,7 +39,7 @@ var problems = []struct {
 	},
 	{
 		"claim pending with a note", func(_ *testing.T, w *world) {
-			w.claim().Status.Phase, w.note = corev1.ClaimPending, "CreateVolume: no space"
+			w.claim().Status.Phase, w.chosen.Note = corev1.ClaimPending, "CreateVolume: no space"
 		},
 		"claim default/data: not bound yet: CreateVolume: no space",
 	},
@@ -74,20 +74,20 @@ var problems = []struct {
 	}, "volume pv-1: spec.claimRef.uid: found old, want claim-uid, the uid of claim default/data"},
 	{"nothing to bind to", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef = "", nil
-	}, "claim default/data: not bound: spec.volumeName is empty, no volume's spec.claimRef names the claim, and spec.storageClassName names no class to make one; " + wantVolumeName},
+	}, "claim default/data: not bound yet: no volume without a class was chosen for it; " + wantVolumeName},
 	{"no such class", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.claim().Spec.StorageClassName = "", nil, ptr("fast")
 	}, "claim default/data: not bound: spec.storageClassName: found fast, but there is no such class; " + wantVolumeName},
 	{"a class that makes none", func(t *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.claim().Spec.StorageClassName = "", nil, ptr("fast")
 		w.add(t, "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}, provisioner: "+resolve.NoProvisioner+"}")
-	}, "claim default/data: not bound: spec.volumeName: found none, and class fast makes no volumes (provisioner kubernetes.io/no-provisioner); " + wantVolumeName},
+	}, "claim default/data: not bound yet: class fast makes no volumes (provisioner kubernetes.io/no-provisioner), and none was chosen for it; " + wantVolumeName},
 	{"waiting for the driver", func(t *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.claim().Spec.StorageClassName = "", nil, ptr("fast")
 		w.add(t, "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}, provisioner: csi.example.com}")
 	}, "claim default/data: not bound yet: driver csi.example.com is to make a volume of class fast"},
 	{"waiting for the driver, with a note", func(_ *testing.T, w *world) {
-		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.note = "", nil, "waiting for driver csi.example.com to register"
+		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef, w.chosen.Note = "", nil, "waiting for driver csi.example.com to register"
 	}, "claim default/data: not bound yet: waiting for driver csi.example.com to register"},
 	{
 		"block mounted as a directory", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) },

@@ -20,7 +20,7 @@ import (
 // world is the objects of a test.
 type world struct {
 	objects map[resolve.Key]runtime.Object
-	note    string
+	chosen  resolve.Binding
 	unread  map[resolve.Key]string
 	config  resolve.Config
 }
@@ -77,7 +77,7 @@ func (w *world) Get(k resolve.Key) runtime.Object {
 	return nil
 }
 
-func (w *world) Note(resolve.Key) string { return w.note }
+func (w *world) Binding(resolve.Key) resolve.Binding { return w.chosen }
 
 func (w *world) Unread(k resolve.Key) string { return w.unread[k] }
 

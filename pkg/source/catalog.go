@@ -96,12 +96,14 @@ type Catalog struct {
 	objects map[Key]tellers
 	index   index
 	notes   map[Key]string
-	pods    map[Key]*pod
-	users   map[Key]*few[Key]
-	uids    map[state.PodUID]*few[Key]
-	told    map[state.PodUID]state.PodWant
-	hear    []func(Key)
-	remote  remote
+	// bindings are the volumes that were chosen for claims.
+	bindings map[Key]resolve.Binding
+	pods     map[Key]*pod
+	users    map[Key]*few[Key]
+	uids     map[state.PodUID]*few[Key]
+	told     map[state.PodUID]state.PodWant
+	hear     []func(Key)
+	remote   remote
 }
 
 // New returns an empty Catalog.
@@ -127,12 +129,12 @@ func New(c Config) *Catalog {
 		ranking: slices.Clone(c.Precedence),
 		objects: map[Key]tellers{},
 		index:   newIndex(),
-		notes:   map[Key]string{},
-		pods:    map[Key]*pod{},
-		users:   map[Key]*few[Key]{},
-		uids:    map[state.PodUID]*few[Key]{},
-		told:    map[state.PodUID]state.PodWant{},
-		remote:  newRemote(c.Remote, c.Demand),
+		notes:   map[Key]string{}, bindings: map[Key]resolve.Binding{},
+		pods:   map[Key]*pod{},
+		users:  map[Key]*few[Key]{},
+		uids:   map[state.PodUID]*few[Key]{},
+		told:   map[state.PodUID]state.PodWant{},
+		remote: newRemote(c.Remote, c.Demand),
 	}
 }
 
@@ -183,6 +185,27 @@ func (c *Catalog) SetClaimNote(claim Key, text string) {
 	c.mu.Unlock()
 	if !same {
 		c.resolve(c.touched([]Key{claim}))
+	}
+}
+
+// SetBinding says which volume was chosen for a claim that names none, or why none was;
+// zero is neither.
+func (c *Catalog) SetBinding(claim Key, b resolve.Binding) {
+	c.update.Lock()
+	c.mu.Lock()
+	same := c.bindings[claim] == b
+	if b == (resolve.Binding{}) {
+		delete(c.bindings, claim)
+	} else {
+		c.bindings[claim] = b
+	}
+	c.mu.Unlock()
+	if !same {
+		c.resolve(c.touched([]Key{claim}))
+	}
+	c.update.Unlock()
+	if !same {
+		c.announce([]Key{claim})
 	}
 }
 

@@ -140,7 +140,7 @@ func TestChangeResolvesOnlyThePodsItTouches(t *testing.T) {
 	}
 	put(t, c, "file", volume("vb", "ca")) // leaves one claim, names another
 	want(t, s, "set b", "set b2")
-	if p := s.problem(t, "b"); !strings.HasPrefix(p, "claim default/cb: not bound: spec.volumeName is empty") {
+	if p := s.problem(t, "b"); !strings.HasPrefix(p, "claim default/cb: not bound yet: no volume without a class") {
 		t.Errorf("problem: %s", p)
 	}
 	put(t, c, "file", claim("cx", "va")) // another claim of the same volume

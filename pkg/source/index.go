@@ -111,9 +111,9 @@ func (v *view) ClaimsOf(volume string) []*corev1.PersistentVolumeClaim {
 	return members[*corev1.PersistentVolumeClaim](v, Key{Kind: claimsOf, Name: volume})
 }
 
-func (v *view) Note(claim Key) string {
+func (v *view) Binding(claim Key) resolve.Binding {
 	v.seen[claim] = true
-	return v.catalog.notes[claim]
+	return v.catalog.binding(claim)
 }
 
 func (v *view) Unread(key Key) string {

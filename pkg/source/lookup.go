@@ -69,6 +69,38 @@ func (c *Catalog) Provider(key Key) string {
 	return c.first(c.objects[key])
 }
 
+// Binding returns which volume was chosen for a claim, and what it waits for.
+func (c *Catalog) Binding(claim Key) resolve.Binding {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.binding(claim)
+}
+
+// binding is Binding under the lock: a note about the choice comes before one about the
+// making of a volume.
+func (c *Catalog) binding(claim Key) resolve.Binding {
+	b := c.bindings[claim]
+	b.Note = cmp.Or(b.Note, c.notes[claim])
+	return b
+}
+
+// Here returns why the volume's node affinity keeps it from this node, where no cluster's
+// Node decides; nil where it does not, or where only the volume's driver can tell.
+func (c *Catalog) Here(pv *corev1.PersistentVolume) error { return c.config.Here(pv) }
+
+// VolumeOf returns the volume that a claim has, nil for none.
+func (c *Catalog) VolumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	name := cmp.Or(claim.Spec.VolumeName,
+		c.Binding(Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}).Volume)
+	for _, pv := range c.Volumes() {
+		r := pv.Spec.ClaimRef
+		if pv.Name == name || r != nil && r.Namespace == claim.Namespace && r.Name == claim.Name {
+			return pv
+		}
+	}
+	return nil
+}
+
 // ConfigMap returns a configMap.
 func (c *Catalog) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return find[*corev1.ConfigMap](ctx, c, Key{Kind: resolve.KindConfigMap, Namespace: namespace, Name: name})

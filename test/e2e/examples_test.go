@@ -147,7 +147,7 @@ func (o only) Get(k resolve.Key) runtime.Object { return o[k] }
 
 func (only) VolumesOf(string, string) []*corev1.PersistentVolume { return nil }
 func (only) ClaimsOf(string) []*corev1.PersistentVolumeClaim     { return nil }
-func (only) Note(resolve.Key) string                             { return "" }
+func (only) Binding(resolve.Key) resolve.Binding                 { return resolve.Binding{} }
 func (only) Unread(resolve.Key) string                           { return "" }
 
 // TestTheOtherExamplesAreVolumes: what needs storage of others is at least what

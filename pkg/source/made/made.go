@@ -83,7 +83,8 @@ func (p *Provider) Claim(key source.Key) {
 		return
 	}
 	class := p.Catalog.ClassOf(claim)
-	if p.Catalog.Provider(key) == p.Remote || !isOurs(claim, class) { // a cluster's claims are the cluster's to bind
+	chosen := p.Catalog.Binding(key).Volume != ""
+	if p.Catalog.Provider(key) == p.Remote || chosen || !isOurs(claim, class) { // the cluster binds its own claims
 		p.Controller.RemoveClaim(ClaimKey(key))
 		return
 	}
@@ -101,6 +102,12 @@ func (p *Provider) Claim(key source.Key) {
 			err)
 	}
 	p.Controller.SetClaim(c)
+}
+
+// Makes reports whether the controller has made a volume for the claim, or may have.
+func (p *Provider) Makes(claim source.Key) bool {
+	c, known := p.Controller.Claim(ClaimKey(claim))
+	return known && (c.Volume != nil || c.Call != "" || c.Retry.Attempts > 0 || c.Phase == controller.Deleting)
 }
 
 // Asked returns what a claim of a class asks of the controller. class is nil where it is

@@ -1,4 +1,4 @@
-package node
+package disk
 
 import (
 	"errors"
@@ -7,18 +7,17 @@ import (
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// claimRoot makes the node's directories and takes the root directory for this process
+// Claim makes the node's directories and takes the root directory for this process
 // alone, for as long as the file is open: two managers on one root would take each
 // other's mounts away.
-func claimRoot(layout state.Layout, registration string) (*os.File, error) {
-	if path := disk.Serving(layout.Root); path != "" {
+func Claim(layout state.Layout, registration string) (*os.File, error) {
+	if path := Serving(layout.Root); path != "" {
 		return nil, fmt.Errorf("use root directory %s: %w (it answers at %s): choose one of csi-volmgr's own, for example "+
 			"--root-dir=%s, and register drivers there",
-			layout.Root, disk.ErrKubelet, path, filepath.Join(layout.Plugins(), "csi-volmgr"))
+			layout.Root, ErrKubelet, path, filepath.Join(layout.Plugins(), "csi-volmgr"))
 	}
 	for _, dir := range []string{layout.Root, layout.Pods(), layout.Plugins(), registration} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {

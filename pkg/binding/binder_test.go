@@ -1,0 +1,207 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// journal is one that may be full.
+type journal struct {
+	*state.Memory
+	full bool
+}
+
+func (j *journal) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	if j.full {
+		return errors.New("no space left on device")
+	}
+	return j.Memory.CommitBucket(ctx, bucket, changes)
+}
+
+type sink struct{}
+
+func (sink) SetPod(state.PodWant)    {}
+func (sink) RemovePod(state.PodUID)  {}
+func (sink) SourceSynced(string)     {}
+func (sink) made(source.Key) bool    { return false }
+func (sink) next() <-chan struct{}   { return nil }
+func (sink) silent() (none []string) { return nil }
+
+type rig struct {
+	*Binder
+	t *testing.T
+	c Config
+}
+
+func newRig(t *testing.T) *rig {
+	c := Config{
+		Catalog: source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: sink{}}),
+		Journal: &journal{Memory: state.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent,
+		Changed: sink{}.next, Logger: slog.New(slog.DiscardHandler),
+	}
+	return &rig{New(c), t, c}
+}
+
+// put lists objects, as the source of that name does.
+func (r *rig) put(source string, objects ...runtime.Object) {
+	r.t.Helper()
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *corev1.PersistentVolumeClaim:
+			o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}
+		case *corev1.PersistentVolume:
+			o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume}
+		case *storagev1.StorageClass:
+			o.TypeMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: resolve.KindClass}
+		}
+		if err := r.c.Catalog.Put(source, o); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r *rig) step() {
+	r.t.Helper()
+	if err := errors.Join(r.Load(r.t.Context()), r.bind(r.t.Context())); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// wants checks which volume the catalog has for a claim.
+func (r *rig) wants(claim, volume string) {
+	r.t.Helper()
+	if got := r.c.Catalog.Binding(key(claim)).Volume; got != volume {
+		r.t.Errorf("claim %s has volume %q, want %q", claim, got, volume)
+	}
+}
+
+// A claim has the same volume after a restart, whatever fits better by then; a deleted
+// claim's goes to another only when its source has ceased to list it.
+func TestBindingOutlivesTheDaemon(t *testing.T) {
+	r := newRig(t)
+	r.put("file", claim("a", "1Gi"), volume("large", "9Gi"))
+	r.step()
+	r.wants("a", "large")
+	r.put("file", volume("small", "1Gi"))
+	r.Binder = New(r.c)
+	r.c.Catalog.SetBinding(key("a"), resolve.Binding{})
+	r.step()
+	r.wants("a", "large")
+	r.put("file", claim("b", "5Gi"))
+	r.step()
+	r.wants("b", "")
+
+	r.c.Catalog.Delete("file", key("a"))
+	if v, err := r.Release(t.Context(), key("a")); v != "large" || err != nil {
+		t.Errorf("released %q, %v", v, err)
+	}
+	if _, err := r.Release(t.Context(), key("a")); !errors.Is(err, ErrNone) {
+		t.Errorf("released again: %v", err)
+	}
+	r.Binder = New(r.c)
+	r.step()
+	r.wants("a", "")
+	r.wants("b", "")
+	r.c.Catalog.Delete("file", source.Key{Kind: resolve.KindVolume, Name: "large"})
+	r.step()
+	r.put("file", volume("large", "9Gi"))
+	r.step()
+	r.wants("b", "large")
+}
+
+// A choice that is not durable is shown to no pod.
+func TestChoiceIsDurableBeforeItShows(t *testing.T) {
+	r := newRig(t)
+	r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
+	r.c.Journal.(*journal).full = true
+	if err := errors.Join(r.Load(t.Context()), r.bind(t.Context())); err == nil {
+		t.Error("a full journal is no error")
+	}
+	r.wants("a", "")
+	r.c.Journal.(*journal).full = false
+	r.step()
+	r.wants("a", "v")
+}
+
+// Whose claims these are: a cluster binds its own, a class that makes volumes makes one,
+// and what a volume's claimRef or a claim's volumeName says holds.
+func TestWhichClaimsAreBound(t *testing.T) {
+	manual, fast := "manual", "fast"
+	class := func(name *string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = name }
+	}
+	of := func(name string) func(*corev1.PersistentVolume) {
+		return func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = name }
+	}
+	r := newRig(t)
+	r.Binder.c.Made = func(k source.Key) bool { return k == key("made") }
+	r.put("file", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: fast}, Provisioner: "d"},
+		claim("of-a-class-that-is-not-there", "1Gi", class(&manual)), volume("m", "1Gi", of(manual)),
+		claim("of-one-that-makes-volumes", "1Gi", class(&fast)), volume("f", "1Gi", of(fast)),
+		claim("made", "1Gi"), claim("plain", "1Gi"), volume("p", "1Gi"),
+		claim("ref", "1Gi"), volume("r", "1Gi", func(pv *corev1.PersistentVolume) {
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "ref"}
+		}),
+		claim("bound", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }))
+	r.put("cluster", claim("remote", "1Gi"), volume("z", "1Gi"))
+	r.step()
+	for claim, volume := range map[string]string{
+		"of-a-class-that-is-not-there": "m", "of-one-that-makes-volumes": "", "made": "", "plain": "p", "ref": "", "bound": "",
+		"remote": "",
+	} {
+		r.wants(claim, volume)
+	}
+}
+
+// Nothing is chosen while a source has not told what it has.
+func TestNothingIsChosenBeforeEverySourceHasSpoken(t *testing.T) {
+	r := newRig(t)
+	silent, news := []string{"file"}, make(chan struct{})
+	r.Binder.c.Silent = func() []string { return silent }
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{}, 2)
+	r.Binder.c.Changed = func() <-chan struct{} {
+		asked <- struct{}{}
+		return news
+	}
+	r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	<-asked
+	r.wants("a", "")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r.wants("a", "")
+}
+
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	for _, text := range []string{
+		"", "{", `{"version":2,"claim":"default/a","volume":"v","storage":"s"}`,
+		`{"version":1,"claim":"default/b","volume":"v","storage":"s"}`, `{"version":1,"claim":"default/a","storage":"s"}`,
+	} {
+		r := newRig(t)
+		if err := r.c.Journal.CommitBucket(t.Context(), bucket, map[string][]byte{"default/a": []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+		r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
+		r.step()
+		r.wants("a", "")
+		if !strings.Contains(r.shown[key("a")].Note, "cannot be read") {
+			t.Errorf("%s: the claim waits for %q", text, r.shown[key("a")].Note)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package binding
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// choice is the durable record of the volume that a claim has.
+type choice struct {
+	Version int    `json:"version"`
+	Claim   string `json:"claim"` // namespace/name
+	Volume  string `json:"volume"`
+	// Storage is that of the volume when it was chosen.
+	Storage string `json:"storage"`
+	// Released: an operator deleted the claim.
+	Released bool `json:"released,omitempty"`
+}
+
+// world is what choices depend on.
+type world struct {
+	// claims are those listed that may be given a volume here, with the class that each asks for.
+	claims []claimOf
+	// volumes are all that sources list, by name.
+	volumes []*corev1.PersistentVolume
+	// named are the volumes that claims name in spec.volumeName.
+	named map[string]bool
+	// choices are by claim.
+	choices map[source.Key]choice
+	// unreadable says why a claim's choice cannot be read.
+	unreadable map[source.Key]string
+	here       func(*corev1.PersistentVolume) error
+}
+
+type claimOf struct {
+	*corev1.PersistentVolumeClaim
+	class string
+}
+
+func (c claimOf) key() source.Key {
+	return source.Key{Kind: resolve.KindClaim, Namespace: c.Namespace, Name: c.Name}
+}
+
+// next returns the choices as they are to be, and why claims have none.
+func next(w world) (choices map[source.Key]choice, notes map[source.Key]string) {
+	choices, notes = map[source.Key]choice{}, map[source.Key]string{}
+	maps.Copy(choices, w.choices)
+	volumes := map[string]*corev1.PersistentVolume{}
+	for _, pv := range w.volumes {
+		volumes[pv.Name] = pv
+	}
+	for key, c := range choices {
+		if c.Released && volumes[c.Volume] == nil {
+			delete(choices, key)
+		}
+	}
+	taken := map[string]string{}
+	for key, c := range choices {
+		taken[c.Volume] = key.Namespace + "/" + key.Name
+	}
+	for _, claim := range w.claims {
+		key := claim.key()
+		c, has := choices[key]
+		switch {
+		case w.unreadable[key] != "":
+			notes[key] = "the record of its volume cannot be read: " + w.unreadable[key]
+		case has && (volumes[c.Volume] == nil || resolve.Storage(volumes[c.Volume]) != c.Storage):
+			notes[key] = fmt.Sprintf("its PersistentVolume %s is no longer listed with the storage that it had; list that "+
+				"again, or delete the claim", c.Volume)
+		case has:
+			c.Released = false
+			choices[key] = c
+		case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
+			notes[key] = "it asks for a dataSource, and its class makes no volumes: a PersistentVolume that is there " +
+				"holds other data"
+		case len(w.unreadable) > 0:
+			notes[key] = fmt.Sprintf("the record of the volume of %s cannot be read, so no volume is known to be free; "+
+				"name one in spec.volumeName", slices.MinFunc(slices.Collect(maps.Keys(w.unreadable)), source.Key.Compare))
+		default:
+			pv, why := choose(w, claim, taken)
+			if pv == nil {
+				notes[key] = why
+				continue
+			}
+			taken[pv.Name] = key.Namespace + "/" + key.Name
+			choices[key] = choice{Claim: key.Namespace + "/" + key.Name, Volume: pv.Name, Storage: resolve.Storage(pv)}
+		}
+	}
+	return choices, notes
+}
+
+// choose returns the smallest volume that is free and fits, the first by name of several,
+// or why there is none.
+func choose(w world, claim claimOf, taken map[string]string) (*corev1.PersistentVolume, string) {
+	var fit []*corev1.PersistentVolume
+	var why []string
+	for _, pv := range w.volumes {
+		if pv.Spec.StorageClassName != claim.class {
+			continue
+		}
+		reason := unfit(claim.PersistentVolumeClaim, claim.class, pv, w.here)
+		switch ref := pv.Spec.ClaimRef; {
+		case ref != nil:
+			reason = fmt.Sprintf("it is of claim %s/%s", ref.Namespace, ref.Name)
+		case taken[pv.Name] != "":
+			reason = "it is of claim " + taken[pv.Name]
+		case w.named[pv.Name]:
+			reason = "a claim names it in spec.volumeName"
+		}
+		if reason == "" {
+			fit = append(fit, pv)
+		} else {
+			why = append(why, pv.Name+": "+reason)
+		}
+	}
+	if len(fit) == 0 {
+		return nil, none(claim.class, why)
+	}
+	return slices.MinFunc(fit, func(a, b *corev1.PersistentVolume) int {
+		return cmp.Or(a.Spec.Capacity.Storage().Cmp(*b.Spec.Capacity.Storage()), strings.Compare(a.Name, b.Name))
+	}), ""
+}

@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/test/harness"
+)
+
+// A claim that names no volume gets the smallest that is there and fits, keeps it over a
+// death of the daemon, and its data stays with its name when it is deleted.
+func TestAClaimGetsAVolumeThatIsThere(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t)
+	n.flags = []string{"--host-path-allow=" + n.Path("disks")}
+	volume := func(name, size string) string {
+		dir := n.Path("disks/" + name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolume, metadata: {name: %s}, spec: {storageClassName: manual,
+  capacity: {storage: %s}, accessModes: [ReadWriteOnce], local: {path: %s}, nodeAffinity: {required: {nodeSelectorTerms: [
+  {matchExpressions: [{key: kubernetes.io/hostname, operator: Exists}]}]}}}}`, name, size, dir)
+	}
+	claim := func(name string) string {
+		return fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s, namespace: default},
+  spec: {storageClassName: manual, accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}}}`, name)
+	}
+	n.start()
+	n.Apply(volume("large", "9Gi"), volume("fits", "2Gi"), volume("small", "1Gi"), claim("data"),
+		harness.Pod("web", harness.FromClaim("data", "data")))
+	n.Mounted("web")
+	write(t, filepath.Join(n.HostPath("web", "data"), "f"), "of data")
+	wantFile(t, n.Path("disks/fits/f"), "of data")
+	n.daemon.Kill()
+	n.start()
+	n.Apply(claim("other"), harness.Pod("db", harness.FromClaim("data", "other")))
+	n.Mounted("db")
+	write(t, filepath.Join(n.HostPath("db", "data"), "g"), "of other")
+	wantFile(t, n.Path("disks/large/g"), "of other")
+	wantFile(t, filepath.Join(n.HostPath("web", "data"), "f"), "of data")
+
+	n.Apply(claim("third"), harness.Pod("late", harness.FromClaim("data", "third")))
+	n.blocked("late", `no PersistentVolume of class "manual" fits`, "small: it has 1Gi", "fits: it is of claim default/data")
+	n.DeletePods("web", "late")
+	said := n.Do("", "delete", "pvc", "data")
+	if want := "its volume fits is kept with its data"; !strings.Contains(said, want) {
+		t.Errorf("delete pvc says %q, want %q in it", said, want)
+	}
+	n.Apply(harness.Pod("late", harness.FromClaim("data", "third")))
+	n.blocked("late", "fits: it is of claim default/data")
+	n.Apply(claim("data"), harness.Pod("again", harness.FromClaim("data", "data")))
+	n.Mounted("again")
+	wantFile(t, filepath.Join(n.HostPath("again", "data"), "f"), "of data")
+}
