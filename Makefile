@@ -85,8 +85,8 @@ staticcheck:
 gofumpt:
 	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
-arch: ## check imports, sizes, banned calls and documents
-	$(GO) test -count=1 ./hack/arch
+arch: ## check imports, sizes, banned calls, documents and what parity cites
+	$(GO) test -count=1 ./hack/arch ./hack/parity
 
 cover: ## print coverage a package; pkg/manager/plan must have 100 %
 	hack/cover.sh
@@ -186,8 +186,11 @@ UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git 
 upgrade: host-tools ## replace the program of UPGRADE_FROM by this one and back, with volumes of each kind mounted (root, a minute)
 	UPGRADE_FROM=$(UPGRADE_FROM) $(GO) test -count=1 -v -run '^TestUpgradeAndBackWithLiveMounts$$' ./test/faults
 
-parity: ## print what a host of CSI drivers must do, each with the test that shows it or why we differ; fail on a hole
-	$(GO) run ./hack/parity
+parity: ## run the tests that show what a host of CSI drivers must do, and print how each item stands; fail on a hole (root)
+	$(GO) run ./hack/parity -run
+
+parity-mutants: ## take behaviours out, one at a time, and fail where the test cited for it still passes
+	$(GO) run ./hack/parity -holes -mutants
 
 parity-docs: ## write the tables of docs/parity.md and docs/upstream-scenarios.md anew
 	$(GO) run ./hack/parity -write >/dev/null

@@ -9,15 +9,23 @@ import (
 // The headings between which the document is read and written.
 const (
 	differHeading = "## Where csi-volmgr differs on purpose\n"
+	partHeading   = "## Items that are met in part\n"
 	tableHeading  = "## Every item and its proof\n"
 )
 
 // differences returns the reasons by item of the document: the rows of the
-// table below differHeading, whose first column has items with commas.
-func differences(doc string) (map[string]string, error) {
-	_, rest, ok := strings.Cut(doc, differHeading)
+// table below differHeading.
+func differences(doc string) (map[string]string, error) { return rows(doc, differHeading) }
+
+// parts returns what is missing of items that are met in part: the rows of the
+// table below partHeading.
+func parts(doc string) (map[string]string, error) { return rows(doc, partHeading) }
+
+// rows reads the table below a heading, whose first column has items with commas.
+func rows(doc, heading string) (map[string]string, error) {
+	_, rest, ok := strings.Cut(doc, heading)
 	if !ok {
-		return nil, fmt.Errorf("no heading %q", strings.TrimSpace(differHeading))
+		return nil, fmt.Errorf("no heading %q", strings.TrimSpace(heading))
 	}
 	rest, _, _ = strings.Cut(rest, "\n## ")
 	reasons := map[string]string{}
@@ -60,6 +68,8 @@ func (t table) markdown() string {
 		switch {
 		case l.differs():
 			proof = "differs, see above"
+		case l.part != "":
+			proof = "part, see above: `" + strings.Join(l.tests, "`, `") + "`"
 		case l.tested():
 			proof = "`" + strings.Join(l.tests, "`, `") + "`"
 		}

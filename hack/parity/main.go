@@ -7,6 +7,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -23,8 +24,15 @@ func main() {
 	root := flag.String("root", ".", "the root of the tree")
 	write := flag.Bool("write", false, "write the table of "+document+" anew")
 	holes := flag.Bool("holes", false, "print what is missing only")
+	tests := flag.Bool("run", false, "run the tests that items cite")
+	mutants := flag.Bool("mutants", false, "plant each mutant and run its test, which must fail")
 	flag.Parse()
 	ok, err := run(*root, *write, *holes, os.Stdout)
+	if err == nil && (*tests || *mutants) {
+		var shown bool
+		shown, err = show(context.Background(), *root, *tests, *mutants)
+		ok = ok && shown
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "parity:", err)
 		os.Exit(2)
@@ -49,7 +57,12 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", document, err)
 	}
+	open, err := parts(string(doc))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", document, err)
+	}
 	t := compare(items.Catalog(items.Parity), found[items.Parity], reasons)
+	t.mark(open)
 	if write {
 		text, err := replaceTable(string(doc), t.markdown())
 		if err != nil {
@@ -61,6 +74,7 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	}
 	t.print(out, holes)
 	problems = append(problems, t.problems()...)
+	problems = append(problems, staleMutants(root, planted(), found[items.Parity])...)
 	all, wrong := scenarios(items.Catalog(items.Scenarios), found[items.Scenarios])
 	problems = append(problems, wrong...)
 	if write {
@@ -73,6 +87,39 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	}
 	if len(problems) > 0 {
 		_, err = fmt.Fprintf(out, "\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
+	}
+	return len(problems) == 0, err
+}
+
+// show runs the tests that items cite, the mutants, or both, and says whether all is well.
+func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
+	found, _, err := items.Collect(root) // run has told the problems
+	if err != nil {
+		return false, err
+	}
+	doc, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(document)))
+	if err != nil {
+		return false, err
+	}
+	open, err := parts(string(doc))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", document, err)
+	}
+	var problems []string
+	if tests {
+		t := compare(items.Catalog(items.Parity), found[items.Parity], nil)
+		t.mark(open)
+		problems = append(problems, runCited(ctx, root, t, found[items.Parity], os.Stdout)...)
+	}
+	if mutants {
+		live, err := plantMutants(ctx, root, planted(), os.Stdout)
+		if err != nil {
+			return false, err
+		}
+		problems = append(problems, live...)
+	}
+	if len(problems) > 0 {
+		_, err = fmt.Printf("\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
 	}
 	return len(problems) == 0, err
 }

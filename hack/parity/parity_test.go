@@ -18,6 +18,11 @@ const sampleDoc = `# Parity
 | A02, A03 | for a reason |
 | B01 | for another |
 
+` + partHeading + `
+| item | what is missing |
+| --- | --- |
+| A05 | a half |
+
 ` + tableHeading + `
 a stale line
 `
@@ -67,6 +72,29 @@ func TestWhatIsWrongWithATable(t *testing.T) {
 	}
 }
 
+// An item that is met in part is not counted as met, and its row says so.
+func TestAnItemThatIsMetInPartIsOpen(t *testing.T) {
+	list := []items.Item{{ID: "A01", Title: "one"}, {ID: "A02", Title: "two"}}
+	claim := []items.Claim{{Dir: "pkg/x", Test: "TestA"}}
+	open, err := parts(strings.Replace(sampleDoc, "A05", "A02, Z01", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := compare(list, map[string][]items.Claim{"A01": claim, "A02": claim}, nil)
+	tab.mark(open)
+	if tab.count(line.met) != 1 || tab.count(line.open) != 1 || !tab.lines[1].open() {
+		t.Errorf("%+v, want A02 open and A01 met", tab.lines)
+	}
+	var out strings.Builder
+	tab.print(&out, true)
+	if !strings.Contains(out.String(), "part: a half") || !strings.Contains(tab.markdown(), "| A02 | two | part, see above: `pkg/x TestA` |") {
+		t.Errorf("printed %s, written %s", out.String(), tab.markdown())
+	}
+	if got := strings.Join(tab.problems(), "\n"); !strings.Contains(got, "Z01, which is in no list") {
+		t.Errorf("problems %s, want Z01", got)
+	}
+}
+
 // A hole fails, and -write changes the table and nothing above it.
 func TestRun(t *testing.T) {
 	root := t.TempDir()
@@ -91,6 +119,49 @@ func TestRun(t *testing.T) {
 	before, _, _ := strings.Cut(sampleDoc, tableHeading)
 	if !strings.HasPrefix(string(doc), before+tableHeading) || strings.Contains(string(doc), "stale line") || !strings.Contains(string(doc), "| A02 |") {
 		t.Errorf("written:\n%.2000s", doc)
+	}
+}
+
+// Each mutant of the tree can be planted, and its test claims its item.
+func TestTheMutantsOfTheTree(t *testing.T) {
+	found, _, err := items.Collect("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range staleMutants("../..", planted(), found[items.Parity]) {
+		t.Error(problem)
+	}
+}
+
+// A mutant whose text is gone, or whose test claims another item, is told.
+func TestAStaleMutantIsTold(t *testing.T) {
+	claims := map[string][]items.Claim{"A01": {{Dir: "pkg/x", Test: "TestA"}}}
+	m := mutant{Item: "A01", File: "main.go", Old: "package main", New: "", Dir: "pkg/x", Test: "TestA"}
+	gone, other := m, m
+	gone.Old, other.Test = "package "+"gone", "TestB"
+	got := strings.Join(staleMutants(".", []mutant{m, gone, other}, claims), "\n")
+	if want := `mutant of A01: main.go has "package gone" 0 times, want once` + "\n" +
+		"mutant of A01: pkg/x TestB does not claim it"; got != want {
+		t.Errorf("problems %s, want %s", got, want)
+	}
+}
+
+// A test that is skipped, whole or in part, fails or did not run shows no item.
+func TestWhatATestShows(t *testing.T) {
+	results := map[string]string{"TestP": "pass", "TestF": "fail", "TestS": "pass", "TestS" + skipped: "TestS/a", "TestS/b": "pass"}
+	for test, want := range map[string]string{
+		"TestP": "pass", "TestF": "fail", "TestS": "skip of TestS/a", "TestS/b": "pass", "TestN": "not run",
+	} {
+		if got := outcome(results, test); got != want {
+			t.Errorf("%s: %s, want %s", test, got, want)
+		}
+	}
+	l := line{Item: items.Item{ID: "A01"}, tests: []string{"pkg/x TestP", "test/cluster TestC"}, part: "a half"}
+	if got, why := l.verdict(map[string]string{"pkg/x TestP": "pass"}); got != "part" || why != nil {
+		t.Errorf("%s, %q, want part", got, why)
+	}
+	if got, why := l.verdict(map[string]string{"pkg/x TestP": "skip"}); got != "FAIL" || len(why) != 1 {
+		t.Errorf("%s, %q, want FAIL", got, why)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,8 +18,10 @@ type line struct {
 	items.Item
 	tests  []string // "pkg/x TestY", sorted
 	reason string
+	part   string // what is missing, of an item that is met in part
 }
 
+// table is the list with what is known of each item.
 type table struct {
 	lines   []line
 	unknown []string // items with a reason that are in no list
@@ -45,6 +48,16 @@ func compare(list []items.Item, claims map[string][]items.Claim, reasons map[str
 	return t
 }
 
+// mark notes what is missing of the items that are met in part.
+func (t *table) mark(parts map[string]string) {
+	left := maps.Clone(parts)
+	for i := range t.lines {
+		t.lines[i].part = parts[t.lines[i].ID]
+		delete(left, t.lines[i].ID)
+	}
+	t.unknown = slices.Sorted(slices.Values(append(t.unknown, slices.Collect(maps.Keys(left))...)))
+}
+
 func (t table) count(is func(line) bool) (n int) {
 	for _, l := range t.lines {
 		if is(l) {
@@ -55,6 +68,8 @@ func (t table) count(is func(line) bool) (n int) {
 }
 
 func (l line) tested() bool  { return len(l.tests) > 0 }
+func (l line) open() bool    { return l.tested() && l.part != "" }
+func (l line) met() bool     { return l.tested() && l.part == "" }
 func (l line) differs() bool { return !l.tested() && l.reason != "" }
 func (l line) hole() bool    { return !l.tested() && l.reason == "" }
 
@@ -87,6 +102,8 @@ func (t table) print(w io.Writer, holes bool) {
 		switch {
 		case l.hole():
 			fmt.Fprintf(w, "%-6s %-60s HOLE\n", l.ID, short(l.Title))
+		case l.open():
+			fmt.Fprintf(w, "%-6s %-60s part: %s\n", l.ID, short(l.Title), l.part)
 		case holes:
 		case l.differs():
 			fmt.Fprintf(w, "%-6s %-60s differs: %s\n", l.ID, short(l.Title), l.reason)
@@ -94,12 +111,12 @@ func (t table) print(w io.Writer, holes bool) {
 			fmt.Fprintf(w, "%-6s %-60s %s\n", l.ID, short(l.Title), strings.Join(l.tests, ", "))
 		}
 	}
-	fmt.Fprintf(w, "\n%-6s %6s %7s %6s %6s\n", "area", "tested", "differs", "holes", "items")
+	fmt.Fprintf(w, "\n%-6s %6s %6s %7s %6s %6s\n", "area", "met", "part", "differs", "holes", "items")
 	for _, area := range append(t.areas(), "all") {
 		in := func(is func(line) bool) int {
 			return t.count(func(l line) bool { return (area == "all" || l.Area() == area) && is(l) })
 		}
-		fmt.Fprintf(w, "%-6s %6d %7d %6d %6d\n", area, in(line.tested), in(line.differs), in(line.hole), in(func(line) bool { return true }))
+		fmt.Fprintf(w, "%-6s %6d %6d %7d %6d %6d\n", area, in(line.met), in(line.open), in(line.differs), in(line.hole), in(func(line) bool { return true }))
 	}
 }
 

@@ -19,9 +19,9 @@ func TestPausesDoubleUpToTheirLimit(t *testing.T) {
 		outcome     state.Outcome
 		first, most time.Duration
 	}{
-		{state.Failed, retryFirst, retryMost},
-		{state.Uncertain, retryFirst, retryMost},
-		{state.Refused, refusedFirst, refusedMost},
+		{state.Failed, 500 * time.Millisecond, 2 * time.Minute},
+		{state.Uncertain, 500 * time.Millisecond, 2 * time.Minute},
+		{state.Refused, 30 * time.Second, 10 * time.Minute},
 	} {
 		var r state.Retry
 		want := tc.first
