@@ -24,6 +24,7 @@ var Kinds = []Kind{Parity, Faults, Attacks, Scenarios}
 type Item struct {
 	ID    string // "A02", "N-17", "A010", "C1", "U-12"
 	Title string
+	Whole string // all that the item asks, of an item of parity
 }
 
 var (
@@ -43,6 +44,11 @@ func Catalog(k Kind) []Item {
 	list, err := parse(text)
 	if err != nil {
 		panic(fmt.Sprintf("hack/items: the list %s: %v", k, err)) // built in, and tested
+	}
+	if k == Parity {
+		for i := range list {
+			list[i].Title, list[i].Whole, _ = strings.Cut(list[i].Title, "\t")
+		}
 	}
 	return list
 }

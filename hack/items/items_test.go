@@ -35,6 +35,11 @@ func TestCatalogs(t *testing.T) {
 			t.Errorf("%s: %d items that begin with %s, want %d from %s to %s", kind, len(list), list[0].ID, want.count, want.first, want.last)
 		}
 	}
+	for _, i := range Catalog(Parity) {
+		if i.Whole == "" {
+			t.Errorf("%s has a title and not all that it asks", i.ID)
+		}
+	}
 	if got := (Item{ID: "N01"}).Area() + (Item{ID: "N-01"}).Area(); got != "NN-" {
 		t.Errorf("areas %s", got)
 	}

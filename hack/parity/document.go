@@ -62,7 +62,7 @@ func replaceTable(doc, table string) (string, error) {
 func (t table) markdown() string {
 	var b strings.Builder
 	b.WriteString("Written by `make parity-docs`; `make parity` prints the same from the tests as they are.\n\n")
-	b.WriteString("| item | what | proof |\n| --- | --- | --- |\n")
+	b.WriteString("| item | what | in full | proof |\n| --- | --- | --- | --- |\n")
 	for _, l := range t.lines {
 		proof := "missing"
 		switch {
@@ -73,7 +73,7 @@ func (t table) markdown() string {
 		case l.tested():
 			proof = "`" + strings.Join(l.tests, "`, `") + "`"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", l.ID, l.Title, proof)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", l.ID, l.Title, strings.ReplaceAll(l.Whole, "|", `\|`), proof)
 	}
 	return b.String()
 }

@@ -17,7 +17,7 @@ func apart(dir string) string {
 	switch dir {
 	case "test/cluster":
 		return "make test-cluster"
-	case "test/vm":
+	case "test/vm", "test/vm/guest":
 		return "make test-vm"
 	case "test/docker":
 		return "make test-docker"
@@ -66,15 +66,18 @@ func outcome(results map[string]string, test string) string {
 	return results[test]
 }
 
-// verdict says pass, part, fail or apart of an item that tests show, and why it fails.
+// verdict says pass, part or fail of an item that tests show, and why it fails. It
+// names the targets that run tests of the item that do not run here.
 func (l line) verdict(became map[string]string) (verdict string, why []string) {
 	if !l.tested() {
 		return "", nil
 	}
+	var others []string
 	ran := false
 	for _, test := range l.tests {
 		dir, _, _ := strings.Cut(test, " ")
-		if apart(dir) != "" {
+		if target := apart(dir); target != "" {
+			others = append(others, target)
 			continue
 		}
 		ran = true
@@ -86,10 +89,15 @@ func (l line) verdict(became map[string]string) (verdict string, why []string) {
 	case len(why) > 0:
 		return "FAIL", why
 	case !ran:
-		dir, _, _ := strings.Cut(l.tests[0], " ")
-		return "apart: " + apart(dir), nil
+		verdict = "not run here"
 	case l.part != "":
-		return "part", nil
+		verdict = "part"
+	default:
+		verdict = "pass"
 	}
-	return "pass", nil
+	if len(others) > 0 {
+		slices.Sort(others)
+		verdict += "; more by " + strings.Join(slices.Compact(others), ", ")
+	}
+	return verdict, nil
 }

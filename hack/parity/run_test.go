@@ -71,3 +71,27 @@ func TestCitedTestsAreRun(t *testing.T) {
 		t.Errorf("%v, want %v; printed %s", got, want, out.String())
 	}
 }
+
+// An item whose tests are run apart, all or some, is not said to pass as a whole.
+func TestTestsApartAreNamed(t *testing.T) {
+	const here, guest, docker = "pkg/x TestX", "test/vm/guest TestY", "test/docker TestZ"
+	became := map[string]string{here: "pass"}
+	for _, c := range []struct {
+		tests []string
+		part  string
+		want  string
+	}{
+		{[]string{here}, "", "pass"},
+		{[]string{here}, "half", "part"},
+		{[]string{here, guest}, "", "pass; more by make test-vm"},
+		{[]string{here, guest}, "half", "part; more by make test-vm"},
+		{[]string{guest}, "", "not run here; more by make test-vm"},
+		{[]string{guest, docker, guest}, "", "not run here; more by make test-docker, make test-vm"},
+		{[]string{"pkg/x TestGone", guest}, "", "FAIL"},
+		{nil, "", ""},
+	} {
+		if got, _ := (line{tests: c.tests, part: c.part}).verdict(became); got != c.want {
+			t.Errorf("%q, part %q: %q, want %q", c.tests, c.part, got, c.want)
+		}
+	}
+}
