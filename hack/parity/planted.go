@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // The packages of the mutants' tests, and files that several mutants are planted in.
 const (
 	plan    = "pkg/manager/plan"
@@ -57,7 +59,7 @@ func planted() []mutant {
 			"TestADriverThatWantsItIsCalledAgainFromTimeToTime",
 		},
 		{"N-45", plan + "/group.go", "if m.FSGroup == nil {", "if true {", plan, "TestGroupIsOneForStageAndAllPods"},
-	}, append(resolved(), read()...)...)
+	}, slices.Concat(resolved(), read(), asked())...)
 }
 
 // resolved has the mutants of what is read of Kubernetes' objects.
@@ -83,6 +85,46 @@ func resolved() []mutant {
 		{"A30", place, "return r.onNode(affinity.Required)", "return nil", resolve, node},
 		{"A30", place, "if r.selects(affinity.Required, labels, csi) {", "if true {", resolve, csi},
 		{"N-14", place, "if len(place) == 0 {", "if true {", resolve, "TestTopologyOfAVolume"},
+	}
+}
+
+// asked has the mutants of requests, ids and built-in kinds.
+func asked() []mutant {
+	const owner = "TestOwnershipFollowsFSGroupPolicy"
+	return []mutant{
+		{
+			"F05", "pkg/csiclient/request.go", "maps.Clone(v.Spec.Context),",
+			`merge(maps.Clone(v.Spec.Context), map[string]string{"csi.storage.k8s.io/pod.uid": "x"}),`,
+			"pkg/csiclient", "TestRequestsAreAsTheGoldenFilesSay",
+		},
+		{
+			"F13", "pkg/csiclient/accessmode.go", "ToCSIAccessMode(list, multiWriter)", "ToCSIAccessMode(list, false)",
+			"pkg/csiclient", "TestAccessModesAreMappedAsTheKubeletAndTheProvisionerDo",
+		},
+		{"F19", "pkg/state/id.go", "hashHex(string(pod)+name)", "hashHex(name+string(pod))", "pkg/state", "TestIDsAreApart"},
+		{"G04", resolve + "/ownership.go", "	default:\n		return \"\"", "	default:", resolve, owner},
+		{"G05", resolve + "/ownership.go", "if w.Mount.FSGroup == nil || w.Mount.ReadOnly {", "if w.Mount.FSGroup == nil {", resolve, owner},
+		{
+			"H03", resolve + "/selinux.go", "Applied: r.config.SELinux.AllModes ||", "Applied: true ||",
+			resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted",
+		},
+		{
+			"M07", "pkg/intree/hostpath/hostpath.go", `case slices.Contains(strings.Split(path, "/"), ".."):`,
+			`case slices.Contains(strings.Split(path, "/"), "..."):`, "pkg/intree/hostpath", "TestAPathWithDotsIsRefused",
+		},
+		{
+			"B03", resolve + "/claim.go", "&& !slices.Contains(claim.Finalizers, protection) {",
+			"&& (true || slices.Contains(claim.Finalizers, protection)) {", resolve, "TestClaimBeingDeletedIsUsedWhileItIsProtected",
+		},
+		{
+			"B22", resolve + "/emptydir.go", "src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceEphemeralStorage",
+			"_ = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceEphemeralStorage",
+			resolve, "TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods",
+		},
+		{
+			"N06", resolve + "/container.go", "case corev1.MountPropagationHostToContainer:", `case "x":`,
+			resolve, "TestContainerMount",
+		},
 	}
 }
 

@@ -62,6 +62,8 @@ func serveFC(t *testing.T, disks ...string) (port string) {
 
 // A disk behind a target's port comes, is written, goes with its device, and is
 // found again by a scan; another one is a raw block volume, and grows.
+//
+// Items: M12.
 func TestFibreChannel(t *testing.T) {
 	port := serveFC(t, backstore(t, "fcdisk", 64), backstore(t, "fcraw", 64))
 	await(t, "the target's port", func() bool {

@@ -171,6 +171,8 @@ func bytesOf(t *testing.T, dir string) int64 {
 // Two units of one target with CHAP share a session; the wrong password gets
 // none; one grows while it is mounted; the session ends with the last, and what
 // was written is there at the next time.
+//
+// Items: M11.
 func TestISCSIWithCHAPAndTwoUnitsOfOneSession(t *testing.T) {
 	const iqn = "iqn.2024-01.test.csi-volmgr:chap"
 	serveISCSI(t, iqn, true, backstore(t, "one", 64), backstore(t, "two", 64))
@@ -226,6 +228,8 @@ func wantNoISCSI(t *testing.T, iqn string) {
 
 // A raw block volume is the disk's own node, nothing is made on it, it grows under
 // the pod that has it open, and what was written is there the next time.
+//
+// Items: M11.
 func TestISCSIRawBlock(t *testing.T) {
 	const iqn = "iqn.2024-01.test.csi-volmgr:block"
 	serveISCSI(t, iqn, false, backstore(t, "raw", 64))
@@ -263,6 +267,8 @@ const farPortal = "192.0.2.3"
 // Two portals make one multipath device. Its volume goes on when one of them falls
 // silent, goes although that one never answers, and comes while it does not; a raw
 // block volume has the multipath device itself.
+//
+// Items: M11.
 func TestISCSIMultipath(t *testing.T) {
 	const iqn = "iqn.2024-01.test.csi-volmgr:multipath"
 	write(t, "/etc/multipath.conf", "defaults {\n find_multipaths no\n user_friendly_names yes\n no_path_retry 5\n polling_interval 1\n fast_io_fail_tmo 3\n}\n")

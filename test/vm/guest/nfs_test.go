@@ -55,6 +55,8 @@ func nfsVolume(t *testing.T, l state.Layout, name string, src corev1.NFSVolumeSo
 // Every version of the protocol, over IPv4 and IPv6: two pods have the server's
 // directory, what one writes the other reads, read-only is that, and in the end
 // nothing is mounted and the data is the server's.
+//
+// Items: M10.
 func TestNFSOfEveryVersion(t *testing.T) {
 	serveNFS(t)
 	for _, tc := range []struct{ server, path, option, want string }{
