@@ -81,8 +81,13 @@ func (c *Controller) dropNode(n *nodeCall) {
 }
 
 // direct makes the call for a volume that no claim of ours has: the caller
-// keeps its record.
+// keeps its record. It waits while a snapshot is being made of the volume.
 func (c *Controller) direct(ctx context.Context, n *nodeCall) {
+	id := state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)
+	if _, ok := c.snapshots.cutting[id]; ok {
+		c.snapshots.waiting[id] = append(c.snapshots.waiting[id], n)
+		return
+	}
 	d := c.drivers[n.volume.Spec.Driver]
 	if d == nil {
 		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
@@ -94,11 +99,13 @@ func (c *Controller) direct(ctx context.Context, n *nodeCall) {
 	}
 	k := call{driver: d.Driver, caps: d.caps, op: op{verb: n.verb}, volume: n.volume}
 	k.rec.NodeID = d.NodeID
+	c.snapshots.direct[id]++
 	c.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
 		defer cancel()
 		defer context.AfterFunc(n.ctx, cancel)()
 		a := c.perform(ctx, k)
+		c.post(func(context.Context) { c.snapshots.directEnded(id) })
 		n.answer(a.publish, a.err)
 	})
 }

@@ -79,6 +79,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 		e.answerNode(a.publish, a.err)
 	}
 	c.touch(e.key)
+	c.snapshots.touchOf(e.id())
 }
 
 // perform reads the secret, makes the call and checks its answer.

@@ -191,11 +191,14 @@ func contentSource(c Claim, f facts) (source, string) {
 		return source{}, ""
 	case c.Source.Unknown != "":
 		return source{}, c.Source.Unknown
+	case (c.Source.SnapshotHandle != "" || c.Source.ofSnapshot()) && !f.Driver.caps.Snapshot:
+		return source{}, fmt.Sprintf("driver %s cannot make snapshots, nor a volume of one", c.Class.Provisioner)
 	case c.Source.SnapshotHandle != "":
-		if !f.Driver.caps.Snapshot {
-			return source{}, fmt.Sprintf("driver %s cannot make snapshots, nor a volume of one", c.Class.Provisioner)
-		}
 		return source{Snapshot: c.Source.SnapshotHandle}, ""
+	case c.Source.ofSnapshot() && f.Source.Problem != "":
+		return source{}, f.Source.Problem
+	case c.Source.ofSnapshot():
+		return source{Snapshot: f.Source.Handle}, ""
 	case !f.Driver.caps.Clone:
 		return source{}, fmt.Sprintf("driver %s cannot clone a volume", c.Class.Provisioner)
 	case f.Source.Problem != "":

@@ -100,6 +100,8 @@ type Controller struct {
 	slots   map[state.DriverName]*slots
 	calls   sync.WaitGroup // the goroutines that Run started
 
+	snapshots snapshots // owned by Run
+
 	view view
 }
 
@@ -121,7 +123,7 @@ func New(cfg Config) *Controller {
 		dirty: map[Key]struct{}{}, names: map[string]Key{},
 		handles: map[state.VolumeID]Key{}, clones: map[Key]map[Key]struct{}{},
 		slots: map[state.DriverName]*slots{},
-		view:  newView(),
+		view:  newView(), snapshots: newSnapshots(),
 	}
 }
 

@@ -83,12 +83,18 @@ func (d *driver) end() {
 	}
 }
 
-// touchAll has every claim of the driver looked at, whatever it waits for.
+// touchAll has every claim and snapshot of the driver looked at, whatever it waits for.
 func (c *Controller) touchAll(name state.DriverName) {
 	for key, e := range c.entries {
 		if driverOf(e) == name || e.rec.Spec.Driver == name {
 			e.rec = reset(e.rec)
 			c.touch(key)
+		}
+	}
+	for key, e := range c.snapshots.entries {
+		if e.driver() == name {
+			e.rec.Content = dueAt(e.rec.Content)
+			c.snapshots.touch(key)
 		}
 	}
 }
@@ -177,6 +183,8 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 			all.Clone = true
 		case csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT:
 			all.Snapshot = true
+		case csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS:
+			all.ListSnapshots = true
 		case csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			all.MultiWriter = true
 		}

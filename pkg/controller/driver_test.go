@@ -40,6 +40,8 @@ type backend struct {
 
 	mu       sync.Mutex // guards the rest
 	volumes  map[string]*stored
+	cuts     map[string]*csi.Snapshot // by name
+	looks    int                      // how often a snapshot is asked for until it is ready
 	next     int
 	busy     map[string]string
 	asked    []string
@@ -80,7 +82,7 @@ func newBackend() *backend {
 			csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 		},
 		nodeGrow: true,
-		volumes:  map[string]*stored{}, busy: map[string]string{},
+		volumes:  map[string]*stored{}, busy: map[string]string{}, cuts: map[string]*csi.Snapshot{},
 	}
 }
 
@@ -113,6 +115,12 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.publish(req) })
 	case *csi.ControllerUnpublishVolumeRequest:
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.unpublish(req) })
+	case *csi.CreateSnapshotRequest:
+		resp, err = b.serve(ctx, call, req, req.GetSourceVolumeId(), func() (proto.Message, error) { return b.cut(req) })
+	case *csi.ListSnapshotsRequest:
+		resp, err = b.serve(ctx, call, req, req.GetSnapshotId(), func() (proto.Message, error) { return b.list(req) })
+	case *csi.DeleteSnapshotRequest:
+		resp, err = b.serve(ctx, call, req, req.GetSnapshotId(), func() (proto.Message, error) { return b.discard(req) })
 	default:
 		err = status.Errorf(codes.Unimplemented, "%s", method)
 	}
@@ -229,6 +237,9 @@ func (b *backend) create(req *csi.CreateVolumeRequest) (proto.Message, error) {
 	}
 	if src := req.GetVolumeContentSource().GetVolume().GetVolumeId(); src != "" && b.byHandle(src) == nil {
 		return nil, status.Error(codes.NotFound, "source volume")
+	}
+	if src := req.GetVolumeContentSource().GetSnapshot().GetSnapshotId(); strings.HasPrefix(src, "cut-") && b.cutOf(src) == nil {
+		b.breach("CreateVolume %s of snapshot %s, which is not there", req.GetName(), src)
 	}
 	v := b.volumes[req.GetName()]
 	if v == nil {

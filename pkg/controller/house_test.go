@@ -31,19 +31,24 @@ type disk struct {
 	// unreadable are the keys of values that the journal cannot read, with why.
 	unreadable map[string]string
 	broken     error // every commit fails with it while set
+	// cuts are the records of snapshots.
+	cuts map[string][]byte
 }
 
-func newDisk() *disk { return &disk{values: map[string][]byte{}} }
+func newDisk() *disk { return &disk{values: map[string][]byte{}, cuts: map[string][]byte{}} }
 
 var errDead = errors.New("the disk is dead")
 
-func (d *disk) LoadBucket(context.Context, string) (state.Values, error) {
+func (d *disk) LoadBucket(_ context.Context, bucket string) (state.Values, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if bucket == SnapshotBucket {
+		return state.Values{Sound: maps.Clone(d.cuts)}, nil
+	}
 	return state.Values{Sound: maps.Clone(d.values), Unreadable: maps.Clone(d.unreadable)}, nil
 }
 
-func (d *disk) CommitBucket(_ context.Context, _ string, changes map[string][]byte) error {
+func (d *disk) CommitBucket(_ context.Context, bucket string, changes map[string][]byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.broken != nil {
@@ -57,11 +62,15 @@ func (d *disk) CommitBucket(_ context.Context, _ string, changes map[string][]by
 	if dies && !(d.torn && d.commits == d.dieAt) {
 		return errDead
 	}
+	values := d.values
+	if bucket == SnapshotBucket {
+		values = d.cuts
+	}
 	for key, value := range changes {
 		if value == nil {
-			delete(d.values, key)
+			delete(values, key)
 		} else {
-			d.values[key] = slices.Clone(value)
+			values[key] = slices.Clone(value)
 		}
 	}
 	if dies {

@@ -42,6 +42,14 @@ type entry struct {
 	timer *time.Timer
 }
 
+// id is the id of its volume; "" where none is known.
+func (e *entry) id() state.VolumeID {
+	if e.rec.Handle == "" {
+		return ""
+	}
+	return state.SharedID(e.rec.Spec.Driver, e.rec.Handle)
+}
+
 // gone reports whether nothing is known of the claim, wanted of it, or done.
 func (e *entry) gone() bool {
 	return e.rec.empty() && !e.rec.Delete && !e.want.Listed && !e.unsaved &&
@@ -59,7 +67,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	for {
-		c.step(ctx)
+		c.settle(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -81,6 +89,9 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 	for _, e := range c.entries {
 		e.stopTimer()
 	}
+	for _, e := range c.snapshots.entries {
+		e.stopTimer()
+	}
 	for _, d := range c.drivers {
 		d.stopTimer()
 	}
@@ -100,7 +111,11 @@ func (c *Controller) load(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(records.Unreadable)) {
 		c.loaded(name, record{}, errors.New(records.Unreadable[name]))
 	}
+	if err := c.loadSnapshots(ctx); err != nil {
+		return err
+	}
 	c.publish(slices.Collect(maps.Keys(c.dirty)))
+	c.publishSnapshots(slices.Collect(maps.Keys(c.snapshots.dirty)))
 	close(c.view.loaded)
 	return nil
 }
@@ -178,6 +193,14 @@ type planned struct {
 	rec record
 }
 
+// settle takes steps until nothing is left to look at.
+func (c *Controller) settle(ctx context.Context) {
+	for ctx.Err() == nil && len(c.dirty)+len(c.snapshots.dirty) > 0 {
+		c.step(ctx)
+		c.stepSnapshots(ctx)
+	}
+}
+
 // step plans the dirty claims, makes their intents durable in one commit, and
 // starts their calls; until nothing is dirty.
 func (c *Controller) step(ctx context.Context) {
@@ -221,6 +244,10 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 		return planned{}, false // one call in flight; its end looks again
 	}
 	e.stopTimer()
+	if cut, ok := c.snapshots.cutting[e.id()]; ok {
+		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, cut)) // its end looks again
+		return planned{}, false
+	}
 	if e.unreadable != "" {
 		e.hold(held{reason: "its record cannot be read, so its volume is not touched: " + e.unreadable})
 		return planned{}, false
@@ -322,60 +349,4 @@ func (c *Controller) commit(ctx context.Context, changes map[Key]record) error {
 		return fmt.Errorf("write the records of claims: %w", err)
 	}
 	return nil
-}
-
-// driverOf names the driver that e is or would be made by.
-func driverOf(e *entry) state.DriverName {
-	if e.rec.Volume.Phase != state.Absent {
-		return e.rec.Spec.Driver
-	}
-	return e.want.Claim.Class.Provisioner
-}
-
-// facts gathers what next needs to know for e.
-func (c *Controller) facts(e *entry) facts {
-	f := facts{InUse: c.inUse(e)}
-	name := driverOf(e)
-	switch d := c.drivers[name]; {
-	case d == nil:
-		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
-	default:
-		f.Driver = driverFacts{
-			Problem: d.problem(), Asking: d.asking(), Full: c.slotsOf(name).taken >= c.cfg.MaxCalls,
-			Topology: d.Topology, caps: d.caps,
-		}
-	}
-	if owner, ok := c.names[volumeName(e.want.Claim)]; ok && owner != e.key {
-		f.Namesake = owner.String()
-	}
-	for _, key := range c.clonesOf(e.key) {
-		if o := c.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
-			f.Cloning = key.String()
-		}
-	}
-	if e.want.Claim.Source.ofClaim() {
-		f.Source = c.sourceFacts(e.want.Claim)
-	}
-	return f
-}
-
-// sourceFacts finds the volume that claim is to be a clone of.
-func (c *Controller) sourceFacts(claim Claim) sourceFacts {
-	key := claim.Source.Claim
-	src := c.entries[key]
-	switch {
-	case src == nil || !src.rec.usable():
-		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, has no volume", key)}
-	case src.rec.Spec.Driver != claim.Class.Provisioner:
-		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, is of driver %s, not %s",
-			key, src.rec.Spec.Driver, claim.Class.Provisioner)}
-	}
-	return sourceFacts{Handle: src.rec.Handle}
-}
-
-func (c *Controller) inUse(e *entry) string {
-	if e.rec.Handle == "" {
-		return ""
-	}
-	return c.cfg.Usage.InUse(state.SharedID(e.rec.Spec.Driver, e.rec.Handle), e.rec.Name)
 }

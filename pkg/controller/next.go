@@ -81,10 +81,12 @@ type facts struct {
 	Driver driverFacts
 	// InUse says who on this node has the volume; "" for none.
 	InUse string
-	// Source is the volume that the claim is to be a clone of.
+	// Source is the volume that the claim is to be a clone of, or the snapshot that it is to be made of.
 	Source sourceFacts
 	// Cloning is the claim, if any, that is being made as a clone of this one's volume.
 	Cloning string
+	// Cutting is the snapshot, if any, that is being made of this claim's volume, or may be.
+	Cutting string
 	// Namesake is the claim, if any, whose volume has the name that this one's would get.
 	Namesake string
 }
@@ -111,7 +113,7 @@ type caps struct {
 	// Online and Offline VolumeExpansion, of the plugin.
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
-	Create, Expand, Clone, Snapshot, MultiWriter bool
+	Create, Expand, Clone, Snapshot, ListSnapshots, MultiWriter bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.
 	NodeExpand bool
 }
@@ -185,6 +187,8 @@ func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
 	case f.Cloning != "":
 		return op{}, heldf("volume %s is being cloned for claim %s", r.Name, f.Cloning)
+	case f.Cutting != "":
+		return op{}, heldf("snapshot %s is being made of volume %s", f.Cutting, r.Name)
 	case r.Volume.Phase == state.Present:
 		return nextRemove(r, f, now)
 	case f.Driver.Problem != "":

@@ -9,17 +9,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// view is what others see: the status of every claim, and a signal of change.
+// view is what others see: the status of every claim and snapshot, and a signal of change.
 type view struct {
 	mu      *sync.Mutex // guards the rest
 	claims  map[Key]ClaimStatus
+	cuts    map[Key]SnapshotStatus
 	changed chan struct{}
 	loaded  chan struct{}
 }
 
 func newView() view {
 	return view{
-		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{},
+		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{}, cuts: map[Key]SnapshotStatus{},
 		changed: make(chan struct{}), loaded: make(chan struct{}),
 	}
 }
@@ -55,8 +56,8 @@ func (c *Controller) Volumes() []Volume {
 	return list
 }
 
-// Changed returns a channel that is closed at the next change of what Claims
-// and Volumes return. Call it before reading them.
+// Changed returns a channel that is closed at the next change of what Claims,
+// Volumes and Snapshots return. Call it before reading them.
 func (c *Controller) Changed() <-chan struct{} {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -88,9 +89,14 @@ func (c *Controller) publish(keys []Key) {
 			c.view.claims[key] = s
 		}
 	}
+	c.view.signal(changed)
+}
+
+// signal tells of a change where there is one. The caller holds mu.
+func (v *view) signal(changed bool) {
 	if changed {
-		close(c.view.changed)
-		c.view.changed = make(chan struct{})
+		close(v.changed)
+		v.changed = make(chan struct{})
 	}
 }
 
@@ -114,6 +120,9 @@ func (e *entry) status() ClaimStatus {
 	}
 	if e.want.Listed {
 		s.UID, s.Class = e.want.Claim.UID, e.want.Claim.Class.Name
+		if e.want.Claim.Source.ofSnapshot() {
+			s.Source = e.want.Claim.Source.Snapshot
+		}
 	}
 	if e.rec.Volume.Phase == state.Present {
 		v := e.rec.volume(e.want.Listed)

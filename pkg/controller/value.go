@@ -65,6 +65,8 @@ type Class struct {
 type DataSource struct {
 	// Claim is another claim, whose volume is cloned.
 	Claim Key
+	// Snapshot is a snapshot that the controller knows: the volume is made of it.
+	Snapshot Key
 	// SnapshotHandle is the driver's snapshot_id.
 	SnapshotHandle string
 	// Unknown says why it is not known what is meant. Such a claim gets no
@@ -74,6 +76,9 @@ type DataSource struct {
 
 // ofClaim reports whether the volume is to be a clone of another claim's.
 func (s *DataSource) ofClaim() bool { return s != nil && s.Claim != (Key{}) }
+
+// ofSnapshot reports whether the volume is to be made of a snapshot that is known by name.
+func (s *DataSource) ofSnapshot() bool { return s != nil && s.Snapshot != (Key{}) }
 
 func (c Claim) equal(o Claim) bool {
 	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&
@@ -192,6 +197,8 @@ type ClaimStatus struct {
 	UID   string `json:"uid,omitempty"`
 	Phase Phase  `json:"phase"`
 	Class string `json:"class,omitempty"`
+	// Source is the snapshot that it is to be made of; none where it is not, or not listed.
+	Source Key `json:"source,omitzero"`
 	// WantBytes is the size that the claim asks for; 0 where it is not listed.
 	WantBytes int64 `json:"wantBytes,omitempty"`
 	// Volume is nil until the volume is there.

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// driverOf names the driver that e is or would be made by.
+func driverOf(e *entry) state.DriverName {
+	if e.rec.Volume.Phase != state.Absent {
+		return e.rec.Spec.Driver
+	}
+	return e.want.Claim.Class.Provisioner
+}
+
+// facts gathers what next needs to know for e.
+func (c *Controller) facts(e *entry) facts {
+	f := facts{InUse: c.inUse(e)}
+	name := driverOf(e)
+	switch d := c.drivers[name]; {
+	case d == nil:
+		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
+	default:
+		f.Driver = driverFacts{
+			Problem: d.problem(), Asking: d.asking(), Full: c.slotsOf(name).taken >= c.cfg.MaxCalls,
+			Topology: d.Topology, caps: d.caps,
+		}
+	}
+	if owner, ok := c.names[volumeName(e.want.Claim)]; ok && owner != e.key {
+		f.Namesake = owner.String()
+	}
+	for _, key := range c.clonesOf(e.key) {
+		if o := c.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
+			f.Cloning = key.String()
+		}
+	}
+	switch {
+	case e.want.Claim.Source.ofClaim():
+		f.Source = c.sourceFacts(e.want.Claim)
+	case e.want.Claim.Source.ofSnapshot():
+		f.Source = c.snapshotFacts(e.want.Claim)
+	}
+	f.Cutting = c.cuttingOf(e)
+	return f
+}
+
+// sourceFacts finds the volume that claim is to be a clone of.
+func (c *Controller) sourceFacts(claim Claim) sourceFacts {
+	key := claim.Source.Claim
+	src := c.entries[key]
+	switch {
+	case src == nil || !src.rec.usable():
+		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, has no volume", key)}
+	case src.rec.Spec.Driver != claim.Class.Provisioner:
+		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, is of driver %s, not %s",
+			key, src.rec.Spec.Driver, claim.Class.Provisioner)}
+	}
+	return sourceFacts{Handle: src.rec.Handle}
+}
+
+func (c *Controller) inUse(e *entry) string {
+	if e.rec.Handle == "" {
+		return ""
+	}
+	return c.cfg.Usage.InUse(e.id(), e.rec.Name)
+}

@@ -1,0 +1,174 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Snapshot is what a person wants: that a snapshot of a volume is there, or is known.
+type Snapshot struct {
+	Key
+	// UID gives the snapshot its name for ever ("snapshot-" and UID).
+	UID string
+	// Claim is the claim whose volume it is to be of, and Volume the CSI volume_id of that
+	// volume; none where Handle names a snapshot that is there.
+	Claim  Key
+	Volume string
+	// Handle is the CSI snapshot_id of a snapshot that is there (a VolumeSnapshotContent
+	// with spec.source.snapshotHandle).
+	Handle string
+	// Mode is the volumeMode of its volume: only claims of that mode are made of it; "" for any.
+	Mode  state.Mode
+	Class SnapshotClass
+	// Refused says what is missing, or which field is not followed; "" for none. Such a
+	// snapshot is not made.
+	Refused string
+}
+
+func (s Snapshot) equal(o Snapshot) bool {
+	return s.Key == o.Key && s.UID == o.UID && s.Claim == o.Claim && s.Volume == o.Volume && s.Handle == o.Handle &&
+		s.Mode == o.Mode && s.Refused == o.Refused && s.Class.equal(o.Class)
+}
+
+// SnapshotClass is a VolumeSnapshotClass: who makes a snapshot, and how.
+type SnapshotClass struct {
+	Name string
+	// Driver is "" where the class is not there.
+	Driver     state.DriverName
+	Parameters map[string]string
+	// Retain: the snapshot stays when its VolumeSnapshot is deleted (deletionPolicy).
+	Retain bool
+}
+
+func (c SnapshotClass) equal(o SnapshotClass) bool {
+	return c.Name == o.Name && c.Driver == o.Driver && c.Retain == o.Retain && maps.Equal(c.Parameters, o.Parameters)
+}
+
+// Ready is the phase of a snapshot that volumes can be made of.
+const Ready Phase = "Ready"
+
+// SnapshotStatus is one snapshot as it stands. It is an immutable copy.
+type SnapshotStatus struct {
+	Snapshot Key    `json:"snapshot"`
+	UID      string `json:"uid,omitempty"`
+	// Phase is Pending, Ready, Released or Deleting.
+	Phase  Phase            `json:"phase"`
+	Class  string           `json:"class,omitempty"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	// Claim is the claim that it is of; none where a person named the snapshot.
+	Claim Key `json:"claim,omitzero"`
+	// Content is the name of its VolumeSnapshotContent, "" until one is bound to it.
+	Content string `json:"content,omitempty"`
+	// Handle is the CSI snapshot_id, "" until the driver told it.
+	Handle string `json:"handle,omitempty"`
+	// SizeBytes is the least size of a volume that is made of it; 0 where it is not known.
+	SizeBytes int64     `json:"sizeBytes,omitempty"`
+	Created   time.Time `json:"created,omitzero"`
+	// Ready: volumes can be made of it (CSI ready_to_use).
+	Ready         bool          `json:"ready"`
+	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
+	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
+	Call    string      `json:"call,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Refused bool        `json:"refused,omitempty"`
+	Until   time.Time   `json:"until,omitzero"`
+	Since   time.Time   `json:"since,omitzero"`
+	Retry   state.Retry `json:"retry,omitzero"`
+}
+
+// SetSnapshot says that a source lists s, with its class and its claim's volume resolved as
+// they are now. It replaces what was said of the snapshot before.
+func (c *Controller) SetSnapshot(s Snapshot) {
+	s.Class.Parameters = maps.Clone(s.Class.Parameters)
+	c.post(func(context.Context) {
+		e := c.snapshots.entry(s.Key)
+		if e.listed && e.want.equal(s) {
+			return
+		}
+		e.want, e.listed = s, true
+		e.rec.Content = dueAt(e.rec.Content)
+		c.snapshots.touch(s.Key)
+	})
+}
+
+// RemoveSnapshot says that no source lists the snapshot. It is kept.
+func (c *Controller) RemoveSnapshot(key Key) {
+	c.post(func(context.Context) {
+		if e := c.snapshots.entries[key]; e != nil && e.listed {
+			e.want, e.listed = Snapshot{}, false
+			c.snapshots.touch(key)
+		}
+	})
+}
+
+// DeleteSnapshot deletes a snapshot and the data in it. Its errors, and what holds after
+// it, are those of [Controller.Delete]; a claim that is to be made of the snapshot uses it.
+func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool) error {
+	reply := make(chan error, 1) // Run must not wait for a caller that gave up
+	c.post(func(run context.Context) {
+		if ctx.Err() == nil {
+			reply <- c.deleteSnapshot(run, key, retained)
+		}
+	})
+	select {
+	case err := <-reply:
+		if err != nil {
+			return fmt.Errorf("delete snapshot %s: %w", key, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("delete snapshot %s: %w", key, context.Cause(ctx))
+	case <-c.done:
+		return fmt.Errorf("delete snapshot %s: %w", key, errStopped)
+	}
+}
+
+// deleteSnapshot runs in Run's goroutine.
+func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool) error {
+	e := c.snapshots.entries[key]
+	switch {
+	case e == nil || e.rec.empty() && e.unreadable == "" && !e.listed:
+		return ErrNotFound
+	case e.unreadable != "":
+		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
+	case e.rec.Delete:
+		return nil
+	case e.listed:
+		return ErrListed
+	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase == state.Present && !retained:
+		return fmt.Errorf("%w: snapshot %s", ErrRetained, e.rec.Handle)
+	}
+	if claim := c.restoring(e); claim != "" {
+		return fmt.Errorf("%w: claim %s is to be made of it", ErrInUse, claim)
+	}
+	rec := e.rec
+	rec.Delete, rec.Content.Failed = true, nil
+	if err := c.commitSnapshots(ctx, map[Key]snapshotRecord{key: rec}); err != nil {
+		return err
+	}
+	e.rec = rec
+	c.snapshots.touch(key)
+	return nil
+}
+
+// RetrySnapshotNow ends the snapshot's wait after a failure.
+func (c *Controller) RetrySnapshotNow(key Key) {
+	c.post(func(context.Context) {
+		if e := c.snapshots.entries[key]; e != nil {
+			e.rec.Content = dueAt(e.rec.Content)
+			c.snapshots.touch(key)
+		}
+	})
+}
+
+// dueAt is a fact whose next call is due at once.
+func dueAt(f state.Fact) state.Fact {
+	again := f.Retry()
+	again.NotBefore, again.Final = time.Time{}, false
+	f.Failed = again.Kept()
+	return f
+}

@@ -1,0 +1,447 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func (b *backend) cut(req *csi.CreateSnapshotRequest) (proto.Message, error) {
+	s := b.cuts[req.GetName()]
+	if s == nil {
+		if b.byHandle(req.GetSourceVolumeId()) == nil && !strings.HasPrefix(req.GetSourceVolumeId(), "static") {
+			return nil, status.Error(codes.NotFound, "source volume")
+		}
+		b.next++
+		s = &csi.Snapshot{
+			SnapshotId: fmt.Sprintf("cut-%d", b.next), SourceVolumeId: req.GetSourceVolumeId(), SizeBytes: mib,
+			CreationTime: timestamppb.New(time.Unix(1e9, 0)),
+		}
+		b.cuts[req.GetName()] = s
+	}
+	if s.GetSourceVolumeId() != req.GetSourceVolumeId() {
+		b.breach("CreateSnapshot %s of volume %s, and before of %s", req.GetName(), req.GetSourceVolumeId(), s.GetSourceVolumeId())
+	}
+	b.look(s)
+	return &csi.CreateSnapshotResponse{Snapshot: proto.Clone(s).(*csi.Snapshot)}, nil
+}
+
+func (b *backend) look(s *csi.Snapshot) {
+	if b.looks--; b.looks < 0 {
+		s.ReadyToUse = true
+	}
+}
+
+func (b *backend) cutOf(id string) *csi.Snapshot {
+	for _, s := range b.cuts {
+		if s.GetSnapshotId() == id {
+			return s
+		}
+	}
+	return nil
+}
+
+func (b *backend) list(req *csi.ListSnapshotsRequest) (proto.Message, error) {
+	resp := &csi.ListSnapshotsResponse{}
+	if s := b.cutOf(req.GetSnapshotId()); s != nil {
+		b.look(s)
+		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: proto.Clone(s).(*csi.Snapshot)})
+	}
+	return resp, nil
+}
+
+func (b *backend) discard(req *csi.DeleteSnapshotRequest) (proto.Message, error) {
+	for name, s := range b.cuts {
+		if s.GetSnapshotId() == req.GetSnapshotId() {
+			delete(b.cuts, name)
+			return &csi.DeleteSnapshotResponse{}, nil
+		}
+	}
+	return nil, status.Error(codes.NotFound, "snapshot")
+}
+
+func testSnapshot(name, volume string) Snapshot {
+	return Snapshot{
+		Key: testKey(name), UID: "uid-" + name, Claim: testKey("a"), Volume: volume,
+		Class: SnapshotClass{Name: "cuts", Driver: "strict.example.com", Parameters: map[string]string{"kind": "cow"}},
+	}
+}
+
+func (h *house) snap(s Snapshot) {
+	h.c.SetSnapshot(s)
+	synctest.Wait()
+}
+
+func (h *house) snapshot(name string) SnapshotStatus {
+	h.t.Helper()
+	s, ok := h.c.Snapshot(testKey(name))
+	if !ok {
+		h.t.Fatalf("snapshot %s: not listed; have %+v", name, h.c.Snapshots())
+	}
+	return s
+}
+
+// A snapshot is made, a claim is made of it, and it goes when it is said and no claim waits
+// for it; not because no source lists it.
+func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *house) {
+		h.up()
+		h.set(testClaim("a", mib))
+		restored := testClaim("b", mib)
+		restored.Source = &DataSource{Snapshot: testKey("s")}
+		h.set(restored)
+		if got := h.status(testKey("b")).Reason; !strings.Contains(got, "snapshot default/s") || !strings.Contains(got, "not there") {
+			t.Errorf("a claim of a snapshot that is not there: %q", got)
+		}
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		s := h.snapshot("s")
+		if s.Phase != Ready || !s.Ready || s.Handle != "cut-2" || s.Content != "snapcontent-uid-s" || s.SizeBytes != mib ||
+			!s.Created.Equal(time.Unix(1e9, 0)) || s.Reason != "" || s.ReclaimPolicy != Delete {
+			t.Errorf("%+v", s)
+		}
+		h.bound(testKey("b"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); !errors.Is(err, ErrListed) {
+			t.Errorf("delete of one that is listed: %v", err)
+		}
+		h.c.RemoveSnapshot(testKey("s"))
+		settleFor(time.Hour)
+		if s := h.snapshot("s"); s.Phase != Released || len(b.cuts) != 1 {
+			t.Errorf("%+v, and %d at the backend", s, len(b.cuts))
+		}
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); err != nil {
+			t.Error(err)
+		}
+		settleFor(time.Hour)
+		if _, ok := h.c.Snapshot(testKey("s")); ok || len(b.cuts) != 0 || len(h.disk.cuts) != 0 {
+			t.Errorf("after its deletion: %v, %d at the backend, records %q", ok, len(b.cuts), h.disk.cuts)
+		}
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); !errors.Is(err, ErrNotFound) {
+			t.Errorf("again: %v", err)
+		}
+		wantCalls(t, b, "CreateVolume pvc-uid-a", "CreateSnapshot vol-1", "CreateVolume pvc-uid-b", "DeleteSnapshot cut-2")
+	})
+}
+
+// A snapshot that a claim is to be made of is not deleted, nor one that is to be retained.
+func TestSnapshotsThatStay(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *house) {
+		h.up()
+		h.set(testClaim("a", mib))
+		s := testSnapshot("s", h.bound(testKey("a")).Handle)
+		s.Class.Retain = true
+		h.snap(s)
+		restored := testClaim("b", mib/2)
+		restored.Source = &DataSource{Snapshot: testKey("s")}
+		h.set(restored)
+		if got := h.status(testKey("b")).Reason; !strings.Contains(got, "at least 1048576") {
+			t.Errorf("a claim that is too small: %q", got)
+		}
+		h.c.RemoveSnapshot(testKey("s"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); !errors.Is(err, ErrRetained) {
+			t.Errorf("one that is to be retained: %v", err)
+		}
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), true); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "default/b") {
+			t.Errorf("one that a claim waits for: %v", err)
+		}
+		h.c.RemoveClaim(testKey("b"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), true); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(b.cuts) != 0 {
+			t.Errorf("%d snapshots", len(b.cuts))
+		}
+	})
+}
+
+// While a snapshot is being made of a volume no other call is made for it, and the volume is
+// not deleted; the backend notes calls that overlap.
+func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
+	b := newBackend()
+	var gate chan struct{}
+	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault { return fault{wait: gate} })
+	bubble(t, b, func(t *testing.T, h *house) {
+		gate = make(chan struct{})
+		b.volumes["static"] = &stored{handle: "static-1", nodes: map[string]bool{}, req: &csi.CreateVolumeRequest{}}
+		h.up()
+		h.set(testClaim("a", mib))
+		v := h.bound(testKey("a"))
+		h.snap(testSnapshot("s", v.Handle))
+		h.snap(testSnapshot("s2", v.Handle))
+		h.set(testClaim("a", 2*mib))
+		if got := h.status(testKey("a")).Reason; !strings.Contains(got, "CreateSnapshot for snapshot default/s is in flight") {
+			t.Errorf("%q", got)
+		}
+		attached := make(chan error, 1)
+		go func() { _, err := h.c.Attach(t.Context(), volumeOf(v)); attached <- err }()
+		static := volumeOf(v)
+		static.Spec.Handle, static.ID = "static-1", state.SharedID("strict.example.com", "static-1")
+		other := testSnapshot("s3", "static-1")
+		h.snap(other)
+		go func() { _, err := h.c.Attach(t.Context(), static); attached <- err }()
+		synctest.Wait()
+		wantCalls(t, b, "CreateVolume pvc-uid-a", "CreateSnapshot vol-1", "CreateSnapshot static-1")
+		close(gate)
+		synctest.Wait()
+		gate = nil
+		for range 2 {
+			if err := <-attached; err != nil {
+				t.Errorf("Attach: %v", err)
+			}
+		}
+		settleFor(time.Hour)
+		if s, s2 := h.snapshot("s"), h.snapshot("s2"); s.Phase != Ready || s2.Phase != Ready {
+			t.Errorf("%+v\n%+v", s, s2)
+		}
+		if v := h.bound(testKey("a")); v.CapacityBytes != 2*mib {
+			t.Errorf("%d bytes", v.CapacityBytes)
+		}
+	})
+}
+
+// A volume is not deleted while a snapshot of it is being made, or may be.
+func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
+	b := newBackend()
+	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
+		return fault{after: status.Error(codes.DeadlineExceeded, "slow")}
+	})
+	bubble(t, b, func(t *testing.T, h *house) {
+		h.up()
+		h.set(testClaim("a", mib))
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		h.c.RemoveClaim(testKey("a"))
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
+			t.Fatal(err)
+		}
+		settleFor(time.Hour)
+		if got := h.status(testKey("a")).Reason; len(b.names()) != 1 || !strings.Contains(got, "snapshot default/s") {
+			t.Errorf("%q, volumes %v", got, b.names())
+		}
+		b.set(func() { b.fault = nil })
+		settleFor(time.Hour)
+		if s := h.snapshot("s"); s.Phase != Ready || len(b.names()) != 0 {
+			t.Errorf("%+v, volumes %v", s, b.names())
+		}
+	})
+}
+
+// A snapshot that is not ready is asked for again, with pauses, until it is; by the call
+// that does not concern the volume where the driver has it.
+func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		b := newBackend()
+		b.looks = 3
+		call := "CreateSnapshot vol-1"
+		if lists {
+			b.rpcs = append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
+			call = "ListSnapshots cut-2"
+		}
+		bubble(t, b, func(t *testing.T, h *house) {
+			h.up()
+			h.set(testClaim("a", mib))
+			h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+			if s := h.snapshot("s"); s.Phase != Pending || s.Ready || !strings.Contains(s.Reason, "not ready yet") || s.Until.IsZero() {
+				t.Errorf("%+v", s)
+			}
+			restored := testClaim("b", mib)
+			restored.Source = &DataSource{Snapshot: testKey("s")}
+			h.set(restored)
+			if got := h.status(testKey("b")).Reason; !strings.Contains(got, "not ready yet") {
+				t.Errorf("%q", got)
+			}
+			settleFor(time.Hour)
+			if s := h.snapshot("s"); s.Phase != Ready || s.Retry.Attempts != 0 {
+				t.Errorf("%+v", s)
+			}
+			h.bound(testKey("b"))
+			wantCalls(t, b, "CreateVolume pvc-uid-a", "CreateSnapshot vol-1", call, call, call, "CreateVolume pvc-uid-b")
+		})
+	}
+}
+
+// A snapshot that a person names is asked for where the driver lists them, and believed
+// where it does not.
+func TestASnapshotThatAPersonNames(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		b := newBackend()
+		if lists {
+			b.rpcs = append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
+		}
+		bubble(t, b, func(t *testing.T, h *house) {
+			h.up()
+			s := testSnapshot("s", "")
+			s.Claim, s.Handle = Key{}, "cut-9"
+			h.snap(s)
+			if got := h.snapshot("s"); lists != (got.Phase == Pending) || lists != strings.Contains(got.Reason, "the driver has no snapshot cut-9") {
+				t.Errorf("lists %v: %+v", lists, got)
+			}
+			b.set(func() {
+				b.cuts["x"] = &csi.Snapshot{SnapshotId: "cut-9", SizeBytes: mib, SourceVolumeId: "v", ReadyToUse: true}
+			})
+			settleFor(time.Hour)
+			if got := h.snapshot("s"); got.Phase != Ready || got.Handle != "cut-9" || lists != (got.SizeBytes == mib) {
+				t.Errorf("lists %v: %+v", lists, got)
+			}
+			if slices.Contains(b.calls(), "CreateSnapshot ") {
+				t.Errorf("%q", b.calls())
+			}
+		})
+	}
+}
+
+// An answer that cannot be used is a failure, and the snapshot is not taken for one that is there.
+func TestAnswersToCreateSnapshotThatAreWrong(t *testing.T) {
+	k := snapshotCall{op: snapshotOp{verb: cut, spec: snapshotSpec{Volume: "v"}}}
+	for want, s := range map[string]*csi.Snapshot{
+		"without a snapshot_id":        {SourceVolumeId: "v"},
+		"at most":                      {SourceVolumeId: "v", SnapshotId: strings.Repeat("x", 5000)},
+		`of volume "w" where one`:      {SourceVolumeId: "w", SnapshotId: "s"},
+		"":                             {SourceVolumeId: "v", SnapshotId: "s", CreationTime: timestamppb.Now()},
+		"answered OK without":          nil,
+		"snapshot s where t was asked": {SourceVolumeId: "v", SnapshotId: "s"},
+	} {
+		k := k
+		if strings.Contains(want, "where t") {
+			k.rec.Handle = "t"
+		}
+		_, err := checkSnapshot(k, s)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", s, err, want)
+		}
+	}
+}
+
+// A class names secrets by templates; what it has besides that is reserved is refused.
+func TestSecretsOfASnapshotClass(t *testing.T) {
+	const name, namespace = reserved + "snapshotter-secret-name", reserved + "snapshotter-secret-namespace"
+	s := testSnapshot("s", "v")
+	for _, c := range []struct {
+		params map[string]string
+		want   state.SecretRef
+		words  string
+	}{
+		{map[string]string{"a": "b"}, state.SecretRef{}, ""},
+		{map[string]string{name: "x", namespace: "y"}, state.SecretRef{Name: "x", Namespace: "y"}, ""},
+		{
+			map[string]string{name: "${volumesnapshot.name}-${volumesnapshotcontent.name}", namespace: "${volumesnapshot.namespace}"},
+			state.SecretRef{Name: "s-snapcontent-uid-s", Namespace: "default"},
+			"",
+		},
+		{map[string]string{name: "x"}, state.SecretRef{}, "without the other"},
+		{map[string]string{name: "${pvc.name}", namespace: "y"}, state.SecretRef{}, `found "${pvc.name}"`},
+		{map[string]string{name: "", namespace: "y"}, state.SecretRef{}, `found ""`},
+		{map[string]string{reserved + "fstype": "xfs"}, state.SecretRef{}, "is reserved"},
+	} {
+		s.Class.Parameters = c.params
+		got, problem := newSnapshotSpec(s)
+		if (c.words == "") != (problem == "") || !strings.Contains(problem, c.words) || got.Secret != c.want || got.Parameters[name] != "" {
+			t.Errorf("%v: %+v, %q", c.params, got, problem)
+		}
+	}
+}
+
+// snapshotLife is what happens to a snapshot; any part of it may fail, for the process may
+// die at any time.
+func snapshotLife(h *house) {
+	h.up()
+	h.set(testClaim("a", mib))
+	if s, ok := h.c.Claim(testKey("a")); ok && s.Volume != nil {
+		h.snap(testSnapshot("s", s.Volume.Handle))
+		h.snap(testSnapshot("t", s.Volume.Handle))
+	}
+	settleFor(time.Hour)
+	h.c.RemoveSnapshot(testKey("s"))
+	_ = h.c.DeleteSnapshot(h.t.Context(), testKey("s"), false)
+	settleFor(time.Hour)
+}
+
+// snapshotAfterlife checks that after a crash s goes and t stays, once.
+func snapshotAfterlife(h *house) {
+	h.t.Helper()
+	h.end()
+	h.disk.dieAt, h.disk.onDeath, h.backend.fault = 0, nil, nil
+	h.live()
+	h.up()
+	h.set(testClaim("a", mib))
+	v := h.bound(testKey("a")).Handle
+	h.snap(testSnapshot("t", v))
+	if s, ok := h.c.Snapshot(testKey("s")); ok && s.Phase != Deleting {
+		if err := h.c.DeleteSnapshot(h.t.Context(), testKey("s"), false); err != nil {
+			h.t.Errorf("DeleteSnapshot: %v", err)
+		}
+	}
+	settleFor(time.Hour)
+	got := h.c.Snapshots()
+	if len(got) != 1 || got[0].Phase != Ready || len(h.backend.cuts) != 1 || h.backend.cuts["snapshot-uid-t"] == nil ||
+		len(h.disk.cuts) != 1 {
+		h.t.Errorf("in the end: %+v, backend %v, records %q", got, h.backend.cuts, h.disk.cuts)
+	}
+}
+
+func TestACrashAtEveryCommitLosesAndDoublesNoSnapshot(t *testing.T) {
+	for _, torn := range []bool{false, true} {
+		for n, died := 1, true; died; n++ {
+			died = false
+			t.Run(fmt.Sprintf("torn=%v/commit=%d", torn, n), func(t *testing.T) {
+				b := newBackend()
+				b.looks = 1
+				bubble(t, b, func(_ *testing.T, h *house) {
+					h.disk.dieAt, h.disk.torn = n, torn
+					h.disk.onDeath = func() { died = true; h.cancel() }
+					snapshotLife(h)
+					snapshotAfterlife(h)
+				})
+			})
+			if !died && n < 8 {
+				t.Errorf("the life has only %d commits", n)
+			}
+		}
+	}
+}
+
+func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
+	for _, effect := range []bool{false, true} {
+		for n, died := 1, true; died; n++ {
+			died = false
+			t.Run(fmt.Sprintf("effect=%v/call=%d", effect, n), func(t *testing.T) {
+				b := newBackend()
+				bubble(t, b, func(_ *testing.T, h *house) {
+					calls := 0
+					b.fault = func(_ string, req proto.Message) fault {
+						if req == nil {
+							return fault{}
+						}
+						if calls++; calls != n {
+							return fault{}
+						}
+						died = true
+						h.cancel()
+						if effect {
+							return fault{after: status.Error(codes.Canceled, "died")}
+						}
+						return fault{before: status.Error(codes.Canceled, "died")}
+					}
+					snapshotLife(h)
+					snapshotAfterlife(h)
+				})
+			})
+			if !died && n < 4 {
+				t.Errorf("the life has only %d calls", n)
+			}
+		}
+	}
+}

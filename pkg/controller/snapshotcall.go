@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// snapshotCall is one call to a driver, with all that it needs: nothing of it is shared.
+type snapshotCall struct {
+	driver Driver
+	rec    snapshotRecord
+	op     snapshotOp
+}
+
+// startSnapshot makes e's call in a goroutine of its own.
+func (c *Controller) startSnapshot(ctx context.Context, e *snapshotEntry) {
+	k := snapshotCall{driver: c.drivers[e.driver()].Driver, rec: e.rec, op: e.doing}
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+		defer cancel()
+		began := time.Now()
+		res := c.performSnapshot(ctx, k)
+		c.post(func(ctx context.Context) { c.finishSnapshot(ctx, e, k, res, time.Since(began)) })
+	})
+}
+
+// finishSnapshot takes in how a call ended. It runs in Run's goroutine.
+func (c *Controller) finishSnapshot(
+	ctx context.Context, e *snapshotEntry, k snapshotCall, res snapshotResult, took time.Duration,
+) {
+	attrs := []any{
+		"snapshot", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.verb.String(),
+		"took", took,
+	}
+	if k.op.verb == cut && res.err == nil {
+		if owner := c.snapshots.owner(k.driver.Name, res.made.handle); owner != nil && owner != e {
+			res.err = wrongAnswer(k.op.verb, fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
+		}
+	}
+	if res.err != nil {
+		c.log.Warn("call did not succeed", append(attrs, "err", res.err)...)
+	} else {
+		c.log.Info("call succeeded", attrs...)
+	}
+	e.doing, e.since = snapshotOp{}, time.Now()
+	e.rec = completeSnapshot(e.rec, k.op, res, time.Now())
+	e.unsaved = true
+	c.cutEnded(ctx, k.op)
+	c.snapshots.touch(e.key)
+	c.touchRestores(e.key)
+}
+
+// owner returns the snapshot of a driver that has the handle; nil for none.
+func (s *snapshots) owner(driver state.DriverName, handle string) *snapshotEntry {
+	for _, e := range s.entries {
+		if e.rec.Spec.Driver == driver && e.rec.Handle == handle {
+			return e
+		}
+	}
+	return nil
+}
+
+// performSnapshot reads the secret, makes the call and checks its answer.
+func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapshotResult {
+	ref := k.rec.Spec.Secret
+	if k.op.verb == inspect {
+		ref = k.rec.Spec.List
+	}
+	var secret map[string]string
+	if ref != (state.SecretRef{}) {
+		var err error
+		if secret, err = c.cfg.Secrets.Secret(ctx, ref); err != nil {
+			err = fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err)
+			return snapshotResult{unsent: true, err: &state.CallError{
+				Outcome: state.Failed, Call: k.op.verb.String(), Err: err,
+			}}
+		}
+	}
+	made, err := sendSnapshot(ctx, k, secret)
+	if err != nil {
+		return snapshotResult{err: callError(k.op.verb.String(), err)}
+	}
+	return snapshotResult{made: made}
+}
+
+// wrongAnswer is the failure of a call whose OK cannot be used.
+func wrongAnswer(v snapshotVerb, err error) *state.CallError {
+	return &state.CallError{Outcome: state.Refused, Call: v.String(), Code: codes.OK.String(), Err: err}
+}
+
+// sendSnapshot makes the call.
+func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string) (madeSnapshot, error) {
+	client := csi.NewControllerClient(k.driver.Conn)
+	switch k.op.verb {
+	case cut:
+		resp, err := client.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
+			SourceVolumeId: k.op.spec.Volume, Name: k.rec.Name, Parameters: k.op.spec.Parameters, Secrets: secret,
+		})
+		if err != nil {
+			return madeSnapshot{}, err
+		}
+		return checkSnapshot(k, resp.GetSnapshot())
+	case inspect:
+		resp, err := client.ListSnapshots(ctx, &csi.ListSnapshotsRequest{SnapshotId: k.rec.Handle, Secrets: secret})
+		if err != nil {
+			return madeSnapshot{}, err
+		}
+		if len(resp.GetEntries()) == 0 {
+			return madeSnapshot{}, &state.CallError{
+				Outcome: state.Failed, Call: k.op.verb.String(),
+				Err: fmt.Errorf("the driver has no snapshot %s", k.rec.Handle),
+			}
+		}
+		return checkSnapshot(k, resp.GetEntries()[0].GetSnapshot())
+	case discard:
+		_, err := client.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: k.rec.Handle, Secrets: secret})
+		if err != nil && callError(k.op.verb.String(), err).Code == codes.NotFound.String() {
+			err = nil // CSI 1.13 DeleteSnapshot: a snapshot that is not there is deleted
+		}
+		return madeSnapshot{}, err
+	default:
+		panic(fmt.Sprintf("sendSnapshot: verb %d is no call", k.op.verb))
+	}
+}
+
+// checkSnapshot checks what a driver says of a snapshot (CSI 1.13 Snapshot).
+func checkSnapshot(k snapshotCall, s *csi.Snapshot) (madeSnapshot, error) {
+	made := madeSnapshot{
+		handle: s.GetSnapshotId(), sizeBytes: max(s.GetSizeBytes(), 0), ready: s.GetReadyToUse(),
+	}
+	var problem error
+	switch want := k.rec.Handle; {
+	case made.handle == "":
+		problem = errors.New("the driver answered OK without a snapshot_id")
+	case len(made.handle) > state.MaxHandle:
+		problem = fmt.Errorf("the driver answered with a snapshot_id of %d bytes; at most %d are allowed",
+			len(made.handle), state.MaxHandle)
+	case want != "" && made.handle != want:
+		problem = fmt.Errorf("the driver answered with snapshot %s where %s was asked for", made.handle, want)
+	case k.op.verb == cut && s.GetSourceVolumeId() != k.op.spec.Volume:
+		problem = fmt.Errorf("the driver answered with a snapshot of volume %q where one of %q was asked for",
+			s.GetSourceVolumeId(), k.op.spec.Volume)
+	}
+	if problem != nil {
+		return madeSnapshot{}, wrongAnswer(k.op.verb, problem)
+	}
+	if t := s.GetCreationTime(); t.IsValid() {
+		made.created = t.AsTime()
+	}
+	return made, nil
+}

@@ -1,0 +1,315 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// snapshots are the rows of snapshots, beside those of claims. Owned by Run.
+type snapshots struct {
+	entries map[Key]*snapshotEntry
+	dirty   map[Key]struct{}
+	// cutting has, by source volume, the snapshot whose CreateSnapshot is in flight.
+	cutting map[state.VolumeID]Key
+	// direct counts, by volume, the attaches and detaches in flight of volumes that no claim
+	// of ours has; waiting are the callers that wait for a CreateSnapshot of theirs to end.
+	direct  map[state.VolumeID]int
+	waiting map[state.VolumeID][]*nodeCall
+}
+
+func newSnapshots() snapshots {
+	return snapshots{
+		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, cutting: map[state.VolumeID]Key{},
+		direct: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*nodeCall{},
+	}
+}
+
+// snapshotEntry is one snapshot: what is known, what is wanted, and what is being done.
+type snapshotEntry struct {
+	key    Key
+	rec    snapshotRecord
+	want   Snapshot
+	listed bool
+	// unreadable says why the record in the journal cannot be read. Such a snapshot is not touched.
+	unreadable string
+	// unsaved: the journal lacks what rec says. It is written with the next commit.
+	unsaved bool
+	// doing is the call in flight, if any.
+	doing snapshotOp
+
+	held  held
+	since time.Time
+	timer *time.Timer
+}
+
+func (e *snapshotEntry) stopTimer() {
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+}
+
+// driver names the driver that the snapshot is or would be made by.
+func (e *snapshotEntry) driver() state.DriverName {
+	if e.rec.Content.Phase != state.Absent {
+		return e.rec.Spec.Driver
+	}
+	return e.want.Class.Driver
+}
+
+// gone reports whether nothing is known of the snapshot, wanted of it, or done.
+func (e *snapshotEntry) gone() bool {
+	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == still && e.unreadable == ""
+}
+
+// source is the volume that it is of, or is to be of.
+func (e *snapshotEntry) source() state.VolumeID {
+	if id := e.rec.source(); id != "" || e.want.Volume == "" {
+		return id
+	}
+	return state.SharedID(e.want.Class.Driver, e.want.Volume)
+}
+
+func (s *snapshots) entry(key Key) *snapshotEntry {
+	e := s.entries[key]
+	if e == nil {
+		e = &snapshotEntry{key: key, since: time.Now()}
+		s.entries[key] = e
+	}
+	return e
+}
+
+// touch has the snapshot looked at in the next step.
+func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
+
+// touchOf has the snapshots of a volume looked at: a call for the volume has ended.
+func (s *snapshots) touchOf(volume state.VolumeID) {
+	for key, e := range s.entries {
+		if volume != "" && e.source() == volume {
+			s.touch(key)
+		}
+	}
+}
+
+// directEnded notes that an attach or detach has ended.
+func (s *snapshots) directEnded(volume state.VolumeID) {
+	if s.direct[volume]--; s.direct[volume] == 0 {
+		delete(s.direct, volume)
+		s.touchOf(volume)
+	}
+}
+
+// loadSnapshots reads the journal.
+func (c *Controller) loadSnapshots(ctx context.Context) error {
+	records, err := c.cfg.KV.LoadBucket(ctx, SnapshotBucket)
+	if err != nil {
+		return fmt.Errorf("load the records of snapshots: %w", err)
+	}
+	take := func(name string, rec snapshotRecord, err error) {
+		namespace, snapshot, _ := strings.Cut(name, "/")
+		e := c.snapshots.entry(Key{Namespace: namespace, Name: snapshot})
+		if e.rec = rec; err != nil {
+			e.unreadable = err.Error()
+			c.log.Error("record of a snapshot cannot be read", "snapshot", name, "err", err)
+		}
+		c.snapshots.touch(e.key)
+	}
+	for _, name := range slices.Sorted(maps.Keys(records.Sound)) {
+		rec, err := decodeSnapshot(name, records.Sound[name])
+		take(name, rec, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(records.Unreadable)) {
+		take(name, snapshotRecord{}, errors.New(records.Unreadable[name]))
+	}
+	return nil
+}
+
+// stepSnapshots plans the dirty snapshots, makes their intents durable in one commit, and
+// starts their calls.
+func (c *Controller) stepSnapshots(ctx context.Context) {
+	keys := slices.SortedFunc(maps.Keys(c.snapshots.dirty), Key.compare)
+	clear(c.snapshots.dirty)
+	todo := map[Key]snapshotOp{}
+	changes := map[Key]snapshotRecord{}
+	for _, key := range keys {
+		e := c.snapshots.entries[key]
+		if e == nil {
+			continue
+		}
+		if e.unsaved {
+			changes[key] = e.rec
+		}
+		if o := c.planSnapshot(e); o.verb != still {
+			todo[key] = o
+			changes[key] = beginSnapshot(e.rec, e.wanted(), o)
+			if o.verb == cut {
+				c.snapshots.cutting[state.SharedID(o.spec.Driver, o.spec.Volume)] = key // now, lest another is planned
+			}
+		}
+	}
+	err := c.commitSnapshots(ctx, changes)
+	for _, key := range keys {
+		if o, ok := todo[key]; ok {
+			c.beginSnapshot(ctx, c.snapshots.entries[key], o, changes[key], err)
+		}
+	}
+	for key := range changes {
+		e := c.snapshots.entries[key]
+		if err == nil {
+			e.unsaved = false
+		} else {
+			c.lookAtSnapshot(e, time.Now().Add(storeWait))
+		}
+	}
+	c.publishSnapshots(keys)
+}
+
+// wanted is what a source lists; nil for none.
+func (e *snapshotEntry) wanted() *Snapshot {
+	if !e.listed {
+		return nil
+	}
+	return &e.want
+}
+
+// planSnapshot decides the next step for e.
+func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
+	if e.doing.verb != still {
+		return snapshotOp{} // one call in flight; its end looks again
+	}
+	e.stopTimer()
+	if e.unreadable != "" {
+		e.hold(held{reason: "its record cannot be read, so the snapshot is not touched: " + e.unreadable})
+		return snapshotOp{}
+	}
+	o, h := nextSnapshot(e.rec, e.wanted(), c.factsOfSnapshot(e), time.Now())
+	e.hold(h)
+	if !h.until.IsZero() {
+		c.lookAtSnapshot(e, h.until)
+	}
+	return o
+}
+
+// beginSnapshot starts a step whose intent is durable; or, where err says that it could not
+// be made so, does not.
+func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snapshotOp, rec snapshotRecord, err error) {
+	if err != nil {
+		c.cutEnded(ctx, o)
+		e.hold(held{reason: err.Error()})
+		return
+	}
+	e.rec = rec
+	if !o.verb.calls() {
+		c.log.Info("snapshot changed without a call", "snapshot", e.key.String(), "op", o.verb.String())
+		c.snapshots.touch(e.key)
+		c.touchRestores(e.key)
+		return
+	}
+	e.doing, e.since = o, time.Now()
+	c.startSnapshot(ctx, e)
+}
+
+// cutEnded lets others have the volume of a CreateSnapshot that is over, or was not begun.
+func (c *Controller) cutEnded(ctx context.Context, o snapshotOp) {
+	if o.verb != cut {
+		return
+	}
+	volume := state.SharedID(o.spec.Driver, o.spec.Volume)
+	delete(c.snapshots.cutting, volume)
+	nodes := c.snapshots.waiting[volume]
+	delete(c.snapshots.waiting, volume)
+	for _, n := range nodes {
+		if n.ctx.Err() == nil {
+			c.takeNode(ctx, n)
+		}
+	}
+	if key, ok := c.handles[volume]; ok {
+		c.touch(key)
+	}
+	c.snapshots.touchOf(volume)
+	for key, e := range c.snapshots.entries {
+		if e.held.slot && e.driver() == o.spec.Driver {
+			c.snapshots.touch(key)
+		}
+	}
+}
+
+// touchRestores has the claims looked at that are to be made of the snapshot.
+func (c *Controller) touchRestores(snapshot Key) {
+	for key, e := range c.entries {
+		if e.want.Claim.Source.ofSnapshot() && e.want.Claim.Source.Snapshot == snapshot {
+			c.touch(key)
+		}
+	}
+}
+
+// hold notes why nothing is done.
+func (e *snapshotEntry) hold(h held) {
+	if e.held.reason != h.reason {
+		e.since = time.Now()
+	}
+	e.held = h
+}
+
+// lookAtSnapshot has e planned at the given time unless it is planned before.
+func (c *Controller) lookAtSnapshot(e *snapshotEntry, at time.Time) {
+	e.stopTimer()
+	e.timer = time.AfterFunc(time.Until(at), func() {
+		c.post(func(context.Context) { c.snapshots.touch(e.key) })
+	})
+}
+
+// commitSnapshots makes records durable; an empty one is removed.
+func (c *Controller) commitSnapshots(ctx context.Context, changes map[Key]snapshotRecord) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	values := make(map[string][]byte, len(changes))
+	for key, rec := range changes {
+		values[key.String()] = nil
+		if rec.empty() {
+			continue
+		}
+		value, err := encodeSnapshot(rec)
+		if err != nil {
+			return err
+		}
+		values[key.String()] = value
+	}
+	if err := c.cfg.KV.CommitBucket(ctx, SnapshotBucket, values); err != nil {
+		c.log.Error("records of snapshots cannot be written", "err", err)
+		return fmt.Errorf("write the records of snapshots: %w", err)
+	}
+	return nil
+}
+
+// publishSnapshots shows the snapshots as they are now, and drops those that are gone.
+func (c *Controller) publishSnapshots(keys []Key) {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	changed := false
+	for _, key := range keys {
+		e := c.snapshots.entries[key]
+		switch {
+		case e == nil:
+		case e.gone():
+			e.stopTimer()
+			delete(c.snapshots.entries, key)
+			delete(c.view.cuts, key)
+			changed = true
+		default:
+			s := e.status()
+			changed = changed || !reflect.DeepEqual(s, c.view.cuts[key])
+			c.view.cuts[key] = s
+		}
+	}
+	c.view.signal(changed)
+}

@@ -1,0 +1,249 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// snapshotVerb is what is done next for a snapshot.
+type snapshotVerb uint8
+
+const (
+	still   snapshotVerb = iota
+	cut                  // make it, or ask again whether it is ready
+	inspect              // ask for one that a person named
+	discard              // delete it
+	// Steps that need no call.
+	adopt // take one that a person named for ready: its driver lists none
+	drop  // drop the record: nothing is left that it tells of
+)
+
+var snapshotVerbNames = [...]string{"", "CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "adopt", "drop"}
+
+func (v snapshotVerb) String() string { return snapshotVerbNames[v] }
+
+// calls reports whether the verb is a call to the driver.
+func (v snapshotVerb) calls() bool { return v != still && v < adopt }
+
+// snapshotOp is one step for a snapshot, as a value.
+type snapshotOp struct {
+	verb snapshotVerb
+	// spec is what cut asks for, or what is known of one that a person named.
+	spec snapshotSpec
+	// from is the phase before the step began.
+	from state.Phase
+}
+
+// snapshotFacts is what a decision about one snapshot depends on besides its record.
+type snapshotFacts struct {
+	Driver driverFacts
+	// Busy says which call or snapshot holds up the source volume; "" for none.
+	Busy string
+	// Restoring is the claim whose volume is being made, or may be, of the snapshot; "" for none.
+	Restoring string
+	// Namesake is the snapshot, if any, that has the name that this one would get.
+	Namesake string
+}
+
+// nextSnapshot decides the one next step for a snapshot, or says why there is none. w is nil
+// where no source lists it.
+func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	switch {
+	case r.Content.Phase == state.Leaving:
+		return nextDiscard(r, f, now)
+	case r.Delete && r.Content.Phase == state.Absent:
+		return snapshotOp{verb: drop}, held{}
+	case r.Delete && r.Content.Phase == state.Present:
+		return nextDiscard(r, f, now)
+	case r.Delete: // it may exist, and only CreateSnapshot tells its handle
+		return nextCut(r, f, now)
+	case r.Content.Phase == state.Present:
+		return nextReady(r, w, f, now)
+	case w == nil && r.Content.Phase == state.Entering:
+		return snapshotOp{}, heldf("it was removed while snapshot %s was being made, which may exist; list it again, or "+
+			"delete it", r.Name)
+	case w == nil && !r.empty():
+		return snapshotOp{verb: drop}, held{}
+	case w == nil:
+		return snapshotOp{}, held{}
+	case r.Content.Phase == state.Entering:
+		return nextCut(r, f, now)
+	}
+	return nextNew(r, *w, f, now)
+}
+
+// nextNew begins a snapshot that is not there.
+func nextNew(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	switch {
+	case w.Refused != "":
+		return snapshotOp{}, refusedf("%s", w.Refused)
+	case f.Namesake != "":
+		return snapshotOp{}, heldf("the name %s is that of snapshot %s; two cannot have one UID", snapshotName(w.UID),
+			f.Namesake)
+	case f.Driver.Problem != "":
+		return snapshotOp{}, held{reason: f.Driver.Problem}
+	case !f.Driver.caps.Snapshot:
+		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
+	}
+	s, problem := newSnapshotSpec(w)
+	if problem != "" {
+		return snapshotOp{}, held{reason: problem}
+	}
+	r.Spec = s
+	if w.Handle != "" {
+		r.Handle = w.Handle
+		return nextKnown(r, f, now)
+	}
+	return nextCut(r, f, now)
+}
+
+// nextCut makes the CreateSnapshot call, again and again until it is definite.
+func nextCut(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	switch {
+	case f.Driver.Problem != "":
+		return snapshotOp{}, held{reason: f.Driver.Problem}
+	case !f.Driver.caps.Snapshot:
+		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
+	}
+	return snapshotOp{verb: cut, spec: r.Spec, from: r.Content.Phase}.unless(r.Content.Retry(), f, now)
+}
+
+// nextKnown asks for a snapshot that a person named by its handle.
+func nextKnown(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	if !f.Driver.caps.ListSnapshots {
+		return snapshotOp{verb: adopt, spec: r.Spec, from: r.Content.Phase}, held{}
+	}
+	return snapshotOp{verb: inspect, spec: r.Spec, from: r.Content.Phase}.unless(r.Content.Retry(), f, now)
+}
+
+// nextReady asks, with pauses, whether a snapshot that exists is ready (CSI 1.13
+// CreateSnapshot: by ListSnapshots, or by the same call again).
+func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	if w != nil && w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver {
+		return snapshotOp{}, refusedf("its class names driver %s, but snapshot %s is of driver %s", w.Class.Driver, r.Handle,
+			r.Spec.Driver)
+	}
+	switch {
+	case r.Ready:
+		return snapshotOp{}, held{}
+	case f.Driver.Problem != "":
+		return snapshotOp{}, held{reason: f.Driver.Problem}
+	case f.Driver.caps.ListSnapshots || r.Spec.Volume == "":
+		return nextKnown(r, f, now)
+	}
+	return nextCut(r, f, now)
+}
+
+// nextDiscard makes the DeleteSnapshot call, again and again until it is definite.
+func nextDiscard(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	switch {
+	case f.Restoring != "" && r.Content.Phase == state.Present:
+		return snapshotOp{}, heldf("the volume of claim %s is being made of it", f.Restoring)
+	case f.Driver.Problem != "":
+		return snapshotOp{}, held{reason: f.Driver.Problem}
+	case !f.Driver.caps.Snapshot:
+		return snapshotOp{}, heldf("driver %s cannot delete snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
+	}
+	return snapshotOp{verb: discard, spec: r.Spec, from: r.Content.Phase}.unless(r.Content.Retry(), f, now)
+}
+
+// unless returns o, or what keeps it from being made: failures of before, or calls in flight.
+func (o snapshotOp) unless(r state.Retry, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	switch {
+	case r.Final:
+		return snapshotOp{}, refusedf("%s; not repeated until the driver, the snapshot or its class changes", describe(r))
+	case now.Before(r.NotBefore) && r.Call == "":
+		return snapshotOp{}, held{reason: "the driver says that it is not ready yet", until: r.NotBefore}
+	case now.Before(r.NotBefore):
+		return snapshotOp{}, held{reason: describe(r), until: r.NotBefore}
+	case o.verb == cut && f.Busy != "":
+		return snapshotOp{}, held{reason: f.Busy}
+	case o.verb == cut && f.Driver.Full:
+		return snapshotOp{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
+	}
+	return o, held{}
+}
+
+// snapshotResult is how a call ended.
+type snapshotResult struct {
+	// err is nil where the driver answered OK; unsent: nothing reached the driver.
+	err    *state.CallError
+	unsent bool
+	// made is the answer to cut and inspect, checked.
+	made madeSnapshot
+}
+
+// madeSnapshot is what a driver says of a snapshot.
+type madeSnapshot struct {
+	handle    string
+	sizeBytes int64
+	created   time.Time
+	ready     bool
+}
+
+// beginSnapshot is the record as it must be durable before o is done.
+func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
+	if r.empty() && w != nil {
+		r.Snapshot, r.UID, r.Name = w.Key, w.UID, snapshotName(w.UID)
+	}
+	switch o.verb {
+	case cut:
+		r.Spec = o.spec
+		if r.Content.Phase == state.Absent {
+			r.Content.Phase = state.Entering
+		}
+	case inspect:
+		r.Spec = o.spec
+		if r.Handle == "" {
+			r.Handle = w.Handle
+		}
+	case adopt:
+		r.Spec, r.Ready, r.Content = o.spec, true, state.Fact{Phase: state.Present}
+		if r.Handle == "" {
+			r.Handle = w.Handle
+		}
+	case discard:
+		r.Content.Phase = state.Leaving
+	case drop:
+		r = snapshotRecord{}
+	case still:
+	default:
+		panic(fmt.Sprintf("beginSnapshot: verb %d", o.verb))
+	}
+	return r
+}
+
+// completeSnapshot is the record after o ended with res. An empty record means that nothing
+// is left.
+func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now time.Time) snapshotRecord {
+	if res.err != nil {
+		if o.verb == cut && o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
+			r.Content.Phase = state.Absent
+		}
+		r.Content.Failed = failed(r.Content.Retry(), res.err, now).Kept()
+		return r
+	}
+	if o.verb == discard {
+		return snapshotRecord{}
+	}
+	r.Handle, r.SizeBytes, r.Created, r.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
+	r.Content = state.Fact{Phase: state.Present}
+	if r.Ready {
+		r.Looks = 0
+		return r
+	}
+	r.Looks++
+	r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(lookWait(r.Looks))}
+	return r
+}
+
+// lookWait is how long to wait before a driver is asked again whether a snapshot is ready:
+// the upload of one takes from seconds to hours.
+func lookWait(looks int) time.Duration { return min(wait(looks, state.Failed), time.Minute) }
+
+func snapshotName(uid string) string { return "snapshot-" + uid }
+
+// contentName is the name of the VolumeSnapshotContent, as external-snapshotter gives it.
+func contentName(uid string) string { return "snapcontent-" + uid }

@@ -1,0 +1,103 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// SnapshotBucket is the journal's bucket of records of snapshots, by [Key.String].
+const SnapshotBucket = "snapshots"
+
+// snapshotVersion is the version that this code writes.
+const snapshotVersion = 1
+
+// snapshotRecord is the durable memory of one snapshot. Owned by Run; a plain value otherwise.
+type snapshotRecord struct {
+	Version  int    `json:"version"`
+	Snapshot Key    `json:"snapshot"`
+	UID      string `json:"uid"`
+	// Name is the name given to CreateSnapshot; with it the call is idempotent.
+	Name string       `json:"name"`
+	Spec snapshotSpec `json:"spec"`
+	// Content says whether the snapshot exists, and paces the calls that change or ask for that.
+	Content state.Fact `json:"content,omitzero"`
+	// Looks counts the answers that it is not ready yet.
+	Looks int `json:"looks,omitempty"`
+
+	// Known once the snapshot exists.
+
+	Handle    string    `json:"handle,omitempty"`
+	SizeBytes int64     `json:"sizeBytes,omitempty"`
+	Created   time.Time `json:"created,omitzero"`
+	Ready     bool      `json:"ready,omitempty"`
+
+	// Delete: a person asked for the snapshot to be deleted. It cannot be taken back.
+	Delete bool `json:"delete,omitempty"`
+}
+
+// snapshotSpec is all of a CreateSnapshot request but the name and the secrets' values, and
+// what else the class says about a snapshot.
+type snapshotSpec struct {
+	Class      string            `json:"class,omitempty"`
+	Driver     state.DriverName  `json:"driver"`
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Reclaim    ReclaimPolicy     `json:"deletionPolicy,omitempty"`
+	Claim      Key               `json:"claim,omitzero"`
+	// Volume is the source_volume_id; "" where a person named the snapshot by its handle.
+	Volume string          `json:"volume,omitempty"`
+	Mode   state.Mode      `json:"mode,omitempty"`
+	Secret state.SecretRef `json:"secret,omitzero"`
+	List   state.SecretRef `json:"listSecret,omitzero"`
+}
+
+func (r snapshotRecord) empty() bool { return r.Name == "" }
+
+// usable reports whether volumes may be made of the snapshot.
+func (r snapshotRecord) usable() bool {
+	return r.Content.Phase == state.Present && r.Ready && !r.Delete
+}
+
+// source is the id of the volume that it is of.
+func (r snapshotRecord) source() state.VolumeID {
+	if r.Spec.Volume == "" {
+		return ""
+	}
+	return state.SharedID(r.Spec.Driver, r.Spec.Volume)
+}
+
+// encodeSnapshot writes r as it is kept in the journal.
+func encodeSnapshot(r snapshotRecord) ([]byte, error) {
+	r.Version = snapshotVersion
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record of snapshot %s: %w", r.Snapshot, err)
+	}
+	return b, nil
+}
+
+// decodeSnapshot reads what encodeSnapshot wrote under key. What it cannot read as a whole,
+// it refuses.
+func decodeSnapshot(key string, b []byte) (snapshotRecord, error) {
+	var r snapshotRecord
+	if err := json.Unmarshal(b, &r); err != nil {
+		return snapshotRecord{}, fmt.Errorf("decode record of snapshot %s: %w", key, err)
+	}
+	problem := ""
+	switch {
+	case r.Version != snapshotVersion:
+		problem = fmt.Sprintf("version %d, want %d", r.Version, snapshotVersion)
+	case r.Snapshot.String() != key:
+		problem = fmt.Sprintf("it is of snapshot %s", r.Snapshot)
+	case r.Name == "" || r.Spec.Driver == "":
+		problem = "no name or driver"
+	case r.Handle == "" && (r.Content.Phase == state.Present || r.Content.Phase == state.Leaving):
+		problem = fmt.Sprintf("snapshot is %s without a handle", r.Content.Phase)
+	}
+	if problem != "" {
+		return snapshotRecord{}, fmt.Errorf("decode record of snapshot %s: %s", key, problem)
+	}
+	return r, nil
+}

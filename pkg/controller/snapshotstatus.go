@@ -1,0 +1,144 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Snapshots lists every snapshot that is listed or has a record, by namespace and name.
+func (c *Controller) Snapshots() []SnapshotStatus {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	list := make([]SnapshotStatus, 0, len(c.view.cuts))
+	for _, key := range slices.SortedFunc(maps.Keys(c.view.cuts), Key.compare) {
+		list = append(list, c.view.cuts[key])
+	}
+	return list
+}
+
+// Snapshot returns the status of one snapshot, and whether there is such a snapshot.
+func (c *Controller) Snapshot(key Key) (SnapshotStatus, bool) {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	s, ok := c.view.cuts[key]
+	return s, ok
+}
+
+func (e *snapshotEntry) status() SnapshotStatus {
+	r := e.rec
+	s := SnapshotStatus{
+		Snapshot: e.key, UID: r.UID, Phase: e.phase(), Class: r.Spec.Class, Driver: r.Spec.Driver, Claim: r.Spec.Claim,
+		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable(), ReclaimPolicy: r.Spec.Reclaim,
+		Call: e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
+	}
+	if e.listed && r.Content.Phase == state.Absent {
+		s.UID, s.Class, s.Driver, s.Claim = e.want.UID, e.want.Class.Name, e.want.Class.Driver, e.want.Claim
+	}
+	if r.Content.Phase == state.Present {
+		s.Content = contentName(r.UID)
+	}
+	if s.Call == "" {
+		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused
+	}
+	return s
+}
+
+func (e *snapshotEntry) phase() Phase {
+	switch {
+	case e.rec.Delete:
+		return Deleting
+	case !e.listed:
+		return Released
+	case e.rec.usable():
+		return Ready
+	}
+	return Pending
+}
+
+// factsOfSnapshot gathers what nextSnapshot needs to know for e.
+func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
+	f := snapshotFacts{Restoring: c.restoring(e)}
+	name := e.driver()
+	if d := c.drivers[name]; d == nil {
+		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
+	} else {
+		f.Driver = driverFacts{Problem: d.problem(), Asking: d.asking(), caps: d.caps}
+	}
+	cuts := 0
+	for _, other := range c.snapshots.entries {
+		if other == e {
+			continue
+		}
+		if other.doing.verb == cut && other.driver() == name {
+			cuts++
+		}
+		if e.listed && other.rec.Name == snapshotName(e.want.UID) {
+			f.Namesake = other.key.String()
+		}
+	}
+	f.Driver.Full = cuts >= c.cfg.MaxCalls
+	id := e.source()
+	if key, ok := c.snapshots.cutting[id]; ok && key != e.key {
+		f.Busy = fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", key)
+	}
+	if c.snapshots.direct[id] > 0 {
+		f.Busy = "its volume is being attached or detached"
+	}
+	if claim := c.entries[c.handles[id]]; id != "" && claim != nil && claim.doing.verb != nothing {
+		f.Busy = fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
+	}
+	return f
+}
+
+// restoring names the claim whose volume is to be made of the snapshot and is not there; "" for none.
+func (c *Controller) restoring(e *snapshotEntry) string {
+	for key, claim := range c.entries {
+		wants := claim.want.Listed && claim.want.Claim.Source.ofSnapshot() && claim.want.Claim.Source.Snapshot == e.key
+		makes := e.rec.Handle != "" && claim.rec.Spec.Source.Snapshot == e.rec.Handle &&
+			claim.rec.Spec.Driver == e.rec.Spec.Driver && claim.rec.Volume.Phase == state.Entering
+		if claim.rec.Volume.Phase != state.Present && (wants || makes) {
+			return key.String()
+		}
+	}
+	return ""
+}
+
+// cuttingOf names the snapshot that is being made of e's volume, or may be; "" for none.
+func (c *Controller) cuttingOf(e *entry) string {
+	for key, s := range c.snapshots.entries {
+		if s.rec.Content.Phase == state.Entering && e.id() != "" && s.rec.source() == e.id() {
+			return key.String()
+		}
+	}
+	return ""
+}
+
+// snapshotFacts finds the snapshot that claim is to be made of.
+func (c *Controller) snapshotFacts(claim Claim) sourceFacts {
+	key := claim.Source.Snapshot
+	e := c.snapshots.entries[key]
+	var problem string
+	switch {
+	case e == nil || e.rec.Content.Phase != state.Present && !e.rec.Delete:
+		problem = fmt.Sprintf("its source, snapshot %s, is not there", key)
+	case e.rec.Delete:
+		problem = fmt.Sprintf("its source, snapshot %s, is being deleted", key)
+	case !e.rec.Ready:
+		problem = fmt.Sprintf("its source, snapshot %s, is not ready yet", key)
+	case e.rec.Spec.Driver != claim.Class.Provisioner:
+		problem = fmt.Sprintf("its source, snapshot %s, is of driver %s, not %s", key, e.rec.Spec.Driver,
+			claim.Class.Provisioner)
+	case e.rec.Spec.Mode != "" && e.rec.Spec.Mode != claim.Mode:
+		problem = fmt.Sprintf("it asks for volumeMode %s, and snapshot %s is of a volume of mode %s", claim.Mode, key,
+			e.rec.Spec.Mode)
+	case claim.SizeBytes < e.rec.SizeBytes:
+		problem = fmt.Sprintf("it asks for %d bytes, and snapshot %s needs a volume of at least %d", claim.SizeBytes, key,
+			e.rec.SizeBytes)
+	default:
+		return sourceFacts{Handle: e.rec.Handle}
+	}
+	return sourceFacts{Problem: problem}
+}
