@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
@@ -15,8 +16,8 @@ type field struct{ kind, path string }
 
 func (f field) key() string { return f.kind + " " + f.path }
 
-// fields lists those that an author can write: what lies below spec, and of a
-// StorageClass, which has none, below the object. Metadata says nothing about volumes.
+// fields lists those that an author can write: what lies below spec, and of
+// classes, which have none, below the object. Metadata says nothing about volumes.
 func fields() []field {
 	var all []field
 	for _, root := range []struct {
@@ -28,6 +29,9 @@ func fields() []field {
 		{"PersistentVolumeClaim", "spec", reflect.TypeFor[corev1.PersistentVolumeClaimSpec]()},
 		{"StorageClass", "", reflect.TypeFor[storagev1.StorageClass]()},
 		{"CSIDriver", "spec", reflect.TypeFor[storagev1.CSIDriverSpec]()},
+		{"VolumeSnapshot", "spec", reflect.TypeFor[snapshotv1.VolumeSnapshotSpec]()},
+		{"VolumeSnapshotClass", "", reflect.TypeFor[snapshotv1.VolumeSnapshotClass]()},
+		{"VolumeSnapshotContent", "spec", reflect.TypeFor[snapshotv1.VolumeSnapshotContentSpec]()},
 	} {
 		walk(root.of, root.path, func(path string) {
 			f := field{root.kind, path}
@@ -49,12 +53,12 @@ func walk(t reflect.Type, at string, visit func(path string)) {
 		walk(t.Elem(), at, visit)
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
 		walk(t.Elem(), at+"[]", visit)
-	case t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), "k8s.io/api/"):
+	case t.Kind() == reflect.Struct && isAPI(t):
 		for i := range t.NumField() {
 			f := t.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
-			case f.Anonymous && !strings.HasPrefix(f.Type.PkgPath(), "k8s.io/api/"): // TypeMeta, ObjectMeta
+			case f.Anonymous && !isAPI(f.Type): // TypeMeta, ObjectMeta
 			case f.Anonymous: // its fields stand beside the others
 				walk(f.Type, at, visit)
 			case slices.Contains(containers, name) && at == "spec":
@@ -66,6 +70,12 @@ func walk(t reflect.Type, at string, visit func(path string)) {
 	default:
 		visit(at)
 	}
+}
+
+// isAPI reports whether a type is one of the objects' own.
+func isAPI(t reflect.Type) bool {
+	return strings.HasPrefix(t.PkgPath(), "k8s.io/api/") ||
+		strings.HasPrefix(t.PkgPath(), "github.com/kubernetes-csi/external-snapshotter/")
 }
 
 // covers reports whether a decision for one path is one for the other: its own, or, where

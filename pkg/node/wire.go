@@ -23,7 +23,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -229,12 +228,7 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 		Shown: n.changed.send, Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf},
 	})
 	n.catalog.Subscribe(func(key source.Key) {
-		switch key.Kind {
-		case resolve.KindClaim:
-			n.made.Claim(key)
-		case resolve.KindClass:
-			n.made.Class()
-		}
+		n.made.Changed(key)
 		n.cluster.ObjectChanged(key)
 		n.changed.send()
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -76,6 +77,12 @@ func Check(obj runtime.Object) []Fault {
 		return append(faults, checkPlain("spec.nodeName", o.Spec.NodeName)...)
 	case *certificatesv1.ClusterTrustBundle:
 		return checkTrustBundle(o)
+	case *snapshotv1.VolumeSnapshot:
+		return append(checkMeta(o, true), checkSnapshot(o)...)
+	case *snapshotv1.VolumeSnapshotClass:
+		return append(checkMeta(o, false), checkSnapshotClass(o)...)
+	case *snapshotv1.VolumeSnapshotContent:
+		return append(checkMeta(o, false), checkSnapshotContent(o)...)
 	case *Endpoints:
 		return checkEndpoints(o)
 	case *Node:
@@ -145,7 +152,7 @@ func checkPodVolumes(pod *corev1.Pod) []Fault {
 }
 
 func checkClaim(c *corev1.PersistentVolumeClaim) []Fault {
-	faults := append(checkModes(c.Spec.AccessModes), checkVolumeMode(c.Spec.VolumeMode)...)
+	faults := append(checkModes(c.Spec.AccessModes), checkVolumeMode("spec.volumeMode", c.Spec.VolumeMode)...)
 	if n := c.Spec.VolumeName; n != "" {
 		if f, bad := checkSubdomain("spec.volumeName", n); bad {
 			faults = append(faults, f)
@@ -164,7 +171,7 @@ func checkReclaim(field string, p *corev1.PersistentVolumeReclaimPolicy) []Fault
 
 // checkVolume checks a PersistentVolume as far as it alone tells.
 func checkVolume(pv *corev1.PersistentVolume) []Fault {
-	faults := append(checkModes(pv.Spec.AccessModes), checkVolumeMode(pv.Spec.VolumeMode)...)
+	faults := append(checkModes(pv.Spec.AccessModes), checkVolumeMode("spec.volumeMode", pv.Spec.VolumeMode)...)
 	if f, bad := checkSubdomain("metadata.name", pv.Name); bad {
 		faults = append(faults, f)
 	}
@@ -353,11 +360,11 @@ func checkModes(modes []corev1.PersistentVolumeAccessMode) []Fault {
 	return faults
 }
 
-func checkVolumeMode(m *corev1.PersistentVolumeMode) []Fault {
+func checkVolumeMode(field string, m *corev1.PersistentVolumeMode) []Fault {
 	if m == nil || *m == corev1.PersistentVolumeFilesystem || *m == corev1.PersistentVolumeBlock {
 		return nil
 	}
-	return []Fault{{"spec.volumeMode", string(*m), "Filesystem or Block"}}
+	return []Fault{{field, string(*m), "Filesystem or Block"}}
 }
 
 // driverName is CSI 1.13's rule for GetPluginInfoResponse.name.

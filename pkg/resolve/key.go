@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -23,6 +24,10 @@ const (
 	KindVolumeAttachment = "VolumeAttachment"
 	KindTrustBundle      = "ClusterTrustBundle"
 	KindEndpoints        = "Endpoints"
+	// The kinds of snapshot.storage.k8s.io, which external-snapshotter defines.
+	KindSnapshot        = "VolumeSnapshot"
+	KindSnapshotClass   = "VolumeSnapshotClass"
+	KindSnapshotContent = "VolumeSnapshotContent"
 	// KindNode is of this node's own object: its name and its labels are read.
 	KindNode = "Node"
 	// KindTrustBundles is of one key without a name, under which Objects have a
@@ -46,6 +51,7 @@ var words = map[string]string{
 	KindSecret:    "secret",
 	KindConfigMap: "configMap",
 	KindEndpoints: "endpoints",
+	KindSnapshot:  "snapshot",
 }
 
 // String is the key for people: "claim default/data", "CSIDriver csi.example.com".
@@ -92,7 +98,7 @@ func KeyOf(obj runtime.Object) (Key, error) {
 // Namespaced reports whether objects of the kind have a namespace.
 func Namespaced(kind string) bool {
 	switch kind {
-	case KindPod, KindClaim, KindSecret, KindConfigMap, KindEndpoints:
+	case KindPod, KindClaim, KindSecret, KindConfigMap, KindEndpoints, KindSnapshot:
 		return true
 	}
 	return false
@@ -118,6 +124,12 @@ func kindOf(obj runtime.Object) string {
 		return KindVolumeAttachment
 	case *certificatesv1.ClusterTrustBundle:
 		return KindTrustBundle
+	case *snapshotv1.VolumeSnapshot:
+		return KindSnapshot
+	case *snapshotv1.VolumeSnapshotClass:
+		return KindSnapshotClass
+	case *snapshotv1.VolumeSnapshotContent:
+		return KindSnapshotContent
 	case *Endpoints:
 		return KindEndpoints
 	case *Node:

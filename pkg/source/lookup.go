@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -115,6 +116,11 @@ func find[T runtime.Object](ctx context.Context, c *Catalog, key Key) (T, error)
 		return o, nil
 	}
 	return none, fmt.Errorf("%s: %w", key, ErrNotFound)
+}
+
+// SnapshotClasses lists the classes of snapshots by name.
+func (c *Catalog) SnapshotClasses() []*snapshotv1.VolumeSnapshotClass {
+	return all[*snapshotv1.VolumeSnapshotClass](c)
 }
 
 // Claims lists the claims by namespace and name.

@@ -37,11 +37,8 @@ func ClaimKey(k source.Key) controller.Key {
 }
 
 // snapshotAnnotation is, on a claim whose dataSource is a VolumeSnapshot, the
-// driver's id of the snapshot. Without a cluster no other room knows it.
+// driver's id of a snapshot that no VolumeSnapshot tells of.
 const snapshotAnnotation = "csi-volmgr.dev/snapshot-handle"
-
-// snapshotGroup is the API group of a VolumeSnapshot (external-snapshotter's).
-const snapshotGroup = "snapshot.storage.k8s.io"
 
 // dataSource is what the claim's volume is to hold in the beginning, by
 // spec.dataSource or spec.dataSourceRef, which a cluster keeps equal.
@@ -56,7 +53,7 @@ func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	what := named(ref.APIGroup, ref.Kind, ref.Name)
 	handle := claim.Annotations[snapshotAnnotation]
 	group := deref(ref.APIGroup)
-	isSnapshot := ref.Kind == "VolumeSnapshot" && (group == snapshotGroup || group == "")
+	isSnapshot := ref.Kind == resolve.KindSnapshot && (group == resolve.SnapshotGroup || group == "")
 	switch namespace := deref(ref.Namespace); {
 	case namespace != "" && namespace != claim.Namespace:
 		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s is in namespace %s, and only the "+
@@ -66,11 +63,10 @@ func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	case isSnapshot && handle != "":
 		return &controller.DataSource{SnapshotHandle: handle}
 	case isSnapshot:
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s, and annotation %s does "+
-			"not say which snapshot of the driver that is", what, snapshotAnnotation)}
+		return &controller.DataSource{Snapshot: controller.Key{Namespace: claim.Namespace, Name: ref.Name}}
 	default:
 		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSource is %s; want a PersistentVolumeClaim without an "+
-			"apiGroup, or a VolumeSnapshot of apiGroup %s", what, snapshotGroup)}
+			"apiGroup, or a VolumeSnapshot of apiGroup %s", what, resolve.SnapshotGroup)}
 	}
 }
 

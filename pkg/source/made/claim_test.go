@@ -58,7 +58,7 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 		"a claim":                  {source: local("PersistentVolumeClaim"), want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
 		"a claim, by reference":    {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x"}, want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
 		"a snapshot with a handle": {source: local("VolumeSnapshot"), handle: "snap-1", want: &controller.DataSource{SnapshotHandle: "snap-1"}},
-		"a snapshot without":       {source: local("VolumeSnapshot"), words: snapshotAnnotation},
+		"a snapshot by its name":   {source: local("VolumeSnapshot"), want: &controller.DataSource{Snapshot: controller.Key{Namespace: "default", Name: "x"}}},
 		"another namespace":        {ref: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &elsewhere}, words: "elsewhere"},
 		"a snapshot as Kubernetes has it": {
 			source: &corev1.TypedLocalObjectReference{APIGroup: &snapshots, Kind: "VolumeSnapshot", Name: "x"},
@@ -99,7 +99,7 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 		got := dataSource(claim)
 		switch {
 		case tc.words != "":
-			if got == nil || !strings.Contains(got.Unknown, tc.words) || got.Claim != (controller.Key{}) || got.SnapshotHandle != "" {
+			if got == nil || !strings.Contains(got.Unknown, tc.words) || got.Claim != (controller.Key{}) || got.SnapshotHandle != "" || got.Snapshot != (controller.Key{}) {
 				t.Errorf("%s: got %+v, want a word about %s", what, got, tc.words)
 			}
 		case (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want:

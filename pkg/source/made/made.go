@@ -48,11 +48,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Provider ties the catalog's claims to the controller's volumes. Claim and Class may be
+// Provider ties the catalog's claims and snapshots to the controller's. Changed may be
 // called by any goroutine, Run by one.
 type Provider struct {
 	Config
-	telling sync.Mutex // held while the controller hears how a claim stands
+	telling sync.Mutex // held while the controller hears how a claim or a snapshot stands
+	// snapshots has, by key, the source claim of each VolumeSnapshot of the catalog. Guarded
+	// by telling.
+	snapshots map[source.Key]string
 
 	// What the catalog has from here; of the goroutine of Run.
 	volumes map[string]*corev1.PersistentVolume
@@ -61,20 +64,23 @@ type Provider struct {
 
 // New returns a provider that has shown nothing.
 func New(c Config) *Provider {
-	return &Provider{Config: c, volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{}}
-}
-
-// Class tells the controller how every claim stands: a class has changed, and it may be
-// the default one.
-func (p *Provider) Class() {
-	for _, claim := range p.Catalog.Claims() {
-		p.Claim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+	return &Provider{
+		Config: c, snapshots: map[source.Key]string{},
+		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{},
 	}
 }
 
-// Claim tells the controller how a claim of the catalog stands. One call at a time looks it
+// class tells the controller how every claim stands: a class has changed, and it may be
+// the default one.
+func (p *Provider) class() {
+	for _, claim := range p.Catalog.Claims() {
+		p.claim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+	}
+}
+
+// claim tells the controller how a claim of the catalog stands. One call at a time looks it
 // up and tells it, so that the controller never hears the older state last.
-func (p *Provider) Claim(key source.Key) {
+func (p *Provider) claim(key source.Key) {
 	p.telling.Lock()
 	defer p.telling.Unlock()
 	claim, ok := p.Catalog.Get(key).(*corev1.PersistentVolumeClaim)

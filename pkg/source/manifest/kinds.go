@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,6 +18,12 @@ import (
 type object interface {
 	runtime.Object
 	metav1.Object
+}
+
+// message is an object that Kubernetes' API has in protobuf too; those that are defined
+// elsewhere are in JSON only.
+type message interface {
+	object
 	Size() int
 	MarshalTo([]byte) (int, error)
 	Unmarshal([]byte) error
@@ -33,6 +40,7 @@ const (
 	coreV1    = "v1"
 	storageV1 = "storage.k8s.io/v1"
 	certsV1   = "certificates.k8s.io/v1"
+	cutsV1    = resolve.SnapshotGroup + "/v1"
 	listKind  = "List"
 )
 
@@ -47,6 +55,9 @@ var kinds = []kind{
 	{resolve.KindVolumeAttachment, storageV1, func() object { return new(storagev1.VolumeAttachment) }},
 	{resolve.KindEndpoints, coreV1, func() object { return new(resolve.Endpoints) }},
 	{resolve.KindTrustBundle, certsV1, func() object { return new(certificatesv1.ClusterTrustBundle) }},
+	{resolve.KindSnapshot, cutsV1, func() object { return new(snapshotv1.VolumeSnapshot) }},
+	{resolve.KindSnapshotClass, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotClass) }},
+	{resolve.KindSnapshotContent, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotContent) }},
 }
 
 func kindNamed(name string) (kind, bool) {

@@ -1,0 +1,59 @@
+package resolve
+
+import (
+	"strings"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Each field of the kinds of snapshots that cannot be followed is refused by its name.
+func TestSnapshotsAreChecked(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "s"}
+	snapshot := func(s snapshotv1.VolumeSnapshotSpec) runtime.Object {
+		return &snapshotv1.VolumeSnapshot{ObjectMeta: meta, Spec: s}
+	}
+	content := func(change func(*snapshotv1.VolumeSnapshotContentSpec)) runtime.Object {
+		handle, mode := "h", corev1.PersistentVolumeBlock
+		c := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: snapshotv1.VolumeSnapshotContentSpec{
+			VolumeSnapshotRef: corev1.ObjectReference{Namespace: "default", Name: "s"}, Driver: "d", DeletionPolicy: "Delete",
+			Source: snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &handle}, SourceVolumeMode: &mode,
+		}}
+		change(&c.Spec)
+		return c
+	}
+	claim, name, bad, long := "data", "c", "No_Name", strings.Repeat("x", 129)
+	mode := corev1.PersistentVolumeMode("Tape")
+	for _, c := range []struct {
+		obj   runtime.Object
+		field string // "" for nothing wrong
+	}{
+		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}}), ""},
+		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &name}}), ""},
+		{snapshot(snapshotv1.VolumeSnapshotSpec{}), "spec.source: found neither"},
+		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim, VolumeSnapshotContentName: &name}}), "spec.source: found both"},
+		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &bad}}), "spec.source.persistentVolumeClaimName"},
+		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &bad}}), "spec.source.volumeSnapshotContentName"},
+		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}, VolumeSnapshotClassName: &bad}), "spec.volumeSnapshotClassName"},
+		{&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Driver: "d", DeletionPolicy: "Retain"}, ""},
+		{&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Driver: "d"}, "deletionPolicy"},
+		{&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, DeletionPolicy: "Retain"}, "driver"},
+		{content(func(*snapshotv1.VolumeSnapshotContentSpec) {}), ""},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.Source.VolumeHandle = &claim }), "spec.source.volumeHandle"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.Source.SnapshotHandle = nil }), "spec.source.snapshotHandle"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.Source.SnapshotHandle = &long }), "spec.source.snapshotHandle"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.DeletionPolicy = "Recycle" }), "spec.deletionPolicy: found Recycle"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.Driver = "" }), "spec.driver"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.VolumeSnapshotRef.Name = "" }), "spec.volumeSnapshotRef.name"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.VolumeSnapshotRef.Namespace = "" }), "spec.volumeSnapshotRef.namespace"},
+		{content(func(s *snapshotv1.VolumeSnapshotContentSpec) { s.SourceVolumeMode = &mode }), "spec.sourceVolumeMode"},
+	} {
+		faults := Check(c.obj)
+		if c.field == "" && len(faults) > 0 || c.field != "" && (len(faults) != 1 || !strings.HasPrefix(faults[0].String(), c.field)) {
+			t.Errorf("%T: %v, want %q", c.obj, faults, c.field)
+		}
+	}
+}

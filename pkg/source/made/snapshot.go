@@ -1,0 +1,190 @@
+package made
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Changed tells the controller of what a change of one object of the catalog means for claims
+// and snapshots.
+func (p *Provider) Changed(key source.Key) {
+	switch key.Kind {
+	case resolve.KindClass:
+		p.class()
+	case resolve.KindClaim:
+		p.claim(key)
+		p.snapshotsWhere(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
+	case resolve.KindVolume:
+		p.snapshotsOfVolume(key)
+	case resolve.KindSnapshot:
+		p.snapshot(key)
+	case resolve.KindSnapshotClass, resolve.KindSnapshotContent:
+		p.snapshotsWhere(func(source.Key, string) bool { return true })
+	}
+}
+
+// snapshotsOfVolume tells of the snapshots of the claim that has a volume.
+func (p *Provider) snapshotsOfVolume(key source.Key) {
+	pv, _ := p.Catalog.Get(key).(*corev1.PersistentVolume)
+	p.snapshotsWhere(func(k source.Key, of string) bool {
+		return of != "" && (pv == nil || pv.Spec.ClaimRef == nil ||
+			pv.Spec.ClaimRef.Namespace == k.Namespace && pv.Spec.ClaimRef.Name == of)
+	})
+}
+
+// snapshotsWhere tells of the snapshots for which is says so, by key and source claim.
+func (p *Provider) snapshotsWhere(is func(key source.Key, claim string) bool) {
+	p.telling.Lock()
+	keys := slices.SortedFunc(maps.Keys(p.snapshots), source.Key.Compare)
+	claims := maps.Clone(p.snapshots)
+	p.telling.Unlock()
+	for _, key := range keys {
+		if is(key, claims[key]) {
+			p.snapshot(key)
+		}
+	}
+}
+
+// snapshot tells the controller how a VolumeSnapshot of the catalog stands.
+func (p *Provider) snapshot(key source.Key) {
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	s, ok := p.Catalog.Get(key).(*snapshotv1.VolumeSnapshot)
+	if !ok {
+		delete(p.snapshots, key)
+		p.Controller.RemoveSnapshot(ClaimKey(key))
+		return
+	}
+	name := deref(s.Spec.Source.PersistentVolumeClaimName)
+	p.snapshots[key] = name
+	w := snapshotWorld{classes: p.Catalog.SnapshotClasses()}
+	if content := deref(s.Spec.Source.VolumeSnapshotContentName); content != "" {
+		object := p.Catalog.Get(source.Key{Kind: resolve.KindSnapshotContent, Name: content})
+		w.content, _ = object.(*snapshotv1.VolumeSnapshotContent)
+	} else {
+		of := source.Key{Kind: resolve.KindClaim, Namespace: s.Namespace, Name: name}
+		w.claim, _ = p.Catalog.Get(of).(*corev1.PersistentVolumeClaim)
+		w.remote = p.Catalog.Provider(of) == p.Remote
+		if w.claim != nil {
+			w.volume = p.Catalog.VolumeOf(w.claim)
+		}
+	}
+	p.Controller.SetSnapshot(w.asked(s))
+}
+
+// snapshotWorld is what a VolumeSnapshot names, as the catalog has it; nil for what is not there.
+type snapshotWorld struct {
+	classes []*snapshotv1.VolumeSnapshotClass
+	claim   *corev1.PersistentVolumeClaim
+	volume  *corev1.PersistentVolume
+	content *snapshotv1.VolumeSnapshotContent
+	// remote: the claim is of a cluster, whose external-snapshotter makes snapshots.
+	remote bool
+}
+
+// asked returns what a VolumeSnapshot asks of the controller.
+func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
+	out := controller.Snapshot{
+		Key: controller.Key{Namespace: s.Namespace, Name: s.Name}, UID: string(s.UID),
+		Class: controller.SnapshotClass{Name: deref(s.Spec.VolumeSnapshotClassName)},
+	}
+	var driver string
+	if name := deref(s.Spec.Source.VolumeSnapshotContentName); name != "" {
+		driver, out.Refused = w.ofContent(s, name, &out)
+	} else {
+		driver, out.Refused = w.ofClaim(s, &out)
+	}
+	if out.Refused != "" {
+		return out
+	}
+	class, refused := w.class(s, driver)
+	if out.Refused = refused; refused != "" {
+		return out
+	}
+	out.Class.Driver = state.DriverName(driver)
+	if class != nil {
+		out.Class.Name, out.Class.Parameters = class.Name, class.Parameters
+	}
+	switch {
+	case w.content != nil:
+		out.Class.Retain = w.content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain
+	case class != nil:
+		out.Class.Retain = class.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain
+	}
+	return out
+}
+
+// ofClaim says which volume a snapshot of a claim is to be made of, and which driver has it.
+func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Snapshot) (driver, refused string) {
+	out.Claim = controller.Key{Namespace: s.Namespace, Name: deref(s.Spec.Source.PersistentVolumeClaimName)}
+	switch {
+	case w.claim == nil:
+		return "", fmt.Sprintf("spec.source.persistentVolumeClaimName: found %s, but there is no such claim in namespace %s",
+			out.Claim.Name, s.Namespace)
+	case w.remote:
+		return "", fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots", out.Claim)
+	case w.volume == nil:
+		return "", fmt.Sprintf("claim %s has no volume yet", out.Claim)
+	case w.volume.Spec.CSI == nil:
+		return "", fmt.Sprintf("claim %s has volume %s, which is of no CSI driver; only CSI drivers make snapshots",
+			out.Claim, w.volume.Name)
+	}
+	out.Volume, out.Mode = w.volume.Spec.CSI.VolumeHandle, ModeOf(w.volume.Spec.VolumeMode)
+	return w.volume.Spec.CSI.Driver, ""
+}
+
+// ofContent says which snapshot a VolumeSnapshotContent names, and which driver has it.
+func (w snapshotWorld) ofContent(s *snapshotv1.VolumeSnapshot, name string, out *controller.Snapshot,
+) (driver, refused string) {
+	if w.content == nil {
+		return "", fmt.Sprintf("spec.source.volumeSnapshotContentName: found %s, but there is no such "+
+			"VolumeSnapshotContent", name)
+	}
+	spec := w.content.Spec
+	ref := spec.VolumeSnapshotRef
+	if ref.Namespace != s.Namespace || ref.Name != s.Name || ref.UID != "" && ref.UID != s.UID {
+		return "", fmt.Sprintf("VolumeSnapshotContent %s: spec.volumeSnapshotRef: found %s/%s, want this snapshot", name,
+			ref.Namespace, ref.Name)
+	}
+	out.Handle = deref(spec.Source.SnapshotHandle)
+	if spec.SourceVolumeMode != nil && w.content.Annotations[resolve.AllowModeChange] != "true" {
+		out.Mode = ModeOf(spec.SourceVolumeMode)
+	}
+	return spec.Driver, ""
+}
+
+// class returns the class of a snapshot of a driver: the one that it names, or the driver's
+// default; nil where it names none and its driver has no default.
+func (w snapshotWorld) class(s *snapshotv1.VolumeSnapshot, driver string) (*snapshotv1.VolumeSnapshotClass, string) {
+	named := deref(s.Spec.VolumeSnapshotClassName)
+	var defaults []string
+	var found *snapshotv1.VolumeSnapshotClass
+	for _, c := range w.classes {
+		switch {
+		case named != "" && c.Name == named && c.Driver != driver:
+			return nil, fmt.Sprintf("its class %s is of driver %s, and its volume of driver %s", named, c.Driver, driver)
+		case named != "" && c.Name == named:
+			return c, ""
+		case named == "" && c.Driver == driver && c.Annotations[resolve.DefaultSnapshotClass] == "true":
+			defaults, found = append(defaults, c.Name), c
+		}
+	}
+	switch {
+	case named != "":
+		return nil, fmt.Sprintf("spec.volumeSnapshotClassName: found %s, but there is no such class", named)
+	case len(defaults) > 1:
+		return nil, fmt.Sprintf("it names no class, and more than one is the default of driver %s: %s", driver,
+			strings.Join(defaults, ", "))
+	}
+	return found, ""
+}
