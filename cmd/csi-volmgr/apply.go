@@ -48,8 +48,9 @@ func (p *program) deleteCommand() *cobra.Command {
 	var ns, reason string
 	var data, all bool
 	cmd := &cobra.Command{
-		Use:   "delete (pod NAME... | pvc NAME... [--reason=TEXT] [--data] | (pod|pvc) --all | -f FILE)",
-		Short: "Take pods back, or delete claims with their data",
+		Use: "delete (pod NAME... | (pvc|snapshot) NAME... [--reason=TEXT] [--data] | (pod|pvc|snapshot) --all | " +
+			"-f FILE)",
+		Short: "Take pods back, or delete claims with their data, or snapshots",
 		Long: `Take something back.
 
 delete pod NAME says that the pod's containers have stopped: its volumes are
@@ -57,15 +58,19 @@ unmounted then. What its claims hold stays.
 
 delete pvc NAME deletes a claim and THE DATA of its volume. Where the volume's
 reclaimPolicy is Retain (its class said so when it was made), the volume and its data
-stay, unless --data is given. It is refused while a pod uses the claim. Nothing else
-deletes data: delete -f takes back all objects of a manifest but its claims.
-The deletion of a claim is in the audit log, with the reason.`,
+stay, unless --data is given. It is refused while a pod uses the claim.
+
+delete snapshot NAME deletes a snapshot. Where its deletionPolicy is Retain it stays, unless
+--data is given. It is refused while a claim is to be made of it.
+
+Nothing else deletes data: delete -f takes back all objects of a manifest but its claims
+and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`,
 		Example: `  csi-volmgr delete pod web
   csi-volmgr delete pvc data -n shop --reason="the shop has closed"
   csi-volmgr delete -f web.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(files) == 0) == (len(args) == 0) {
-				return usagef("expected either pods or claims by name, or manifests with -f")
+				return usagef("expected either pods, claims or snapshots by name, or manifests with -f")
 			}
 			c := p.client()
 			defer c.Close()
@@ -87,12 +92,12 @@ The deletion of a claim is in the audit log, with the reason.`,
 		},
 	}
 	namespaceFlag(cmd, &ns)
-	p.completes(cmd, "pod", "pvc")
-	cmd.Flags().StringVar(&reason, "reason", "", "why claims may go with their data, in `words`, for the audit log")
-	cmd.Flags().BoolVar(&all, "all", false, "all pods, or all claims, of the namespace")
+	p.completes(cmd, "pod", "pvc", "snapshot")
+	cmd.Flags().StringVar(&reason, "reason", "", "why claims or snapshots may go, in `words`, for the audit log")
+	cmd.Flags().BoolVar(&all, "all", false, "all pods, all claims or all snapshots of the namespace")
 	noKustomize(cmd)
 	cmd.Flags().BoolVar(&data, "data", false,
-		"delete the volumes of claims and their data also where the reclaimPolicy is Retain")
+		"delete the volumes of claims and their data, or snapshots, also where the policy is Retain")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
 		"`FILE`, directory, or - for standard input; may be repeated")
 	return cmd
@@ -101,7 +106,7 @@ The deletion of a claim is in the audit log, with the reason.`,
 // deleteNamed deletes what args name; d is what is said of each claim. Each is deleted
 // although one before it could not be; then the verb has failed.
 func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
-	ts, err := targets(args, "pods", "pvc")
+	ts, err := targets(args, "pods", "pvc", "snapshots")
 	if err != nil {
 		return err
 	}
@@ -115,13 +120,16 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		var err error
 		var done server.Applied
 		word := "pod"
-		if t.kind == "pvc" {
-			d.Name = t.name
+		switch d.Name = t.name; t.kind {
+		case "pvc":
 			word = "pvc"
 			stop := p.tellsWaiting(ctx, c, target{"pvc", d.Namespace + "/" + d.Name})
 			done, err = c.DeleteClaim(ctx, d)
 			stop()
-		} else {
+		case "snapshots":
+			word = "snapshot"
+			done, err = c.DeleteSnapshot(ctx, server.SnapshotDeletion(d))
+		default:
 			err = c.DeletePod(ctx, d.Namespace, t.name)
 		}
 		if ctx.Err() != nil || errors.Is(err, client.ErrNoDaemon) {

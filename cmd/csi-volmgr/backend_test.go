@@ -21,14 +21,15 @@ import (
 
 // scene is a node as it may stand; it is what the scripted daemon shows.
 type scene struct {
-	pods     []manager.PodStatus
-	volumes  []manager.VolumeStatus
-	drivers  []manager.DriverStatus
-	claims   []server.ClaimStatus
-	pvs      []server.PVStatus
-	problems []server.Problem
-	sockets  []server.SocketStatus
-	notReady []string
+	pods      []manager.PodStatus
+	volumes   []manager.VolumeStatus
+	drivers   []manager.DriverStatus
+	claims    []server.ClaimStatus
+	snapshots []server.SnapshotStatus
+	pvs       []server.PVStatus
+	problems  []server.Problem
+	sockets   []server.SocketStatus
+	notReady  []string
 }
 
 const (
@@ -52,6 +53,13 @@ func mounted(now time.Time) scene {
 	data, cache := state.SharedID(nfs, "vol-1"), state.PodVolumeID(emptyDir, webUID, "cache")
 	ok := state.Fact{Phase: state.Present}
 	return scene{
+		snapshots: []server.SnapshotStatus{
+			{
+				Namespace: "default", Name: "monday", Phase: "Ready", Ready: true, Claim: "data", Driver: nfs, Handle: "snap-1",
+				Content: "snapcontent-1", RestoreBytes: 256 << 20, Created: now.Add(-time.Hour), DeletionPolicy: "Delete",
+			},
+			{Namespace: "default", Name: "tuesday", Phase: "Pending", Claim: "data", Reason: "claim default/data has no volume yet", Refused: true},
+		},
 		pods: []manager.PodStatus{
 			{Pod: web, Listed: true, Ready: true, Volumes: []manager.PodVolumeStatus{
 				{
@@ -219,6 +227,7 @@ func (b *backend) Volumes() []manager.VolumeStatus      { return b.now().volumes
 func (b *backend) Pods() []manager.PodStatus            { return b.now().pods }
 func (b *backend) Drivers() []manager.DriverStatus      { return b.now().drivers }
 func (b *backend) Claims() []server.ClaimStatus         { return b.now().claims }
+func (b *backend) Snapshots() []server.SnapshotStatus   { return b.now().snapshots }
 func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
 func (b *backend) Problems() []server.Problem           { return b.now().problems }
 func (b *backend) Sockets() []server.SocketStatus       { return b.now().sockets }
@@ -282,6 +291,13 @@ func (b *backend) DeleteClaim(ctx context.Context, _ audit.By, d server.ClaimDel
 		return "", fmt.Errorf("%w: claim %s", server.ErrNotFound, d.Name)
 	}
 	return note, b.ask(strings.TrimSpace("delete claim " + d.Namespace + "/" + d.Name + " " + d.Reason))
+}
+
+func (b *backend) DeleteSnapshot(_ context.Context, _ audit.By, d server.SnapshotDeletion) (note string, err error) {
+	if d.Name == "retained" && !d.Data {
+		note = "it is kept"
+	}
+	return note, b.ask(strings.TrimSpace("delete snapshot " + d.Namespace + "/" + d.Name + " " + d.Reason))
 }
 
 func (b *backend) AllCalls() []manager.EndedCall {

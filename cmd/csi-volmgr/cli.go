@@ -105,7 +105,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 	root.AddCommand(
 		p.runCommand(), p.applyCommand(), p.deleteCommand(), p.getCommand(), p.describeCommand(),
 		p.explainCommand(), p.waitCommand(), p.localDriverCommand(), p.traceCommand(), p.uiCommand(), p.versionCommand(),
-		p.volumeCommand(),
+		p.volumeCommand(), p.snapshotCommand(), p.cloneCommand(),
 		p.driverCommand(), p.watchCommand(),
 	)
 	root.AddCommand(p.operatorCommands()...)
@@ -159,6 +159,10 @@ var kinds = map[string][]string{
 	"pv":      {"pvs", "persistentvolume", "persistentvolumes"},
 	"pvc":     {"pvcs", "claim", "claims", "persistentvolumeclaim", "persistentvolumeclaims"},
 	"mounts":  {"mount"},
+
+	"snapshots":              {"snapshot", "vs", "volumesnapshot", "volumesnapshots"},
+	"volumesnapshotclasses":  {"volumesnapshotclass", "vsclass"},
+	"volumesnapshotcontents": {"volumesnapshotcontent", "vsc"},
 
 	"storageclasses":    {"storageclass", "sc"},
 	"csidrivers":        {"csidriver"},

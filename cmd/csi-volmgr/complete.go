@@ -129,7 +129,16 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			names = append(names, v.Name)
 		}
 		return names, err
-	case "pvc":
+	case "pvc", "snapshots":
+		return dataNames(ctx, c, kind, ns)
+	default:
+		return nil, nil
+	}
+}
+
+// dataNames are those of the claims or snapshots of a namespace.
+func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []string, err error) {
+	if kind == "pvc" {
 		claims, err := c.Claims(ctx)
 		for _, v := range claims {
 			if v.Namespace == ns {
@@ -137,7 +146,12 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			}
 		}
 		return names, err
-	default:
-		return nil, nil
 	}
+	all, err := c.Snapshots(ctx)
+	for _, v := range all {
+		if v.Namespace == ns {
+			names = append(names, v.Name)
+		}
+	}
+	return names, err
 }

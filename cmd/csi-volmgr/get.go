@@ -29,10 +29,10 @@ type getOptions struct {
 }
 
 // getKinds are the kinds that are listed.
-var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "mounts", "stats", "problems"},
+var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "snapshots", "mounts", "stats", "problems"},
 	objectKinds...)
 
-const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc) or mounts, or
+const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc), snapshots or mounts, or
 several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
 
 Mounts are what an agent needs to run a pod's containers: for each of its volumes
@@ -47,9 +47,9 @@ last said, with the age of each answer. The daemon asks how full they are while
 users list it, and for five minutes after; the first listing waits for the
 answers, a second at most. How they fare is always watched.
 
-Storage classes, csidrivers, configmaps, secrets and volumeattachments are those that
-were applied or read, by their names and keys: values are not shown. With -l only
-objects with these labels are listed.
+Storage classes, csidrivers, configmaps, secrets, volumeattachments, volumesnapshotclasses
+and volumesnapshotcontents are those that were applied or read, by their names and keys:
+values are not shown. With -l only objects with these labels are listed.
 
 Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
 with -o wide all kinds. One is Unusable while this node lacks a program for it.
@@ -59,8 +59,8 @@ Problems are what could not be read of the manifests, with file, line and field.
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get (pods|volumes|drivers|pv|pvc|mounts|stats|problems|storageclasses|csidrivers|configmaps|secrets) " +
-			"[NAME...]",
+		Use: "get (pods|volumes|drivers|pv|pvc|snapshots|mounts|stats|problems|storageclasses|csidrivers|configmaps|" +
+			"secrets) [NAME...]",
 		Short: "List what there is, one line each",
 		Long:  getHelp,
 		Example: `  csi-volmgr get pods -A
@@ -90,7 +90,7 @@ func (p *program) getCommand() *cobra.Command {
 	listFlags(cmd, &o)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "",
-		"`labels` of pods, claims, persistent volumes and objects, such as app=web")
+		"`labels` of pods, claims, persistent volumes, snapshots and objects, such as app=web")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
 	cmd.Flags().StringVar(&o.container, "container", "",
 		"what the pod's container of this `name` is to be given; makes its subPaths")
@@ -114,7 +114,7 @@ func listFlags(cmd *cobra.Command, o *getOptions) {
 func (p *program) watchCommand() *cobra.Command {
 	o := getOptions{watch: true}
 	cmd := &cobra.Command{
-		Use:   "watch (pods|volumes|drivers|pv|pvc) [NAME...]",
+		Use:   "watch (pods|volumes|drivers|pv|pvc|snapshots) [NAME...]",
 		Short: "List what there is, and go on with every change",
 		Long:  "List what there is, one line each, and go on with every change until interrupted: get --watch.",
 		Example: `  csi-volmgr watch pods -A
@@ -128,7 +128,7 @@ func (p *program) watchCommand() *cobra.Command {
 		},
 	}
 	listFlags(cmd, &o)
-	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc")
+	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "snapshots")
 	return cmd
 }
 
@@ -201,6 +201,11 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 		return show(ctx, p, o, resource[server.ClaimStatus]{
 			kind: "pvc", columns: claimColumns, list: c.Claims, watch: c.WatchClaims, namespaced: true,
 			key: func(v server.ClaimStatus) string { return v.Namespace + "/" + v.Name },
+		})
+	case "snapshots":
+		return show(ctx, p, o, resource[server.SnapshotStatus]{
+			kind: "snapshot", columns: snapshotColumns(), list: c.Snapshots, watch: c.WatchSnapshots, namespaced: true,
+			key: func(v server.SnapshotStatus) string { return v.Namespace + "/" + v.Name },
 		})
 	case "stats":
 		return show(ctx, p, o, resource[stats.Status]{kind: "stats", columns: statColumns, list: c.Stats})

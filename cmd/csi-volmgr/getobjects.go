@@ -11,7 +11,10 @@ import (
 )
 
 // objectKinds are the words of get for kinds that are listed by name alone.
-var objectKinds = []string{"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments"}
+var objectKinds = []string{
+	"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments", "volumesnapshotclasses",
+	"volumesnapshotcontents",
+}
 
 // labelledKinds are the kinds of objects behind the words of get that -l selects from.
 func labelledKinds(word string) string {
@@ -19,6 +22,8 @@ func labelledKinds(word string) string {
 		"pods": resolve.KindPod, "pvc": resolve.KindClaim, "pv": resolve.KindVolume,
 		"storageclasses": resolve.KindClass, "csidrivers": resolve.KindCSIDriver, "configmaps": resolve.KindConfigMap,
 		"secrets": resolve.KindSecret, "volumeattachments": resolve.KindVolumeAttachment,
+		"snapshots": resolve.KindSnapshot, "volumesnapshotclasses": resolve.KindSnapshotClass,
+		"volumesnapshotcontents": resolve.KindSnapshotContent,
 	}[word]
 }
 
@@ -36,14 +41,14 @@ func isObject(word string) bool {
 // not with a kind.
 func (o *getOptions) checkObjects(kind string) error {
 	if o.watch && isObject(kind) {
-		return usagef("%s are listed as they are now; watch pods, volumes, drivers, pv or pvc", kind)
+		return usagef("%s are listed as they are now; watch pods, volumes, drivers, pv, pvc or snapshots", kind)
 	}
 	if o.selector == "" {
 		return nil
 	}
 	switch {
 	case labelledKinds(kind) == "":
-		return usagef("-l: %s have no labels; pods, pvc, pv, %s may have", kind, strings.Join(objectKinds, ", "))
+		return usagef("-l: %s have no labels; pods, pvc, pv, snapshots, %s may have", kind, strings.Join(objectKinds, ", "))
 	case len(o.names) > 0:
 		return usagef("-l selects from all: leave out the names")
 	case o.watch:
@@ -84,8 +89,8 @@ func objectKey(o server.Object) string {
 
 func objectResource(c *client.Client, kind string) resource[server.Object] {
 	one := strings.TrimSuffix(kind, "s")
-	if kind == "storageclasses" {
-		one = "storageclass"
+	if strings.HasSuffix(kind, "classes") {
+		one = strings.TrimSuffix(kind, "es")
 	}
 	return resource[server.Object]{
 		kind: one, columns: objectColumns, key: objectKey,

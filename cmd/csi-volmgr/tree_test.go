@@ -35,8 +35,8 @@ type shows struct {
 // acting are the verbs that show no thing: they act, and say in a sentence that
 // they did, or write what is no object.
 var acting = []string{
-	"adopt", "apply", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
-	"retry", "run", "ui", "undrain", "uninstall", "volume", "volume remove", "volume unit",
+	"adopt", "apply", "clone", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
+	"retry", "run", "snapshot", "snapshot create", "snapshot restore", "ui", "undrain", "uninstall", "volume", "volume remove", "volume unit",
 }
 
 // reading are all others, by what they show.
@@ -49,6 +49,7 @@ func reading() map[string][]shows {
 			{"get drivers", new(server.List[server.DriverStatus]), "{.items[1].name}", string(nfs)},
 			{"get pv", new(server.List[server.PVStatus]), "{.items[0].name}", "pv-data"},
 			{"get pvc", new(server.List[server.ClaimStatus]), "{.items[0].name}", "data"},
+			{"get snapshots", new(server.List[server.SnapshotStatus]), "{.items[0].boundVolumeSnapshotContentName}", "snapcontent-1"},
 			{"get mounts", new(server.List[server.Mount]), "{.items[0].hostPath}", "/root/pods/web/cache"},
 			{"get stats", new(server.List[stats.Status]), "{.items}", "[]"},
 			{"get problems", new(server.List[server.Problem]), "{.items}", "[]"},
@@ -234,7 +235,8 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 		"describe pod": "web", "describe volume": vol, "describe driver": string(nfs),
 		"explain pod": "web", "explain volume": vol, "explain driver": string(nfs), "explain pod -n shop": "till",
 		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "forget": vol, "wait pod": "web",
-		"delete pod": "web", "delete pvc": "data", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
+		"delete pod": "web", "delete pvc": "data", "delete snapshot": "monday", "get snapshots": "monday", "watch snapshots": "monday",
+		"snapshot create pvc": "data", "snapshot restore": "monday", "clone pvc": "data", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
 		"retry data --step": "lazy", "drain --wait": "unstaged",
 	}
 	r := newRig(t, mounted(fixed))

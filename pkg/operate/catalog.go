@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
@@ -57,6 +59,17 @@ func about(obj runtime.Object) string {
 			words = append(words, "default")
 		}
 		return strings.Join(words, ", ")
+	case *snapshotv1.VolumeSnapshotClass:
+		words := []string{o.Driver, string(o.DeletionPolicy)}
+		if o.Annotations[resolve.DefaultSnapshotClass] == "true" {
+			words = append(words, "default")
+		}
+		return strings.Join(words, ", ")
+	case *snapshotv1.VolumeSnapshotContent:
+		if o.Spec.Source.SnapshotHandle == nil {
+			return o.Spec.Driver
+		}
+		return o.Spec.Driver + ", " + *o.Spec.Source.SnapshotHandle
 	case *storagev1.CSIDriver:
 		words := []string{"attach required"}
 		if o.Spec.AttachRequired != nil && !*o.Spec.AttachRequired {

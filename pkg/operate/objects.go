@@ -139,7 +139,7 @@ func changeWord(c api.Change) string {
 	return string(c)
 }
 
-// Withdraw takes back what a manifest names, but for claims (server.Objects).
+// Withdraw takes back what a manifest names, but for claims and snapshots (server.Objects).
 func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	objects, err := o.decode(ctx, m)
 	if err != nil {
@@ -153,10 +153,10 @@ func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.App
 			return out, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 		}
 		a := server.Applied{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Result: "deleted"}
-		if key.Kind == resolve.KindClaim && o.isGone(key) {
+		if word := dataOf(key.Kind); word != "" && o.isGone(key) {
 			a.Result = "absent"
-		} else if key.Kind == resolve.KindClaim {
-			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete pvc "+key.Name+" -n "+key.Namespace
+		} else if word != "" {
+			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete "+word+" "+key.Name+" -n "+key.Namespace
 		} else if err := o.withdraw(ctx, key); errors.Is(err, server.ErrNotFound) {
 			a.Result = "absent"
 		} else if err != nil {

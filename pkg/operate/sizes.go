@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
@@ -45,7 +46,7 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 	return nil
 }
 
-// isGone reports whether neither a source nor the controller knows the claim, as once
+// isGone reports whether neither a source nor the controller knows the claim or snapshot, as once
 // it was deleted with its data. While the controller reads its records it is not known.
 func (o *Objects) isGone(key source.Key) bool {
 	select {
@@ -54,5 +55,8 @@ func (o *Objects) isGone(key source.Key) bool {
 		return false
 	}
 	_, known := o.c.Controller.Claim(made.ClaimKey(key))
+	if key.Kind == resolve.KindSnapshot {
+		_, known = o.c.Controller.Snapshot(made.ClaimKey(key))
+	}
 	return !known && o.c.Catalog.Get(key) == nil
 }

@@ -125,6 +125,17 @@ func (b *backend) Claims() []ClaimStatus {
 	return read(b, func(f Facts) []ClaimStatus { return f.Claims })
 }
 
+func (b *backend) Snapshots() []SnapshotStatus {
+	return []SnapshotStatus{{Namespace: "default", Name: "monday", Phase: "Ready", Ready: true, Claim: "data"}}
+}
+
+func (b *backend) DeleteSnapshot(_ context.Context, _ audit.By, d SnapshotDeletion) (string, error) {
+	if d.Data {
+		return "", b.remove("snapshot " + d.Namespace + "/" + d.Name + " although it is to stay " + d.Reason)
+	}
+	return "it is kept", b.remove("snapshot " + d.Namespace + "/" + d.Name + " " + d.Reason)
+}
+
 func (b *backend) PersistentVolumes() []PVStatus {
 	return read(b, func(f Facts) []PVStatus { return f.PersistentVolumes })
 }

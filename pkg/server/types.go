@@ -27,7 +27,7 @@ type Volumes interface {
 type Objects interface {
 	// Apply makes every object of a manifest wanted, or none.
 	Apply(ctx context.Context, m Manifest) ([]Applied, error)
-	// Withdraw takes back the objects that a manifest names, but for claims,
+	// Withdraw takes back the objects that a manifest names, but for claims and snapshots,
 	// which are answered as kept: it never deletes data.
 	Withdraw(ctx context.Context, m Manifest) ([]Applied, error)
 	// DeletePod takes a pod back: its owner's statement that its containers have stopped.
@@ -36,6 +36,8 @@ type Objects interface {
 	// reclaimPolicy is Retain. It is the only way to delete data (no vanished file does),
 	// and is refused while a pod uses it. It is in the audit log before it is done.
 	DeleteClaim(ctx context.Context, by audit.By, d ClaimDeletion) (note string, err error)
+	// DeleteSnapshot does so of a snapshot, and is refused while a claim is to be made of it.
+	DeleteSnapshot(ctx context.Context, by audit.By, d SnapshotDeletion) (note string, err error)
 }
 
 // ClaimDeletion says which claim is to be deleted, and why.
@@ -104,11 +106,12 @@ type ContainerMount struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Claims shows the claims and volumes known to this node's sources and controller.
+// Claims shows the claims, volumes and snapshots known to this node's sources and controller.
 type Claims interface {
 	Claims() []ClaimStatus
 	PersistentVolumes() []PVStatus
-	// Changed returns a channel that is closed at the next change of either.
+	Snapshots() []SnapshotStatus
+	// Changed returns a channel that is closed at the next change of any of these.
 	Changed() <-chan struct{}
 }
 

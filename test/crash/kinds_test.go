@@ -124,7 +124,19 @@ func (n *node) there() error {
 			return fmt.Errorf("claim %s has no volume: %+v", c.Name, c)
 		}
 	}
-	return errors.Join(n.holds("hello"), n.contains())
+	return errors.Join(n.photographed(), n.holds("hello"), n.contains())
+}
+
+// photographed: there is one snapshot, and it is ready.
+func (n *node) photographed() error {
+	all, err := n.API.Snapshots(n.ctx())
+	if err != nil {
+		return err
+	}
+	if len(all) != 1 || !all[0].Ready {
+		return fmt.Errorf("snapshots %+v", all)
+	}
+	return nil
 }
 
 func (n *node) holds(text string) error {
@@ -206,18 +218,26 @@ func (n *node) delete() error {
 	// Those of the node's own disks are withdrawn.
 	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return slices.Contains(own, c.Name) })
 	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return slices.Contains(own, v.Name) })
-	if len(claims)+len(pvs) > 0 {
+	if !n.deleted["photo"] {
+		_, err := n.API.DeleteSnapshot(n.ctx(), server.SnapshotDeletion{Namespace: "default", Name: "photo"})
+		n.deleted["photo"] = err == nil
+	}
+	snapshots, err := n.API.Snapshots(n.ctx())
+	if err != nil {
+		return err
+	}
+	if len(claims)+len(pvs)+len(snapshots) > 0 {
 		n.empty = time.Time{}
-		return fmt.Errorf("left: %+v, %+v", claims, pvs)
+		return fmt.Errorf("left: %+v, %+v, %+v", claims, pvs, snapshots)
 	}
 	if n.empty.IsZero() {
 		n.empty = time.Now()
 	}
 	// A daemon that has just started lists nothing before it has read its own
 	// state; and one that was killed may not have said that it deletes.
-	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] {
+	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] || !n.deleted["photo"] {
 		if time.Since(n.empty) < 2*time.Second {
-			return errors.New("the claims are not known to be deleted")
+			return errors.New("the claims and the snapshot are not known to be deleted")
 		}
 	}
 	if _, err = n.API.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {

@@ -31,6 +31,11 @@ spec:
   dataSource: {kind: PersistentVolumeClaim, name: data}
   resources: {requests: {storage: %[1]s}}
 ---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: photo}
+spec: {source: {persistentVolumeClaimName: data}}
+---
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: shelf}

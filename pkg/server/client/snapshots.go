@@ -1,0 +1,31 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// Snapshots lists the snapshots.
+func (c *Client) Snapshots(ctx context.Context) ([]server.SnapshotStatus, error) {
+	return list[server.SnapshotStatus](ctx, c, "/v1/snapshots")
+}
+
+// WatchSnapshots watches the snapshots.
+func (c *Client) WatchSnapshots(ctx context.Context, each func(server.Event[server.SnapshotStatus]) error) error {
+	return watch(ctx, c, "/v1/snapshots", each)
+}
+
+// DeleteSnapshot deletes a snapshot. One whose deletionPolicy is Retain stays unless d.Data
+// is set; the answer's note says where it is.
+func (c *Client) DeleteSnapshot(ctx context.Context, d server.SnapshotDeletion) (out server.Applied, err error) {
+	query := url.Values{"reason": {d.Reason}}
+	if d.Data {
+		query.Set("data", "true")
+	}
+	path := "/v1/snapshots/" + url.PathEscape(d.Namespace) + "/" + url.PathEscape(d.Name)
+	err = c.call(ctx, request{method: http.MethodDelete, path: path, query: query}, &out)
+	return out, err
+}

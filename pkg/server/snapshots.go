@@ -1,0 +1,63 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// SnapshotStatus is a VolumeSnapshot as it stands on this node. The fields that
+// external-snapshotter has in a VolumeSnapshot's status have its names.
+type SnapshotStatus struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Phase is Pending, Ready, Released or Deleting.
+	Phase string `json:"phase"`
+	// Reason says why it is not ready; "" where it is, or a call is in flight.
+	Reason string `json:"reason,omitempty"`
+	// Call is the call in flight for it ("CreateSnapshot"); "" where none is.
+	Call string `json:"call,omitempty"`
+	// Refused: what Reason says ends only with a change of the snapshot, its class or its driver.
+	Refused bool `json:"refused,omitempty"`
+	// Claim is the claim, in its namespace, whose volume it is of; "" where a person named it.
+	Claim  string           `json:"claim,omitempty"`
+	Class  string           `json:"class,omitempty"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	// Content is the name of its VolumeSnapshotContent; "" until there is one.
+	Content string `json:"boundVolumeSnapshotContentName,omitempty"`
+	// Handle is the driver's snapshot_id.
+	Handle  string    `json:"snapshotHandle,omitempty"`
+	Created time.Time `json:"creationTime,omitzero"`
+	Ready   bool      `json:"readyToUse"`
+	// RestoreBytes is the least size of a claim that is made of it; 0 where it is not known.
+	RestoreBytes int64 `json:"restoreSize,omitempty"`
+	// DeletionPolicy is Delete or Retain.
+	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+	// Retry paces the calls for it and keeps the last failure.
+	Retry RetryStatus `json:"retry,omitzero"`
+}
+
+// SnapshotDeletion says which snapshot is to be deleted, and why.
+type SnapshotDeletion struct {
+	Namespace, Name string
+	// Reason is the operator's own words, for the audit log; "" for none.
+	Reason string
+	// Data: the snapshot goes too where its deletionPolicy is Retain.
+	Data bool
+}
+
+func snapshotKey(s SnapshotStatus) string { return s.Namespace + "/" + s.Name }
+
+// serveSnapshots adds the paths of snapshots.
+func (s *Server) serveSnapshots(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), snapshotKey))
+	mux.HandleFunc("DELETE /v1/snapshots/{ns}/{name}",
+		s.deleteObject("snapshot", func(r *http.Request, ns, name string) (string, error) {
+			q := r.URL.Query()
+			return s.cfg.Objects.DeleteSnapshot(r.Context(), by(r), SnapshotDeletion{
+				Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true",
+			})
+		}))
+}
