@@ -1,0 +1,289 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a journal and snapshots that outlive a keeper.
+type rig struct {
+	t *testing.T
+	k *Keeper
+
+	mu      sync.Mutex
+	values  map[string][]byte
+	bad     map[string]string
+	there   map[string]Known
+	log     []string
+	unknown bool
+	fail    error // of Make and Delete
+	die     func(what string) bool
+	changed chan struct{}
+
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+var errDied = errors.New("died")
+
+func (r *rig) LoadBucket(context.Context, string) (state.Values, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return state.Values{Sound: maps.Clone(r.values), Unreadable: maps.Clone(r.bad)}, nil
+}
+
+func (r *rig) CommitBucket(_ context.Context, _ string, changes map[string][]byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.die("commit") {
+		return errDied
+	}
+	for key, value := range changes {
+		if value == nil {
+			delete(r.values, key)
+		} else {
+			r.values[key] = value
+		}
+	}
+	return nil
+}
+
+func (r *rig) snapshots() (map[string]map[string]Known, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return map[string]map[string]Known{"default": maps.Clone(r.there)}, !r.unknown
+}
+
+func (r *rig) change() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+func (r *rig) tell() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *rig) make(_ context.Context, s Schedule, name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return r.fail
+	}
+	if r.die("make") {
+		return errDied
+	}
+	if _, again := r.there[name]; !again {
+		r.there[name] = Known{Ready: true}
+		r.log = append(r.log, "make "+name+" of "+s.Claim)
+		r.tell()
+	}
+	return nil
+}
+
+func (r *rig) delete(_ context.Context, _ Schedule, name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return r.fail
+	}
+	if r.die("delete") {
+		return errDied
+	}
+	r.log = append(r.log, "delete "+name)
+	delete(r.there, name)
+	r.tell()
+	return nil
+}
+
+func (r *rig) live() {
+	r.k = New(Config{Journal: r, Snapshots: r.snapshots, Changed: r.change, Make: r.make, Delete: r.delete, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel, r.ended = cancel, make(chan error, 1)
+	go func(k *Keeper) { r.ended <- k.Run(ctx) }(r.k)
+	synctest.Wait()
+}
+
+func (r *rig) end() {
+	r.cancel()
+	if err := <-r.ended; err != nil {
+		r.t.Errorf("Run: %v", err)
+	}
+}
+
+func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{
+			t: t, values: map[string][]byte{}, there: map[string]Known{}, changed: make(chan struct{}),
+			die: func(string) bool { return false },
+		}
+		r.live()
+		f(t, r)
+		r.end()
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) // in the bubble's time
+	synctest.Wait()
+}
+
+func (r *rig) set(keep int) {
+	r.t.Helper()
+	if err := r.k.Set(context.Background(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: keep}); err != nil {
+		r.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// A schedule goes on over restarts; what was missed meanwhile is made up for once.
+func TestAScheduleIsKeptOverRestarts(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set(3)
+		if s := r.k.Schedules(); len(s) != 1 || len(s[0].Snapshots) != 1 || s[0].Next.IsZero() || s[0].Waits != "" {
+			t.Errorf("%+v", s)
+		}
+		pass(2 * time.Hour)
+		r.end()
+		pass(10 * time.Hour)
+		r.live()
+		made := strings.Count(strings.Join(r.log, "\n"), "make ")
+		if made != 4 || len(r.there) != 3 {
+			t.Errorf("%d made, %v", made, r.there)
+		}
+		pass(100 * time.Hour)
+		if len(r.there) != 3 {
+			t.Errorf("%v", r.there)
+		}
+		if err := r.k.Remove(t.Context(), "default", "s"); err != nil {
+			t.Error(err)
+		}
+		pass(5 * time.Hour)
+		if len(r.there) != 3 || len(r.values) != 0 {
+			t.Errorf("after its removal: %v, records %q", r.there, r.values)
+		}
+		if err := r.k.Remove(t.Context(), "default", "s"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("again: %v", err)
+		}
+	})
+}
+
+// A daemon that dies at any commit, or before any call, makes no snapshot twice, loses none
+// and deletes none too many.
+func TestADaemonThatDiesMakesNoneTwice(t *testing.T) {
+	for n := 1; ; n++ {
+		died := false
+		bubble(t, func(t *testing.T, r *rig) {
+			calls := 0
+			r.die = func(string) bool {
+				calls++
+				if calls == n {
+					died = true
+				}
+				return calls >= n
+			}
+			_ = r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: 2})
+			pass(3 * time.Hour)
+			r.end()
+			r.die = func(string) bool { return false }
+			r.live()
+			r.set(2)
+			pass(2 * time.Hour)
+			if len(r.there) != 2 {
+				t.Errorf("at %d: %v, %q", n, r.there, r.log)
+			}
+			seen := map[string]bool{}
+			for _, line := range r.log {
+				if seen[line] {
+					t.Errorf("at %d: twice: %s", n, line)
+				}
+				seen[line] = true
+			}
+			if s := r.k.Schedules(); len(s) != 1 || len(s[0].Snapshots) != 2 {
+				t.Errorf("at %d: %+v", n, s)
+			}
+		})
+		if !died {
+			if n < 10 {
+				t.Errorf("the life has only %d places", n)
+			}
+			break
+		}
+	}
+}
+
+// What cannot be made is tried again and said; before all snapshots are known nothing is done;
+// one that is to stay is the operator's.
+func TestWhatAScheduleWaitsFor(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.unknown = true
+		r.set(1)
+		pass(time.Hour)
+		if len(r.log) != 0 {
+			t.Errorf("before the snapshots are known: %q", r.log)
+		}
+		r.unknown, r.fail = false, errors.New("no claim data")
+		pass(2 * time.Minute)
+		if s := r.k.Schedules(); s[0].Waits != "no claim data" {
+			t.Errorf("%+v", s)
+		}
+		r.fail = nil
+		pass(2 * time.Minute)
+		if s := r.k.Schedules(); len(r.there) != 1 || s[0].Waits != "" {
+			t.Errorf("%+v, %v", s, r.there)
+		}
+		r.k.c.Delete = func(context.Context, Schedule, string) error { return ErrKept }
+		pass(2 * time.Hour)
+		if s := r.k.Schedules(); len(r.there) != 3 || len(s[0].Snapshots) != 1 {
+			t.Errorf("those that stay: %+v, %v", s, r.there)
+		}
+	})
+}
+
+// A schedule that is wrong is refused; a record that cannot be read is shown, holds up no
+// other, and can be removed.
+func TestSchedulesThatAreWrong(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for want, s := range map[string]Schedule{
+			`every: found "monthly"`: {Every: "monthly", Keep: 1}, "keep: found 0": {Every: Daily},
+		} {
+			if err := r.k.Set(t.Context(), s); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		r.set(1)
+		r.end()
+		r.values["default/torn"] = []byte("{")
+		r.values["default/new"] = []byte(`{"version":9,"namespace":"default","name":"new","every":"daily","keep":1}`)
+		r.bad = map[string]string{"default/flipped": "its checksum is wrong"}
+		r.live()
+		all := r.k.Schedules()
+		if len(all) != 4 || all[0].Name != "s" || !slices.ContainsFunc(all, func(s Status) bool {
+			return s.Name == "flipped" && strings.Contains(s.Waits, "checksum")
+		}) {
+			t.Errorf("%+v", all)
+		}
+		if err := r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "torn", Every: Daily, Keep: 1}); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%v", err)
+		}
+		if err := r.k.Remove(t.Context(), "default", "torn"); err != nil || len(r.k.Schedules()) != 3 {
+			t.Errorf("%v, %+v", err, r.k.Schedules())
+		}
+	})
+}

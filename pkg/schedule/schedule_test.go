@@ -1,0 +1,219 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 11, 25, 17, 20, 30, 0, time.UTC) // a Wednesday
+
+func hourly(keep int) record {
+	return record{Version: version, Schedule: Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: keep}}
+}
+
+func TestPeriods(t *testing.T) {
+	for e, want := range map[Every]time.Duration{
+		Hourly: time.Hour, Daily: 24 * time.Hour, Weekly: 168 * time.Hour, "6h": 6 * time.Hour, "1m": time.Minute,
+		"59s": 0, "-1h": 0, "": 0, "monthly": 0, "0": 0,
+	} {
+		got, err := e.Period()
+		if got != want || (want == 0) != (err != nil) {
+			t.Errorf("%q: %v, %v", e, got, err)
+		}
+	}
+	for keep, ok := range map[int]bool{-1: false, 0: false, 1: true, 1000: true, 1001: false} {
+		if err := (Schedule{Every: Daily, Keep: keep}).Check(); (err == nil) != ok {
+			t.Errorf("keep %d: %v", keep, err)
+		}
+	}
+}
+
+// A schedule is due at the full hour, at midnight, on Monday; what was missed is made up for
+// once, and a clock that was ahead stops nothing.
+func TestWhenAScheduleIsDue(t *testing.T) {
+	at := func(s string) time.Time {
+		d, err := time.Parse(time.DateTime, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for what, c := range map[string]struct {
+		every Every
+		last  time.Time
+		now   time.Time
+		want  string // the name of what is begun; "" for none
+		due   time.Time
+	}{
+		"the first, at once":         {Hourly, time.Time{}, start, "s-20261125-170000", at("2026-11-25 17:00:00")},
+		"the hour is not over":       {Hourly, at("2026-11-25 17:00:00"), start, "", at("2026-11-25 18:00:00")},
+		"the hour is over":           {Hourly, at("2026-11-25 17:00:00"), at("2026-11-25 18:00:00"), "s-20261125-180000", at("2026-11-25 18:00:00")},
+		"ten were missed":            {Hourly, at("2026-11-25 07:00:00"), start, "s-20261125-170000", at("2026-11-25 17:00:00")},
+		"midnight":                   {Daily, at("2026-11-24 00:00:00"), start, "s-20261125-000000", at("2026-11-25 00:00:00")},
+		"Monday":                     {Weekly, at("2026-11-16 00:00:00"), start, "s-20261123-000000", at("2026-11-23 00:00:00")},
+		"not before Monday":          {Weekly, at("2026-11-23 00:00:00"), start, "", at("2026-11-30 00:00:00")},
+		"a quarter of a day":         {"6h", at("2026-11-25 06:00:00"), start, "s-20261125-120000", at("2026-11-25 12:00:00")},
+		"the clock was a year ahead": {Hourly, at("2027-11-25 17:00:00"), start, "s-20261125-170000", at("2026-11-25 17:00:00")},
+		"the clock goes back a bit":  {Hourly, at("2026-11-25 18:00:00"), start, "", at("2026-11-25 18:00:00")},
+		"another zone":               {Daily, at("2026-11-25 00:00:00"), start.In(time.FixedZone("x", 9*3600)), "", at("2026-11-26 00:00:00")},
+	} {
+		r := hourly(24)
+		r.Every, r.Last = c.every, c.last
+		a := next(r, nil, c.now)
+		if (a.verb == begin) != (c.want != "") || a.name != c.want || !a.due.Equal(c.due) {
+			t.Errorf("%s: %+v, want %q at %v", what, a, c.want, c.due)
+		}
+	}
+}
+
+// run lives a schedule for a number of moments; each snapshot becomes ready unless sick says
+// that its driver is away. It returns what was deleted, in order.
+func run(t *testing.T, r record, clock func(i int) time.Time, n int, sick func(i int) bool) (record, map[string]Known, []string) {
+	t.Helper()
+	there := map[string]Known{}
+	var deleted []string
+	for i := range n {
+		now := clock(i)
+		heal := func() {
+			for name := range there {
+				if !sick(i) {
+					there[name] = Known{Ready: true}
+				}
+			}
+		}
+		heal()
+		for steps := 0; ; steps++ {
+			if steps > 100 {
+				t.Fatalf("it does not rest: %+v", r)
+			}
+			a := next(r, there, now)
+			if a.verb == wait {
+				break
+			}
+			switch a.verb {
+			case apply:
+				if _, again := there[a.name]; again {
+					t.Errorf("%s is made again", a.name)
+				}
+				there[a.name] = Known{}
+			case remove:
+				if !there[a.name].Ready {
+					t.Errorf("%s is deleted and was not ready", a.name)
+				}
+				if ready := count(r, there); ready <= r.Keep {
+					t.Errorf("%s is deleted of %d ready", a.name, ready)
+				}
+				delete(there, a.name)
+				deleted = append(deleted, a.name)
+			}
+			r = after(r, a)
+			heal()
+		}
+	}
+	return r, there, deleted
+}
+
+func count(r record, there map[string]Known) (ready int) {
+	for _, name := range r.Made {
+		if there[name].Ready {
+			ready++
+		}
+	}
+	return ready
+}
+
+// The 25th of an hourly schedule that keeps 24 deletes the first, and nothing else; whatever
+// the clock does in between, 24 stay, and the youngest is among them.
+func TestTheOldestReadyOneGoes(t *testing.T) {
+	never := func(int) bool { return false }
+	hour := func(i int) time.Time { return start.Add(time.Duration(i) * time.Hour) }
+	r, there, deleted := run(t, hourly(24), hour, 24, never)
+	if len(there) != 24 || len(deleted) != 0 {
+		t.Errorf("after 24: %d, deleted %v", len(there), deleted)
+	}
+	first := r.Made[0]
+	_, there, deleted = run(t, hourly(24), hour, 25, never)
+	if len(there) != 24 || !slices.Equal(deleted, []string{first}) {
+		t.Errorf("after 25: %d, deleted %v, want %s", len(there), deleted, first)
+	}
+	for what, clock := range map[string]func(i int) time.Time{
+		"back a year in the middle": func(i int) time.Time {
+			if i > 20 {
+				return hour(i).AddDate(-1, 0, 0)
+			}
+			return hour(i)
+		},
+		"ahead a year in the middle, and back": func(i int) time.Time {
+			if i > 20 && i < 30 {
+				return hour(i).AddDate(1, 0, 0)
+			}
+			return hour(i)
+		},
+		"to and fro": func(i int) time.Time { return hour(i).Add(time.Duration(i%2) * 72 * time.Hour) },
+		"asleep":     func(i int) time.Time { return hour(i * (1 + i%7)) },
+	} {
+		r, there, deleted := run(t, hourly(24), clock, 60, never)
+		if len(there) != 24 || count(r, there) != 24 || len(deleted) < 10 {
+			t.Errorf("%s: %d there, %d ready, %d deleted", what, len(there), count(r, there), len(deleted))
+		}
+		if last := r.Made[len(r.Made)-1]; !there[last].Ready {
+			t.Errorf("%s: the youngest, %s, is gone", what, last)
+		}
+	}
+}
+
+// While the last is not ready none is made, and none is deleted; one that keeps one has one.
+func TestNonePileUpAtADriverThatIsAway(t *testing.T) {
+	hour := func(i int) time.Time { return start.Add(time.Duration(i) * time.Hour) }
+	_, there, deleted := run(t, hourly(3), hour, 40, func(i int) bool { return i >= 5 && i < 35 })
+	if len(there) != 3 || len(deleted) != 8 { // 5 before, 1 that waited, 5 after
+		t.Errorf("%d there, deleted %v", len(there), deleted)
+	}
+	_, there, _ = run(t, hourly(1), hour, 10, func(int) bool { return false })
+	if len(there) != 1 {
+		t.Errorf("%d there", len(there))
+	}
+}
+
+// One that cannot be deleted holds up no snapshot until there are three too many.
+func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
+	r, there := hourly(2), map[string]Known{}
+	begun := 0
+	for i := range 20 {
+		for a := next(r, there, start.Add(time.Duration(i)*time.Hour)); a.verb == begin || a.verb == apply; a = next(r, there, start.Add(time.Duration(i)*time.Hour)) {
+			if a.verb == apply {
+				begun++
+				there[a.name] = Known{Ready: true}
+			}
+			r = after(r, a)
+		}
+	}
+	if begun != 2+spare+1 {
+		t.Errorf("%d were made, want %d", begun, 2+spare+1)
+	}
+}
+
+// A snapshot that a person deleted is forgotten, and one whose name a person's has is made
+// under another.
+func TestSnapshotsOfOthers(t *testing.T) {
+	r := hourly(2)
+	r.Made, r.Last = []string{"gone", "here"}, start.Truncate(time.Hour)
+	if a := next(r, map[string]Known{"here": {Ready: true}}, start); a.verb != forget || a.name != "gone" {
+		t.Errorf("%+v", a)
+	}
+	r = hourly(2)
+	name := "s-20261125-170000"
+	if a := next(r, map[string]Known{name: {}, name + "-2": {}}, start); a.verb != begin || a.name != name+"-3" {
+		t.Errorf("%+v", a)
+	}
+	for i := range 3 { // those of others are not counted
+		r.Made = append(r.Made, fmt.Sprint(i))
+	}
+	r.Last = start.Truncate(time.Hour)
+	there := map[string]Known{"0": {Ready: true}, "1": {Ready: true, Deleting: true}, "2": {Ready: true}, "3": {Ready: true}}
+	if a := next(r, there, start); a.verb != wait {
+		t.Errorf("%+v", a)
+	}
+}
