@@ -48,8 +48,8 @@ func (p *program) deleteCommand() *cobra.Command {
 	var ns, reason string
 	var data, all bool
 	cmd := &cobra.Command{
-		Use: "delete (pod NAME... | (pvc|snapshot) NAME... [--reason=TEXT] [--data] | (pod|pvc|snapshot) --all | " +
-			"-f FILE)",
+		Use: "delete (pod NAME... | (pvc|snapshot) NAME... [--reason=TEXT] [--data] | schedule NAME... | " +
+			"(pod|pvc|snapshot) --all | -f FILE)",
 		Short: "Take pods back, or delete claims with their data, or snapshots",
 		Long: `Take something back.
 
@@ -61,7 +61,8 @@ reclaimPolicy is Retain (its class said so when it was made), the volume and its
 stay, unless --data is given. It is refused while a pod uses the claim.
 
 delete snapshot NAME deletes a snapshot. Where its deletionPolicy is Retain it stays, unless
---data is given. It is refused while a claim is to be made of it.
+--data is given. It is refused while a claim is to be made of it. delete schedule NAME ends
+a schedule; its snapshots stay.
 
 Nothing else deletes data: delete -f takes back all objects of a manifest but its claims
 and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`,
@@ -92,7 +93,7 @@ and snapshots. The deletion of a claim or a snapshot is in the audit log, with t
 		},
 	}
 	namespaceFlag(cmd, &ns)
-	p.completes(cmd, "pod", "pvc", "snapshot")
+	p.completes(cmd, "pod", "pvc", "snapshot", "schedule")
 	cmd.Flags().StringVar(&reason, "reason", "", "why claims or snapshots may go, in `words`, for the audit log")
 	cmd.Flags().BoolVar(&all, "all", false, "all pods, all claims or all snapshots of the namespace")
 	noKustomize(cmd)
@@ -106,7 +107,7 @@ and snapshots. The deletion of a claim or a snapshot is in the audit log, with t
 // deleteNamed deletes what args name; d is what is said of each claim. Each is deleted
 // although one before it could not be; then the verb has failed.
 func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
-	ts, err := targets(args, "pods", "pvc", "snapshots")
+	ts, err := targets(args, "pods", "pvc", "snapshots", "schedules")
 	if err != nil {
 		return err
 	}
@@ -129,6 +130,9 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		case "snapshots":
 			word = "snapshot"
 			done, err = c.DeleteSnapshot(ctx, server.SnapshotDeletion(d))
+		case "schedules":
+			word = "schedule"
+			err = c.RemoveSchedule(ctx, d.Namespace, t.name)
 		default:
 			err = c.DeletePod(ctx, d.Namespace, t.name)
 		}

@@ -223,10 +223,27 @@ func (f *podFeed) Take() (changed []manager.PodStatus, gone []state.Pod) {
 
 func (*podFeed) Close() {}
 
-func (b *backend) Volumes() []manager.VolumeStatus      { return b.now().volumes }
-func (b *backend) Pods() []manager.PodStatus            { return b.now().pods }
-func (b *backend) Drivers() []manager.DriverStatus      { return b.now().drivers }
-func (b *backend) Claims() []server.ClaimStatus         { return b.now().claims }
+func (b *backend) Volumes() []manager.VolumeStatus { return b.now().volumes }
+func (b *backend) Pods() []manager.PodStatus       { return b.now().pods }
+func (b *backend) Drivers() []manager.DriverStatus { return b.now().drivers }
+func (b *backend) Claims() []server.ClaimStatus    { return b.now().claims }
+func (b *backend) Schedules() []server.ScheduleStatus {
+	if len(b.now().snapshots) == 0 {
+		return nil
+	}
+	return []server.ScheduleStatus{{
+		Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7, Snapshots: []string{"monday"}, Next: fixed.Add(time.Hour),
+	}}
+}
+
+func (b *backend) SetSchedule(_ context.Context, r server.ScheduleRequest) error {
+	return b.ask(fmt.Sprintf("schedule %s/%s of %s %s %d %s", r.Namespace, r.Name, r.Claim, r.Every, r.Keep, r.Class))
+}
+
+func (b *backend) RemoveSchedule(_ context.Context, namespace, name string) error {
+	return b.ask("delete schedule " + namespace + "/" + name)
+}
+
 func (b *backend) Snapshots() []server.SnapshotStatus   { return b.now().snapshots }
 func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
 func (b *backend) Problems() []server.Problem           { return b.now().problems }
@@ -324,7 +341,7 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 	s, err := server.New(context.Background(), server.Config{
 		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
-		Operator: b, Drainer: b, Named: b,
+		Operator: b, Drainer: b, Named: b, Schedules: b,
 		Catalog: func(kind string) []server.Object {
 			return map[string][]server.Object{
 				"Pod":          {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},

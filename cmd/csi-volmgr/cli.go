@@ -161,6 +161,7 @@ var kinds = map[string][]string{
 	"mounts":  {"mount"},
 
 	"snapshots":              {"snapshot", "vs", "volumesnapshot", "volumesnapshots"},
+	"schedules":              {"schedule"},
 	"volumesnapshotclasses":  {"volumesnapshotclass", "vsclass"},
 	"volumesnapshotcontents": {"volumesnapshotcontent", "vsc"},
 

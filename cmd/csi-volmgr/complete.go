@@ -129,18 +129,27 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			names = append(names, v.Name)
 		}
 		return names, err
-	case "pvc", "snapshots":
+	case "pvc", "snapshots", "schedules":
 		return dataNames(ctx, c, kind, ns)
 	default:
 		return nil, nil
 	}
 }
 
-// dataNames are those of the claims or snapshots of a namespace.
+// dataNames are those of the claims, snapshots or schedules of a namespace.
 func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []string, err error) {
 	if kind == "pvc" {
 		claims, err := c.Claims(ctx)
 		for _, v := range claims {
+			if v.Namespace == ns {
+				names = append(names, v.Name)
+			}
+		}
+		return names, err
+	}
+	if kind == "schedules" {
+		all, err := c.Schedules(ctx)
+		for _, v := range all {
 			if v.Namespace == ns {
 				names = append(names, v.Name)
 			}

@@ -78,6 +78,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n, Note: n.Note, Named: operate.NamedAPI{Provider: n.Named},
+		Schedules: n.Schedules,
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w: give another with --http-address=HOST:PORT, or --http-address=off for none", err)

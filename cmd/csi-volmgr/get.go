@@ -29,11 +29,12 @@ type getOptions struct {
 }
 
 // getKinds are the kinds that are listed.
-var getKinds = append([]string{"pods", "volumes", "drivers", "pv", "pvc", "snapshots", "mounts", "stats", "problems"},
-	objectKinds...)
+var getKinds = append([]string{
+	"pods", "volumes", "drivers", "pv", "pvc", "snapshots", "schedules", "mounts", "stats", "problems",
+}, objectKinds...)
 
-const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc), snapshots or mounts, or
-several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
+const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc), snapshots,
+their schedules, or mounts, or several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
 
 Mounts are what an agent needs to run a pod's containers: for each of its volumes
 the path on this host, whether it is a directory or a block device, read-only
@@ -59,8 +60,8 @@ Problems are what could not be read of the manifests, with file, line and field.
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get (pods|volumes|drivers|pv|pvc|snapshots|mounts|stats|problems|storageclasses|csidrivers|configmaps|" +
-			"secrets) [NAME...]",
+		Use: "get (pods|volumes|drivers|pv|pvc|snapshots|schedules|mounts|stats|problems|storageclasses|csidrivers|" +
+			"configmaps|secrets) [NAME...]",
 		Short: "List what there is, one line each",
 		Long:  getHelp,
 		Example: `  csi-volmgr get pods -A
@@ -157,6 +158,8 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 		return "", usagef("mounts cannot be watched: watch the pods, or wait for one")
 	case kind == "stats" && (o.watch || len(o.names) > 0):
 		return "", usagef("stats are listed as they were last heard of, all of them")
+	case kind == "schedules" && o.watch:
+		return "", usagef("schedules are listed as they are now; watch snapshots")
 	case kind == "problems" && (o.watch || len(o.names) > 0):
 		return "", usagef("problems are listed as they are now, and have no names")
 	}
@@ -206,6 +209,11 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 		return show(ctx, p, o, resource[server.SnapshotStatus]{
 			kind: "snapshot", columns: snapshotColumns(), list: c.Snapshots, watch: c.WatchSnapshots, namespaced: true,
 			key: func(v server.SnapshotStatus) string { return v.Namespace + "/" + v.Name },
+		})
+	case "schedules":
+		return show(ctx, p, o, resource[server.ScheduleStatus]{
+			kind: "schedule", columns: scheduleColumns(), list: c.Schedules, namespaced: true,
+			key: func(v server.ScheduleStatus) string { return v.Namespace + "/" + v.Name },
 		})
 	case "stats":
 		return show(ctx, p, o, resource[stats.Status]{kind: "stats", columns: statColumns, list: c.Stats})

@@ -56,7 +56,7 @@ func (p *program) snapshotCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.snapshotCreateCommand(), p.snapshotRestoreCommand())
+	cmd.AddCommand(p.snapshotCreateCommand(), p.snapshotRestoreCommand(), p.snapshotScheduleCommand())
 	return cmd
 }
 

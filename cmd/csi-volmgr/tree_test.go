@@ -36,7 +36,7 @@ type shows struct {
 // they did, or write what is no object.
 var acting = []string{
 	"adopt", "apply", "clone", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
-	"retry", "run", "snapshot", "snapshot create", "snapshot restore", "ui", "undrain", "uninstall", "volume", "volume remove", "volume unit",
+	"retry", "run", "snapshot", "snapshot create", "snapshot restore", "snapshot schedule", "ui", "undrain", "uninstall", "volume", "volume remove", "volume unit",
 }
 
 // reading are all others, by what they show.
@@ -50,6 +50,7 @@ func reading() map[string][]shows {
 			{"get pv", new(server.List[server.PVStatus]), "{.items[0].name}", "pv-data"},
 			{"get pvc", new(server.List[server.ClaimStatus]), "{.items[0].name}", "data"},
 			{"get snapshots", new(server.List[server.SnapshotStatus]), "{.items[0].boundVolumeSnapshotContentName}", "snapcontent-1"},
+			{"get schedules", new(server.List[server.ScheduleStatus]), "{.items[0].snapshots[0]}", "monday"},
 			{"get mounts", new(server.List[server.Mount]), "{.items[0].hostPath}", "/root/pods/web/cache"},
 			{"get stats", new(server.List[stats.Status]), "{.items}", "[]"},
 			{"get problems", new(server.List[server.Problem]), "{.items}", "[]"},
@@ -236,7 +237,7 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 		"explain pod": "web", "explain volume": vol, "explain driver": string(nfs), "explain pod -n shop": "till",
 		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "forget": vol, "wait pod": "web",
 		"delete pod": "web", "delete pvc": "data", "delete snapshot": "monday", "get snapshots": "monday", "watch snapshots": "monday",
-		"snapshot create pvc": "data", "snapshot restore": "monday", "clone pvc": "data", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
+		"snapshot create pvc": "data", "snapshot restore": "monday", "clone pvc": "data", "snapshot schedule pvc": "data", "get schedules": "data-daily", "delete schedule": "data-daily", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
 		"retry data --step": "lazy", "drain --wait": "unstaged",
 	}
 	r := newRig(t, mounted(fixed))

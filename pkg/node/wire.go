@@ -124,7 +124,7 @@ func (c Config) sources() []string {
 // wireOperators makes what does operators' verbs.
 func (n *Node) wireOperators() {
 	n.Objects = operate.NewObjects(operate.ObjectsConfig{
-		API: n.api, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
+		API: n.api, Journal: n.journal, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
 		Audit: n.audit, Notes: audit.OpenNotes(n.cfg.StateDir, nil), Manifests: n.cfg.Manifests, Loaded: n.loaded,
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/schedule"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
@@ -42,8 +43,10 @@ type ObjectsConfig struct {
 	Controller *controller.Controller
 	// Bindings give claims volumes that are there.
 	Bindings *binding.Binder
-	Manager  *manager.Manager
-	Usage    Usage
+	// Journal keeps the schedules of snapshots.
+	Journal schedule.Journal
+	Manager *manager.Manager
+	Usage   Usage
 	// Audit is the log of acts that may destroy, Notes that of every other request.
 	Audit, Notes *audit.Log
 	// Manifests is the directory of manifests; "" where there is none.
@@ -60,14 +63,17 @@ type ObjectsConfig struct {
 // Objects applies and takes back what clients want of the node (server.Objects). Any
 // goroutine may call its methods.
 type Objects struct {
-	Bindings *binding.Binder
-	c        ObjectsConfig
-	decoding chan struct{} // filled while a large manifest is decoded
+	Bindings  *binding.Binder
+	Schedules *Schedules
+	c         ObjectsConfig
+	decoding  chan struct{} // filled while a large manifest is decoded
 }
 
 // NewObjects returns the verbs on objects.
 func NewObjects(c ObjectsConfig) *Objects {
-	return &Objects{Bindings: c.Bindings, c: c, decoding: make(chan struct{}, 1)}
+	o := &Objects{Bindings: c.Bindings, c: c, decoding: make(chan struct{}, 1)}
+	o.Schedules = newSchedules(o, c.Journal)
+	return o
 }
 
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects).

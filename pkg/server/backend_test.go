@@ -125,6 +125,18 @@ func (b *backend) Claims() []ClaimStatus {
 	return read(b, func(f Facts) []ClaimStatus { return f.Claims })
 }
 
+func (b *backend) Schedules() []ScheduleStatus {
+	return []ScheduleStatus{{Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7}}
+}
+
+func (b *backend) SetSchedule(_ context.Context, r ScheduleRequest) error {
+	return b.remove("schedule " + r.Namespace + "/" + r.Name + " of " + r.Claim + " " + r.Every)
+}
+
+func (b *backend) RemoveSchedule(_ context.Context, namespace, name string) error {
+	return b.remove("no schedule " + namespace + "/" + name)
+}
+
 func (b *backend) Snapshots() []SnapshotStatus {
 	return []SnapshotStatus{{Namespace: "default", Name: "monday", Phase: "Ready", Ready: true, Claim: "data"}}
 }
@@ -225,7 +237,7 @@ func config(t *testing.T, b *backend) Config {
 	t.Helper()
 	return Config{
 		Socket: filepath.Join(t.TempDir(), "run", "api.sock"), HTTPAddress: "127.0.0.1:0",
-		Volumes: b, FollowPods: b.FollowPods, Objects: b, Claims: b, Health: b, Containers: b, Trace: b,
+		Volumes: b, FollowPods: b.FollowPods, Objects: b, Claims: b, Health: b, Containers: b, Trace: b, Schedules: b,
 		Metrics: prometheus.NewRegistry(), Version: Version{Version: "v1", Go: "go", Node: "n1"},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return now },
 	}

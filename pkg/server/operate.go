@@ -93,6 +93,7 @@ type Drain struct {
 // operate adds the paths of the operator's verbs.
 func (s *Server) operate(mux *http.ServeMux) {
 	s.serveSnapshots(mux)
+	s.serveSchedules(mux)
 	if s.cfg.Operator != nil {
 		mux.HandleFunc("GET /v1/who", s.who)
 		mux.HandleFunc("GET /v1/leftovers", s.leftovers(false))

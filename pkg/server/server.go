@@ -88,7 +88,9 @@ type Config struct {
 	// Operator, Drainer and Registrar serve the verbs of an operator; nil serves none.
 	Operator Operator
 	// Named serves the volumes that programs outside Kubernetes name; nil serves none.
-	Named     Named
+	Named Named
+	// Schedules makes snapshots at set moments; nil serves none.
+	Schedules Schedules
 	Drainer   Drainer
 	Registrar Registrar
 	// Note is told of what was applied, withdrawn and deleted, and how that ended, for

@@ -98,6 +98,10 @@ func (n *node) make() error {
 	if err := n.apply("64Mi", "hello"); err != nil {
 		return err
 	}
+	weekly := server.ScheduleRequest{Namespace: "default", Name: "album", Claim: "data", Every: "weekly", Keep: 1}
+	if err := n.API.SetSchedule(n.ctx(), weekly); err != nil {
+		return err
+	}
 	return n.there()
 }
 
@@ -127,13 +131,13 @@ func (n *node) there() error {
 	return errors.Join(n.photographed(), n.holds("hello"), n.contains())
 }
 
-// photographed: there is one snapshot, and it is ready.
+// photographed: there is the snapshot of a manifest and the schedule's, and both are ready.
 func (n *node) photographed() error {
 	all, err := n.API.Snapshots(n.ctx())
 	if err != nil {
 		return err
 	}
-	if len(all) != 1 || !all[0].Ready {
+	if len(all) != 2 || !all[0].Ready || !all[1].Ready {
 		return fmt.Errorf("snapshots %+v", all)
 	}
 	return nil
@@ -218,13 +222,16 @@ func (n *node) delete() error {
 	// Those of the node's own disks are withdrawn.
 	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return slices.Contains(own, c.Name) })
 	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return slices.Contains(own, v.Name) })
-	if !n.deleted["photo"] {
-		_, err := n.API.DeleteSnapshot(n.ctx(), server.SnapshotDeletion{Namespace: "default", Name: "photo"})
-		n.deleted["photo"] = err == nil
+	if err := n.API.RemoveSchedule(n.ctx(), "default", "album"); err != nil && !errors.Is(err, server.ErrNotFound) {
+		return err
 	}
 	snapshots, err := n.API.Snapshots(n.ctx())
 	if err != nil {
 		return err
+	}
+	for _, s := range snapshots {
+		_, err := n.API.DeleteSnapshot(n.ctx(), server.SnapshotDeletion{Namespace: "default", Name: s.Name})
+		n.deleted["photo"] = n.deleted["photo"] || err == nil && s.Name == "photo"
 	}
 	if len(claims)+len(pvs)+len(snapshots) > 0 {
 		n.empty = time.Time{}

@@ -53,3 +53,43 @@ func TestSnapshotsByVerbs(t *testing.T) {
 		n.nothingLeft()
 	})
 }
+
+// A schedule makes its first snapshot at once, goes on after a kill, and leaves its snapshots
+// when it ends. That it is due by the clock, and which go, the tests of its room show.
+func TestScheduleMakesSnapshots(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.T
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
+		if r := n.CLI("", "snapshot", "schedule", "pvc/absent", "--every=daily", "--keep=2"); r.Code == 0 || !strings.Contains(r.Stderr, "claim default/absent") {
+			t.Errorf("of a claim that is not there: %s%s", r.Stdout, r.Stderr)
+		}
+		if r := n.CLI("", "snapshot", "schedule", "pvc/data", "--every=monthly", "--keep=2"); r.Code == 0 || !strings.Contains(r.Stderr, "want hourly, daily, weekly") {
+			t.Errorf("of a period that is none: %s%s", r.Stdout, r.Stderr)
+		}
+		n.Do("", "snapshot", "schedule", "pvc/data", "--every=daily", "--keep=2")
+		first := func() string {
+			list := strings.Split(n.Do("", "get", "schedules", "-o", "jsonpath={.items[0].snapshots[*]}"), " ")
+			if len(list) != 1 {
+				t.Errorf("snapshots %q, want one", list)
+			}
+			return list[0]
+		}
+		n.Eventually("the schedule to have made a snapshot", func() bool {
+			return strings.Contains(n.CLI("", "get", "snapshots").Stdout, "data-daily-") && strings.Contains(n.CLI("", "get", "snapshots").Stdout, "Ready")
+		})
+		name := first()
+		n.daemon.Kill()
+		n.start()
+		n.DriverUp(n.driver.name)
+		n.Eventually("the schedule to be there after a kill", func() bool {
+			return strings.Contains(n.CLI("", "get", "schedules").Stdout, "data-daily")
+		})
+		if again := first(); again != name {
+			t.Errorf("after a kill it has %s, and had %s", again, name)
+		}
+		n.Do("", "delete", "schedule", "data-daily")
+		n.Do("", "delete", "snapshot", name)
+		n.DeleteClaims("data")
+		n.nothingLeft()
+	})
+}

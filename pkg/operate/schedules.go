@@ -1,0 +1,148 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/schedule"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+)
+
+// ScheduleLabel names, on a VolumeSnapshot that a schedule made, the schedule.
+const ScheduleLabel = "csi-volmgr.dev/schedule"
+
+// Schedules keep schedules of snapshots by what Objects do (server.Schedules). Any goroutine
+// may call its methods.
+type Schedules struct {
+	*schedule.Keeper
+	objects *Objects
+}
+
+// newSchedules returns the schedules, which do nothing until Run.
+func newSchedules(o *Objects, journal schedule.Journal) *Schedules {
+	s := &Schedules{objects: o}
+	s.Keeper = schedule.New(schedule.Config{
+		Journal: journal, Snapshots: o.knownSnapshots, Changed: o.c.Changed, Make: o.makeSnapshot,
+		Delete: o.dropSnapshot, Logger: o.c.Logger,
+	})
+	return s
+}
+
+// knownSnapshots is what sources and the controller know of snapshots, and whether every source has
+// spoken. The controller hears of one that was applied a moment later.
+func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) {
+	select {
+	case <-o.c.Controller.Loaded():
+	default:
+		return nil, false
+	}
+	if len(o.c.Silent()) > 0 {
+		return nil, false
+	}
+	all := map[string]map[string]schedule.Known{}
+	add := func(namespace, name string, k schedule.Known) {
+		if all[namespace] == nil {
+			all[namespace] = map[string]schedule.Known{}
+		}
+		all[namespace][name] = k
+	}
+	for _, obj := range o.c.Catalog.Objects(resolve.KindSnapshot) {
+		if key, err := resolve.KeyOf(obj); err == nil {
+			add(key.Namespace, key.Name, schedule.Known{})
+		}
+	}
+	for _, s := range o.c.Controller.Snapshots() {
+		add(s.Snapshot.Namespace, s.Snapshot.Name, schedule.Known{Ready: s.Ready, Deleting: s.Phase == controller.Deleting})
+	}
+	return all, true
+}
+
+// makeSnapshot applies the VolumeSnapshot that a schedule is due to make.
+func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name string) error {
+	obj := &snapshotv1.VolumeSnapshot{
+		TypeMeta: metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: name, Labels: map[string]string{ScheduleLabel: s.Name},
+		},
+		Spec: snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &s.Claim}},
+	}
+	if s.Class != "" {
+		obj.Spec.VolumeSnapshotClassName = &s.Class
+	}
+	data, err := manifest.Encode(obj)
+	if err != nil {
+		return err
+	}
+	objects, err := o.decode(ctx, server.Manifest{Name: "schedule " + s.Name, Data: data})
+	if err != nil {
+		return err
+	}
+	_, err = o.c.API.Apply(ctx, objects)
+	return err
+}
+
+// dropSnapshot deletes a snapshot that is one too many.
+func (o *Objects) dropSnapshot(ctx context.Context, s schedule.Schedule, name string) error {
+	by := audit.By{UID: uint32(os.Geteuid()), PID: int32(os.Getpid()), Program: "schedule " + s.Name}
+	note, err := o.DeleteSnapshot(ctx, by, server.SnapshotDeletion{
+		Namespace: s.Namespace, Name: name, Reason: fmt.Sprintf("schedule %s keeps %d", s.Name, s.Keep),
+	})
+	if err == nil && note != "" {
+		return schedule.ErrKept
+	}
+	if errors.Is(err, server.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Schedules lists the schedules (server.Schedules).
+func (s *Schedules) Schedules() []server.ScheduleStatus {
+	var all []server.ScheduleStatus
+	for _, k := range s.Keeper.Schedules() {
+		all = append(all, server.ScheduleStatus{
+			Namespace: k.Namespace, Name: k.Name, Claim: k.Claim, Class: k.Class, Every: string(k.Every), Keep: k.Keep,
+			Next: k.Next, Last: k.Last, Snapshots: k.Snapshots, Waits: k.Waits,
+		})
+	}
+	return all
+}
+
+// SetSchedule makes or changes a schedule of a claim that is there (server.Schedules).
+func (s *Schedules) SetSchedule(ctx context.Context, r server.ScheduleRequest) error {
+	want := schedule.Schedule{
+		Namespace: r.Namespace, Name: r.Name, Claim: r.Claim, Class: r.Class, Every: schedule.Every(r.Every), Keep: r.Keep,
+	}
+	if err := want.Check(); err != nil {
+		return fmt.Errorf("%w: schedule %s/%s: %w", server.ErrInvalid, r.Namespace, r.Name, err)
+	}
+	key := source.Key{Kind: resolve.KindClaim, Namespace: r.Namespace, Name: r.Claim}
+	if _, ok := s.objects.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim); !ok {
+		return fmt.Errorf("%w: schedule %s/%s: %s is not known here", server.ErrNotFound, r.Namespace, r.Name, key)
+	}
+	err := s.Set(ctx, want)
+	if errors.Is(err, schedule.ErrUnreadable) {
+		err = fmt.Errorf("%w: %w; delete the schedule first", server.ErrConflict, err)
+	}
+	return err
+}
+
+// RemoveSchedule ends a schedule (server.Schedules).
+func (s *Schedules) RemoveSchedule(ctx context.Context, namespace, name string) error {
+	err := s.Remove(ctx, namespace, name)
+	if errors.Is(err, schedule.ErrNotFound) {
+		return fmt.Errorf("%w: %w", server.ErrNotFound, err)
+	}
+	return err
+}

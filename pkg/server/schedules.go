@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Schedules makes snapshots of claims at set moments (pkg/schedule).
+type Schedules interface {
+	// Schedules lists them by namespace and name.
+	Schedules() []ScheduleStatus
+	// SetSchedule makes or changes one, durably.
+	SetSchedule(ctx context.Context, r ScheduleRequest) error
+	// RemoveSchedule ends one; its snapshots stay.
+	RemoveSchedule(ctx context.Context, namespace, name string) error
+}
+
+// ScheduleRequest asks for snapshots of a claim at set moments.
+type ScheduleRequest struct {
+	Namespace string `json:"-"`
+	Name      string `json:"-"`
+	// Claim is the claim's name, in the namespace.
+	Claim string `json:"claim"`
+	// Class is the VolumeSnapshotClass; "" for the default of the driver.
+	Class string `json:"class,omitempty"`
+	// Every is hourly, daily, weekly, or a duration such as 6h.
+	Every string `json:"every"`
+	// Keep is how many ready snapshots stay.
+	Keep int `json:"keep"`
+}
+
+// ScheduleStatus is a schedule of snapshots as it stands.
+type ScheduleStatus struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Claim     string `json:"claim,omitempty"`
+	Class     string `json:"class,omitempty"`
+	Every     string `json:"every,omitempty"`
+	Keep      int    `json:"keep,omitempty"`
+	// Next is when the next snapshot is due; zero while it waits for something else.
+	Next time.Time `json:"next,omitzero"`
+	// Last is the moment that the last snapshot was due at.
+	Last time.Time `json:"last,omitzero"`
+	// Snapshots are those that it made and that are there, the oldest first.
+	Snapshots []string `json:"snapshots,omitempty"`
+	// Waits says what keeps it from going on; "" for nothing.
+	Waits string `json:"waits,omitempty"`
+}
+
+// maxSchedule bounds a request for a schedule (bytes).
+const maxSchedule = 4 << 10
+
+// serveSchedules adds the paths of schedules.
+func (s *Server) serveSchedules(mux *http.ServeMux) {
+	if s.cfg.Schedules == nil {
+		return
+	}
+	mux.HandleFunc("GET /v1/schedules", func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, List[ScheduleStatus]{Items: nonNil(s.cfg.Schedules.Schedules())})
+	})
+	mux.HandleFunc("PUT /v1/schedules/{ns}/{name}", s.setSchedule)
+	mux.HandleFunc("DELETE /v1/schedules/{ns}/{name}",
+		s.deleteObject("schedule", func(r *http.Request, ns, name string) (string, error) {
+			err := s.cfg.Schedules.RemoveSchedule(r.Context(), ns, name)
+			s.note(r, "delete schedule", ns+"/"+name, "", err)
+			return "", err
+		}))
+}
+
+func (s *Server) setSchedule(w http.ResponseWriter, r *http.Request) {
+	ns, name, err := podName(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	d := json.NewDecoder(io.LimitReader(r.Body, maxSchedule))
+	d.DisallowUnknownFields()
+	var req ScheduleRequest
+	if err := d.Decode(&req); err != nil {
+		s.fail(w, fmt.Errorf("%w: schedule %s/%s: %w", ErrInvalid, ns, name, err))
+		return
+	}
+	req.Namespace, req.Name = ns, name
+	err = s.cfg.Schedules.SetSchedule(r.Context(), req)
+	s.note(r, "set schedule", ns+"/"+name, fmt.Sprintf("claim %s, %s, keeps %d", req.Claim, req.Every, req.Keep), err)
+	answerOr(s, w, Applied{Kind: "schedule", Namespace: ns, Name: name, Result: "set"}, err)
+}
