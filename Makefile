@@ -204,9 +204,12 @@ test-handshake: ## walk every state of two nodes, a controller and csi-volmgr ab
 test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start succeeds, and nothing is silently missing (10 minutes)
 	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./pkg/state
 
-test-cluster: ## run against a real Kubernetes control plane with the real sidecars, which are built first (root; 6 to 8 minutes for that, once)
+# The release of Kubernetes that test-cluster runs; empty is that of test/cluster/kube/go.mod, 1.36 the one before.
+KUBE ?=
+
+test-cluster: ## run against a real Kubernetes control plane with the real sidecars, which are built first (root; 6 to 8 minutes for that, once; KUBE=1.36 is the release before)
 	@hack/host-tools.sh --cluster
-	test/cluster/kube/build.sh $(CURDIR)/bin/kube
+	test/cluster/kube/build.sh $(CURDIR)/bin/kube $(KUBE)
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
 	$(MAKE) --no-print-directory agent
 	KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars AGENT_BINARY=$(CURDIR)/bin/agent $(GO) test -tags cluster -count=1 -v -shuffle=on -timeout 15m ./test/cluster

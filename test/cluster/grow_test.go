@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,18 +30,34 @@ func (s *shared) resize(claim, size string) {
 // status waits until the claim's status is as ok wants it.
 func (s *shared) status(n *node, claim, what string, ok func(corev1.PersistentVolumeClaimStatus) bool) {
 	s.t.Helper()
+	var last any
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			s.t.Logf("claim %s was last: %+v", claim, last)
+		}
+	})
 	n.eventually("claim "+claim+" "+what, func() bool {
 		c, err := control.client.CoreV1().PersistentVolumeClaims("default").Get(s.t.Context(), claim, metav1.GetOptions{})
+		if err == nil {
+			last = c.Status
+		}
 		return err == nil && ok(c.Status)
 	})
 }
+
+// unused is the condition by which Kubernetes 1.37's controller manager says since when no pod
+// has named a claim; it is False while one does.
+const unused = "Unused"
 
 // hasSize waits until the claim has the size, and nothing is left to do for it.
 func (s *shared) hasSize(n *node, claim, size string) {
 	s.t.Helper()
 	want := resource.MustParse(size)
 	s.status(n, claim, "has "+size+" and nothing left to do", func(now corev1.PersistentVolumeClaimStatus) bool {
-		return now.Capacity.Storage().Equal(want) && len(now.AllocatedResourceStatuses) == 0 && len(now.Conditions) == 0
+		left := slices.ContainsFunc(now.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type != unused
+		})
+		return now.Capacity.Storage().Equal(want) && len(now.AllocatedResourceStatuses) == 0 && !left
 	})
 }
 
