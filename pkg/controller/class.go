@@ -32,6 +32,11 @@ func newSpec(c Claim, f facts) (spec, string) {
 	if s.Parameters, s.FSType, problem = parameters(c.Class); problem != "" {
 		return spec{}, problem
 	}
+	if c.Class.Metadata {
+		s.Parameters = with(s.Parameters, map[string]string{
+			"pvc/name": c.Name, "pvc/namespace": c.Namespace, "pv/name": volumeName(c),
+		})
+	}
 	if s.Secrets, problem = classSecrets(c); problem != "" {
 		return spec{}, problem
 	}
@@ -124,6 +129,18 @@ func parameters(c Class) (params map[string]string, fsType, problem string) {
 		delete(params, key)
 	}
 	return params, fsType, ""
+}
+
+// with returns parameters with some of the reserved ones, by their names less the prefix.
+func with(params, metadata map[string]string) map[string]string {
+	params = maps.Clone(params)
+	if params == nil {
+		params = map[string]string{}
+	}
+	for name, value := range metadata {
+		params[reserved+name] = value
+	}
+	return params
 }
 
 func isSecretParameter(name string) bool {

@@ -42,10 +42,14 @@ type SnapshotClass struct {
 	Parameters map[string]string
 	// Retain: the snapshot stays when its VolumeSnapshot is deleted (deletionPolicy).
 	Retain bool
+	// Metadata: the driver is told the names of the VolumeSnapshot and of its content, as
+	// external-snapshotter does with --extra-create-metadata.
+	Metadata bool
 }
 
 func (c SnapshotClass) equal(o SnapshotClass) bool {
-	return c.Name == o.Name && c.Driver == o.Driver && c.Retain == o.Retain && maps.Equal(c.Parameters, o.Parameters)
+	return c.Name == o.Name && c.Driver == o.Driver && c.Retain == o.Retain && c.Metadata == o.Metadata &&
+		maps.Equal(c.Parameters, o.Parameters)
 }
 
 // Ready is the phase of a snapshot that volumes can be made of.

@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -442,6 +443,26 @@ func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
 			if !died && n < 4 {
 				t.Errorf("the life has only %d calls", n)
 			}
+		}
+	}
+}
+
+// The driver is told names where the class says so, and nothing of them where it does not.
+func TestNamesThatTheDriverIsTold(t *testing.T) {
+	for _, tells := range []bool{false, true} {
+		claim, snapshot := testClaim("a", mib), testSnapshot("s", "v")
+		claim.Class.Metadata, snapshot.Class.Metadata = tells, tells
+		made, problem := newSpec(claim, facts{})
+		cut, problem2 := newSnapshotSpec(snapshot)
+		want, wantCut := map[string]string{"kind": "ssd"}, map[string]string{"kind": "cow"}
+		if tells {
+			want["csi.storage.k8s.io/pvc/name"], want["csi.storage.k8s.io/pvc/namespace"] = "a", "default"
+			want["csi.storage.k8s.io/pv/name"] = "pvc-uid-a"
+			wantCut["csi.storage.k8s.io/volumesnapshot/name"], wantCut["csi.storage.k8s.io/volumesnapshot/namespace"] = "s", "default"
+			wantCut["csi.storage.k8s.io/volumesnapshotcontent/name"] = "snapcontent-uid-s"
+		}
+		if problem+problem2 != "" || !maps.Equal(made.Parameters, want) || !maps.Equal(cut.Parameters, wantCut) {
+			t.Errorf("tells %v: %v, %v, %q%q", tells, made.Parameters, cut.Parameters, problem, problem2)
 		}
 	}
 }

@@ -47,6 +47,12 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 				c.Name, key)
 		}
 	}
+	if c.Metadata {
+		s.Parameters = with(s.Parameters, map[string]string{
+			"volumesnapshot/name": w.Name, "volumesnapshot/namespace": w.Namespace,
+			"volumesnapshotcontent/name": contentName(w.UID),
+		})
+	}
 	s.Secret, s.List = named[snapshotterSecret], named[listSecret]
 	return s, ""
 }

@@ -56,6 +56,9 @@ type Class struct {
 	AllowExpansion bool
 	// Retain: the volume and its data stay when the claim is deleted (reclaimPolicy).
 	Retain bool
+	// Metadata: the driver is told the names of the claim and of its PersistentVolume, as
+	// external-provisioner does with --extra-create-metadata.
+	Metadata bool
 	// Topologies are where its volumes may be (allowedTopologies): any of these, each with
 	// the values that a key may have. None is anywhere.
 	Topologies []map[string][]string
@@ -89,7 +92,8 @@ func (c Claim) equal(o Claim) bool {
 
 func (c Class) equal(o Class) bool {
 	return c.Name == o.Name && c.Provisioner == o.Provisioner &&
-		c.AllowExpansion == o.AllowExpansion && c.Retain == o.Retain && maps.Equal(c.Parameters, o.Parameters) &&
+		c.AllowExpansion == o.AllowExpansion && c.Retain == o.Retain && c.Metadata == o.Metadata &&
+		maps.Equal(c.Parameters, o.Parameters) &&
 		slices.Equal(c.MountOptions, o.MountOptions) &&
 		slices.EqualFunc(c.Topologies, o.Topologies, func(a, b map[string][]string) bool {
 			return maps.EqualFunc(a, b, slices.Equal[[]string])

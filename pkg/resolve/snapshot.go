@@ -15,6 +15,10 @@ const (
 	AllowModeChange = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 )
 
+// ExtraCreateMetadata is, with the value true on a StorageClass or a VolumeSnapshotClass, that its
+// driver is told the names of the claim or snapshot.
+const ExtraCreateMetadata = "csi-volmgr.dev/extra-create-metadata"
+
 // checkSnapshot checks a VolumeSnapshot as far as it alone tells.
 func checkSnapshot(s *snapshotv1.VolumeSnapshot) []Fault {
 	var faults []Fault

@@ -150,3 +150,13 @@ func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
 		}
 	}
 }
+
+// A class says by an annotation that its driver is told the names of claims.
+func TestAClassTellsNames(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{resolve.ExtraCreateMetadata: value}}}
+		if got, err := Asked(&corev1.PersistentVolumeClaim{}, class, nil); err != nil || got.Class.Metadata != want {
+			t.Errorf("%q: %+v, %v", value, got.Class, err)
+		}
+	}
+}

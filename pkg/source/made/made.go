@@ -146,6 +146,7 @@ func Asked(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 		Name: is.Name, Provisioner: state.DriverName(is.Provisioner), Parameters: is.Parameters,
 		MountOptions: is.MountOptions, AllowExpansion: is.AllowVolumeExpansion != nil && *is.AllowVolumeExpansion,
 		Retain: Retains(is), Topologies: topologies(is.AllowedTopologies),
+		Metadata: class.Annotations[resolve.ExtraCreateMetadata] == "true",
 	}
 	return c, nil
 }

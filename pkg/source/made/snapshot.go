@@ -114,6 +114,7 @@ func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 	out.Class.Driver = state.DriverName(driver)
 	if class != nil {
 		out.Class.Name, out.Class.Parameters = class.Name, class.Parameters
+		out.Class.Metadata = class.Annotations[resolve.ExtraCreateMetadata] == "true"
 	}
 	switch {
 	case w.content != nil:

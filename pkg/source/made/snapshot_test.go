@@ -78,6 +78,12 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 				return s
 			}(),
 		},
+		"a class that tells names": {
+			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) {
+				w.classes[1].Annotations[resolve.ExtraCreateMetadata] = "true"
+			},
+			want: func() controller.Snapshot { s := base; s.Class.Metadata = true; return s }(),
+		},
 		"no class": {
 			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.classes = w.classes[2:] },
 			want: func() controller.Snapshot {
