@@ -100,6 +100,7 @@ func (c *Controller) perform(ctx context.Context, k call) answer {
 	a, err := send(ctx, k, secret)
 	if err != nil {
 		a.err = callError(k.op.verb.String(), err)
+		askCapacity(ctx, k, a.err)
 	}
 	return a
 }

@@ -185,6 +185,8 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 			all.Snapshot = true
 		case csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS:
 			all.ListSnapshots = true
+		case csi.ControllerServiceCapability_RPC_GET_CAPACITY:
+			all.Capacity = true
 		case csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			all.MultiWriter = true
 		}

@@ -41,6 +41,7 @@ type backend struct {
 	mu       sync.Mutex // guards the rest
 	volumes  map[string]*stored
 	cuts     map[string]*csi.Snapshot // by name
+	room     *csi.GetCapacityResponse // nil fails GetCapacity
 	looks    int                      // how often a snapshot is asked for until it is ready
 	next     int
 	busy     map[string]string
@@ -115,6 +116,15 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.publish(req) })
 	case *csi.ControllerUnpublishVolumeRequest:
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.unpublish(req) })
+	case *csi.GetCapacityRequest:
+		if b.room == nil {
+			err = status.Error(codes.Internal, "no answer")
+		} else {
+			resp = b.room
+			b.set(func() {
+				b.asked = append(b.asked, call+" "+req.GetAccessibleTopology().GetSegments()["zone"]+req.GetParameters()["kind"])
+			})
+		}
 	case *csi.CreateSnapshotRequest:
 		resp, err = b.serve(ctx, call, req, req.GetSourceVolumeId(), func() (proto.Message, error) { return b.cut(req) })
 	case *csi.ListSnapshotsRequest:

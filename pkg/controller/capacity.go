@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// askCapacity asks the driver how much room it has after it has refused a volume for its size,
+// and has the failure say so: a person then knows which size there is room for (CSI 1.13
+// GetCapacity). The answer decides nothing, so one that does not come is left out.
+func askCapacity(ctx context.Context, k call, failed *state.CallError) {
+	short := failed.Code == codes.OutOfRange.String() || failed.Code == codes.ResourceExhausted.String()
+	if k.op.verb != create || !short || !k.caps.Capacity {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	c, err := capability(k.op.spec.use(), k.caps.MultiWriter)
+	if err != nil {
+		return
+	}
+	req := &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{c}, Parameters: k.op.spec.Parameters}
+	if len(k.op.spec.Topology) > 0 {
+		req.AccessibleTopology = &csi.Topology{Segments: k.op.spec.Topology}
+	}
+	answer, err := csi.NewControllerClient(k.driver.Conn).GetCapacity(ctx, req)
+	if err != nil {
+		return
+	}
+	text := fmt.Sprintf("it asks for %d bytes, and the driver says that %d are available", k.op.spec.SizeBytes,
+		max(answer.GetAvailableCapacity(), 0))
+	if most := answer.GetMaximumVolumeSize(); most != nil {
+		text += fmt.Sprintf(", for one volume %d at most", most.GetValue())
+	}
+	failed.Err = fmt.Errorf("%w; %s", failed.Err, text)
+}
