@@ -249,7 +249,8 @@ func main() {
 		log.Fatal(err)
 	}
 	b.pm = kubepod.NewBasicPodManager()
-	b.vm = volumemanager.NewVolumeManager(true, types.NodeName(objects.NodeName), b.pm, b.state, c, &h.mgr, mounter, h.hu, h.GetPodsDir(), recorder, volumepathhandler.NewBlockVolumePathHandler())
+	b.vm = volumemanager.NewVolumeManager(true, types.NodeName(objects.NodeName), b.pm, b.state, c, &h.mgr, mounter, h.hu, h.GetPodsDir(), recorder,
+		volumepathhandler.NewBlockVolumePathHandler(), noHealth{}, time.Minute)
 	ready := config.NewSourcesReady(func(sets.Set[string]) bool { return true })
 
 	pmgr := pluginmanager.NewPluginManager(*regDir, recorder)
