@@ -41,7 +41,9 @@ func (c *Controller) facts(e *entry) facts {
 	case e.want.Claim.Source.ofSnapshot():
 		f.Source = c.snapshotFacts(e.want.Claim)
 	}
-	f.Cutting = c.cuttingOf(e)
+	if e.rec.Delete {
+		f.Cutting = c.cuttingOf(e)
+	}
 	return f
 }
 

@@ -159,16 +159,6 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 	return nil
 }
 
-// RetrySnapshotNow ends the snapshot's wait after a failure.
-func (c *Controller) RetrySnapshotNow(key Key) {
-	c.post(func(context.Context) {
-		if e := c.snapshots.entries[key]; e != nil {
-			e.rec.Content = dueAt(e.rec.Content)
-			c.snapshots.touch(key)
-		}
-	})
-}
-
 // dueAt is a fact whose next call is due at once.
 func dueAt(f state.Fact) state.Fact {
 	again := f.Retry()

@@ -466,3 +466,46 @@ func TestNamesThatTheDriverIsTold(t *testing.T) {
 		}
 	}
 }
+
+// Two snapshots of one UID would be one at the driver, so the second waits; a driver gets no
+// more calls at a time than it may, and all in the end.
+func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
+	b := newBackend()
+	gate := make(chan struct{})
+	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault { return fault{wait: gate} })
+	bubble(t, b, func(t *testing.T, h *house) {
+		gate = make(chan struct{})
+		h.up()
+		for i := range 7 {
+			h.c.SetSnapshot(testSnapshot(fmt.Sprint("s", i), fmt.Sprint("static-", i)))
+		}
+		synctest.Wait()
+		if got := len(b.calls()); got != 4 {
+			t.Errorf("%d calls at a time, want 4", got)
+		}
+		if got := h.snapshot("s6").Reason; !strings.Contains(got, "as many calls in flight") {
+			t.Errorf("%q", got)
+		}
+		close(gate)
+		synctest.Wait()
+		for i := range 7 {
+			if s := h.snapshot(fmt.Sprint("s", i)); s.Phase != Ready {
+				t.Errorf("%+v", s)
+			}
+		}
+		twin := testSnapshot("twin", "static-9")
+		twin.UID = "uid-s1"
+		h.snap(twin)
+		if got := h.snapshot("twin").Reason; !strings.Contains(got, "snapshot default/s1") {
+			t.Errorf("%q", got)
+		}
+		h.c.RemoveSnapshot(testKey("s1"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s1"), false); err != nil {
+			t.Fatal(err)
+		}
+		settleFor(time.Minute)
+		if s := h.snapshot("twin"); s.Phase != Ready {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -17,6 +17,8 @@ import (
 type snapshots struct {
 	entries map[Key]*snapshotEntry
 	dirty   map[Key]struct{}
+	// names has the snapshot of each record.Name.
+	names map[string]Key
 	// cutting has, by source volume, the snapshot whose CreateSnapshot is in flight.
 	cutting map[state.VolumeID]Key
 	// direct counts, by volume, the attaches and detaches in flight of volumes that no claim
@@ -28,6 +30,7 @@ type snapshots struct {
 func newSnapshots() snapshots {
 	return snapshots{
 		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, cutting: map[state.VolumeID]Key{},
+		names:  map[string]Key{},
 		direct: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*nodeCall{},
 	}
 }
@@ -87,6 +90,24 @@ func (s *snapshots) entry(key Key) *snapshotEntry {
 	return e
 }
 
+// set replaces e's record and keeps the names true. One that waits for a name that is free now
+// is looked at.
+func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
+	old := e.rec.Name
+	if e.rec = rec; !rec.empty() {
+		s.names[rec.Name] = e.key
+	}
+	if old == "" || old == rec.Name {
+		return
+	}
+	delete(s.names, old)
+	for key, other := range s.entries {
+		if other.listed && snapshotName(other.want.UID) == old {
+			s.touch(key)
+		}
+	}
+}
+
 // touch has the snapshot looked at in the next step.
 func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
 
@@ -116,7 +137,7 @@ func (c *Controller) loadSnapshots(ctx context.Context) error {
 	take := func(name string, rec snapshotRecord, err error) {
 		namespace, snapshot, _ := strings.Cut(name, "/")
 		e := c.snapshots.entry(Key{Namespace: namespace, Name: snapshot})
-		if e.rec = rec; err != nil {
+		if c.snapshots.set(e, rec); err != nil {
 			e.unreadable = err.Error()
 			c.log.Error("record of a snapshot cannot be read", "snapshot", name, "err", err)
 		}
@@ -206,7 +227,7 @@ func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snap
 		e.hold(held{reason: err.Error()})
 		return
 	}
-	e.rec = rec
+	c.snapshots.set(e, rec)
 	if !o.verb.calls() {
 		c.log.Info("snapshot changed without a call", "snapshot", e.key.String(), "op", o.verb.String())
 		c.snapshots.touch(e.key)

@@ -60,23 +60,23 @@ func (e *snapshotEntry) phase() Phase {
 
 // factsOfSnapshot gathers what nextSnapshot needs to know for e.
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
-	f := snapshotFacts{Restoring: c.restoring(e)}
+	f := snapshotFacts{}
+	if e.rec.Delete {
+		f.Restoring = c.restoring(e)
+	}
 	name := e.driver()
 	if d := c.drivers[name]; d == nil {
 		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
 	} else {
 		f.Driver = driverFacts{Problem: d.problem(), Asking: d.asking(), caps: d.caps}
 	}
+	if owner, ok := c.snapshots.names[snapshotName(e.want.UID)]; ok && e.listed && owner != e.key {
+		f.Namesake = owner.String()
+	}
 	cuts := 0
-	for _, other := range c.snapshots.entries {
-		if other == e {
-			continue
-		}
-		if other.doing.verb == cut && other.driver() == name {
+	for _, key := range c.snapshots.cutting {
+		if other := c.snapshots.entries[key]; other != e && other.driver() == name {
 			cuts++
-		}
-		if e.listed && other.rec.Name == snapshotName(e.want.UID) {
-			f.Namesake = other.key.String()
 		}
 	}
 	f.Driver.Full = cuts >= c.cfg.MaxCalls

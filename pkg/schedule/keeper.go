@@ -171,13 +171,13 @@ func (k *Keeper) step(ctx context.Context) time.Time {
 	k.mu.Lock()
 	keys := slices.Sorted(maps.Keys(k.rows))
 	k.mu.Unlock()
+	if len(keys) == 0 {
+		return at
+	}
+	all, known := k.c.Snapshots() // once for all schedules, and again after a step: there may be many
 	for _, key := range keys {
-		done := 0
-		for ; done < mostKept && ctx.Err() == nil; done++ {
-			all, known := k.c.Snapshots()
-			if !known || !k.one(ctx, key, all) {
-				break
-			}
+		for done := 0; done < mostKept && known && ctx.Err() == nil && k.one(ctx, key, all); done++ {
+			all, known = k.c.Snapshots()
 		}
 		k.mu.Lock()
 		if w := k.waits[key]; w.verb == wait && !w.due.IsZero() && w.due.Before(at) {
