@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/pkg/docker"
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
@@ -86,7 +87,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
-	plugin, err := volumePlugin(ctx, o, n.Named, logger)
+	plugin, err := volumePlugin(ctx, o, docker.Config{Volumes: n.Named, Explain: s.ExplainClaim, Logger: logger})
 	if err != nil {
 		return errors.Join(err, s.Close(), n.Close())
 	}

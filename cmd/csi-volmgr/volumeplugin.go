@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -24,11 +23,9 @@ func pluginFlags(cmd *cobra.Command, o *runOptions) {
 		"`path` of the volume plugin's socket; its name without .sock is the plugin's name for dockerd")
 }
 
-// volumePlugin takes the socket of the volume plugin. It is nil where it is not asked for and
-// systemd passes no socket for it.
-func volumePlugin(
-	ctx context.Context, o runOptions, volumes docker.Volumes, logger *slog.Logger,
-) (*docker.Server, error) {
+// volumePlugin takes the socket of the volume plugin, which c describes otherwise. It is nil where
+// it is not asked for and systemd passes no socket for it.
+func volumePlugin(ctx context.Context, o runOptions, c docker.Config) (*docker.Server, error) {
 	passed, err := systemd.Listener(os.Getenv, os.Getpid(), o.pluginSocket)
 	if err != nil {
 		return nil, fmt.Errorf("volume plugin: %w", err)
@@ -36,11 +33,12 @@ func volumePlugin(
 	if passed == nil && !o.plugin {
 		return nil, nil
 	}
-	s, err := docker.New(ctx, docker.Config{Socket: o.pluginSocket, Passed: passed, Volumes: volumes, Logger: logger})
+	c.Socket, c.Passed = o.pluginSocket, passed
+	s, err := docker.New(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	logger.Info("volume plugin starts", "socket", o.pluginSocket)
+	c.Logger.Info("volume plugin starts", "socket", o.pluginSocket)
 	return s, nil
 }
 

@@ -138,6 +138,9 @@ func (s *Server) get(ctx context.Context, in nameRequest) (any, error) {
 		return nil, err
 	}
 	shown, err := toShown(v)
+	if err == nil && s.cfg.Explain != nil {
+		shown.Status["explain"] = s.cfg.Explain(ctx, v.Claim)
+	}
 	return found{shown}, err
 }
 

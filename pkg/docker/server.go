@@ -33,6 +33,9 @@ type Config struct {
 	// makes it. New closes it.
 	Passed  *os.File
 	Volumes Volumes
+	// Explain returns the chain that explain has of a claim ("namespace/name"), a line each; it
+	// asks no process and no driver. Nil: volumes are shown without it.
+	Explain func(ctx context.Context, claim string) []string
 	Logger  *slog.Logger
 }
 

@@ -66,7 +66,10 @@ func serve(t *testing.T, v *volumes) (client *http.Client, socket string, stop f
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	v.t, v.made = t, make(chan string, 10)
 	socket = filepath.Join(dir, "plugins", "csi.sock")
-	s, err := docker.New(t.Context(), docker.Config{Socket: socket, Volumes: v, Logger: slog.New(slog.DiscardHandler)})
+	s, err := docker.New(t.Context(), docker.Config{
+		Socket: socket, Volumes: v, Logger: slog.New(slog.DiscardHandler),
+		Explain: func(_ context.Context, claim string) []string { return []string{"verdict: fine of " + claim} },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +141,7 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 		{"VolumeDriver.Create", `{"Name":"db","Opts":{"size":"1Gi"}}`, `200 {}`},
 		{
 			"VolumeDriver.Get", `{"Name":"db"}`,
-			`200 {"Volume":{"Name":"db","Mountpoint":"/m/db","CreatedAt":"2026-01-02T02:04:05Z","Status":{"claim":"default/db","frontEnd":"","pod":"","waits":["for driver x"]}}}`,
+			`200 {"Volume":{"Name":"db","Mountpoint":"/m/db","CreatedAt":"2026-01-02T02:04:05Z","Status":{"claim":"default/db","explain":["verdict: fine of default/db"],"frontEnd":"","pod":"","waits":["for driver x"]}}}`,
 		},
 		{"VolumeDriver.Get", `{"Name":"nope"}`, `500 {"Err":"no such volume: nope"}`},
 		{"VolumeDriver.Path", `{"Name":"db"}`, `200 {"Mountpoint":"/m/db"}`},

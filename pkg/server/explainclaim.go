@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,25 @@ func (c ClaimStatus) verdict() string {
 		return Waiting
 	}
 	return Fine
+}
+
+// ExplainClaim returns the lines that explain has of a claim ("namespace/name"), from what is
+// known already: no process and no driver is asked.
+func (s *Server) ExplainClaim(ctx context.Context, claim string) []string {
+	f := s.facts()
+	if s.cfg.Named != nil {
+		all, _ := s.cfg.Named.NamedVolumes(ctx) // the sources that have not spoken are told apart
+		f.Named = slices.DeleteFunc(all, func(v NamedVolume) bool { return v.Claim != claim })
+	}
+	e, err := Explain(f, "pvc", claim)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	lines := []string{"verdict: " + e.Verdict}
+	for _, l := range e.Lines {
+		lines = append(lines, l.Label+": "+oneLine(l.Text))
+	}
+	return lines
 }
 
 // explainPVC explains a claim: what it asks for, how far its volume is at the

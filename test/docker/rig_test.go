@@ -303,13 +303,19 @@ func (r *rig) status(volume string) (v named.View, counted bool) {
 	var got struct {
 		Volume struct {
 			Mountpoint string
-			Status     named.View
+			Status     struct {
+				named.View
+				Explain []string
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(answer), &got); err != nil {
 		r.T.Fatalf("status of volume %s: %v in %s", volume, err, answer)
 	}
-	v, v.Mountpoint = got.Volume.Status, got.Volume.Mountpoint
+	if e := got.Volume.Status.Explain; len(e) < 2 || !strings.HasPrefix(e[0], "verdict: ") {
+		r.T.Errorf("the chain of volume %s: %q", volume, e)
+	}
+	v, v.Mountpoint = got.Volume.Status.View, got.Volume.Mountpoint
 	return v, len(v.Uses) > 0
 }
 
