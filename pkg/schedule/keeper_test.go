@@ -31,6 +31,7 @@ type rig struct {
 	log     []string
 	unknown bool
 	fail    error // of Make and Delete
+	kept    bool  // Delete says that the snapshot is to stay
 	die     func(what string) bool
 	changed chan struct{}
 
@@ -105,10 +106,41 @@ func (r *rig) delete(_ context.Context, _ Schedule, name string) error {
 	if r.die("delete") {
 		return errDied
 	}
+	if r.kept {
+		return ErrKept
+	}
 	r.log = append(r.log, "delete "+name)
 	delete(r.there, name)
 	r.tell()
 	return nil
+}
+
+// with changes the rig while its keeper runs.
+func (r *rig) with(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+// records is how many schedules the journal has.
+func (r *rig) records() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.values)
+}
+
+// lines are the calls so far.
+func (r *rig) lines() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.log)
+}
+
+// number is how many snapshots there are.
+func (r *rig) number() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.there)
 }
 
 func (r *rig) live() {
@@ -163,20 +195,20 @@ func TestAScheduleIsKeptOverRestarts(t *testing.T) {
 		r.end()
 		pass(10 * time.Hour)
 		r.live()
-		made := strings.Count(strings.Join(r.log, "\n"), "make ")
-		if made != 4 || len(r.there) != 3 {
-			t.Errorf("%d made, %v", made, r.there)
+		made := strings.Count(strings.Join(r.lines(), "\n"), "make ")
+		if made != 4 || r.number() != 3 {
+			t.Errorf("%d made, %q", made, r.lines())
 		}
 		pass(100 * time.Hour)
-		if len(r.there) != 3 {
-			t.Errorf("%v", r.there)
+		if r.number() != 3 {
+			t.Errorf("%q", r.lines())
 		}
 		if err := r.k.Remove(t.Context(), "default", "s"); err != nil {
 			t.Error(err)
 		}
 		pass(5 * time.Hour)
-		if len(r.there) != 3 || len(r.values) != 0 {
-			t.Errorf("after its removal: %v, records %q", r.there, r.values)
+		if r.number() != 3 || r.records() != 0 {
+			t.Errorf("after its removal: %q, %d records", r.lines(), r.records())
 		}
 		if err := r.k.Remove(t.Context(), "default", "s"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("again: %v", err)
@@ -191,25 +223,27 @@ func TestADaemonThatDiesMakesNoneTwice(t *testing.T) {
 		died := false
 		bubble(t, func(t *testing.T, r *rig) {
 			calls := 0
-			r.die = func(string) bool {
-				calls++
-				if calls == n {
-					died = true
+			r.with(func() {
+				r.die = func(string) bool {
+					calls++
+					if calls == n {
+						died = true
+					}
+					return calls >= n
 				}
-				return calls >= n
-			}
+			})
 			_ = r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: 2})
 			pass(3 * time.Hour)
 			r.end()
-			r.die = func(string) bool { return false }
+			r.with(func() { r.die = func(string) bool { return false } })
 			r.live()
 			r.set(2)
 			pass(2 * time.Hour)
-			if len(r.there) != 2 {
-				t.Errorf("at %d: %v, %q", n, r.there, r.log)
+			if r.number() != 2 {
+				t.Errorf("at %d: %q", n, r.lines())
 			}
 			seen := map[string]bool{}
-			for _, line := range r.log {
+			for _, line := range r.lines() {
 				if seen[line] {
 					t.Errorf("at %d: twice: %s", n, line)
 				}
@@ -232,26 +266,26 @@ func TestADaemonThatDiesMakesNoneTwice(t *testing.T) {
 // one that is to stay is the operator's.
 func TestWhatAScheduleWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.unknown = true
+		r.with(func() { r.unknown = true })
 		r.set(1)
 		pass(time.Hour)
-		if len(r.log) != 0 {
-			t.Errorf("before the snapshots are known: %q", r.log)
+		if log := r.lines(); len(log) != 0 {
+			t.Errorf("before the snapshots are known: %q", log)
 		}
-		r.unknown, r.fail = false, errors.New("no claim data")
+		r.with(func() { r.unknown, r.fail = false, errors.New("no claim data") })
 		pass(2 * time.Minute)
 		if s := r.k.Schedules(); s[0].Waits != "no claim data" {
 			t.Errorf("%+v", s)
 		}
-		r.fail = nil
+		r.with(func() { r.fail = nil })
 		pass(2 * time.Minute)
-		if s := r.k.Schedules(); len(r.there) != 1 || s[0].Waits != "" {
-			t.Errorf("%+v, %v", s, r.there)
+		if s := r.k.Schedules(); r.number() != 1 || s[0].Waits != "" {
+			t.Errorf("%+v, %q", s, r.lines())
 		}
-		r.k.c.Delete = func(context.Context, Schedule, string) error { return ErrKept }
+		r.with(func() { r.kept = true })
 		pass(2 * time.Hour)
-		if s := r.k.Schedules(); len(r.there) != 3 || len(s[0].Snapshots) != 1 {
-			t.Errorf("those that stay: %+v, %v", s, r.there)
+		if s := r.k.Schedules(); r.number() != 3 || len(s[0].Snapshots) != 1 {
+			t.Errorf("those that stay: %+v, %q", s, r.lines())
 		}
 	})
 }
