@@ -52,6 +52,14 @@ func (c SnapshotClass) equal(o SnapshotClass) bool {
 		maps.Equal(c.Parameters, o.Parameters)
 }
 
+// policy is what becomes of a snapshot of the class.
+func (c SnapshotClass) policy() ReclaimPolicy {
+	if c.Retain {
+		return Retain
+	}
+	return Delete
+}
+
 // Ready is the phase of a snapshot that volumes can be made of.
 const Ready Phase = "Ready"
 
@@ -94,8 +102,13 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 			return
 		}
 		e.want, e.listed = s, true
+		if policy := s.Class.policy(); s.Handle != "" && s.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
+			// The policy of a content may be changed while it is there.
+			e.rec.Spec.Reclaim, e.unsaved = policy, true
+		}
 		e.rec.Content = dueAt(e.rec.Content)
 		c.snapshots.touch(s.Key)
+		c.touchRestores(s.Key)
 	})
 }
 
@@ -105,6 +118,7 @@ func (c *Controller) RemoveSnapshot(key Key) {
 		if e := c.snapshots.entries[key]; e != nil && e.listed {
 			e.want, e.listed = Snapshot{}, false
 			c.snapshots.touch(key)
+			c.touchRestores(key)
 		}
 	})
 }

@@ -509,3 +509,61 @@ func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 		}
 	})
 }
+
+// One name, taken out and listed anew for another claim, is not the snapshot that is kept: no
+// claim is made of it, and it says what is kept.
+func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *house) {
+		h.up()
+		h.set(testClaim("a", mib))
+		s := testSnapshot("s", h.bound(testKey("a")).Handle)
+		h.snap(s)
+		h.c.RemoveSnapshot(s.Key)
+		other := s
+		other.Claim, other.Volume = testKey("b"), "vol-b"
+		h.snap(other)
+		if got := h.snapshot("s"); got.Phase != Pending || got.Ready || !got.Refused || !strings.Contains(got.Reason, "of claim default/a is kept") {
+			t.Errorf("%+v", got)
+		}
+		restored := testClaim("c", mib)
+		restored.Source = &DataSource{Snapshot: s.Key}
+		h.set(restored)
+		if got := h.status(testKey("c")); got.Volume != nil || !strings.Contains(got.Reason, "is another") {
+			t.Errorf("%+v", got)
+		}
+		named := s
+		named.Claim, named.Volume, named.Handle = Key{}, "", "cut-9"
+		h.snap(named)
+		if got := h.snapshot("s"); got.Ready || !strings.Contains(got.Reason, "cut-9") {
+			t.Errorf("%+v", got)
+		}
+		h.snap(s)
+		h.bound(testKey("c"))
+		if got := h.snapshot("s"); got.Phase != Ready {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// The policy of a content that an operator changes holds, and is durable.
+func TestThePolicyOfAContentMayChange(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *house) {
+		h.up()
+		s := testSnapshot("s", "")
+		s.Claim, s.Handle = Key{}, "cut-9"
+		h.snap(s)
+		s.Class.Retain = true
+		h.snap(s)
+		h.end()
+		h.live()
+		h.up()
+		if got := h.snapshot("s"); got.ReclaimPolicy != Retain {
+			t.Errorf("%+v", got)
+		}
+		if err := h.c.DeleteSnapshot(t.Context(), s.Key, false); !errors.Is(err, ErrRetained) {
+			t.Errorf("%v", err)
+		}
+	})
+}

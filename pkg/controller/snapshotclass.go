@@ -19,11 +19,8 @@ const (
 func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 	c := w.Class
 	s := snapshotSpec{
-		Class: c.Name, Driver: c.Driver, Parameters: maps.Clone(c.Parameters), Reclaim: Delete, Claim: w.Claim,
+		Class: c.Name, Driver: c.Driver, Parameters: maps.Clone(c.Parameters), Reclaim: c.policy(), Claim: w.Claim,
 		Volume: w.Volume, Mode: w.Mode,
-	}
-	if c.Retain {
-		s.Reclaim = Retain
 	}
 	switch name := snapshotName(w.UID); {
 	case w.UID == "":

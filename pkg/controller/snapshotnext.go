@@ -121,9 +121,8 @@ func nextKnown(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, he
 // nextReady asks, with pauses, whether a snapshot that exists is ready (CSI 1.13
 // CreateSnapshot: by ListSnapshots, or by the same call again).
 func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
-	if w != nil && w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver {
-		return snapshotOp{}, refusedf("its class names driver %s, but snapshot %s is of driver %s", w.Class.Driver, r.Handle,
-			r.Spec.Driver)
+	if w != nil && r.otherwise(*w) != "" {
+		return snapshotOp{}, refusedf("%s", r.otherwise(*w))
 	}
 	switch {
 	case r.Ready:

@@ -60,6 +60,22 @@ func (r snapshotRecord) usable() bool {
 	return r.Content.Phase == state.Present && r.Ready && !r.Delete
 }
 
+// otherwise says why the snapshot in r is not what w asks for; "" where it is.
+func (r snapshotRecord) otherwise(w Snapshot) string {
+	switch {
+	case w.Handle != "" && w.Handle != r.Handle:
+		return fmt.Sprintf("it names snapshot %s of the driver, and %s is kept under its name; delete that first, or give "+
+			"it another name", w.Handle, r.Handle)
+	case w.Handle == "" && w.Claim != r.Spec.Claim:
+		return fmt.Sprintf("it asks for a snapshot of claim %s, and one of claim %s is kept under its name; delete that "+
+			"first, or give it another name", w.Claim, r.Spec.Claim)
+	case w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver:
+		return fmt.Sprintf("its class names driver %s, but snapshot %s is of driver %s", w.Class.Driver, r.Handle,
+			r.Spec.Driver)
+	}
+	return ""
+}
+
 // source is the id of the volume that it is of.
 func (r snapshotRecord) source() state.VolumeID {
 	if r.Spec.Volume == "" {

@@ -31,8 +31,9 @@ func (e *snapshotEntry) status() SnapshotStatus {
 	r := e.rec
 	s := SnapshotStatus{
 		Snapshot: e.key, UID: r.UID, Phase: e.phase(), Class: r.Spec.Class, Driver: r.Spec.Driver, Claim: r.Spec.Claim,
-		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable(), ReclaimPolicy: r.Spec.Reclaim,
-		Call: e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
+		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable() && e.otherwise() == "",
+		ReclaimPolicy: r.Spec.Reclaim,
+		Call:          e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
 	}
 	if e.listed && r.Content.Phase == state.Absent {
 		s.UID, s.Class, s.Driver, s.Claim = e.want.UID, e.want.Class.Name, e.want.Class.Driver, e.want.Claim
@@ -52,7 +53,7 @@ func (e *snapshotEntry) phase() Phase {
 		return Deleting
 	case !e.listed:
 		return Released
-	case e.rec.usable():
+	case e.rec.usable() && e.otherwise() == "":
 		return Ready
 	}
 	return Pending
@@ -126,6 +127,8 @@ func (c *Controller) snapshotFacts(claim Claim) sourceFacts {
 		problem = fmt.Sprintf("its source, snapshot %s, is not there", key)
 	case e.rec.Delete:
 		problem = fmt.Sprintf("its source, snapshot %s, is being deleted", key)
+	case e.otherwise() != "":
+		problem = fmt.Sprintf("its source, snapshot %s, is another: %s", key, e.otherwise())
 	case !e.rec.Ready:
 		problem = fmt.Sprintf("its source, snapshot %s, is not ready yet", key)
 	case e.rec.Spec.Driver != claim.Class.Provisioner:

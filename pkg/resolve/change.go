@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,7 +14,7 @@ import (
 
 // CheckChange returns what is wrong with replacing an object by another one of
 // its key: an immutable Secret or ConfigMap keeps its data, and stays immutable; a
-// pod keeps its volumes.
+// pod keeps its volumes, and a VolumeSnapshot its source.
 func CheckChange(was, is runtime.Object) []Fault {
 	const want = "what it was, since the object is immutable; delete it first"
 	var faults []Fault
@@ -32,6 +33,13 @@ func CheckChange(was, is runtime.Object) []Fault {
 	case *corev1.Pod:
 		if now, ok := is.(*corev1.Pod); ok {
 			return checkPodChange(old, now)
+		}
+	case *snapshotv1.VolumeSnapshot:
+		if now, ok := is.(*snapshotv1.VolumeSnapshot); ok && !equality.Semantic.DeepEqual(old.Spec.Source, now.Spec.Source) {
+			return []Fault{{
+				"spec.source", "another source",
+				"what it was, since a snapshot holds what its source held; give the new one another name",
+			}}
 		}
 	case *corev1.Secret:
 		if now, ok := is.(*corev1.Secret); ok && isTrue(old.Immutable) {

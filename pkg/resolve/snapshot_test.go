@@ -57,3 +57,18 @@ func TestSnapshotsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot holds what its source held, so the source of one that is there does not change.
+func TestTheSourceOfASnapshotDoesNotChange(t *testing.T) {
+	of := func(claim, class string) *snapshotv1.VolumeSnapshot {
+		return &snapshotv1.VolumeSnapshot{Spec: snapshotv1.VolumeSnapshotSpec{
+			Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}, VolumeSnapshotClassName: &class,
+		}}
+	}
+	if faults := CheckChange(of("a", "x"), of("a", "y")); len(faults) > 0 {
+		t.Errorf("%v", faults)
+	}
+	if faults := CheckChange(of("a", "x"), of("b", "x")); len(faults) != 1 || faults[0].Field != "spec.source" {
+		t.Errorf("%v", faults)
+	}
+}
