@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -43,6 +44,9 @@ func snapshotColumns() []column[server.SnapshotStatus] {
 		{head: "DRIVER", wide: true, value: func(s server.SnapshotStatus, _ view) string { return orNone(string(s.Driver)) }},
 		{head: "HANDLE", wide: true, value: func(s server.SnapshotStatus, _ view) string { return orNone(plain(s.Handle)) }},
 		{head: "POLICY", wide: true, value: func(s server.SnapshotStatus, _ view) string { return orNone(s.DeletionPolicy) }},
+		{head: "CONSISTENCY", wide: true, value: func(s server.SnapshotStatus, _ view) string {
+			return orNone(s.Consistency)
+		}},
 	}
 }
 
@@ -61,8 +65,8 @@ func (p *program) snapshotCommand() *cobra.Command {
 }
 
 func (p *program) snapshotCreateCommand() *cobra.Command {
-	var ns, name, class string
-	var timeout time.Duration
+	var ns, name, class, before, after string
+	var timeout, freeze time.Duration
 	cmd := &cobra.Command{
 		Use:   "create pvc/NAME",
 		Short: "Make a snapshot of a claim's volume",
@@ -70,8 +74,15 @@ func (p *program) snapshotCreateCommand() *cobra.Command {
 VolumeSnapshot, as apply -f makes one. What a pod writes meanwhile is in it or not, as
 after a power cut: see docs/snapshots.md for what that means to a database.
 
+With --freeze the file system is held still while the driver makes the snapshot, for the
+time given at the most: programs that write wait. A snapshot whose freeze ended early says
+so: get snapshots -o wide. --exec-before and --exec-after are commands that run as you,
+outside of the freeze: the one after once the driver has cut, and also where something
+failed. Where a driver copies on after the cut, the program goes on meanwhile.
+
 Exit code 124 means that it was not ready in time; it goes on.`,
 		Example: `  csi-volmgr snapshot create pvc/data
+  csi-volmgr snapshot create pvc/data --freeze=10s --exec-before='podman exec db flush'
   csi-volmgr snapshot create pvc/data -n shop --name=before-the-upgrade --class=nightly`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := oneTarget(args, "pvc")
@@ -91,7 +102,13 @@ Exit code 124 means that it was not ready in time; it goes on.`,
 			if class != "" {
 				s.Spec.VolumeSnapshotClassName = &class
 			}
-			return p.createSnapshot(cmd.Context(), s, timeout)
+			if freeze < 0 || freeze > time.Minute {
+				return usagef("--freeze=%s: expected at most 1m", freeze)
+			}
+			if freeze > 0 {
+				s.Annotations = map[string]string{resolve.FreezeAnnotation: freeze.String()}
+			}
+			return p.createSnapshot(cmd.Context(), s, hooks{before, after}, timeout)
 		},
 	}
 	namespaceFlag(cmd, &ns)
@@ -99,10 +116,30 @@ Exit code 124 means that it was not ready in time; it goes on.`,
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot; the claim's and the time, without it")
 	cmd.Flags().StringVar(&class, "class", "", "`name` of its VolumeSnapshotClass; its driver's default, without it")
 	cmd.Flags().DurationVar(&timeout, "timeout", snapshotWait, "how long to wait for it to be ready; 0 not at all")
+	cmd.Flags().DurationVar(&freeze, "freeze", 0, "hold the file system still for this long at the most; up to 1m")
+	cmd.Flags().StringVar(&before, "exec-before", "", "`command` for the shell before it is made")
+	cmd.Flags().StringVar(&after, "exec-after", "", "`command` for the shell after it, whatever happened")
 	return cmd
 }
 
-func (p *program) createSnapshot(ctx context.Context, s snapshotv1.VolumeSnapshot, timeout time.Duration) error {
+// hooks are commands of the person's, for the shell; "" is none.
+type hooks struct{ before, after string }
+
+func (p *program) hook(ctx context.Context, command string) error {
+	if command == "" {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, p.stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run %q: %w", command, err)
+	}
+	return nil
+}
+
+// createSnapshot applies a snapshot between the hooks, and waits for it.
+func (p *program) createSnapshot(ctx context.Context, s snapshotv1.VolumeSnapshot, h hooks, timeout time.Duration,
+) error {
 	c := p.client()
 	defer c.Close()
 	if _, err := p.claimOf(ctx, c, s.Namespace, *s.Spec.Source.PersistentVolumeClaimName); err != nil {
@@ -114,10 +151,24 @@ func (p *program) createSnapshot(ctx context.Context, s snapshotv1.VolumeSnapsho
 	} else if !errors.Is(err, server.ErrNotFound) {
 		return err
 	}
-	if err := p.applyObject(ctx, c, s); err != nil {
+	err := p.hook(ctx, h.before)
+	if err == nil {
+		err = p.applyObject(ctx, c, s)
+	}
+	cut := snapshotWait
+	if timeout > 0 {
+		cut = timeout
+	}
+	if err == nil && h.after != "" { // until then the program must not go on, whatever --timeout says
+		err = p.awaitSnapshot(ctx, c, s, snapshotGoal{"cut", isCut, cut})
+	}
+	if failed := p.hook(context.WithoutCancel(ctx), h.after); failed != nil {
+		return errors.Join(err, failed)
+	}
+	if err != nil {
 		return err
 	}
-	return p.awaitSnapshot(ctx, c, s.Namespace, s.Name, timeout)
+	return p.awaitSnapshot(ctx, c, s, snapshotGoal{"ready", isReady, timeout})
 }
 
 // applyObject makes an object wanted, and says so.
@@ -169,18 +220,32 @@ func snapshotOf(ctx context.Context, c *client.Client, ns, name string) (server.
 // errReached ends a watch whose goal is reached.
 var errReached = errors.New("seen")
 
-// awaitSnapshot waits until a snapshot is ready, or is refused.
-func (p *program) awaitSnapshot(ctx context.Context, c *client.Client, ns, name string, timeout time.Duration) error {
+// snapshotGoal is what is waited for, and for how long.
+type snapshotGoal struct {
+	word    string
+	reached func(server.SnapshotStatus) bool
+	timeout time.Duration
+}
+
+func isReady(s server.SnapshotStatus) bool { return s.Ready }
+
+// isCut: the driver has answered, and may copy yet.
+func isCut(s server.SnapshotStatus) bool { return s.Ready || s.Handle != "" }
+
+// awaitSnapshot waits until a snapshot is so far, or is refused.
+func (p *program) awaitSnapshot(ctx context.Context, c *client.Client, of snapshotv1.VolumeSnapshot, goal snapshotGoal,
+) error {
+	ns, name := of.Namespace, of.Name
 	var last server.SnapshotStatus
 	w := await{
-		what: "snapshot/" + name, word: "ready", timeout: timeout, reason: func() string { return last.Reason },
+		what: "snapshot/" + name, word: goal.word, timeout: goal.timeout, reason: func() string { return last.Reason },
 		watch: func(ctx context.Context) error {
 			return c.WatchSnapshots(ctx, func(e server.Event[server.SnapshotStatus]) error {
 				if s := e.Item; s.Namespace == ns && s.Name == name {
 					last = s
 				}
 				switch {
-				case last.Ready:
+				case goal.reached(last):
 					return errReached
 				case last.Refused && last.Name != "":
 					return fmt.Errorf("%w: snapshot %s/%s: %s", server.ErrConflict, ns, name, last.Reason)

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/freeze"
 	"github.com/csi-volmgr/csi-volmgr/pkg/fsgroup"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
@@ -38,9 +39,11 @@ func Service() isolate.Service {
 	s.Handlers = maps.Clone(s.Handlers)
 	s.Handlers[callVerb] = doVerb
 	maps.Copy(s.Handlers, fsgroup.Helper().Handlers)
+	freezes := freeze.Helper()
+	maps.Copy(s.Handlers, freezes.Handlers)
 	images := image.Helper()
 	maps.Copy(s.Handlers, images.Handlers)
-	s.Errors = slices.Concat(s.Errors, images.Errors)
+	s.Errors = slices.Concat(s.Errors, images.Errors, freezes.Errors)
 	s.Memory = images.Memory
 	return s
 }

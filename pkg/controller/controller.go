@@ -65,11 +65,24 @@ type Usage interface {
 	InUse(id state.VolumeID, name string) string
 }
 
+// Freezer holds a volume's file system still on this node.
+type Freezer interface {
+	// Freeze does so for limit at the most. thaw ends it, and reports whether it had ended before;
+	// it returns when the file system goes on. A volume that is not mounted here is still already.
+	Freeze(ctx context.Context, id state.VolumeID, limit time.Duration,
+	) (thaw func(context.Context) (early bool), err error)
+	// Run ends the freezes that a daemon before this one has left, and all others when ctx ends.
+	// Nothing is frozen before it is called.
+	Run(ctx context.Context) error
+}
+
 // Config is what a [Controller] needs. KV, Secrets and Usage must be set.
 type Config struct {
 	KV      KV
 	Secrets SecretReader
 	Usage   Usage
+	// Freezer holds file systems still for snapshots that ask for it; nil refuses those.
+	Freezer Freezer
 	// Deadline bounds each call; zero means DefaultDeadline.
 	Deadline time.Duration
 	// MaxCalls limits the calls in flight to one driver; zero means DefaultMaxCalls.

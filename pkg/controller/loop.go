@@ -63,6 +63,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.done)
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.stop(cancel)
+	if c.cfg.Freezer != nil { // before all else: pods that write wait for it
+		c.calls.Go(func() {
+			if err := c.cfg.Freezer.Run(ctx); err != nil {
+				c.log.Error("file systems that were frozen for snapshots may be frozen yet", "err", err)
+			}
+		})
+	}
 	if err := c.load(ctx); err != nil {
 		return err
 	}

@@ -24,6 +24,9 @@ type Snapshot struct {
 	// Mode is the volumeMode of its volume: only claims of that mode are made of it; "" for any.
 	Mode  state.Mode
 	Class SnapshotClass
+	// Freeze is for how long at the most the volume's file system may be held still while the
+	// snapshot is made; 0 not at all.
+	Freeze time.Duration
 	// Refused says what is missing, or which field is not followed; "" for none. Such a
 	// snapshot is not made.
 	Refused string
@@ -31,7 +34,7 @@ type Snapshot struct {
 
 func (s Snapshot) equal(o Snapshot) bool {
 	return s.Key == o.Key && s.UID == o.UID && s.Claim == o.Claim && s.Volume == o.Volume && s.Handle == o.Handle &&
-		s.Mode == o.Mode && s.Refused == o.Refused && s.Class.equal(o.Class)
+		s.Mode == o.Mode && s.Freeze == o.Freeze && s.Refused == o.Refused && s.Class.equal(o.Class)
 }
 
 // SnapshotClass is a VolumeSnapshotClass: who makes a snapshot, and how.
@@ -63,6 +66,17 @@ func (c SnapshotClass) policy() ReclaimPolicy {
 // Ready is the phase of a snapshot that volumes can be made of.
 const Ready Phase = "Ready"
 
+// Consistency is what a snapshot that asked for a freeze holds.
+type Consistency string
+
+// What a snapshot holds.
+const (
+	// Frozen: the file system was held still while it was made.
+	Frozen Consistency = "frozen"
+	// Crash: what a power cut leaves. The freeze ended before the driver had answered, or its answer was lost.
+	Crash Consistency = "crash"
+)
+
 // SnapshotStatus is one snapshot as it stands. It is an immutable copy.
 type SnapshotStatus struct {
 	Snapshot Key    `json:"snapshot"`
@@ -81,7 +95,9 @@ type SnapshotStatus struct {
 	SizeBytes int64     `json:"sizeBytes,omitempty"`
 	Created   time.Time `json:"created,omitzero"`
 	// Ready: volumes can be made of it (CSI ready_to_use).
-	Ready         bool          `json:"ready"`
+	Ready bool `json:"ready"`
+	// Consistency is "" for a snapshot that asked for no freeze.
+	Consistency   Consistency   `json:"consistency,omitempty"`
 	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
 	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
 	Call    string      `json:"call,omitempty"`

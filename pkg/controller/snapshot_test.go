@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -352,6 +353,72 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 		if (c.words == "") != (problem == "") || !strings.Contains(problem, c.words) || got.Secret != c.want || got.Parameters[name] != "" {
 			t.Errorf("%v: %+v, %q", c.params, got, problem)
 		}
+	}
+}
+
+// stills is a Freezer that notes what it is asked for.
+type stills struct {
+	log   []string
+	err   error
+	early bool
+}
+
+func (s *stills) Freeze(_ context.Context, id state.VolumeID, limit time.Duration) (func(context.Context) bool, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.log = append(s.log, fmt.Sprintf("freeze %s %v", id, limit))
+	return func(context.Context) bool { s.log = append(s.log, "thaw"); return s.early }, nil
+}
+
+func (s *stills) Run(context.Context) error { return nil }
+
+// A snapshot that asks for a freeze is made while the file system is held still, whatever the
+// driver answers; it says crash where the freeze ended early or an answer was lost.
+func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
+	for what, c := range map[string]struct {
+		err    error // of the freeze
+		answer fault // of the first CreateSnapshot
+		early  bool
+		want   Consistency
+		log    int // freezes and thaws
+		words  string
+	}{
+		"frozen":              {want: Frozen, log: 2},
+		"the limit ended it":  {early: true, want: Crash, log: 2},
+		"an answer was lost":  {answer: fault{after: status.Error(codes.DeadlineExceeded, "slow")}, want: Crash, log: 4},
+		"it was turned down":  {answer: fault{before: status.Error(codes.ResourceExhausted, "full")}, want: Frozen, log: 4},
+		"it cannot be frozen": {err: errors.New("nfs cannot be frozen"), words: "nfs cannot be frozen"},
+	} {
+		b := newBackend()
+		first := true
+		b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
+			if !first {
+				return fault{}
+			}
+			first = false
+			return c.answer
+		})
+		bubble(t, b, func(t *testing.T, h *house) {
+			f := &stills{err: c.err, early: c.early}
+			h.c.cfg.Freezer = f
+			h.up()
+			h.set(testClaim("a", mib))
+			s := testSnapshot("s", h.bound(testKey("a")).Handle)
+			s.Freeze = 10 * time.Second
+			h.snap(s)
+			settleFor(time.Minute)
+			got := h.snapshot("s")
+			if c.words != "" {
+				if got.Phase != Pending || !strings.Contains(got.Reason, c.words) || len(b.cuts) != 0 {
+					t.Errorf("%s: %+v", what, got)
+				}
+				return
+			}
+			if got.Phase != Ready || got.Consistency != c.want || len(f.log) != c.log || !strings.HasSuffix(f.log[0], "vol-1 10s") {
+				t.Errorf("%s: %+v, %q", what, got, f.log)
+			}
+		})
 	}
 }
 

@@ -83,9 +83,36 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 			}}
 		}
 	}
+	if k.op.verb == cut && k.op.spec.Freeze > 0 && k.op.from != state.Present {
+		return c.cutFrozen(ctx, k, secret)
+	}
 	made, err := sendSnapshot(ctx, k, secret)
 	if err != nil {
 		return snapshotResult{err: callError(k.op.verb.String(), err)}
+	}
+	return snapshotResult{made: made}
+}
+
+// cutFrozen makes the call while the volume's file system is held still. A call whose earlier
+// answer was lost may have cut before, when nothing held it still.
+func (c *Controller) cutFrozen(ctx context.Context, k snapshotCall, secret map[string]string) snapshotResult {
+	failed := func(err error) snapshotResult {
+		return snapshotResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.verb.String(), Err: err}}
+	}
+	if c.cfg.Freezer == nil {
+		return failed(errors.New("this node freezes no file system"))
+	}
+	thaw, err := c.cfg.Freezer.Freeze(ctx, state.SharedID(k.op.spec.Driver, k.op.spec.Volume), k.op.spec.Freeze)
+	if err != nil {
+		return failed(err)
+	}
+	made, err := sendSnapshot(ctx, k, secret)
+	early := thaw(ctx)
+	if err != nil {
+		return snapshotResult{err: callError(k.op.verb.String(), err)}
+	}
+	if made.consistency = Frozen; early || k.op.from != state.Absent {
+		made.consistency = Crash
 	}
 	return snapshotResult{made: made}
 }

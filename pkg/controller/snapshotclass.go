@@ -20,7 +20,7 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 	c := w.Class
 	s := snapshotSpec{
 		Class: c.Name, Driver: c.Driver, Parameters: maps.Clone(c.Parameters), Reclaim: c.policy(), Claim: w.Claim,
-		Volume: w.Volume, Mode: w.Mode,
+		Volume: w.Volume, Mode: w.Mode, Freeze: w.Freeze,
 	}
 	switch name := snapshotName(w.UID); {
 	case w.UID == "":

@@ -180,6 +180,8 @@ type madeSnapshot struct {
 	sizeBytes int64
 	created   time.Time
 	ready     bool
+	// consistency is what it holds, where a freeze was asked for.
+	consistency Consistency
 }
 
 // beginSnapshot is the record as it must be durable before o is done.
@@ -229,6 +231,9 @@ func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now ti
 	}
 	r.Handle, r.SizeBytes, r.Created, r.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
 	r.Content = state.Fact{Phase: state.Present}
+	if o.verb == cut && o.from != state.Present {
+		r.Consistency = res.made.consistency
+	}
 	if r.Ready {
 		r.Looks = 0
 		return r

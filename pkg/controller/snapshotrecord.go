@@ -33,6 +33,8 @@ type snapshotRecord struct {
 	SizeBytes int64     `json:"sizeBytes,omitempty"`
 	Created   time.Time `json:"created,omitzero"`
 	Ready     bool      `json:"ready,omitempty"`
+	// Consistency is what it holds, where its spec asks for a freeze.
+	Consistency Consistency `json:"consistency,omitempty"`
 
 	// Delete: a person asked for the snapshot to be deleted. It cannot be taken back.
 	Delete bool `json:"delete,omitempty"`
@@ -47,8 +49,10 @@ type snapshotSpec struct {
 	Reclaim    ReclaimPolicy     `json:"deletionPolicy,omitempty"`
 	Claim      Key               `json:"claim,omitzero"`
 	// Volume is the source_volume_id; "" where a person named the snapshot by its handle.
-	Volume string          `json:"volume,omitempty"`
-	Mode   state.Mode      `json:"mode,omitempty"`
+	Volume string     `json:"volume,omitempty"`
+	Mode   state.Mode `json:"mode,omitempty"`
+	// Freeze is for how long at the most the file system is held still (nanoseconds).
+	Freeze time.Duration   `json:"freeze,omitempty"`
 	Secret state.SecretRef `json:"secret,omitzero"`
 	List   state.SecretRef `json:"listSecret,omitzero"`
 }

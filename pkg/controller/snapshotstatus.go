@@ -32,8 +32,8 @@ func (e *snapshotEntry) status() SnapshotStatus {
 	s := SnapshotStatus{
 		Snapshot: e.key, UID: r.UID, Phase: e.phase(), Class: r.Spec.Class, Driver: r.Spec.Driver, Claim: r.Spec.Claim,
 		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable() && e.otherwise() == "",
-		ReclaimPolicy: r.Spec.Reclaim,
-		Call:          e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
+		ReclaimPolicy: r.Spec.Reclaim, Consistency: r.Consistency,
+		Call: e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
 	}
 	if e.listed && r.Content.Phase == state.Absent {
 		s.UID, s.Class, s.Driver, s.Claim = e.want.UID, e.want.Class.Name, e.want.Class.Driver, e.want.Claim

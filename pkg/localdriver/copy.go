@@ -84,7 +84,10 @@ func (d *Driver) copyImage(ctx context.Context, from volume, path string) (err e
 	if err != nil {
 		return err
 	}
-	return errors.Join(copySparse(ctx, source, target), thaw())
+	if err := copySparse(ctx, source, target); err != nil {
+		return errors.Join(err, thaw())
+	}
+	return thaw()
 }
 
 // stagedFS reports whether a shows a file system of an image mounted where we can reach it.
@@ -114,10 +117,31 @@ func (d *Driver) holdStill(a attachment, mounted bool, path string) (resume func
 	if err := d.store.putAttachment(a); err != nil {
 		return nil, err
 	}
-	if err := freeze(a.Stage.Path); err != nil {
+	err = freeze(a.Stage.Path)
+	if errors.Is(err, unix.EBUSY) { // the orchestrator has frozen it, and thaws it
+		a.Frozen = false
+		return func() error { return stillFrozen(a.Stage.Path, a.ID) }, d.store.putAttachment(a)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("freeze %s: %w", a.Stage.Path, err), d.thawStage(a))
 	}
 	return func() error { return d.thawStage(a) }, nil
+}
+
+// stillFrozen fails where another program's freeze has ended: a copy that was made meanwhile is of
+// no one moment.
+func stillFrozen(path, volume string) error {
+	err := freeze(path)
+	if errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	if err == nil {
+		err = thaw(path)
+	}
+	if err != nil {
+		return fmt.Errorf("see whether %s is frozen yet: %w", path, err)
+	}
+	return precondition("volume %s was thawed while it was copied: no copy of one moment was made", volume)
 }
 
 // thawStage ends the freeze that a announces.

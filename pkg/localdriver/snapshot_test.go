@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -292,4 +293,32 @@ func TestCopyFreezesAndThaws(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustWrite(t, target+"/file", "text")
+}
+
+// A volume that the orchestrator has frozen is copied as it is, and stays frozen; one that was
+// thawed meanwhile is no copy of one moment, and is not left frozen.
+func TestCopyOfAVolumeThatTheOrchestratorHasFrozen(t *testing.T) {
+	r := newRig(t)
+	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
+	target := v.up()
+	mustWrite(t, target+"/file", "text")
+	if err := freeze(v.staging()); err != nil {
+		t.Fatal(err)
+	}
+	r.snap("s", v.id)
+	if err := freeze(v.staging()); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("it is not frozen after the copy: %v", err)
+	}
+	a := r.d.store.attachment(v.id)
+	resume, err := r.d.holdStill(a, true, r.d.store.dataPath(v.id, typeImage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := thaw(v.staging()); err != nil {
+		t.Fatal(err)
+	}
+	if err := resume(); err == nil || !strings.Contains(err.Error(), "no copy of one moment") {
+		t.Errorf("a copy of a volume that was thawed: %v", err)
+	}
+	mustWrite(t, target+"/file", "more")
 }

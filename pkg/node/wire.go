@@ -54,7 +54,9 @@ func (n *Node) wire() error {
 	if err != nil {
 		return fmt.Errorf("find the key of revisions: %w", err)
 	}
-	n.controller = controller.New(controller.Config{KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Logger: n.log})
+	n.controller = controller.New(controller.Config{
+		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), Logger: n.log,
+	})
 	n.heard = source.NewHeard(n.cfg.sources())
 	store, err := store(n.cfg.Metrics, n.journal)
 	if err != nil {

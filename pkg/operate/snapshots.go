@@ -37,8 +37,9 @@ func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 	return server.SnapshotStatus{
 		Namespace: c.Snapshot.Namespace, Name: c.Snapshot.Name, Phase: string(c.Phase), Reason: c.Reason, Call: c.Call,
 		Refused: c.Refused, Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
-		Created: c.Created, Ready: c.Ready, RestoreBytes: c.SizeBytes, DeletionPolicy: string(c.ReclaimPolicy),
-		Retry: server.RetryOf(c.Retry),
+		Created: c.Created, Ready: c.Ready, Consistency: string(c.Consistency), RestoreBytes: c.SizeBytes,
+		DeletionPolicy: string(c.ReclaimPolicy),
+		Retry:          server.RetryOf(c.Retry),
 	}
 }
 

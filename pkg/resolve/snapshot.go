@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"time"
+
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 )
 
@@ -18,6 +20,26 @@ const (
 // ExtraCreateMetadata is, with the value true on a StorageClass or a VolumeSnapshotClass, that its
 // driver is told the names of the claim or snapshot.
 const ExtraCreateMetadata = "csi-volmgr.dev/extra-create-metadata"
+
+// FreezeAnnotation is, on a VolumeSnapshot, for how long at the most the volume's file system may be
+// held still while the snapshot is made ("10s").
+const FreezeAnnotation = "csi-volmgr.dev/freeze"
+
+// mostFrozen bounds a freeze: the pods that write wait for its end.
+const mostFrozen = time.Minute
+
+// FreezeOf returns the value of FreezeAnnotation, 0 where there is none.
+func FreezeOf(s *snapshotv1.VolumeSnapshot) (time.Duration, *Fault) {
+	text, ok := s.Annotations[FreezeAnnotation]
+	if !ok {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d > mostFrozen {
+		return 0, &Fault{"metadata.annotations[" + FreezeAnnotation + "]", text, "a duration of at most 1m, such as 10s"}
+	}
+	return d, nil
+}
 
 // checkSnapshot checks a VolumeSnapshot as far as it alone tells.
 func checkSnapshot(s *snapshotv1.VolumeSnapshot) []Fault {
@@ -40,6 +62,9 @@ func checkSnapshot(s *snapshotv1.VolumeSnapshot) []Fault {
 		if f, bad := checkSubdomain("spec.source.volumeSnapshotContentName", *content); bad {
 			faults = append(faults, f)
 		}
+	}
+	if _, f := FreezeOf(s); f != nil {
+		faults = append(faults, *f)
 	}
 	if class := s.Spec.VolumeSnapshotClassName; class != nil {
 		if f, bad := checkSubdomain("spec.volumeSnapshotClassName", *class); bad {

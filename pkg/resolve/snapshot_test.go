@@ -27,12 +27,22 @@ func TestSnapshotsAreChecked(t *testing.T) {
 	}
 	claim, name, bad, long := "data", "c", "No_Name", strings.Repeat("x", 129)
 	mode := corev1.PersistentVolumeMode("Tape")
+	frozen := func(text string) runtime.Object {
+		return &snapshotv1.VolumeSnapshot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s", Annotations: map[string]string{FreezeAnnotation: text}},
+			Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}},
+		}
+	}
 	for _, c := range []struct {
 		obj   runtime.Object
 		field string // "" for nothing wrong
 	}{
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}}), ""},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &name}}), ""},
+		{frozen("10s"), ""},
+		{frozen("61s"), "metadata.annotations[csi-volmgr.dev/freeze]"},
+		{frozen("-1s"), "metadata.annotations[csi-volmgr.dev/freeze]"},
+		{frozen("yes"), "metadata.annotations[csi-volmgr.dev/freeze]"},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{}), "spec.source: found neither"},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim, VolumeSnapshotContentName: &name}}), "spec.source: found both"},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &bad}}), "spec.source.persistentVolumeClaimName"},

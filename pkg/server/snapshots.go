@@ -31,6 +31,8 @@ type SnapshotStatus struct {
 	Handle  string    `json:"snapshotHandle,omitempty"`
 	Created time.Time `json:"creationTime,omitzero"`
 	Ready   bool      `json:"readyToUse"`
+	// Consistency is frozen or crash where the snapshot asked for a freeze; "" for others.
+	Consistency string `json:"consistency,omitempty"`
 	// RestoreBytes is the least size of a claim that is made of it; 0 where it is not known.
 	RestoreBytes int64 `json:"restoreSize,omitempty"`
 	// DeletionPolicy is Delete or Retain.

@@ -33,7 +33,7 @@ spec:
 ---
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshot
-metadata: {name: photo}
+metadata: {name: photo, annotations: {csi-volmgr.dev/freeze: 10s}}
 spec: {source: {persistentVolumeClaimName: data}}
 ---
 apiVersion: v1

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,6 +52,93 @@ func TestSnapshotsByVerbs(t *testing.T) {
 			t.Errorf("snapshots at the driver: %v, %v", all, err)
 		}
 		n.nothingLeft()
+	})
+}
+
+// A snapshot with a freeze is made while the file system is held still, and it goes on then. A
+// daemon that is killed meanwhile thaws when it starts, and makes the snapshot, once. A driver
+// that does not answer holds no write beyond the limit. A volume that is a directory of a larger
+// file system is not frozen, and its snapshot says why.
+func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.T
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		file := filepath.Join(n.HostPath("web", "data"), "f")
+		write(t, file, "before")
+		if !n.driver.sizes {
+			r := n.CLI("", "snapshot", "create", "pvc/data", "--name=still", "--freeze=10s", "--timeout=1s")
+			if r.Code == 0 || !strings.Contains(r.Stderr, "is a directory of it") {
+				t.Errorf("of a directory: %s%s", r.Stdout, r.Stderr)
+			}
+			n.Do("", "delete", "snapshot", "--all")
+			n.DeletePods("web")
+			n.DeleteClaims("data")
+			n.nothingLeft()
+			return
+		}
+		consistency := func(name string) string {
+			return n.Do("", "get", "snapshots", name, "-o", "jsonpath={.consistency}")
+		}
+		n.Do("", "snapshot", "create", "pvc/data", "--name=still", "--freeze=1m")
+		if got := consistency("still"); got != "frozen" {
+			t.Errorf("still is %q", got)
+		}
+		write(t, file, "after")
+
+		held := n.driver.proxy.hold("CreateSnapshot", false)
+		n.Do("", "snapshot", "create", "pvc/data", "--name=killed", "--freeze=1m", "--timeout=0")
+		n.reached(held)
+		wrote := make(chan error, 1)
+		go func() { wrote <- os.WriteFile(file, []byte("killed"), 0o600) }()
+		n.daemon.Kill()
+		n.start()
+		if err := <-wrote; err != nil {
+			t.Error(err)
+		}
+		close(held.on)
+		n.DriverUp(n.driver.name)
+		n.ready("killed")
+
+		held = n.driver.proxy.hold("CreateSnapshot", false)
+		n.Do("", "snapshot", "create", "pvc/data", "--name=slow", "--freeze=100ms", "--timeout=0")
+		n.reached(held)
+		write(t, file, "slow")
+		close(held.on)
+		n.ready("slow")
+		if got := consistency("slow"); got != "crash" {
+			t.Errorf("slow is %q", got)
+		}
+
+		all, err := csi.NewControllerClient(n.driver.proxy.conn).ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})
+		if err != nil || len(all.GetEntries()) != 3 {
+			t.Errorf("snapshots at the driver: %v, %v", all, err)
+		}
+		n.Do("", "delete", "snapshot", "--all")
+		n.DeletePods("web")
+		n.DeleteClaims("data")
+		n.nothingLeft()
+	})
+}
+
+// reached waits until a call is held.
+func (n *node) reached(c *cut) {
+	n.T.Helper()
+	n.Eventually("the driver to be called", func() bool {
+		select {
+		case <-c.reached:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// ready waits for a snapshot.
+func (n *node) ready(name string) {
+	n.T.Helper()
+	n.Eventually("snapshot "+name+" to be ready", func() bool {
+		return n.CLI("", "get", "snapshots", name, "-o", "jsonpath={.readyToUse}").Stdout == "true"
 	})
 }
 

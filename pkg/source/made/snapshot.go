@@ -98,6 +98,7 @@ func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 		Key: controller.Key{Namespace: s.Namespace, Name: s.Name}, UID: string(s.UID),
 		Class: controller.SnapshotClass{Name: deref(s.Spec.VolumeSnapshotClassName)},
 	}
+	out.Freeze, _ = resolve.FreezeOf(s) // what is wrong with it was refused at the edge
 	var driver string
 	if name := deref(s.Spec.Source.VolumeSnapshotContentName); name != "" {
 		driver, out.Refused = w.ofContent(s, name, &out)

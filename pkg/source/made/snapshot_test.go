@@ -3,6 +3,7 @@ package made
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -83,6 +84,12 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 				w.classes[1].Annotations[resolve.ExtraCreateMetadata] = "true"
 			},
 			want: func() controller.Snapshot { s := base; s.Class.Metadata = true; return s }(),
+		},
+		"a freeze": {
+			change: func(_ *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+				s.Annotations = map[string]string{resolve.FreezeAnnotation: "10s"}
+			},
+			want: func() controller.Snapshot { s := base; s.Freeze = 10 * time.Second; return s }(),
 		},
 		"no class": {
 			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.classes = w.classes[2:] },

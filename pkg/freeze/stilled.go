@@ -1,0 +1,206 @@
+package freeze
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+)
+
+// A thaw that failed is tried again after thawEvery, twice that, and so on to thawMost. When the
+// daemon ends, one try more has lastTry.
+const (
+	thawEvery = time.Second
+	thawMost  = 30 * time.Second
+	lastTry   = 5 * time.Second
+)
+
+// stilled is a file system that is held still. The goroutine of hold or end owns it; the channels
+// say how far it is.
+type stilled struct {
+	f   *Freezer
+	rec record   // Dev is "" for a volume that is not mounted
+	pin *os.File // keeps the file system mounted; nil for what an earlier daemon left
+
+	stop   func()        // closes over, once
+	over   chan struct{} // its caller needs it no more
+	frozen chan struct{} // closed once the kernel has frozen it
+	done   chan struct{} // closed at the end; what follows does not change any more
+	early  bool          // it ended before its caller said so
+	err    error         // why it was not frozen
+}
+
+func newStilled(f *Freezer, rec record) *stilled {
+	z := &stilled{f: f, rec: rec, over: make(chan struct{}), frozen: make(chan struct{}), done: make(chan struct{})}
+	z.stop = sync.OnceFunc(func() { close(z.over) })
+	return z
+}
+
+// thawed is what [Freezer.Freeze] gives to its caller.
+func (z *stilled) thawed(ctx context.Context) (early bool) {
+	if z.rec.Dev == "" {
+		place, err := z.f.place(z.rec.Volume)
+		return err != nil || place.Path != ""
+	}
+	z.stop()
+	select {
+	case <-z.done:
+		return z.early
+	case <-ctx.Done():
+		return true
+	}
+}
+
+// hold freezes, waits for the first of the caller, the limit and the end of the daemon, and thaws.
+// A FIFREEZE that has begun cannot be taken back: the thaw waits for its answer.
+func (z *stilled) hold(life context.Context, limit <-chan time.Time) {
+	err := z.freeze(life)
+	switch {
+	case err == nil:
+		close(z.frozen)
+		select {
+		case <-z.over:
+		default:
+			select {
+			case <-z.over:
+			case <-limit:
+				z.early = true
+			case <-life.Done():
+				z.early = true
+			}
+		}
+		z.end(life, true)
+	case errors.Is(err, isolate.ErrLost) || life.Err() != nil: // it may be frozen
+		z.err = err
+		z.end(life, errors.Is(err, isolate.ErrLost))
+	default: // it is not, and a freeze that stands is another program's
+		z.err = err
+		z.finish(life)
+	}
+}
+
+// end thaws, until that has succeeded or the daemon ends. answered: FIFREEZE has returned, so that
+// the first thaw that succeeds is the last one needed.
+func (z *stilled) end(life context.Context, answered bool) {
+	thawed := false
+	for wait := thawEvery; life.Err() == nil && !thawed; wait = min(2*wait, thawMost) {
+		if thawed = z.thaw(life); thawed {
+			break
+		}
+		select {
+		case <-time.After(wait):
+		case <-life.Done():
+		}
+	}
+	if !thawed {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(life), lastTry)
+		defer cancel()
+		thawed = z.thaw(ctx)
+	}
+	if !thawed || !answered {
+		z.leave()
+		return
+	}
+	z.f.c.Logger.Info("file system goes on", "volume", string(z.rec.Volume), "path", z.rec.Path, "early", z.early)
+	z.finish(life)
+}
+
+// finish drops the record of a freeze that is over.
+func (z *stilled) finish(life context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), lastTry)
+	defer cancel()
+	if err := z.f.drop(ctx, z.rec); err != nil {
+		z.f.c.Logger.Error("record of a freeze that is over is not removed", "volume", string(z.rec.Volume), "err", err)
+	}
+	z.leave()
+}
+
+// leave ends z: the next daemon does what is left, by the record.
+func (z *stilled) leave() {
+	if z.pin != nil {
+		z.pin.Close()
+	}
+	z.f.forget(z)
+	close(z.done)
+}
+
+func (z *stilled) freeze(ctx context.Context) error {
+	text, err := json.Marshal(request{Path: z.pinned()})
+	if err != nil {
+		return err
+	}
+	_, err = z.f.c.Helpers.Do(ctx, "freeze "+z.rec.Path, callFreeze, text)
+	return err
+}
+
+// pinned is a path to the file system that no mount at its place can change.
+func (z *stilled) pinned() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
+
+// thaw reports whether the file system goes on.
+func (z *stilled) thaw(ctx context.Context) bool {
+	err := z.tryThaw(ctx)
+	if err != nil {
+		z.f.c.Logger.Error("frozen file system is not thawed yet", "volume", string(z.rec.Volume), "path", z.rec.Path,
+			"err", err)
+	}
+	return err == nil
+}
+
+func (z *stilled) tryThaw(ctx context.Context) error {
+	if z.rec.Boot != z.f.c.Boot {
+		return nil
+	}
+	r := request{Device: z.rec.Dev}
+	if z.pin != nil {
+		r = request{Path: z.pinned()}
+	} else {
+		var err error
+		if r.Path, err = z.mounted(ctx); err != nil {
+			return err
+		}
+		if r.Path == "" {
+			return nil
+		}
+		if z.rec.FSType == "btrfs" { // each subvolume has a device number of its own there
+			r.Device = ""
+		}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	// Another key than that of the freeze: where its helper was lost, that key can be blocked.
+	_, err = z.f.c.Helpers.Do(ctx, "thaw "+z.rec.Path, callThaw, text)
+	return err
+}
+
+// mounted is where the file system of a record is mounted now: it may be elsewhere than it was. ""
+// says that its device is gone, and the freeze with it.
+func (z *stilled) mounted(ctx context.Context) (string, error) {
+	table, err := z.f.c.Mounts(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := ""
+	for _, e := range table {
+		if shown, _ := mountOf(table, e.Path); device(e.Dev) == z.rec.Dev && shown.Dev == e.Dev &&
+			(found == "" || e.Path == z.rec.Path) {
+			found = e.Path
+		}
+	}
+	if found != "" {
+		return found, nil
+	}
+	if !strings.HasPrefix(z.rec.Dev, "0:") {
+		if _, err := os.Lstat("/sys/dev/block/" + z.rec.Dev); errors.Is(err, os.ErrNotExist) {
+			return "", nil
+		}
+	}
+	return "", fmt.Errorf("device %s is not mounted: its next mount would be frozen", z.rec.Dev)
+}
