@@ -13,7 +13,7 @@ import (
 // objectKinds are the words of get for kinds that are listed by name alone.
 var objectKinds = []string{
 	"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments", "volumesnapshotclasses",
-	"volumesnapshotcontents",
+	"volumesnapshotcontents", "volumeattributesclasses",
 }
 
 // labelledKinds are the kinds of objects behind the words of get that -l selects from.
@@ -23,7 +23,7 @@ func labelledKinds(word string) string {
 		"storageclasses": resolve.KindClass, "csidrivers": resolve.KindCSIDriver, "configmaps": resolve.KindConfigMap,
 		"secrets": resolve.KindSecret, "volumeattachments": resolve.KindVolumeAttachment,
 		"snapshots": resolve.KindSnapshot, "volumesnapshotclasses": resolve.KindSnapshotClass,
-		"volumesnapshotcontents": resolve.KindSnapshotContent,
+		"volumesnapshotcontents": resolve.KindSnapshotContent, "volumeattributesclasses": resolve.KindAttributesClass,
 	}[word]
 }
 

@@ -28,6 +28,7 @@ func fields() []field {
 		{"PersistentVolume", "spec", reflect.TypeFor[corev1.PersistentVolumeSpec]()},
 		{"PersistentVolumeClaim", "spec", reflect.TypeFor[corev1.PersistentVolumeClaimSpec]()},
 		{"StorageClass", "", reflect.TypeFor[storagev1.StorageClass]()},
+		{"VolumeAttributesClass", "", reflect.TypeFor[storagev1.VolumeAttributesClass]()},
 		{"CSIDriver", "spec", reflect.TypeFor[storagev1.CSIDriverSpec]()},
 		{"VolumeSnapshot", "spec", reflect.TypeFor[snapshotv1.VolumeSnapshotSpec]()},
 		{"VolumeSnapshotClass", "", reflect.TypeFor[snapshotv1.VolumeSnapshotClass]()},

@@ -18,7 +18,7 @@ fails them until there is a decision for it.
 - **none**: the field says nothing about a volume on a node, and why.
 
 ` + "`containers[]`" + ` stands for initContainers, containers and ephemeralContainers. What lies below a field that is refused or has no
-meaning goes with it. A VolumeAttributesClass is not read: a manifest with one is refused.
+meaning goes with it.
 `
 
 // page is the document.

@@ -86,7 +86,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 func (c *Controller) perform(ctx context.Context, k call) answer {
 	refs := k.rec.Spec.Secrets
 	ref := map[verb]state.SecretRef{
-		create: refs.Provision, remove: refs.Provision, grow: refs.Expand,
+		create: refs.Provision, remove: refs.Provision, grow: refs.Expand, modify: refs.Provision,
 		attach: k.volume.Spec.Value().AttachRef, detach: k.volume.Spec.Value().AttachRef,
 	}[k.op.verb]
 	var secret map[string]string
@@ -121,6 +121,8 @@ func send(ctx context.Context, k call, secret map[string]string) (answer, error)
 		return answer{}, unlessGone(k, err)
 	case grow:
 		return sendGrow(ctx, client, k, secret)
+	case modify:
+		return sendModify(ctx, client, k, secret)
 	case attach:
 		req, err := attachRequest(k.volume, k.rec.NodeID, k.caps.MultiWriter, secret)
 		if err != nil {

@@ -40,6 +40,12 @@ func newSpec(c Claim, f facts) (spec, string) {
 	if s.Secrets, problem = classSecrets(c); problem != "" {
 		return spec{}, problem
 	}
+	if c.Attributes.Class != "" {
+		if h := c.Attributes.unfit(s.Driver, f.Driver.caps); h.reason != "" {
+			return spec{}, h.reason
+		}
+		s.Attributes = c.Attributes.Attributes
+	}
 	if s.Source, problem = contentSource(c, f); problem != "" {
 		return spec{}, problem
 	}

@@ -54,6 +54,8 @@ func begin(r record, w want, o op, nodeID string) record {
 		r.Volume.Phase = state.Leaving
 	case grow:
 		r.Growing = o.bytes
+	case modify:
+		r.Modifying = &o.attributes
 	case settle:
 		r.RequestedBytes, r.CapacityBytes, r.Growing, r.Expand = w.Claim.SizeBytes, o.bytes, 0, state.Retry{}
 	case attach:
@@ -82,6 +84,8 @@ func complete(r record, o op, res result, now time.Time) record {
 		return completeRemove(r, res, now)
 	case grow:
 		return completeGrow(r, o, res, now)
+	case modify:
+		return completeModify(r, o, res, now)
 	case attach:
 		if res.err == nil {
 			r.Attach = state.Present
@@ -111,6 +115,7 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 	r.Unanswered = false
 	r.Handle, r.CapacityBytes, r.NodeBytes = c.handle, c.capacityBytes, c.capacityBytes
 	r.Context, r.Topology, r.RequestedBytes = c.context, c.topology, r.Spec.SizeBytes
+	r.Attributes = r.Spec.Attributes
 	r.Volume = state.Fact{Phase: state.Present}
 	if c.reject != "" {
 		r.Volume.Phase, r.Reject = state.Leaving, c.reject
@@ -192,5 +197,6 @@ func reset(r record) record {
 	again.NotBefore, again.Final = time.Time{}, false
 	r.Volume.Failed = again.Kept()
 	r.Expand.NotBefore, r.Expand.Final = time.Time{}, false
+	r.Modify.NotBefore, r.Modify.Final = time.Time{}, false
 	return r
 }

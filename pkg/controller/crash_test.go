@@ -24,6 +24,7 @@ func life(h *house) {
 	if s, ok := h.c.Claim(testKey("a")); ok && s.Volume != nil {
 		_, _ = h.c.Attach(h.t.Context(), volumeOf(*s.Volume))
 		h.set(testClaim("a", 2*mib))
+		h.set(gilded(testClaim("a", 2*mib), "gold"))
 		_ = h.c.Detach(h.t.Context(), volumeOf(*s.Volume))
 	}
 	h.c.RemoveClaim(testKey("a"))

@@ -187,6 +187,8 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 			all.ListSnapshots = true
 		case csi.ControllerServiceCapability_RPC_GET_CAPACITY:
 			all.Capacity = true
+		case csi.ControllerServiceCapability_RPC_MODIFY_VOLUME:
+			all.Modify = true
 		case csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			all.MultiWriter = true
 		}

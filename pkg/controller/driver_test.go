@@ -57,6 +57,7 @@ type stored struct {
 	req    *csi.CreateVolumeRequest
 	bytes  int64
 	nodes  map[string]bool
+	has    map[string]string // mutable_parameters
 }
 
 // fault is how a call goes wrong.
@@ -80,6 +81,7 @@ func newBackend() *backend {
 			csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 			csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 			csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+			csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 			csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 		},
 		nodeGrow: true,
@@ -112,6 +114,8 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.remove(req) })
 	case *csi.ControllerExpandVolumeRequest:
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.grow(req) })
+	case *csi.ControllerModifyVolumeRequest:
+		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.modify(req) })
 	case *csi.ControllerPublishVolumeRequest:
 		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) { return b.publish(req) })
 	case *csi.ControllerUnpublishVolumeRequest:
@@ -256,7 +260,7 @@ func (b *backend) create(req *csi.CreateVolumeRequest) (proto.Message, error) {
 		b.next++
 		v = &stored{
 			handle: fmt.Sprintf("vol-%d", b.next), bytes: required, nodes: map[string]bool{},
-			req: proto.Clone(req).(*csi.CreateVolumeRequest),
+			req: proto.Clone(req).(*csi.CreateVolumeRequest), has: req.GetMutableParameters(),
 		}
 		b.volumes[req.GetName()] = v
 	}
@@ -315,6 +319,18 @@ func (b *backend) grow(req *csi.ControllerExpandVolumeRequest) (proto.Message, e
 	}
 	v.bytes = max(v.bytes, req.GetCapacityRange().GetRequiredBytes())
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.bytes, NodeExpansionRequired: b.nodeExpansion}, nil
+}
+
+func (b *backend) modify(req *csi.ControllerModifyVolumeRequest) (proto.Message, error) {
+	v := b.byHandle(req.GetVolumeId())
+	if v == nil {
+		return nil, status.Error(codes.NotFound, "no such volume")
+	}
+	if len(req.GetMutableParameters()) == 0 {
+		b.breach("ControllerModifyVolume of %s without mutable_parameters", req.GetVolumeId())
+	}
+	v.has = req.GetMutableParameters()
+	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
 func (b *backend) publish(req *csi.ControllerPublishVolumeRequest) (proto.Message, error) {

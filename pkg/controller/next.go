@@ -19,6 +19,7 @@ const (
 	grow
 	attach
 	detach
+	modify
 	// Steps that need no call.
 	settle // take the size wanted as the capacity: only nodes grow this driver's volumes
 	forget // drop the record: nothing is left that it tells of
@@ -26,7 +27,7 @@ const (
 
 var verbNames = [...]string{
 	"", "CreateVolume", "DeleteVolume", "ControllerExpandVolume",
-	"ControllerPublishVolume", "ControllerUnpublishVolume", "settle", "forget",
+	"ControllerPublishVolume", "ControllerUnpublishVolume", "ControllerModifyVolume", "settle", "forget",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -36,7 +37,7 @@ func (v verb) calls() bool { return v != nothing && v < settle }
 
 // limited reports whether the verb counts against a driver's calls in flight.
 // What removes, and what a pod waits for with its volume made, does not.
-func (v verb) limited() bool { return v == create || v == grow }
+func (v verb) limited() bool { return v == create || v == grow || v == modify }
 
 // op is one step for a claim, as a value.
 type op struct {
@@ -47,6 +48,8 @@ type op struct {
 	bytes int64
 	// limit is the largest size that grow allows; 0 for any.
 	limit int64
+	// attributes are what modify brings.
+	attributes Attributes
 	// from is the volume's phase before the op began.
 	from state.Phase
 }
@@ -113,7 +116,7 @@ type caps struct {
 	// Online and Offline VolumeExpansion, of the plugin.
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
-	Create, Expand, Clone, Snapshot, ListSnapshots, Capacity, MultiWriter bool
+	Create, Expand, Clone, Snapshot, ListSnapshots, Capacity, Modify, MultiWriter bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.
 	NodeExpand bool
 }
@@ -210,9 +213,14 @@ func nextRemove(r record, f facts, now time.Time) (op, held) {
 	return op{verb: remove, from: r.Volume.Phase}.unless(r.Volume.Retry(), f, now)
 }
 
-// nextPresent attaches, detaches and expands a volume that is there.
+// nextPresent attaches, detaches, expands and modifies a volume that is there.
 func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	o, h := nextSize(r, w, f, now)
+	if o.verb == nothing { // what holds one up says nothing of the other
+		if m, why := nextModify(r, w, f, now); m.verb != nothing || h.reason == "" {
+			o, h = m, why
+		}
+	}
 	node := op{verb: w.Node, from: r.Volume.Phase}
 	switch {
 	case w.Node == detach:

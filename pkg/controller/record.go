@@ -43,6 +43,12 @@ type record struct {
 	Growing int64       `json:"growing,omitempty"`
 	Expand  state.Retry `json:"expand,omitzero"`
 
+	// Attributes are those that the volume has. Modifying are those of a ControllerModifyVolume
+	// that has no definite answer; nil where there is none. Modify paces that call.
+	Attributes Attributes  `json:"attributes,omitzero"`
+	Modifying  *Attributes `json:"modifying,omitempty"`
+	Modify     state.Retry `json:"modify,omitzero"`
+
 	// Attach says whether the volume is attached to this node, as node NodeID.
 	// The caller that asks for it paces the calls.
 	Attach state.Phase `json:"attach,omitempty"`
@@ -69,6 +75,7 @@ type spec struct {
 	MountOptions []string           `json:"mountOptions,omitempty"`
 	Reclaim      ReclaimPolicy      `json:"reclaimPolicy,omitempty"`
 	Parameters   map[string]string  `json:"parameters,omitempty"`
+	Attributes   Attributes         `json:"attributes,omitzero"`
 	Source       source             `json:"source,omitzero"`
 	// Topology is this node's, where the driver has VOLUME_ACCESSIBILITY_CONSTRAINTS.
 	Topology map[string]string `json:"topology,omitempty"`
@@ -136,7 +143,7 @@ func (r record) usable() bool { return r.Volume.Phase == state.Present && !r.Del
 func (r record) volume(listed bool) Volume {
 	s := r.Spec
 	return Volume{
-		Name: r.Name, Claim: r.Claim, ClaimUID: r.UID, Class: s.Class,
+		Name: r.Name, Claim: r.Claim, ClaimUID: r.UID, Class: s.Class, AttributesClass: r.Attributes.Class,
 		Driver: s.Driver, Handle: r.Handle,
 		CapacityBytes: r.CapacityBytes, RequestedBytes: r.RequestedBytes, NodeBytes: r.NodeBytes,
 		Context: r.Context, FSType: s.FSType, MountOptions: s.MountOptions,

@@ -69,7 +69,9 @@ func createRequest(name string, s spec, multiWriter bool, secret map[string]stri
 		Name:          name,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: s.SizeBytes, LimitBytes: s.LimitBytes},
 		Parameters:    s.Parameters,
-		Secrets:       secret,
+
+		MutableParameters: s.Attributes.Parameters,
+		Secrets:           secret,
 
 		VolumeCapabilities: []*csi.VolumeCapability{c},
 	}

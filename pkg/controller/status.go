@@ -127,6 +127,9 @@ func (e *entry) status() ClaimStatus {
 	if e.rec.Volume.Phase == state.Present {
 		v := e.rec.volume(e.want.Listed)
 		s.Volume = &v
+		if e.rec.Modify.Attempts > 0 && (e.rec.Modifying != nil || !e.want.Claim.Attributes.has(e.rec)) {
+			s.Retry = e.rec.Modify
+		}
 		if e.rec.Expand.Attempts > 0 {
 			s.Retry = e.rec.Expand
 		}

@@ -39,6 +39,8 @@ type Claim struct {
 	Mode                  state.Mode
 	// Class is the class that the claim names, resolved.
 	Class Class
+	// Attributes is the VolumeAttributesClass that the claim names, resolved.
+	Attributes AttributesClass
 	// Source is what the volume is to hold in the beginning; nil for nothing.
 	Source *DataSource
 	// Refused says which field of the claim is not followed; "" for none. Such a claim
@@ -86,7 +88,7 @@ func (s *DataSource) ofSnapshot() bool { return s != nil && s.Snapshot != (Key{}
 func (c Claim) equal(o Claim) bool {
 	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&
 		c.LimitBytes == o.LimitBytes && c.Mode == o.Mode &&
-		slices.Equal(c.AccessModes, o.AccessModes) && c.Class.equal(o.Class) &&
+		slices.Equal(c.AccessModes, o.AccessModes) && c.Class.equal(o.Class) && c.Attributes.equal(o.Attributes) &&
 		c.Refused == o.Refused && (c.Source == nil) == (o.Source == nil) && (c.Source == nil || *c.Source == *o.Source)
 }
 
@@ -103,6 +105,7 @@ func (c Class) equal(o Class) bool {
 func (c Claim) clone() Claim {
 	c.AccessModes = slices.Clone(c.AccessModes)
 	c.Class.Parameters = maps.Clone(c.Class.Parameters)
+	c.Attributes.Parameters = maps.Clone(c.Attributes.Parameters)
 	c.Class.MountOptions = slices.Clone(c.Class.MountOptions)
 	if c.Source != nil {
 		source := *c.Source
@@ -134,8 +137,10 @@ type Volume struct {
 	Claim    Key    `json:"claim"`
 	ClaimUID string `json:"claimUID"`
 	// Class is the name of the class it was made by.
-	Class  string           `json:"class,omitempty"`
-	Driver state.DriverName `json:"driver"`
+	Class string `json:"class,omitempty"`
+	// AttributesClass is the name of the VolumeAttributesClass that it has; "" for none.
+	AttributesClass string           `json:"attributesClass,omitempty"`
+	Driver          state.DriverName `json:"driver"`
 	// Handle is the CSI volume_id.
 	Handle string `json:"handle"`
 	// CapacityBytes is how large the driver says that it is; NodeBytes how large

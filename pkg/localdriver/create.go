@@ -19,12 +19,13 @@ const maxName = 128
 
 // wish is a CreateVolume request, checked.
 type wish struct {
-	name   string
-	kind   string
-	fsType string // "" where none is named
-	mount  bool   // a file system is wanted
-	sizes  *csi.CapacityRange
-	source *source
+	name        string
+	kind        string
+	fsType      string // "" where none is named
+	mount       bool   // a file system is wanted
+	sizes       *csi.CapacityRange
+	source      *source
+	readAheadKB int // 0: the kernel's default
 }
 
 // CreateVolume makes a volume, or finds the one of that name (CSI 1.13
@@ -79,14 +80,14 @@ func (d *Driver) readWish(req *csi.CreateVolumeRequest) (wish, error) {
 	if len(req.GetName()) > maxName {
 		return wish{}, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
 	}
-	if len(req.GetMutableParameters()) > 0 {
-		return wish{}, invalid("mutable_parameters are set, but the driver has no MODIFY_VOLUME")
-	}
 	kind, err := typeOf(req.GetParameters())
 	if err != nil {
 		return wish{}, err
 	}
 	w := wish{name: req.GetName(), kind: kind, sizes: req.GetCapacityRange()}
+	if w.readAheadKB, err = readMutable(req.GetMutableParameters(), kind); err != nil {
+		return wish{}, err
+	}
 	for _, c := range req.GetVolumeCapabilities() {
 		u, err := useOf(c)
 		if err != nil {
@@ -150,6 +151,7 @@ func (w wish) matches(v volume) error {
 func (d *Driver) plan(w wish) (volume, error) {
 	v := volume{
 		ID: newID("lv", w.name), Name: w.name, Type: w.kind, Phase: phaseReady, FSType: w.fsType, Source: w.source,
+		ReadAheadKB: w.readAheadKB,
 	}
 	if w.source == nil {
 		least := int64(0)

@@ -45,6 +45,9 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 		return err
 	}
 	defer dev.Close() // by then the mount holds it, or none does
+	if err := dev.tune(v); err != nil {
+		return err
+	}
 	if v, err = d.prepareFS(ctx, v, dev); err != nil {
 		return err
 	}

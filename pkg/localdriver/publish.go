@@ -78,6 +78,9 @@ func (d *Driver) publishStaged(ctx context.Context, req *csi.NodePublishVolumeRe
 			return err
 		}
 		defer dev.Close()
+		if err := dev.tune(v); err != nil {
+			return err
+		}
 		return d.mounts.Bind(dev.path, req.GetTargetPath(), mount.BindOptions{ReadOnly: want.ReadOnly})
 	}})
 }

@@ -43,6 +43,8 @@ type volume struct {
 	Formatted string `json:"formatted,omitempty"`
 	// FSBytes is the size the file system was last made or grown to.
 	FSBytes int64 `json:"fsBytes,omitempty"`
+	// ReadAheadKB is how far the kernel reads ahead on its device (KiB); 0 is the kernel's default.
+	ReadAheadKB int `json:"readAheadKB,omitempty"`
 	// Source is what the volume was copied from.
 	Source *source `json:"source,omitempty"`
 	// Ephemeral marks an inline volume, which lives from NodePublishVolume to NodeUnpublishVolume.

@@ -59,6 +59,8 @@ func about(obj runtime.Object) string {
 			words = append(words, "default")
 		}
 		return strings.Join(words, ", ")
+	case *storagev1.VolumeAttributesClass:
+		return o.DriverName
 	case *snapshotv1.VolumeSnapshotClass:
 		words := []string{o.Driver, string(o.DeletionPolicy)}
 		if o.Annotations[resolve.DefaultSnapshotClass] == "true" {

@@ -116,7 +116,7 @@ func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	}
 	if vol := c.Volume; vol != nil {
 		s.Volume, s.Driver, s.CapacityBytes, s.NodeBytes = vol.Name, vol.Driver, vol.CapacityBytes, vol.NodeBytes
-		s.AccessModes, s.Mode = vol.AccessModes, vol.Mode
+		s.AccessModes, s.Mode, s.AttributesClass = vol.AccessModes, vol.Mode, vol.AttributesClass
 	}
 }
 

@@ -66,6 +66,8 @@ func Check(obj runtime.Object) []Fault {
 	case *storagev1.StorageClass:
 		faults := append(checkMeta(o, false), checkPlain("provisioner", o.Provisioner)...)
 		return append(faults, checkReclaim("reclaimPolicy", o.ReclaimPolicy)...)
+	case *storagev1.VolumeAttributesClass:
+		return append(checkMeta(o, false), checkAttributesClass(o)...)
 	case *storagev1.CSIDriver:
 		return append(checkMeta(o, false), checkCSIDriver(o)...)
 	case *corev1.Secret:

@@ -198,13 +198,19 @@ func Unmade(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
 				wantVolumeName,
 		}, true
 	}
-	if name := claim.Spec.VolumeAttributesClassName; name != nil && *name != "" {
-		return Fault{
-			"spec.volumeAttributesClassName", *name, "none, since csi-volmgr reads no VolumeAttributesClass; " +
-				"parameters of a StorageClass reach the driver when the volume is made",
-		}, true
-	}
 	return Fault{}, false
+}
+
+// checkAttributesClass checks what the API server would (storage.k8s.io/v1).
+func checkAttributesClass(c *storagev1.VolumeAttributesClass) []Fault {
+	var faults []Fault
+	if f, bad := checkDriver("driverName", c.DriverName); bad {
+		faults = append(faults, f)
+	}
+	if len(c.Parameters) == 0 {
+		faults = append(faults, Fault{"parameters", "none", "at least one: what the driver is to change"})
+	}
+	return faults
 }
 
 // unbound says why the claim has no volume.

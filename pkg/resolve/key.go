@@ -18,6 +18,7 @@ const (
 	KindClaim            = "PersistentVolumeClaim"
 	KindVolume           = "PersistentVolume"
 	KindClass            = "StorageClass"
+	KindAttributesClass  = "VolumeAttributesClass"
 	KindCSIDriver        = "CSIDriver"
 	KindSecret           = "Secret"
 	KindConfigMap        = "ConfigMap"
@@ -114,6 +115,8 @@ func kindOf(obj runtime.Object) string {
 		return KindVolume
 	case *storagev1.StorageClass:
 		return KindClass
+	case *storagev1.VolumeAttributesClass:
+		return KindAttributesClass
 	case *storagev1.CSIDriver:
 		return KindCSIDriver
 	case *corev1.Secret:

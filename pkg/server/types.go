@@ -176,10 +176,12 @@ type ClaimStatus struct {
 	// CapacityBytes is what the volume has; 0 where unknown.
 	CapacityBytes int64 `json:"capacityBytes,omitempty"`
 	// NodeBytes is what this node serves of it; 0 where unknown.
-	NodeBytes   int64              `json:"nodeBytes,omitempty"`
-	Class       string             `json:"class,omitempty"`
-	AccessModes []state.AccessMode `json:"accessModes,omitempty"`
-	Mode        state.Mode         `json:"mode,omitempty"`
+	NodeBytes int64  `json:"nodeBytes,omitempty"`
+	Class     string `json:"class,omitempty"`
+	// AttributesClass is the VolumeAttributesClass that the volume has; "" for none.
+	AttributesClass string             `json:"currentVolumeAttributesClassName,omitempty"`
+	AccessModes     []state.AccessMode `json:"accessModes,omitempty"`
+	Mode            state.Mode         `json:"mode,omitempty"`
 	// Retry paces the controller's calls for it and keeps the last failure.
 	Retry RetryStatus `json:"retry,omitzero"`
 }

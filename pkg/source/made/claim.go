@@ -89,6 +89,21 @@ func sourceRef(claim *corev1.PersistentVolumeClaim) (ref *corev1.TypedObjectRefe
 	return ref, ""
 }
 
+// attributes are what the claim's VolumeAttributesClass asks for.
+func attributes(claim *corev1.PersistentVolumeClaim,
+	get func(name string) *storagev1.VolumeAttributesClass,
+) controller.AttributesClass {
+	name := deref(claim.Spec.VolumeAttributesClassName)
+	if name == "" {
+		return controller.AttributesClass{}
+	}
+	a := controller.AttributesClass{Attributes: controller.Attributes{Class: name}}
+	if class := get(name); class != nil {
+		a.Driver, a.Parameters = state.DriverName(class.DriverName), class.Parameters
+	}
+	return a
+}
+
 // named is a source for people: its kind, with its API group where it has one, and its name.
 func named(group *string, kind, name string) string {
 	if g := deref(group); g != "" {

@@ -134,14 +134,11 @@ func TestTopologiesOfAClass(t *testing.T) {
 }
 
 func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
-	gold, none := "gold", ""
 	for _, tc := range []struct {
 		spec corev1.PersistentVolumeClaimSpec
 		want string
 	}{
 		{corev1.PersistentVolumeClaimSpec{}, ""},
-		{corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &none}, ""},
-		{corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &gold}, "spec.volumeAttributesClassName: found gold, want none"},
 		{corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}, `spec.selector: found "a=b", want none`},
 	} {
 		got, err := Asked(&corev1.PersistentVolumeClaim{Spec: tc.spec}, &storagev1.StorageClass{}, nil)
@@ -158,5 +155,44 @@ func TestAClassTellsNames(t *testing.T) {
 		if got, err := Asked(&corev1.PersistentVolumeClaim{}, class, nil); err != nil || got.Class.Metadata != want {
 			t.Errorf("%q: %+v, %v", value, got.Class, err)
 		}
+	}
+}
+
+// A claim has the attributes of the class that it names; one that is not there is waited for.
+func TestAttributesOfAClaim(t *testing.T) {
+	gold, none := "gold", ""
+	get := func(name string) *storagev1.VolumeAttributesClass {
+		if name != gold {
+			return nil
+		}
+		return &storagev1.VolumeAttributesClass{DriverName: "csi.example.com", Parameters: map[string]string{"iops": "5000"}}
+	}
+	absent := "absent"
+	for _, tc := range []struct {
+		name *string
+		want controller.AttributesClass
+	}{
+		{nil, controller.AttributesClass{}},
+		{&none, controller.AttributesClass{}},
+		{&gold, controller.AttributesClass{
+			Driver:     "csi.example.com",
+			Attributes: controller.Attributes{Class: "gold", Parameters: map[string]string{"iops": "5000"}},
+		}},
+		{&absent, controller.AttributesClass{Attributes: controller.Attributes{Class: "absent"}}},
+	} {
+		got := attributes(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: tc.name}}, get)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// A PersistentVolume names the class that its volume has.
+func TestAVolumeNamesItsAttributesClass(t *testing.T) {
+	if pv := persistentVolume(controller.Volume{AttributesClass: "gold"}); deref(pv.Spec.VolumeAttributesClassName) != "gold" {
+		t.Errorf("%+v", pv.Spec)
+	}
+	if pv := persistentVolume(controller.Volume{}); pv.Spec.VolumeAttributesClassName != nil {
+		t.Errorf("%+v", pv.Spec)
 	}
 }

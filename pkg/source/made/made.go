@@ -107,6 +107,11 @@ func (p *Provider) claim(key source.Key) {
 		p.Logger.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
 			err)
 	}
+	c.Attributes = attributes(claim, func(name string) *storagev1.VolumeAttributesClass {
+		obj := p.Catalog.Get(source.Key{Kind: resolve.KindAttributesClass, Name: name})
+		class, _ := obj.(*storagev1.VolumeAttributesClass)
+		return class
+	})
 	p.Controller.SetClaim(c)
 }
 

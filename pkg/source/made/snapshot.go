@@ -19,7 +19,7 @@ import (
 // and snapshots.
 func (p *Provider) Changed(key source.Key) {
 	switch key.Kind {
-	case resolve.KindClass:
+	case resolve.KindClass, resolve.KindAttributesClass:
 		p.class()
 	case resolve.KindClaim:
 		p.claim(key)

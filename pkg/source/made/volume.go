@@ -37,6 +37,9 @@ func persistentVolume(v controller.Volume) *corev1.PersistentVolume {
 			}},
 		},
 	}
+	if v.AttributesClass != "" {
+		pv.Spec.VolumeAttributesClassName = &v.AttributesClass
+	}
 	for _, m := range v.AccessModes {
 		pv.Spec.AccessModes = append(pv.Spec.AccessModes, corev1.PersistentVolumeAccessMode(m))
 	}

@@ -49,6 +49,7 @@ var kinds = []kind{
 	{resolve.KindClaim, coreV1, func() object { return new(corev1.PersistentVolumeClaim) }},
 	{resolve.KindVolume, coreV1, func() object { return new(corev1.PersistentVolume) }},
 	{resolve.KindClass, storageV1, func() object { return new(storagev1.StorageClass) }},
+	{resolve.KindAttributesClass, storageV1, func() object { return new(storagev1.VolumeAttributesClass) }},
 	{resolve.KindCSIDriver, storageV1, func() object { return new(storagev1.CSIDriver) }},
 	{resolve.KindSecret, coreV1, func() object { return new(corev1.Secret) }},
 	{resolve.KindConfigMap, coreV1, func() object { return new(corev1.ConfigMap) }},

@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Attributes is a VolumeAttributesClass: what a volume is changed to while it is in use.
+type Attributes struct {
+	Class string `json:"class,omitempty"`
+	// Parameters are the mutable_parameters.
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+func (a Attributes) equal(o Attributes) bool {
+	return a.Class == o.Class && maps.Equal(a.Parameters, o.Parameters)
+}
+
+// AttributesClass is the VolumeAttributesClass that a claim names, resolved. The zero value is none.
+type AttributesClass struct {
+	Attributes
+	// Driver is whose class it is; "" where the class is not there.
+	Driver state.DriverName
+}
+
+func (a AttributesClass) equal(o AttributesClass) bool {
+	return a.Driver == o.Driver && a.Attributes.equal(o.Attributes)
+}
+
+// has reports whether the volume of r has the attributes.
+func (a AttributesClass) has(r record) bool {
+	return a.Driver == r.Spec.Driver && a.Attributes.equal(r.Attributes)
+}
+
+// unfit says why a volume of driver d cannot have the attributes; no reason where it can.
+func (a AttributesClass) unfit(d state.DriverName, caps caps) held {
+	switch {
+	case a.Driver == "":
+		return heldf("its VolumeAttributesClass %q is not there", a.Class)
+	case a.Driver != d:
+		return refusedf("its VolumeAttributesClass %q is for driver %s, but its volume is of driver %s", a.Class, a.Driver, d)
+	case !caps.Modify:
+		return refusedf("driver %s cannot give its volume the VolumeAttributesClass %q (it has no MODIFY_VOLUME)", d, a.Class)
+	}
+	return held{}
+}
+
+// nextModify gives the volume the attributes that its claim names. A call without a definite
+// answer is made again first, with what it asked for. A claim that names no class any more leaves
+// its volume as it is: CSI has no call that takes attributes back.
+func nextModify(r record, w want, f facts, now time.Time) (op, held) {
+	a := w.Claim.Attributes
+	switch {
+	case !w.Listed:
+		return op{}, held{}
+	case r.Modifying != nil:
+		a = AttributesClass{*r.Modifying, r.Spec.Driver}
+	case a.Class == "" || a.has(r):
+		return op{}, held{}
+	}
+	if f.Driver.Problem != "" {
+		return op{}, held{reason: f.Driver.Problem}
+	}
+	if h := a.unfit(r.Spec.Driver, f.Driver.caps); h.reason != "" {
+		return op{}, h
+	}
+	return op{verb: modify, attributes: a.Attributes, from: r.Volume.Phase}.unless(r.Modify, f, now)
+}
+
+func completeModify(r record, o op, res result, now time.Time) record {
+	switch {
+	case res.err == nil:
+		r.Attributes, r.Modifying, r.Modify = o.attributes, nil, state.Retry{}
+	case res.unsent || res.err.Outcome != state.Uncertain:
+		r.Modifying = nil
+		fallthrough
+	default:
+		r.Modify = failed(r.Modify, res.err, now)
+	}
+	return r
+}
+
+// sendModify changes the volume (CSI 1.13 ControllerModifyVolume).
+func sendModify(ctx context.Context, client csi.ControllerClient, k call, secret map[string]string) (answer, error) {
+	_, err := client.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{
+		VolumeId: k.rec.Handle, Secrets: secret, MutableParameters: k.op.attributes.Parameters,
+	})
+	return answer{}, err
+}
