@@ -141,7 +141,10 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 		f.c.Logger.Info("file system is frozen", "volume", string(id), "path", place.Path, "limit", limit)
 		return z, nil
 	case <-z.done:
-		return nil, z.err
+		if z.err != nil {
+			return nil, z.err
+		}
+		return z, nil // frozen, and ended by the limit before this goroutine ran
 	case <-ctx.Done():
 		z.stop()
 		return nil, context.Cause(ctx)

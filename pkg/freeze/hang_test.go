@@ -165,6 +165,32 @@ func TestTheLimitEndsAFreeze(t *testing.T) {
 	})
 }
 
+// A limit that is over before the caller runs again leaves a freeze that ended early, and no half of
+// one. The clock is the real one: a bubble lets the caller run first.
+func TestALimitThatIsOverAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	f := New(Config{
+		Journal: newJournal(), Helpers: &kernel{}, Boot: "boot", Logger: slog.New(slog.DiscardHandler),
+		Volumes: func() []Volume { return []Volume{staged("v", dir)} },
+		Mounts: func(context.Context) ([]mount.Entry, error) {
+			return []mount.Entry{{Path: dir, Root: "/", FSType: "ext4", Dev: loop}}, nil
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	for i := range 4000 {
+		limit := time.Duration(i%200) * time.Microsecond
+		if thaw, err := f.Freeze(t.Context(), "v", limit); err == nil { // else it was over before the freeze
+			thaw(t.Context())
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // A thaw that fails is tried again, also when its caller has given up, until the record can go.
 func TestAThawThatFailsIsTriedAgain(t *testing.T) {
 	made(t, newJournal(), func(t *testing.T, m *mock) {
