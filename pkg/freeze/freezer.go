@@ -136,19 +136,11 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 		defer deadline.Stop()
 		z.hold(life, deadline.C)
 	}()
-	select {
-	case <-z.frozen:
-		f.c.Logger.Info("file system is frozen", "volume", string(id), "path", place.Path, "limit", limit)
-		return z, nil
-	case <-z.done:
-		if z.err != nil {
-			return nil, z.err
-		}
-		return z, nil // frozen, and ended by the limit before this goroutine ran
-	case <-ctx.Done():
-		z.stop()
-		return nil, context.Cause(ctx)
+	if err := z.begun(ctx); err != nil {
+		return nil, err
 	}
+	f.c.Logger.Info("file system is frozen", "volume", string(id), "path", place.Path, "limit", limit)
+	return z, nil
 }
 
 // pin finds the volume's mount, and opens it: the kernel would unmount a file system that is

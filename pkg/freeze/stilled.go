@@ -42,6 +42,19 @@ func newStilled(f *Freezer, rec record) *stilled {
 	return z
 }
 
+// begun waits until the kernel has frozen the file system; the limit may have thawed it since.
+func (z *stilled) begun(ctx context.Context) error {
+	select {
+	case <-z.frozen:
+		return nil
+	case <-z.done:
+		return z.err // nil where the limit ended it before this goroutine ran
+	case <-ctx.Done():
+		z.stop()
+		return context.Cause(ctx)
+	}
+}
+
 // thawed is what [Freezer.Freeze] gives to its caller.
 func (z *stilled) thawed(ctx context.Context) (early bool) {
 	if z.rec.Dev == "" {
