@@ -12,10 +12,26 @@ provisioner: local.csi-volmgr.dev
 reclaimPolicy: Delete
 allowVolumeExpansion: true
 ---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: reads-hello}
+driverName: local.csi-volmgr.dev
+parameters: {readAheadKB: "64"}
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: reads-goodbye}
+driverName: local.csi-volmgr.dev
+parameters: {readAheadKB: "256"}
+---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
-spec: {storageClassName: class, accessModes: [ReadWriteOnce], resources: {requests: {storage: %[1]s}}}
+spec:
+  storageClassName: class
+  volumeAttributesClassName: reads-%[2]s
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: %[1]s}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
