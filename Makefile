@@ -137,8 +137,9 @@ bench-frozen: host-tools ## what frozen mounts cost others: 1 of FROZEN_PODS (20
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	cd test/csi-sanity && $(GO) test -count=1 -v -timeout 20m ./...
 
-test-strict: host-tools ## run the end-to-end suite against the strict driver, plain and with attach; its verdict ends the output (root, a minute)
+test-strict: host-tools ## run the end-to-end suite and 10,000 random calls of the controller against the strict driver; its verdict ends the output of each (root, 2 minutes)
 	E2E_DRIVER=strict $(GO) test -count=1 -v -timeout 20m ./test/e2e
+	STRICT_CALLS=10000 $(GO) test -count=1 -v -timeout 10m -run RandomCalls ./test/csi-strict
 
 test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path] [DRIVER_ARGS="--flag ..."]
 	@[ -x '$(DRIVER_BINARY)' ] || { echo "test-driver: DRIVER_BINARY=path/to/driver is missing, or is no program (csi-driver-host-path: its hostpathplugin)" >&2; exit 2; }

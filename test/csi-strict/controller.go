@@ -57,7 +57,7 @@ func (s *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	v := &Volume{
 		ID: id, Name: req.GetName(), Zone: s.driver.zoneFor(req.GetAccessibilityRequirements()), Tag: req.GetParameters()["tag"], Block: block, SizeBytes: cmp.Or(size, from.sizeBytes, defaultSize),
 		Context: map[string]string{"tag": req.GetParameters()["tag"], "name": req.GetName()},
-		Params:  maps.Clone(req.GetParameters()),
+		Params:  maps.Clone(req.GetParameters()), Mutable: maps.Clone(req.GetMutableParameters()),
 	}
 	if err := s.driver.makeData(ctx, v, from); err != nil {
 		return nil, err
@@ -219,6 +219,19 @@ func (s *controller) ControllerExpandVolume(_ context.Context, req *csi.Controll
 	}
 	s.driver.update(v.ID, func(v *Volume) { v.SizeBytes = size })
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: s.driver.script().expands(byNode)}, nil
+}
+
+// ControllerModifyVolume implements the Controller service.
+func (s *controller) ControllerModifyVolume(_ context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if len(req.GetMutableParameters()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "mutable_parameters: not set")
+	}
+	v, err := s.driver.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	s.driver.update(v.ID, func(v *Volume) { v.Mutable = maps.Clone(req.GetMutableParameters()) })
+	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
 // ControllerGetCapabilities implements the Controller service.

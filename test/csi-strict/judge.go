@@ -82,6 +82,10 @@ type judge struct {
 	// since is when this process began: until then, nothing is known of calls in flight.
 	since  time.Time
 	flying map[string]*call
+	// open are the requests that were not answered, by what they are to bring about; cuts are the
+	// volumes that a snapshot is being made of.
+	open map[string]string
+	cuts map[string]bool
 }
 
 // rules are those of each call.
@@ -95,6 +99,7 @@ var rules = map[string]func(*judge, *call, *Volume){
 	"ControllerPublishVolume":   (*judge).attach,
 	"ControllerUnpublishVolume": (*judge).detach,
 	"ControllerExpandVolume":    (*judge).controllerExpand,
+	"ControllerModifyVolume":    (*judge).modify,
 	"DeleteVolume":              (*judge).remove,
 	"CreateVolume":              (*judge).create,
 	"NodeGetCapabilities":       (*judge).capabilities,
@@ -110,6 +115,8 @@ func (j *judge) begin(c *call) (busy bool) {
 		rule(j, c, v)
 	}
 	j.repetition(c, v)
+	j.unanswered(c)
+	j.cutting(c)
 	if c.volume == "" {
 		return false
 	}
@@ -216,6 +223,7 @@ func (j *judge) end(c *call, code codes.Code, heard, odd bool, at time.Time) {
 	if j.flying[c.flight()] == c {
 		delete(j.flying, c.flight())
 	}
+	j.answered(c, code, heard)
 	v := j.model.Volumes[c.volume]
 	if v == nil {
 		return

@@ -31,6 +31,7 @@ func newCourt(s Script) *court {
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return &court{now: now, judge: &judge{
+		open: map[string]string{}, cuts: map[string]bool{},
 		model:  &Model{Volumes: map[string]*Volume{"v": v("v"), "w": v("w")}, Fired: map[string]int{}},
 		script: s, told: s, nodeID: "node-1", since: now, flying: map[string]*call{},
 	}}

@@ -45,6 +45,8 @@ type Volume struct {
 	// Context is the volume context that CreateVolume gave.
 	Context map[string]string `json:"context,omitempty"`
 	Params  map[string]string `json:"params,omitempty"`
+	// Mutable are the mutable_parameters that it has.
+	Mutable map[string]string `json:"mutable,omitempty"`
 	// SizeBytes is its size, NodeSizeBytes what NodeExpandVolume last made of it.
 	SizeBytes     int64 `json:"sizeBytes"`
 	NodeSizeBytes int64 `json:"nodeSizeBytes,omitempty"`

@@ -1,0 +1,76 @@
+package csistrict
+
+import (
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+)
+
+// madeBy is the key of what a call is to bring about, which stays while its answer is open; "" of
+// other calls.
+func madeBy(c *call) string {
+	switch r := c.req.(type) {
+	case *csi.CreateVolumeRequest:
+		return "volume " + r.GetName()
+	case *csi.CreateSnapshotRequest:
+		return "snapshot " + r.GetName()
+	case *csi.ControllerModifyVolumeRequest:
+		return "attributes of " + r.GetVolumeId()
+	}
+	return ""
+}
+
+// unanswered: a call whose answer its caller did not get is repeated as it was (N-59), unless what
+// it brings about was deleted since (N-26).
+func (j *judge) unanswered(c *call) {
+	if request, open := j.open[madeBy(c)]; open && request != c.request {
+		c.breach(codes.InvalidArgument, "N-59", "%s again, with other fields, and the one before was not answered: %s", c.name, request)
+	}
+}
+
+// answered notes whether the caller knows how the call ended.
+func (j *judge) answered(c *call, code codes.Code, heard bool) {
+	key := madeBy(c)
+	switch {
+	case key == "":
+	case !heard, code == codes.DeadlineExceeded, code == codes.Canceled:
+		j.open[key] = c.request
+	case code != codes.Aborted:
+		delete(j.open, key)
+	}
+	switch r := c.req.(type) {
+	case *csi.CreateSnapshotRequest:
+		delete(j.cuts, r.GetSourceVolumeId())
+	case *csi.DeleteVolumeRequest: // names are ids here
+		delete(j.open, "volume "+r.GetVolumeId())
+		delete(j.open, "attributes of "+r.GetVolumeId())
+	case *csi.DeleteSnapshotRequest:
+		delete(j.open, "snapshot "+r.GetSnapshotId())
+	}
+}
+
+// cutting: what changes a volume, and a snapshot of it, are not made at once (N-21).
+func (j *judge) cutting(c *call) {
+	if r, cuts := c.req.(*csi.CreateSnapshotRequest); cuts {
+		source := r.GetSourceVolumeId()
+		if other := j.flying[source]; j.cuts[source] || other != nil && changes(other.name) {
+			c.breach(codes.OK, "N-21", "CreateSnapshot arrived while another call is in flight for the volume")
+		}
+		j.cuts[source] = true
+		return
+	}
+	if changes(c.name) && j.cuts[c.volume] {
+		c.breach(codes.OK, "N-21", "%s arrived while CreateSnapshot is in flight for the volume", c.name)
+	}
+}
+
+// changes reports whether a call of the Controller service changes a volume.
+func changes(name string) bool {
+	return name == "DeleteVolume" || name == "ControllerExpandVolume" || name == "ControllerModifyVolume"
+}
+
+// modify: ControllerModifyVolume.
+func (j *judge) modify(c *call, _ *Volume) {
+	if !j.told.can("MODIFY_VOLUME") {
+		c.breach(codes.Unimplemented, "N-13", "ControllerModifyVolume, and the driver has no MODIFY_VOLUME")
+	}
+}
