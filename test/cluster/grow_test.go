@@ -3,13 +3,16 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // resize asks for another size of the claim.
@@ -45,6 +48,18 @@ func (s *shared) status(n *node, claim, what string, ok func(corev1.PersistentVo
 	})
 }
 
+// touch changes the claim without meaning. external-resizer puts the answer to its own write into
+// its cache, over a newer claim that it may have been told of meanwhile; then each of its writes
+// conflicts until it is told of the claim again. Seen once: a claim that was made smaller while the
+// resizer noted a failure stayed so for four minutes.
+func (s *shared) touch(claim string) {
+	s.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now().Format(time.RFC3339Nano))
+	_, err := control.client.CoreV1().PersistentVolumeClaims("default").Patch(s.t.Context(), claim, types.MergePatchType, patch,
+		metav1.PatchOptions{})
+	must(s.t, err)
+}
+
 // unused is the condition by which Kubernetes 1.37's controller manager says since when no pod
 // has named a claim; it is False while one does.
 const unused = "Unused"
@@ -53,7 +68,12 @@ const unused = "Unused"
 func (s *shared) hasSize(n *node, claim, size string) {
 	s.t.Helper()
 	want := resource.MustParse(size)
+	polls, touch := 0, 100
 	s.status(n, claim, "has "+size+" and nothing left to do", func(now corev1.PersistentVolumeClaimStatus) bool {
+		if polls++; polls == touch {
+			touch *= 3
+			s.touch(claim)
+		}
 		left := slices.ContainsFunc(now.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 			return c.Type != unused
 		})
