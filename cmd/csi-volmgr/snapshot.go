@@ -102,11 +102,11 @@ Exit code 124 means that it was not ready in time; it goes on.`,
 			if class != "" {
 				s.Spec.VolumeSnapshotClassName = &class
 			}
-			if freeze < 0 || freeze > time.Minute {
-				return usagef("--freeze=%s: expected at most 1m", freeze)
-			}
-			if freeze > 0 {
+			if freeze != 0 {
 				s.Annotations = map[string]string{resolve.FreezeAnnotation: freeze.String()}
+			}
+			if _, bad := resolve.FreezeOf(&s); bad != nil {
+				return usagef("--freeze=%s: expected %s", freeze, bad.Want)
 			}
 			return p.createSnapshot(cmd.Context(), s, hooks{before, after}, timeout)
 		},
@@ -230,7 +230,7 @@ type snapshotGoal struct {
 func isReady(s server.SnapshotStatus) bool { return s.Ready }
 
 // isCut: the driver has answered, and may copy yet.
-func isCut(s server.SnapshotStatus) bool { return s.Ready || s.Handle != "" }
+func isCut(s server.SnapshotStatus) bool { return s.Handle != "" }
 
 // awaitSnapshot waits until a snapshot is so far, or is refused.
 func (p *program) awaitSnapshot(ctx context.Context, c *client.Client, of snapshotv1.VolumeSnapshot, goal snapshotGoal,
