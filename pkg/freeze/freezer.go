@@ -99,7 +99,7 @@ func (f *Freezer) Freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 	return z.thawed, nil
 }
 
-func (f *Freezer) place(id state.VolumeID) (Place, error) {
+func (f *Freezer) place(id state.VolumeID) (place, error) {
 	return placeOf(id, f.c.Volumes(), f.c.Pods)
 }
 
@@ -147,18 +147,18 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 // frozen, and the next mount of its device would be frozen yet. The table is read again once it
 // cannot change any more. Nothing is opened before it is known to be local: a path alone can wait
 // for a server that is gone.
-func (f *Freezer) pin(ctx context.Context, place Place) (mount.Entry, *os.File, error) {
-	before, err := f.look(ctx, place)
+func (f *Freezer) pin(ctx context.Context, at place) (mount.Entry, *os.File, error) {
+	before, err := f.look(ctx, at)
 	if err != nil {
 		return mount.Entry{}, nil, err
 	}
-	pin, err := os.OpenFile(place.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	pin, err := os.OpenFile(at.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return mount.Entry{}, nil, err
 	}
-	entry, err := f.look(ctx, place)
+	entry, err := f.look(ctx, at)
 	if err == nil && (entry.Dev != before.Dev || entry.ID != before.ID) {
-		err = fmt.Errorf("%s was mounted anew meanwhile", place.Path)
+		err = fmt.Errorf("%s was mounted anew meanwhile", at.Path)
 	}
 	if err != nil {
 		return mount.Entry{}, nil, errors.Join(err, pin.Close())
@@ -166,12 +166,12 @@ func (f *Freezer) pin(ctx context.Context, place Place) (mount.Entry, *os.File, 
 	return entry, pin, nil
 }
 
-func (f *Freezer) look(ctx context.Context, place Place) (mount.Entry, error) {
+func (f *Freezer) look(ctx context.Context, at place) (mount.Entry, error) {
 	table, err := f.c.Mounts(ctx)
 	if err != nil {
 		return mount.Entry{}, err
 	}
-	return judge(table, place, f.c.Never)
+	return judge(table, at, f.c.Never)
 }
 
 // await takes the file system for z once its earlier freeze is over, and returns the life of the

@@ -17,8 +17,8 @@ type Volume struct {
 	Unknown string
 }
 
-// Place is where a volume is mounted.
-type Place struct {
+// place is where a volume is mounted.
+type place struct {
 	// Path is where its whole file system is mounted; "" where nothing of the volume is mounted.
 	Path string
 	// Own are the directories at or below which its file system may be mounted; Others, which have
@@ -28,8 +28,8 @@ type Place struct {
 
 // placeOf is where the volume's file system is mounted. The directories of pods may have it too:
 // subpaths are bound there.
-func placeOf(id state.VolumeID, all []Volume, pods string) (Place, error) {
-	p := Place{Own: []string{pods}}
+func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
+	p := place{Own: []string{pods}}
 	for _, v := range all {
 		if v.ID != id {
 			p.Others = append(p.Others, mountsOf(v.Volume)...)
@@ -81,7 +81,7 @@ func mountsOf(v state.Volume) []string {
 }
 
 // judge finds the mount that is to be frozen. Everything that has the file system mounted must be the volume's.
-func judge(table []mount.Entry, p Place, never []string) (mount.Entry, error) {
+func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 	it, ok := mountOf(table, p.Path)
 	if !ok || it.Path != p.Path {
 		return mount.Entry{}, fmt.Errorf("nothing is mounted at %s", p.Path)

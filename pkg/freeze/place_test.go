@@ -24,7 +24,7 @@ func TestWhatMayBeFrozen(t *testing.T) {
 	at := func(path, root, fsType string, dev uint64) mount.Entry {
 		return mount.Entry{Path: path, Root: root, FSType: fsType, Dev: dev}
 	}
-	place := Place{Path: "/lib/stage/a", Own: []string{"/lib/stage/a", "/lib/pods"}, Others: []string{"/lib/stage/b", "/lib/pods/2/b"}}
+	place := place{Path: "/lib/stage/a", Own: []string{"/lib/stage/a", "/lib/pods"}, Others: []string{"/lib/stage/b", "/lib/pods/2/b"}}
 	never := []string{"/", "/var/log", "/lib", "/mnt/disks/state"}
 	for what, c := range map[string]struct {
 		mounts []mount.Entry
