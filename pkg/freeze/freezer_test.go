@@ -165,7 +165,7 @@ func frozen(t *testing.T, path string) bool {
 // A file system is frozen, noted before, and goes on when it is said; it cannot be unmounted
 // meanwhile, and a writer that waited goes on too, and loses nothing.
 func TestAFreezeHoldsWritesAndEnds(t *testing.T) {
-	for _, fsType := range []string{"ext4", "btrfs"} {
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		r := newRig(t, fsType)
 		z := r.freeze(time.Minute)
 		if !frozen(t, r.path) || r.journal.records() != 1 {
@@ -200,7 +200,7 @@ func TestAFreezeHoldsWritesAndEnds(t *testing.T) {
 // What a daemon that was killed has left frozen is thawed by its record, also where it has been
 // mounted elsewhere since.
 func TestTheNextDaemonThaws(t *testing.T) {
-	for _, fsType := range []string{"ext4", "btrfs"} {
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		r := newRig(t, fsType)
 		r.freeze(time.Hour)
 		record := maps.Clone(r.journal.values)

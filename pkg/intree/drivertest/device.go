@@ -22,8 +22,8 @@ func Device(t *testing.T, fsType string) string {
 	}
 	defer backing.Close()
 	size := int64(16 << 20)
-	if fsType == "btrfs" { // its least is 109 MiB
-		size = 128 << 20
+	if fsType == "btrfs" || fsType == "xfs" { // the least of xfs is 300 MiB, that of btrfs 109
+		size = 320 << 20
 	}
 	if err := backing.Truncate(size); err != nil {
 		t.Fatal(err)
