@@ -119,6 +119,10 @@ func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorre
 		if ctx.Err() != nil {
 			return
 		}
+		if err != nil && ofItself(err) {
+			r.logger.Warn("event dropped", "event", result.Event.Reason, "err", err)
+			err = nil // the server takes others
+		}
 		if err == nil || !mayPass(err) {
 			r.problem("events", err, 0)
 			return
@@ -151,10 +155,22 @@ func (r *Reporter) sendEvent(ctx context.Context, result *record.EventCorrelateR
 		e.ResourceVersion = "" // it has been forgotten there
 	}
 	written, err := events.Create(ctx, e, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		// An earlier request arrived and its answer did not: a name has the nanosecond.
+		return e, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("write event %s: %w", e.Reason, err)
 	}
 	return written, nil
+}
+
+// ofItself reports whether the server refuses this one event, rather than all that this
+// node writes: its namespace is going or gone, or the event is not as the server wants it.
+// That is no problem of the node's, which would stand until there is another event.
+func ofItself(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // mayPass reports whether a request may be taken another time: it did not arrive,

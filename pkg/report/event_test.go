@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -139,4 +140,60 @@ func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 			t.Errorf("got %+v", all)
 		}
 	})
+}
+
+// An event whose request arrived and whose answer did not is written, once, and is
+// counted from then on.
+func TestAnEventWhoseAnswerIsLostIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Err: io.ErrUnexpectedEOF, Late: true} })
+		w.reporter.Event(failedMount("volume data: no"))
+		synctest.Wait()
+		if p := w.reporter.Findings(); len(p) != 1 || p[0].What != "events" {
+			t.Errorf("while the answer is awaited: problems: %v", p)
+		}
+		w.server.Fail(nil)
+		time.Sleep(10 * time.Minute)
+		if p := w.reporter.Findings(); len(p) != 0 {
+			t.Errorf("problems: %v", p)
+		}
+		w.reporter.Event(failedMount("volume data: no"))
+		synctest.Wait()
+		if all := w.events(); len(all) != 1 || all[0].Count != 2 {
+			t.Errorf("got %+v", all)
+		}
+	})
+}
+
+// An event that the server refuses for what the event is about, as in a namespace that
+// is being deleted, is dropped, and is no problem of the node's.
+func TestAnEventThatIsRefusedByItselfIsNoProblem(t *testing.T) {
+	for name, a := range map[string]fakeapi.Answer{
+		"its namespace is gone":      {Code: http.StatusNotFound},
+		"its namespace goes":         {Code: http.StatusForbidden, Body: refusal(http.StatusForbidden, "Forbidden", `{"causes": [{"reason": "NamespaceTerminating"}]}`)},
+		"it is invalid":              {Code: http.StatusUnprocessableEntity, Body: refusal(http.StatusUnprocessableEntity, "Invalid", "{}")},
+		"it cannot be read":          {Code: http.StatusBadRequest, Body: refusal(http.StatusBadRequest, "BadRequest", "{}")},
+		"another one is of its name": {Code: http.StatusConflict},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t)
+			w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &a })
+			w.reporter.Event(failedMount("volume data: no"))
+			time.Sleep(time.Hour)
+			if p := w.reporter.Findings(); len(p) != 0 {
+				t.Errorf("%s: problems: %v", name, p)
+			}
+			w.server.Fail(nil)
+			w.reporter.Event(failedMount("volume data: another"))
+			synctest.Wait()
+			if all := w.events(); len(all) != 1 || all[0].Message != "volume data: another" {
+				t.Errorf("%s: got %+v", name, all)
+			}
+		})
+	}
+}
+
+func refusal(code int, reason, details string) string {
+	return fmt.Sprintf(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "reason": %q, "details": %s}`, code, reason, details)
 }

@@ -46,8 +46,10 @@ type Answer struct {
 	RetryAfter string
 	// Hang: no answer at all until the client gives up.
 	Hang bool
-	// Err is what the connection fails of.
-	Err error
+	// Err is what the connection fails of; Late is that it does so after the request
+	// has been carried out.
+	Err  error
+	Late bool
 	// Body is the answer's, where it is not that of a failure.
 	Body string
 }
@@ -61,6 +63,9 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Unlock()
 	if fail != nil {
 		if a := fail(q); a != nil {
+			if a.Late {
+				s.answer(r, q).Body.Close()
+			}
 			return a.respond(r)
 		}
 	}
@@ -206,7 +211,7 @@ func (s *Server) create(q Request) *http.Response {
 		return status(http.StatusBadRequest, err.Error())
 	}
 	if _, there := s.objects[q.Resource][keyOf(o)]; there {
-		return status(http.StatusConflict, "there already")
+		return failure(http.StatusConflict, "AlreadyExists", "there already")
 	}
 	return respond(http.StatusCreated, s.store(q.Resource, o))
 }
@@ -343,5 +348,9 @@ func status(code int, message string) *http.Response {
 		http.StatusNotFound: "NotFound", http.StatusConflict: "Conflict", http.StatusGone: "Expired", http.StatusForbidden: "Forbidden",
 		http.StatusTooManyRequests: "TooManyRequests", http.StatusInternalServerError: "InternalError", http.StatusUnauthorized: "Unauthorized",
 	}
-	return respond(code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reasons[code], "message": message})
+	return failure(code, reasons[code], message)
+}
+
+func failure(code int, reason, message string) *http.Response {
+	return respond(code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
 }
