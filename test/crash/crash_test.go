@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/test/failpoint"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
@@ -28,7 +29,7 @@ var all []string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(harness.Main(m, func(dir string) (err error) {
-		program, all, err = build(dir)
+		program, all, err = failpoint.Build(dir)
 		return err
 	}))
 }

@@ -59,14 +59,13 @@ spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
   storageClassName: ""
-  claimRef: {namespace: default, name: shelf}
   local: {path: %[3]s/disk}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: shelf}
-spec: {storageClassName: "", volumeName: shelf, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 ---
 apiVersion: v1
 kind: PersistentVolume

@@ -1,4 +1,4 @@
-package crash
+package failpoint
 
 import (
 	_ "embed"
@@ -15,13 +15,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-//go:embed failpoint.go.txt
-var failpoint []byte
+//go:embed process.go.txt
+var process []byte
 
 // rooms are the packages that change the host.
 var rooms = []string{
 	"pkg/state", "pkg/manager", "pkg/csiclient", "pkg/controller", "pkg/localdriver", "pkg/mount", "pkg/node",
 	"pkg/source", "pkg/intree", "pkg/handover", "pkg/leftover", "pkg/uninstall",
+	"pkg/binding", "pkg/cluster", "pkg/docker", "pkg/freeze", "pkg/metrics", "pkg/report", "pkg/schedule", "pkg/unixsocket",
 	"pkg/audit", "pkg/server", "pkg/registration", "pkg/isolate", "pkg/watch", "pkg/away", "pkg/fsgroup", "pkg/containers", "pkg/operate",
 }
 
@@ -31,7 +32,9 @@ var effects = map[string]bool{
 	"Commit": true, "CommitBucket": true, "SetBootID": true, "Update": true, "WriteTo": true,
 	// calls of drivers
 	"NodeStageVolume": true, "NodePublishVolume": true, "NodeUnpublishVolume": true, "NodeUnstageVolume": true, "NodeExpandVolume": true,
-	"CreateVolume": true, "DeleteVolume": true, "ControllerExpandVolume": true,
+	"CreateVolume": true, "DeleteVolume": true, "ControllerExpandVolume": true, "ControllerModifyVolume": true,
+	"ControllerPublishVolume": true, "ControllerUnpublishVolume": true, "CreateSnapshot": true, "DeleteSnapshot": true,
+	"CreateVolumeGroupSnapshot": true, "DeleteVolumeGroupSnapshot": true,
 	"Stage": true, "Publish": true, "Unpublish": true, "Unstage": true, "Expand": true,
 	// names
 	"Mkdir": true, "Mkdirat": true, "MkdirAll": true, "Rename": true, "Renameat": true, "Renameat2": true, "Symlink": true, "Symlinkat": true,
@@ -40,7 +43,7 @@ var effects = map[string]bool{
 	// mounts and devices
 	"Mount": true, "Unmount": true, "OpenTree": true, "MoveMount": true, "MountSetattr": true, "Fsopen": true, "Fsmount": true, "FsconfigCreate": true,
 	"Bind": true, "Tmpfs": true, "Filesystem": true, "Remount": true, "RemoveTree": true, "SetPropagation": true,
-	"IoctlLoopConfigure": true, "IoctlSetInt": true, "Run": true, "CombinedOutput": true, "Output": true,
+	"ioctl": true, "IoctlLoopConfigure": true, "IoctlSetInt": true, "Run": true, "CombinedOutput": true, "Output": true,
 }
 
 // edit is text to be put into a file.
@@ -49,8 +52,9 @@ type edit struct {
 	text string
 }
 
-// build builds csi-volmgr with failpoints into dir, and returns it and the places.
-func build(dir string) (program string, places []string, err error) {
+// Build builds csi-volmgr with failpoints into dir, and returns it and the places. The
+// test's directory is two below the project's.
+func Build(dir string) (program string, places []string, err error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		return "", nil, err
@@ -61,7 +65,7 @@ func build(dir string) (program string, places []string, err error) {
 		overlay[path] = to
 		return os.WriteFile(to, src, 0o600)
 	}
-	if err := put(filepath.Join(root, "pkg/failpoint/failpoint.go"), failpoint); err != nil {
+	if err := put(filepath.Join(root, "pkg/failpoint/failpoint.go"), process); err != nil {
 		return "", nil, err
 	}
 	for _, room := range rooms {

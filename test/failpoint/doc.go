@@ -1,0 +1,12 @@
+// Package failpoint builds csi-volmgr so that a test can kill it at every place where it
+// changes the host.
+//
+// A failpoint is before and after every statement that writes the journal, calls a
+// driver, or makes, removes, renames, mounts or unmounts something. No line of it is in
+// the source: [Build] finds the statements by their syntax and builds the program with
+// an overlay. So the program that is shipped has no trace of it, and a new place is a
+// new failpoint.
+//
+// The environment says where a process dies (process.go.txt): at one place, or once at
+// every place that its runs come to.
+package failpoint
