@@ -51,7 +51,7 @@ func payloads() []payload {
 		{name: "multipath", tests: []tests{{"./test/vm/guest", []string{"TestISCSIMultipath"}}}},
 		{name: "systemd", args: "vm.systemd", installed: true, tests: []tests{{"./test/vm/guest", []string{
 			"TestSystemdWaitsForTheDaemonToBeReady", "TestQuestionsWaitForTheDaemon", "TestServiceWaitsForItsVolume",
-			"TestWatchdogReplacesTheDaemonUnderMounts", "TestUnitsStopInOrder",
+			"TestPluginIsThereBeforeTheEngines", "TestWatchdogReplacesTheDaemonUnderMounts", "TestLineOfFstab", "TestUnitsStopInOrder",
 		}}}},
 	}
 }
@@ -181,6 +181,9 @@ func (m machine) install(tree string) {
 	m.Helper()
 	m.do(m.root, nil, "make", "--no-print-directory", "--silent", "install", "BIN="+filepath.Join(m.TempDir(), "csi-volmgr"), "DESTDIR="+tree, "PREFIX=/usr")
 	m.do(m.root, nil, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(tree, "usr/local/bin/csi-strict"), "./test/csi-strict/cmd")
+	// Debian's /sbin is /usr/sbin, and this machine's is not.
+	m.do(tree, nil, "mkdir", "sbin")
+	m.do(tree, nil, "ln", "-s", "/usr/sbin/mount.csi", "sbin/mount.csi")
 	m.do(m.root, nil, "install", "-D", "-m", "644", "examples/systemd/web.service", filepath.Join(tree, "etc/systemd/system/web.service"))
 	if err := os.CopyFS(filepath.Join(tree, "etc/systemd/system"), os.DirFS(filepath.Join(m.root, "test/vm/guest/testdata/systemd"))); err != nil {
 		m.Fatal(err)
