@@ -15,8 +15,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// program is csi-volmgr, and image a tar file with the root file system of the containers.
-var program, image string
+// program is csi-volmgr, quadlet podman's generator of units, and image a tar file with the
+// root file system of the containers.
+var program, quadlet, image string
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, prepare)) }
 
@@ -25,6 +26,11 @@ func TestMain(m *testing.M) { os.Exit(harness.Main(m, prepare)) }
 func prepare(dir string) (err error) {
 	if program, err = harness.Build(filepath.Join(dir, "csi-volmgr"), "cmd/csi-volmgr"); err != nil {
 		return err
+	}
+	quadlet = filepath.Join(dir, "quadlet")
+	cmd := exec.Command("go", "-C", "quadlet", "build", "-o", quadlet, "github.com/containers/podman/v5/cmd/quadlet")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build quadlet: %w\n%s", err, out)
 	}
 	if err := os.MkdirAll("/run/docker", 0o711); err != nil {
 		return err
@@ -54,7 +60,7 @@ func makeImage(dir, tar string) error {
 	err = errors.Join(os.WriteFile(filepath.Join(dir, "bin/busybox"), busybox, 0o755),
 		os.WriteFile(filepath.Join(dir, "app/shipped"), []byte("by the image\n"), 0o644),
 		os.Chown(filepath.Join(dir, "app"), 70, 70), os.Chmod(filepath.Join(dir, "app"), 0o750))
-	for _, applet := range []string{"cat", "echo", "id", "ls", "sh", "sleep", "stat", "sync", "test", "touch"} {
+	for _, applet := range []string{"cat", "echo", "id", "ls", "sh", "sleep", "stat", "sync", "tar", "test", "touch"} {
 		err = errors.Join(err, os.Symlink("busybox", filepath.Join(dir, "bin", applet)))
 	}
 	if err != nil {
