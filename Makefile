@@ -158,7 +158,7 @@ OWN_PROCESSES := unshare --pid --fork --kill-child --mount-proc tini --
 test-docker: ## run containers of dockerd, docker-compose and podman on the volume plugin, and kill each at every step (root, Debian)
 	@hack/host-tools.sh --docker
 	$(GO) vet -tags docker ./test/docker
-	$(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -timeout 30m ./test/docker
+	$(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -parallel 4 -timeout 30m ./test/docker
 
 bench-docker: ## time docker run with a staged csi volume, one that is not, and a local one (root, Debian)
 	@hack/host-tools.sh --docker

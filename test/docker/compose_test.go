@@ -5,6 +5,7 @@ package docker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -22,7 +23,8 @@ services:
     - cd /var/lib/postgresql/data; test -e PG_VERSION || { test -z "$$(ls -A)" && echo 16 > PG_VERSION; }; echo start >> log; sleep 1000
 `
 
-// The example comes up, goes down and comes up again with its data.
+// The example comes up, goes down and comes up again with its data; also after its volume was
+// removed, since its reclaim is Retain.
 func TestComposeExample(t *testing.T) {
 	r := newRig(t)
 	r.startDocker()
@@ -49,6 +51,23 @@ func TestComposeExample(t *testing.T) {
 	if n := r.called("CreateVolume"); n != 1 {
 		t.Errorf("CreateVolume was called %d times", n)
 	}
+	compose("down")
+	r.nothingMounted()
+	r.docker("volume", "prune", "-f") // dockerd's takes volumes of its own alone
+	if left := r.docker("volume", "ls", "-q"); left != "shop_data" {
+		t.Errorf("after a prune there are %q", left)
+	}
+	compose("down", "-v")
+	if left := r.docker("volume", "ls", "-q"); left != "" {
+		t.Errorf("after down -v there are %q", left)
+	}
+	if pvs := r.Do("", "get", "pv"); !strings.Contains(pvs, "default/shop-data") || r.called("DeleteVolume") != 0 {
+		t.Errorf("reclaim is Retain, and the data is not listed:\n%s", pvs)
+	}
+	compose("up", "-d")
+	r.Eventually("the database to start with what was retained", func() bool {
+		return r.run("docker", "exec", "shop_db_1", "cat", "/var/lib/postgresql/data/log").Stdout == "start\nstart\nstart\n"
+	})
 	compose("down")
 	r.nothingMounted()
 }

@@ -24,12 +24,15 @@ type life struct {
 	*rig
 	engine, volume string
 	killed         atomic.Bool
+	// meanwhile is what else happens while the container runs; nil for nothing.
+	meanwhile func(container string)
 }
 
 // TestKilledAtEveryStep kills csi-volmgr, or the engine, before each request that the engine
 // makes and after its answer: no volume is unmounted below a process that lives, no data is
 // lost, no volume is staged that is staged, and in the end nothing is left.
 func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.startDocker("--live-restore")
 	r.startPodman()
@@ -101,7 +104,7 @@ func (r *rig) killedInRemoval(engine, victim string) {
 	for i, when := range []string{"before", "after"} {
 		l := &life{rig: r, engine: engine, volume: fmt.Sprintf("%.1s-%.1s-%s", engine, victim, when)}
 		l.up() // csi-volmgr may be about to begin again after the life before
-		l.do(createArgs(l.volume, "size=16Mi", "reclaim=Delete")...)
+		l.do(l.createArgs(l.volume, "size=16Mi", "reclaim=Delete")...)
 		l.proxy.watch(l.killAt(victim, i))
 		l.do("volume", "rm", l.volume)
 		l.proxy.watch(nil)
@@ -121,12 +124,15 @@ func (l *life) live(at func(step) bool) {
 	script := "echo line >> /data/log; sync; while :; do echo x > /data/beat; sleep 0.1; done"
 	l.up() // csi-volmgr may be about to begin again after the life before
 	l.proxy.watch(at)
-	l.do(createArgs(l.volume, "size=16Mi")...)
+	l.do(l.createArgs(l.volume, "size=16Mi")...)
 	l.do("run", "-d", "--name", c, "-v", l.volume+":/data", busybox, "sh", "-c", script)
 	if got := l.do("exec", c, "cat", "/data/log"); !strings.HasPrefix(got, "line") {
 		l.T.Errorf("%s: the container reads %q", l.volume, got)
 	}
 	pid := l.pid(l.engine, c)
+	if l.meanwhile != nil {
+		l.meanwhile(c)
+	}
 	if !l.mountedFor(pid) {
 		l.T.Errorf("%s: the volume of process %d is not mounted on the host: %q", l.volume, pid, l.volumeMounts())
 	}
@@ -217,6 +223,18 @@ func (r *rig) allGo(all []*life) {
 		}
 	}
 	r.nothingMounted()
+}
+
+// usesEnd waits until nothing is mounted, and has gc end the uses whose end an engine never told.
+func (r *rig) usesEnd() {
+	r.T.Helper()
+	for deadline := time.Now().Add(5 * time.Minute); len(r.volumeMounts()) > 0 || len(r.Loops()) > 0; {
+		if time.Now().After(deadline) {
+			r.T.Fatalf("mounted: %q, attached: %q", r.volumeMounts(), r.Loops())
+		}
+		r.CLI("", "gc", "--yes") // csi-volmgr may be killed in it
+		time.Sleep(5 * time.Second)
+	}
 }
 
 // alternate fails where a volume was staged twice without an Unstage between. A csi-volmgr that

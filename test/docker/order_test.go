@@ -25,8 +25,8 @@ func TestEngineStartsBeforeThePlugin(t *testing.T) {
 	r.refused(`error while checking if volume "db" exists in driver "csi"`, "docker", "start", "keeps")
 	r.startDaemon()
 	r.up()
-	if got := r.docker("volume", "inspect", "--format", "{{.Driver}}", "db"); got != plugin {
-		t.Errorf("the volume's driver is %s, want %s", got, plugin)
+	if got := r.docker("volume", "inspect", "--format", "{{.Driver}}", "db"); got != r.plugin {
+		t.Errorf("the volume's driver is %s, want %s", got, r.plugin)
 	}
 	if got := r.docker("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
 		t.Errorf("got %q", got)
@@ -44,9 +44,9 @@ func TestDriverIsSlowerThanPodmanWaits(t *testing.T) {
 	r.startPodman()
 	r.volumeCreate("podman", "warm", "size=16Mi")
 	r.pauseDriver(8 * time.Second)
-	r.refused("context deadline exceeded", "podman", createArgs("db", "size=16Mi")...)
+	r.refused("context deadline exceeded", "podman", r.createArgs("db", "size=16Mi")...)
 	r.Eventually("the second podman volume create to succeed", func() bool {
-		return r.run("podman", createArgs("db", "size=16Mi")...).Code == 0
+		return r.run("podman", r.createArgs("db", "size=16Mi")...).Code == 0
 	})
 	r.Eventually("both volumes to be created", func() bool { return r.called("CreateVolume") >= 2 })
 	r.pauseDriver(8 * time.Second)
@@ -59,13 +59,15 @@ func TestDriverIsSlowerThanPodmanWaits(t *testing.T) {
 	}
 }
 
-// Docker waits for two minutes; what it gave up waiting for is there at its repetition.
+// Docker waits for two minutes; what it gave up waiting for, of a driver that takes three, is
+// there at its repetition. It is mostly waiting, so it runs beside another test.
 func TestDriverIsSlowerThanDockerWaits(t *testing.T) {
-	r := newRig(t)
+	t.Parallel()
+	r := newRigOf(t, setup{plugin: "slow", program: program})
 	r.startDocker()
-	r.pauseDriver(130 * time.Second)
-	r.refused("VolumeDriver.Create", "docker", createArgs("db", "size=16Mi")...)
-	r.docker(createArgs("db", "size=16Mi")...)
+	r.pauseDriver(3 * time.Minute)
+	r.refused("VolumeDriver.Create", "docker", r.createArgs("db", "size=16Mi")...)
+	r.docker(r.createArgs("db", "size=16Mi")...)
 	r.docker("run", "--rm", "-v", "db:/data", busybox, "sync")
 	if created, staged := r.called("CreateVolume"), r.called("NodeStageVolume"); created != 1 || staged != 1 {
 		t.Errorf("one volume was created by %d calls and staged by %d", created, staged)
@@ -99,7 +101,7 @@ func TestBadInputIsShownWhole(t *testing.T) {
 			{"db", []string{"driver=x.example"}, "option"},
 			{"db", []string{"reclaim=Burn"}, "want Retain or Delete"},
 		} {
-			r.refused(c.words, engine, createArgs(c.name, c.options...)...)
+			r.refused(c.words, engine, r.createArgs(c.name, c.options...)...)
 		}
 		if got := r.must(engine, "volume", "ls", "-q"); got != "" {
 			t.Errorf("after errors there are volumes: %s", got)

@@ -27,34 +27,44 @@ import (
 // debianPath finds Debian's programs before what else a machine has by their names.
 const debianPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Names of what every test uses.
-const (
-	busybox = "localhost/busybox:1" // the image
-	plugin  = "csi"
-)
+// busybox is the image that every test uses.
+const busybox = "localhost/busybox:1"
 
 // rig is a node with csi-volmgr and container engines.
 type rig struct {
 	*harness.Node
+	setup
 	proxy   *proxy
 	daemon  *harness.Process
 	driver  *harness.Process // the local driver
 	dockerd *harness.Process
-	flags   []string // of the daemon
 	env     []string // of the engines
+}
+
+// setup is what rigs differ in.
+type setup struct {
+	plugin  string   // its name, by which engines know it: dockerd's are in one directory
+	program string   // csi-volmgr
+	flags   []string // of the daemon
+	vars    []string // of the daemon's environment
 }
 
 // newRig makes a node on which csi-volmgr serves the local driver and the plugin, behind a
 // proxy, with the StorageClass local as the default. No engine runs yet.
-func newRig(t *testing.T, flags ...string) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{Node: harness.NewNode(t, program, "run/api.sock")}
-	r.flags = append([]string{"--volume-plugin", "--volume-plugin-socket", r.Path("plugin.sock")}, flags...)
+	return newRigOf(t, setup{plugin: "csi", program: program})
+}
+
+func newRigOf(t *testing.T, s setup) *rig {
+	t.Helper()
+	r := &rig{Node: harness.NewNode(t, s.program, "run/api.sock"), setup: s}
+	r.flags = append([]string{"--volume-plugin", "--volume-plugin-socket", r.Path("plugin.sock")}, r.flags...)
 	r.env = []string{
 		"PATH=" + debianPath, "HOME=" + r.Dir, "DOCKER_HOST=unix://" + r.Path("docker.sock"),
 		"CONTAINERS_CONF=" + r.Path("containers.conf"),
 	}
-	socket := "/run/docker/plugins/" + plugin + ".sock"
+	socket := "/run/docker/plugins/" + r.plugin + ".sock"
 	r.configurePodman(socket)
 	r.proxy = newProxy(t, socket, r.Path("plugin.sock"))
 	t.Cleanup(func() { r.ShowIfFailed(r.daemon, r.dockerd) })
@@ -73,16 +83,18 @@ parameters: {csi.storage.k8s.io/fstype: ext4}
 	return r
 }
 
-// configurePodman gives podman the plugin, and limits that a process without
-// CAP_SYS_RESOURCE can set.
+// configurePodman gives podman the plugin, limits that a process without
+// CAP_SYS_RESOURCE can set, and locks that it shares with no other rig's.
 func (r *rig) configurePodman(socket string) {
 	r.T.Helper()
 	text := fmt.Sprintf(`[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 netns = "none"
+[engine]
+lock_type = "file"
 [engine.volume_plugins]
 %s = %q
-`, plugin, socket)
+`, r.plugin, socket)
 	if err := os.WriteFile(r.Path("containers.conf"), []byte(text), 0o600); err != nil {
 		r.T.Fatal(err)
 	}
@@ -101,7 +113,8 @@ func (r *rig) podmanArgs() []string {
 func (r *rig) startDaemon() {
 	r.T.Helper()
 	r.daemon = r.Answered(func() *harness.Process {
-		return harness.Supervise(r.T, r.Path("daemon.log"), r.Program, r.Daemon(r.flags...)...)
+		words := append(slices.Clone(r.vars), r.Program)
+		return harness.Supervise(r.T, r.Path("daemon.log"), "/usr/bin/env", append(words, r.Daemon(r.flags...)...)...)
 	})
 }
 
@@ -226,11 +239,11 @@ func engines(t *testing.T, f func(t *testing.T, r *rig, engine string)) {
 // volumeCreate creates a volume; podman 4.3 has no -d.
 func (r *rig) volumeCreate(engine, name string, options ...string) {
 	r.T.Helper()
-	r.must(engine, createArgs(name, options...)...)
+	r.must(engine, r.createArgs(name, options...)...)
 }
 
-func createArgs(name string, options ...string) []string {
-	args := []string{"volume", "create", "--driver", plugin}
+func (r *rig) createArgs(name string, options ...string) []string {
+	args := []string{"volume", "create", "--driver", r.plugin}
 	for _, o := range options {
 		args = append(args, "-o", o)
 	}

@@ -5,6 +5,7 @@ package docker
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -33,19 +34,36 @@ func TestDataOutlivesItsContainers(t *testing.T) {
 func TestStoriesOfTheDocuments(t *testing.T) {
 	engines(t, func(t *testing.T, r *rig, engine string) {
 		r.must(engine, "tag", busybox, "busybox")
-		words := r.command(engine).Args
-		wrapper := "#!/bin/sh\nexec " + strings.Join(words, " ") + " \"$@\"\n"
-		if err := os.MkdirAll(r.Path("bin"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(r.Path("bin/"+engine), []byte(wrapper), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		story := exec.Command("/bin/sh", "testdata/"+engine+".sh")
-		story.Env = append(r.env, "PATH="+r.Path("bin")+":"+debianPath)
-		out, err := story.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "\nhello\n") {
-			t.Errorf("%v\n%s", err, out)
+		if out := r.story(engine); !strings.Contains(out, "\nhello\n") {
+			t.Errorf("the story says\n%s", out)
 		}
 	})
+}
+
+// story runs a script of testdata, for which the engines and csi-volmgr have no flags, in the
+// rig's directory. It returns what the script said.
+func (r *rig) story(name string) string {
+	r.T.Helper()
+	script, err := filepath.Abs("testdata/" + name + ".sh")
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	if err := os.MkdirAll(r.Path("bin"), 0o700); err != nil {
+		r.T.Fatal(err)
+	}
+	for program, words := range map[string][]string{
+		"docker": r.command("docker").Args, "podman": r.command("podman").Args, "csi-volmgr": {r.Program, "--socket", r.Socket},
+	} {
+		wrapper := "#!/bin/sh\nexec " + strings.Join(words, " ") + " \"$@\"\n"
+		if err := os.WriteFile(r.Path("bin/"+program), []byte(wrapper), 0o700); err != nil {
+			r.T.Fatal(err)
+		}
+	}
+	cmd := exec.Command("/bin/sh", script)
+	cmd.Dir, cmd.Env = r.Dir, append(r.env, "PATH="+r.Path("bin")+":"+debianPath)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.T.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return string(out)
 }
