@@ -341,7 +341,7 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 	s, err := server.New(context.Background(), server.Config{
 		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
 		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
-		Operator: b, Drainer: b, Named: b, Schedules: b,
+		Operator: b, Drainer: b, Named: b, Schedules: b, Storage: b,
 		Catalog: func(kind string) []server.Object {
 			return map[string][]server.Object{
 				"Pod":          {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},

@@ -79,7 +79,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n, Note: n.Note, Named: operate.NamedAPI{Provider: n.Named},
-		Schedules: n.Schedules,
+		Schedules: n.Schedules, Storage: storageOf(n, cfg),
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w: give another with --http-address=HOST:PORT, or --http-address=off for none", err)
@@ -98,6 +98,15 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
+}
+
+// storageOf says what drivers have that no record knows; nothing in a cluster, whose sidecars
+// make the volumes.
+func storageOf(n *node.Node, cfg node.Config) server.Storage {
+	if cfg.Cluster != nil {
+		return nil
+	}
+	return n.Objects
 }
 
 // nodeConfig is what the options say of the node.

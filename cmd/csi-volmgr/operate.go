@@ -172,10 +172,10 @@ func dryOrYes(cmd *cobra.Command, dry, yes *bool) {
 }
 
 func (p *program) gcCommand() *cobra.Command {
-	var dry, yes bool
+	var dry, yes, storage bool
 	var output string
 	cmd := &cobra.Command{
-		Use:   "gc (--dry-run|--yes)",
+		Use:   "gc (--dry-run|--yes|--storage)",
 		Short: "Find leftovers of pods that no source lists, and remove empty directories",
 		Long: `List below the root directory what no pod wants and no record has: directories
 of pods that are gone, staging directories, mounts. Of each it says whether it
@@ -183,41 +183,66 @@ is safe to remove, and why.
 
 With --yes what is safe is removed: directories that hold nothing but empty
 directories, by rmdir. Nothing is unmounted, no file with content is removed,
-and nothing is safe while a source of pods is silent.`,
+and nothing is safe while a source of pods is silent.
+
+With --storage drivers are asked instead for the volumes and snapshots in their
+storage, and those are listed that no record and no PersistentVolume of this node
+names. They may be another node's or cluster's: a driver does not say whose a
+volume is. Nothing is deleted. Exit code 1 means that a driver did not say all.`,
 		Example: `  csi-volmgr gc --dry-run
   csi-volmgr gc --dry-run -o json
-  csi-volmgr gc --yes`,
+  csi-volmgr gc --yes
+  csi-volmgr gc --storage`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := p.client()
-			defer c.Close()
-			do := c.Leftovers
-			if yes {
-				do = c.GC
+			if storage {
+				return p.gcStorage(cmd.Context(), output)
 			}
-			items, err := do(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if structured(output) {
-				err = p.document(server.List[leftover.Item]{Items: items}, output)
-			} else {
-				err = writeAll(p.stdout, leftoverText(items, yes))
-			}
-			if err != nil {
-				return err
-			}
-			for _, i := range items {
-				if i.Error != "" {
-					return codeError(exitFailed)
-				}
-			}
-			return nil
+			return p.gc(cmd.Context(), yes, output)
 		},
 	}
 	dryOrYes(cmd, &dry, &yes)
+	cmd.Flags().BoolVar(&storage, "storage", false, "list what drivers have in their storage and no record knows")
+	one := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case !storage:
+			return one(cmd, args)
+		case dry || yes:
+			return usagef("--storage deletes nothing: expected it without --dry-run and --yes")
+		}
+		return nil
+	}
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+// gc lists the leftovers, and with yes has what is safe removed.
+func (p *program) gc(ctx context.Context, yes bool, output string) error {
+	c := p.client()
+	defer c.Close()
+	do := c.Leftovers
+	if yes {
+		do = c.GC
+	}
+	items, err := do(ctx)
+	if err != nil {
+		return err
+	}
+	if structured(output) {
+		err = p.document(server.List[leftover.Item]{Items: items}, output)
+	} else {
+		err = writeAll(p.stdout, leftoverText(items, yes))
+	}
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.Error != "" {
+			return codeError(exitFailed)
+		}
+	}
+	return nil
 }
 
 func leftoverText(items []leftover.Item, acted bool) string {

@@ -37,6 +37,16 @@ func (b *backend) Leftovers(_ context.Context, by audit.By, remove bool) ([]left
 	return items, b.ask(fmt.Sprintf("leftovers remove=%v by %d", remove, by.UID))
 }
 
+func (b *backend) Unowned(context.Context) (server.Unowned, error) {
+	return server.Unowned{
+		Items: []server.Stored{
+			{Kind: "volume", Driver: "d.example", Handle: "vol-9", SizeBytes: 64 << 20, MayBe: "claim default/new"},
+			{Kind: "snapshot", Driver: "d.example", Handle: "snap-9", Of: "vol-1", Created: fixed},
+		},
+		Unlisted: []server.Unlisted{{Driver: "e.example", Why: "it cannot list volumes (LIST_VOLUMES)"}},
+	}, b.ask("unowned")
+}
+
 func (b *backend) Forget(_ context.Context, by audit.By, f server.Forget) error {
 	return b.ask(fmt.Sprintf("forget %+v by %d", f, by.UID))
 }

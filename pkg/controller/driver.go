@@ -183,6 +183,8 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 			all.Clone = true
 		case csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT:
 			all.Snapshot = true
+		case csi.ControllerServiceCapability_RPC_LIST_VOLUMES:
+			all.ListVolumes = true
 		case csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS:
 			all.ListSnapshots = true
 		case csi.ControllerServiceCapability_RPC_GET_CAPACITY:

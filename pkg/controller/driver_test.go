@@ -131,6 +131,8 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 		}
 	case *csi.CreateSnapshotRequest:
 		resp, err = b.serve(ctx, call, req, req.GetSourceVolumeId(), func() (proto.Message, error) { return b.cut(req) })
+	case *csi.ListVolumesRequest:
+		resp, err = b.serve(ctx, call, req, req.GetStartingToken(), func() (proto.Message, error) { return b.listVolumes(req) })
 	case *csi.ListSnapshotsRequest:
 		resp, err = b.serve(ctx, call, req, req.GetSnapshotId(), func() (proto.Message, error) { return b.list(req) })
 	case *csi.DeleteSnapshotRequest:

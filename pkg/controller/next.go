@@ -116,7 +116,7 @@ type caps struct {
 	// Online and Offline VolumeExpansion, of the plugin.
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
-	Create, Expand, Clone, Snapshot, ListSnapshots, Capacity, Modify, MultiWriter bool
+	Create, Expand, Clone, Snapshot, ListVolumes, ListSnapshots, Capacity, Modify, MultiWriter bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.
 	NodeExpand bool
 }

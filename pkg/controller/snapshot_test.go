@@ -57,6 +57,14 @@ func (b *backend) cutOf(id string) *csi.Snapshot {
 
 func (b *backend) list(req *csi.ListSnapshotsRequest) (proto.Message, error) {
 	resp := &csi.ListSnapshotsResponse{}
+	if req.GetSnapshotId() == "" {
+		for _, s := range b.cuts {
+			resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: proto.Clone(s).(*csi.Snapshot)})
+		}
+		slices.SortFunc(resp.Entries, func(x, y *csi.ListSnapshotsResponse_Entry) int {
+			return strings.Compare(x.GetSnapshot().GetSnapshotId(), y.GetSnapshot().GetSnapshotId())
+		})
+	}
 	if s := b.cutOf(req.GetSnapshotId()); s != nil {
 		b.look(s)
 		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: proto.Clone(s).(*csi.Snapshot)})

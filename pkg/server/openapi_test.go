@@ -87,6 +87,7 @@ func paths() []path {
 		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; the note says where data is that stays", answer: Removed{}},
 		{pattern: "GET /v1/leftovers", summary: "What nobody answers for", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/gc", summary: "Remove of that what is safe to remove", answer: List[leftover.Item]{}},
+		{pattern: "GET /v1/storage", summary: "The volumes and snapshots of drivers that no record of this node knows", answer: Unowned{}},
 		{pattern: "POST /v1/recovery/accept", summary: "Say that no pod uses what is mounted without a record", query: []string{reason}, answer: List[Place]{}},
 		{pattern: "POST /v1/forget/{id...}", summary: "Drop a record", query: []string{reason, "mounted: true to drop it although it is mounted"}, answer: Applied{}},
 		{pattern: "POST /v1/retry/{id...}", summary: "End the pauses of a volume, or have its unmount that does not succeed made by a step", query: []string{"step: force or lazy", reason}, answer: Applied{}},
@@ -249,6 +250,8 @@ func (o operator) Who(context.Context, WhoQuery) (holders.Report, error) {
 func (o operator) Leftovers(context.Context, audit.By, bool) ([]leftover.Item, error) {
 	return filled[[]leftover.Item](o.t), nil
 }
+
+func (o operator) Unowned(context.Context) (Unowned, error)       { return filled[Unowned](o.t), nil }
 func (o operator) Forget(context.Context, audit.By, Forget) error { return nil }
 func (o operator) Retry(context.Context, audit.By, Retry) error   { return nil }
 func (o operator) AcceptRecovery(context.Context, audit.By, string) ([]state.Place, error) {
@@ -277,7 +280,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	b.containers = o
 	cfg := config(t, b)
 	cfg.Catalog = func(string) []Object { return filled[[]Object](t) }
-	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats, cfg.Named = o, o, o, o, o
+	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats, cfg.Named, cfg.Storage = o, o, o, o, o, o
 	start(t, cfg)
 	_, s := document(t)
 	fillIn := strings.NewReplacer("{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")

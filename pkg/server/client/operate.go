@@ -38,6 +38,13 @@ func (c *Client) GC(ctx context.Context) ([]leftover.Item, error) {
 	return out.Items, err
 }
 
+// Unowned lists what drivers have in their storage and no record of the node knows.
+func (c *Client) Unowned(ctx context.Context) (server.Unowned, error) {
+	var out server.Unowned
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/storage"}, &out)
+	return out, err
+}
+
 // Forget drops the record of the volume that a person calls name.
 func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) (server.Applied, error) {
 	var out server.Applied

@@ -1,0 +1,222 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Bounds of what a driver lists.
+const (
+	// listDeadline is how long one driver may take for all of it.
+	listDeadline = 2 * time.Minute
+	// maxStored is how many volumes, or snapshots, are taken of one driver.
+	maxStored = 100_000
+	// maxListings is how often a list is begun anew whose next page the driver has lost.
+	maxListings = 3
+)
+
+// errEndless is a list that does not end.
+var errEndless = errors.New("the list does not end")
+
+// Stored is a volume or a snapshot that a driver has in its storage.
+type Stored struct {
+	// Handle is its CSI volume_id or snapshot_id.
+	Handle string
+	// Snapshot: it is one, and Of the volume that it was made of.
+	Snapshot bool
+	Of       string
+	// SizeBytes is 0, and Created zero, where the driver does not say.
+	SizeBytes int64
+	Created   time.Time
+	// Owner is the claim or snapshot whose record has it, for people; "" for none.
+	Owner string
+}
+
+// Listing is what one driver has, or why that is not known whole.
+type Listing struct {
+	Driver state.DriverName
+	Stored []Stored
+	// Unlisted says what is not in Stored and why, for people; "" where all is.
+	Unlisted string
+	// Unsure names a claim or snapshot that is being made: what it will have may be in
+	// Stored already, without an Owner. "" for none.
+	Unsure string
+}
+
+// lister is a driver that is asked for all that it has.
+type lister struct {
+	driver  Driver
+	caps    caps
+	problem string // why it cannot be asked
+	// volumes and snapshots are the owners by their handles.
+	volumes, snapshots map[string]string
+	unsure             string
+}
+
+// Stored asks every driver that is up for all volumes and snapshots in its storage (CSI 1.13
+// ListVolumes, ListSnapshots), sorted by driver. They may be other nodes', too. It changes
+// nothing. Each driver has two minutes; one that fails is told of in its Listing.
+func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
+	reply := make(chan []lister, 1) // Run must not wait for a caller that gave up
+	c.post(func(context.Context) { reply <- c.listers() })
+	var all []lister
+	select {
+	case all = <-reply:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("list what drivers have: %w", context.Cause(ctx))
+	case <-c.done:
+		return nil, fmt.Errorf("list what drivers have: %w", errStopped)
+	}
+	out := make([]Listing, len(all))
+	var asked sync.WaitGroup
+	for i, l := range all {
+		asked.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, listDeadline)
+			defer cancel()
+			out[i] = l.list(ctx)
+		})
+	}
+	asked.Wait()
+	return out, nil
+}
+
+// listers are the drivers that have a Controller service. It runs in Run's goroutine.
+func (c *Controller) listers() (all []lister) {
+	for name, d := range c.drivers {
+		if d.known && !d.caps.Controller {
+			continue
+		}
+		l := lister{
+			driver: d.Driver, caps: d.caps, problem: d.problem(),
+			volumes: map[string]string{}, snapshots: map[string]string{},
+		}
+		for key, e := range c.entries {
+			switch {
+			case driverOf(e) != name:
+			case e.rec.Handle != "":
+				l.volumes[e.rec.Handle] = "claim " + key.String()
+			case e.rec.Volume.Phase == state.Entering:
+				l.unsure = "claim " + key.String()
+			}
+		}
+		for key, e := range c.snapshots.entries {
+			switch {
+			case e.driver() != name:
+			case e.rec.Handle != "":
+				l.snapshots[e.rec.Handle] = "snapshot " + key.String()
+			case e.rec.Content.Phase == state.Entering:
+				l.unsure = "snapshot " + key.String()
+			}
+		}
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b lister) int { return cmp.Compare(a.driver.Name, b.driver.Name) })
+	return all
+}
+
+// list asks one driver.
+func (l lister) list(ctx context.Context) Listing {
+	out := Listing{Driver: l.driver.Name, Unlisted: l.problem, Unsure: l.unsure}
+	if l.problem != "" {
+		return out
+	}
+	var missing []string
+	for _, kind := range []struct {
+		words string
+		can   bool
+		page  pager
+	}{
+		{"volumes (LIST_VOLUMES)", l.caps.ListVolumes, l.volumesPage},
+		{"snapshots (LIST_SNAPSHOTS)", l.caps.ListSnapshots, l.snapshotsPage},
+	} {
+		if !kind.can {
+			missing = append(missing, "it cannot list "+kind.words)
+			continue
+		}
+		found, err := pages(ctx, kind.page)
+		if err != nil {
+			missing = append(missing, fmt.Sprintf("list %s: %v", kind.words, err))
+			continue
+		}
+		out.Stored = append(out.Stored, found...)
+	}
+	out.Unlisted = strings.Join(missing, "; ")
+	return out
+}
+
+// pager asks for the page at a token, and returns the next one's, "" after the last.
+type pager func(ctx context.Context, token string) (page []Stored, next string, err error)
+
+func (l lister) volumesPage(ctx context.Context, token string) (page []Stored, next string, err error) {
+	client := csi.NewControllerClient(l.driver.Conn)
+	resp, err := client.ListVolumes(ctx, &csi.ListVolumesRequest{StartingToken: token})
+	for _, e := range resp.GetEntries() {
+		v := e.GetVolume()
+		page = append(page, Stored{
+			Handle: v.GetVolumeId(), SizeBytes: v.GetCapacityBytes(), Owner: l.volumes[v.GetVolumeId()],
+		})
+	}
+	return page, resp.GetNextToken(), err
+}
+
+func (l lister) snapshotsPage(ctx context.Context, token string) (page []Stored, next string, err error) {
+	client := csi.NewControllerClient(l.driver.Conn)
+	resp, err := client.ListSnapshots(ctx, &csi.ListSnapshotsRequest{StartingToken: token})
+	for _, e := range resp.GetEntries() {
+		s := e.GetSnapshot()
+		one := Stored{
+			Handle: s.GetSnapshotId(), Snapshot: true, Of: s.GetSourceVolumeId(),
+			SizeBytes: s.GetSizeBytes(), Owner: l.snapshots[s.GetSnapshotId()],
+		}
+		if at := s.GetCreationTime(); at != nil {
+			one.Created = at.AsTime()
+		}
+		page = append(page, one)
+	}
+	return page, resp.GetNextToken(), err
+}
+
+// pages follows a list to its end. A driver that has lost a page answers ABORTED, and the
+// list is begun anew (CSI 1.13 ListVolumes Errors).
+func pages(ctx context.Context, ask pager) ([]Stored, error) {
+	var err error
+	for range maxListings {
+		var all []Stored
+		if all, err = onePass(ctx, ask); status.Code(err) != codes.Aborted {
+			return all, err
+		}
+	}
+	return nil, err
+}
+
+func onePass(ctx context.Context, ask pager) (all []Stored, err error) {
+	asked := map[string]bool{}
+	for token := ""; ; {
+		page, next, err := ask(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		asked[token] = true
+		switch token = next; {
+		case token == "":
+			return all, nil
+		case asked[token]:
+			return nil, fmt.Errorf("%w: next_token %q leads back", errEndless, token)
+		case len(all) > maxStored, len(asked) > maxStored:
+			return nil, fmt.Errorf("%w: it has more than %d entries or pages", errEndless, maxStored)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package operate
+
+import (
+	"context"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Unowned lists what drivers have in their storage and neither a record of the controller or
+// the loop nor a PersistentVolume names (server.Storage).
+func (o *Objects) Unowned(ctx context.Context) (server.Unowned, error) {
+	listings, err := o.c.Controller.Stored(ctx)
+	if err != nil {
+		return server.Unowned{}, err
+	}
+	// Read after the drivers were: what was made meanwhile is not taken for unowned.
+	return unowned(listings, o.named()), nil
+}
+
+// named are the volumes that an object or the loop names, by driver and handle.
+func (o *Objects) named() map[state.VolumeID]bool {
+	named := map[state.VolumeID]bool{}
+	for _, pv := range o.c.Catalog.Volumes() {
+		if csi := pv.Spec.CSI; csi != nil {
+			named[state.SharedID(state.DriverName(csi.Driver), csi.VolumeHandle)] = true
+		}
+	}
+	for _, v := range o.c.Manager.Volumes() {
+		if s := v.Volume.Spec; s != nil {
+			named[state.SharedID(s.Driver, s.Handle)] = true
+		}
+	}
+	for _, c := range o.c.Controller.Claims() {
+		if v := c.Volume; v != nil {
+			named[state.SharedID(v.Driver, v.Handle)] = true
+		}
+	}
+	return named
+}
+
+// unowned leaves of what drivers have what has no owner and is not named.
+func unowned(listings []controller.Listing, named map[state.VolumeID]bool) (out server.Unowned) {
+	for _, l := range listings {
+		if l.Unlisted != "" {
+			out.Unlisted = append(out.Unlisted, server.Unlisted{Driver: l.Driver, Why: l.Unlisted})
+		}
+		for _, s := range l.Stored {
+			one := server.Stored{
+				Kind: "volume", Driver: l.Driver, Handle: s.Handle, Of: s.Of, SizeBytes: s.SizeBytes, Created: s.Created,
+				MayBe: l.Unsure,
+			}
+			if s.Snapshot {
+				one.Kind = "snapshot"
+			}
+			if s.Owner != "" || !s.Snapshot && named[state.SharedID(l.Driver, s.Handle)] {
+				continue
+			}
+			out.Items = append(out.Items, one)
+		}
+	}
+	return out
+}
