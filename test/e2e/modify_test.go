@@ -14,6 +14,8 @@ import (
 
 // A volume is made with the parameters of its claim's VolumeAttributesClass, is changed while a pod
 // has it, keeps them when it is mounted again, and a class that the driver refuses is said.
+//
+// Scenarios: U-184.
 func TestVolumeIsModified(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T
