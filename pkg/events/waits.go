@@ -144,8 +144,8 @@ func findings(f server.Facts) []finding {
 				subject: subject{pod: p.Pod.UID, names: strings.Join(v.Names, ", ")}, volume: v.ID,
 				reason: waitReason(v),
 			}
-			if x.wait = of.Because(p.Pod.UID, v); v.Retry.Attempts > 0 && x.wait == server.Failure(v.Retry) {
-				x.wait = "" // told when it failed
+			if wait, failed := of.Cause(p.Pod.UID, v); !failed { // a failure has had its event
+				x.wait = wait
 			}
 			if x.mounted = p.Listed && v.Mounted; x.mounted {
 				x.drift = v.Drift
@@ -155,7 +155,7 @@ func findings(f server.Facts) []finding {
 	}
 	for _, v := range f.Left() {
 		all = append(all, finding{
-			subject: subject{left: v.Volume.ID}, volume: v.Volume.ID, wait: f.BecauseLeft(v),
+			subject: subject{left: v.Volume.ID}, volume: v.Volume.ID, wait: f.CauseLeft(v),
 			reason: callReason(v.Held.Step, true, v.Volume.Spec.Mode == state.Block),
 		})
 	}

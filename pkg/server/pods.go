@@ -77,7 +77,7 @@ func (l *podList) take() {
 		delete(l.pods, p.UID)
 		n := l.of(p)
 		delete(n.uids, p.UID)
-		n.wake()
+		n.notify()
 		if len(n.uids) == 0 {
 			delete(l.byName, listedName{p.Namespace, p.Name})
 		}
@@ -86,7 +86,7 @@ func (l *podList) take() {
 		l.pods[p.Pod.UID] = p
 		n := l.of(p.Pod)
 		n.uids[p.Pod.UID] = struct{}{}
-		n.wake()
+		n.notify()
 	}
 }
 
@@ -100,7 +100,7 @@ func (l *podList) of(p state.Pod) *namedPods {
 	return n
 }
 
-func (n *namedPods) wake() {
+func (n *namedPods) notify() {
 	if n.changed != nil {
 		close(n.changed)
 		n.changed = nil

@@ -150,7 +150,7 @@ func (s step) explain(f Facts, e *Explanation) {
 		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.othersFine(s))
 	}
 	if s.unmount != nil {
-		e.add("unmount", "%s", s.climb(f.Now))
+		e.add("unmount", "%s", s.ladderText(f.Now))
 	}
 	e.add("next", "%s", s.next(f.Now, up))
 	if a := s.advice(up); a != "" && !slices.Contains(e.Lines, Line{Label: "you can", Text: a}) {

@@ -23,7 +23,11 @@ func TestEventsAndPageSayWhatTheExplanationSays(t *testing.T) {
 			}
 			silent := true
 			for _, v := range p.Volumes {
-				because, why := s.facts.Because(p.Pod.UID, v), s.facts.Why(p.Pod.UID, v)
+				because, failed := s.facts.Cause(p.Pod.UID, v)
+				if why := Failure(v.Retry); failed != (v.Retry.Attempts > 0 && because == why) {
+					t.Errorf("%s: %q is the last failure: %v; that is %q", s.file, because, failed, why)
+				}
+				why := s.facts.Why(p.Pod.UID, v)
 				if because != "" {
 					said++
 				}

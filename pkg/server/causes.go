@@ -14,11 +14,11 @@ func (s step) explainCauses(f Facts, e *Explanation, up bool) {
 	if s.inFlight && s.progress != "" {
 		e.add("progress", "%s", s.progress)
 	}
-	causes := s.causes(f, up)
+	causes, failed := s.causes(f, up)
 	for _, cause := range causes {
 		e.add("because", "%s", cause)
 	}
-	if s.retry.Attempts > 0 && !slices.Contains(causes, Failure(s.retry)) {
+	if s.retry.Attempts > 0 && !failed {
 		e.add("last error", "%s", Failure(s.retry))
 	}
 	if d, _ := f.driver(s.driver); s.noEffect() && d.Unreached != "" {
@@ -26,15 +26,16 @@ func (s step) explainCauses(f Facts, e *Explanation, up bool) {
 	}
 }
 
-// causes says why the step is not done, a sentence each; none while it is.
-func (s step) causes(f Facts, up bool) (all []string) {
+// causes says why the step is not done, a sentence each, none while it is; failed reports
+// whether the first is the last failure.
+func (s step) causes(f Facts, up bool) (all []string, failed bool) {
 	switch {
 	case s.inFlight:
-		return nil
+		return nil, false
 	case !up && s.driver != "":
-		return []string{f.driverWhy(s.driver)}
+		return []string{f.driverWhy(s.driver)}, false
 	}
-	if s.retry.Attempts > 0 {
+	if failed = s.retry.Attempts > 0; failed {
 		all = append(all, Failure(s.retry))
 	}
 	if state.CodeOf(s.retry.Call, s.retry.Code).Earlier {
@@ -44,50 +45,52 @@ func (s step) causes(f Facts, up bool) (all []string) {
 	if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
 		all = append(all, s.reason)
 	}
-	return all
+	return all, failed
 }
 
-// Because says in one sentence why a volume of a pod is not as wanted, in the
+// Cause says in one sentence why a volume of a pod is not as wanted, in the
 // words of its explanation; "" where it is, or where a call is in flight. It is
-// the text of events.
-func (f Facts) Because(uid state.PodUID, v manager.PodVolumeStatus) string {
+// the text of events. failed reports whether that is the last failure.
+func (f Facts) Cause(uid state.PodUID, v manager.PodVolumeStatus) (text string, failed bool) {
 	if v.Unresolved() {
-		return v.BlockedBy
+		return v.BlockedBy, false
 	}
 	if s := stepOfPod(f, uid, v); s.pending() {
-		return s.because(f)
+		return s.firstCause(f)
 	}
-	return ""
+	return "", false
 }
 
-// because is the first of the step's causes; "" where it has none.
-func (s step) because(f Facts) string {
+// firstCause is the first of the step's causes, "" where it has none, and whether that is the
+// last failure.
+func (s step) firstCause(f Facts) (text string, failed bool) {
 	d, known := f.driver(s.driver)
-	for _, cause := range s.causes(f, s.spec.Builtin || known && d.Up) {
+	all, failed := s.causes(f, s.spec.Builtin || known && d.Up)
+	if len(all) == 0 {
+		return "", false
+	}
+	return all[0], failed
+}
+
+// CauseLeft says in one sentence why a volume that no pod has or wants any more is
+// here still, in the words of its explanation; "" where a call is in flight, or has
+// failed, which is told when it does.
+func (f Facts) CauseLeft(v manager.VolumeStatus) string {
+	s := stepOfVolume(f, v)
+	if cause, failed := s.firstCause(f); s.pending() && !failed {
 		return cause
 	}
 	return ""
 }
 
-// BecauseLeft says in one sentence why a volume that no pod has or wants any more is
-// here still, in the words of its explanation; "" where a call is in flight, or has
-// failed, which is told when it does.
-func (f Facts) BecauseLeft(v manager.VolumeStatus) string {
-	s := stepOfVolume(f, v)
-	if because := s.because(f); s.pending() && (s.retry.Attempts == 0 || because != Failure(s.retry)) {
-		return because
-	}
-	return ""
-}
-
-// Why is Because, the last failure while the call is made again, and how the mount
+// Why is Cause, the last failure while the call is made again, and how the mount
 // is not as it was made. It is the text of the status page.
 func (f Facts) Why(uid state.PodUID, v manager.PodVolumeStatus) string {
-	because := f.Because(uid, v)
-	if because == "" && v.Retry.Attempts > 0 {
-		because = Failure(v.Retry)
+	cause, _ := f.Cause(uid, v)
+	if cause == "" && v.Retry.Attempts > 0 {
+		cause = Failure(v.Retry)
 	}
-	return cmp.Or(because, v.Drift)
+	return cmp.Or(cause, v.Drift)
 }
 
 // Left are the volumes that no pod has or wants any more.
@@ -101,10 +104,10 @@ func (f Facts) Left() []manager.VolumeStatus {
 	return slices.DeleteFunc(slices.Clone(f.Volumes), func(v manager.VolumeStatus) bool { return had[v.Volume.ID] })
 }
 
-// WhyLeft is BecauseLeft, and the last failure.
+// WhyLeft is CauseLeft, and the last failure.
 func (f Facts) WhyLeft(v manager.VolumeStatus) string {
-	if because := f.BecauseLeft(v); because != "" {
-		return because
+	if cause := f.CauseLeft(v); cause != "" {
+		return cause
 	}
 	if s := stepOfVolume(f, v); s.retry.Attempts > 0 {
 		return Failure(s.retry)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// climb says at which step of its ladder an unmount is that does not succeed, and
+// ladderText says at which step of its ladder an unmount is that does not succeed, and
 // what comes next.
-func (s step) climb(now time.Time) string {
+func (s step) ladderText(now time.Time) string {
 	c := s.unmount
 	text := fmt.Sprintf("%s of %s", c.Step, c.Path)
 	switch {
