@@ -30,7 +30,7 @@ func TestOneCallInFlightPerClaim(t *testing.T) {
 		}
 		return fault{wait: gate}
 	}
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		open := func() {
 			held := gate
 			gate = make(chan struct{})
@@ -73,7 +73,7 @@ func TestCallerThatGaveUpIsForgotten(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
 	b.fault = onCall("ControllerExpandVolume", func(string, proto.Message) fault { return fault{wait: gate} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		h.up()
 		h.set(testClaim("a", mib))
@@ -100,7 +100,7 @@ func TestCallerThatGaveUpIsForgotten(t *testing.T) {
 
 func TestAnswerWithoutTheEffectIsAFailure(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		d := b.driver()
@@ -129,7 +129,7 @@ func TestTurnThatIsNotTakenGoesToTheNext(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{wait: gate} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		h.up()
 		for i := range 40 {
@@ -153,7 +153,7 @@ func TestCallersOfADriverThatIsReplacedOrGoneAreAnswered(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
 	b.fault = onCall("GetPluginCapabilities", func(string, proto.Message) fault { return fault{wait: gate} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		h.up()
 		v := state.Volume{Spec: &state.Spec{Driver: b.name, Handle: "elsewhere", Mode: state.Block}}
@@ -176,7 +176,7 @@ func TestCapabilitiesOfAnEarlierLifeDoNotCount(t *testing.T) {
 	old, b := newBackend(), newBackend()
 	gate := make(chan struct{})
 	old.rpcs = nil
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		d := b.driver()
 		d.Conn = slow{old, gate}
@@ -204,7 +204,7 @@ func (s slow) Invoke(_ context.Context, method string, args, reply any, opts ...
 func TestEveryCallHasADeadline(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{wait: make(chan struct{})} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		settleFor(DefaultDeadline)
@@ -252,7 +252,7 @@ func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 
 func TestNothingIsLeftBehindInMemory(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		clone := testClaim("copy", mib)
@@ -295,7 +295,7 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 		}
 		return fault{}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		h.c.RemoveClaim(testKey("a"))

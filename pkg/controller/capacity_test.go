@@ -33,7 +33,7 @@ func TestAClaimThatIsTooLargeSaysWhatThereIs(t *testing.T) {
 			b.rpcs = append(b.rpcs, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 		}
 		b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{before: status.Error(c.code, "too large")} })
-		bubble(t, b, func(t *testing.T, h *house) {
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
 			h.up()
 			h.set(testClaim("a", mib))
 			if got := h.status(testKey("a")).Reason; got != c.want {

@@ -19,7 +19,7 @@ import (
 )
 
 func TestClaimIsProvisionedOnce(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", 256*mib))
 		if s := h.status(testKey("a")); s.Phase != Pending || s.Reason != "driver strict.example.com is not registered" {
 			t.Errorf("before the driver is up: %s, %q", s.Phase, s.Reason)
@@ -37,7 +37,7 @@ func TestClaimIsProvisionedOnce(t *testing.T) {
 }
 
 func TestRestartMakesNoCall(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		before := h.bound(testKey("a"))
@@ -56,7 +56,7 @@ func TestRestartMakesNoCall(t *testing.T) {
 }
 
 func TestRemovedClaimKeepsItsDataAndBindsItAgain(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		h.c.RemoveClaim(testKey("a"))
@@ -76,7 +76,7 @@ func TestRemovedClaimKeepsItsDataAndBindsItAgain(t *testing.T) {
 }
 
 func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := h.bound(testKey("a"))
@@ -122,7 +122,7 @@ func TestDeleteRepeatsUntilDefinite(t *testing.T) {
 		faults = faults[1:]
 		return f
 	}
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		h.c.RemoveClaim(testKey("a"))
@@ -159,7 +159,7 @@ func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 		}
 		return fault{}
 	}
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		h.c.RemoveClaim(testKey("a"))
@@ -190,7 +190,7 @@ func TestRefusedClaimIsForgottenWhenRemoved(t *testing.T) {
 		return fault{before: status.Error(codes.InvalidArgument, "unknown parameter")}
 	}
 	b.fault = onCall("CreateVolume", b.fault)
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		if s := h.status(testKey("a")); s.Phase != Pending || !strings.Contains(s.Reason, "unknown parameter") {
@@ -245,7 +245,7 @@ func heals(t *testing.T, name string, code codes.Code, effect bool) {
 		}
 		return fault{before: err}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		// Retrying is ours to ask for where the code is final, as UNIMPLEMENTED.
 		heal := func() {
 			for range 3 {
@@ -294,7 +294,7 @@ func retry[T any](f func() (T, error)) (v T, err error) {
 
 func TestAttachAndDetach(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := volumeOf(h.bound(testKey("a")))
@@ -336,7 +336,7 @@ func callCode(err error) string {
 // Detaching names the node that was attached, whatever the driver calls it now.
 func TestDetachNamesTheNodeThatWasAttached(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := volumeOf(h.bound(testKey("a")))
@@ -358,7 +358,7 @@ func TestDetachNamesTheNodeThatWasAttached(t *testing.T) {
 func TestAttachGivesUpWithItsCaller(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("ControllerPublishVolume", func(string, proto.Message) fault { return fault{wait: make(chan struct{})} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := volumeOf(h.bound(testKey("a")))
@@ -379,7 +379,7 @@ func TestAttachGivesUpWithItsCaller(t *testing.T) {
 func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 	b := newBackend()
 	b.nodeExpansion = true
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		id := h.bound(testKey("a")).ID()
@@ -402,7 +402,7 @@ func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 func TestExpandByTheNodeAlone(t *testing.T) {
 	b := newBackend()
 	b.rpcs = b.rpcs[:1]
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		h.set(testClaim("a", 2*mib))
@@ -417,7 +417,7 @@ func TestExpandByTheNodeAlone(t *testing.T) {
 func TestOfflineExpansionWaitsUntilNobodyUsesIt(t *testing.T) {
 	b := newBackend()
 	b.growth = []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE}
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := h.bound(testKey("a"))
@@ -451,7 +451,7 @@ func TestRefusedExpansionIsTakenBack(t *testing.T) {
 	b.fault = onCall("ControllerExpandVolume", func(string, proto.Message) fault {
 		return fault{before: status.Error(codes.OutOfRange, "too large")}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		h.set(testClaim("a", 1<<50))
@@ -485,7 +485,7 @@ func TestUnusableVolumeIsDeletedAndMadeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()
 			b.set(func() { b.answer = spoil })
-			bubble(t, b, func(t *testing.T, h *house) {
+			bubble(t, b, func(t *testing.T, h *fakeNode) {
 				h.set(testClaim("a", mib))
 				h.up()
 				s := h.status(testKey("a"))
@@ -507,7 +507,7 @@ func TestUnusableVolumeIsDeletedAndMadeAnew(t *testing.T) {
 // one would delete the other's data.
 func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		b.set(func() { b.answer = func(v *csi.Volume) { v.VolumeId = "vol-1" } })
@@ -532,7 +532,7 @@ func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 }
 
 func TestTwoClaimsOfOneUIDDoNotShareAVolume(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()
 		twin := testClaim("b", mib)
 		twin.UID = "uid-a"
@@ -560,7 +560,7 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 		}
 		return fault{}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		h.up()
 		clone := testClaim("copy", mib)
@@ -596,7 +596,7 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
 		return fault{before: status.Error(codes.Internal, "login refused")}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		claim := testClaim("a", mib)
 		for _, p := range secretParameters {
 			claim.Class.Parameters[reserved+p+"-name"] = "creds-${pvc.name}"
@@ -642,7 +642,7 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 
 // Faults: A184.
 func TestAValueThatTheJournalCannotReadIsNotTouched(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.end()
 		h.disk.unreadable = map[string]string{"default/a": "checksum mismatch"}
 		h.live()
@@ -663,7 +663,7 @@ func TestAValueThatTheJournalCannotReadIsNotTouched(t *testing.T) {
 }
 
 func TestUnreadableRecordIsNotTouched(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.end()
 		h.disk.values["default/a"] = []byte(`{"version":99}`)
 		h.live()
@@ -684,7 +684,7 @@ func TestUnreadableRecordIsNotTouched(t *testing.T) {
 }
 
 func TestNoCallWithoutADurableIntent(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.disk.fail(errors.New("disk full"))
 		h.up()
 		h.set(testClaim("a", mib))
@@ -709,7 +709,7 @@ func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{wait: gate} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		h.up()
 		for i := range 20 {
@@ -747,15 +747,15 @@ func TestBackoffEndsWithAnEvent(t *testing.T) {
 		}
 		return fault{}
 	})
-	for name, event := range map[string]func(h *house){
-		"driver up":      func(h *house) { h.c.DriverUp(h.backend.driver()) },
-		"class changed":  func(h *house) { c := testClaim("a", mib); c.Class.Parameters["kind"] = "hdd"; h.c.SetClaim(c) },
-		"asked to retry": func(h *house) { h.c.RetryNow(testKey("a")) },
+	for name, event := range map[string]func(h *fakeNode){
+		"driver up":      func(h *fakeNode) { h.c.DriverUp(h.backend.driver()) },
+		"class changed":  func(h *fakeNode) { c := testClaim("a", mib); c.Class.Parameters["kind"] = "hdd"; h.c.SetClaim(c) },
+		"asked to retry": func(h *fakeNode) { h.c.RetryNow(testKey("a")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			broken = true
 			b.log, b.volumes = nil, map[string]*stored{}
-			bubble(t, b, func(t *testing.T, h *house) {
+			bubble(t, b, func(t *testing.T, h *fakeNode) {
 				h.up()
 				h.set(testClaim("a", mib))
 				settleFor(24 * time.Hour)
@@ -788,7 +788,7 @@ func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 		return f
 	})
 	answers = []fault{{before: lost}, {before: status.Error(codes.OutOfRange, "too small")}}
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		h.set(testClaim("a", 2*mib)) // an event: repeated at once, with the old size
@@ -804,7 +804,7 @@ func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 func TestDriverWithoutControllerServiceIsNotAsked(t *testing.T) {
 	b := newBackend()
 	b.services = nil
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "no CREATE_DELETE_VOLUME") {
@@ -827,7 +827,7 @@ func TestCapabilitiesAreAskedUntilToldAndThenNoMore(t *testing.T) {
 		left--
 		return fault{before: status.Error(codes.Unavailable, "starting")}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "does not tell its capabilities: ControllerGetCapabilities: Unavailable: starting") {
@@ -844,7 +844,7 @@ func TestCapabilitiesAreAskedUntilToldAndThenNoMore(t *testing.T) {
 // Attach that comes while a driver has just come up waits for it.
 func TestAttachWaitsForCapabilities(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := volumeOf(h.bound(testKey("a")))
@@ -882,7 +882,7 @@ func TestEverythingEndsWithRun(t *testing.T) {
 		}
 		return fault{}
 	}
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
 		v := volumeOf(h.bound(testKey("a")))
@@ -904,7 +904,7 @@ func TestEverythingEndsWithRun(t *testing.T) {
 }
 
 func TestChangedTellsOnlyOfChanges(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()
 		changed := h.c.Changed()
 		h.set(testClaim("a", mib))
@@ -927,7 +927,7 @@ func TestChangedTellsOnlyOfChanges(t *testing.T) {
 }
 
 func TestMisfitIsToldAndTheVolumeKept(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		for want, change := range map[string]func(*Claim){

@@ -15,7 +15,7 @@ import (
 
 // life is what happens to two claims; any part of it may fail, for the process
 // may die at any time.
-func life(h *house) {
+func life(h *fakeNode) {
 	h.up()
 	h.set(testClaim("a", mib))
 	b := testClaim("b", mib)
@@ -34,7 +34,7 @@ func life(h *house) {
 
 // afterlife is the life after a crash: the world wants what it wanted in the
 // end, and nothing fails any more.
-func afterlife(h *house) {
+func afterlife(h *fakeNode) {
 	h.t.Helper()
 	h.end()
 	h.disk.dieAt, h.disk.onDeath, h.backend.fault = 0, nil, nil
@@ -84,7 +84,7 @@ func TestCrashAtEveryCommitLosesAndDoublesNothing(t *testing.T) {
 		for n := 1; ; n++ {
 			died := false
 			t.Run(fmt.Sprintf("torn=%v/commit=%d", torn, n), func(t *testing.T) {
-				bubble(t, newBackend(), func(_ *testing.T, h *house) {
+				bubble(t, newBackend(), func(_ *testing.T, h *fakeNode) {
 					h.disk.dieAt, h.disk.torn = n, torn
 					h.disk.onDeath = func() { died = true; h.cancel() }
 					life(h)
@@ -107,7 +107,7 @@ func TestCrashDuringEveryCallLosesAndDoublesNothing(t *testing.T) {
 			died := false
 			t.Run(fmt.Sprintf("effect=%v/call=%d", effect, n), func(t *testing.T) {
 				b := newBackend()
-				bubble(t, b, func(_ *testing.T, h *house) {
+				bubble(t, b, func(_ *testing.T, h *fakeNode) {
 					calls := 0
 					b.fault = func(_ string, req proto.Message) fault {
 						if req == nil {
@@ -140,7 +140,7 @@ func TestCrashDuringEveryCallLosesAndDoublesNothing(t *testing.T) {
 // A disk that comes back finds out what happened meanwhile.
 func TestAnswersSurviveADiskThatFailsForAWhile(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
 			h.disk.fail(errDead)
 			return fault{}

@@ -32,7 +32,7 @@ func (b *backend) has(name string) map[string]string {
 // and keeps them where the claim names none any more; a restart asks for nothing again.
 func TestAVolumeIsModified(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(gilded(testClaim("a", mib), "silver"))
 		if v := h.bound(testKey("a")); v.AttributesClass != "silver" || b.has("a")["tier"] != "silver" {
@@ -77,7 +77,7 @@ func TestAttributesThatCannotBeHad(t *testing.T) {
 		if c.without {
 			b.rpcs = b.rpcs[:3]
 		}
-		bubble(t, b, func(t *testing.T, h *house) {
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
 			h.up()
 			claim := gilded(testClaim("a", mib), "gold")
 			c.change(&claim)
@@ -113,7 +113,7 @@ func TestAModifyThatFails(t *testing.T) {
 		}
 		return fault{}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		h.set(gilded(testClaim("a", mib), "gold"))
@@ -149,7 +149,7 @@ func TestAModifyThatFails(t *testing.T) {
 // A size that cannot be had keeps no volume from being modified.
 func TestARefusedSizeHoldsUpNoModify(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", 2*mib))
 		h.set(gilded(testClaim("a", mib), "gold"))

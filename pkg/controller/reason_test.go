@@ -69,7 +69,7 @@ func TestReasonsForPeople(t *testing.T) {
 }
 
 func TestClonesOnlyWithinADriver(t *testing.T) {
-	bubble(t, newBackend(), func(t *testing.T, h *house) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		d := h.backend.driver()

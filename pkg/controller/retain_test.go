@@ -14,7 +14,7 @@ import (
 func TestAVolumeIsRetainedAsItsClassSaidWhenItWasMade(t *testing.T) {
 	for _, retain := range []bool{true, false} {
 		b := newBackend()
-		bubble(t, b, func(t *testing.T, h *house) {
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
 			claim := testClaim("a", mib)
 			claim.Class.Retain = retain
 			h.set(claim)

@@ -89,12 +89,12 @@ func testSnapshot(name, volume string) Snapshot {
 	}
 }
 
-func (h *house) snap(s Snapshot) {
+func (h *fakeNode) snap(s Snapshot) {
 	h.c.SetSnapshot(s)
 	synctest.Wait()
 }
 
-func (h *house) snapshot(name string) SnapshotStatus {
+func (h *fakeNode) snapshot(name string) SnapshotStatus {
 	h.t.Helper()
 	s, ok := h.c.Snapshot(testKey(name))
 	if !ok {
@@ -107,7 +107,7 @@ func (h *house) snapshot(name string) SnapshotStatus {
 // for it; not because no source lists it.
 func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		restored := testClaim("b", mib)
@@ -148,7 +148,7 @@ func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 // A snapshot that a claim is to be made of is not deleted, nor one that is to be retained.
 func TestSnapshotsThatStay(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		s := testSnapshot("s", h.bound(testKey("a")).Handle)
@@ -184,7 +184,7 @@ func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
 	b := newBackend()
 	var gate chan struct{}
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault { return fault{wait: gate} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		b.volumes["static"] = &stored{handle: "static-1", nodes: map[string]bool{}, req: &csi.CreateVolumeRequest{}}
 		h.up()
@@ -229,7 +229,7 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
 		return fault{after: status.Error(codes.DeadlineExceeded, "slow")}
 	})
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
@@ -260,7 +260,7 @@ func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 			b.rpcs = append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
 			call = "ListSnapshots cut-2"
 		}
-		bubble(t, b, func(t *testing.T, h *house) {
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
 			h.up()
 			h.set(testClaim("a", mib))
 			h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
@@ -291,7 +291,7 @@ func TestASnapshotThatAPersonNames(t *testing.T) {
 		if lists {
 			b.rpcs = append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
 		}
-		bubble(t, b, func(t *testing.T, h *house) {
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
 			h.up()
 			s := testSnapshot("s", "")
 			s.Claim, s.Handle = Key{}, "cut-9"
@@ -407,7 +407,7 @@ func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
 			first = false
 			return c.answer
 		})
-		bubble(t, b, func(t *testing.T, h *house) {
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
 			f := &stills{err: c.err, early: c.early}
 			h.c.cfg.Freezer = f
 			h.up()
@@ -432,7 +432,7 @@ func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
 
 // snapshotLife is what happens to a snapshot; any part of it may fail, for the process may
 // die at any time.
-func snapshotLife(h *house) {
+func snapshotLife(h *fakeNode) {
 	h.up()
 	h.set(testClaim("a", mib))
 	if s, ok := h.c.Claim(testKey("a")); ok && s.Volume != nil {
@@ -446,7 +446,7 @@ func snapshotLife(h *house) {
 }
 
 // snapshotAfterlife checks that after a crash s goes and t stays, once.
-func snapshotAfterlife(h *house) {
+func snapshotAfterlife(h *fakeNode) {
 	h.t.Helper()
 	h.end()
 	h.disk.dieAt, h.disk.onDeath, h.backend.fault = 0, nil, nil
@@ -475,7 +475,7 @@ func TestACrashAtEveryCommitLosesAndDoublesNoSnapshot(t *testing.T) {
 			t.Run(fmt.Sprintf("torn=%v/commit=%d", torn, n), func(t *testing.T) {
 				b := newBackend()
 				b.looks = 1
-				bubble(t, b, func(_ *testing.T, h *house) {
+				bubble(t, b, func(_ *testing.T, h *fakeNode) {
 					h.disk.dieAt, h.disk.torn = n, torn
 					h.disk.onDeath = func() { died = true; h.cancel() }
 					snapshotLife(h)
@@ -495,7 +495,7 @@ func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
 			died = false
 			t.Run(fmt.Sprintf("effect=%v/call=%d", effect, n), func(t *testing.T) {
 				b := newBackend()
-				bubble(t, b, func(_ *testing.T, h *house) {
+				bubble(t, b, func(_ *testing.T, h *fakeNode) {
 					calls := 0
 					b.fault = func(_ string, req proto.Message) fault {
 						if req == nil {
@@ -548,7 +548,7 @@ func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault { return fault{wait: gate} })
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		gate = make(chan struct{})
 		h.up()
 		for i := range 7 {
@@ -589,7 +589,7 @@ func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 // claim is made of it, and it says what is kept.
 func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		s := testSnapshot("s", h.bound(testKey("a")).Handle)
@@ -624,7 +624,7 @@ func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 // The policy of a content that an operator changes holds, and is durable.
 func TestThePolicyOfAContentMayChange(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		s := testSnapshot("s", "")
 		s.Claim, s.Handle = Key{}, "cut-9"

@@ -45,7 +45,7 @@ func lists(b *backend) *backend {
 }
 
 // storage is what the only driver has.
-func (h *house) storage() Listing {
+func (h *fakeNode) storage() Listing {
 	h.t.Helper()
 	all, err := h.c.Stored(h.t.Context())
 	if err != nil || len(all) != 1 {
@@ -58,7 +58,7 @@ func (h *house) storage() Listing {
 // what no record has is without one, also where its claim was forgotten.
 func TestWhatDriversHaveIsListedWithItsOwner(t *testing.T) {
 	b := lists(newBackend())
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
@@ -88,14 +88,14 @@ func TestWhatDriversHaveIsListedWithItsOwner(t *testing.T) {
 // A driver that cannot list, fails or has not told what it can is told of; others are listed.
 func TestWhatIsNotListedIsTold(t *testing.T) {
 	b := newBackend()
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		if got := h.storage(); !strings.Contains(got.Unlisted, "it cannot list volumes (LIST_VOLUMES); it cannot list snapshots") {
 			t.Errorf("without the capabilities: %+v", got)
 		}
 	})
 	b = lists(newBackend())
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
 		b.fault = onCall("ListSnapshots", func(string, proto.Message) fault { return fault{before: status.Error(codes.Internal, "no disk")} })
@@ -113,7 +113,7 @@ func TestWhatIsNotListedIsTold(t *testing.T) {
 		}
 	})
 	b.services = nil
-	bubble(t, b, func(t *testing.T, h *house) {
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		if all, err := h.c.Stored(t.Context()); err != nil || len(all) != 0 {
 			t.Errorf("of a driver without a Controller service: %+v, %v", all, err)

@@ -18,11 +18,11 @@ func within(m proto.Message) bool {
 	case *csi.NodeStageVolumeRequest:
 		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) &&
 			capabilityWithin(r.VolumeCapability) &&
-			few(r.PublishContext) && few(r.Secrets) && few(r.VolumeContext)
+			mapFits(r.PublishContext) && mapFits(r.Secrets) && mapFits(r.VolumeContext)
 	case *csi.NodePublishVolumeRequest:
 		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.StagingTargetPath) &&
 			utf8.ValidString(r.TargetPath) && capabilityWithin(r.VolumeCapability) &&
-			few(r.PublishContext) && few(r.Secrets) && few(r.VolumeContext)
+			mapFits(r.PublishContext) && mapFits(r.Secrets) && mapFits(r.VolumeContext)
 	case *csi.NodeUnpublishVolumeRequest:
 		return short(r.VolumeId, state.MaxHandle) && utf8.ValidString(r.TargetPath)
 	case *csi.NodeUnstageVolumeRequest:
@@ -48,8 +48,8 @@ func flagsWithin(flags []string) bool {
 
 func short(s string, limit int) bool { return len(s) <= limit && utf8.ValidString(s) }
 
-// few is checkMap, but that tokens count as all else.
-func few(m map[string]string) bool {
+// mapFits is checkMap, but that tokens count as all else.
+func mapFits(m map[string]string) bool {
 	size := 0
 	for k, v := range m {
 		if size += len(k) + len(v); !utf8.ValidString(k) || !utf8.ValidString(v) {

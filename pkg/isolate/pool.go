@@ -186,11 +186,11 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 type waiter struct {
 	key, name string
 	shares    []Share
-	turn      chan turn // has room for the one that comes
+	admitted  chan admission // has room for the one that comes
 }
 
-// turn is what a call begins with, or why it does not.
-type turn struct {
+// admission is what a call begins with, or why it does not.
+type admission struct {
 	call   *call
 	helper helper
 	err    error
@@ -201,16 +201,16 @@ func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, erro
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
-	w := &waiter{key: key, name: name, shares: sharesOf(ctx), turn: make(chan turn, 1)}
+	w := &waiter{key: key, name: name, shares: sharesOf(ctx), admitted: make(chan admission, 1)}
 	p.mu.Lock()
-	if t, ok := p.turn(w); ok {
+	if t, ok := p.admit(w); ok {
 		p.mu.Unlock()
 		return t.call, t.helper, t.err
 	}
 	p.waiting = append(p.waiting, w)
 	p.mu.Unlock()
 	select {
-	case t := <-w.turn:
+	case t := <-w.admitted:
 		return t.call, t.helper, t.err
 	case <-ctx.Done():
 	}
@@ -221,25 +221,25 @@ func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, erro
 	}
 	p.mu.Unlock()
 	if at < 0 { // its turn has just come
-		if t := <-w.turn; t.err == nil {
+		if t := <-w.admitted; t.err == nil {
 			p.finish(key, t.call, t.helper, false)
 		}
 	}
 	return nil, nil, context.Cause(ctx)
 }
 
-// turn begins a call, or says why it is not to begin; false says that something
+// admit begins a call, or says why it is not to begin; false says that something
 // has to end first. p.mu is held.
-func (p *Pool) turn(w *waiter) (turn, bool) {
+func (p *Pool) admit(w *waiter) (admission, bool) {
 	h, err := p.take(w)
 	if err != nil || h == nil {
-		return turn{err: err}, err != nil
+		return admission{err: err}, err != nil
 	}
 	c := &call{name: w.name, shares: w.shares, since: time.Now()}
 	p.calls[w.key] = c
 	p.count(c.shares, 1)
 	p.running++
-	return turn{call: c, helper: h}, true
+	return admission{call: c, helper: h}, true
 }
 
 // take returns a helper if the key is free, its shares have room and a helper is
@@ -287,7 +287,7 @@ func (p *Pool) yield(c *call) {
 	if !c.slow && !c.ended {
 		c.slow = true
 		p.running--
-		p.wake()
+		p.admitWaiting()
 	}
 }
 
@@ -303,7 +303,7 @@ func (p *Pool) leave(key string, c *call) {
 		c.slow = true
 		p.running--
 	}
-	p.wake()
+	p.admitWaiting()
 	p.log.Warn("call hangs and is left behind", "call", c.name, "path", key)
 }
 
@@ -326,7 +326,7 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 		p.running--
 	}
 	left := c.left
-	p.wake()
+	p.admitWaiting()
 	p.mu.Unlock()
 	if left {
 		p.log.Info("call that was left behind has returned", "call", c.name, "path", key, "took", time.Since(c.since))
@@ -334,13 +334,13 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	}
 }
 
-// wake gives those who wait their turn, as far as there is one, and leaves the
+// admitWaiting gives those who wait their turn, as far as there is one, and leaves the
 // others asleep; p.mu is held.
-func (p *Pool) wake() {
+func (p *Pool) admitWaiting() {
 	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool {
-		t, ok := p.turn(w)
+		t, ok := p.admit(w)
 		if ok {
-			w.turn <- t
+			w.admitted <- t
 		}
 		return ok
 	})
@@ -356,7 +356,7 @@ func (p *Pool) Close() error {
 	idle := p.idle
 	p.idle = nil
 	p.total -= len(idle)
-	p.wake()
+	p.admitWaiting()
 	p.mu.Unlock()
 	for _, h := range idle {
 		h.end()

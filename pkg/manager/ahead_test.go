@@ -24,7 +24,7 @@ func (d *slowDisk) Commit(ctx context.Context, changes map[state.VolumeID]*state
 // older result in the very moment in which the next of them is made.
 func TestAResultThatIsWrittenLateLeavesTheIntentOfTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		one, other := state.SharedID("d", "v"), state.SharedID("d", "w")
 		store := &slowDisk{d, func(changes map[state.VolumeID]*state.Volume) time.Duration {
 			if changes[other] != nil { // so that the loop is away while the first Publish ends
@@ -64,7 +64,7 @@ func TestAResultThatIsWrittenLateLeavesTheIntentOfTheNextCall(t *testing.T) {
 // after a crash; the waiting caller for the mount does not wait for that.
 func TestAtRestAResultIsWrittenAtOnceAndToldBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		id, long := state.SharedID("d", "v"), lazyWrite/2
 		present := func(v *state.Volume) bool { return v != nil && v.Mounts["a"].Phase == state.Present }
 		store := &slowDisk{d, func(changes map[state.VolumeID]*state.Volume) time.Duration {

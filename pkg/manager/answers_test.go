@@ -16,7 +16,7 @@ import (
 
 // stubborn never heeds its context.
 type stubborn struct {
-	*house
+	*fakeNode
 	release chan struct{}
 }
 
@@ -27,7 +27,7 @@ func (s stubborn) Stage(context.Context, state.Volume) error {
 
 func TestACallThatDoesNotHeedTheEndIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		s := stubborn{h, make(chan struct{})}
 		l := live(t, h, d)
 		l.DriverUp(DriverInfo{Name: "d", Stage: true}, s)
@@ -49,7 +49,7 @@ func TestACallThatDoesNotHeedTheEndIsLeftBehind(t *testing.T) {
 
 func TestTheEndWaitsForCallsThatHeedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(string) fault { return fault{takes: endGrace / 2} })
 		l := live(t, h, d)
 		l.up(h)
@@ -66,7 +66,7 @@ func TestTheEndWaitsForCallsThatHeedIt(t *testing.T) {
 
 func TestAJournalThatCannotBeReadOrWrittenIsRunsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		m, err := New(Config{Store: unreadable{d}, Kernel: h, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 
 func TestPodsAndChangesOnTheBoard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		synctest.Wait()
@@ -229,7 +229,7 @@ func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 
 func TestAStoppedPodHasNothingMounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

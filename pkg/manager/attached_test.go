@@ -15,7 +15,7 @@ import (
 // Faults: A182.
 func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.InUseHandshake = true })
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -49,7 +49,7 @@ func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testi
 // Faults: A183.
 func TestABuiltInKindThatIsAttachedTakesPartInTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.InUseHandshake = true })
 		l.up(h)
 		p := podWant("a", "disk", "built", "inline")

@@ -17,7 +17,7 @@ import (
 func TestABootIDThatCannotBeStoredIsStoredLater(t *testing.T) {
 	for _, fails := range []string{"commit", "boot id"} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
+			h, d := newFakeNode(t), newDisk()
 			l := live(t, h, d)
 			l.up(h)
 			l.SetPod(podWant("a", "v"))
@@ -69,7 +69,7 @@ func (b *bootless) SetBootID(ctx context.Context, id string) error {
 // Items: E17.
 func TestALookThatHangsAtTheStartIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		h.fails(func(call string) fault { return fault{hangs: strings.HasPrefix(call, "Publish")} })
@@ -92,8 +92,8 @@ func TestALookThatHangsAtTheStartIsTold(t *testing.T) {
 // TestALookThatFailsIsMadeAgain: what vanished while the kernel could not be asked is mended.
 func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		k := &blind{house: h}
+		h, d := newFakeNode(t), newDisk()
+		k := &blind{fakeNode: h}
 		l := live(t, h, d, func(c *Config) { c.Kernel = k })
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -112,7 +112,7 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 
 // blind is a kernel that cannot be asked some times.
 type blind struct {
-	*house
+	*fakeNode
 	left atomic.Int64
 }
 
@@ -120,14 +120,14 @@ func (b *blind) Look(ctx context.Context, path string) (state.Seen, error) {
 	if b.left.Add(-1) >= 0 {
 		return state.Seen{}, errors.New("out of memory")
 	}
-	return b.house.Look(ctx, path)
+	return b.fakeNode.Look(ctx, path)
 }
 
 // TestAWriteThatFailedIsReplaced: it may have become durable, and what it says
 // must not be found by the next life: here that the pod's mount is leaving.
 func TestAWriteThatFailedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.Store = unsure{d} })
 		l.up(h)
 		d.fail(0)
@@ -159,7 +159,7 @@ func (u unsure) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vo
 // TestAPodThatComesBackHoldsUpNobodyByItsFormerLife: not even by a stage that was begun for its sake.
 func TestAPodThatComesBackHoldsUpNobodyByItsFormerLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -179,7 +179,7 @@ func TestAPodThatComesBackHoldsUpNobodyByItsFormerLife(t *testing.T) {
 // TestWhatWasStagedForAPodGoesWithIt: also where the pod never had it mounted.
 func TestWhatWasStagedForAPodGoesWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		h.fails(func(call string) fault {
@@ -206,7 +206,7 @@ func TestWhatWasStagedForAPodGoesWithIt(t *testing.T) {
 // TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom: the next life would go on with it.
 func TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -235,8 +235,8 @@ func TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom(t *testing.T) {
 // asked for while the removal is in flight, one is made again after the removal.
 func TestASuspectThatWentIsNotLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		k := &blind{house: h}
+		h, d := newFakeNode(t), newDisk()
+		k := &blind{fakeNode: h}
 		l := live(t, h, d, func(c *Config) { c.Kernel = k })
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

@@ -46,7 +46,7 @@ func TestAPodThatLeftKeepsItsVolumesWhileItsContainersLive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, d, p := newHouse(t), newDisk(), newPen()
+				h, d, p := newFakeNode(t), newDisk(), newPen()
 				l := live(t, h, d, runtime(p))
 				l.up(h)
 				l.SetPod(podWant("a", "v"))
@@ -88,7 +88,7 @@ func TestAPodThatLeftKeepsItsVolumesWhileItsContainersLive(t *testing.T) {
 // was, and an answer to the old question means nothing.
 func TestAPodThatComesBackIsAskedAboutAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d, p := newHouse(t), newDisk(), newPen()
+		h, d, p := newFakeNode(t), newDisk(), newPen()
 		l := live(t, h, d, runtime(p))
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -117,7 +117,7 @@ func TestAPodThatComesBackIsAskedAboutAnew(t *testing.T) {
 // Who empties the node says that no container runs; the runtime need not.
 func TestAnEmptiedNodeDoesNotWaitForTheRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d, p := newHouse(t), newDisk(), newPen()
+		h, d, p := newFakeNode(t), newDisk(), newPen()
 		l := live(t, h, d, runtime(p))
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

@@ -43,7 +43,7 @@ func (l *ledger) take() (transactions, records, removals int) {
 }
 
 // made counts the calls of a verb.
-func (h *house) made(verb string) int {
+func (h *fakeNode) made(verb string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.took[verb]
@@ -55,7 +55,7 @@ func (h *house) made(verb string) int {
 func TestABurstWritesEachVolumeTwiceInFewTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 600
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		book := &ledger{disk: d}
 		h.fails(func(string) fault { return fault{takes: time.Millisecond} })
 		l := live(t, h, d, func(c *Config) { c.Store = book })
@@ -137,7 +137,7 @@ func TestWhatAVolumeAllocatesDoesNotGrow(t *testing.T) {
 func TestAnIntentThatIsNotFollowedIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(string) fault { return fault{takes: 10 * time.Second} })
 		l := live(t, h, d)
 		l.up(h)
@@ -172,7 +172,7 @@ func TestAnIntentThatIsNotFollowedIsTakenBack(t *testing.T) {
 func TestARemovalThatWaitsIsNotTurnedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, sources("s"))
 		l.up(h)
 		l.atOnce(func() {

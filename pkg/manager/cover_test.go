@@ -13,7 +13,7 @@ import (
 
 func TestACallEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(string) fault { return fault{hangs: true} })
 		l := live(t, h, d)
 		l.up(h)
@@ -38,7 +38,7 @@ func TestAChangeOfTheWishEndsThePause(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, d := newHouse(t), newDisk()
+				h, d := newFakeNode(t), newDisk()
 				h.fails(func(string) fault {
 					return fault{err: &state.CallError{Outcome: state.Final, Call: "NodeStageVolume", Code: "Unimplemented", Err: errors.New("no")}}
 				})
@@ -70,7 +70,7 @@ func TestAChangeOfTheWishEndsThePause(t *testing.T) {
 
 func TestARestartEndsEveryPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(string) fault {
 			return fault{err: &state.CallError{Outcome: state.Final, Call: "NodeStageVolume", Code: "Unimplemented", Err: errors.New("no")}}
 		})
@@ -94,7 +94,7 @@ func TestARestartEndsEveryPause(t *testing.T) {
 // What no controller attaches is told in no Node's status, so nothing waits for that.
 func TestTheInUseHandshakeIsForAttachedVolumesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.InUseHandshake = true })
 		l.up(h)
 		p := podWant("a", "inline", "built", "unattached")
@@ -107,7 +107,7 @@ func TestTheInUseHandshakeIsForAttachedVolumesOnly(t *testing.T) {
 
 func TestNobodyAttachesWithoutAnAttacher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.Attacher = nil })
 		l.DriverUp(DriverInfo{Name: "d", Attach: true, MountsTarget: true}, h)
 		l.SetPod(podWant("a", "v"))
@@ -119,7 +119,7 @@ func TestNobodyAttachesWithoutAnAttacher(t *testing.T) {
 // Faults: A003.
 func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.Store = quarantining{state.NewMemory()} })
 		rest()
 		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v"})
@@ -129,14 +129,14 @@ func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 
 // slow is a kernel that does not answer before its channel is closed.
 type slow struct {
-	*house
+	*fakeNode
 	answer chan struct{}
 }
 
 func (s slow) Look(ctx context.Context, path string) (state.Seen, error) {
 	select {
 	case <-s.answer:
-		return s.house.Look(ctx, path)
+		return s.fakeNode.Look(ctx, path)
 	case <-ctx.Done():
 		return state.Seen{}, ctx.Err()
 	}
@@ -144,7 +144,7 @@ func (s slow) Look(ctx context.Context, path string) (state.Seen, error) {
 
 func TestNothingIsSyncedBeforeEveryRecordWasLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -171,7 +171,7 @@ func TestNothingIsSyncedBeforeEveryRecordWasLookedAt(t *testing.T) {
 // say less than the call that begins in the same moment needs.
 func TestAWriteForAnotherVolumeDoesNotUncoverACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(call string) fault {
 			switch call {
 			case "Stage d^v":
@@ -199,7 +199,7 @@ func TestAWriteForAnotherVolumeDoesNotUncoverACall(t *testing.T) {
 
 func TestTheLatestWordAboutAVolumeHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		for i, pod := range []string{"c", "a", "b", "d"} {
 			p := podWant(pod, "v")

@@ -17,7 +17,7 @@ import (
 // fuse is a driver whose stage is served by a process: what is staged or published
 // over a dead one is answered OK, and is dead.
 type fuse struct {
-	*house
+	*fakeNode
 	mu     sync.Mutex
 	dead   bool
 	dies   bool // as soon as it is mounted
@@ -25,7 +25,7 @@ type fuse struct {
 }
 
 func (f *fuse) Stage(ctx context.Context, v state.Volume) error {
-	err := f.house.Stage(ctx, v)
+	err := f.fakeNode.Stage(ctx, v)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil && !f.staged {
@@ -35,7 +35,7 @@ func (f *fuse) Stage(ctx context.Context, v state.Volume) error {
 }
 
 func (f *fuse) Unstage(ctx context.Context, v state.Volume) error {
-	err := f.house.Unstage(ctx, v)
+	err := f.fakeNode.Unstage(ctx, v)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.staged, f.dead = err != nil, f.dead && err != nil
@@ -57,9 +57,9 @@ func (f *fuse) isDead(_ context.Context, _ state.Volume, path string) error {
 	return nil
 }
 
-func fuseLife(t *testing.T, h *house) (*life, *fuse) {
+func fuseLife(t *testing.T, h *fakeNode) (*life, *fuse) {
 	t.Helper()
-	f := &fuse{house: h}
+	f := &fuse{fakeNode: h}
 	l := live(t, h, newDisk(), func(c *Config) { c.Dead = f.isDead })
 	l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, f)
 	return l, f
@@ -71,7 +71,7 @@ func fuseLife(t *testing.T, h *house) (*life, *fuse) {
 // Faults: A163.
 func TestADeadMountIsMadeAnewBeforeAPodGetsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l, f := fuseLife(t, h)
 		l.SetPod(podWant("a", "v"))
 		mounted(t, l, "a")
@@ -107,7 +107,7 @@ func TestADeadMountIsMadeAnewBeforeAPodGetsIt(t *testing.T) {
 // Faults: A163.
 func TestADeadStageWithoutPodsIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l, f := fuseLife(t, h)
 		h.fails(func(call string) fault {
 			if strings.HasPrefix(call, "Publish") {
@@ -131,7 +131,7 @@ func TestADeadStageWithoutPodsIsMadeAnew(t *testing.T) {
 // Faults: A163.
 func TestAServerThatEndsAtOnceIsBegunWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l, f := fuseLife(t, h)
 		f.dies = true
 		l.SetPod(podWant("a", "v"))

@@ -12,7 +12,7 @@ import (
 
 func TestADrainedNodeBeginsNothingNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, sources("s"))
 		l.up(h)
 		l.SourceSynced("s")
@@ -41,7 +41,7 @@ func TestADrainedNodeBeginsNothingNew(t *testing.T) {
 // Faults: A104.
 func TestAnEmptiedNodeHasNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, sources("s", "silent"))
 		l.up(h)
 		l.SourceSynced("s")
@@ -75,7 +75,7 @@ func TestAnEmptiedNodeHasNothingLeft(t *testing.T) {
 
 func TestEmptyingGoesOnAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("p", "a"))
@@ -95,7 +95,7 @@ func TestEmptyingGoesOnAfterACrash(t *testing.T) {
 
 func TestForgetDropsARecordAndMakesNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("p", "a"))
@@ -160,7 +160,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, err := New(Config{Store: newDisk(), Kernel: newHouse(t), Unmount: func(context.Context, state.Volume, state.PodUID, state.UnmountStep) error { return nil }})
+				m, err := New(Config{Store: newDisk(), Kernel: newFakeNode(t), Unmount: func(context.Context, state.Volume, state.PodUID, state.UnmountStep) error { return nil }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -198,7 +198,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 
 func TestForgetWaitsForNoCallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("p", "a"))
@@ -214,7 +214,7 @@ func TestForgetWaitsForNoCallInFlight(t *testing.T) {
 
 func TestForgetThatCannotBeWrittenForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("p", "a"))
@@ -247,7 +247,7 @@ func TestForgetThatCannotBeWrittenForgetsNothing(t *testing.T) {
 // says that it may be forgotten.
 func TestForgetEndsAQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		id := state.SharedID("d", "a")
 		q := &quarantine{disk: d, why: map[state.VolumeID]string{id: "checksum mismatch"}}
 		l := live(t, h, d, func(c *Config) { c.Store = q })

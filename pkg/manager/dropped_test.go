@@ -14,7 +14,7 @@ import (
 // is written is carried out (rule 2), and the pod is listed and did not stop (rule 5).
 func TestARemovalThatIsNotDueAnyMoreIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.Limits = plan.Limits{Node: 3, Driver: 2, Reserved: 1} })
 		l.up(h)
 		l.DriverUp(DriverInfo{Name: "e", MountsTarget: true}, h)

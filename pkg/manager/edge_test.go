@@ -18,7 +18,7 @@ func one(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} }
 
 func TestASlotIsNotLostToAVolumeThatNeedsItNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(call string) fault {
 			if call == "Publish d^v0 p0" {
 				return fault{takes: time.Second}
@@ -39,7 +39,7 @@ func TestASlotIsNotLostToAVolumeThatNeedsItNoLonger(t *testing.T) {
 
 func TestASlotIsNotLostToACallThatTheJournalForbade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, one)
 		l.up(h)
 		synctest.Wait()
@@ -56,10 +56,10 @@ func TestASlotIsNotLostToACallThatTheJournalForbade(t *testing.T) {
 // TestWhatMayCureAFailureCountsDuringTheCallToo: a driver that came back, or a
 // person's word, must not be forgotten because an older call still runs.
 func TestWhatMayCureAFailureCountsDuringTheCallToo(t *testing.T) {
-	for name, cure := range map[string]func(*life, *house){
-		"the driver came back": func(l *life, h *house) { l.up(h) },
-		"a person asked":       func(l *life, h *house) { l.RetryNow("d^v") },
-		"the wish changed": func(l *life, _ *house) {
+	for name, cure := range map[string]func(*life, *fakeNode){
+		"the driver came back": func(l *life, h *fakeNode) { l.up(h) },
+		"a person asked":       func(l *life, h *fakeNode) { l.RetryNow("d^v") },
+		"the wish changed": func(l *life, _ *fakeNode) {
 			p := podWant("a", "v")
 			p.Volumes[0].SizeBytes = 7
 			l.SetPod(p)
@@ -67,7 +67,7 @@ func TestWhatMayCureAFailureCountsDuringTheCallToo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, d := newHouse(t), newDisk()
+				h, d := newFakeNode(t), newDisk()
 				first := true
 				h.fails(func(string) fault {
 					if !first {
@@ -89,7 +89,7 @@ func TestWhatMayCureAFailureCountsDuringTheCallToo(t *testing.T) {
 
 func TestWhoHearsThatAVolumeIsGoneSeesItGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		var m *Manager
 		heard := 0
 		l := live(t, h, d, func(c *Config) {
@@ -115,7 +115,7 @@ func TestWhoHearsThatAVolumeIsGoneSeesItGone(t *testing.T) {
 // TestAMountThatVanishesDuringACallIsMended: the call itself looks elsewhere.
 func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -160,7 +160,7 @@ func (u *uncertain) Commit(ctx context.Context, changes map[state.VolumeID]*stat
 // TestAWriteThatFailedProvesNothing: the journal may have taken it all the same.
 func TestAWriteThatFailedProvesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		u := &uncertain{disk: d}
 		l := live(t, h, d, func(c *Config) { c.Store = u })
 		h.fails(func(call string) fault {
@@ -191,7 +191,7 @@ func TestAWriteThatFailedProvesNothing(t *testing.T) {
 
 func TestADriverThatNobodyNamesAnyMoreIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.SetPod(podWant("a", "v"))
 		l.DriverDown("sick", "it does not answer")

@@ -12,9 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
-// foreign is a house in which another process has mounted what is staged.
+// foreign is a fakeNode in which another process has mounted what is staged.
 type foreign struct {
-	*house
+	*fakeNode
 	mu     sync.Mutex
 	places []string
 	err    error
@@ -38,8 +38,8 @@ func (f *foreign) set(err error, places ...string) {
 // Items: C34.
 func TestAVolumeThatIsMountedElsewhereIsNotUnstaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		k := &foreign{house: h}
+		h, d := newFakeNode(t), newDisk()
+		k := &foreign{fakeNode: h}
 		l := live(t, h, d, func(c *Config) { c.Kernel = k })
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -65,10 +65,10 @@ func TestAVolumeThatIsMountedElsewhereIsNotUnstaged(t *testing.T) {
 	})
 }
 
-// searching is a house whose kernel takes its time to find mounts.
+// searching is a fakeNode whose kernel takes its time to find mounts.
 type searching struct {
-	*house
-	takes time.Duration // guarded by house.mu
+	*fakeNode
+	takes time.Duration // guarded by fakeNode.mu
 }
 
 func (s *searching) Elsewhere(ctx context.Context, _ string) ([]string, error) {
@@ -86,8 +86,8 @@ func (s *searching) Elsewhere(ctx context.Context, _ string) ([]string, error) {
 // The look before an Unstage has its own time, and the driver all of its own.
 func TestALookBeforeAnUnstageHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		k := &searching{house: h, takes: time.Hour}
+		h, d := newFakeNode(t), newDisk()
+		k := &searching{fakeNode: h, takes: time.Hour}
 		l := live(t, h, d, func(c *Config) { c.Kernel = k })
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

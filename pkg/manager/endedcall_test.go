@@ -17,7 +17,7 @@ func TestAnEndedCallSaysThatItHadNoEffect(t *testing.T) {
 		"a failure": {fault{err: errors.New("answered OK without the effect")}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h, ended := newHouse(t), make(chan EndedCall, 10)
+			h, ended := newFakeNode(t), make(chan EndedCall, 10)
 			h.fails(times(1, "Publish", tt.fault))
 			l := live(t, h, newDisk(), func(c *Config) { c.OnCall = func(c EndedCall) { ended <- c } })
 			l.up(h)

@@ -39,7 +39,7 @@ func TestNoFailureIsRepeatedHotly(t *testing.T) {
 				continue // nothing of it shows on a node
 			}
 			synctest.Test(t, func(t *testing.T) {
-				h, d := newHouse(t), newDisk()
+				h, d := newFakeNode(t), newDisk()
 				l := live(t, h, d)
 				l.DriverUp(DriverInfo{Name: "d", Stage: true, Attach: true, Expand: true, MountsTarget: true}, h)
 				call, _ := strings.CutPrefix(verb, "Re") // which is a Publish
@@ -89,7 +89,7 @@ func TestNoFailureIsRepeatedHotly(t *testing.T) {
 // Faults: A050.
 func TestADriverThatIsMissingForADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		var log bytes.Buffer
 		l := live(t, h, d, func(c *Config) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -128,9 +128,9 @@ func TestADriverThatIsMissingForADay(t *testing.T) {
 // Faults: A074.
 func TestAnUpdateOfADriverLosesNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(call string) fault { return fault{takes: time.Minute} })
-		first, second := &instance{house: h}, &instance{house: h}
+		first, second := &instance{fakeNode: h}, &instance{fakeNode: h}
 		l := live(t, h, d, func(c *Config) { c.Limits = plan.Limits{Node: 200, Driver: 200, Reserved: 8} })
 		info := DriverInfo{Name: "d", Stage: true, MountsTarget: true}
 		l.DriverUp(info, first)
@@ -160,7 +160,7 @@ func TestAnUpdateOfADriverLosesNoCall(t *testing.T) {
 
 // instance is one process of a driver, which knows the calls that it was sent.
 type instance struct {
-	*house
+	*fakeNode
 	calls []string
 }
 
@@ -172,12 +172,12 @@ func (i *instance) note(call string) {
 
 func (i *instance) Stage(ctx context.Context, v state.Volume) error {
 	i.note("Stage " + string(v.ID))
-	return i.house.Stage(ctx, v)
+	return i.fakeNode.Stage(ctx, v)
 }
 
 func (i *instance) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	i.note("Publish " + string(v.ID))
-	return i.house.Publish(ctx, v, pod)
+	return i.fakeNode.Publish(ctx, v, pod)
 }
 
 // The clock was put forward or back by a day while no daemon ran: nothing ends
@@ -187,7 +187,7 @@ func (i *instance) Publish(ctx context.Context, v state.Volume, pod state.PodUID
 func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	for _, jump := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
+			h, d := newFakeNode(t), newDisk()
 			l := live(t, h, d)
 			l.up(h)
 			l.SetPod(podWant("a", "v"))
@@ -236,7 +236,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 // Faults: A051.
 func TestADriverThatDiesOfTooManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		deaths, dead := 0, time.Time{}

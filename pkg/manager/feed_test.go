@@ -35,7 +35,7 @@ func (f *follower) take() (names []string) {
 // of all pods has, and is told of those alone that changed.
 func TestAFeedTellsWhatChangedAndNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

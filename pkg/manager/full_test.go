@@ -44,7 +44,7 @@ func (d *fullDisk) Commit(ctx context.Context, changes map[state.VolumeID]*state
 // Faults: A053.
 func TestOnAFullDiskRemovalsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), &fullDisk{disk: newDisk()}
+		h, d := newFakeNode(t), &fullDisk{disk: newDisk()}
 		l := live(t, h, d.disk, func(c *Config) { c.Store = d })
 		l.up(h)
 		l.SetPod(podWant("stays", "u"))

@@ -21,7 +21,7 @@ func larger(pod string) state.PodWant {
 }
 
 // expandFails has every Expand fail with the outcome.
-func (h *house) expandFails(o state.Outcome) {
+func (h *fakeNode) expandFails(o state.Outcome) {
 	h.fails(func(call string) fault {
 		if strings.HasPrefix(call, "Expand") {
 			return fault{err: &state.CallError{Outcome: o, Call: "NodeExpandVolume", Code: "Internal", Err: errors.New("no")}}
@@ -36,7 +36,7 @@ func (h *house) expandFails(o state.Outcome) {
 // Faults: A132.
 func TestHowFarAnExpansionIsEndsNoPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		h.expandFails(state.Final)
@@ -78,7 +78,7 @@ func TestHowFarAnExpansionIsEndsNoPause(t *testing.T) {
 // Items: I02, I10, I17.
 func TestAPodWaitsUntilItsVolumeHasGrown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		h.expandFails(state.Failed)
@@ -121,7 +121,7 @@ func TestAPodWaitsUntilItsVolumeHasGrown(t *testing.T) {
 // Items: I08, I09.
 func TestAPodDoesNotWaitForWhatCannotGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		h.expandFails(state.Final)
@@ -150,7 +150,7 @@ func TestAPodDoesNotWaitForWhatCannotGrow(t *testing.T) {
 // Items: I01.
 func TestAVolumeThatGrowsWithoutTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		var told []int64
 		l := live(t, h, d, func(c *Config) { c.OnExpanded = func(v state.Volume) { told = append(told, v.SizeBytes) } })
 		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)

@@ -17,7 +17,7 @@ import (
 func TestPodsWithDifferentLabels(t *testing.T) {
 	for _, applied := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
+			h, d := newFakeNode(t), newDisk()
 			l := live(t, h, d)
 			l.up(h)
 			pod := func(name, label string) state.PodWant {

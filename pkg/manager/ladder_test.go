@@ -17,7 +17,7 @@ import (
 // unmounter notes the steps by which volumes are unmounted, and lets the mount of
 // a pod go by one of them.
 type unmounter struct {
-	h      *house
+	h      *fakeNode
 	frees  state.UnmountStep
 	mu     sync.Mutex
 	steps  []string
@@ -60,7 +60,7 @@ func (u *unmounter) made() []string {
 // see, and ends with the step that helps; of what was told of it the step is part.
 func TestAnUnmountThatFailsClimbsTheLadderOfItsDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &unmounter{h: newHouse(t), frees: state.UnmountLazy, failed: errors.New("the step fails too")}
+		u := &unmounter{h: newFakeNode(t), frees: state.UnmountLazy, failed: errors.New("the step fails too")}
 		var calls []EndedCall
 		l := live(t, u.h, newDisk(), u.use(plan.Ladders{"d": {{Step: state.UnmountForce, After: time.Minute}, {Step: state.UnmountLazy, After: time.Hour}}}),
 			func(c *Config) { c.OnCall = func(e EndedCall) { calls = append(calls, e) } })
@@ -101,7 +101,7 @@ func TestAnUnmountThatFailsClimbsTheLadderOfItsDriver(t *testing.T) {
 // unmount is, once, and not the Unstage that follows.
 func TestByOrderOneUnmountIsForced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &unmounter{h: newHouse(t), frees: state.UnmountForce}
+		u := &unmounter{h: newFakeNode(t), frees: state.UnmountForce}
 		l := live(t, u.h, newDisk(), u.use(nil))
 		l.up(u.h)
 		l.SetPod(podWant("p", "v"))
@@ -134,7 +134,7 @@ func TestByOrderOneUnmountIsForced(t *testing.T) {
 // succeeds after all, nothing is forced.
 func TestAnOrderEndsWithTheUnmountThatItWasFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		u := &unmounter{h: h}
 		l := live(t, h, newDisk(), u.use(nil))
 		h.fails(func(call string) fault {
@@ -161,7 +161,7 @@ func TestAnOrderEndsWithTheUnmountThatItWasFor(t *testing.T) {
 
 // Without anybody who unmounts by steps there is no order.
 func TestNoOrderWhereNobodyCanUnmount(t *testing.T) {
-	l := live(t, newHouse(t), newDisk())
+	l := live(t, newFakeNode(t), newDisk())
 	if err := l.UnmountBy(t.Context(), "d^v", state.UnmountForce); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestAPodsMountPaysOneDurableWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		synctest.Wait()
@@ -42,7 +42,7 @@ func TestAPodsMountPaysOneDurableWrite(t *testing.T) {
 
 func TestIntentsOfOneMomentShareOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		for i := range 100 {
 			l.SetPod(podWant(fmt.Sprint("p", i), fmt.Sprint("v", i)))
@@ -64,7 +64,7 @@ func TestIntentsOfOneMomentShareOneWrite(t *testing.T) {
 func TestFaultsOfEveryKindEndAsWished(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
+			h, d := newFakeNode(t), newDisk()
 			h.fails(faultsBySeed(seed))
 			l := live(t, h, d)
 			l.up(h)
@@ -91,7 +91,7 @@ func TestCrashAtEveryCommit(t *testing.T) {
 	for seed := range uint64(20) {
 		for stop := range 10 {
 			synctest.Test(t, func(t *testing.T) {
-				h, d := newHouse(t), newDisk()
+				h, d := newFakeNode(t), newDisk()
 				h.fails(faultsBySeed(seed))
 				l := live(t, h, d)
 				l.up(h)
@@ -126,7 +126,7 @@ func TestCrashAtEveryCommit(t *testing.T) {
 // Faults: A052.
 func TestLimitsHoldAndRemovalsHaveTheirOwnSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		limits := plan.Limits{Node: 6, Driver: 6, Reserved: 2}
 		l := live(t, h, d, func(c *Config) { c.Limits = limits })
 		l.up(h)
@@ -174,7 +174,7 @@ func TestLimitsHoldAndRemovalsHaveTheirOwnSlots(t *testing.T) {
 // Items: C11, C28.
 func TestNewContentIsPublishedAgainAndAFailureKeepsTheMount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		p := podWant("a", "v")
@@ -212,7 +212,7 @@ func TestNewContentIsPublishedAgainAndAFailureKeepsTheMount(t *testing.T) {
 // Items: A12, A23, A26.
 func TestTheKubeletsQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		gid := int64(77)
@@ -257,7 +257,7 @@ func TestTheKubeletsQuestions(t *testing.T) {
 // Faults: A003.
 func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		m, err := New(Config{Store: quarantining{state.NewMemory()}, Kernel: h, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

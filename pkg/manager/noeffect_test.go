@@ -15,25 +15,25 @@ import (
 // counting is a driver that counts its publications, and unstages nothing that has
 // any. It mounts in a mount namespace of its own until it is put right.
 type counting struct {
-	*house
+	*fakeNode
 	publications int
 }
 
 func (c *counting) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	c.publications++
-	return c.house.Publish(ctx, v, pod)
+	return c.fakeNode.Publish(ctx, v, pod)
 }
 
 func (c *counting) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	c.publications = max(c.publications-1, 0)
-	return c.house.Unpublish(ctx, v, pod)
+	return c.fakeNode.Unpublish(ctx, v, pod)
 }
 
 func (c *counting) Unstage(ctx context.Context, v state.Volume) error {
 	if c.publications > 0 {
 		return fmt.Errorf("%d publications of %s are left", c.publications, v.ID)
 	}
-	return c.house.Unstage(ctx, v)
+	return c.fakeNode.Unstage(ctx, v)
 }
 
 // TestWhatALyingOKMayHaveMadeIsUndone: as often as the driver said so, also after a
@@ -43,8 +43,8 @@ func (c *counting) Unstage(ctx context.Context, v state.Volume) error {
 func TestWhatALyingOKMayHaveMadeIsUndone(t *testing.T) {
 	for name, right := range map[string]bool{"the driver is put right": true, "the pod goes before": false} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
-			driver := &counting{house: h}
+			h, d := newFakeNode(t), newDisk()
+			driver := &counting{fakeNode: h}
 			h.fails(func(call string) fault { return fault{lie: strings.HasPrefix(call, "Publish")} })
 			l := live(t, h, d)
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, driver)
@@ -76,19 +76,19 @@ func TestWhatALyingOKMayHaveMadeIsUndone(t *testing.T) {
 }
 
 // strictOnce is a driver that answers Internal to an Unpublish of what is not there.
-type strictOnce struct{ *house }
+type strictOnce struct{ *fakeNode }
 
 func (s strictOnce) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	if calls := s.calls(); len(calls) > 0 && strings.HasPrefix(calls[len(calls)-1], "Unpublish") {
 		return &state.CallError{Outcome: state.Failed, Call: "NodeUnpublishVolume", Code: "Internal", Err: errors.New("no mount point")}
 	}
-	return s.house.Unpublish(ctx, v, pod)
+	return s.fakeNode.Unpublish(ctx, v, pod)
 }
 
 // Faults: A160.
 func TestADriverThatUnpublishesOnceIsAskedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		h.fails(func(call string) fault { return fault{lie: strings.HasPrefix(call, "Publish")} })
 		l := live(t, h, d)
 		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, strictOnce{h})

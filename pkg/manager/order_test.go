@@ -16,7 +16,7 @@ import (
 // A pod whose volume is staged goes on; behind it, those who came first go first.
 func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk(), func(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} })
 		l.up(h)
 		h.fails(func(string) fault { return fault{takes: time.Second} })
@@ -43,7 +43,7 @@ func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
 // Also where a slot becomes free in the moment in which another volume arrives.
 func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk(), func(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} })
 		l.up(h)
 		const long = 10 * time.Millisecond // shorter than the pause after a failure
@@ -69,7 +69,7 @@ func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
 // the wait was not woken by what does not decide it.
 func TestAWaitThatFailsTellsTheLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		h.fails(func(call string) fault { return fault{err: errors.New("disk is away")} })
 		l.SetPod(podWant("p", "v"))
@@ -88,7 +88,7 @@ func TestAWaitThatFailsTellsTheLatest(t *testing.T) {
 // the volume waited for one to be made.
 func TestAVolumeThatWaitsToBeMadeAndIsRemovedUsesTheSlotsOfRemovals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk(), one)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -109,7 +109,7 @@ func TestAVolumeThatWaitsToBeMadeAndIsRemovedUsesTheSlotsOfRemovals(t *testing.T
 // calls prove it, so that three rounds suffice, and not the twenty of a fixed bound.
 func TestADriverThatWaitsGetsAsManyCallsAsItCanTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		h.fails(func(string) fault { return fault{takes: 50 * time.Millisecond} })
@@ -130,7 +130,7 @@ func TestADriverThatWaitsGetsAsManyCallsAsItCanTake(t *testing.T) {
 // A driver that does one call after the other gets no more at once than the limit.
 func TestADriverThatWorksGetsNoMoreCallsThanTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		most := 0
@@ -160,7 +160,7 @@ func TestADriverThatWorksGetsNoMoreCallsThanTheLimit(t *testing.T) {
 // gets all from the first on.
 func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		limits, takes := plan.DefaultLimits(), time.Millisecond

@@ -19,7 +19,7 @@ func narrow(c *Config) { c.Limits = plan.Limits{Node: 100, Driver: 32, Most: 32,
 // process.
 func TestADriverThatHasTooMuchToDoIsAskedForLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, narrow)
 		l.up(h)
 		refused, made := 0, 0
@@ -62,7 +62,7 @@ func TestADriverThatHasTooMuchToDoIsAskedForLess(t *testing.T) {
 // hold up no other volume for longer than a call may keep its slot then.
 func TestVolumesThatHangHoldUpNoOtherForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, narrow)
 		l.up(h)
 		h.fails(func(call string) fault {

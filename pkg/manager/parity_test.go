@@ -30,7 +30,7 @@ func times(n int, prefix string, f fault) func(string) fault {
 // Items: A27, A29.
 func TestWaitsForManyPodsAndForNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("none"))
@@ -70,19 +70,19 @@ func TestWaitsForManyPodsAndForNone(t *testing.T) {
 }
 
 // panics is a driver whose code is broken for one volume.
-type panics struct{ *house }
+type panics struct{ *fakeNode }
 
 func (p panics) Stage(ctx context.Context, v state.Volume) error {
 	if v.ID == "d^bad" {
 		panic("index out of range")
 	}
-	return p.house.Stage(ctx, v)
+	return p.fakeNode.Stage(ctx, v)
 }
 
 // Items: C31.
 func TestAPanicIsAnErrorOfItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, panics{h})
 		l.SetPod(podWant("a", "bad"))

@@ -16,7 +16,7 @@ import (
 // Items: G09.
 func TestProgressOfTheCallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		progress := func() string {
 			synctest.Wait()
@@ -48,7 +48,7 @@ func TestProgressOfTheCallInFlight(t *testing.T) {
 // walk is a fault that lasts until its context ends, or until it is let go; it
 // says how far it is all the time.
 type walk struct {
-	*house
+	*fakeNode
 	l    *life
 	free chan struct{}
 	why  chan error
@@ -58,7 +58,7 @@ func (w walk) Publish(ctx context.Context, v state.Volume, pod state.PodUID) err
 	for {
 		select {
 		case <-w.free:
-			return w.house.Publish(ctx, v, pod)
+			return w.fakeNode.Publish(ctx, v, pod)
 		case <-time.After(time.Second):
 			w.l.Progress(v.ID, "so far")
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (w walk) Publish(ctx context.Context, v state.Volume, pod state.PodUID) err
 }
 
 func walking(t *testing.T) walk {
-	h, d := newHouse(t), newDisk()
+	h, d := newFakeNode(t), newDisk()
 	w := walk{h, live(t, h, d), make(chan struct{}), make(chan error, 9)}
 	w.l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, w)
 	w.l.SetPod(podWant("a", "v"))

@@ -11,9 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// renews is a house whose publications end after a while.
+// renews is a fakeNode whose publications end after a while.
 type renews struct {
-	*house
+	*fakeNode
 	ends time.Duration
 }
 
@@ -32,7 +32,7 @@ func (r renews) PublishUntil(ctx context.Context, v state.Volume, pod state.PodU
 // Scenarios: U-22.
 func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		up := func(l *life) {
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, renews{h, 40 * time.Minute})
 		}
@@ -79,7 +79,7 @@ func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
 // not from when the renewal is due, and the pod stays ready.
 func TestARenewalThatWaitsForItsDriverIsInThePodsStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		up := func() {
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, renews{h, 40 * time.Minute})

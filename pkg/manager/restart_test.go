@@ -25,7 +25,7 @@ func labelledPod(pod, label string) state.PodWant {
 func TestTheLabelOfAMountedVolumeSurvivesARestart(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
+			h, d := newFakeNode(t), newDisk()
 			l := live(t, h, d)
 			l.up(h)
 			l.SetPod(labelledPod("a", "u:object_r:t:s0:c1"))
@@ -65,7 +65,7 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 		return p
 	}
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(attached("a", "v", "/dev/one"))
@@ -118,7 +118,7 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 // Items: G06.
 func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		owned := func(pod string, o state.Ownership) state.PodWant {
 			p := podWant(pod, "v")
 			group := int64(2000)
@@ -158,7 +158,7 @@ func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
 // Items: E15.
 func TestWhatWasFoundAtTheStartIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		synctest.Wait()
 		if got := l.Found(); got != (Found{}) {
@@ -220,7 +220,7 @@ func must(t *testing.T, err error) {
 // Faults: A058.
 func TestAfterAHardReboot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		name := func(i int) string { return fmt.Sprintf("p%03d", i) }
 		l := live(t, h, d)
 		l.up(h)
@@ -264,7 +264,7 @@ func TestAfterAHardReboot(t *testing.T) {
 }
 
 // reboot takes away what does not outlive a boot: every mount.
-func (h *house) reboot() {
+func (h *fakeNode) reboot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.staged)

@@ -16,7 +16,7 @@ import (
 // Items: J17, N-91.
 func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		begin := func() *life {
 			l := live(t, h, d, func(c *Config) { c.HoldAtLimit = true })
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, MaxVolumes: 3}, h)
@@ -91,7 +91,7 @@ func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 // Where a cluster counts, nothing is held back here.
 func TestALimitIsTheSchedulersToKeepInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, MaxVolumes: 1}, h)
 		for _, pod := range []string{"a", "b"} {
@@ -107,7 +107,7 @@ func TestALimitIsTheSchedulersToKeepInACluster(t *testing.T) {
 // Items: A30, N-14.
 func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		up := func(zone string) {
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, Topology: map[string]string{"zone": zone}}, h)
@@ -134,15 +134,15 @@ func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
 //
 // Faults: A157.
 func TestAVolumeThatIsNotAttachedIsNotBegun(t *testing.T) {
-	for name, attach := range map[string]func(l *life, h *house){
-		"the driver attaches": func(l *life, h *house) {
+	for name, attach := range map[string]func(l *life, h *fakeNode){
+		"the driver attaches": func(l *life, h *fakeNode) {
 			l.DriverUp(DriverInfo{Name: "d", Attach: true, Stage: true, MountsTarget: true}, h)
 		},
-		"a VolumeAttachment": func(l *life, _ *house) { l.SetPod(podWant("a", "v")) },
+		"a VolumeAttachment": func(l *life, _ *fakeNode) { l.SetPod(podWant("a", "v")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, d := newHouse(t), newDisk()
+				h, d := newFakeNode(t), newDisk()
 				l := live(t, h, d)
 				l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, h)
 				p := podWant("a", "v")

@@ -26,7 +26,7 @@ func TestAnHourOfOneFailureIsFewLines(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, d := newHouse(t), newDisk()
+				h, d := newFakeNode(t), newDisk()
 				var log bytes.Buffer
 				l := live(t, h, d, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 				l.up(h)

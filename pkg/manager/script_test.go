@@ -44,7 +44,7 @@ func TestScenario(t *testing.T) {
 // player plays one scenario: a node in memory, a disk, and the manager's lives.
 type player struct {
 	t     *testing.T
-	h     *house
+	h     *fakeNode
 	d     *disk
 	l     *life
 	boots int
@@ -79,7 +79,7 @@ var verbs = map[string]func(p *player, args []string){
 }
 
 func play(t *testing.T, text string) {
-	p := &player{t: t, h: newHouse(t), d: newDisk(), boots: 1}
+	p := &player{t: t, h: newFakeNode(t), d: newDisk(), boots: 1}
 	p.h.fails(p.fault)
 	defer p.end()
 	for i, line := range strings.Split(text, "\n") {

@@ -36,7 +36,7 @@ func TestWhatShowsThatNothingHasGrown(t *testing.T) {
 
 // sized is a kernel that tells sizes.
 type sized struct {
-	*house
+	*fakeNode
 	size int64
 	err  error
 }
@@ -56,8 +56,8 @@ func (s *sized) set(size int64, err error) {
 // A driver's OK is believed when its effect shows, or nothing can be said of it.
 func TestAnExpansionIsDoneWhenItShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		k := &sized{house: h, size: 1}
+		h, d := newFakeNode(t), newDisk()
+		k := &sized{fakeNode: h, size: 1}
 		begun := 0
 		l := live(t, h, d, func(c *Config) {
 			c.Kernel, c.BeforeExpand = k, func(context.Context, state.Volume) { begun++ }

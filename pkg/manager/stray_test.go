@@ -12,10 +12,10 @@ import (
 )
 
 // bare is a kernel that shows targets without a mount as directories.
-type bare struct{ *house }
+type bare struct{ *fakeNode }
 
 func (b bare) Look(ctx context.Context, path string) (state.Seen, error) {
-	seen, err := b.house.Look(ctx, path)
+	seen, err := b.fakeNode.Look(ctx, path)
 	seen.Exists = true
 	return seen, err
 }
@@ -26,7 +26,7 @@ func (b bare) Look(ctx context.Context, path string) (state.Seen, error) {
 // Faults: A164.
 func TestAStrayFileInATargetIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, files := newHouse(t), 3
+		h, files := newFakeNode(t), 3
 		l := live(t, h, newDisk(), func(c *Config) {
 			c.Kernel = bare{h}
 			c.Stray = func(path string) int {

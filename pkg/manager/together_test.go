@@ -12,7 +12,7 @@ import (
 // that one pod came as another went.
 func TestWantedFollowsPodsThatChangeInOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

@@ -10,7 +10,7 @@ import (
 
 // afterATold is a second life on what a first one left that was killed after its pod
 // had been told of a mount, and before the journal was. The pod wants it otherwise now.
-func afterATold(t *testing.T, h *house, opts ...option) *life {
+func afterATold(t *testing.T, h *fakeNode, opts ...option) *life {
 	t.Helper()
 	d := newDisk()
 	l := live(t, h, d)
@@ -38,7 +38,7 @@ func afterATold(t *testing.T, h *house, opts ...option) *life {
 // Faults: A131.
 func TestWhatTheFirstLookSawIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := afterATold(t, h)
 		rest()
 		equal(t, "calls", h.calls(), []string{"Stage d^v", "Publish d^v a", "Stage d^v", "Publish d^v a"})
@@ -54,8 +54,8 @@ func TestWhatTheFirstLookSawIsKept(t *testing.T) {
 // Faults: A131.
 func TestAMountThatTheFirstLookDidNotSeeIsNotTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
-		k := &blind{house: h}
+		h := newFakeNode(t)
+		k := &blind{fakeNode: h}
 		k.left.Store(1)
 		l := afterATold(t, h, func(c *Config) { c.Kernel = k })
 		synctest.Wait()

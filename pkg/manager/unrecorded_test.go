@@ -48,7 +48,7 @@ func exclusive(p state.PodWant) state.PodWant {
 // Faults: A186.
 func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(exclusive(podWant("z", "v")))
@@ -103,7 +103,7 @@ func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {
 		"the pod comes, leaves": func(l *life) { l.SetPod(podWant("u", "v")); rest(); l.RemovePod("u") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
+			h, d := newFakeNode(t), newDisk()
 			l := live(t, h, d)
 			l.up(h)
 			l.SetPod(podWant("u", "v"))

@@ -15,7 +15,7 @@ import (
 )
 
 // lose takes a mount away behind the manager's back.
-func (h *house) lose(path string) {
+func (h *fakeNode) lose(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.staged, path)
@@ -28,7 +28,7 @@ func (h *house) lose(path string) {
 // Faults: A017.
 func TestAPublishLooksWhetherTheVolumeIsStagedStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -47,7 +47,7 @@ func TestAPublishLooksWhetherTheVolumeIsStagedStill(t *testing.T) {
 
 // stuck is a kernel that does not answer while something hangs.
 type stuck struct {
-	*house
+	*fakeNode
 	hangs atomic.Bool
 }
 
@@ -56,7 +56,7 @@ func (s *stuck) Look(ctx context.Context, path string) (state.Seen, error) {
 		<-ctx.Done()
 		return state.Seen{}, ctx.Err()
 	}
-	return s.house.Look(ctx, path)
+	return s.fakeNode.Look(ctx, path)
 }
 
 // A pod that leaves while the look before its Publish hangs is not given the volume
@@ -67,8 +67,8 @@ func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
 		"daemon": func(l *life) { _ = l.stop() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h, d := newHouse(t), newDisk()
-			k := &stuck{house: h}
+			h, d := newFakeNode(t), newDisk()
+			k := &stuck{fakeNode: h}
 			l := live(t, h, d, func(c *Config) { c.Kernel = k })
 			l.up(h)
 			l.SetPod(podWant("a", "v"))
@@ -100,7 +100,7 @@ func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
 // Faults: A016.
 func TestVerifySaysWhatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		if err := l.Verify(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "no source lists") {
@@ -147,7 +147,7 @@ func TestVerifySaysWhatIsGone(t *testing.T) {
 // Faults: A101.
 func TestMountsThatDifferAreToldAndLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		k := covers{h, map[string]state.Seen{}}
 		l := live(t, h, d, func(c *Config) { c.Kernel = k })
 		l.up(h)
@@ -182,9 +182,9 @@ func TestMountsThatDifferAreToldAndLeftAlone(t *testing.T) {
 	})
 }
 
-// covers is a house in which other things are seen.
+// covers is a fakeNode in which other things are seen.
 type covers struct {
-	*house
+	*fakeNode
 	seen map[string]state.Seen
 }
 
@@ -203,7 +203,7 @@ func (c covers) Look(ctx context.Context, path string) (state.Seen, error) {
 	if ok {
 		return s, nil
 	}
-	return c.house.Look(ctx, path)
+	return c.fakeNode.Look(ctx, path)
 }
 
 // Probe answers always.
@@ -212,7 +212,7 @@ func (c covers) Probe(context.Context, string) error { return nil }
 // Storage that does not answer is a reason not to rely on a volume.
 func TestVerifyAsksTheStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d, func(c *Config) { c.Kernel = frozen{h} })
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -223,8 +223,8 @@ func TestVerifyAsksTheStorage(t *testing.T) {
 	})
 }
 
-// frozen is a house whose storage never answers.
-type frozen struct{ *house }
+// frozen is a fakeNode whose storage never answers.
+type frozen struct{ *fakeNode }
 
 func (frozen) Probe(ctx context.Context, _ string) error {
 	<-ctx.Done()

@@ -43,8 +43,8 @@ type volume struct {
 	unseen set[state.PodUID]
 	// drift is what looks found of mounts that no call would mend, by path.
 	drift map[string]string
-	// erred is, by path, why a file system takes no writes any more.
-	erred map[string]string
+	// faults is, by path, why a file system takes no writes any more.
+	faults map[string]string
 	// dead is what calls found of the server of what is mounted.
 	dead deadMount
 }
@@ -146,7 +146,7 @@ func (l *loop) drop(v *volume) {
 		l.unname(uid, v.id)
 	}
 	l.serves(was, -1) // where it is given up
-	v.record, v.order, v.drift, v.erred, v.dead = nil, plan.Op{}, nil, nil, deadMount{}
+	v.record, v.order, v.drift, v.faults, v.dead = nil, plan.Op{}, nil, nil, deadMount{}
 	l.retryFull(was.Spec.Driver)
 	l.journal.later(v.id)
 	if len(v.wants) == 0 {

@@ -41,7 +41,7 @@ func (l *life) holds() held {
 // TestAChangeTouchesOnlyItsVolumes: work does not grow with what stands still.
 func TestAChangeTouchesOnlyItsVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		for i := range 300 {
@@ -69,7 +69,7 @@ func TestAChangeTouchesOnlyItsVolumes(t *testing.T) {
 // that is as wanted: a node has thousands of those.
 func TestWishesArePutTogetherOnlyWhileAVolumeIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.SetPod(podWant("a", "v"))
 		rest()
@@ -89,7 +89,7 @@ func TestWishesArePutTogetherOnlyWhileAVolumeIsMade(t *testing.T) {
 // one whose driver never came, and one that lost its pod as it was to be mounted.
 func TestARowEndsWithItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

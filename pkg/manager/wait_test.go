@@ -11,7 +11,7 @@ import (
 
 func TestAWaitAnswersForWhatWasToldBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -36,7 +36,7 @@ func TestAWaitAnswersForWhatWasToldBeforeIt(t *testing.T) {
 
 func TestAWaitForUnmountKnowsOfACallThatIsAboutToBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.DriverUp(DriverInfo{Name: "d", MountsTarget: true}, h)
 		resume := stall(l)
@@ -59,7 +59,7 @@ func TestAWaitForUnmountKnowsOfACallThatIsAboutToBegin(t *testing.T) {
 // its time is up.
 func TestAWaitThatIsOverAnswersFromWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -78,7 +78,7 @@ func TestAWaitThatIsOverAnswersFromWhatIsKnown(t *testing.T) {
 
 func TestWaitsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -103,7 +103,7 @@ func TestWaitsLeaveNothingBehind(t *testing.T) {
 
 func TestAWaitEndsWithTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -127,7 +127,7 @@ func TestAWaitEndsWithTheManager(t *testing.T) {
 
 func TestNothingIsSaidToBeGoneBeforeTheJournalWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
+		h, d := newFakeNode(t), newDisk()
 		l := live(t, h, d)
 		l.up(h)
 		l.SetPod(podWant("a", "v"))

@@ -11,7 +11,7 @@ import (
 
 // marked is a driver that notes for which volume the context of each call is.
 type marked struct {
-	*house
+	*fakeNode
 	mu   sync.Mutex
 	seen map[string]state.VolumeID
 }
@@ -26,29 +26,29 @@ func (m *marked) note(ctx context.Context, verb string) {
 
 func (m *marked) Stage(ctx context.Context, v state.Volume) error {
 	m.note(ctx, "Stage")
-	return m.house.Stage(ctx, v)
+	return m.fakeNode.Stage(ctx, v)
 }
 
 func (m *marked) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m.note(ctx, "Publish")
-	return m.house.Publish(ctx, v, pod)
+	return m.fakeNode.Publish(ctx, v, pod)
 }
 
 func (m *marked) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m.note(ctx, "Unpublish")
-	return m.house.Unpublish(ctx, v, pod)
+	return m.fakeNode.Unpublish(ctx, v, pod)
 }
 
 func (m *marked) Unstage(ctx context.Context, v state.Volume) error {
 	m.note(ctx, "Unstage")
-	return m.house.Unstage(ctx, v)
+	return m.fakeNode.Unstage(ctx, v)
 }
 
 // Every call for a volume is made within what its owner said for it.
 func TestCallsAreMadeWithinTheirVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, d := newHouse(t), newDisk()
-		m := &marked{house: h, seen: map[string]state.VolumeID{}}
+		h, d := newFakeNode(t), newDisk()
+		m := &marked{fakeNode: h, seen: map[string]state.VolumeID{}}
 		l := live(t, h, d, func(c *Config) {
 			c.Within = func(ctx context.Context, v state.Volume) context.Context {
 				return context.WithValue(ctx, markKey{}, v.ID)

@@ -115,7 +115,7 @@ type Config struct {
 	// Logger nil means slog.Default.
 	Logger *slog.Logger
 
-	erredEvery, waitPatience time.Duration // for tests; 0 means what watch.MountsConfig and events.Config have
+	faultsEvery, waitPatience time.Duration // for tests; 0 means what watch.MountsConfig and events.Config have
 }
 
 // Node is one node's volume manager. Its methods may be called by any goroutine.

@@ -101,7 +101,7 @@ func (n *Node) wireKernel() error {
 	})
 	n.kernel = mount.New(n.cfg.Root).MakeAway(n.helpers)
 	n.mounts = watch.NewMounts(watch.MountsConfig{
-		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.erredEvery,
+		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.faultsEvery,
 	})
 	n.parts = &containers.Parts{
 		Layout: n.layout, Kernel: n.kernel, Subpaths: subpath.New(n.layout, n.kernel),

@@ -23,7 +23,7 @@ func (r *Reporter) Expanded(c Claim, bytes int64) {
 	defer r.mu.Unlock()
 	r.sizes[c] = max(r.sizes[c], bytes)
 	delete(r.failures, c)
-	r.wake()
+	r.notify()
 }
 
 // runClaims writes what claims do not show yet.

@@ -69,7 +69,7 @@ func (r *Reporter) Event(e Event) {
 		r.events = r.events[1:]
 	}
 	r.events = append(r.events, made)
-	r.wake()
+	r.notify()
 }
 
 // cut returns a text that is no longer than an event's may be.

@@ -84,8 +84,8 @@ type claim struct {
 	kubelet bool
 }
 
-// turn is what is to be done next.
-type turn struct {
+// nextStep is what is to be done next.
+type nextStep struct {
 	// annotations are to be written, nil for none; a nil value removes one.
 	annotations map[string]any
 	// again is when to look again, zero for at the Node's next event.
@@ -96,7 +96,7 @@ type turn struct {
 
 // next decides what to do about the Node as it is now; nonce is one of its own for
 // a new challenge.
-func (c *claim) next(n *corev1.Node, now time.Time, nonce string) turn {
+func (c *claim) next(n *corev1.Node, now time.Time, nonce string) nextStep {
 	has, known := read[holder](n, HolderAnnotation)
 	switch {
 	case !known || has.Instance.ID == c.me.ID && (has.Process == c.me.Process || !c.ever):
@@ -110,20 +110,20 @@ func (c *claim) next(n *corev1.Node, now time.Time, nonce string) turn {
 			c.standing = asking
 		}
 		c.other, c.nonce, c.asked = has.Instance, nonce, now
-		return turn{
+		return nextStep{
 			annotations: map[string]any{ChallengeAnnotation: encode(challenge{c.me, nonce})},
 			again:       now.Add(answerWait),
 		}
 	case has.Answers == c.nonce && c.nonce != "":
 		c.other, c.nonce = has.Instance, ""
 		if !c.ever {
-			return turn{refused: true}
+			return nextStep{refused: true}
 		}
-		return turn{again: c.asked.Add(askAgain)}
+		return nextStep{again: c.asked.Add(askAgain)}
 	case now.Sub(c.asked) < answerWait:
-		return turn{again: c.asked.Add(answerWait)}
+		return nextStep{again: c.asked.Add(answerWait)}
 	case c.nonce == "" && now.Sub(c.asked) < askAgain:
-		return turn{again: c.asked.Add(askAgain)}
+		return nextStep{again: c.asked.Add(askAgain)}
 	case c.nonce == "":
 		c.asked = time.Time{}
 		return c.next(n, now, nonce)
@@ -133,7 +133,7 @@ func (c *claim) next(n *corev1.Node, now time.Time, nonce string) turn {
 }
 
 // hold takes the name, keeps it, and answers who asks.
-func (c *claim) hold(n *corev1.Node, has holder) turn {
+func (c *claim) hold(n *corev1.Node, has holder) nextStep {
 	if c.standing == deprived {
 		c.since = time.Time{}
 	}
@@ -152,9 +152,9 @@ func (c *claim) hold(n *corev1.Node, has holder) turn {
 		annotations[HolderAnnotation] = encode(want)
 	}
 	if len(annotations) == 0 {
-		return turn{}
+		return nextStep{}
 	}
-	return turn{annotations: annotations}
+	return nextStep{annotations: annotations}
 }
 
 // rival reports whether another daemon may have volumes of this node mounted: it runs,

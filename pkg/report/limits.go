@@ -25,7 +25,7 @@ func (r *Reporter) Full(name state.DriverName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.full[name] = true
-	r.wake()
+	r.notify()
 }
 
 // limit is when a driver is asked for its limit.
@@ -140,6 +140,6 @@ func (r *Reporter) ask(ctx context.Context, name state.DriverName) {
 		r.logger.Info("driver's limit of volumes is another", "driver", name, "was", d.MaxVolumes, "is", count)
 		d.MaxVolumes = count
 		r.drivers[name] = d
-		r.wake()
+		r.notify()
 	}
 }

@@ -130,7 +130,7 @@ func (r *Reporter) Node(n *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.node, r.seen = n, true
-	r.wake()
+	r.notify()
 }
 
 // NodeRefused tells that the identity may not read this node's object: nothing more is
@@ -139,14 +139,14 @@ func (r *Reporter) NodeRefused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = true
-	r.wake()
+	r.notify()
 }
 
 // Wake has Run look again: what Config.Period says may be another.
 func (r *Reporter) Wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wake()
+	r.notify()
 }
 
 // DriverUp tells of a driver that registered, or that says other things now.
@@ -155,7 +155,7 @@ func (r *Reporter) DriverUp(d Driver) {
 	defer r.mu.Unlock()
 	r.drivers[d.Name] = d
 	delete(r.gone, d.Name)
-	r.wake()
+	r.notify()
 }
 
 // DriverDown tells that a driver took its registration back.
@@ -164,11 +164,11 @@ func (r *Reporter) DriverDown(name state.DriverName) {
 	defer r.mu.Unlock()
 	delete(r.drivers, name)
 	r.gone[name] = true
-	r.wake()
+	r.notify()
 }
 
-// wake has Run look again; r.mu is held.
-func (r *Reporter) wake() {
+// notify has Run look again; r.mu is held.
+func (r *Reporter) notify() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }

@@ -44,7 +44,7 @@ func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failures[c] = f
-	r.wake()
+	r.notify()
 }
 
 // failureChange returns what is to change in the claim's status, by the rules of

@@ -137,7 +137,7 @@ func (r *Reporter) stand(c *claim, seen bool) {
 	changed := r.standing != c.standing || r.rival != c.rival() || r.held != why
 	r.standing, r.rival, r.held = c.standing, c.rival(), why
 	if changed {
-		r.wake()
+		r.notify()
 	}
 	r.mu.Unlock()
 	if c.standing != unknown {

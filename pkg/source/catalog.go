@@ -99,8 +99,8 @@ type Catalog struct {
 	// bindings are the volumes that were chosen for claims.
 	bindings map[Key]resolve.Binding
 	pods     map[Key]*pod
-	users    map[Key]*few[Key]
-	uids     map[state.PodUID]*few[Key]
+	users    map[Key]*smallSet[Key]
+	uids     map[state.PodUID]*smallSet[Key]
 	told     map[state.PodUID]state.PodWant
 	hear     []func(Key)
 	remote   remote
@@ -131,8 +131,8 @@ func New(c Config) *Catalog {
 		index:   newIndex(),
 		notes:   map[Key]string{}, bindings: map[Key]resolve.Binding{},
 		pods:   map[Key]*pod{},
-		users:  map[Key]*few[Key]{},
-		uids:   map[state.PodUID]*few[Key]{},
+		users:  map[Key]*smallSet[Key]{},
+		uids:   map[state.PodUID]*smallSet[Key]{},
 		told:   map[state.PodUID]state.PodWant{},
 		remote: newRemote(c.Remote, c.Demand),
 	}

@@ -21,14 +21,14 @@ const (
 // index finds volumes by claim and claims by volume.
 type index struct {
 	// members holds the keys of the objects in each list.
-	members map[Key]*few[Key]
+	members map[Key]*smallSet[Key]
 	// moved holds, for each object that changed since the last update was
 	// settled, the lists that it was or is in.
 	moved map[Key][]Key
 }
 
 func newIndex() index {
-	return index{members: map[Key]*few[Key]{}, moved: map[Key][]Key{}}
+	return index{members: map[Key]*smallSet[Key]{}, moved: map[Key][]Key{}}
 }
 
 // list returns the list that the object is in; false for none.

@@ -18,8 +18,8 @@ import (
 type Loop interface {
 	// MountsSeen takes every mount below the root, the topmost at its path.
 	MountsSeen(mounts map[string]state.Seen)
-	// MountsErred takes the file systems below the root with errors, by mount path.
-	MountsErred(erred map[string]plan.Fault)
+	// MountFaults takes the file systems below the root with errors, by mount path.
+	MountFaults(faults map[string]plan.Fault)
 }
 
 // MountsConfig says which mounts are watched. Every is for tests alone.

@@ -88,7 +88,7 @@ var bugs = []bug{
 	},
 	{
 		"a repeated call says something else", "pkg/manager/plan/next.go",
-		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.yields(w, v, pod)):", "wm.Target == \"nowhere\":",
+		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.releasesExclusive(w, v, pod)):", "wm.Target == \"nowhere\":",
 	},
 	{
 		"a boot id that was not stored is forgotten", "pkg/manager/recover.go",

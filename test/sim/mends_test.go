@@ -246,7 +246,7 @@ var mends = []mend{
 	{"two-may-have-what-one-may", []bug{
 		{
 			"none yields what one pod may have", "pkg/manager/plan/next.go",
-			" || c.yields(w, v, pod)",
+			" || c.releasesExclusive(w, v, pod)",
 			"",
 		},
 	}},

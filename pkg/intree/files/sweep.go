@@ -16,12 +16,12 @@ import (
 
 // sweeper removes earlier versions from volumes when their time is over.
 type sweeper struct {
-	mu sync.Mutex // guards all but poke, and the users of turns
+	mu sync.Mutex // guards all but poke, and the users of locks
 	// queue has the volumes that are to be looked at, the next first: each is after
 	// the same time. due are their paths.
 	queue []visit
 	due   map[string]bool
-	turns map[string]*turn
+	locks map[string]*keyLock
 	poke  chan struct{} // capacity 1: there is a first in the queue
 }
 
@@ -31,23 +31,23 @@ type visit struct {
 	at   time.Time
 }
 
-// turn is held by the call that works on one volume.
-type turn struct {
+// keyLock is held by the call that works on one volume.
+type keyLock struct {
 	held  chan struct{} // capacity 1
 	users int           // who holds it or waits for it
 }
 
 func newSweeper() *sweeper {
-	return &sweeper{due: map[string]bool{}, turns: map[string]*turn{}, poke: make(chan struct{}, 1)}
+	return &sweeper{due: map[string]bool{}, locks: map[string]*keyLock{}, poke: make(chan struct{}, 1)}
 }
 
 // enter waits until no other call works on the volume at path; leave ends that.
 func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err error) {
 	s.mu.Lock()
-	t, ok := s.turns[path]
+	t, ok := s.locks[path]
 	if !ok {
-		t = &turn{held: make(chan struct{}, 1)}
-		s.turns[path] = t
+		t = &keyLock{held: make(chan struct{}, 1)}
+		s.locks[path] = t
 	}
 	t.users++
 	s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err err
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if t.users--; t.users == 0 {
-			delete(s.turns, path)
+			delete(s.locks, path)
 		}
 	}
 	select {

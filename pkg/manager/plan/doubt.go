@@ -37,9 +37,9 @@ func (d Doubt) keeps(w state.Want, v state.Volume) bool {
 // why is d.Why with its code.
 func (d Doubt) why() why {
 	if d.Operator {
-		return because(Unrecorded, d.Why)
+		return reasonFor(Unrecorded, d.Why)
 	}
-	return because(Unlooked, d.Why)
+	return reasonFor(Unlooked, d.Why)
 }
 
 // below says why nothing is taken away on which a pod without a record may stand.

@@ -68,8 +68,8 @@ type why struct {
 	text string
 }
 
-// because is why with a text that may be none: then there is no wait.
-func because(code Code, text string) why {
+// reasonFor is why with a text that may be none: then there is no wait.
+func reasonFor(code Code, text string) why {
 	if text == "" {
 		return why{}
 	}

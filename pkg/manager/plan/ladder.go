@@ -32,11 +32,11 @@ func (l Ladders) Of(name state.DriverName) Ladder {
 	return l[AnyDriver]
 }
 
-// climb returns op with the step that is due, and its pacing as that changes it:
+// escalate returns op with the step that is due, and its pacing as that changes it:
 // a step that is new is not held up by the pause after a milder one. Nothing is
 // due before a normal unmount has failed in this run of the daemon, unless an
 // operator asked for it.
-func (c *chooser) climb(op Op, r state.Retry) (Op, state.Retry) {
+func (c *chooser) escalate(op Op, r state.Retry) (Op, state.Retry) {
 	switch {
 	case !unmounts(op.Kind):
 		return op, r

@@ -100,7 +100,7 @@ func (c *chooser) hold(op Op, why why, until time.Time) {
 }
 
 func (c *chooser) offer(op Op, failed *state.Retry) {
-	op, r := c.climb(op, failed.Value())
+	op, r := c.escalate(op, failed.Value())
 	switch {
 	case c.op.Kind != None:
 	case !c.driver.Up:
@@ -128,8 +128,8 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
 		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
 			c.redo(op, f)
-		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.yields(w, v, pod)):
-			if why := cmp.Or(because(Kept, f.Keep[pod]), c.doubt.unlooked()); why.code != "" {
+		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.releasesExclusive(w, v, pod)):
+			if why := cmp.Or(reasonFor(Kept, f.Keep[pod]), c.doubt.unlooked()); why.code != "" {
 				c.hold(op, why, time.Time{})
 				continue
 			}
@@ -154,7 +154,7 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 		return
 	}
 	for _, pod := range pods {
-		if why := because(Kept, f.Keep[pod]); why.code != "" {
+		if why := reasonFor(Kept, f.Keep[pod]); why.code != "" {
 			c.hold(op, why, time.Time{})
 			return
 		}
@@ -232,10 +232,10 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		c.hold(opening(v), c.doubt.begin(v), time.Time{})
 		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
-		c.make(Op{Kind: Attach}, because(WishHeld, w.Hold), v.Attach.Failed)
+		c.make(Op{Kind: Attach}, reasonFor(WishHeld, w.Hold), v.Attach.Failed)
 		return
 	case v.Needs.Stage && v.Stage.Phase != state.Present:
-		c.make(Op{Kind: Stage}, because(WishHeld, w.Hold), v.Stage.Failed)
+		c.make(Op{Kind: Stage}, reasonFor(WishHeld, w.Hold), v.Stage.Failed)
 		return
 	}
 	for _, pod := range byUID(w.Pods) {
@@ -318,7 +318,7 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) wh
 			cmp.Or(v.Spec.SELinuxLabel, "none") + " for those that have it; this pod's is " +
 			cmp.Or(w.Pods[pod].SELinuxLabel, "none")}
 	}
-	return because(WishHeld, w.Pods[pod].Hold)
+	return reasonFor(WishHeld, w.Pods[pod].Hold)
 }
 
 // renew lets the record follow the wish where nothing holds it to what was

@@ -42,7 +42,7 @@ spec:
 // Faults: A101.
 func TestAFileSystemThatTurnsReadOnlyIsTold(t *testing.T) {
 	c := dirs(t)
-	c.HostPaths, c.erredEvery = []string{"/dev"}, 50*time.Millisecond
+	c.HostPaths, c.faultsEvery = []string{"/dev"}, 50*time.Millisecond
 	n, _ := start(t, c)
 	device := drivertest.Device(t, "ext4")
 	apply(t, n, strings.Replace(diskManifest, "DEVICE", device, 1))

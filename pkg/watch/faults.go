@@ -12,18 +12,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
-// erredEvery is how often the watcher looks for file systems that the kernel has made
+// faultsEvery is how often the watcher looks for file systems that the kernel has made
 // read-only, which raises no event: reading 1,000 mounts takes 10 ms. It adds up to
 // half as much again by chance, so that nodes do not look in step.
-const erredEvery = 40 * time.Second
+const faultsEvery = 40 * time.Second
 
-// RunErred reports to the loop the file systems that take no writes any more, until ctx ends.
-func (w *Mounts) RunErred(ctx context.Context, loop Loop) error {
+// RunFaults reports to the loop the file systems that take no writes any more, until ctx ends.
+func (w *Mounts) RunFaults(ctx context.Context, loop Loop) error {
 	real, err := filepath.EvalSymlinks(w.Root)
 	if err != nil {
 		return fmt.Errorf("resolve the root directory: %w", err)
 	}
-	every := cmp.Or(w.Every, erredEvery)
+	every := cmp.Or(w.Every, faultsEvery)
 	for told, ill := false, false; ; {
 		pause := time.NewTimer(every + rand.N(every/2))
 		select {
@@ -44,17 +44,17 @@ func (w *Mounts) RunErred(ctx context.Context, loop Loop) error {
 // table has it. It reports that there are none only once, since each report is a change
 // to everything that follows the manager, which is work with 1,000 volumes.
 func (w *Mounts) tellErred(ctx context.Context, loop Loop, real string, before bool) (ill bool, err error) {
-	found, err := w.Kernel.Erred(ctx, real)
+	found, err := w.Kernel.Faults(ctx, real)
 	if err != nil {
 		return before, err
 	}
 	if len(found) == 0 && !before {
 		return false, nil
 	}
-	erred := make(map[string]plan.Fault, len(found))
+	faults := make(map[string]plan.Fault, len(found))
 	for path, fault := range found {
-		erred[w.Root+strings.TrimPrefix(path, real)] = plan.Fault(fault)
+		faults[w.Root+strings.TrimPrefix(path, real)] = plan.Fault(fault)
 	}
-	loop.MountsErred(erred)
+	loop.MountFaults(faults)
 	return len(found) > 0, nil
 }

@@ -130,8 +130,8 @@ func (s safe) Secret(_ context.Context, ref state.SecretRef) (map[string]string,
 	return nil, errors.New("not found")
 }
 
-// house is one life of a Controller with a backend that outlives it.
-type house struct {
+// fakeNode is one life of a Controller with a backend that outlives it.
+type fakeNode struct {
 	t       *testing.T
 	c       *Controller
 	disk    *disk
@@ -143,15 +143,15 @@ type house struct {
 	ended   chan error
 }
 
-// newHouse begins a first life. It must run in a synctest bubble.
-func newHouse(t *testing.T, b *backend) *house {
-	h := &house{t: t, disk: newDisk(), backend: b, usage: &usage{}, secrets: safe{}, logs: &bytes.Buffer{}}
+// newFakeNode begins a first life. It must run in a synctest bubble.
+func newFakeNode(t *testing.T, b *backend) *fakeNode {
+	h := &fakeNode{t: t, disk: newDisk(), backend: b, usage: &usage{}, secrets: safe{}, logs: &bytes.Buffer{}}
 	h.live()
 	return h
 }
 
 // live begins a life; the driver is not up in it yet.
-func (h *house) live() {
+func (h *fakeNode) live() {
 	h.t.Helper()
 	h.c = New(Config{
 		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4,
@@ -164,7 +164,7 @@ func (h *house) live() {
 }
 
 // end ends the life and checks that the backend saw no breach.
-func (h *house) end() {
+func (h *fakeNode) end() {
 	h.t.Helper()
 	h.cancel()
 	if err := <-h.ended; err != nil {
@@ -174,17 +174,17 @@ func (h *house) end() {
 }
 
 // up registers the driver and lets everything settle.
-func (h *house) up() {
+func (h *fakeNode) up() {
 	h.c.DriverUp(h.backend.driver())
 	synctest.Wait()
 }
 
-func (h *house) set(c Claim) {
+func (h *fakeNode) set(c Claim) {
 	h.c.SetClaim(c)
 	synctest.Wait()
 }
 
-func (h *house) status(key Key) ClaimStatus {
+func (h *fakeNode) status(key Key) ClaimStatus {
 	h.t.Helper()
 	s, ok := h.c.Claim(key)
 	if !ok {
@@ -194,7 +194,7 @@ func (h *house) status(key Key) ClaimStatus {
 }
 
 // bound returns the volume of a claim that must be bound.
-func (h *house) bound(key Key) Volume {
+func (h *fakeNode) bound(key Key) Volume {
 	h.t.Helper()
 	s := h.status(key)
 	if s.Phase != Bound || s.Volume == nil {
@@ -218,11 +218,11 @@ func testClaim(name string, bytes int64) Claim {
 	}
 }
 
-// bubble runs f in a synctest bubble with a house around backend b.
-func bubble(t *testing.T, b *backend, f func(t *testing.T, h *house)) {
+// bubble runs f in a synctest bubble with a fakeNode around backend b.
+func bubble(t *testing.T, b *backend, f func(t *testing.T, h *fakeNode)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, b)
+		h := newFakeNode(t, b)
 		f(t, h)
 		h.end()
 	})

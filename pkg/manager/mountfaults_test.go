@@ -14,7 +14,7 @@ import (
 // of, on the stage and on each mount; no call is made; and it is over when it is.
 func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		l.SetPod(podWant("a", "v"))
@@ -23,7 +23,7 @@ func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 		mounted(t, l, "b")
 		before := len(h.calls())
 		shut, broken := plan.Fault{ShutDown: true}, plan.Fault{AfterError: true}
-		l.MountsErred(map[string]plan.Fault{"/stage/v": broken, "/pods/a/v": shut, "/else": broken})
+		l.MountFaults(map[string]plan.Fault{"/stage/v": broken, "/pods/a/v": shut, "/else": broken})
 		rest()
 		v, _ := l.Volume("d^v")
 		if v.Drift["/stage/v"] != broken.String() || v.Drift["/pods/a/v"] != shut.String() || len(v.Drift) != 2 {
@@ -35,7 +35,7 @@ func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 		if err := l.Verify(t.Context(), "b"); err != nil {
 			t.Errorf("another volume's pod: %v", err)
 		}
-		l.MountsErred(nil)
+		l.MountFaults(nil)
 		rest()
 		if v, _ = l.Volume("d^v"); len(v.Drift) > 0 || l.Verify(t.Context(), "a") != nil {
 			t.Errorf("when it is over: %v", v.Drift)
@@ -43,7 +43,7 @@ func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 		if got := h.calls()[before:]; len(got) > 0 {
 			t.Errorf("calls: %q", got)
 		}
-		l.MountsErred(map[string]plan.Fault{"/stage/v": broken})
+		l.MountFaults(map[string]plan.Fault{"/stage/v": broken})
 		l.RemovePod("a")
 		gone(t, l, "a")
 		time.Sleep(time.Second)
@@ -59,7 +59,7 @@ func TestWhatWasMadeReadOnlyIsNotToldToBe(t *testing.T) {
 		"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Target: "/a"}, Seen: was},
 		"b": {Fact: state.Fact{Phase: state.Entering}, MountSpec: state.MountSpec{Target: "/b"}, Seen: state.Seen{Mounted: true}},
 	}}
-	if got := erredOf(v, map[string]plan.Fault{"/s": {}, "/a": {}, "/b": {}}); len(got) > 0 {
+	if got := faultsOf(v, map[string]plan.Fault{"/s": {}, "/a": {}, "/b": {}}); len(got) > 0 {
 		t.Errorf("told: %v", got)
 	}
 }

@@ -22,9 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a node in memory: the truth that a manager cannot see but through
+// fakeNode is a node in memory: the truth that a manager cannot see but through
 // its calls and looks. It refuses, loudly, what a strict driver would refuse.
-type house struct {
+type fakeNode struct {
 	t *testing.T
 
 	mu        sync.Mutex
@@ -48,15 +48,15 @@ type fault struct {
 	hangs  bool          // until its context ends, and returns then
 }
 
-func newHouse(t *testing.T) *house {
-	return &house{
+func newFakeNode(t *testing.T) *fakeNode {
+	return &fakeNode{
 		t: t, attached: map[state.VolumeID]bool{}, staged: map[string]string{}, published: map[string]string{},
 		inFlight: map[state.VolumeID]string{}, devices: map[string]bool{}, revisions: map[string]string{}, took: map[string]int{},
 	}
 }
 
 // call makes one call: the order of things is checked, then the fault decides.
-func (h *house) call(ctx context.Context, v state.Volume, verb string, pod state.PodUID, effect func()) error {
+func (h *fakeNode) call(ctx context.Context, v state.Volume, verb string, pod state.PodUID, effect func()) error {
 	name := verb + " " + string(v.ID)
 	if pod != "" {
 		name += " " + string(pod)
@@ -89,12 +89,12 @@ func (h *house) call(ctx context.Context, v state.Volume, verb string, pod state
 	return f.err
 }
 
-func (h *house) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
+func (h *fakeNode) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
 	err := h.call(ctx, v, "Attach", "", func() { h.attached[v.ID] = true })
 	return map[string]string{"device": "x"}, err
 }
 
-func (h *house) Detach(ctx context.Context, v state.Volume) error {
+func (h *fakeNode) Detach(ctx context.Context, v state.Volume) error {
 	return h.call(ctx, v, "Detach", "", func() {
 		if h.staged[v.Spec.StagePath] != "" {
 			h.t.Errorf("rule 1: detach of %s while it is staged", v.ID)
@@ -103,7 +103,7 @@ func (h *house) Detach(ctx context.Context, v state.Volume) error {
 	})
 }
 
-func (h *house) Stage(ctx context.Context, v state.Volume) error {
+func (h *fakeNode) Stage(ctx context.Context, v state.Volume) error {
 	return h.call(ctx, v, "Stage", "", func() {
 		if v.Needs.Attach && (!h.attached[v.ID] || v.PublishContext["device"] != "x") {
 			h.t.Errorf("rule 1: stage of %s before attach", v.ID)
@@ -112,7 +112,7 @@ func (h *house) Stage(ctx context.Context, v state.Volume) error {
 	})
 }
 
-func (h *house) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (h *fakeNode) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return h.call(ctx, v, "Publish", pod, func() {
 		if v.Needs.Stage && h.staged[v.Spec.StagePath] == "" {
 			h.t.Errorf("rule 1: publish of %s before stage", v.ID)
@@ -122,11 +122,11 @@ func (h *house) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	})
 }
 
-func (h *house) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (h *fakeNode) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return h.call(ctx, v, "Unpublish", pod, func() { delete(h.published, v.Mounts[pod].Target) })
 }
 
-func (h *house) Unstage(ctx context.Context, v state.Volume) error {
+func (h *fakeNode) Unstage(ctx context.Context, v state.Volume) error {
 	return h.call(ctx, v, "Unstage", "", func() {
 		for target, id := range h.published {
 			if id == string(v.ID) {
@@ -137,12 +137,12 @@ func (h *house) Unstage(ctx context.Context, v state.Volume) error {
 	})
 }
 
-func (h *house) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+func (h *fakeNode) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
 	return bytes, h.call(ctx, v, "Expand", pod, func() {})
 }
 
 // Look shows the truth of a path.
-func (h *house) Look(_ context.Context, path string) (state.Seen, error) {
+func (h *fakeNode) Look(_ context.Context, path string) (state.Seen, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.staged[path] != "" || h.published[path] != "" {
@@ -151,27 +151,27 @@ func (h *house) Look(_ context.Context, path string) (state.Seen, error) {
 	return state.Seen{}, nil
 }
 
-// fails sets how calls go wrong from now on; f runs with the house locked.
-func (h *house) fails(f func(call string) fault) {
+// fails sets how calls go wrong from now on; f runs with the fakeNode locked.
+func (h *fakeNode) fails(f func(call string) fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault = f
 }
 
-func (h *house) calls() []string {
+func (h *fakeNode) calls() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.log)
 }
 
 // busy returns the calls in flight, sorted.
-func (h *house) busy() []string {
+func (h *fakeNode) busy() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Values(h.inFlight))
 }
 
-func (h *house) clean() bool {
+func (h *fakeNode) clean() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.staged) == 0 && len(h.published) == 0 && len(h.attached) == 0
@@ -257,7 +257,7 @@ func boot(id string) option          { return func(c *Config) { c.BootID = id } 
 func sources(names ...string) option { return func(c *Config) { c.Sources = names } }
 
 // live starts a manager on h and d, with driver "d" not up yet.
-func live(t *testing.T, h *house, d *disk, opts ...option) *life {
+func live(t *testing.T, h *fakeNode, d *disk, opts ...option) *life {
 	t.Helper()
 	cfg := Config{Store: d, Kernel: h, Attacher: h, BootID: "boot-1", Logger: slog.New(slog.DiscardHandler)}
 	if os.Getenv("LOG") != "" {
@@ -283,7 +283,7 @@ func live(t *testing.T, h *house, d *disk, opts ...option) *life {
 	return l
 }
 
-func (l *life) up(h *house) {
+func (l *life) up(h *fakeNode) {
 	l.DriverUp(DriverInfo{Name: "d", Stage: true, Expand: true, MountsTarget: true}, h)
 }
 
@@ -347,7 +347,7 @@ func text[K comparable, V any](m map[K]V) string {
 	return strings.Join(s, " ")
 }
 
-// oneLayer is a mount table with one mount at each path, as the house makes them.
+// oneLayer is a mount table with one mount at each path, as the fakeNode makes them.
 func oneLayer(paths ...string) map[string]state.Seen {
 	mounts := map[string]state.Seen{}
 	for _, path := range paths {

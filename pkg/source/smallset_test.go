@@ -16,7 +16,7 @@ import (
 // A set is what a map of the same keys would be, also while it grows beyond what
 // is looked through one by one and shrinks again; and a small one has no map.
 func TestFewIsASet(t *testing.T) {
-	var s few[int]
+	var s smallSet[int]
 	want := map[int]bool{}
 	check := func() {
 		t.Helper()
@@ -25,25 +25,25 @@ func TestFewIsASet(t *testing.T) {
 		}
 	}
 	check()
-	for k := range 3 * maxFew {
+	for k := range 3 * maxList {
 		s.add(k)
 		s.add(k)
 		want[k] = true
 		check()
-		if len(want) <= maxFew && s.many != nil {
+		if len(want) <= maxList && s.many != nil {
 			t.Fatalf("%d keys are in a map", len(want))
 		}
 		for range s.all() {
 			break
 		}
 	}
-	for k := range 3 * maxFew {
+	for k := range 3 * maxList {
 		s.remove(k)
 		s.remove(k)
 		delete(want, k)
 		check()
 	}
-	for range (*few[int])(nil).all() {
+	for range (*smallSet[int])(nil).all() {
 		t.Error("nothing has a member")
 	}
 }

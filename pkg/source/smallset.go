@@ -7,24 +7,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// few is a set of mostly one or two: what uses an object, what is in a list. A map
+// smallSet is a set of mostly one or two: what uses an object, what is in a list. A map
 // of one key has room for eight, half a kilobyte for each object of a node. What
 // every pod uses has thousands of users, and they are in a map. With maps alone the peak
 // RSS with 1,000 pods is 6 % higher (docs/performance.md).
-type few[K comparable] struct {
+type smallSet[K comparable] struct {
 	list []K        // while many is nil
-	many map[K]bool // of more than maxFew
+	many map[K]bool // of more than maxList
 }
 
-// maxFew is how many keys are looked through one by one.
-const maxFew = 8
+// maxList is how many keys are looked through one by one.
+const maxList = 8
 
-func (s *few[K]) add(k K) {
+func (s *smallSet[K]) add(k K) {
 	switch {
 	case s.many != nil:
 		s.many[k] = true
 	case slices.Contains(s.list, k):
-	case len(s.list) < maxFew:
+	case len(s.list) < maxList:
 		s.list = append(s.list, k)
 	default:
 		s.many = map[K]bool{k: true}
@@ -35,7 +35,7 @@ func (s *few[K]) add(k K) {
 	}
 }
 
-func (s *few[K]) remove(k K) {
+func (s *smallSet[K]) remove(k K) {
 	if s.many != nil {
 		delete(s.many, k)
 	} else if i := slices.Index(s.list, k); i >= 0 {
@@ -43,10 +43,10 @@ func (s *few[K]) remove(k K) {
 	}
 }
 
-func (s *few[K]) empty() bool { return len(s.list)+len(s.many) == 0 }
+func (s *smallSet[K]) empty() bool { return len(s.list)+len(s.many) == 0 }
 
 // all visits the keys in no order. A nil set has none.
-func (s *few[K]) all() iter.Seq[K] {
+func (s *smallSet[K]) all() iter.Seq[K] {
 	return func(yield func(K) bool) {
 		if s == nil {
 			return
@@ -64,14 +64,14 @@ func (s *few[K]) all() iter.Seq[K] {
 	}
 }
 
-func addTo[K, V comparable](m map[K]*few[V], k K, v V) {
+func addTo[K, V comparable](m map[K]*smallSet[V], k K, v V) {
 	if m[k] == nil {
-		m[k] = &few[V]{}
+		m[k] = &smallSet[V]{}
 	}
 	m[k].add(v)
 }
 
-func removeFrom[K, V comparable](m map[K]*few[V], k K, v V) {
+func removeFrom[K, V comparable](m map[K]*smallSet[V], k K, v V) {
 	s := m[k]
 	if s == nil {
 		return

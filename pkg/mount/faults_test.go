@@ -31,26 +31,26 @@ func TestFileSystemThatIsReadOnlyAfterAnErrorIsFound(t *testing.T) {
 		t.Fatalf("mount: %v\n%s", err, out)
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(ill, 0)) }) // and with it the loop device
-	erred, err := k.Erred(t.Context(), dir)
-	if err != nil || len(erred) > 0 {
-		t.Fatalf("before the error: %v, %v", erred, err)
+	faults, err := k.Faults(t.Context(), dir)
+	if err != nil || len(faults) > 0 {
+		t.Fatalf("before the error: %v, %v", faults, err)
 	}
 	device := filepath.Base(rowAt(t, ill).source)
 	if err := os.WriteFile("/sys/fs/ext4/"+device+"/trigger_fs_error", []byte("an error of the test"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if erred, err = k.Erred(t.Context(), dir); err != nil || len(erred) != 1 {
-		t.Errorf("after the error: %v, %v; options %v", erred, err, rowAt(t, ill).superOptions)
+	if faults, err = k.Faults(t.Context(), dir); err != nil || len(faults) != 1 {
+		t.Errorf("after the error: %v, %v; options %v", faults, err, rowAt(t, ill).superOptions)
 	}
-	if _, faulty := erred[ill]; !faulty {
-		t.Errorf("found elsewhere: %v", erred)
+	if _, faulty := faults[ill]; !faulty {
+		t.Errorf("found elsewhere: %v", faults)
 	}
 	if err := os.WriteFile(ill+"/f", nil, 0o600); err == nil {
 		t.Error("it takes writes")
 	}
 	must(t, k.Tmpfs(ill, TmpfsOptions{})) // what covers it takes writes
-	if erred, err = k.Erred(t.Context(), dir); err != nil || len(erred) > 0 {
-		t.Errorf("covered: %v, %v", erred, err)
+	if faults, err = k.Faults(t.Context(), dir); err != nil || len(faults) > 0 {
+		t.Errorf("covered: %v, %v", faults, err)
 	}
 	must(t, unix.Unmount(ill, 0))
 }

@@ -21,13 +21,13 @@ const (
 	optionAfterError = "emergency_ro"
 )
 
-// Erred returns, by path, the mounts at and below the directory under whose file
+// Faults returns, by path, the mounts at and below the directory under whose file
 // system takes no more writes: one that was mounted so is among them, and one that
 // has become so after an error. Of the latter the kernel tells
 // nobody: the mount table changes without a notification, and since Linux 6.13
 // ext4 shows it by an option alone. No storage is asked.
-func (k *Kernel) Erred(ctx context.Context, under string) (map[string]Fault, error) {
-	erred, err := inLane(ctx, k.lanes, lane{"read the mount table", under}, func() (map[string]Fault, error) {
+func (k *Kernel) Faults(ctx context.Context, under string) (map[string]Fault, error) {
+	faults, err := inLane(ctx, k.lanes, lane{"read the mount table", under}, func() (map[string]Fault, error) {
 		if _, err := k.canonical(under); err != nil {
 			return nil, err
 		}
@@ -48,19 +48,19 @@ func (k *Kernel) Erred(ctx context.Context, under string) (map[string]Fault, err
 	if err != nil {
 		return nil, fmt.Errorf("look for file systems with errors below %s: %w", under, err)
 	}
-	return erred, nil
+	return faults, nil
 }
 
 // readErred looks through a mount table. It is done again and again while nothing
 // happens, so nothing is made for a mount that is well.
 func readErred(table io.Reader, under string) (map[string]Fault, error) {
-	erred := map[string]Fault{} // by path as the table has it
+	faults := map[string]Fault{} // by path as the table has it
 	lines := bufio.NewScanner(table)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Bytes()
-		if len(erred) > 0 { // the topmost of a path comes last
-			delete(erred, string(rawPath(line)))
+		if len(faults) > 0 { // the topmost of a path comes last
+			delete(faults, string(rawPath(line)))
 		}
 		if !maybeErred(line) {
 			continue
@@ -70,14 +70,14 @@ func readErred(table io.Reader, under string) (map[string]Fault, error) {
 			return nil, fmt.Errorf("mountinfo line %d: %w", n, err)
 		}
 		if f, faulty := faultOf(r.superOptions); faulty && within(r.path, under) {
-			erred[string(rawPath(line))] = f
+			faults[string(rawPath(line))] = f
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	found := make(map[string]Fault, len(erred))
-	for path, f := range erred {
+	found := make(map[string]Fault, len(faults))
+	for path, f := range faults {
 		found[unescape(path)] = f
 	}
 	return found, nil

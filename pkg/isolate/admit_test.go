@@ -103,7 +103,7 @@ func TestATurnThatComesTooLateIsGivenBack(t *testing.T) {
 		p.mu.Lock()
 		cancel()
 		p.running-- // as if the first call had become slow
-		p.wake()
+		p.admitWaiting()
 		p.running++
 		p.mu.Unlock()
 		if err := <-errs; !errors.Is(err, context.Canceled) {
