@@ -211,12 +211,14 @@ func TestAnAgentStartsAgainWhatItsRuntimeLost(t *testing.T) {
 	s.claim("crash", "1Gi", nil)
 	createPod(t, boxPod(n.name, "crash", "echo started >> /data/log; "+forever, fromClaim("crash")))
 	before := n.podUntil("crash", "is ready", podReady)
+	log := filepath.Join(n.at("crash", "data"), "log")
+	n.hasFile(log, "started\n") // it is ready before its program has done anything
 	n.runtime.restart()
 	p := n.podUntil("crash", "is started again", func(p *corev1.Pod) bool { return podReady(p) && containerOf(p) != containerOf(before) })
 	if c := p.Status.ContainerStatuses[0]; c.RestartCount != 1 || c.LastTerminationState.Terminated == nil {
 		t.Errorf("the container's status is %+v", c)
 	}
-	n.hasFile(filepath.Join(n.at("crash", "data"), "log"), "started\nstarted\n")
+	n.hasFile(log, "started\nstarted\n")
 	n.endPod("crash")
 	n.done(s, "crash")
 }
@@ -270,6 +272,7 @@ func TestAnAgentStartsContainersWithoutTheServer(t *testing.T) {
 	createPod(t, boxPod(n.name, "alone", "echo started >> /data/log; "+forever, fromClaim("alone")))
 	p := n.podUntil("alone", "is ready", podReady)
 	log := filepath.Join(n.at("alone", "data"), "log")
+	n.hasFile(log, "started\n")
 	control.kill("kube-apiserver")
 	if out, err := n.runtime.ctr("tasks", "kill", "--signal", "KILL", containerOf(p)); err != nil {
 		t.Errorf("kill the container: %v\n%s", err, out)
