@@ -211,19 +211,49 @@ func (a *array) serve(n *node) {
 		n.t.Fatal(err)
 	}
 	for path, register := range map[string]func(*grpc.Server){
-		p.endpoint: func(s *grpc.Server) { csi.RegisterIdentityServer(s, p); csi.RegisterNodeServer(s, p) },
+		p.endpoint: func(s *grpc.Server) {
+			csi.RegisterIdentityServer(s, p)
+			csi.RegisterNodeServer(s, p)
+			csi.RegisterControllerServer(s, everything{})
+		},
 		filepath.Join(n.dir, "root", "plugins_registry", a.name+"-reg.sock"): func(s *grpc.Server) { registerapi.RegisterRegistrationServer(s, p) },
 	} {
 		l, err := net.Listen("unix", path)
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		s := grpc.NewServer()
+		s := grpc.NewServer(grpc.UnaryInterceptor(p.onlyAsked))
 		register(s)
 		go func() { _ = s.Serve(l) }()
 		n.t.Cleanup(s.Stop)
 	}
 	n.hasDriver(a.name)
+}
+
+// onlyAsked lets the node ask what the Controller service can do, and no more: the cluster's
+// sidecars call it, at a socket of their own.
+func (p *port) onlyAsked(ctx context.Context, r any, call *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+	if strings.Contains(call.FullMethod, "Controller/") && !strings.HasSuffix(call.FullMethod, "ControllerGetCapabilities") {
+		p.a.mu.Lock()
+		defer p.a.mu.Unlock()
+		return nil, p.a.breach("%s is called by node %s", call.FullMethod, p.node)
+	}
+	return serve(ctx, r)
+}
+
+// everything is a Controller service that can do all that there is.
+type everything struct {
+	csi.UnimplementedControllerServer
+}
+
+func (everything) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	resp := &csi.ControllerGetCapabilitiesResponse{}
+	for rpc := range csi.ControllerServiceCapability_RPC_Type_name {
+		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{
+			Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_Type(rpc)},
+		}})
+	}
+	return resp, nil
 }
 
 // hasDriver waits until the cluster knows that the node has the driver.
@@ -248,7 +278,9 @@ func (p *port) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.G
 }
 
 func (p *port) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{}, nil
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
+		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
+	}}}}, nil
 }
 
 func (p *port) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
