@@ -203,13 +203,9 @@ volume is. Nothing is deleted. Exit code 1 means that a driver did not say all.`
 	}
 	dryOrYes(cmd, &dry, &yes)
 	cmd.Flags().BoolVar(&storage, "storage", false, "list what drivers have in their storage and no record knows")
-	one := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case !storage:
-			return one(cmd, args)
-		case dry || yes:
-			return usagef("--storage deletes nothing: expected it without --dry-run and --yes")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if storage && (dry || yes) || !storage && dry == yes {
+			return usagef("expected one of --dry-run, --yes and --storage")
 		}
 		return nil
 	}

@@ -60,24 +60,15 @@ type lister struct {
 	driver  Driver
 	caps    caps
 	problem string // why it cannot be asked
-	// volumes and snapshots are the owners by their handles.
-	volumes, snapshots map[string]string
-	unsure             string
 }
 
 // Stored asks every driver that is up for all volumes and snapshots in its storage (CSI 1.13
 // ListVolumes, ListSnapshots), sorted by driver. They may be other nodes', too. It changes
 // nothing. Each driver has two minutes; one that fails is told of in its Listing.
 func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
-	reply := make(chan []lister, 1) // Run must not wait for a caller that gave up
-	c.post(func(context.Context) { reply <- c.listers() })
 	var all []lister
-	select {
-	case all = <-reply:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("list what drivers have: %w", context.Cause(ctx))
-	case <-c.done:
-		return nil, fmt.Errorf("list what drivers have: %w", errStopped)
+	if err := c.read(ctx, func() { all = c.listers() }); err != nil {
+		return nil, err
 	}
 	out := make([]Listing, len(all))
 	var asked sync.WaitGroup
@@ -89,46 +80,75 @@ func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 		})
 	}
 	asked.Wait()
+	// The records are read when the drivers have answered: what was made meanwhile has an owner.
+	if err := c.read(ctx, func() { c.own(out) }); err != nil {
+		return nil, err
+	}
 	return out, nil
+}
+
+// read has f run in Run's goroutine, and waits for it. After an error f may run yet.
+func (c *Controller) read(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	c.post(func(context.Context) { f(); close(done) })
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("list what drivers have: %w", context.Cause(ctx))
+	case <-c.done:
+		return fmt.Errorf("list what drivers have: %w", errStopped)
+	}
 }
 
 // listers are the drivers that have a Controller service. It runs in Run's goroutine.
 func (c *Controller) listers() (all []lister) {
-	for name, d := range c.drivers {
+	for _, d := range c.drivers {
 		if d.known && !d.caps.Controller {
 			continue
 		}
-		l := lister{
-			driver: d.Driver, caps: d.caps, problem: d.problem(),
-			volumes: map[string]string{}, snapshots: map[string]string{},
-		}
-		for key, e := range c.entries {
-			switch {
-			case driverOf(e) != name:
-			case e.rec.Handle != "":
-				l.volumes[e.rec.Handle] = "claim " + key.String()
-			case e.rec.Volume.Phase == state.Entering:
-				l.unsure = "claim " + key.String()
-			}
-		}
-		for key, e := range c.snapshots.entries {
-			switch {
-			case e.driver() != name:
-			case e.rec.Handle != "":
-				l.snapshots[e.rec.Handle] = "snapshot " + key.String()
-			case e.rec.Content.Phase == state.Entering:
-				l.unsure = "snapshot " + key.String()
-			}
-		}
-		all = append(all, l)
+		all = append(all, lister{d.Driver, d.caps, d.problem()})
 	}
 	slices.SortFunc(all, func(a, b lister) int { return cmp.Compare(a.driver.Name, b.driver.Name) })
 	return all
 }
 
+// own says of what drivers have which record has it. It runs in Run's goroutine.
+func (c *Controller) own(listings []Listing) {
+	for i := range listings {
+		l := &listings[i]
+		volumes, snapshots := map[string]string{}, map[string]string{}
+		for key, e := range c.entries {
+			switch {
+			case driverOf(e) != l.Driver:
+			case e.rec.Handle != "":
+				volumes[e.rec.Handle] = "claim " + key.String()
+			case e.rec.Volume.Phase == state.Entering:
+				l.Unsure = "claim " + key.String()
+			}
+		}
+		for key, e := range c.snapshots.entries {
+			switch {
+			case e.driver() != l.Driver:
+			case e.rec.Handle != "":
+				snapshots[e.rec.Handle] = "snapshot " + key.String()
+			case e.rec.Content.Phase == state.Entering:
+				l.Unsure = "snapshot " + key.String()
+			}
+		}
+		for j, s := range l.Stored {
+			if s.Snapshot {
+				l.Stored[j].Owner = snapshots[s.Handle]
+			} else {
+				l.Stored[j].Owner = volumes[s.Handle]
+			}
+		}
+	}
+}
+
 // list asks one driver.
 func (l lister) list(ctx context.Context) Listing {
-	out := Listing{Driver: l.driver.Name, Unlisted: l.problem, Unsure: l.unsure}
+	out := Listing{Driver: l.driver.Name, Unlisted: l.problem}
 	if l.problem != "" {
 		return out
 	}
@@ -164,9 +184,7 @@ func (l lister) volumesPage(ctx context.Context, token string) (page []Stored, n
 	resp, err := client.ListVolumes(ctx, &csi.ListVolumesRequest{StartingToken: token})
 	for _, e := range resp.GetEntries() {
 		v := e.GetVolume()
-		page = append(page, Stored{
-			Handle: v.GetVolumeId(), SizeBytes: v.GetCapacityBytes(), Owner: l.volumes[v.GetVolumeId()],
-		})
+		page = append(page, Stored{Handle: v.GetVolumeId(), SizeBytes: v.GetCapacityBytes()})
 	}
 	return page, resp.GetNextToken(), err
 }
@@ -178,7 +196,7 @@ func (l lister) snapshotsPage(ctx context.Context, token string) (page []Stored,
 		s := e.GetSnapshot()
 		one := Stored{
 			Handle: s.GetSnapshotId(), Snapshot: true, Of: s.GetSourceVolumeId(),
-			SizeBytes: s.GetSizeBytes(), Owner: l.snapshots[s.GetSnapshotId()],
+			SizeBytes: s.GetSizeBytes(),
 		}
 		if at := s.GetCreationTime(); at != nil {
 			one.Created = at.AsTime()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -76,6 +77,24 @@ func TestWhatDriversHaveIsListedWithItsOwner(t *testing.T) {
 		}}
 		if d := gocmp.Diff(want, got); d != "" {
 			t.Error(d)
+		}
+		release := make(chan struct{})
+		b.fault = onCall("ListVolumes", func(string, proto.Message) fault { return fault{wait: release} })
+		h.c.SetClaim(testClaim("late", mib))
+		late := make(chan Listing)
+		go func() {
+			all, err := h.c.Stored(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			late <- all[0]
+		}()
+		synctest.Wait()
+		close(release)
+		for _, s := range (<-late).Stored {
+			if !strings.HasSuffix(s.Handle, "-9") && s.Owner == "" {
+				t.Errorf("made while the driver listed: %+v has no owner", s)
+			}
 		}
 		b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{after: status.Error(codes.Unavailable, "lost")} })
 		h.set(testClaim("b", mib))

@@ -15,7 +15,6 @@ func (o *Objects) Unowned(ctx context.Context) (server.Unowned, error) {
 	if err != nil {
 		return server.Unowned{}, err
 	}
-	// Read after the drivers were: what was made meanwhile is not taken for unowned.
 	return unowned(listings, o.named()), nil
 }
 
@@ -30,11 +29,6 @@ func (o *Objects) named() map[state.VolumeID]bool {
 	for _, v := range o.c.Manager.Volumes() {
 		if s := v.Volume.Spec; s != nil {
 			named[state.SharedID(s.Driver, s.Handle)] = true
-		}
-	}
-	for _, c := range o.c.Controller.Claims() {
-		if v := c.Volume; v != nil {
-			named[state.SharedID(v.Driver, v.Handle)] = true
 		}
 	}
 	return named
