@@ -34,7 +34,7 @@ func TestQuadletExample(t *testing.T) {
 		t.Fatalf("the units have %d commands:\n%s", len(starts), units)
 	}
 	volume, container := r.here(starts[0]), r.here(starts[1])
-	container = append(container, "sh", "-c", "cd /var/lib/postgresql/data; ls -A > /tmp/was; echo start >> log; cat log; sleep 1000")
+	container = append(container, "sh", "-c", "cd /var/lib/postgresql/data; echo start >> log; cat log; sleep 1000")
 	r.podman(volume...)
 	for n := 1; n <= 2; n++ {
 		r.podman(container...)

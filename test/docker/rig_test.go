@@ -38,6 +38,7 @@ type rig struct {
 	daemon  *harness.Process
 	driver  *harness.Process // the local driver
 	dockerd *harness.Process
+	flags   []string // of the daemon
 	env     []string // of the engines
 }
 
@@ -45,7 +46,6 @@ type rig struct {
 type setup struct {
 	plugin  string   // its name, by which engines know it: dockerd's are in one directory
 	program string   // csi-volmgr
-	flags   []string // of the daemon
 	vars    []string // of the daemon's environment
 }
 
@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 func newRigOf(t *testing.T, s setup) *rig {
 	t.Helper()
 	r := &rig{Node: harness.NewNode(t, s.program, "run/api.sock"), setup: s}
-	r.flags = append([]string{"--volume-plugin", "--volume-plugin-socket", r.Path("plugin.sock")}, r.flags...)
+	r.flags = []string{"--volume-plugin", "--volume-plugin-socket", r.Path("plugin.sock")}
 	r.env = []string{
 		"PATH=" + debianPath, "HOME=" + r.Dir, "DOCKER_HOST=unix://" + r.Path("docker.sock"),
 		"CONTAINERS_CONF=" + r.Path("containers.conf"),

@@ -83,7 +83,8 @@ func (r *rig) killMonitor(monitor string) {
 	})
 }
 
-// users are the processes of this rig's containers, which have a volume of this rig at path.
+// users are the processes with a mount at path, which containers alone have; no other test
+// runs beside.
 func (r *rig) users(path string) (pids []int) {
 	r.T.Helper()
 	for _, pid := range processes(r.T) {
