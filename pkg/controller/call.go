@@ -73,13 +73,15 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	if k.op.verb.limited() {
 		c.release(k.driver.Name)
 	}
+	id := e.id() // a volume that is deleted has none any more
 	c.setRecord(e, complete(e.rec, k.op, a.result, time.Now()))
 	e.unsaved = true
 	if k.op.verb == attach || k.op.verb == detach {
 		e.answerNode(a.publish, a.err)
 	}
 	c.touch(e.key)
-	c.snapshots.touchOf(e.id())
+	c.snapshots.touchOf(id)
+	c.touchSnapshotOf(k.rec)
 }
 
 // perform reads the secret, makes the call and checks its answer.

@@ -105,8 +105,9 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 		if o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
 			r.Volume.Phase = state.Absent
 		}
-		if !res.unsent {
-			r.Unanswered = res.err.Outcome == state.Uncertain && !makesNothing(res.err)
+		r.Unanswered = o.again || res.err.Outcome == state.Uncertain
+		if !res.unsent && makesNothing(res.err) || res.unsent && !o.again {
+			r.Unanswered = false
 		}
 		r.Volume.Failed = failed(r.Volume.Retry(), res.err, now).Kept()
 		return r

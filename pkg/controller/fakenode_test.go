@@ -30,7 +30,8 @@ type disk struct {
 	onDeath func() // called once, at death
 	// unreadable are the keys of values that the journal cannot read, with why.
 	unreadable map[string]string
-	broken     error // every commit fails with it while set
+	broken     error  // every commit fails with it while set
+	refuses    string // commits to this bucket fail; "" for none
 	// cuts are the records of snapshots.
 	cuts map[string][]byte
 }
@@ -53,6 +54,9 @@ func (d *disk) CommitBucket(_ context.Context, bucket string, changes map[string
 	defer d.mu.Unlock()
 	if d.broken != nil {
 		return d.broken
+	}
+	if bucket == d.refuses {
+		return errDead
 	}
 	d.commits++
 	dies := d.dieAt > 0 && d.commits >= d.dieAt
@@ -84,6 +88,13 @@ func (d *disk) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken = err
+}
+
+// refuse has every commit of a bucket fail; "" mends the disk.
+func (d *disk) refuse(bucket string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refuses = bucket
 }
 
 // records lists what the disk holds.

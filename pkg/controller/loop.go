@@ -235,11 +235,15 @@ func (c *Controller) step(ctx context.Context) {
 		}
 		for key := range changes {
 			e := c.entries[key]
-			if err == nil {
-				e.unsaved = false
-			} else {
+			if err != nil {
 				c.lookAgain(e, time.Now().Add(storeWait))
+				continue
 			}
+			if e.unsaved {
+				c.touchSnapshotOf(e.rec)
+				c.snapshots.touchOf(e.id())
+			}
+			e.unsaved = false
 		}
 		c.publish(keys)
 	}

@@ -34,7 +34,7 @@ func (a AttributesClass) equal(o AttributesClass) bool {
 
 // has reports whether the volume of r has the attributes.
 func (a AttributesClass) has(r record) bool {
-	return a.Driver == r.Spec.Driver && a.Attributes.equal(r.Attributes)
+	return a.Driver == r.Spec.Driver && a.Attributes.equal(r.Attributes) && !r.Mixed
 }
 
 // unfit says why a volume of driver d cannot have the attributes; no reason where it can.
@@ -73,6 +73,7 @@ func nextModify(r record, w want, f facts, now time.Time) (op, held) {
 }
 
 func completeModify(r record, o op, res result, now time.Time) record {
+	r.Mixed = res.err != nil && (r.Mixed || !res.unsent && !makesNothing(res.err))
 	switch {
 	case res.err == nil:
 		r.Attributes, r.Modifying, r.Modify = o.attributes, nil, state.Retry{}

@@ -42,8 +42,9 @@ func (v verb) limited() bool { return v == create || v == grow || v == modify }
 // op is one step for a claim, as a value.
 type op struct {
 	verb verb
-	// spec is what create asks for.
-	spec spec
+	// spec is what create asks for; again: an earlier call that asked for it may have made it.
+	spec  spec
+	again bool
 	// bytes is the size that grow and settle bring.
 	bytes int64
 	// limit is the largest size that grow allows; 0 for any.
@@ -166,8 +167,9 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	case !f.Driver.caps.Create:
 		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)", c.Class.Provisioner)
 	}
-	if r.Unanswered {
-		o.spec = r.Spec
+	sourceGoes := r.Volume.Phase == state.Entering && r.Spec.Source != (source{}) && f.Source.Problem != ""
+	if r.Unanswered || sourceGoes { // what it may have been made of waits for it to be definite
+		o.spec, o.again = r.Spec, true
 	} else {
 		var problem string
 		if o.spec, problem = newSpec(c, f); problem != "" {

@@ -24,8 +24,9 @@ type record struct {
 	Spec spec `json:"spec"`
 	// Volume says whether the volume exists, and paces the calls that change that.
 	Volume state.Fact `json:"volume,omitzero"`
-	// Unanswered: the last CreateVolume has no definite answer, so the same one
-	// has to be made again (CSI 1.13, "a retry must carry the same fields").
+	// Unanswered: a CreateVolume has no definite answer, so the same one has to be made
+	// again (CSI 1.13, "a retry must carry the same fields"), until one says OK or that nothing was
+	// made: an error of the second says nothing of what the first has done.
 	Unanswered bool `json:"unanswered,omitempty"`
 
 	// Known once the volume exists.
@@ -48,6 +49,8 @@ type record struct {
 	Attributes Attributes  `json:"attributes,omitzero"`
 	Modifying  *Attributes `json:"modifying,omitempty"`
 	Modify     state.Retry `json:"modify,omitzero"`
+	// Mixed: a ControllerModifyVolume failed and may have changed the volume all the same.
+	Mixed bool `json:"mixed,omitempty"`
 
 	// Attach says whether the volume is attached to this node, as node NodeID.
 	// The caller that asks for it paces the calls.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -173,10 +174,10 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 		return nil
 	case e.listed:
 		return ErrListed
-	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase == state.Present && !retained:
-		return fmt.Errorf("%w: snapshot %s", ErrRetained, e.rec.Handle)
+	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase != state.Absent && !retained:
+		return fmt.Errorf("%w: snapshot %s", ErrRetained, cmp.Or(e.rec.Handle, e.rec.Name))
 	}
-	if claim := c.restoring(e); claim != "" {
+	if claim := c.restoring(e, true); claim != "" {
 		return fmt.Errorf("%w: claim %s is to be made of it", ErrInUse, claim)
 	}
 	rec := e.rec

@@ -103,6 +103,60 @@ func (h *fakeNode) snapshot(name string) SnapshotStatus {
 	return s
 }
 
+// While the journal lacks that a claim has its volume, the snapshot that it was made of stays: the
+// next life makes the volume again.
+func TestASnapshotStaysUntilItsClaimIsInTheJournal(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		restored := testClaim("b", mib)
+		restored.Source = &DataSource{Snapshot: testKey("s")}
+		b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
+			h.disk.refuse(Bucket)
+			return fault{}
+		})
+		h.set(restored)
+		h.c.RemoveClaim(testKey("b"))
+		h.c.RemoveSnapshot(testKey("s"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); !errors.Is(err, ErrInUse) {
+			t.Errorf("the claim's record is not written, DeleteSnapshot: %v, want ErrInUse", err)
+		}
+		h.disk.refuse("")
+		settleFor(time.Minute)
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); err != nil {
+			t.Errorf("DeleteSnapshot: %v", err)
+		}
+		settleFor(time.Minute)
+		if got := h.c.Snapshots(); len(got) > 0 {
+			t.Errorf("left: %+v", got)
+		}
+	})
+}
+
+// A snapshot that is retained stays also where it is deleted while it is being made.
+func TestASnapshotInTheMakingIsRetained(t *testing.T) {
+	b := newBackend()
+	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
+		return fault{after: status.Error(codes.DeadlineExceeded, "lost")}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		s := testSnapshot("s", h.bound(testKey("a")).Handle)
+		s.Class.Retain = true
+		h.snap(s)
+		h.c.RemoveSnapshot(testKey("s"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); !errors.Is(err, ErrRetained) {
+			t.Errorf("DeleteSnapshot: %v, want ErrRetained", err)
+		}
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), true); err != nil {
+			t.Errorf("DeleteSnapshot with its data: %v", err)
+		}
+	})
+}
+
 // A snapshot is made, a claim is made of it, and it goes when it is said and no claim waits
 // for it; not because no source lists it.
 func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {

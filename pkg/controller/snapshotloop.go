@@ -194,11 +194,14 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 	}
 	for key := range changes {
 		e := c.snapshots.entries[key]
-		if err == nil {
-			e.unsaved = false
-		} else {
+		if err != nil {
 			c.lookAtSnapshot(e, time.Now().Add(storeWait))
+			continue
 		}
+		if claim, ok := c.handles[e.source()]; ok && e.unsaved {
+			c.touch(claim)
+		}
+		e.unsaved = false
 	}
 	c.publishSnapshots(keys)
 }
@@ -269,6 +272,15 @@ func (c *Controller) cutEnded(ctx context.Context, o snapshotOp) {
 	for key, e := range c.snapshots.entries {
 		if e.held.slot && e.driver() == o.spec.Driver {
 			c.snapshots.touch(key)
+		}
+	}
+}
+
+// touchSnapshotOf has the snapshot looked at that a claim's volume is made of: it may go now.
+func (c *Controller) touchSnapshotOf(r record) {
+	if handle := r.Spec.Source.Snapshot; handle != "" {
+		if s := c.snapshots.owner(r.Spec.Driver, handle); s != nil {
+			c.snapshots.touch(s.key)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (e *snapshotEntry) phase() Phase {
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	f := snapshotFacts{}
 	if e.rec.Delete {
-		f.Restoring = c.restoring(e)
+		f.Restoring = c.restoring(e, false) // a claim that only wants it is told that it goes
 	}
 	name := e.driver()
 	if d := c.drivers[name]; d == nil {
@@ -88,29 +88,41 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	if c.snapshots.direct[id] > 0 {
 		f.Busy = "its volume is being attached or detached"
 	}
-	if claim := c.entries[c.handles[id]]; id != "" && claim != nil && claim.doing.verb != nothing {
+	switch claim := c.entries[c.handles[id]]; {
+	case id == "" || claim == nil:
+	case claim.doing.verb != nothing:
 		f.Busy = fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
+	case claim.unsaved: // the next life would not know that the volume is there
+		f.Busy = fmt.Sprintf("the record of claim %s is not written yet", claim.key)
 	}
 	return f
 }
 
-// restoring names the claim whose volume is to be made of the snapshot and is not there; "" for none.
-func (c *Controller) restoring(e *snapshotEntry) string {
+// restoring names the claim whose volume is being made of the snapshot, or may be, or is made and not
+// in the journal; with wanted also one that is to be made of it. "" for none.
+func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 	for key, claim := range c.entries {
-		wants := claim.want.Listed && claim.want.Claim.Source.ofSnapshot() && claim.want.Claim.Source.Snapshot == e.key
+		from := claim.want.Claim.Source
+		wants := wanted && claim.want.Listed && from.ofSnapshot() && from.Snapshot == e.key
 		makes := e.rec.Handle != "" && claim.rec.Spec.Source.Snapshot == e.rec.Handle &&
-			claim.rec.Spec.Driver == e.rec.Spec.Driver && claim.rec.Volume.Phase == state.Entering
-		if claim.rec.Volume.Phase != state.Present && (wants || makes) {
+			claim.rec.Spec.Driver == e.rec.Spec.Driver &&
+			(claim.rec.Volume.Phase == state.Entering || claim.unsaved)
+		made := claim.rec.Volume.Phase == state.Present && !claim.unsaved
+		if !made && (wants || makes) {
 			return key.String()
 		}
 	}
 	return ""
 }
 
-// cuttingOf names the snapshot that is being made of e's volume, or may be; "" for none.
+// cuttingOf names the snapshot that is being made of e's volume, or may be, or is not ready yet (its
+// driver may read the volume until then); "" for none. What the journal lacks does not count: the
+// next life would ask for the snapshot again, of a volume that is gone.
 func (c *Controller) cuttingOf(e *entry) string {
 	for key, s := range c.snapshots.entries {
-		if s.rec.Content.Phase == state.Entering && e.id() != "" && s.rec.source() == e.id() {
+		making := s.rec.Content.Phase == state.Entering || s.unsaved ||
+			s.rec.Content.Phase == state.Present && !s.rec.Ready && !s.rec.Delete
+		if making && e.id() != "" && s.rec.source() == e.id() {
 			return key.String()
 		}
 	}

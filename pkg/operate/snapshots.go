@@ -104,6 +104,11 @@ func (o *Objects) deleteSnapshot(ctx context.Context, key controller.Key, data b
 // done with it.
 func (o *Objects) keptSnapshot(key controller.Key) string {
 	s, _ := o.c.Controller.Snapshot(key)
+	if s.Handle == "" {
+		return fmt.Sprintf("it may be in the making (driver %s), and it is kept, since its deletionPolicy is Retain: apply "+
+			"the VolumeSnapshot again to have it, or delete it with: csi-volmgr delete snapshot %s -n %s --data", s.Driver,
+			key.Name, key.Namespace)
+	}
 	return fmt.Sprintf("it is kept (driver %s, handle %s), since its deletionPolicy is Retain: apply the VolumeSnapshot "+
 		"again to use it, or delete it with: csi-volmgr delete snapshot %s -n %s --data", s.Driver, s.Handle, key.Name,
 		key.Namespace)
