@@ -176,6 +176,22 @@ var bugs = []bug{
 		"nothing wakes a volume after its pause", "pkg/manager/decide.go",
 		"l.wakes.set(id, held.Until)", "",
 	},
+	{
+		"a snapshot that no source lists is deleted", "pkg/controller/snapshotnext.go",
+		"case r.Delete && r.Content.Phase == state.Present:", "case (r.Delete || w == nil) && r.Content.Phase == state.Present:",
+	},
+	{
+		"a snapshot that is retained is deleted", "pkg/controller/snapshot.go",
+		"case e.rec.Spec.Reclaim == Retain && e.rec.Content", "case false && e.rec.Content",
+	},
+	{
+		"a snapshot is cut beside another call", "pkg/controller/snapshotnext.go",
+		`case o.verb == cut && f.Busy != "":`, `case false:`,
+	},
+	{
+		"a volume is grown beside CreateSnapshot", "pkg/controller/loop.go",
+		"if cut, ok := c.snapshots.cutting[e.id()]; ok {", "if cut, ok := c.snapshots.cutting[e.id()]; ok && false {",
+	},
 }
 
 // TestPlantedBugsAreFound builds the simulation once for each bug, with the bug,

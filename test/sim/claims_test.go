@@ -2,14 +2,8 @@ package sim
 
 import (
 	"context"
-	"fmt"
-	"path"
+	"errors"
 	"time"
-
-	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -40,7 +34,19 @@ func (c claims) CommitBucket(ctx context.Context, bucket string, changes map[str
 		w.count.faults["disk"]++
 		return errDisk
 	}
-	return w.disk.journal.CommitBucket(ctx, bucket, changes)
+	dies := w.springs("record")
+	if dies && !w.trap.after {
+		w.count.crashes["before a record"]++
+		w.ends(c.l)
+		return errDead
+	}
+	err := w.disk.journal.CommitBucket(ctx, bucket, changes)
+	if dies {
+		w.count.crashes["after a record"]++
+		w.ends(c.l)
+		return errDead
+	}
+	return err
 }
 
 type noSecrets struct{}
@@ -89,6 +95,11 @@ func (l *life) control(ctx context.Context) {
 	for {
 		changed := l.c.Changed()
 		l.w.mu.Lock()
+		for name, listed := range l.w.cuts {
+			if listed && !l.dead {
+				l.c.SetSnapshot(l.w.cutOf(name))
+			}
+		}
 		for uid, p := range l.told {
 			for _, v := range p.Volumes {
 				if volumes[v.Names[0]].claimed && !l.dead && (v.Problem == "") != l.bound(v.Names[0]) {
@@ -121,10 +132,102 @@ func (l *life) bound(name string) bool {
 	return false
 }
 
+// asked is what the owner of a claim asks for beside the volume.
+type asked struct {
+	size       int64
+	attributes string
+}
+
 func (w *world) claimOf(name string) controller.Claim {
-	return controller.Claim{
-		Key: keyOf(name), UID: name[len("pvc-"):], SizeBytes: 1, AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
-		Class: controller.Class{Name: "c", Provisioner: volumes[name].driver},
+	ask := w.asks[name]
+	c := controller.Claim{
+		Key: keyOf(name), UID: name[len("pvc-"):], SizeBytes: 1 + ask.size, AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
+		Class: controller.Class{Name: "c", Provisioner: volumes[name].driver, AllowExpansion: true, Retain: retained[name]},
+	}
+	if from := origins[name]; origins[from] == "" && from != "" && from[0] == 's' {
+		c.Source, c.SizeBytes = &controller.DataSource{Snapshot: keyOf(from)}, c.SizeBytes+grown
+	} else if from != "" {
+		c.Source, c.SizeBytes = &controller.DataSource{Claim: keyOf(from)}, c.SizeBytes+grown
+	}
+	if ask.attributes != "" {
+		c.Attributes = controller.AttributesClass{
+			Attributes: controller.Attributes{Class: ask.attributes, Parameters: map[string]string{"tier": ask.attributes}}, Driver: volumes[name].driver,
+		}
+	}
+	return c
+}
+
+// grown is more than a claim grows by, so that a copy of it is large enough.
+const grown = 100
+
+// origins are of what a claim's volume is made: a clone, or a snapshot restored.
+var origins = map[string]string{"pvc-1": "pvc-0", "pvc-2": "s0", "pvc-3": "s1"}
+
+// retained are the claims and snapshots that stay when they are deleted, until their data is to go.
+var retained = map[string]bool{"s1": true, "pvc-1": true}
+
+// cutOf is a snapshot of pvc-0 as the program would ask for it; mu is held.
+func (w *world) cutOf(name string) controller.Snapshot {
+	s := controller.Snapshot{
+		Key: keyOf(name), UID: name, Claim: keyOf("pvc-0"), Mode: state.Filesystem,
+		Class: controller.SnapshotClass{Name: "c", Driver: volumes["pvc-0"].driver, Retain: retained[name]},
+	}
+	for _, v := range w.life.c.Volumes() {
+		if v.Name == "pvc-0" && w.claims["pvc-0"] {
+			s.Volume = v.Handle
+		}
+	}
+	if s.Volume == "" {
+		s.Refused, s.Class.Driver = "its claim has no volume", ""
+	}
+	return s
+}
+
+// cut lists a snapshot; mu is held.
+func (w *world) cut(name string) {
+	w.cuts[name] = true
+	w.life.c.SetSnapshot(w.cutOf(name))
+}
+
+// uncut is an owner who deletes a snapshot; data: also one that is retained. mu is held.
+func (w *world) uncut(name string, data bool) {
+	l := w.life
+	if l.dead {
+		return
+	}
+	w.cuts[name] = false
+	l.c.RemoveSnapshot(keyOf(name))
+	w.order(name, data, func(ctx context.Context) error { return l.c.DeleteSnapshot(ctx, keyOf(name), data) })
+}
+
+// order asks for a deletion, and keeps whether it may come; mu is held.
+func (w *world) order(name string, data bool, deletion func(context.Context) error) {
+	allows := 1
+	if retained[name] && !data {
+		allows = 0
+	}
+	w.orders[name] += allows
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		err := deletion(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, refusal := range []error{controller.ErrNotFound, controller.ErrInUse, controller.ErrListed, controller.ErrRetained} {
+			if errors.Is(err, refusal) {
+				w.orders[name] -= allows
+			}
+		}
+	}()
+}
+
+// change asks for more of a claim that is listed; mu is held.
+func (w *world) ask(name string, change func(*asked)) {
+	ask := w.asks[name]
+	change(&ask)
+	w.asks[name] = ask
+	if w.claims[name] && !w.life.dead {
+		w.life.c.SetClaim(w.claimOf(name))
 	}
 }
 
@@ -134,12 +237,15 @@ func (w *world) claim(name string) {
 		return
 	}
 	w.claims[name] = true
+	if _, left := w.life.c.Claim(keyOf(name)); !left && !w.life.dead && w.life.shown {
+		w.orders[name] = 0 // it went without having had a volume
+	}
 	w.life.c.SetClaim(w.claimOf(name))
 }
 
 // unclaim is an owner who deletes a claim: it is refused before it is known who uses it,
-// and while a pod names it; mu is held.
-func (w *world) unclaim(name string) {
+// and while a pod names it; data: also one that is retained. mu is held.
+func (w *world) unclaim(name string, data bool) {
 	l := w.life
 	if l.dead || len(l.spoken) < len(sources) || !l.shown || !l.showsAll() {
 		return
@@ -151,19 +257,18 @@ func (w *world) unclaim(name string) {
 	}
 	w.claims[name] = false
 	l.c.RemoveClaim(keyOf(name))
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		_ = l.c.Delete(ctx, keyOf(name), false)
-	}()
+	w.order(name, data || !l.bound(name), func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
 }
 
-// unclaimAll judges that a claim whose pods are gone can be deleted, with its volume.
+// unclaimAll judges that claims whose pods are gone and snapshots can be deleted, with their data.
 func (w *world) unclaimAll() {
 	for range 3 {
 		w.mu.Lock()
 		for name := range w.claims {
-			w.unclaim(name)
+			w.unclaim(name, true)
+		}
+		for name := range w.cuts {
+			w.uncut(name, true)
 		}
 		w.mu.Unlock()
 		w.pass(patience)
@@ -173,76 +278,71 @@ func (w *world) unclaimAll() {
 	if len(w.life.c.Claims()) > 0 || len(w.backend) > 0 && !w.disk.damaged {
 		w.breach("claims: left after each was deleted: %+v, volumes %v", w.life.c.Claims(), sortedKeys(w.backend))
 	}
+	if len(w.life.c.Snapshots()) > 0 || len(w.shelf) > 0 {
+		w.breach("snapshots: left after each was deleted: %+v, at the storage %v", w.life.c.Snapshots(), sortedKeys(w.shelf))
+	}
 }
 
-// backend is a driver's connection as the controller has it.
-type backend struct{ d *driver }
-
-func (backend) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Error(codes.Unimplemented, "no streams")
+// provided judges that claims and snapshots that are listed come to what they ask for; mu is held.
+func (w *world) provided() {
+	for _, name := range sortedKeys(w.claims) {
+		from := origins[name]
+		if !w.claims[name] || w.disk.damaged || from != "" && !w.claims[from] && !w.cuts[from] {
+			continue // of what it is made may be gone
+		}
+		s, _ := w.life.c.Claim(keyOf(name))
+		if s.Volume == nil || s.Reason != "" {
+			if w.gone(from) || s.Phase == controller.Deleting && w.withdrawn() {
+				continue
+			}
+			w.breach("claims: %s never gets what it asks for: %+v", name, s)
+			continue
+		}
+		got, ask := w.backend[s.Volume.Handle], w.asks[name]
+		if got == nil || got.size < 1+ask.size || ask.attributes != "" && got.attributes != ask.attributes {
+			w.breach("claims: %s asks for %+v and has %+v", name, ask, got)
+		}
+	}
+	for _, name := range sortedKeys(w.cuts) {
+		s, _ := w.life.c.Snapshot(keyOf(name))
+		switch {
+		case w.cuts[name] && !s.Ready && w.claims["pvc-0"] && s.Reason != "its claim has no volume":
+			w.breach("snapshots: %s never gets ready: %+v", name, s)
+		case !w.cuts[name] && s.Phase == controller.Deleting && !w.restored(name):
+			w.breach("snapshots: %s never goes: %+v", name, s)
+		}
+	}
 }
 
-// Invoke serves the calls that the controller makes. What a call does is durable even
-// where its answer is lost.
-func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
-	verb := path.Base(method)
-	w, l := b.d.w, b.d.l
-	switch answer := reply.(type) {
-	case *csi.GetPluginCapabilitiesResponse:
-		answer.Capabilities = []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}}}
-		return nil
-	case *csi.NodeGetCapabilitiesResponse:
-		return nil
-	case *csi.ControllerGetCapabilitiesResponse:
-		answer.Capabilities = []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}
-		return nil
+// withdrawn reports whether a snapshot of pvc-0 is left that may be in the making, and that its owner
+// neither lists nor deletes: the volume waits for the owner; mu is held.
+func (w *world) withdrawn() bool {
+	for _, s := range w.life.c.Snapshots() {
+		if !w.cuts[s.Snapshot.Name] && !s.Ready && s.Phase != controller.Deleting {
+			return true
+		}
 	}
-	w.mu.Lock()
-	if l.dead {
-		w.mu.Unlock()
-		return status.Error(codes.Unavailable, "the daemon is dead")
-	}
-	var name string
-	switch r := args.(type) {
-	case *csi.CreateVolumeRequest:
-		name = r.GetName()
-	case *csi.DeleteVolumeRequest:
-		name = r.GetVolumeId()
-		w.judge.deleted(name)
-	}
-	w.count.calls[verb]++
-	l.nth[verb]++
-	roll := w.dice("backend", verb, l.number, l.nth[verb], w.faults.salt)
-	fails := roll%100 < w.faults.percent
-	w.mu.Unlock()
-	if !b.d.nap(ctx, time.Duration(roll/100%2000)*time.Millisecond) {
-		return status.Error(codes.Unavailable, "connection lost")
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if fails && roll/7%2 == 0 {
-		return status.Error(codes.Unavailable, "without effect")
-	}
-	switch answer := reply.(type) {
-	case *csi.CreateVolumeResponse:
-		w.backend[name] = true
-		answer.Volume = &csi.Volume{VolumeId: name, CapacityBytes: 1}
-	case *csi.DeleteVolumeResponse:
-		w.judge.deleted(name)
-		delete(w.backend, name)
-	default:
-		return status.Error(codes.Unimplemented, fmt.Sprintf("call %s", verb))
-	}
-	if fails {
-		return status.Error(codes.Unavailable, "with effect")
-	}
-	return nil
+	return false
 }
 
-// deleted judges that nothing of a volume is on the node when it is deleted; mu is held.
-func (j *judge) deleted(name string) {
-	id := state.SharedID(volumes[name].driver, name)
-	if j.of(id).made() {
-		j.w.breach("claims: DeleteVolume of %s, which is staged or published or may be", id)
+// restored reports whether a claim is left that may be in the making of a snapshot, and that its owner
+// does not list: the snapshot waits for the owner; mu is held.
+func (w *world) restored(snapshot string) bool {
+	for _, c := range w.life.c.Claims() {
+		if origins[c.Claim.Name] == snapshot && !w.claims[c.Claim.Name] && c.Volume == nil {
+			return true
+		}
 	}
+	return false
+}
+
+// gone reports whether what a claim is to be made of is not there, so that it waits; mu is held.
+func (w *world) gone(from string) bool {
+	if from == "" {
+		return false
+	}
+	if s, ok := w.life.c.Snapshot(keyOf(from)); ok {
+		return !s.Ready
+	}
+	return !w.life.bound(from)
 }

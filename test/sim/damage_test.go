@@ -105,8 +105,8 @@ func (w *world) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.claims {
-		if w.disk.damaged && w.life.bound(name) {
-			w.backend[name] = true
+		if w.disk.damaged && w.life.bound(name) && w.backend[name] == nil {
+			w.backend[name] = &stored{size: 1}
 		}
 	}
 }

@@ -355,7 +355,7 @@ func (w *world) effect(o op, layers int) error {
 		if o.v.Needs.Attach && !w.attached[id] {
 			return refuse("it is not attached")
 		}
-		if volumes[o.name].claimed && !w.backend[o.name] {
+		if volumes[o.name].claimed && w.backend[o.name] == nil {
 			return refuse("there is no such volume")
 		}
 		if _, ok := w.table[stage]; !ok {
@@ -365,7 +365,7 @@ func (w *world) effect(o op, layers int) error {
 		if _, ok := w.table[stage]; o.v.Needs.Stage && !ok {
 			return refuse("it is not staged")
 		}
-		if volumes[o.name].claimed && !w.backend[o.name] {
+		if volumes[o.name].claimed && w.backend[o.name] == nil {
 			return refuse("there is no such volume")
 		}
 		if _, ok := w.table[to]; !ok {

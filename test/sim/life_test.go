@@ -25,6 +25,9 @@ type life struct {
 	dead   bool
 	died   chan struct{} // closed when dead
 	nth    map[string]int
+	// asking, reading and cutting count the calls to the storage in flight: by what they change, by
+	// what they copy, and by the volume of which they make a snapshot.
+	asking, reading, cutting map[string]int
 
 	told    map[string]state.PodWant // what the manager was told of pods
 	spoken  map[string]bool          // sources
@@ -50,6 +53,7 @@ func (w *world) start() error {
 	w.disk.spare = w.disk.journal.Copy()
 	l := &life{
 		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), nth: map[string]int{},
+		asking: map[string]int{}, reading: map[string]int{}, cutting: map[string]int{},
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
 		leaving: map[string]bool{}, left: map[string]bool{},
 	}
@@ -74,7 +78,7 @@ func (w *world) start() error {
 	if os.Getenv("LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	l.c = controller.New(controller.Config{KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}})
+	l.c = controller.New(controller.Config{Logger: cfg.Logger, KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}})
 	cfg.OnGone, cfg.OnUnrecorded = l.c.UsageChanged, l.c.AllUsageChanged
 	m, err := manager.New(cfg)
 	if err != nil {

@@ -65,6 +65,13 @@ var mends = []mend{
 			"if false {",
 		},
 	}},
+	{"attributes-changed-by-a-call-that-failed", []bug{
+		{
+			"a change that failed has changed nothing", "pkg/controller/modify.go",
+			" && !r.Mixed",
+			"",
+		},
+	}},
 	{"boot-id-not-stored", []bug{
 		{
 			"a boot id is stored once or never", "pkg/manager/recover.go",
@@ -79,11 +86,18 @@ var mends = []mend{
 			"if true || mounted == m.Seen.Mounted ||",
 		},
 	}},
+	{"created-by-a-call-whose-answer-was-lost", []bug{
+		{
+			"an error of the second CreateVolume answers for the first", "pkg/controller/complete.go",
+			"r.Unanswered = o.again || res",
+			"r.Unanswered = res",
+		},
+	}},
 	{"deleted-before-an-older-journal", []bug{
 		{
 			"the operator brings no volume back that was deleted", "test/sim/damage_test.go",
-			"if w.disk.damaged && w.life.bound(name) {",
-			"if w.disk.damaged && w.life.bound(name) && false {",
+			"w.life.bound(name) && w.backend[name] == nil {",
+			"w.life.bound(name) && false {",
 		},
 	}},
 	{"deleted-and-made-again-before-an-older-journal", []bug{
@@ -220,6 +234,41 @@ var mends = []mend{
 			"no pods share a volume of a built-in kind", "pkg/manager/unrecorded.go",
 			"spec.Builtin && spec.StagePath == \"\"",
 			"spec.Builtin",
+		},
+	}},
+	{"snapshot-of-a-volume-not-in-the-journal", []bug{
+		{
+			"a snapshot is cut of a volume that is there by memory alone", "pkg/controller/snapshotstatus.go",
+			"case claim.unsaved:",
+			"case false:",
+		},
+	}},
+	{"snapshot-of-a-volume-that-goes", []bug{
+		{
+			"a snapshot that is not ready lets its volume go", "pkg/controller/snapshotstatus.go",
+			"s.rec.Content.Phase == state.Present && !s.rec.Ready && !s.rec.Delete",
+			"false",
+		},
+	}},
+	{"snapshot-ready-but-not-in-the-journal", []bug{
+		{
+			"a snapshot that is ready by memory alone lets its volume go", "pkg/controller/snapshotstatus.go",
+			"state.Entering || s.unsaved ||",
+			"state.Entering ||",
+		},
+	}},
+	{"snapshot-that-goes-is-wanted", []bug{
+		{
+			"a claim that wants a snapshot keeps it from going", "pkg/controller/snapshotstatus.go",
+			"wants := wanted && claim.",
+			"wants := claim.",
+		},
+	}},
+	{"source-of-a-clone-in-the-making-goes", []bug{
+		{
+			"a clone that may be there waits for its source", "pkg/controller/next.go",
+			"if r.Unanswered || sourceGoes {",
+			"if r.Unanswered || sourceGoes && false {",
 		},
 	}},
 	{"staged-without-a-record", []bug{

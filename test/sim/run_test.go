@@ -250,6 +250,7 @@ const renewal = 2 * time.Minute
 func (w *world) settled(except map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.provided()
 	may := map[string]bool{}
 	sharers := map[string]bool{}
 	for uid, p := range w.wishes {

@@ -34,16 +34,18 @@ func script(seed uint64) []string {
 			lines = append(lines, step(r, set))
 		}
 	}
-	return harder(rand.New(rand.NewPCG(seed, 21)), lines, hands)
+	return harder(seed, lines, hands)
 }
 
 // harder adds what a daemon seldom meets: in one script of five its journal is damaged,
 // in one of four a volume is a device, in as many one is of a claim, and where the daemon
-// is to die, at times the node does. It has dice of its own, by which what the others are
-// does not change.
-func harder(r *rand.Rand, lines []string, hands bool) []string {
+// is to die, at times the node does. Where a volume is of a claim, its owner has it copied,
+// changed and cut. It has dice of its own, by which what the others are does not change.
+func harder(seed uint64, lines []string, hands bool) []string {
+	r, d := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22))
 	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
 	claimed := other == "pvc-0" && !hands
+	stores := claimed && !damaged
 	for i, line := range lines {
 		if (claimed || other == "v11") && !strings.HasPrefix(line, "driver ") {
 			lines[i] = strings.ReplaceAll(line, "v0", other) // which is as v0 is, but for that
@@ -66,6 +68,9 @@ func harder(r *rand.Rand, lines []string, hands bool) []string {
 				{"unclaim pvc-0"},
 				{"remove a", "remove b", "remove c", "unclaim pvc-0"},
 			}[r.IntN(3)]...)
+		}
+		if stores && d.IntN(2) == 0 {
+			all = append(all, storing(d)...)
 		}
 	}
 	return all
@@ -271,7 +276,15 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 	case "claim":
 		w.claim(arg(1))
 	case "unclaim":
-		w.unclaim(arg(1))
+		w.unclaim(arg(1), arg(2) == "data")
+	case "grow":
+		w.ask(arg(1), func(a *asked) { a.size++ })
+	case "modify":
+		w.ask(arg(1), func(a *asked) { a.attributes = arg(2) })
+	case "cut":
+		w.cut(arg(1))
+	case "uncut":
+		w.uncut(arg(1), arg(2) == "data")
 	case "kubelet":
 		steps, err := strconv.Atoi(arg(2))
 		w.syncs(arg(1), steps)

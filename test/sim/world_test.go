@@ -44,6 +44,9 @@ var volumes = map[string]volume{
 	"v11": {driver: "d", expandable: true, block: true},
 
 	"pvc-0": {driver: "d", expandable: true, claimed: true},
+	"pvc-1": {driver: "d", expandable: true, claimed: true},
+	"pvc-2": {driver: "d", expandable: true, claimed: true},
+	"pvc-3": {driver: "d", expandable: true, claimed: true},
 }
 
 // emptyDir is the built-in kind that a kubelet keeps as it is kept here.
@@ -154,9 +157,13 @@ type world struct {
 	lives int
 	judge *judge
 	trap  trap
-	// claims are those that sources list, by their volume's name; backend is what the
-	// storage has of them.
-	claims, backend map[string]bool
+	// claims and cuts (snapshots) are those that sources list, by name; asks is what owners ask for
+	// beside a volume, orders how often they had something deleted.
+	claims, cuts map[string]bool
+	asks         map[string]asked
+	orders       map[string]int
+	// backend and shelf are the volumes and the snapshots that the storage has.
+	backend, shelf map[string]*stored
 	// kubelet: one has the volumes, and the daemon does not run. notes are its
 	// files, by path.
 	kubelet bool
@@ -200,7 +207,8 @@ func newWorld(set settings, count *tally) *world {
 	for _, name := range set.volumes {
 		w.objects[name] = object{fs: "x", size: 1}
 	}
-	w.claims, w.backend = map[string]bool{}, map[string]bool{}
+	w.claims, w.cuts, w.asks, w.orders = map[string]bool{}, map[string]bool{}, map[string]asked{}, map[string]int{}
+	w.backend, w.shelf = map[string]*stored{}, map[string]*stored{}
 	w.notes, w.unknown = map[string]handover.Notes{}, map[string]int{}
 	w.disk = newDisk()
 	w.judge = newJudge(w)
