@@ -246,6 +246,17 @@ func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, 
 	return c.Volume, nil
 }
 
+// Kept returns, by volume, the claim ("namespace/name") that has it or had it: the volume goes to no other.
+func (b *Binder) Kept() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kept := map[string]string{}
+	for _, c := range b.choices {
+		kept[c.Volume] = c.Claim
+	}
+	return kept
+}
+
 // world gathers what choices depend on.
 func (b *Binder) world() world {
 	w := world{

@@ -167,7 +167,7 @@ func (n *Node) newViews() *operate.Views {
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
 		Inputs:  []func() []source.Problem{n.api.Problems, n.catalog.Problems},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
-		Away:    func() string { return n.cluster.AwayText() },
+		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },
 		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Heard: n.heard, Changed: n.changed.next,
 	}
 	if n.file != nil {

@@ -41,6 +41,8 @@ type ViewsConfig struct {
 	// away; "" where it is not.
 	Cluster func() []server.Problem
 	Away    func() string
+	// Kept returns, by volume, the claim that has it or had it, and whose data it holds.
+	Kept func() map[string]string
 	// Runtime is the container runtime, nil where none is asked.
 	Runtime Runtime
 	// Sockets list the registration sockets.
@@ -123,7 +125,7 @@ func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 // PersistentVolumes lists every volume of the catalog, by name.
 func (v *Views) PersistentVolumes() []server.PVStatus {
 	var out []server.PVStatus
-	chosen := map[string]string{}
+	chosen, kept := map[string]string{}, v.c.Kept()
 	for _, c := range v.c.Catalog.Claims() {
 		key := controller.Key{Namespace: c.Namespace, Name: c.Name}
 		if name := v.c.Catalog.Binding(made.CatalogKey(key)).Volume; name != "" {
@@ -145,6 +147,8 @@ func (v *Views) PersistentVolumes() []server.PVStatus {
 			if v.c.Catalog.Get(made.CatalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
 				s.Status = "Bound"
 			}
+		} else if claim, ok := kept[pv.Name]; ok {
+			s.Claim, s.Status = claim, "Released" // no source lists the claim
 		}
 		out = append(out, s)
 	}

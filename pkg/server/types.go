@@ -189,7 +189,7 @@ type ClaimStatus struct {
 // PVStatus is a PersistentVolume as it stands on this node.
 type PVStatus struct {
 	Name string `json:"name"`
-	// Claim is "namespace/name" of the claim that has it; "" where none has.
+	// Claim is "namespace/name" of the claim that has it, or had it where Status is Released; "" for none.
 	Claim         string             `json:"claim,omitempty"`
 	Driver        state.DriverName   `json:"driver,omitempty"`
 	Handle        string             `json:"handle,omitempty"`

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,9 +51,31 @@ func TestAClaimGetsAVolumeThatIsThere(t *testing.T) {
 	if want := "its volume fits is kept with its data"; !strings.Contains(said, want) {
 		t.Errorf("delete pvc says %q, want %q in it", said, want)
 	}
+	n.wantPV("fits", "Released", "default/data")
+	n.wantPV("small", "Available", "")
 	n.Apply(harness.Pod("late", harness.FromClaim("data", "third")))
 	n.blocked("late", "fits: it is of claim default/data")
 	n.Apply(claim("data"), harness.Pod("again", harness.FromClaim("data", "data")))
 	n.Mounted("again")
 	wantFile(t, filepath.Join(n.HostPath("again", "data"), "f"), "of data")
+	n.wantPV("fits", "Bound", "default/data")
+}
+
+// wantPV judges what get pv says of a PersistentVolume.
+func (n *node) wantPV(name, status, claim string) {
+	n.T.Helper()
+	var all struct{ Items []struct{ Name, Status, Claim string } }
+	text := n.Do("", "get", "pv", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		n.T.Fatalf("%v: %s", err, text)
+	}
+	for _, pv := range all.Items {
+		if pv.Name == name && (pv.Status != status || pv.Claim != claim) {
+			n.T.Errorf("get pv says of %s: %s, claim %q; want %s, claim %q", name, pv.Status, pv.Claim, status, claim)
+		}
+		if pv.Name == name {
+			return
+		}
+	}
+	n.T.Errorf("get pv says nothing of %s: %s", name, text)
 }

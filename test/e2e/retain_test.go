@@ -30,12 +30,16 @@ func TestAVolumeOfAClassThatRetainsStays(t *testing.T) {
 	if got := n.driver.proxy.count("DeleteVolume"); got != 0 {
 		t.Fatalf("%d calls of DeleteVolume", got)
 	}
+	_, rest, _ := strings.Cut(said, "its volume ")
+	volume, _, _ := strings.Cut(rest, " ")
+	n.wantPV(volume, "Released", "default/data")
 	if r := n.CLI("", "delete", "pvc", "data"); r.Code == 0 || !strings.Contains(r.Stderr, "is deleted already") {
 		t.Errorf("once more: exit code %d, %s", r.Code, r.Stderr)
 	}
 	n.Apply(claim("data", "64Mi", fileSystem, rwo), harness.Pod("again", harness.FromClaim("data", "data")))
 	n.Mounted("again")
 	wantFile(t, filepath.Join(n.HostPath("again", "data"), "f"), "of data")
+	n.wantPV(volume, "Bound", "default/data")
 	n.DeletePods("again")
 	n.NoVolumes()
 	n.Do("", "delete", "pvc", "data", "--data")
