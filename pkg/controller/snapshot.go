@@ -185,7 +185,7 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 	if err := c.commitSnapshots(ctx, map[Key]snapshotRecord{key: rec}); err != nil {
 		return err
 	}
-	e.rec = rec
+	c.setSnapshot(e, rec)
 	c.snapshots.touch(key)
 	return nil
 }

@@ -50,7 +50,7 @@ func (c *Controller) finishSnapshot(
 		c.log.Info("call succeeded", attrs...)
 	}
 	e.doing, e.since = snapshotOp{}, time.Now()
-	c.snapshots.set(e, completeSnapshot(e.rec, k.op, res, time.Now()))
+	c.setSnapshot(e, completeSnapshot(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
 	c.cutEnded(ctx, k.op)
 	c.snapshots.touch(e.key)

@@ -198,8 +198,8 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 			c.lookAtSnapshot(e, time.Now().Add(storeWait))
 			continue
 		}
-		if claim, ok := c.handles[e.source()]; ok && e.unsaved {
-			c.touch(claim)
+		if e.unsaved {
+			c.touchClaimOf(e.rec.source())
 		}
 		e.unsaved = false
 	}
@@ -240,7 +240,7 @@ func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snap
 		e.hold(held{reason: err.Error()})
 		return
 	}
-	c.snapshots.set(e, rec)
+	c.setSnapshot(e, rec)
 	if !o.verb.calls() {
 		c.log.Info("snapshot changed without a call", "snapshot", e.key.String(), "op", o.verb.String())
 		c.snapshots.touch(e.key)
@@ -265,14 +265,25 @@ func (c *Controller) cutEnded(ctx context.Context, o snapshotOp) {
 			c.takeNode(ctx, n)
 		}
 	}
-	if key, ok := c.handles[volume]; ok {
-		c.touch(key)
-	}
+	c.touchClaimOf(volume)
 	c.snapshots.touchOf(volume)
 	for key, e := range c.snapshots.entries {
 		if e.held.slot && e.driver() == o.spec.Driver {
 			c.snapshots.touch(key)
 		}
+	}
+}
+
+// setSnapshot replaces e's record. The claim of its volume is looked at: it may go now.
+func (c *Controller) setSnapshot(e *snapshotEntry, rec snapshotRecord) {
+	c.touchClaimOf(e.rec.source())
+	c.snapshots.set(e, rec)
+}
+
+// touchClaimOf has the claim looked at that a volume was made for.
+func (c *Controller) touchClaimOf(id state.VolumeID) {
+	if claim, ok := c.handles[id]; ok {
+		c.touch(claim)
 	}
 }
 

@@ -264,6 +264,13 @@ var mends = []mend{
 			"wants := claim.",
 		},
 	}},
+	{"snapshot-that-held-its-volume-goes", []bug{
+		{
+			"a claim that waits for a snapshot is not looked at again", "pkg/controller/snapshotloop.go",
+			"c.touchClaimOf(e.rec.source())\n\tc.snapshots.set(e, rec)",
+			"c.snapshots.set(e, rec)",
+		},
+	}},
 	{"source-of-a-clone-in-the-making-goes", []bug{
 		{
 			"a clone that may be there waits for its source", "pkg/controller/next.go",
