@@ -240,7 +240,6 @@ func (c *Controller) step(ctx context.Context) {
 				continue
 			}
 			if e.unsaved {
-				c.touchSnapshotOf(e.rec)
 				c.snapshots.touchOf(e.id())
 			}
 			e.unsaved = false

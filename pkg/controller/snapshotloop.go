@@ -287,15 +287,6 @@ func (c *Controller) touchClaimOf(id state.VolumeID) {
 	}
 }
 
-// touchSnapshotOf has the snapshot looked at that a claim's volume is made of: it may go now.
-func (c *Controller) touchSnapshotOf(r record) {
-	if handle := r.Spec.Source.Snapshot; handle != "" {
-		if s := c.snapshots.owner(r.Spec.Driver, handle); s != nil {
-			c.snapshots.touch(s.key)
-		}
-	}
-}
-
 // touchRestores has the claims looked at that are to be made of the snapshot.
 func (c *Controller) touchRestores(snapshot Key) {
 	for key, e := range c.entries {
