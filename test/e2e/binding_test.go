@@ -64,7 +64,9 @@ func TestAClaimGetsAVolumeThatIsThere(t *testing.T) {
 // wantPV judges what get pv says of a PersistentVolume.
 func (n *node) wantPV(name, status, claim string) {
 	n.T.Helper()
-	var all struct{ Items []struct{ Name, Status, Claim string } }
+	var all struct {
+		Items []struct{ Name, Status, Claim string }
+	}
 	text := n.Do("", "get", "pv", "-o", "json")
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		n.T.Fatalf("%v: %s", err, text)
