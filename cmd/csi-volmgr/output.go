@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	kubejson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
@@ -106,8 +107,8 @@ func render(v any, form string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var plain any // by the names of JSON, which are those of the documents
-	if err := json.Unmarshal(b, &plain); err != nil {
+	var plain any                                         // by the names of JSON, which are those of the documents
+	if err := kubejson.Unmarshal(b, &plain); err != nil { // whole numbers stay whole: no 1.34217728e+08
 		return nil, err
 	}
 	var out bytes.Buffer
