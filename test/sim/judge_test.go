@@ -34,6 +34,8 @@ type lane struct {
 	removing bool
 	// removed: a call that removes it succeeded since; made again it harms nothing.
 	removed bool
+	// undone: one that removes it was answered OK since, with a layer left.
+	undone bool
 	// left: the pod's containers were proven to have ended since it was made.
 	left bool
 	// ok: the newest call of the lane made it, by its answer and in truth.
@@ -117,7 +119,7 @@ func (j *judge) begin(l *life, o op) {
 		ln.removing = true
 	} else if o.verb != "Expand" {
 		ln.foreign = false
-		ln.making, ln.removed, ln.left, ln.req = true, false, late || l.left[string(o.pod)], request(o)
+		ln.making, ln.removed, ln.undone, ln.left, ln.req = true, false, false, late || l.left[string(o.pod)], request(o)
 		if o.v.Needs.Attach && o.verb != "Attach" && o.v.PublishContext["device"] != "x" {
 			w.breach("J5: %v without the publish context that Attach returned", o)
 		}
@@ -259,8 +261,10 @@ func (j *judge) end(l *life, o op, err error) {
 	case o.verb == "Expand":
 	case removes(o.verb) && err == nil && !there:
 		*ln = lane{removed: true}
-	case removes(o.verb) && ln.removed && !there && state.AsCallError(o.verb, err).Outcome != state.Uncertain:
-		ln.removing = false // asked once more for the sake of a lie, a driver may refuse
+	case removes(o.verb) && err == nil:
+		ln.undone = true
+	case removes(o.verb) && (ln.removed || ln.undone) && !there && state.AsCallError(o.verb, err).Outcome != state.Uncertain:
+		*ln = lane{removed: true} // asked once more for the sake of a lie, a driver may refuse
 	case !removes(o.verb):
 		if ln.ok = err == nil && there; ln.ok {
 			j.renewed[o.v.Mounts[o.pod].Target] = time.Now()
