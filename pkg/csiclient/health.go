@@ -22,17 +22,14 @@ const maxConditions = 16
 type Condition struct{ Status, Reason, Message string }
 
 // VolumeHealth asks what is wrong, as seen from this node, with the volume that
-// pod has mounted (CSI 1.13, NodeGetVolumeHealth); nothing is nil. Only drivers
-// with Info.VolumeHealth have the call.
+// pod has mounted or that was tried for it (CSI 1.13, NodeGetVolumeHealth: both paths may
+// be of an attempt); nothing is nil. A pod without a mount in the record, "" among them, leaves
+// the publish path out. Only drivers with Info.VolumeHealth have the call.
 func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.PodUID) ([]Condition, error) {
 	if !d.Info().VolumeHealth {
 		return nil, lacks(nodeVolumeHealth, "GET_VOLUME_HEALTH")
 	}
-	m, err := mountOf(nodeVolumeHealth, v, pod)
-	if err != nil {
-		return nil, err
-	}
-	req, err := healthRequest(v, m.MountSpec)
+	req, err := healthRequest(v, v.Mounts[pod].Target)
 	if err != nil {
 		return nil, refused(nodeVolumeHealth, err)
 	}

@@ -65,10 +65,15 @@ func TestHealthIsWhatTheDriverSaysOfThisNode(t *testing.T) {
 
 func TestAHealthRequestNamesThePathsOfTheVolume(t *testing.T) {
 	v := sample()
-	r, err := healthRequest(v, v.Mounts["pod-1"].MountSpec)
+	r, err := healthRequest(v, v.Mounts["pod-1"].Target)
 	must(t, err)
 	golden(t, "testdata/health_filesystem.json", r)
-	if _, err := healthRequest(state.Volume{Spec: &state.Spec{}}, state.MountSpec{}); err == nil {
+	if _, err := healthRequest(state.Volume{Spec: &state.Spec{}}, ""); err == nil {
 		t.Error("a volume without a handle is asked for")
+	}
+	r, err = healthRequest(v, "")
+	must(t, err)
+	if r.GetVolumePublishPath() != "" || r.GetStagingTargetPath() == "" {
+		t.Errorf("of a volume whose stage was tried: %v", r)
 	}
 }

@@ -110,13 +110,13 @@ func statsRequest(v state.Volume, m state.MountSpec) (*csi.NodeGetVolumeStatsReq
 	}, nil
 }
 
-func healthRequest(v state.Volume, m state.MountSpec) (*csi.NodeGetVolumeHealthRequest, error) {
-	if err := required("volume handle", v.Spec.Handle, "volume path", m.Target); err != nil {
+func healthRequest(v state.Volume, target string) (*csi.NodeGetVolumeHealthRequest, error) {
+	if err := required("volume handle", v.Spec.Handle); err != nil {
 		return nil, err
 	}
 	return &csi.NodeGetVolumeHealthRequest{
 		VolumeId:          v.Spec.Handle,
-		VolumePublishPath: m.Target,
+		VolumePublishPath: target,
 		StagingTargetPath: stagingPath(v),
 	}, nil
 }

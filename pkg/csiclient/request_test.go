@@ -200,7 +200,7 @@ func TestRequestsLeaveTheRecordAsItIs(t *testing.T) {
 			"unpublish": func() (proto.Message, error) { return unpublishRequest(v, m) },
 			"unstage":   func() (proto.Message, error) { return unstageRequest(v) },
 			"stats":     func() (proto.Message, error) { return statsRequest(v, m) },
-			"health":    func() (proto.Message, error) { return healthRequest(v, m) },
+			"health":    func() (proto.Message, error) { return healthRequest(v, m.Target) },
 		} {
 			r, err := make()
 			if err == nil {

@@ -64,6 +64,10 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 		spec := s.Volume.Spec
 		pod, has := firstPod(s.Volume.Mounts)
 		if !has {
+			if d := drivers[spec.Driver]; d != nil && d.Info().VolumeHealth && tried(s.Volume) &&
+				!yield(stats.Subject{Key: string(s.Volume.ID), Driver: spec.Driver, Claim: spec.Claim, Watched: true}) {
+				return
+			}
 			continue
 		}
 		_, mortal := fuse[s.Volume.Mounts[pod].Target]
@@ -95,6 +99,20 @@ func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool
 	return first, has
 }
 
+// tried reports whether a Stage or Publish of the volume was begun: its driver can say why it does not
+// succeed (CSI 1.13, NodeGetVolumeHealth).
+func tried(v state.Volume) bool { return v.Stage.Phase != state.Absent || !v.Unmounted() }
+
+// firstTried is the first by name of the pods for which a Publish was begun; "" for none.
+func firstTried(mounts map[state.PodUID]state.Mount) (first state.PodUID) {
+	for pod := range mounts {
+		if mounts[pod].Phase != state.Absent && (first == "" || pod < first) {
+			first = pod
+		}
+	}
+	return first
+}
+
 // Question asks for a volume through the first of its pods. A volume with a call in flight
 // has no question.
 func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
@@ -107,11 +125,15 @@ func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
 	}
 	is, known := a.Volumes.Volume(state.VolumeID(s.Key))
 	pod, has := firstPod(is.Volume.Mounts)
-	if !known || !has || is.Call.Kind != plan.None {
+	if !known || is.Call.Kind != plan.None {
 		return stats.Question{}, false
 	}
 	v := is.Volume
 	q.Source = string(s.Driver)
+	if !has {
+		q.Ask = func(ctx context.Context) (stats.Report, error) { return askHealth(ctx, d, v, firstTried(v.Mounts)) }
+		return q, up && tried(v)
+	}
 	if up {
 		q.Ask = func(ctx context.Context) (stats.Report, error) { return askDriver(ctx, d, v, pod) }
 	} else if usage := a.Usage[s.Driver]; usage != nil {
@@ -159,24 +181,38 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 		return stats.Report{}, stats.ErrNone
 	}
 	var r stats.Report
+	var failed error
 	if i.Stats {
 		s, err := d.Stats(ctx, v, pod)
-		if err != nil {
-			return stats.Report{}, err
+		if failed = err; err == nil {
+			r = stats.Report{
+				Measured: true, Bytes: stats.Usage(s.Bytes), Inodes: stats.Usage(s.Inodes), Judged: i.OldCondition,
+			}
 		}
-		r = stats.Report{Bytes: stats.Usage(s.Bytes), Inodes: stats.Usage(s.Inodes), Judged: i.OldCondition}
 		if i.OldCondition && s.Abnormal {
 			r.Conditions = []stats.Condition{{Message: s.Condition}}
 		}
 	}
-	if i.VolumeHealth {
-		found, err := d.VolumeHealth(ctx, v, pod)
-		if err != nil {
-			return stats.Report{}, err
+	if i.VolumeHealth { // CSI made two calls of it so that one tells what the other cannot
+		told, err := askHealth(ctx, d, v, pod)
+		switch {
+		case failed == nil:
+			failed = err
+		case err != nil:
+			failed = fmt.Errorf("%w; %w", failed, err)
 		}
-		r.Judged, r.Conditions = true, append(r.Conditions, conditions(found)...)
+		r.Judged, r.Conditions = told.Judged, append(r.Conditions, told.Conditions...)
 	}
-	return r, nil
+	return r, failed
+}
+
+// askHealth asks what the driver says is wrong with a volume.
+func askHealth(ctx context.Context, d *csiclient.Driver, v state.Volume, pod state.PodUID) (stats.Report, error) {
+	found, err := d.VolumeHealth(ctx, v, pod)
+	if err != nil {
+		return stats.Report{}, err
+	}
+	return stats.Report{Judged: true, Conditions: conditions(found)}, nil
 }
 
 func conditions(found []csiclient.Condition) []stats.Condition {

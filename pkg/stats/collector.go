@@ -252,9 +252,14 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	case errors.Is(err, ErrNone):
 		e.Status = Status{Key: e.Key, Driver: e.Driver, Claim: e.Claim, Asking: e.Asking}
 	case err != nil:
+		was := e.Status
+		if e.Status = e.partly(r, now); r.Measured {
+			e.good = e.next
+		}
+		c.tell(ctx, was, e.Status)
 		if e.Error = err.Error(); !e.told && ctx.Err() == nil {
 			e.told = true
-			c.cfg.Logger.Warn("neither driver nor kernel reports a volume's usage or health",
+			c.cfg.Logger.Warn("how full a volume is, or how it fares, is not reported",
 				"volume", e.Key, "driver", string(e.Driver), "err", err)
 		}
 	default:

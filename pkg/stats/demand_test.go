@@ -2,6 +2,7 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -168,6 +169,12 @@ func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
 			time.Sleep(time.Minute)
 			scrape(50)
 		}
+		time.Sleep(time.Hour)
+		a.say(func(context.Context) (Report, error) {
+			return Report{Measured: true, Bytes: Usage{Total: 100, Used: 60}}, errors.New("its health is not known")
+		})
+		scrape(0)
+		scrape(60)
 	})
 }
 

@@ -40,10 +40,13 @@ type Condition struct {
 	Kernel bool `json:"kernel,omitempty"`
 }
 
-// Report is one answer.
+// Report is one answer. Beside an error it has what was answered all the same: a driver may tell
+// how full a volume is and not how it fares, or the other way round.
 type Report struct {
-	Bytes  Usage
-	Inodes Usage
+	// Measured: Bytes and Inodes are in the answer. An answer without an error has them in any case.
+	Measured bool
+	Bytes    Usage
+	Inodes   Usage
 	// Judged: the driver can say what is wrong, and Conditions is all of it.
 	Judged     bool
 	Conditions []Condition
@@ -123,6 +126,25 @@ func (c Condition) String() string {
 // with returns s after the answer r, given at now.
 func (s Status) with(r Report, now time.Time) Status {
 	s.Bytes, s.Inodes, s.At, s.Error = r.Bytes, r.Inodes, now, ""
+	return s.judged(r, now)
+}
+
+// partly returns s after an answer that failed in part: what failed leaves what was said before.
+func (s Status) partly(r Report, now time.Time) Status {
+	if r.Measured {
+		s.Bytes, s.Inodes = r.Bytes, r.Inodes
+	}
+	if r.Measured || r.Judged {
+		s.At = now
+	}
+	if r.Judged {
+		s = s.judged(r, now)
+	}
+	return s
+}
+
+// judged returns s with the health that r tells.
+func (s Status) judged(r Report, now time.Time) Status {
 	health := Health("")
 	switch {
 	case r.Judged && len(r.Conditions) > 0:

@@ -304,6 +304,35 @@ func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
 	})
 }
 
+// An answer that fails in part has what was answered; the rest is as it was said before.
+func TestAnAnswerThatFailsInPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asked{answer: full(40)}
+		c, _, _ := run(t, a.subject("data"))
+		synctest.Wait()
+		ill := []Condition{{Status: "INACCESSIBLE"}}
+		for _, step := range []struct {
+			r      Report
+			used   int64
+			health Health
+		}{
+			{Report{Judged: true, Conditions: ill}, 40, Abnormal},
+			{Report{Measured: true, Bytes: Usage{Total: 100, Used: 50}}, 50, Abnormal},
+			{Report{Judged: true}, 50, Healthy},
+			{Report{}, 50, Healthy},
+		} {
+			a.say(func(context.Context) (Report, error) { return step.r, errors.New("boom") })
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			s := c.LastStats()[0]
+			old := time.Since(s.At) > 5*time.Minute
+			if s.Bytes.Used != step.used || s.Health != step.health || s.Error != "boom" || old != (!step.r.Judged && !step.r.Measured) {
+				t.Errorf("after %+v: %+v", step.r, s)
+			}
+		}
+	})
+}
+
 // TestWhoTakesLongIsAskedSeldom: a question that is work has the time that it
 // needs, and takes no more than a twentieth of all time.
 func TestWhoTakesLongIsAskedSeldom(t *testing.T) {
