@@ -185,6 +185,10 @@ var bugs = []bug{
 		"case e.rec.Spec.Reclaim == Retain && e.rec.Content", "case false && e.rec.Content",
 	},
 	{
+		"a volume that is retained is deleted", "pkg/controller/controller.go",
+		"case e.rec.Spec.Reclaim == Retain && e.rec.Volume", "case false && e.rec.Volume",
+	},
+	{
 		"a snapshot is cut beside another call", "pkg/controller/snapshotnext.go",
 		`case o.verb == cut && f.Busy != "":`, `case false:`,
 	},

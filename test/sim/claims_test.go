@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
@@ -144,7 +145,7 @@ func (w *world) claimOf(name string) controller.Claim {
 		Key: keyOf(name), UID: name[len("pvc-"):], SizeBytes: 1 + ask.size, AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
 		Class: controller.Class{Name: "c", Provisioner: volumes[name].driver, AllowExpansion: true, Retain: retained[name]},
 	}
-	if from := origins[name]; origins[from] == "" && from != "" && from[0] == 's' {
+	if from := origins[name]; strings.HasPrefix(from, "s") {
 		c.Source, c.SizeBytes = &controller.DataSource{Snapshot: keyOf(from)}, c.SizeBytes+grown
 	} else if from != "" {
 		c.Source, c.SizeBytes = &controller.DataSource{Claim: keyOf(from)}, c.SizeBytes+grown
@@ -160,7 +161,7 @@ func (w *world) claimOf(name string) controller.Claim {
 // grown is more than a claim grows by, so that a copy of it is large enough.
 const grown = 100
 
-// origins are of what a claim's volume is made: a clone, or a snapshot restored.
+// origins has, by claim, the claim that its volume is a clone of, or the snapshot that it is restored from.
 var origins = map[string]string{"pvc-1": "pvc-0", "pvc-2": "s0", "pvc-3": "s1"}
 
 // retained are the claims and snapshots that stay when they are deleted, until their data is to go.
@@ -221,7 +222,7 @@ func (w *world) order(name string, data bool, deletion func(context.Context) err
 	}()
 }
 
-// change asks for more of a claim that is listed; mu is held.
+// ask changes what the owner of a claim asks for; mu is held.
 func (w *world) ask(name string, change func(*asked)) {
 	ask := w.asks[name]
 	change(&ask)
@@ -255,9 +256,10 @@ func (w *world) unclaim(name string, data bool) {
 			return
 		}
 	}
+	empty := !l.bound(name) // a volume that no pod could have had holds no data to retain
 	w.claims[name] = false
 	l.c.RemoveClaim(keyOf(name))
-	w.order(name, data || !l.bound(name), func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
+	w.order(name, data || empty, func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
 }
 
 // unclaimAll judges that claims whose pods are gone and snapshots can be deleted, with their data.

@@ -26,7 +26,7 @@ type life struct {
 	died   chan struct{} // closed when dead
 	nth    map[string]int
 	// asking, reading and cutting count the calls to the storage in flight: by what they change, by
-	// what they copy, and by the volume of which they make a snapshot.
+	// what they copy, and by the volume that they make a snapshot of.
 	asking, reading, cutting map[string]int
 
 	told    map[string]state.PodWant // what the manager was told of pods

@@ -53,7 +53,7 @@ func (backend) capable(reply any) bool {
 	return true
 }
 
-// inquiry is a call to the storage: of which volume or snapshot, and which other it reads.
+// inquiry is a call to the storage: the volume or snapshot that it changes, and the one that it copies.
 type inquiry struct{ verb, of, from string }
 
 func inquiryOf(method string, args any) inquiry {
