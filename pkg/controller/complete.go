@@ -105,9 +105,13 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 		if o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
 			r.Volume.Phase = state.Absent
 		}
-		r.Unanswered = o.again || res.err.Outcome == state.Uncertain
-		if !res.unsent && makesNothing(res.err) || res.unsent && !o.again {
+		switch {
+		case res.unsent:
+			r.Unanswered = o.again
+		case makesNothing(res.err):
 			r.Unanswered = false
+		default:
+			r.Unanswered = o.again || res.err.Outcome == state.Uncertain
 		}
 		r.Volume.Failed = failed(r.Volume.Retry(), res.err, now).Kept()
 		return r

@@ -800,6 +800,23 @@ func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 	})
 }
 
+// A request that was not sent leaves nothing to repeat: the class that is corrected counts.
+func TestARequestThatWasNotSentIsNotRepeated(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		claim := testClaim("a", mib)
+		claim.Class.Parameters = map[string]string{
+			"csi.storage.k8s.io/provisioner-secret-name": "missing", "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+		}
+		h.set(claim)
+		wantCalls(t, b)
+		h.set(testClaim("a", mib))
+		h.bound(testKey("a"))
+		wantCalls(t, b, "CreateVolume pvc-uid-a")
+	})
+}
+
 // Items: N-13.
 func TestDriverWithoutControllerServiceIsNotAsked(t *testing.T) {
 	b := newBackend()
