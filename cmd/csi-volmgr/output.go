@@ -107,8 +107,9 @@ func render(v any, form string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var plain any                                         // by the names of JSON, which are those of the documents
-	if err := kubejson.Unmarshal(b, &plain); err != nil { // whole numbers stay whole: no 1.34217728e+08
+	// By the names of JSON, which are those of the documents. Whole numbers stay whole: no 1.34217728e+08.
+	var plain any
+	if err := kubejson.Unmarshal(b, &plain); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer

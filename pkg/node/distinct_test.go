@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
@@ -44,7 +43,7 @@ func TestPodsWithDistinctObjectsOutliveARestart(t *testing.T) {
 			}})
 	}
 	c := dirs(t)
-	c.Cluster = &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	c.Cluster = inMemory(s)
 	// served waits until every pod has the content that is wanted of its volumes. On the way no call fails,
 	// and of the objects the server says nothing but that they were not read yet.
 	served := func(n *Node, want func(kind string, i int) string) {

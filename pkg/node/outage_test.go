@@ -17,11 +17,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
+// inMemory is the way to an API server in memory.
+func inMemory(s *fakeapi.Server) *rest.Config {
+	return &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+}
+
 // clustered starts a node of a cluster whose API server is in memory.
 func clustered(t *testing.T, s *fakeapi.Server) *Node {
 	t.Helper()
 	c := dirs(t)
-	c.Cluster = &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	c.Cluster = inMemory(s)
 	n, _ := start(t, c)
 	return n
 }
