@@ -137,8 +137,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"`DRIVER=STEPS` for an unmount that keeps failing, as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
 			"driver; each may lose data that was not written back; repeatable (default none)")
 	o.seLinuxMount = string(selinux.Auto)
-	f.Var(oneOf{&o.seLinuxMount, []string{string(selinux.Auto), string(selinux.On), string(selinux.Off)}},
-		"selinux-mount", "mount volumes with their pod's SELinux label: those of one pod only (auto), all (on), none (off)")
+	f.Var(oneOf{&o.seLinuxMount, selinux.Modes()}, "selinux-mount",
+		"mount volumes with their pod's SELinux label: all (on, and auto), ReadWriteOncePod only (one-pod), none (off)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
 	f.StringVar(&o.tokenKey, "token-signing-key", "",
 		"PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")

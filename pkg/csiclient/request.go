@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -132,22 +131,12 @@ func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	case state.Filesystem:
 		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{
-			FsType: s.FSType, MountFlags: mountFlags(s), VolumeMountGroup: group,
+			FsType: s.FSType, MountFlags: s.MountOptions(), VolumeMountGroup: group,
 		}}
 	default:
 		return nil, fmt.Errorf("volume mode %q: not Filesystem or Block", s.Mode)
 	}
 	return c, nil
-}
-
-// mountFlags are the volume's own, in their order, and last its SELinux label,
-// whose commas need the quotes (mount(8), context=).
-func mountFlags(s state.Spec) []string {
-	flags := slices.Clone(s.MountFlags)
-	if s.SELinuxLabel == "" {
-		return flags
-	}
-	return append(flags, fmt.Sprintf("context=%q", s.SELinuxLabel))
 }
 
 // publishContext is what attaching returned: to csi-volmgr where it attaches,

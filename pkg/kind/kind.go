@@ -51,6 +51,9 @@ type Kind struct {
 	Wrapped bool
 	// Labels says whether the container runtime gives its files the pod's SELinux label.
 	Labels Labels
+	// Context: its PersistentVolumes can be mounted with a pod's label instead (the
+	// kubelet's SupportsSELinuxContextMount).
+	Context bool
 	// Program is what the node needs to mount it; "" for none.
 	Program string
 }
@@ -74,7 +77,7 @@ var table = [...]Kind{
 	{Name: EmptyDir, Field: "emptyDir", Pod: true, Grows: true, Kept: true, Labels: LabelsAlways},
 	{
 		Name: FC, Field: "fc", Pod: true, PV: true, Network: true, Mounts: true, Stages: true, Block: true,
-		Labels: LabelsSupported,
+		Labels: LabelsSupported, Context: true,
 	},
 	{
 		Name: GlusterFS, Field: "glusterfs", Pod: true, PV: true, Network: true, Mounts: true, Forced: true,
@@ -84,7 +87,7 @@ var table = [...]Kind{
 	{Name: Image, Field: "image", Pod: true, Mounts: true},
 	{
 		Name: ISCSI, Field: "iscsi", Pod: true, PV: true, Network: true, Mounts: true, Stages: true, Block: true,
-		Labels: LabelsSupported, Program: "iscsiadm",
+		Labels: LabelsSupported, Context: true, Program: "iscsiadm",
 	},
 	{Name: Local, Field: "local", PV: true, Mounts: true, Grows: true, Block: true, Kept: true, Labels: LabelsWritable},
 	{

@@ -10,8 +10,8 @@ func (v *volume) labels(spec *state.Spec) *SELinuxStatus {
 	var wanted map[state.PodUID]string
 	applied := false
 	for uid, vw := range v.wants {
-		if vw.SELinux == nil {
-			continue
+		if vw.SELinux == nil || vw.SELinux.Fault == state.SELinuxOptions {
+			continue // the runtime refuses the pod
 		}
 		if wanted == nil {
 			wanted = map[state.PodUID]string{}

@@ -16,7 +16,7 @@ func (s PodVolumeStatus) Unresolved() bool { return s.Step == plan.Resolve }
 func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeStatus {
 	s := PodVolumeStatus{
 		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: cmp.Or(w.Spec.Claim, w.Claim), Mode: w.Spec.Mode,
-		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes,
+		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes, SELinux: w.SELinux,
 	}
 	if w.Problem != "" && w.ID == "" {
 		s.Step, s.BlockedBy, s.Unread = plan.Resolve, w.Problem, w.Unread

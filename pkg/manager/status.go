@@ -88,6 +88,8 @@ type PodVolumeStatus struct {
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// Drift says how the pod's mount, or the stage below it, is not as it was made.
 	Drift string `json:"drift,omitempty"`
+	// SELinux is the label that the pod asks for, as [state.VolumeWant] has it.
+	SELinux *state.SELinuxWish `json:"-"`
 }
 
 // DriverStatus is one driver as it stands.

@@ -73,11 +73,8 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	readOnly := pv.Spec.CSI.ReadOnly && !r.config.ClusterAttach
 	w.Mount.ReadOnly, w.GID = u.readOnly || readOnly, gid(pv)
 	w.Mount.Ownership = r.ownership(w, policy)
-	if w.SELinux, err = r.seLinuxWish(u.volume, spec, policy); err != nil {
+	if err := r.label(&w, u.volume, policy.seLinuxMount); err != nil {
 		return state.VolumeWant{}, err
-	}
-	if w.SELinux != nil && w.SELinux.Applied {
-		w.Mount.SELinuxLabel = w.SELinux.Label
 	}
 	w.Spec.NoAttach, w.Topology = !policy.attach, r.topology(pv)
 	if policy.attach {

@@ -97,6 +97,9 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 		}
 		if err != nil {
 			want = state.VolumeWant{Problem: err.Error(), Unread: errors.Is(err, errUnread), Claim: claimOf(pod, name)}
+			if l, ok := errors.AsType[labelError](err); ok {
+				want.SELinux = l.wish
+			}
 		}
 		want.Names = []string{name}
 		w.Volumes = append(w.Volumes, want)

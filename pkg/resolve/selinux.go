@@ -20,7 +20,7 @@ type SELinux struct {
 	// replace user and level; "" where the host has no SELinux.
 	FileLabel string
 	// AllModes: volumes of every access mode, and not only ReadWriteOncePod
-	// (KEP-1710, feature gate SELinuxMount).
+	// (KEP-1710, feature gate SELinuxMount, which is on since Kubernetes 1.37).
 	AllModes bool
 }
 
@@ -28,25 +28,51 @@ type SELinux struct {
 // mount option in quotes.
 var labelPart = regexp.MustCompile(`^[A-Za-z0-9_.:,-]*$`)
 
-// seLinuxWish returns with which label the volume called name is to be mounted
-// for the pod, nil where no label is asked for. Where the volume's access
-// modes leave labels to the runtime it is what the label would be.
-func (r *resolver) seLinuxWish(name string, s state.Spec, p policy) (*state.SELinuxWish, error) {
-	modes := s.AccessModes
-	if r.config.SELinux.FileLabel == "" || !p.seLinuxMount || s.Mode == state.Block || s.Ephemeral {
-		return nil, nil
+// label sets the label with which the want's volume, called name in the pod, is to be
+// mounted. Where the volume's access modes leave labels to the runtime the wish says what
+// the label would be.
+func (r *resolver) label(w *state.VolumeWant, name string, supported bool) error {
+	s := w.Spec
+	if r.config.SELinux.FileLabel == "" || !supported || s.Mode == state.Block || s.Ephemeral {
+		return nil
 	}
-	w := &state.SELinuxWish{Applied: r.config.SELinux.AllModes || len(modes) == 1 && modes[0] == state.ReadWriteOncePod}
+	wish := &state.SELinuxWish{
+		Applied: r.config.SELinux.AllModes || len(s.AccessModes) == 1 && s.AccessModes[0] == state.ReadWriteOncePod,
+	}
+	w.SELinux = wish
 	if recursive(r.pod) {
-		return w, nil
+		return nil
 	}
+	var problem error
+	wish.Label, wish.Fault, problem = r.podLabel(name)
+	if wish.Fault != "" {
+		wish.AccessModes = s.AccessModes
+	}
+	if !wish.Applied {
+		return nil // the runtime's to refuse
+	}
+	if problem != nil {
+		return labelError{problem, wish}
+	}
+	w.Mount.SELinuxLabel = wish.Label
+	return nil
+}
+
+// labelError is why a pod has no one label for a volume that is to be mounted with it.
+type labelError struct {
+	error
+	wish *state.SELinuxWish
+}
+
+func (e labelError) Unwrap() error { return e.error }
+
+// podLabel returns the label that the pod's containers ask for the volume, "" where they
+// ask for none, and what is wrong where it is not one.
+func (r *resolver) podLabel(name string) (label string, fault state.SELinuxFault, problem error) {
 	var labels []string
 	for _, o := range r.seLinuxOptions(name) {
 		if !labelPart.MatchString(o.User) || !labelPart.MatchString(o.Level) {
-			if !w.Applied {
-				return nil, nil // the runtime's to refuse
-			}
-			return nil, r.fault(Fault{
+			return "", state.SELinuxOptions, r.fault(Fault{
 				"securityContext.seLinuxOptions", o.User + ":" + o.Level,
 				"user and level of letters, digits and _ . : , -",
 			})
@@ -56,12 +82,12 @@ func (r *resolver) seLinuxWish(name string, s state.Spec, p policy) (*state.SELi
 		}
 	}
 	slices.Sort(labels)
-	if w.Label = strings.Join(labels, " and "); w.Applied && len(labels) > 1 {
-		return nil, errors.New(r.name() + ": multiple SELinux labels of volume " + show(name) +
-			": its containers have " + w.Label +
-			"; want one, or securityContext.seLinuxChangePolicy: Recursive")
+	label = strings.Join(labels, " and ")
+	if len(labels) > 1 {
+		return label, state.SELinuxContainers, errors.New(r.name() + ": multiple SELinux labels of volume " + show(name) +
+			": its containers have " + label + "; want one, or securityContext.seLinuxChangePolicy: Recursive")
 	}
-	return w, nil
+	return label, "", nil
 }
 
 func recursive(pod *corev1.Pod) bool {

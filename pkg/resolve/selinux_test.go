@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -84,7 +85,11 @@ func TestContainersOfOnePodThatDifferAreRefused(t *testing.T) {
 	second := w.pod().Spec.Containers[0]
 	second.Name, second.SecurityContext = "second", level("s0:c9")
 	w.pod().Spec.Containers = append(w.pod().Spec.Containers, second)
-	got := w.only(t).Problem
+	refused := w.only(t)
+	if s := refused.SELinux; s == nil || s.Fault != state.SELinuxContainers || !s.Applied || len(s.AccessModes) != 1 {
+		t.Errorf("wish %+v", s)
+	}
+	got := refused.Problem
 	for _, part := range []string{"pod default/web: multiple SELinux labels of volume data", "s0:c1,c2 and system_u:object_r:container_file_t:s0:c9", "seLinuxChangePolicy: Recursive"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("got %q, want %q in it", got, part)
@@ -96,11 +101,58 @@ func TestContainersOfOnePodThatDifferAreRefused(t *testing.T) {
 	}
 }
 
+// Of the built-in kinds those of disks on a network are mounted with a label where a
+// PersistentVolume is of them; an inline volume's files are the runtime's to label, and a
+// server's and a raw device's are labelled by neither.
+func TestWhichKindsAreLabelledWhenTheyAreMounted(t *testing.T) {
+	lun := int32(3)
+	fc := &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}
+	iscsi := &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.x"}
+	for name, tc := range map[string]struct {
+		source corev1.PersistentVolumeSource
+		change func(*world)
+		want   string
+	}{
+		"fc":      {source: corev1.PersistentVolumeSource{FC: fc}, want: hostLabel + ":c1,c2"},
+		"iscsi":   {source: corev1.PersistentVolumeSource{ISCSI: iscsi}, want: hostLabel + ":c1,c2"},
+		"nfs":     {source: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/x"}}},
+		"one pod": {source: corev1.PersistentVolumeSource{FC: fc}, change: func(w *world) { w.config.SELinux.AllModes = false }},
+		"Recursive": {source: corev1.PersistentVolumeSource{FC: fc}, change: func(w *world) {
+			w.pod().Spec.SecurityContext.SELinuxChangePolicy = ptr(corev1.SELinuxChangePolicyRecursive)
+		}},
+		"a device": {source: corev1.PersistentVolumeSource{FC: fc}, change: func(w *world) {
+			w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
+			c := &w.pod().Spec.Containers[0]
+			c.VolumeMounts, c.VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
+		}},
+		"inline": {source: corev1.PersistentVolumeSource{FC: fc}, change: func(w *world) {
+			w.pod().Spec.Volumes[0].VolumeSource = corev1.VolumeSource{FC: fc}
+		}},
+	} {
+		w := labelWorld(t, corev1.ReadWriteOnce)
+		w.config.SELinux.AllModes = true
+		w.config.Builtins = []state.DriverName{kind.FC, kind.ISCSI, kind.NFS}
+		w.volume().Spec.PersistentVolumeSource = tc.source
+		if tc.change != nil {
+			tc.change(w)
+		}
+		got := w.only(t)
+		if got.Problem != "" || got.Mount.SELinuxLabel != tc.want || (got.SELinux == nil) == (tc.want != "") && name != "one pod" && name != "Recursive" {
+			t.Errorf("%s: label %q, wish %+v, problem %q; want %q", name, got.Mount.SELinuxLabel, got.SELinux, got.Problem, tc.want)
+		}
+	}
+}
+
 func TestALabelThatIsNoneIsRefused(t *testing.T) {
 	w := labelWorld(t, corev1.ReadWriteOncePod)
 	w.pod().Spec.SecurityContext.SELinuxOptions.Level = `s0",suid,x="`
-	if got := w.only(t).Problem; !strings.Contains(got, "securityContext.seLinuxOptions: found ") {
-		t.Errorf("got %q", got)
+	got := w.only(t)
+	if !strings.Contains(got.Problem, "securityContext.seLinuxOptions: found ") {
+		t.Errorf("got %q", got.Problem)
+	}
+	want := &state.SELinuxWish{Applied: true, Fault: state.SELinuxOptions, AccessModes: []state.AccessMode{state.ReadWriteOncePod}}
+	if !reflect.DeepEqual(got.SELinux, want) {
+		t.Errorf("wish %+v, want %+v", got.SELinux, want)
 	}
 }
 
@@ -110,6 +162,7 @@ func TestALabelThatIsNoneIsRefused(t *testing.T) {
 // Items: H11.
 func TestALabelThatIsNotAppliedIsTold(t *testing.T) {
 	const base = "system_u:object_r:container_file_t:"
+	once := []state.AccessMode{state.ReadWriteOnce}
 	for name, tc := range map[string]struct {
 		change func(*world)
 		want   *state.SELinuxWish
@@ -123,12 +176,12 @@ func TestALabelThatIsNotAppliedIsTold(t *testing.T) {
 		"no SELinux":           {func(w *world) { w.config.SELinux = resolve.SELinux{} }, nil},
 		"no label": {func(w *world) {
 			w.pod().Spec.SecurityContext.SELinuxOptions.Level = `s0"`
-		}, nil},
+		}, &state.SELinuxWish{Fault: state.SELinuxOptions, AccessModes: once}},
 		"two in one pod": {func(w *world) {
 			second := w.pod().Spec.Containers[0]
 			second.Name, second.SecurityContext = "second", level("s0:c9")
 			w.pod().Spec.Containers = append(w.pod().Spec.Containers, second)
-		}, &state.SELinuxWish{Label: base + "s0:c1,c2 and " + base + "s0:c9"}},
+		}, &state.SELinuxWish{Label: base + "s0:c1,c2 and " + base + "s0:c9", Fault: state.SELinuxContainers, AccessModes: once}},
 	} {
 		w := labelWorld(t, corev1.ReadWriteOnce)
 		tc.change(w)

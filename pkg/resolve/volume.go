@@ -67,6 +67,9 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	}
 	w.Mount.ReadOnly = w.Mount.ReadOnly || u.readOnly
 	w.GID = gid(pv)
+	if err := r.label(&w, u.volume, k.Context); err != nil {
+		return state.VolumeWant{}, err
+	}
 	return w, nil
 }
 

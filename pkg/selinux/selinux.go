@@ -23,15 +23,23 @@ import (
 // Mode says which volumes are mounted with their pod's SELinux label.
 type Mode string
 
-// On a host without SELinux all three are the same: none.
+// On a host without SELinux all of them are the same: none.
 const (
-	// Auto: those that only one pod may have (ReadWriteOncePod).
+	// Auto: as Kubernetes has it by default, which is On since 1.37.
 	Auto Mode = "auto"
 	// On: those of every access mode.
 	On Mode = "on"
+	// OnePod: those that only one pod may have (ReadWriteOncePod), the default before 1.37.
+	OnePod Mode = "one-pod"
 	// Off: none; labels are left to the container runtime.
 	Off Mode = "off"
 )
+
+// Modes are the names of all modes.
+func Modes() []string { return []string{string(Auto), string(On), string(OnePod), string(Off)} }
+
+// all reports whether volumes of every access mode are.
+func (m Mode) all() bool { return m == Auto || m == On }
 
 // Where a host shows and configures SELinux (selinux(8)).
 const (
@@ -49,7 +57,7 @@ func Read(mode Mode) (resolve.SELinux, error) {
 	if err != nil {
 		return resolve.SELinux{}, fmt.Errorf("learn the label of containers' files: %w", err)
 	}
-	return resolve.SELinux{FileLabel: label, AllModes: mode == On}, nil
+	return resolve.SELinux{FileLabel: label, AllModes: mode.all()}, nil
 }
 
 // containerFileLabel reads the label that the policy in use gives to files of

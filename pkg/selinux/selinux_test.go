@@ -40,3 +40,14 @@ func TestTheLabelOfContainersFilesIsThePolicys(t *testing.T) {
 		t.Errorf("off: %+v, %v", got, err)
 	}
 }
+
+// By default volumes of every access mode are mounted with labels, as in Kubernetes 1.37.
+func TestWhichModesMountEveryVolumeWithALabel(t *testing.T) {
+	want := map[string]bool{"auto": true, "on": true, "one-pod": false, "off": false}
+	for _, m := range Modes() {
+		all, known := want[m]
+		if !known || Mode(m).all() != all {
+			t.Errorf("%s: %v", m, Mode(m).all())
+		}
+	}
+}

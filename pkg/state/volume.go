@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -263,6 +264,16 @@ func UnreadableAttachedAs(id VolumeID) string {
 // Exclusive reports whether only one pod may have the volume (ReadWriteOncePod).
 func (s *Spec) Exclusive() bool {
 	return s != nil && len(s.AccessModes) == 1 && s.AccessModes[0] == ReadWriteOncePod
+}
+
+// MountOptions are the volume's own, in their order, and last its SELinux label,
+// whose commas need the quotes (mount(8), context=).
+func (s *Spec) MountOptions() []string {
+	options := slices.Clone(s.MountFlags)
+	if s.SELinuxLabel == "" {
+		return options
+	}
+	return append(options, fmt.Sprintf("context=%q", s.SELinuxLabel))
 }
 
 // Equal reports whether calls made for s and o would say the same.

@@ -26,6 +26,9 @@ type VolumeWant struct {
 	// Claim is the claim that the pod names, as "namespace/name", where that is the
 	// problem's volume; "" for a volume without one.
 	Claim string `json:"claim,omitempty"`
+	// SELinux is what label the pod asks for, on a host with SELinux and of a
+	// driver that can mount with one; nil elsewhere.
+	SELinux *SELinuxWish `json:"seLinux,omitempty"`
 	// The rest is set only where Problem is "".
 
 	ID    VolumeID  `json:"id,omitempty"`
@@ -51,9 +54,6 @@ type VolumeWant struct {
 	// Topology is where the volume is, in the terms of its driver's topology:
 	// alternatives, each with the values that a key may have. None is anywhere.
 	Topology []map[string][]string `json:"topology,omitempty"`
-	// SELinux is what label the pod asks for, on a host with SELinux and of a
-	// driver that can mount with one; nil elsewhere.
-	SELinux *SELinuxWish `json:"seLinux,omitempty"`
 	// GID is the group that the PersistentVolume asks its pods to have
 	// (annotation pv.beta.kubernetes.io/gid), or nil.
 	GID *int64 `json:"gid,omitempty"`
@@ -66,7 +66,22 @@ type SELinuxWish struct {
 	// Applied: the volume is mounted with it. Otherwise files are labelled by the
 	// container runtime, and pods whose labels differ take them from each other.
 	Applied bool `json:"applied,omitempty"`
+	// Fault says why the pod has no one label for the volume; "" where it has one, or
+	// asks for none. Where Applied it is the want's Problem.
+	Fault SELinuxFault `json:"fault,omitempty"`
+	// AccessModes are the volume's, where there is a Fault.
+	AccessModes []AccessMode `json:"accessModes,omitempty"`
 }
+
+// SELinuxFault is what is wrong with the labels that a pod's containers ask for.
+type SELinuxFault string
+
+const (
+	// SELinuxOptions: a container's seLinuxOptions make no label.
+	SELinuxOptions SELinuxFault = "Options"
+	// SELinuxContainers: its containers ask for different labels.
+	SELinuxContainers SELinuxFault = "Containers"
+)
 
 // Want is what all pods together want of one volume.
 type Want struct {

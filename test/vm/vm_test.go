@@ -46,7 +46,7 @@ func payloads() []payload {
 		}}}},
 		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestISCSIRawBlock", "TestLocalDeviceGrowsOnline"}}}},
 		{name: "fc", tests: []tests{{"./test/vm/guest", []string{"TestFibreChannel"}}}},
-		{name: "selinux", args: "security=selinux", tests: []tests{{"./test/vm/guest", []string{"TestContextMountsAndTheirConflicts"}}}},
+		{name: "selinux", args: "security=selinux", tests: []tests{{"./test/vm/guest", []string{"TestContextMountsAndTheirConflicts", "TestISCSIVolumeHasThePodsLabel"}}}},
 		{name: "quota", tests: []tests{{"./test/vm/guest", []string{"TestProjectQuotas"}}}},
 		{name: "multipath", tests: []tests{{"./test/vm/guest", []string{"TestISCSIMultipath"}}}},
 		{name: "systemd", args: "vm.systemd", installed: true, tests: []tests{{"./test/vm/guest", []string{

@@ -108,6 +108,14 @@ func TestDiskOfBothWaysToNameIt(t *testing.T) {
 	}
 }
 
+// The volume's file system is mounted with the label that its pod asks for.
+func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.path("sda", 3, 2)
+	n.WantLabel(func(v state.Volume) error { return n.driver.Stage(t.Context(), v) }, n.Volume(fc.Kind, "data", byUnit, pod))
+}
+
 // A disk that is not there is looked for at the volume's ports and no others;
 // where the source names no ports, at all of them.
 //

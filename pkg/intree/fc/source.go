@@ -46,7 +46,7 @@ func parse(spec state.Spec) (unit, error) {
 	if err := json.Unmarshal(spec.Config, &src); err != nil {
 		return unit{}, fmt.Errorf("fc: %w: %w", ErrSource, err)
 	}
-	u := unit{want: disk.Want{FSType: src.FSType, ReadOnly: src.ReadOnly, Flags: spec.MountFlags}}
+	u := unit{want: disk.Want{FSType: src.FSType, ReadOnly: src.ReadOnly, Flags: spec.MountOptions()}}
 	if u.want.FSType == "" {
 		u.want.FSType = disk.DefaultFS
 	}

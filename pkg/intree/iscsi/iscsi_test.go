@@ -230,6 +230,14 @@ func TestCallsOfOneVolume(t *testing.T) {
 	n.gone("sda")
 }
 
+// The volume's file system is mounted with the label that its pod asks for.
+func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	n.WantLabel(func(v state.Volume) error { return n.driver.Stage(t.Context(), v) }, n.volume("data", plain))
+}
+
 // After a restart, and with nothing but the record, a disk that a process holds is
 // not taken away; once none does, the volume's disk goes, and no other.
 //

@@ -100,7 +100,7 @@ func parse(spec state.Spec) (target, error) {
 		}
 		t.iface = "csi-volmgr-" + shortHash(t.initiator)
 	}
-	t.want = disk.Want{FSType: src.FSType, ReadOnly: src.ReadOnly, Flags: spec.MountFlags}
+	t.want = disk.Want{FSType: src.FSType, ReadOnly: src.ReadOnly, Flags: spec.MountOptions()}
 	if t.want.FSType == "" {
 		t.want.FSType = disk.DefaultFS
 	}

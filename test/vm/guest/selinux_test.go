@@ -4,12 +4,14 @@ package guest
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
@@ -22,6 +24,9 @@ const (
 // enforce loads the policy of this machine and puts it in force.
 func enforce(t *testing.T) {
 	t.Helper()
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+		return // by an earlier test
+	}
 	sh(t, "mount", "-t", "selinuxfs", "selinuxfs", "/sys/fs/selinux")
 	sh(t, "sh", "-c", "cat /etc/selinux.policy > /sys/fs/selinux/load")
 	write(t, "/sys/fs/selinux/enforce", "1")
@@ -86,4 +91,28 @@ func TestContextMountsAndTheirConflicts(t *testing.T) {
 		}
 		t.Logf("%s: one label at a time, read by its categories only", fsType)
 	}
+}
+
+// An iSCSI volume is mounted with its pod's label: a container with its categories reads
+// it, another does not.
+func TestISCSIVolumeHasThePodsLabel(t *testing.T) {
+	const iqn = "iqn.2024-01.test.csi-volmgr:label"
+	enforce(t)
+	serveISCSI(t, iqn, false, backstore(t, "label", 64))
+	n := newISCSI(t)
+	v := n.volume("label", corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", IQN: iqn})
+	v.Spec.SELinuxLabel = "system_u:object_r:container_file_t:s0:c1,c2"
+	dir := n.up(v)
+	if line := mountOf(t, dir); !strings.Contains(line, label) {
+		t.Errorf("mounted as %q", line)
+	}
+	write(t, dir+"/file", "line\n")
+	for categories, may := range map[string]bool{"s0:c1,c2": true, "s0:c7,c8": false} {
+		if err := confined(t, categories, dir+"/file"); (err == nil) != may {
+			t.Errorf("read with %s: %v, want that it may: %v", categories, err, may)
+		}
+	}
+	n.down(v)
+	wantNoISCSI(t, iqn)
+	t.Log("an iSCSI volume has its pod's label")
 }

@@ -5,6 +5,7 @@ package disktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -175,4 +176,24 @@ func (n *Node) Volume(kind state.DriverName, name, config string, pods ...state.
 		}}
 	}
 	return v
+}
+
+// WantLabel checks that a volume is staged with its SELinux label: where the kernel has
+// no SELinux it refuses the mount for the option, and without the label mounts it.
+func (n *Node) WantLabel(stage func(state.Volume) error, v state.Volume) {
+	n.Helper()
+	var st unix.Statfs_t
+	if unix.Statfs("/sys/fs/selinux", &st) == nil && st.Type == unix.SELINUX_MAGIC {
+		n.Skip("this kernel has SELinux; test/vm shows there what a label does")
+	}
+	spec := *v.Spec
+	spec.SELinuxLabel = "system_u:object_r:container_file_t:s0:c1,c2"
+	labelled := v
+	labelled.Spec = &spec
+	if err := stage(labelled); !errors.Is(err, unix.EINVAL) {
+		n.Errorf("with a label: %v, want EINVAL", err)
+	}
+	if err := stage(v); err != nil {
+		n.Errorf("without one: %v", err)
+	}
 }
