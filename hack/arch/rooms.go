@@ -74,7 +74,7 @@ var rooms = []room{
 	{dir: "pkg/operate", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/mount", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/localdriver", "pkg/server", "pkg/controller", "pkg/registration", "pkg/isolate", "pkg/fsgroup", "pkg/resolve", "pkg/source", "pkg/source/kube", "pkg/source/made", "pkg/source/named", "pkg/binding", "pkg/schedule", "pkg/source/manifest"}},
 	{dir: "pkg/watch", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/leftover", "pkg/manager/plan"}},
 	{dir: "pkg/drivers", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/csiclient", "pkg/registration", "pkg/controller", "pkg/report"}},
-	{dir: "pkg/cluster", may: []string{"pkg/state", "pkg/manager", "pkg/events", "pkg/kubeclient", "pkg/outage", "pkg/podcert", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats", "pkg/translate"}},
+	{dir: "pkg/cluster", may: []string{"pkg/state", "pkg/manager", "pkg/events", "pkg/kind", "pkg/kubeclient", "pkg/outage", "pkg/podcert", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats", "pkg/translate"}},
 	{dir: "pkg/selinux", may: []string{"pkg/resolve"}},
 	{dir: "pkg/builtins", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/isolate", "pkg/intree", "pkg/intree/program", "pkg/away", "pkg/manager", "pkg/resolve", "pkg/source"}},
 	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver", "pkg/unixsocket"}},

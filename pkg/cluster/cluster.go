@@ -57,6 +57,8 @@ type Config struct {
 	Lost func() string
 	// Facts returns what an explanation is made from, as it is now.
 	Facts func() server.Facts
+	// Stats returns what drivers said last of volumes and of their storage.
+	Stats func() []stats.Status
 	// Patience is [events.Config]'s; 0 is its own.
 	Patience time.Duration
 	// Changed is called when what Problems returns may have changed.
@@ -110,7 +112,7 @@ func New(cfg Config) (*Cluster, error) {
 	c.Report = report.New(report.Config{
 		Core: clients.Core, Storage: clients.Storage, NodeName: cfg.NodeName, Volumes: cfg.Loop, Logger: cfg.Logger,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(cfg.Translate)},
-		Limit:       cfg.Limit, Period: c.limitPeriod, Alive: cfg.Alive,
+		Limit:       cfg.Limit, Period: c.limitPeriod, Health: c.health, Alive: cfg.Alive,
 	})
 	c.events = events.New(events.Config{
 		NodeName: cfg.NodeName, Volumes: cfg.Loop, Objects: cfg.Catalog, Facts: cfg.Facts, Event: c.Report.Event,
@@ -140,12 +142,5 @@ func (c *Cluster) Demand(pod source.Key, objects []source.Key) {
 func (c *Cluster) CallEnded(e manager.EndedCall) {
 	if c != nil {
 		c.events.Ended(e)
-	}
-}
-
-// Health has events tell how a volume fares. On nil it does nothing.
-func (c *Cluster) Health(s stats.Status) {
-	if c != nil {
-		c.events.Health(s)
 	}
 }

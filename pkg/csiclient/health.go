@@ -19,7 +19,12 @@ const maxConditions = 16
 // Condition is one thing that a driver says is wrong. Status is CSI's word for
 // it; of a kind that this version of CSI has no word for it is the number, and
 // is only shown (CSI 1.13: unknown values must be ignored).
-type Condition struct{ Status, Reason, Message string }
+type Condition struct {
+	Status, Reason, Message string
+	// AccessMode and VolumeMode say which volumes of a driver's storage it concerns; "" is all.
+	AccessMode state.AccessMode
+	VolumeMode state.Mode
+}
 
 // VolumeHealth asks what is wrong, as seen from this node, with the volume that
 // pod has mounted or that was tried for it (CSI 1.13, NodeGetVolumeHealth: both paths may
@@ -41,7 +46,9 @@ func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.Pod
 	}
 	var all []Condition
 	for _, s := range r.GetVolumeHealth().GetHealthStatuses() {
-		all = appendCondition(all, Condition{s.GetStatus().String(), s.GetReason(), s.GetMessage()})
+		all = appendCondition(all, Condition{
+			Status: s.GetStatus().String(), Reason: s.GetReason(), Message: s.GetMessage(),
+		})
 	}
 	return all, nil
 }
@@ -61,9 +68,36 @@ func (d *Driver) StorageHealth(ctx context.Context) ([]Condition, error) {
 	}
 	var all []Condition
 	for _, s := range r.GetBackendHealth() {
-		all = appendCondition(all, Condition{s.GetStatus().String(), s.GetReason(), s.GetMessage()})
+		c := Condition{Status: s.GetStatus().String(), Reason: s.GetReason(), Message: s.GetMessage()}
+		c.AccessMode, c.VolumeMode = concerned(s.GetVolumeCapability())
+		all = appendCondition(all, c)
 	}
 	return all, nil
+}
+
+// concerned says which volumes a capability is of, in the words of Kubernetes. Those of
+// one that CSI has no word for are all.
+func concerned(c *csi.VolumeCapability) (state.AccessMode, state.Mode) {
+	var mode state.Mode
+	switch c.GetAccessType().(type) {
+	case *csi.VolumeCapability_Block:
+		mode = state.Block
+	case *csi.VolumeCapability_Mount:
+		mode = state.Filesystem
+	}
+	switch c.GetAccessMode().GetMode() {
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
+		return state.ReadWriteOnce, mode
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
+		return state.ReadWriteOncePod, mode
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
+		return state.ReadOnlyMany, mode
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		return state.ReadWriteMany, mode
+	}
+	return "", mode
 }
 
 // appendCondition takes one in with bounds: it goes into answers and logs.
@@ -71,5 +105,6 @@ func appendCondition(all []Condition, c Condition) []Condition {
 	if len(all) == maxConditions {
 		return all
 	}
-	return append(all, Condition{clip(c.Status, maxString), clip(c.Reason, 2*maxString), clip(c.Message, maxMessage)})
+	c.Status, c.Reason, c.Message = clip(c.Status, maxString), clip(c.Reason, 2*maxString), clip(c.Message, maxMessage)
+	return append(all, c)
 }

@@ -21,6 +21,10 @@ func (f *fakeDriver) NodeGetVolumeHealth(_ context.Context, r *csi.NodeGetVolume
 func (f *fakeDriver) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	return &csi.NodeGetStorageHealthResponse{BackendHealth: []*csi.NodeGetStorageHealthResponse_StorageBackendHealth{
 		{Status: csi.StorageHealthErrorType_STORAGE_UNREACHABLE, Reason: "NoPath", Message: "no path to the array"},
+		{Status: csi.StorageHealthErrorType_STORAGE_DEGRADED, Reason: "Slow", VolumeCapability: &csi.VolumeCapability{
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+			AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+		}},
 	}}, nil
 }
 
@@ -47,11 +51,14 @@ func TestHealthIsWhatTheDriverSaysOfThisNode(t *testing.T) {
 	f.mu.Unlock()
 	got, err = n.d.VolumeHealth(t.Context(), v, "pod-1")
 	must(t, err)
-	if len(got) != maxConditions || got[0].Status != "INACCESSIBLE" || got[0].Reason != "NoPath" || len(got[0].Message) > maxMessage+20 || got[1] != (Condition{"99", "New", ""}) {
+	if len(got) != maxConditions || got[0].Status != "INACCESSIBLE" || got[0].Reason != "NoPath" || len(got[0].Message) > maxMessage+20 || got[1] != (Condition{Status: "99", Reason: "New"}) {
 		t.Errorf("got %d, first %.100v", len(got), got[:2])
 	}
 	storage, err := n.d.StorageHealth(t.Context())
-	if err != nil || !slices.Equal(storage, []Condition{{"STORAGE_UNREACHABLE", "NoPath", "no path to the array"}}) {
+	if err != nil || !slices.Equal(storage, []Condition{
+		{Status: "STORAGE_UNREACHABLE", Reason: "NoPath", Message: "no path to the array"},
+		{Status: "STORAGE_DEGRADED", Reason: "Slow", AccessMode: state.ReadWriteMany, VolumeMode: state.Block},
+	}) {
 		t.Errorf("%v, %v", storage, err)
 	}
 	// A driver without the abilities is not asked.

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +55,7 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 	for name, d := range drivers {
 		i := d.Info()
 		judges[name] = i.VolumeHealth || i.OldCondition
-		if i.StorageHealth && !yield(stats.Subject{Key: storageKey + string(name), Driver: name, Watched: true}) {
+		if i.StorageHealth && !yield(stats.Subject{Key: stats.StorageKey(name), Driver: name, Watched: true}) {
 			return
 		}
 	}
@@ -86,9 +85,6 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 	}
 }
 
-// storageKey begins the key of a driver's storage.
-const storageKey = "driver "
-
 // firstPod is the first by name of the pods that have the volume.
 func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool) {
 	for pod := range mounts {
@@ -117,7 +113,7 @@ func firstTried(mounts map[state.PodUID]state.Mount) (first state.PodUID) {
 // has no question.
 func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
 	d, up := a.Drivers()[s.Driver]
-	if strings.HasPrefix(s.Key, storageKey) {
+	if stats.OfStorage(s.Key) {
 		return stats.Question{Source: string(s.Driver), Ask: func(ctx context.Context) (stats.Report, error) {
 			found, err := d.StorageHealth(ctx)
 			return stats.Report{Judged: true, Conditions: conditions(found)}, err
@@ -218,7 +214,9 @@ func askHealth(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 func conditions(found []csiclient.Condition) []stats.Condition {
 	var all []stats.Condition
 	for _, c := range found {
-		all = append(all, stats.Condition{Status: c.Status, Reason: c.Reason, Message: c.Message})
+		all = append(all, stats.Condition{
+			Status: c.Status, Reason: c.Reason, Message: c.Message, AccessMode: c.AccessMode, VolumeMode: c.VolumeMode,
+		})
 	}
 	return all
 }

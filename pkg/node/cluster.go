@@ -9,6 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
@@ -26,7 +27,9 @@ func (n *Node) wireCluster() (err error) {
 				Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(),
 				Sockets: n.views.Sockets(), Now: time.Now(),
 			}
-		}, Patience: n.cfg.waitPatience, Changed: n.changed.send, Logger: n.log,
+		},
+		Stats:    func() []stats.Status { return n.Collector.LastStats() },
+		Patience: n.cfg.waitPatience, Changed: n.changed.send, Logger: n.log,
 	})
 	if err == nil && n.cfg.Tokens == nil {
 		n.tokens = token.NewCache(n.cluster.Kube, n.log)

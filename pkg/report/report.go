@@ -6,7 +6,8 @@
 // csi-volmgr.dev/holder, by which one daemon has the node's name (ADR 24), the labels of
 // drivers' topology, status.volumesInUse, and the condition and the taint of Alive; the
 // CSINode of the node's name, and when drivers are asked for their limits in it; the
-// status of a claim whose volume was made larger here; Events; the pauses between attempts.
+// status of a claim whose volume was made larger here; Pod.status.volumeHealth and
+// CSINode.status.storageHealth; Events; the pauses between attempts.
 //
 // Does not: decide what is in use (package manager does), nor make a Node: the agent that
 // runs the pods registers it.
@@ -76,6 +77,8 @@ type Config struct {
 	// Period is how often that is to be asked, as the driver's CSIDriver says
 	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 is never.
 	Period func(state.DriverName) time.Duration
+	// Health returns how volumes and storage fare; nil where that is not written.
+	Health func() Health
 	// Alive is how the Node shows that this daemon runs; the zero value is not at all.
 	Alive Alive
 	// Logger may be nil.
@@ -88,6 +91,7 @@ type Reporter struct {
 	logger *slog.Logger
 	writer string // see WriterAnnotation
 	claim  Claimant
+	health chan struct{} // capacity 1: it may have changed
 
 	mu sync.Mutex // guards what follows
 	// node is this node's object as it was seen last, nil while there is none.
@@ -120,6 +124,7 @@ func New(c Config) *Reporter {
 	return &Reporter{
 		standing: holding,
 		config:   c, logger: c.Logger, writer: strings.ToLower(rand.Text()), changed: make(chan struct{}),
+		health:  make(chan struct{}, 1),
 		drivers: map[state.DriverName]Driver{}, gone: map[state.DriverName]bool{},
 		sizes: map[Claim]int64{}, failures: map[Claim]ExpandFailure{}, full: map[state.DriverName]bool{},
 	}
@@ -212,6 +217,9 @@ func (r *Reporter) Run(ctx context.Context) error {
 	all.Go(func() { r.runEvents(ctx) })
 	if r.config.Limit != nil {
 		all.Go(func() { r.runLimits(ctx) })
+	}
+	if r.config.Health != nil {
+		all.Go(func() { r.runHealth(ctx) })
 	}
 	all.Wait()
 	return refused

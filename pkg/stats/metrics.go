@@ -18,6 +18,11 @@ var (
 	inodesUsed = desc("inodes_used", "Inodes of the volume that are used.")
 	abnormal   = desc("health_status_abnormal",
 		"1 where the driver says that something is wrong with the volume, 0 where it says that nothing is.")
+
+	// As the kubelet's of Kubernetes 1.37.
+	storage = prometheus.NewDesc("csi_node_storage_health_status",
+		"1 for what a driver says is wrong with the storage behind it, as seen from this node.",
+		[]string{"driver_name", "status", "reason"}, nil)
 )
 
 func desc(name, help string) *prometheus.Desc {
@@ -26,7 +31,7 @@ func desc(name, help string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{capacity, available, used, inodes, inodesFree, inodesUsed, abnormal} {
+	for _, d := range []*prometheus.Desc{capacity, available, used, inodes, inodesFree, inodesUsed, abnormal, storage} {
 		ch <- d
 	}
 	c.took.Describe(ch)
@@ -40,6 +45,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.took.Collect(ch)
 	seen := map[string]bool{}
 	for _, s := range c.said() {
+		if OfStorage(s.Key) {
+			s.collectStorage(ch)
+		}
 		namespace, name, ok := strings.Cut(s.Claim, "/")
 		if !ok || seen[s.Claim] || s.At.IsZero() {
 			continue
@@ -64,6 +72,19 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			send(abnormal, 1)
 		case Healthy:
 			send(abnormal, 0)
+		}
+	}
+}
+
+// collectStorage sends a sample for each kind of trouble with a driver's storage: several
+// may differ in the volumes that they concern.
+func (s Status) collectStorage(ch chan<- prometheus.Metric) {
+	type key struct{ status, reason string }
+	sent := map[key]bool{}
+	for _, c := range s.Conditions {
+		if k := (key{c.Word(), c.Reason}); !sent[k] {
+			sent[k] = true
+			ch <- prometheus.MustNewConstMetric(storage, prometheus.GaugeValue, 1, string(s.Driver), k.status, k.reason)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -36,8 +37,23 @@ type Condition struct {
 	Status  string `json:"status,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// AccessMode and VolumeMode are of the volumes that it concerns, where it is a
+	// driver's storage and not all of them.
+	AccessMode state.AccessMode `json:"accessMode,omitempty"`
+	VolumeMode state.Mode       `json:"volumeMode,omitempty"`
 	// Kernel: it is the kernel that says so, not the driver.
 	Kernel bool `json:"kernel,omitempty"`
+}
+
+// Word is Status as Kubernetes spells it ("StorageUnreachable").
+func (c Condition) Word() string {
+	var word strings.Builder
+	for part := range strings.SplitSeq(c.Status, "_") {
+		if part != "" {
+			word.WriteString(part[:1] + strings.ToLower(part[1:]))
+		}
+	}
+	return word.String()
 }
 
 // Report is one answer. Beside an error it has what was answered all the same: a driver may tell
@@ -61,9 +77,18 @@ const (
 	Abnormal Health = "abnormal"
 )
 
+// storageKey begins the key of a driver's storage.
+const storageKey = "driver "
+
+// StorageKey is the key of a driver's storage.
+func StorageKey(driver state.DriverName) string { return storageKey + string(driver) }
+
+// OfStorage reports whether a key is of a driver's storage.
+func OfStorage(key string) bool { return strings.HasPrefix(key, storageKey) }
+
 // Subject is a volume on this node, or a driver's storage.
 type Subject struct {
-	// Key is a volume's id, or "driver " and a driver's name.
+	// Key is a volume's id, or [StorageKey].
 	Key    string
 	Driver state.DriverName
 	// Claim is "namespace/name" of the claim; "" for what has none.

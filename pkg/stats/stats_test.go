@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // asked is a subject that counts how often it is asked.
@@ -241,6 +244,41 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 		}
 		if s := step(); s.Health != Healthy || len(*told) != 2 {
 			t.Errorf("%+v, told %+v", s, *told)
+		}
+	})
+}
+
+// What is wrong with a driver's storage is a series for each kind and reason, in
+// Kubernetes' words, until it has passed; of a volume there is none.
+func TestTroubleOfADriversStorageIsASeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		say := func(wrong ...Condition) func(context.Context) (Report, error) {
+			return func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }
+		}
+		trouble := []Condition{
+			{Status: "STORAGE_UNREACHABLE", Reason: "NoPath"},
+			{Status: "STORAGE_DEGRADED", Reason: "Slow", AccessMode: state.ReadWriteMany},
+			{Status: "STORAGE_DEGRADED", Reason: "Slow"},
+		}
+		a, volume := &asked{answer: say(trouble...)}, &asked{answer: say(trouble...)}
+		storage := a.subject(StorageKey("d"))
+		storage.Claim = ""
+		c, _, _ := run(t, storage, volume.subject("data"))
+		synctest.Wait()
+		const want = `
+# HELP csi_node_storage_health_status 1 for what a driver says is wrong with the storage behind it, as seen from this node.
+# TYPE csi_node_storage_health_status gauge
+csi_node_storage_health_status{driver_name="d",reason="NoPath",status="StorageUnreachable"} 1
+csi_node_storage_health_status{driver_name="d",reason="Slow",status="StorageDegraded"} 1
+`
+		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "csi_node_storage_health_status"); err != nil {
+			t.Error(err)
+		}
+		a.say(say())
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if err := testutil.CollectAndCompare(c, strings.NewReader(""), "csi_node_storage_health_status"); err != nil {
+			t.Error(err)
 		}
 	})
 }

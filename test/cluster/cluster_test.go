@@ -201,6 +201,7 @@ var rare = []string{
 	"get endpoints", "get secrets", "list secrets", "watch secrets", "list configmaps", "watch configmaps", "create serviceaccounts/token", "delete csinodes", "update csinodes",
 	"get persistentvolumeclaims", "patch persistentvolumeclaims/status", "list persistentvolumes",
 	"patch events", // what happens again is counted
+	"patch pods/status", "patch csinodes/status",
 	"list clustertrustbundles", "watch clustertrustbundles", "get serviceaccounts",
 	"create podcertificaterequests", "list podcertificaterequests", "watch podcertificaterequests",
 }

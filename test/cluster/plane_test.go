@@ -49,6 +49,7 @@ type plane struct {
 	ca               *x509.Certificate
 	caKey            *ecdsa.PrivateKey
 	apiArgs          []string
+	health           bool // it keeps how volumes fare: Kubernetes 1.37 and later
 	procs            map[string]*server
 }
 
@@ -102,6 +103,14 @@ func tryPlane(ctx context.Context, binary string) (_ *plane, err error) {
 	if err := os.WriteFile(p.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
+	version, err := exec.Command(binary, "kube-apiserver", "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("learn the release of %s: %w", binary, err)
+	}
+	gates := "ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true"
+	if p.health = !strings.HasPrefix(string(version), "Kubernetes v1.36."); p.health {
+		gates += ",CSIVolumeHealth=true"
+	}
 	etcd, peer := "http://127.0.0.1:"+ports[0], "http://127.0.0.1:"+ports[1]
 	if err := p.start("etcd", "--name=default", "--data-dir="+p.path("etcd"), "--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer, "--unsafe-no-fsync", "--log-level=warn"); err != nil {
@@ -115,7 +124,7 @@ func tryPlane(ctx context.Context, binary string) (_ *plane, err error) {
 		"--service-account-signing-key-file=" + p.path("sa.key"), "--service-cluster-ip-range=127.240.0.0/24",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--endpoint-reconciler-type=none", "--audit-policy-file=" + p.path("audit.yaml"), "--audit-log-path=" + p.path("audit.log"),
-		"--runtime-config=certificates.k8s.io/v1beta1=true", "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
+		"--runtime-config=certificates.k8s.io/v1beta1=true", "--feature-gates=" + gates,
 	}
 	if p.admin, err = p.identity("admin", "system:masters"); err != nil {
 		return nil, err

@@ -96,6 +96,8 @@ var rules = map[string]func(*judge, *call, *Volume){
 	"NodeUnpublishVolume":       (*judge).unpublish,
 	"NodeExpandVolume":          (*judge).nodeExpand,
 	"NodeGetVolumeStats":        (*judge).stats,
+	"NodeGetVolumeHealth":       (*judge).health,
+	"NodeGetStorageHealth":      (*judge).storage,
 	"ControllerPublishVolume":   (*judge).attach,
 	"ControllerUnpublishVolume": (*judge).detach,
 	"ControllerExpandVolume":    (*judge).controllerExpand,
@@ -132,12 +134,15 @@ func (j *judge) begin(c *call) (busy bool) {
 }
 
 // flight is the key under which a call is the only one in flight: the volume, at
-// one socket, since what asks at another is another program; statistics, which
-// change nothing, have a key of their own.
+// one socket, since what asks at another is another program; statistics and health,
+// which change nothing, have keys of their own.
 func (c *call) flight() string {
 	key := c.volume
-	if c.name == "NodeGetVolumeStats" {
+	switch c.name {
+	case "NodeGetVolumeStats":
 		key = "stats " + key
+	case "NodeGetVolumeHealth":
+		key = "health " + key
 	}
 	if c.node != "" {
 		key += " on " + c.node

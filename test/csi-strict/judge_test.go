@@ -348,6 +348,22 @@ func TestEachRuleCatchesItsBreach(t *testing.T) {
 			change(statsOf(), func(m proto.Message) { m.(*csi.NodeGetVolumeStatsRequest).StagingTargetPath = "/root/other" }),
 			seen{},
 		},
+		"health without the ability": {"N-84", Script{}, []proto.Message{attach(), stage()}, &csi.NodeGetVolumeHealthRequest{VolumeId: "v"}, seen{}},
+		"health at another path": {
+			"N-84",
+			Script{With: []string{"GET_VOLUME_HEALTH"}},
+			[]proto.Message{attach(), stage()},
+			&csi.NodeGetVolumeHealthRequest{VolumeId: "v", VolumePublishPath: target, StagingTargetPath: staging},
+			seen{},
+		},
+		"health of another stage": {
+			"N-84",
+			Script{With: []string{"GET_VOLUME_HEALTH"}},
+			[]proto.Message{attach(), stage(), publish(target)},
+			&csi.NodeGetVolumeHealthRequest{VolumeId: "v", VolumePublishPath: target, StagingTargetPath: "/root/other"},
+			seen{},
+		},
+		"storage without the ability": {"N-87", Script{}, nil, &csi.NodeGetStorageHealthRequest{}, seen{}},
 		"pod info nobody asked for": {
 			"N-40",
 			Script{PodInfo: new(bool)},

@@ -125,6 +125,33 @@ func (s *node) NodeGetVolumeStats(_ context.Context, req *csi.NodeGetVolumeStats
 	}}, nil
 }
 
+// NodeGetVolumeHealth implements the Node service.
+func (s *node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	v, err := s.driver.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	health := &csi.VolumeHealth{VolumeId: v.ID}
+	all := s.driver.script().Health
+	for _, t := range append(all[v.ID], all[v.Tag]...) {
+		health.HealthStatuses = append(health.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{
+			Status: csi.VolumeHealthErrorType(csi.VolumeHealthErrorType_value[t.Status]), Reason: t.Reason, Message: t.Message,
+		})
+	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
+}
+
+// NodeGetStorageHealth implements the Node service.
+func (s *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+	r := &csi.NodeGetStorageHealthResponse{}
+	for _, t := range s.driver.script().Storage {
+		r.BackendHealth = append(r.BackendHealth, &csi.NodeGetStorageHealthResponse_StorageBackendHealth{
+			Status: csi.StorageHealthErrorType(csi.StorageHealthErrorType_value[t.Status]), Reason: t.Reason, Message: t.Message,
+		})
+	}
+	return r, nil
+}
+
 // NodeGetCapabilities implements the Node service.
 func (s *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	var all []*csi.NodeServiceCapability

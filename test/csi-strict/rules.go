@@ -169,6 +169,32 @@ func (j *judge) stats(c *call, v *Volume) {
 	}
 }
 
+// health: NodeGetVolumeHealth, also of a volume that was tried.
+func (j *judge) health(c *call, v *Volume) {
+	req := c.req.(*csi.NodeGetVolumeHealthRequest)
+	if v == nil {
+		return
+	}
+	if !j.told.can("GET_VOLUME_HEALTH") {
+		c.breach(codes.Unimplemented, "N-84", "NodeGetVolumeHealth, and the driver has no GET_VOLUME_HEALTH")
+	}
+	if path := req.GetVolumePublishPath(); path != "" {
+		if _, ok := v.Targets[path]; !ok {
+			c.breach(codes.OK, "N-84", "publish path %s: the volume is not published there, nor was that tried", path)
+		}
+	}
+	if path := req.GetStagingTargetPath(); path != "" && path != v.StagePath {
+		c.breach(codes.OK, "N-84", "staging path %q, and the volume's is %q", path, v.StagePath)
+	}
+}
+
+// storage: NodeGetStorageHealth.
+func (j *judge) storage(c *call, _ *Volume) {
+	if !j.told.can("GET_STORAGE_HEALTH") {
+		c.breach(codes.Unimplemented, "N-87", "NodeGetStorageHealth, and the driver has no GET_STORAGE_HEALTH")
+	}
+}
+
 // attach: ControllerPublishVolume.
 func (j *judge) attach(c *call, v *Volume) {
 	req := c.req.(*csi.ControllerPublishVolumeRequest)

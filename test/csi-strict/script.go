@@ -32,8 +32,19 @@ type Script struct {
 	NodeID string `json:"nodeID,omitempty"`
 	// MaxVolumes is what NodeGetInfo says, whether it makes sense or not.
 	MaxVolumes int64 `json:"maxVolumes,omitempty"`
+	// Health is what is wrong with volumes, by the id of each or the parameter "tag" that
+	// it was made with; Storage is what is wrong with the storage behind the driver.
+	Health  map[string][]Trouble `json:"health,omitempty"`
+	Storage []Trouble            `json:"storage,omitempty"`
 
 	Faults []Fault `json:"faults,omitempty"`
+}
+
+// Trouble is one thing that is wrong. Status is CSI's word for it, as DATA_LOSS.
+type Trouble struct {
+	Status  string `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // Fault is one way to misbehave, in the calls that it matches.

@@ -195,6 +195,9 @@ func (s *Server) answer(r *http.Request, q Request) *http.Response {
 		if v := m["resourceVersion"]; v != nil && v != o["metadata"].(object)["resourceVersion"] {
 			return status(http.StatusConflict, "the object has been modified")
 		}
+		if uid := m["uid"]; uid != nil && uid != o["metadata"].(object)["uid"] {
+			return status(http.StatusConflict, "it is another object of that name")
+		}
 	}
 	if q.Verb == "patch" {
 		if q.ContentType == "application/strategic-merge-patch+json" {

@@ -1,0 +1,210 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+const (
+	// healthEvery is how often what the API server says of health is compared with what
+	// drivers say, besides at every change: a program may have replaced a Pod's status.
+	healthEvery = time.Minute
+	// lackFor is how long an API server is left alone that does not keep what it is sent
+	// (feature gate CSIVolumeHealth, off by default in Kubernetes 1.37).
+	lackFor = time.Hour
+)
+
+// Health is how volumes and drivers' storage fare on this node, as far as that is known.
+type Health struct {
+	Pods []PodHealth
+	// Storage has what is wrong with the storage behind each driver: nothing where it is well.
+	Storage map[state.DriverName][]storagev1.StorageHealthCondition
+}
+
+// PodHealth is how the volumes of one pod of the API server fare.
+type PodHealth struct {
+	// Pod is as the API server told of it last.
+	Pod *corev1.Pod
+	// Volumes has what is wrong with each volume, by the pod's name for it: nothing
+	// where it is well.
+	Volumes map[string][]corev1.VolumeHealthCondition
+}
+
+// HealthChanged tells that Config.Health may return something else.
+func (r *Reporter) HealthChanged() {
+	select {
+	case r.health <- struct{}{}:
+	default:
+	}
+}
+
+// runHealth keeps Pod.status.volumeHealth and CSINode.status.storageHealth true (KEP-1432).
+func (r *Reporter) runHealth(ctx context.Context) {
+	w := healthWriter{
+		Reporter: r, pods: map[types.UID]*corev1.Pod{},
+		storage: map[state.DriverName][]storagev1.StorageHealthCondition{},
+	}
+	var b outage.Backoff
+	for ctx.Err() == nil {
+		v, told := r.view(false)
+		wait, changed := healthEvery, (<-chan struct{})(r.health)
+		if v.node != nil {
+			told = nil
+			if err := w.write(ctx, v, r.config.Health(), time.Now()); err != nil && ctx.Err() == nil {
+				wait, changed = b.Next(err), nil
+				r.problem("health of volumes", err, wait)
+			} else {
+				b = outage.Backoff{}
+				r.problem("health of volumes", nil, 0)
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-told:
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// healthWriter is what runHealth knows of the API server's objects.
+type healthWriter struct {
+	*Reporter
+	// pods are the newest answers to what was written.
+	pods map[types.UID]*corev1.Pod
+	// storage is what the CSINode was last seen to say of drivers.
+	storage map[state.DriverName][]storagev1.StorageHealthCondition
+	// Until then the API server does not keep a Pod's, a CSINode's health.
+	noPods, noStorage time.Time
+}
+
+// write writes what is not there. It goes on after a failure, and returns the last one.
+func (w *healthWriter) write(ctx context.Context, v view, h Health, now time.Time) (failed error) {
+	there := make(map[types.UID]bool, len(h.Pods))
+	for _, p := range h.Pods {
+		there[p.Pod.UID] = true
+		if now.Before(w.noPods) || ctx.Err() != nil {
+			continue
+		}
+		if err := w.writePod(ctx, p, now); err != nil {
+			failed = err
+		}
+	}
+	maps.DeleteFunc(w.pods, func(uid types.UID, _ *corev1.Pod) bool { return !there[uid] })
+	if now.Before(w.noStorage) {
+		return failed
+	}
+	if err := w.writeStorage(ctx, v, h.Storage, now); err != nil {
+		failed = err
+	}
+	return failed
+}
+
+// writePod writes a pod's status where it says other things.
+func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time) error {
+	has := p.Pod
+	if answer := w.pods[has.UID]; answer != nil && olderPod(has, answer) {
+		has = answer // the watch is behind it
+	}
+	want, changed := volumeHealth(has.Status.VolumeHealth, p.Volumes, now)
+	if !changed {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": has.UID}, "status": map[string]any{"volumeHealth": want},
+	})
+	if err != nil {
+		return fmt.Errorf("write pod %s/%s: %w", has.Namespace, has.Name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	answer, err := w.config.Core.Pods(has.Namespace).Patch(ctx, has.Name, types.MergePatchType, patch, "status")
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil // it has gone, and there may be another of its name
+	case err != nil:
+		return fmt.Errorf("write pod %s/%s: status.volumeHealth: %w", has.Namespace, has.Name, err)
+	}
+	if w.pods[has.UID] = answer; len(answer.Status.VolumeHealth) == 0 {
+		w.noPods = now.Add(lackFor)
+		w.logger.Info("the API server does not keep status.volumeHealth of pods", "pod", has.Namespace+"/"+has.Name)
+	}
+	return nil
+}
+
+func olderPod(a, b *corev1.Pod) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
+}
+
+// volumeHealth returns what a pod's status is to say after has, and whether that is
+// another thing. A volume that said leaves out keeps its entry. What makes a
+// difference is the set of kinds and reasons: another message is not written.
+func volumeHealth(has []corev1.PodVolumeHealth, said map[string][]corev1.VolumeHealthCondition,
+	now time.Time,
+) (want []corev1.PodVolumeHealth, changed bool) {
+	type identity struct {
+		status corev1.VolumeHealthStatusType
+		reason string
+	}
+	of := func(c corev1.VolumeHealthCondition) identity { return identity{c.Status, c.Reason} }
+	want = slices.Clone(has)
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		conditions := unique(said[name], of)
+		i := slices.IndexFunc(want, func(h corev1.PodVolumeHealth) bool { return h.Name == name })
+		if i < 0 && len(conditions) == 0 || i >= 0 && sameSet(want[i].HealthConditions, conditions, of) {
+			continue
+		}
+		entry := corev1.PodVolumeHealth{Name: name, HealthConditions: conditions, LastTransitionTime: metav1.NewTime(now)}
+		if changed = true; i < 0 {
+			want = append(want, entry)
+		} else {
+			want[i] = entry
+		}
+	}
+	return want, changed
+}
+
+// maxHealth is how many conditions an entry may have.
+const maxHealth = 16
+
+// unique returns the first of each identity, at most as many as the API takes.
+func unique[C any, I comparable](all []C, identity func(C) I) []C {
+	seen := map[I]bool{}
+	var out []C
+	for _, c := range all {
+		if id := identity(c); !seen[id] && len(out) < maxHealth {
+			seen[id] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// sameSet reports whether a and b have the same identities.
+func sameSet[C any, I comparable](a, b []C, identity func(C) I) bool {
+	set := func(all []C) map[I]bool {
+		ids := map[I]bool{}
+		for _, c := range all {
+			ids[identity(c)] = true
+		}
+		return ids
+	}
+	return maps.Equal(set(a), set(b))
+}
