@@ -130,6 +130,9 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 	if ok, err := g.byRuntime(&m, uid, v); ok || err != nil {
 		return m, err
 	}
+	if err := g.maps(ctx, w, v); err != nil {
+		return m, err
+	}
 	m.SELinuxRelabel = relabel(v, g.hasLabels)
 	if w.SubPath == "" && !g.pinned(v, w.Propagation) {
 		return m, nil
@@ -156,6 +159,20 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 		err = fmt.Errorf("%w: %w", server.ErrInvalid, err)
 	}
 	return m, err
+}
+
+// maps refuses a volume whose ids are to be mapped and cannot be: the runtime would fail
+// late, or show it with the node's ids.
+func (g *Giver) maps(ctx context.Context, w resolve.ContainerMount, v manager.MountedVolume) error {
+	if !w.MapIDs {
+		return nil
+	}
+	m, err := g.c.Parts.Kernel.MapsIDs(ctx, v.HostPath)
+	if err == nil && !m.IDs {
+		err = fmt.Errorf("%w: volume %s of driver %s: spec.hostUsers: found false, want true or none, since this node's "+
+			"kernel cannot map the ids of its file system (%s)", server.ErrInvalid, w.Volume, v.Driver, m.FSType)
+	}
+	return err
 }
 
 // pinned reports whether a container is given a volume as a whole by a mount of what

@@ -30,6 +30,7 @@ const (
 	callRemove  = "remove"
 	callProbe   = "probe"
 	callSize    = "size"
+	callMapIDs  = "map-ids"
 	callForce   = "force"
 	callDetach  = "detach"
 )
@@ -81,6 +82,7 @@ func Service() isolate.Service {
 			callForce:   on(unmountAway),
 			callDetach:  on(unmountAway),
 			callSize:    answer(func(_ context.Context, k *Kernel, r request) ([]byte, error) { return sizeAway(k, r.Path) }),
+			callMapIDs:  answer(func(_ context.Context, k *Kernel, r request) ([]byte, error) { return mapIDsAway(k, r.Path) }),
 			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
 		},

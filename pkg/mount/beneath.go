@@ -97,21 +97,29 @@ func (k *Kernel) UnmountTree(ctx context.Context, target string) error {
 // SELinux labels of their own: the kernel shows "seclabel" for it, and it was
 // not mounted with one label for all (context=).
 func (k *Kernel) HasLabels(path string) (bool, error) {
-	canonical, err := k.canonical(path)
+	r, err := k.rowOf(path)
 	if err != nil {
 		return false, fmt.Errorf("labels of %s: %w", path, err)
 	}
+	return labelled(r.superOptions), nil
+}
+
+// rowOf returns the line of the mount table that path is on.
+func (k *Kernel) rowOf(path string) (best row, err error) {
+	canonical, err := k.canonical(path)
+	if err != nil {
+		return row{}, err
+	}
 	rows, err := k.readMountinfo()
 	if err != nil {
-		return false, err
+		return row{}, err
 	}
-	var best row
 	for _, r := range rows {
 		if within(canonical, r.path) && len(r.path) >= len(best.path) {
 			best = r
 		}
 	}
-	return labelled(best.superOptions), nil
+	return best, nil
 }
 
 func labelled(superOptions []string) bool {

@@ -229,3 +229,54 @@ func TestSubpathsWithoutARecordAreRemovedAtTheStart(t *testing.T) {
 		t.Errorf("the data: %v", err)
 	}
 }
+
+// A container of a user namespace is given volumes whose ids the kernel can map, whole and
+// in parts, and told to map them; it is refused one whose ids it cannot, by name.
+func TestContainersOfAUserNamespace(t *testing.T) {
+	c := dirs(t)
+	c.HostPaths = []string{"/proc"}
+	n, _ := start(t, c)
+	apply(t, n, `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  hostUsers: false
+  containers:
+  - name: app
+    image: i
+    volumeMounts:
+    - {name: scratch, mountPath: /whole}
+    - {name: scratch, mountPath: /part, subPath: part}
+  - {name: looks, image: i, volumeMounts: [{name: kernel, mountPath: /k}]}
+  volumes:
+  - {name: scratch, emptyDir: {medium: Memory}}
+  - {name: kernel, hostPath: {path: /proc/sys}}
+`)
+	if err := n.Manager().WaitForAttachAndMount(within(t), uidOf(t, n, "web")); err != nil {
+		t.Fatal(err)
+	}
+	of := func(container string) server.Container {
+		a := app(container)
+		a.UserNamespaces = true
+		return a
+	}
+	mounts, err := n.ContainerMounts(within(t), of("app"))
+	if err != nil || len(mounts) != 2 {
+		t.Fatalf("%+v, %v", mounts, err)
+	}
+	for _, m := range mounts {
+		if can, err := mount.New(c.Root).MapsIDs(t.Context(), m.HostPath); !m.MapIDs || err != nil || !can.IDs {
+			t.Errorf("%+v: %+v, %v", m, can, err)
+		}
+	}
+	_, err = n.ContainerMounts(within(t), of("looks"))
+	const want = "volume kernel of driver kubernetes.io/host-path: spec.hostUsers: found false, want true or none, " +
+		"since this node's kernel cannot map the ids of its file system (proc)"
+	if !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if mounted, err := mount.New(c.Root).List(t.Context(), filepath.Join(c.Root, "pods")); err != nil || len(mounted) != 2 {
+		t.Errorf("mounted: %v, %v; want the volume and its part", mounted, err)
+	}
+}

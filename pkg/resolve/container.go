@@ -86,6 +86,12 @@ func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) (
 		wants = append(wants, w)
 	}
 	for i, d := range container.VolumeDevices {
+		if u.mapIDs { // as the API server's validation has it
+			return nil, r.fault(Fault{
+				fmt.Sprintf("%s.volumeDevices[%d].name", field, i), d.Name,
+				"none with spec.hostUsers: false, since the owner of a device cannot be mapped",
+			})
+		}
 		if !path.IsAbs(d.DevicePath) {
 			return nil, r.fault(Fault{fmt.Sprintf("%s.volumeDevices[%d].devicePath", field, i), d.DevicePath, wantAbsolute})
 		}

@@ -249,6 +249,12 @@ func TestContainersOfUserNamespaces(t *testing.T) {
 			t.Errorf("%+v: got %+v, %v, want %q", can, got, err, want)
 		}
 	}
+	device := strings.Replace(pod, "volumeMounts:", "volumeDevices: [{name: v, devicePath: /dev/raw}]\n    volumeMounts:", 1)
+	_, err := container(t, device, "app", resolve.Runtime{UserNamespaces: true})
+	const want = "pod default/web: spec.containers[0].volumeDevices[0].name: found v, want none with spec.hostUsers: false"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a device: %v, want %q", err, want)
+	}
 	shared := strings.Replace(pod, "hostUsers: false", "hostUsers: true", 1)
 	if got, err := container(t, shared, "app", resolve.Runtime{}); err != nil || got[0].MapIDs {
 		t.Errorf("the host's users: got %+v, %v", got, err)

@@ -81,6 +81,9 @@ func TestNFSOfEveryVersion(t *testing.T) {
 		if line := mountOf(t, target); !strings.Contains(line, tc.want) {
 			t.Errorf("%+v: mounted as %q", tc, line)
 		}
+		if m, err := mount.New(l.Root).MapsIDs(t.Context(), target); err != nil || m.IDs || !strings.HasPrefix(m.FSType, "nfs") {
+			t.Errorf("%+v: ids can be mapped: %+v, %v", tc, m, err)
+		}
 		write(t, filepath.Join(target, "file"), tc.option)
 		for _, dir := range []string{export, reader.Target} {
 			if got := read(t, filepath.Join(dir, "file")); got != tc.option {

@@ -61,6 +61,9 @@ func TestContextMountsAndTheirConflicts(t *testing.T) {
 		if line := mountOf(t, first); !strings.Contains(line, label) || strings.Contains(line, "seclabel") {
 			t.Errorf("%s: mounted as %q", fsType, line)
 		}
+		if m, err := k.MapsIDs(t.Context(), first); err != nil || m != (mount.Maps{IDs: true, FSType: fsType}) {
+			t.Errorf("%s: ids can be mapped: %+v, %v", fsType, m, err)
+		}
 		write(t, first+"/file", "line\n")
 		for categories, may := range map[string]bool{"s0:c1,c2": true, "s0:c7,c8": false} {
 			if err := confined(t, categories, first+"/file"); (err == nil) != may {
