@@ -176,7 +176,7 @@ func TestHealthThatIsNotWritten(t *testing.T) {
 			t.Errorf("after the failure: %q, problems %v", got, w.reporter.Findings())
 		}
 		gone := w.pod()
-		gone.Name = "gone"
+		gone.Name, gone.UID, gone.Status.VolumeHealth = "gone", "p9", nil
 		w.say(gone, lost)
 		other := w.pod()
 		other.UID, other.Status.VolumeHealth = "p0", nil
