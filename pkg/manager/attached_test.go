@@ -44,8 +44,11 @@ func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testi
 }
 
 // A built-in kind that a cluster attaches takes part under the name that the
-// controller has for it; others, and inline volumes, do not.
+// controller has for it; others, and inline volumes, do not. Nothing is made of it before
+// it is reported, a report that leaves it out keeps a new one from being made, and it is
+// in use until it is unstaged.
 //
+// Items: A21, A23, A24, A25.
 // Faults: A183.
 func TestABuiltInKindThatIsAttachedTakesPartInTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,5 +67,27 @@ func TestABuiltInKindThatIsAttachedTakesPartInTheHandshake(t *testing.T) {
 		}
 		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^disk"})
 		mounted(t, l, "a")
+		l.MarkVolumesAsReportedInUse(nil)
+		q := podWant("b", "second")
+		q.Volumes[0].Spec.Builtin, q.Volumes[0].Spec.AttachName = true, "kubernetes.io/fc/[50060e80167021aa]:1"
+		l.SetPod(q)
+		h.fails(func(call string) fault {
+			if strings.HasPrefix(call, "Unstage") {
+				return answer(state.Failed, "NodeUnstageVolume", "Internal")
+			}
+			return fault{}
+		})
+		l.RemovePod("a")
+		rest()
+		both := []state.InUse{{ID: "d^disk", Name: "kubernetes.io/iscsi/10.0.0.1:3260:iqn.x:0"}, {ID: "d^second", Name: "kubernetes.io/fc/[50060e80167021aa]:1"}}
+		equal(t, "in use before it is mounted, and until it is unstaged", inUse(l), both)
+		if h.took["Stage"] != 2 {
+			t.Errorf("%d volumes were staged, want none that is not reported", h.took["Stage"])
+		}
+		h.fails(nil)
+		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^second"})
+		mounted(t, l, "b")
+		rest()
+		equal(t, "once the first is unstaged", inUse(l), both[1:])
 	})
 }

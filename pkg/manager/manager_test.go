@@ -216,8 +216,10 @@ func TestTheKubeletsQuestions(t *testing.T) {
 		l := live(t, h, d)
 		l.up(h)
 		gid := int64(77)
-		p := podWant("a", "v", "w", "x")
+		p := podWant("a", "v", "w", "x", "y")
 		p.SupplementalGroups = []int64{5}
+		sameAgain := gid
+		p.Volumes[3].GID = &sameAgain
 		p.Volumes[0].Names = []string{"data", "again"}
 		p.Volumes[0].GID = &gid
 		notYet, itsOwn := int64(78), int64(5) // of a volume that is not mounted, and a group that the pod names
@@ -231,16 +233,16 @@ func TestTheKubeletsQuestions(t *testing.T) {
 		l.SetPod(p)
 		synctest.Wait()
 		m := l.GetMountedVolumesForPod("a")
-		if len(m) != 3 || m["data"].HostPath != "/pods/a/v" || m["again"].SpecName != "v" || m["data"].Driver != "d" {
+		if len(m) != 4 || m["data"].HostPath != "/pods/a/v" || m["again"].SpecName != "v" || m["data"].Driver != "d" {
 			t.Errorf("mounted: %+v", m)
 		}
-		equal(t, "possibly mounted", l.GetPossiblyMountedVolumesForPod("a"), []state.VolumeID{"d^v", "d^w", "d^x"})
+		equal(t, "possibly mounted", l.GetPossiblyMountedVolumesForPod("a"), []state.VolumeID{"d^v", "d^w", "d^x", "d^y"})
 		if !l.HasPossiblyMountedVolumesForPod("a") || l.HasPossiblyMountedVolumesForPod("b") {
 			t.Error("HasPossiblyMountedVolumesForPod")
 		}
 		equal(t, "groups", l.GetExtraSupplementalGroupsForPod("a"), []int64{77})
-		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v", "d^w", "d^x"})
-		if !l.VolumeIsAttached("d^v") || l.VolumeIsAttached("d^y") {
+		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v", "d^w", "d^x", "d^y"})
+		if !l.VolumeIsAttached("d^v") || l.VolumeIsAttached("d^z") {
 			t.Error("VolumeIsAttached")
 		}
 		h.fails(nil)

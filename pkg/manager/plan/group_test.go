@@ -130,6 +130,35 @@ func TestAttachmentThatIsNeededNoMore(t *testing.T) {
 	}
 }
 
+// The same where a cluster attached it: the wish has no attachment any more, and pods that
+// come while the volume is in use get it as it was begun. Once it is not, it is made anew
+// without.
+//
+// Items: A06, B14.
+func TestAttachmentOfAClusterThatIsNeededNoMore(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	w := variant{}.wants()[1]
+	w.Spec = new(*w.Spec)
+	w.Spec.Attachment, w.Spec.PublishContext = "va-1", map[string]string{"device": "/dev/x"}
+	v, _, _ := settle(t, w, state.Volume{ID: "d^h"}, f)
+	attached := w.Spec
+	w.Spec = new(*w.Spec)
+	w.Spec.NoAttach, w.Spec.Attachment, w.Spec.PublishContext = true, "", nil
+	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
+		t.Errorf("what is mounted follows a change of the object: %v, held %+v", op, held)
+	}
+	w.Pods["late"] = state.WantMount{MountSpec: mountSpec("late", false)}
+	v, ops, held := settle(t, w, v, f)
+	if len(ops) != 1 || ops[0].Kind != Publish || ops[0].Pod != "late" || held.Reason != "" || !v.Spec.Equal(attached) {
+		t.Errorf("a pod that comes: %v, held %+v, of %+v", ops, held, v.Spec)
+	}
+	v, _, _ = settle(t, state.Want{}, v, f)
+	v, _, held = settle(t, w, v, f)
+	if held.Reason != "" || v.Spec.Attachment != "" || v.Spec.PublishContext != nil || len(v.Mounts) != len(w.Pods) {
+		t.Errorf("made anew: held %+v, %+v", held, v)
+	}
+}
+
 // attachRequired: false of the CSIDriver object, as it is when the volume is begun.
 func TestVolumeThatNeedsNoAttachmentIsNotAttached(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}

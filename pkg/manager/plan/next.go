@@ -347,7 +347,8 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 // agreed returns w with what is said of a volume once for all its pods, though each
 // asks for it: the group and the label. An attachment that is awaited, for one because it
 // was not read since the daemon began, says nothing against what was made of it: that
-// stays until the volume is attached anew, or not wanted.
+// stays until the volume is attached anew, or not wanted. Nor does a CSIDriver that needs
+// none any more: what was begun as attached is in use, and stays attached, until it is unstaged.
 func agreed(w state.Want, v state.Volume, f Facts) state.Want {
 	if len(w.Pods) == 0 {
 		return w
@@ -357,7 +358,7 @@ func agreed(w state.Want, v state.Volume, f Facts) state.Want {
 		return w
 	}
 	has := cmp.Or(v.Spec, w.Spec)
-	if w.Hold != "" && w.Spec.Attachment == "" && has.Attachment != "" {
+	if (w.Hold != "" || w.Spec.NoAttach && v.InUse()) && w.Spec.Attachment == "" && has.Attachment != "" {
 		spec := *w.Spec
 		spec.Attachment, spec.PublishContext = has.Attachment, has.PublishContext
 		w.Spec = &spec
