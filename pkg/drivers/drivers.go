@@ -129,6 +129,7 @@ func (ds *Drivers) tellUp(d *csiclient.Driver, i csiclient.Info) {
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
 		Stage: i.Stage, Expand: i.Expand, Attach: i.Attach && ds.Cluster == nil, MountGroup: i.MountGroup,
+		Offline:      i.OfflineExpand && !i.OnlineExpand,
 		MountsTarget: true, Deadline: ds.Client(i.Name).Deadlines.Longest(),
 	}, ds.Serve(d, i))
 	if ds.Cluster != nil {

@@ -187,6 +187,7 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 		Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology),
 			plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
+		Offline: d.status.Offline,
 	}}
 	f.Doubt = l.doubt(r, w)
 	if v.dead.known {

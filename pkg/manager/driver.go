@@ -61,6 +61,8 @@ type DriverInfo struct {
 	Stage bool `json:"stage,omitempty"`
 	// Expand: EXPAND_VOLUME of the node service.
 	Expand bool `json:"expand,omitempty"`
+	// Offline: it makes volumes larger only while no pod has them (VolumeExpansion OFFLINE).
+	Offline bool `json:"offline,omitempty"`
 	// Attach: csi-volmgr has to call ControllerPublishVolume for it.
 	Attach bool `json:"attach,omitempty"`
 	// MountGroup: VOLUME_MOUNT_GROUP.

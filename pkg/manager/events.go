@@ -71,13 +71,23 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 	if v.wants == nil {
 		v.wants = map[state.PodUID]wanted{}
 	}
-	switch old, ok := v.wants[uid]; {
-	case !ok || !sameWish(old.VolumeWant, w.VolumeWant):
+	old, ok := v.wants[uid]
+	// Another pod of the same wish cures no expansion.
+	other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.wished(v).SizeBytes
+	if anew := ok && old.NoGrow != "" && w.NoGrow == ""; other || anew {
+		v.change(plan.AskAgain)
+	}
+	if !ok || !sameWish(old.VolumeWant, w.VolumeWant) {
 		l.reset(w.ID)
-	case old.NoGrow != "" && w.NoGrow == "" && v.record != nil:
-		v.record = new(plan.AskAgain(*v.record))
 	}
 	v.wants[uid], v.want = w, nil
+}
+
+// change changes the pacing of the volume's calls, which needs no durable write.
+func (v *volume) change(f func(state.Volume) state.Volume) {
+	if v != nil && v.record != nil {
+		v.record = new(f(*v.record))
+	}
 }
 
 // sameWish reports whether what failed for a would fail for b. How far an expansion is in
@@ -125,6 +135,7 @@ func (l *loop) driverUp(info DriverInfo, impl Driver) {
 	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // what another process could do says nothing of this one
 	l.log.Info("driver is up", "driver", info.Name, "version", info.Version, "generation", d.status.Generation)
 	for id := range d.keys {
+		l.volumes[id].change(plan.AskDriver)
 		l.reset(id)
 	}
 }
@@ -153,9 +164,7 @@ func (l *loop) reset(id state.VolumeID) {
 	if v.call != nil {
 		v.call.cured = true
 	}
-	if v.record != nil {
-		v.record = new(plan.Reset(*v.record)) // pacing needs no durable write
-	}
+	v.change(plan.Reset)
 }
 
 func (l *loop) reportedInUse(ids []state.VolumeID) {

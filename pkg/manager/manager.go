@@ -211,7 +211,10 @@ func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 
 // RetryNow ends every pause of a volume: something may have cured its failures.
 func (m *Manager) RetryNow(id state.VolumeID) {
-	m.post(func(l *loop) { l.reset(id) })
+	m.post(func(l *loop) {
+		l.volumes[id].change(plan.AskAgain)
+		l.reset(id)
+	})
 }
 
 // MarkVolumesAsReportedInUse replaces the list of volumes that the node's

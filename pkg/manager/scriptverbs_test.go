@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// driver up [attach] [named NAME] [builtin] [without stage], driver down REASON
+// driver up [attach] [offline] [named NAME] [builtin] [without stage], driver down REASON
 func (p *player) driver(args []string) {
 	name, args := take(args, "named")
 	if name == "" {
@@ -24,12 +24,13 @@ func (p *player) driver(args []string) {
 	}
 	attach, args := flag(args, "attach")
 	builtin, args := flag(args, "builtin")
+	offline, args := flag(args, "offline")
 	without, args := take(args, "without")
 	if len(args) != 1 || args[0] != "up" {
 		p.fatalf("want driver up [attach] [builtin] [without stage] [named NAME]")
 	}
 	p.l.DriverUp(DriverInfo{
-		Name: state.DriverName(name), Stage: without != "stage", Attach: attach, Expand: !builtin, Builtin: builtin, MountsTarget: true,
+		Name: state.DriverName(name), Stage: without != "stage", Attach: attach, Expand: !builtin, Builtin: builtin, MountsTarget: true, Offline: offline,
 	}, p.h)
 }
 
@@ -78,6 +79,8 @@ func (p *player) want(pod string, words []string) state.VolumeWant {
 			w.Revision = value
 		case "size":
 			w.SizeBytes = int64(p.number(value))
+		case "have":
+			w.HaveBytes = int64(p.number(value))
 		case "held":
 			w.Hold = value
 		case "problem":

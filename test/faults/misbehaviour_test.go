@@ -348,9 +348,12 @@ func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	n.good()
 	t.Log(n.explained("pod", "bad", "NodeExpandVolume", "FailedPrecondition", "in use"))
 	n.write(filepath.Join(n.HostPath("bad", "data"), "f"), "alive")
+	n.Apply(harness.Pod("late", fromClaim("bad")))
+	n.Mounted("late")
 	if got := n.begun("NodeExpandVolume"); got != 1 {
 		t.Errorf("expansions: got %d, want 1", got)
 	}
+	n.DeletePods("late")
 	n.over("bad")
 }
 

@@ -67,7 +67,8 @@ func first(r state.Retry, now *state.CallError) string {
 
 // Reset returns v with every pause ended, for an event that may have cured the
 // failures: the driver came back, the wish or a secret changed, a person asked.
-// What is known of the failures stays, for people.
+// What is known of the failures stays, for people. An expansion that failed for good is
+// not tried again for it ([AskAgain]).
 func Reset(v state.Volume) state.Volume {
 	ready := func(failed *state.Retry) *state.Retry {
 		if failed == nil {
@@ -77,7 +78,10 @@ func Reset(v state.Volume) state.Volume {
 		r.NotBefore, r.Final = time.Time{}, false
 		return &r
 	}
-	v.Attach.Failed, v.Stage.Failed, v.ExpandFailed = ready(v.Attach.Failed), ready(v.Stage.Failed), ready(v.ExpandFailed)
+	v.Attach.Failed, v.Stage.Failed = ready(v.Attach.Failed), ready(v.Stage.Failed)
+	if v.ExpandFailed != nil && !v.ExpandFailed.Final {
+		v.ExpandFailed = ready(v.ExpandFailed)
+	}
 	for pod, m := range v.Mounts {
 		if m.Failed != nil {
 			m.Failed = ready(m.Failed)
@@ -88,9 +92,20 @@ func Reset(v state.Volume) state.Volume {
 }
 
 // AskAgain returns v with an expansion that failed for good to be tried again when its
-// pause is over: the claim asks for the same size anew.
+// pause is over: the claim asks for the size anew, or for another one, or a person asks.
 func AskAgain(v state.Volume) state.Volume {
-	if v.ExpandFailed != nil {
+	return askAgain(v, func(*state.Retry) bool { return true })
+}
+
+// AskDriver does so for a driver that is another process now. What the use of the volume
+// forbids it forbids to that one, too: such an expansion waits until the volume is staged
+// anew (CSI 1.13, NodeExpandVolume: FAILED_PRECONDITION).
+func AskDriver(v state.Volume) state.Volume {
+	return askAgain(v, func(r *state.Retry) bool { return !state.CodeOf(r.Call, r.Code).Conflict })
+}
+
+func askAgain(v state.Volume, may func(*state.Retry) bool) state.Volume {
+	if v.ExpandFailed != nil && may(v.ExpandFailed) {
 		r := *v.ExpandFailed
 		r.Final = false
 		v.ExpandFailed = &r

@@ -7,6 +7,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// untilStaged returns w without the wish to grow where the driver does not make volumes
+// larger under a pod (CSI 1.13, VolumeExpansion OFFLINE) and one has it. Pods that wait
+// since the stage for the volume to grow do not have it yet.
+func untilStaged(w state.Want, v state.Volume, f Facts) state.Want {
+	if !f.Driver.Up || !f.Driver.Offline || !grows(v, w) {
+		return w
+	}
+	for _, m := range v.Mounts {
+		if m.Phase == state.Present && !m.Waits {
+			w.NoGrow = reasonOffline
+		}
+	}
+	return w
+}
+
 // grows reports whether the volume is to be made larger on this node.
 func grows(v state.Volume, w state.Want) bool {
 	return v.SizeBytes != 0 && v.SizeBytes < w.SizeBytes && w.NoGrow == ""
@@ -31,6 +46,7 @@ func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 	if v.SizeBytes < w.SizeBytes && (w.Grown || f.Driver.Up && !f.Driver.Expand) {
 		v.SizeBytes, v.ExpandFailed, changed = w.SizeBytes, nil, true
 	}
+	w = untilStaged(w, v, f)
 	for pod, m := range v.Mounts {
 		if m.Waits && !waits(v, w, m) {
 			m.Waits, changed = false, true

@@ -38,6 +38,8 @@ type DriverFacts struct {
 	Full string
 	// Attach, Stage, Expand and MountGroup are its abilities, meaningful while it is up.
 	Attach, Stage, Expand, MountGroup bool
+	// Offline: it makes volumes larger only while no pod has them.
+	Offline bool
 }
 
 // Reasons for waiting that this package states itself.
@@ -49,6 +51,8 @@ const (
 		"ended"
 	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they " +
 		"are gone"
+	reasonOffline = "the driver makes volumes larger only while no pod has them: this one grows when its pods are gone " +
+		"and it is staged again"
 	reasonROSize = "the volume is mounted read-only, so it cannot be expanded here"
 )
 
@@ -353,6 +357,7 @@ func agreed(w state.Want, v state.Volume, f Facts) state.Want {
 	if len(w.Pods) == 0 {
 		return w
 	}
+	w = untilStaged(w, v, f)
 	if f.Doubt.keeps(w, v) {
 		w.Spec = v.Spec
 		return w

@@ -80,7 +80,19 @@ func TestResetEndsEveryPauseAndKeepsWhatFailed(t *testing.T) {
 		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering, Failed: &failed}}, "b": {}},
 	}
 	r := Reset(v)
-	for name, got := range map[string]state.Retry{"attach": r.Attach.Retry(), "stage": r.Stage.Retry(), "expand": r.ExpandFailed.Value(), "mount": r.Mounts["a"].Retry()} {
+	if !r.ExpandFailed.Final || AskAgain(v).ExpandFailed.Final {
+		t.Errorf("an expansion that failed for good: %+v", r.ExpandFailed)
+	}
+	tooLarge, inUse := failed, failed
+	tooLarge.Call, tooLarge.Code = "NodeExpandVolume", "OutOfRange"
+	inUse.Call, inUse.Code = "NodeExpandVolume", "FailedPrecondition"
+	if v := (state.Volume{ExpandFailed: &tooLarge}); AskDriver(v).ExpandFailed.Final {
+		t.Error("another process of the driver is not asked")
+	}
+	if v := (state.Volume{ExpandFailed: &inUse}); !AskDriver(v).ExpandFailed.Final || AskAgain(v).ExpandFailed.Final {
+		t.Error("another process of the driver is asked for what the use of the volume forbids, or a person is not heard")
+	}
+	for name, got := range map[string]state.Retry{"attach": r.Attach.Retry(), "stage": r.Stage.Retry(), "mount": r.Mounts["a"].Retry()} {
 		if got.Final || !got.NotBefore.IsZero() || got.Attempts != 1 || got.Error != "boom" {
 			t.Errorf("%s: %+v", name, got)
 		}
