@@ -26,7 +26,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Items: N-04, N-15, N-16, N-20, N-88.
+// Items: N-04, N-15, N-16, N-20, N-88, N-83.
 func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 	f := newFake()
 	f.caps = append(f.caps, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER, 4, 99)
@@ -114,7 +114,7 @@ func TestNodeInfoIsNeededOnlyByDriversThatAttach(t *testing.T) {
 	}
 }
 
-// Items: N-90.
+// Items: N-90, J11.
 func TestAnEmptyNodeIDIsWrongOnlyWhereItIsNeeded(t *testing.T) {
 	for attach, wrong := range map[bool]bool{false: false, true: true} {
 		f := newFake()
@@ -171,7 +171,7 @@ func TestDialSaysAtOnceThatNobodyListens(t *testing.T) {
 // Items: N-01.
 func TestOnlyUnixSocketsAreEndpoints(t *testing.T) {
 	for endpoint, want := range map[string]string{
-		"/a/b.sock": "/a/b.sock", "unix:///a//b.sock": "/a/b.sock", "unix:/a/b.sock": "/a/b.sock",
+		"/a/b.sock": "/a/b.sock", "unix:///a//b.sock": "/a/b.sock", "unix:/a/b.sock": "/a/b.sock", "/a/b": "/a/b",
 		"tcp://127.0.0.1:1": "", "dns:///x": "", "csi.sock": "", "unix://csi.sock": "", "": "", "/a\x00b": "", "unix-abstract:x": "",
 	} {
 		got, err := endpointPath(endpoint)
@@ -338,6 +338,7 @@ func TestAHungDriverIsGivenUpByDeadline(t *testing.T) {
 	}
 }
 
+// Items: N-05, N-31.
 func TestADriverThatDiesAndReturnsIsAskedAnew(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -481,6 +482,7 @@ func TestTheSocketsDirectoryMayBeMadeAnew(t *testing.T) {
 	}
 }
 
+// Items: N-19.
 func TestADriverThatIsNotReadyAfterItsReturnIsAskedUntilItIs(t *testing.T) {
 	n := connect(t, newFake())
 	n.f.die()

@@ -84,7 +84,7 @@ func publishSample(i Info, change ...func(*state.Volume, *state.Mount)) (proto.M
 	return publishRequest(i, v, v.Mounts["pod-1"].MountSpec, secret)
 }
 
-// Items: A08, F05, F15, F16, F17, F23, N-39, N-40, N-44, N-50, N-66, N-79, N-80, N-99, N-100, I07.
+// Items: A08, F05, F15, F16, F17, F23, N-39, N-40, N-44, N-50, N-66, N-79, N-80, N-99, N-100, I07, F18.
 // Scenarios: U-46.
 func TestRequestsAreAsTheGoldenFilesSay(t *testing.T) {
 	v, b := sample(), sample(block)
@@ -159,7 +159,7 @@ func golden(t *testing.T, path string, m proto.Message) {
 // The volume's own mount options stay, in their order, and the label comes last:
 // in stage and in publish alike, and not in expand.
 //
-// Items: H02.
+// Items: H02, H01.
 // Scenarios: U-94.
 func TestOptionsStayBeforeTheLabel(t *testing.T) {
 	v := sample(labelled)
@@ -254,6 +254,7 @@ func TestARequestThatLacksARequiredFieldIsNotMade(t *testing.T) {
 		"unpublish handle": {func() (proto.Message, error) { return unpublishRequest(noHandle, ok) }, "volume handle"},
 		"unpublish target": {func() (proto.Message, error) { return unpublishRequest(sample(), noTarget) }, "target path"},
 		"unstage path":     {func() (proto.Message, error) { return unstageRequest(noPath) }, "staging path"},
+		"expand handle":    {func() (proto.Message, error) { return expandRequest(plainInfo, noHandle, ok, 1) }, "volume handle"},
 		"expand size":      {func() (proto.Message, error) { return expandRequest(plainInfo, sample(), ok, -1) }, "negative"},
 		"expand target":    {func() (proto.Message, error) { return expandRequest(plainInfo, sample(), noTarget, 1) }, "volume path"},
 		"expand access":    {func() (proto.Message, error) { return expandRequest(plainInfo, badAccess, ok, 1) }, "access modes"},
@@ -300,7 +301,7 @@ func TestAccessModesAreMappedAsTheKubeletAndTheProvisionerDo(t *testing.T) {
 	}
 }
 
-// Items: N-23, N-36.
+// Items: N-23, N-36, N-90.
 func TestLimitsOfCSIAreChecked(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	stage := func(f func(*csi.NodeStageVolumeRequest)) proto.Message {

@@ -167,6 +167,8 @@ func TestNoFormOfASecretIsRepeated(t *testing.T) {
 
 // TestTokensDoNotCountAgainstTheSizeLimit: N-23's limit is 4 KiB a map, and two
 // tokens of a cluster beside the pod's names are more; the rest still counts.
+//
+// Items: N-23.
 func TestTokensDoNotCountAgainstTheSizeLimit(t *testing.T) {
 	req := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{"k": strings.Repeat("x", maxMap-1)}}
 	tokens{json: `{"a":"` + strings.Repeat("x", maxMap) + `"}`}.addTo(req, false)

@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
+// Items: N-92.
 func TestTheFormOfTopology(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	for name, c := range map[string]struct {

@@ -105,7 +105,7 @@ func TestUnpublishKeepsWhatOthersHaveInTheSameDirectories(t *testing.T) {
 	}
 }
 
-// Items: N-78, N-94.
+// Items: N-78, N-94, O02.
 func TestCallsNeedTheCapabilityForThem(t *testing.T) {
 	f := newFake()
 	f.caps = nil
@@ -187,6 +187,7 @@ func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 	}
 }
 
+// Items: N-56.
 func TestStagingNeedsADirectory(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
@@ -219,7 +220,7 @@ func TestTheDevicesLinkReplacesAnOlderOneAndNothingElse(t *testing.T) {
 	}
 }
 
-// Items: F11, N-32, N-34.
+// Items: F11, N-32, N-34, N-100.
 func TestSecretsAreReadAnewForEachCallAndGoWhereTheyBelong(t *testing.T) {
 	reads := map[state.SecretRef]int{}
 	n := connect(t, newFake(), func(c *Config) {
@@ -377,6 +378,7 @@ func TestDriverLesson4AFailedRenewalRemovesNothing(t *testing.T) {
 	}
 }
 
+// Items: N-75.
 func TestDriverLessons5And11RemovingWhatIsNotThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error

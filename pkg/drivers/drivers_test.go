@@ -125,6 +125,8 @@ func (r *rig) serve(t *testing.T) (stop func()) {
 
 // A driver whose process goes away is lost to the loop and the controller, and not to the
 // cluster: it is registered still, and comes back. With its registration all is over.
+//
+// Items: J04.
 func TestWhoIsToldOfADriver(t *testing.T) {
 	r := newRig(t, true)
 	stop := r.serve(t)

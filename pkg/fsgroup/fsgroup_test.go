@@ -69,6 +69,8 @@ func gidOf(t *testing.T, root *os.File) uint32 {
 
 // G01, G05, F18: the files are given to the group after the first publication,
 // where the mount says so and the driver does not do it.
+//
+// Items: N-45.
 func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
 	failed := errors.New("no")
 	for name, tc := range map[string]struct {

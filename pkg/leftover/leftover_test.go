@@ -96,6 +96,8 @@ func exists(path string) bool {
 }
 
 // Each leftover, and what becomes of it.
+//
+// Items: O08.
 func TestWhatIsSafeGoesAndTheRestIsTold(t *testing.T) {
 	n := newNode(t)
 	n.dir("pods/empty/volumes/kubernetes.io~csi/pv-1/mount")

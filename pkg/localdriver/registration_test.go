@@ -58,6 +58,7 @@ func register(t *testing.T, d *Driver, dir string) (stop func()) {
 	}
 }
 
+// Items: N-06.
 func TestRegistrationSocketSpeaksTheProtocol(t *testing.T) {
 	r := newRig(t)
 	dir := r.path("plugins_registry")

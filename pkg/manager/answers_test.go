@@ -112,7 +112,7 @@ type seen struct {
 
 func (s seen) Look(context.Context, string) (state.Seen, error) { return s.Seen, s.err }
 
-// Items: N-69, N-101.
+// Items: N-69, N-101, N-64.
 // Faults: A033.
 func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 	dir, mount := state.Seen{Exists: true}, state.Seen{Exists: true, Mounted: true}
@@ -199,7 +199,7 @@ func TestPodsAndChangesOnTheBoard(t *testing.T) {
 }
 
 // TestAPodIsToldOfTheCallThatItWaitsFor: one call at a time is made for a volume.
-// Items: D11.
+// Items: D11, D08.
 func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 	v := VolumeStatus{Volume: state.Volume{
 		Needs: state.Needs{Attach: true, Stage: true}, ExpandFailed: &state.Retry{Attempts: 1},

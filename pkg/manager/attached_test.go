@@ -12,6 +12,7 @@ import (
 // CSIDriver says by then that no controller attaches: the controller detaches what it
 // attached as soon as the Node's status does not list it.
 //
+// Items: B14.
 // Faults: A182.
 func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,7 @@ func wantHeld(t *testing.T, l *life, words string) {
 // What a pod has stays until the runtime says that nothing of it lives, whichever
 // way it left, and over a restart.
 //
+// Items: A33.
 // Faults: A008.
 func TestAPodThatLeftKeepsItsVolumesWhileItsContainersLive(t *testing.T) {
 	stopped := podWant("a", "v")

@@ -92,6 +92,8 @@ func TestARestartEndsEveryPause(t *testing.T) {
 }
 
 // What no controller attaches is told in no Node's status, so nothing waits for that.
+//
+// Items: A03.
 func TestTheInUseHandshakeIsForAttachedVolumesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -116,6 +118,7 @@ func TestNobodyAttachesWithoutAnAttacher(t *testing.T) {
 	})
 }
 
+// Items: E08.
 // Faults: A003.
 func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,7 @@ func TestHowFarAnExpansionIsEndsNoPause(t *testing.T) {
 // failure to read, while the call is repeated with pauses; it goes as any other;
 // and a pod that comes later has it when it has grown.
 //
-// Items: I02, I10, I17.
+// Items: I02, I10, I17, N-101.
 func TestAPodWaitsUntilItsVolumeHasGrown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

@@ -12,7 +12,7 @@ import (
 // waits; where it is not, both run and the conflict is told, until one has gone or
 // finished. However many pods there are, it is one volume.
 //
-// Items: H11, H13, H16.
+// Items: H11, H13, H16, H10.
 // Scenarios: U-102, U-103, U-104.
 func TestPodsWithDifferentLabels(t *testing.T) {
 	for _, applied := range []bool{true, false} {

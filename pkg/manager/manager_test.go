@@ -60,7 +60,7 @@ func TestIntentsOfOneMomentShareOneWrite(t *testing.T) {
 
 // TestFaultsOfEveryKindEndAsWished: calls fail, lie and lose answers by seed;
 // in the end all is mounted, and in the end all is gone.
-// Items: D10.
+// Items: D10, D03.
 func TestFaultsOfEveryKindEndAsWished(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {

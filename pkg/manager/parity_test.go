@@ -27,7 +27,7 @@ func times(n int, prefix string, f fault) func(string) fault {
 	}
 }
 
-// Items: A27, A29.
+// Items: A27, A29, C16.
 func TestWaitsForManyPodsAndForNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

@@ -94,6 +94,8 @@ func TestACallThatGetsOnIsLeftToEnd(t *testing.T) {
 
 // It ends at once when its pod goes, and what it made is taken back; that a pod
 // went before anything was told is noticed with the first that is.
+//
+// Items: G10.
 func TestAWalkForAPodThatWentEnds(t *testing.T) {
 	for _, after := range []time.Duration{0, 500 * time.Millisecond, 10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

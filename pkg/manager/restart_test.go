@@ -155,7 +155,7 @@ func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
 // What was found at the start is counted: what there was, what of it could not be
 // read, and what was not as it was left.
 //
-// Items: E15.
+// Items: E15, E08.
 func TestWhatWasFoundAtTheStartIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

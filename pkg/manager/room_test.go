@@ -132,6 +132,7 @@ func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
 // here: its context would be empty. Once it is attached, by a driver that does or as
 // a VolumeAttachment says, it is made, and what is mounted stays.
 //
+// Items: N-53.
 // Faults: A157.
 func TestAVolumeThatIsNotAttachedIsNotBegun(t *testing.T) {
 	for name, attach := range map[string]func(l *life, h *fakeNode){

@@ -25,6 +25,7 @@ func (h *fakeNode) lose(path string) {
 // A pod is not given what its driver would find in the empty directory where the
 // volume was staged: that is seen before the call, and the volume staged first.
 //
+// Items: N-71.
 // Faults: A017.
 func TestAPublishLooksWhetherTheVolumeIsStagedStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

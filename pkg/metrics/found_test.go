@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// Items: E15.
+// Items: E15, E08.
 func TestWhatWasFoundAtTheStart(t *testing.T) {
 	r := prometheus.NewRegistry()
 	if err := RegisterFound(r, func() manager.Found { return manager.Found{Volumes: 9, Unreadable: 2, Changed: 3} }); err != nil {

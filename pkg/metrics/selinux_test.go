@@ -54,7 +54,7 @@ func (labelled) Pods() []manager.PodStatus {
 // A volume is counted once, however many pods have it; conflicts, of pods and within
 // one, are errors where labels are applied and warnings elsewhere.
 //
-// Items: H11, H16.
+// Items: H11, H16, H10, H13, H15.
 // Scenarios: U-102, U-103.
 func TestLabelsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()

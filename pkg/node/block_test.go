@@ -49,7 +49,7 @@ func TestContainersAreGivenADevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := must(t, n, "app")["/dev/raw"]
-	if !m.Device || m.ReadOnly {
+	if !m.Device || m.ReadOnly || m.Permissions != "mrw" {
 		t.Errorf("got %+v, want a device", m)
 	}
 	f, err := os.OpenFile(m.HostPath, os.O_RDWR, 0)

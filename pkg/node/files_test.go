@@ -50,6 +50,8 @@ data: {greeting: hello}
 `
 
 // L03, L05, L08, L09: what is applied is what the pod finds, soon after.
+//
+// Items: L03, L08, N-35.
 func TestFilesFollowTheirObjects(t *testing.T) {
 	c := dirs(t)
 	n, stop := start(t, c)

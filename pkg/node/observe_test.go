@@ -9,6 +9,8 @@ import (
 )
 
 // What was called is kept, and measured; how things stand is counted.
+//
+// Items: O05.
 func TestCallsAreRecordedAndMeasured(t *testing.T) {
 	r := prometheus.NewRegistry()
 	c := dirs(t)

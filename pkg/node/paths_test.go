@@ -53,6 +53,8 @@ spec:
 `
 
 // M06, M08, M16: from the manifest to the paths that are handed out, and back.
+//
+// Items: M16.
 func TestPathsOfTheNodeAreHandedOut(t *testing.T) {
 	c := dirs(t)
 	dir := t.TempDir()

@@ -466,6 +466,7 @@ func isShown(g goldenScene, rows []ui.Row) bool {
 // the golden explanation by the node API's explanations and lists, by the status
 // page without what the driver said, and in an Event about the pod, or the claim where no pod is left.
 //
+// Items: K01, N-29.
 // Faults: A125.
 func TestEveryoneSaysWhatTheExplanationsSay(t *testing.T) {
 	all := goldenScenes(t)

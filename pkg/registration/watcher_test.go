@@ -20,7 +20,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Items: J06, N-11.
+// Items: J06, N-11, J01.
 func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
@@ -416,7 +416,7 @@ func TestARegistrarThatDiesAloneLeavesItsDriverUp(t *testing.T) {
 	x.untilState("a.sock", Up)
 }
 
-// Items: J07.
+// Items: J07, N-93.
 func TestAFailedUpIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	tries := 0

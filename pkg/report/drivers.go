@@ -92,12 +92,19 @@ func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) er
 	return errors.Join(refused...)
 }
 
+// maxNodeID bounds a driver's id for the node, in bytes.
+const maxNodeID = 256
+
 // fits says why a driver cannot be written: its labels are the Node's to have, so
 // one of another value is a mistake, and pods would go where they must not.
 func fits(d Driver, v view) error {
 	if d.NodeID == "" {
 		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to "+
 			"this node", d.Name)
+	}
+	if len(d.NodeID) > maxNodeID { // the API server would refuse the CSINode with all its drivers
+		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found %d bytes, want at most %d (CSI 1.13, NodeGetInfo)", d.Name,
+			len(d.NodeID), maxNodeID)
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
 		if has, there := v.node.Labels[key]; there && has != d.Topology[key] {

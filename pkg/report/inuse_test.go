@@ -130,6 +130,7 @@ func TestNoVolumeLeavesTheListWhileRecordsMayBeLost(t *testing.T) {
 // The Node that answers the write has to list the volume in volumesAttached: a
 // controller that is about to detach has taken it out. The watch tells when it is back.
 //
+// Items: A21, A22.
 // Faults: A180.
 func TestVolumeIsNotForMountingUntilTheNodeHasItAttached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,7 @@ func (w *world) count() int32 {
 // is one until there is none or the driver goes; the answer is in CSINode, and
 // nothing else is written. One that fails to answer keeps its limit.
 //
-// Items: J15.
+// Items: J15, J10, N-105.
 // Scenarios: U-71.
 func TestLimitsAreAskedForInThePeriodOfTheCSIDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestALimitThatIsNotToldHoldsNothingUp(t *testing.T) {
 // An attachment refused for want of room: the driver is asked at once, once for
 // many refusals, where its limits are to be kept up to date; else not at all.
 //
-// Items: J16.
+// Items: J16, N-105.
 // Scenarios: U-72.
 func TestADriverWithoutRoomIsAskedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

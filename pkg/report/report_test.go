@@ -125,7 +125,7 @@ func csiNode(t *testing.T, s *fakeapi.Server) string {
 	return string(b)
 }
 
-// Items: J01, J04, J10, J14.
+// Items: J01, J04, J10, J14, J11, N-14, N-90.
 func TestDriversAreInCSINodeAndNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -162,18 +162,26 @@ func TestDriversAreInCSINodeAndNode(t *testing.T) {
 		if _, there := n.Annotations[report.NodeIDAnnotation]; there || n.Labels["rack"] != "7" || csiNode(t, w.server) != "null" {
 			t.Errorf("after it went: %v %v %s", n.Annotations, n.Labels, csiNode(t, w.server))
 		}
+		w.server.Took()
+		w.reporter.DriverDown("d.test")
+		w.seeNode()
+		if took := w.server.Took(); len(took) > 0 {
+			t.Errorf("it went once more: %q", took)
+		}
 	})
 }
 
-// A driver that contradicts the Node's labels, or has no id, is not written and says why; others are.
+// A driver that contradicts the Node's labels, or has no id or too long a one, is not written
+// and says why; others are.
 //
-// Items: J11.
+// Items: J11, N-90.
 func TestDriverThatContradictsIsLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
 		w.server.Put(node())
 		w.reporter.DriverUp(report.Driver{Name: "bad.test", NodeID: "x", Topology: map[string]string{"zone": "b"}})
 		w.reporter.DriverUp(report.Driver{Name: "none.test"})
+		w.reporter.DriverUp(report.Driver{Name: "long.test", NodeID: strings.Repeat("x", 257)})
 		w.reporter.DriverUp(report.Driver{Name: "good.test", NodeID: "y", Topology: map[string]string{"zone": "a"}})
 		w.seeNode()
 		n := w.seeNode()
@@ -184,7 +192,8 @@ func TestDriverThatContradictsIsLeftOut(t *testing.T) {
 			t.Errorf("node: %v %v", n.Annotations, n.Labels)
 		}
 		p := w.reporter.Findings()
-		if len(p) != 1 || !strings.Contains(p[0].Text, "driver bad.test: NodeGetInfo: accessible_topology: found zone=b, want a") || !strings.Contains(p[0].Text, "driver none.test: NodeGetInfo: node_id") {
+		if len(p) != 1 || !strings.Contains(p[0].Text, "driver bad.test: NodeGetInfo: accessible_topology: found zone=b, want a") || !strings.Contains(p[0].Text, "driver none.test: NodeGetInfo: node_id") ||
+			!strings.Contains(p[0].Text, "driver long.test: NodeGetInfo: node_id: found 257 bytes, want at most 256") {
 			t.Errorf("problems: %v", p)
 		}
 	})
@@ -202,6 +211,11 @@ func TestCSINodeOfAnEarlierNodeIsMadeAnew(t *testing.T) {
 		w.seeNode()
 		if got, want := csiNode(t, w.server), `[{"name":"d.test","nodeID":"id-1","topologyKeys":null}]`; got != want {
 			t.Errorf("CSINode: got %s, want %s", got, want)
+		}
+		c := &storagev1.CSINode{}
+		w.server.Get("csinodes", "n1", c)
+		if len(c.OwnerReferences) != 1 || c.OwnerReferences[0].UID != "u1" {
+			t.Errorf("its owners: %v", c.OwnerReferences)
 		}
 	})
 }
@@ -222,7 +236,7 @@ func grown(status corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
 
 // With allocatedResources and, of an old external-resizer, without; and as often as it takes.
 //
-// Items: I16.
+// Items: I16, I01, I02.
 func TestExpansionEndsInTheClaimsStatus(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status corev1.ClaimResourceStatus

@@ -122,7 +122,7 @@ func TestContainerMount(t *testing.T) {
 func TestContainerMountRecursiveReadOnly(t *testing.T) {
 	for _, mode := range []string{"Disabled", "IfPossible", "Enabled", "Perhaps"} {
 		for _, readOnly := range []bool{false, true} {
-			for _, propagation := range []string{"", "None", "HostToContainer"} {
+			for _, propagation := range []string{"", "None", "HostToContainer", "Bidirectional"} {
 				for _, can := range []bool{false, true} {
 					fields := ", recursiveReadOnly: " + mode
 					if readOnly {
@@ -131,7 +131,7 @@ func TestContainerMountRecursiveReadOnly(t *testing.T) {
 					if propagation != "" {
 						fields += ", mountPropagation: " + propagation
 					}
-					legal := readOnly && propagation != "HostToContainer" && mode != "Perhaps" && (can || mode == "IfPossible")
+					legal := readOnly && (propagation == "" || propagation == "None") && mode != "Perhaps" && (can || mode == "IfPossible")
 					got, err := container(t, containerPod(fields), "app", resolve.Runtime{RecursiveReadOnly: can})
 					switch {
 					case (err == nil) != (legal || mode == "Disabled"):

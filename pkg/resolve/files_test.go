@@ -75,6 +75,7 @@ func TestWantHasNoSecretAndNothingThatTellsIt(t *testing.T) {
 	}
 }
 
+// Items: L08.
 func TestDownwardRevisionFollowsWhatIsSelected(t *testing.T) {
 	revision := func(change func(*corev1.Pod)) string {
 		w := withFiles(t)

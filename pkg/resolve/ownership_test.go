@@ -30,6 +30,7 @@ func TestOwnershipFollowsFSGroupPolicy(t *testing.T) {
 		"G01 named":              {policy: ptr(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy), fsType: "ext4", modes: mode(corev1.ReadWriteOnce, corev1.ReadWriteMany), want: always},
 		"G02 no fsType":          {modes: mode(corev1.ReadWriteOnce), want: never},
 		"G03 many":               {fsType: "ext4", modes: mode(corev1.ReadWriteMany), want: never},
+		"G03 readers":            {fsType: "ext4", modes: mode(corev1.ReadOnlyMany), want: never},
 		"G03 one pod":            {fsType: "ext4", modes: mode(corev1.ReadWriteOncePod), want: always},
 		"G04 File":               {policy: ptr(storagev1.FileFSGroupPolicy), modes: mode(corev1.ReadWriteMany), want: always},
 		"G04 None":               {policy: ptr(storagev1.NoneFSGroupPolicy), fsType: "ext4", modes: mode(corev1.ReadWriteOnce), want: never},
@@ -88,14 +89,18 @@ func TestCSIDriverWithoutAPolicyIsWaitedFor(t *testing.T) {
 func TestAChangedPolicyHoldsForTheNextPod(t *testing.T) {
 	const none, file, byType = storagev1.NoneFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	// Of a volume without a type of file system, the default gives nothing.
-	owned := map[storagev1.FSGroupPolicy]state.Ownership{none: "", file: state.OwnAlways, byType: ""}
-	for _, change := range [][2]storagev1.FSGroupPolicy{{none, file}, {none, byType}, {file, none}, {file, byType}, {byType, none}, {byType, file}} {
-		w := read(t, "testdata/base.yaml")
-		w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
-		for _, policy := range change {
-			w.driver(storagev1.CSIDriverSpec{FSGroupPolicy: &policy})
-			if got := w.only(t); got.Problem != "" || got.Mount.Ownership != owned[policy] {
-				t.Errorf("%s to %s: at %s got %q (%s), want %q", change[0], change[1], policy, got.Mount.Ownership, got.Problem, owned[policy])
+	for fsType, ofDefault := range map[string]state.Ownership{"": "", "ext4": state.OwnAlways} {
+		owned := map[storagev1.FSGroupPolicy]state.Ownership{none: "", file: state.OwnAlways, byType: ofDefault}
+		for _, change := range [][2]storagev1.FSGroupPolicy{{none, file}, {none, byType}, {file, none}, {file, byType}, {byType, none}, {byType, file}} {
+			w := read(t, "testdata/base.yaml")
+			w.volume().Spec.CSI.FSType = fsType
+			w.volume().Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+			w.pod().Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
+			for _, policy := range change {
+				w.driver(storagev1.CSIDriverSpec{FSGroupPolicy: &policy})
+				if got := w.only(t); got.Problem != "" || got.Mount.Ownership != owned[policy] {
+					t.Errorf("%s to %s: at %s got %q (%s), want %q", change[0], change[1], policy, got.Mount.Ownership, got.Problem, owned[policy])
+				}
 			}
 		}
 	}

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Items: A14, F02, F12, A07.
+// Items: A14, F02, F12, A07, B17, F15, F16, F21.
 func TestFullPodResolvesAsGolden(t *testing.T) {
 	for _, name := range []string{"base", "full"} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestPodInfoOnMount(t *testing.T) {
 	}
 }
 
-// Items: A03, A04, A21, C22, C23, F17, A05.
+// Items: A03, A04, A21, C22, C23, F17, A05, N-53.
 func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
 	metadata := map[string]string{"device": "/dev/sdb"}
 	now := metav1.Now()

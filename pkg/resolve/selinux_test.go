@@ -159,7 +159,7 @@ func TestALabelThatIsNoneIsRefused(t *testing.T) {
 // Where labels are the runtime's for the volume's access modes, the pod has it all
 // the same, and what it would be is told, so that others can be warned of it.
 //
-// Items: H11.
+// Items: H11, H03, H04, H12, H14, H15.
 func TestALabelThatIsNotAppliedIsTold(t *testing.T) {
 	const base = "system_u:object_r:container_file_t:"
 	once := []state.AccessMode{state.ReadWriteOnce}

@@ -12,7 +12,7 @@ import (
 
 // What the claim says of its expansion decides whether the node has a part in it.
 //
-// Items: I02, I06, I11, I12, I13, I14, I16, I18.
+// Items: I02, I06, I11, I12, I13, I14, I16, I18, N-95.
 func TestTheClaimSaysWhetherTheNodeExpands(t *testing.T) {
 	quantity := func(s string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}

@@ -15,6 +15,8 @@ import (
 //     nothing was made.
 //   - FAILED_PRECONDITION of NodeExpandVolume is final, and was not infeasible: another
 //     size does not help while the volume is in use.
+//
+// Items: I09.
 func TestEachCodeMeansOneThing(t *testing.T) {
 	all := []string{
 		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted",

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Items: F20, N-55.
+// Items: F20, N-55, N-69.
 func TestLayoutIsTheKubelets(t *testing.T) {
 	l := Layout{Root: "/var/lib/kubelet"}
 	// The hash is sha256("vol-1"), by sha256sum.
@@ -184,6 +184,7 @@ func TestOnlyReadWriteOncePodAloneIsExclusive(t *testing.T) {
 		{[]AccessMode{ReadWriteOnce}, false},
 		{[]AccessMode{ReadWriteOncePod}, true},
 		{[]AccessMode{ReadWriteOncePod, ReadOnlyMany}, false},
+		{[]AccessMode{ReadWriteOnce, ReadWriteOncePod}, false},
 	} {
 		if got := (&Spec{AccessModes: tc.modes}).Exclusive(); got != tc.want {
 			t.Errorf("%v: %v", tc.modes, got)

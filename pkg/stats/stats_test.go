@@ -150,7 +150,7 @@ func full(n int64) func(context.Context) (Report, error) {
 // TestAVolumeIsAskedForEveryMinuteOrTwo: and a client that reads gets the last answer
 // with its time, never a question of its own.
 //
-// Items: O01.
+// Items: O01, O03.
 func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}

@@ -65,6 +65,7 @@ func (c *counter) fail(err error) {
 	c.err = err
 }
 
+// Items: F07, L10.
 func TestACachedTokenIsRenewedInTheLastFifthOfItsLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer := &counter{}
@@ -186,6 +187,7 @@ func TestRequestsAreChecked(t *testing.T) {
 	}
 }
 
+// Items: L10.
 func TestRenewalsAreSpread(t *testing.T) {
 	now := time.Now()
 	tok := Token{Value: "x", Issued: now, Expires: now.Add(10 * time.Minute)}

@@ -85,6 +85,7 @@ func (s *shared) hasSize(n *node, claim, size string) {
 // has it, and when the next pod comes after it grew without one. What the storage
 // cannot give is refused, shown in the claim, and a smaller wish then carried out.
 //
+// Items: I02, N-95.
 // Faults: A170.
 // Scenarios: U-51, U-52, U-56, U-59, U-167, U-168, U-169.
 func TestAVolumeIsExpanded(t *testing.T) {

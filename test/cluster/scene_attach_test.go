@@ -38,6 +38,8 @@ func (s *shared) template(name string) corev1.Volume {
 // Whether a volume is attached follows the CSIDriver object. The strict driver sees
 // that what is attached is not mounted before, nor detached while it is mounted, and
 // that the publish_context is that of the attachment.
+//
+// Items: A06, A07.
 func TestScenariosOfAttachment(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-attach")

@@ -43,6 +43,8 @@ func typed(pv *corev1.PersistentVolume) { pv.Spec.CSI.FSType = "ext4" }
 
 // The fsGroupPolicy of the CSIDriver object decides whether files become the group's,
 // also after it has changed.
+//
+// Items: G06.
 func TestScenariosOfGroupPolicies(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-group")
@@ -104,6 +106,8 @@ func TestScenariosOfGroupPolicies(t *testing.T) {
 // A driver that sets the group by itself is told of it with Stage and Publish, and
 // csi-volmgr leaves the files alone; without a group it is told of none. A driver that
 // does not is not told, and csi-volmgr gives the files to the group.
+//
+// Items: F18.
 func TestScenariosOfGroupsOfTheDriver(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-mount-group")

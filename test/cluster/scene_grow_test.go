@@ -116,6 +116,8 @@ func TestScenariosOfExpansion(t *testing.T) {
 
 // An expansion fails for good, or for now, in the controller or on the node. A smaller
 // size is asked for then, and made where the larger one was made nowhere yet.
+//
+// Items: I12.
 func TestScenariosOfExpansionThatFails(t *testing.T) {
 	t.Parallel()
 	_, identity := role(t)

@@ -15,6 +15,8 @@ import (
 // NodeStageVolume and NodeUnstageVolume fail, with codes that end a call and with
 // codes that leave it in doubt, while pods come and go. The strict driver sees that a
 // volume is not staged again before it is unstaged, and that nothing stays.
+//
+// Items: C04.
 func TestScenariosOfStageErrors(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-stage")

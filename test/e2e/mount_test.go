@@ -185,7 +185,7 @@ func TestVolumeGrowsWhileItIsMounted(t *testing.T) {
 	})
 }
 
-// Items: A09, C07, N-54, N-63.
+// Items: A09, C07, N-54, N-63, N-60.
 // Scenarios: U-126.
 func TestTwoPodsShareOneVolume(t *testing.T) {
 	eachKind(t, func(n *node) {

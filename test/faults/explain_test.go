@@ -304,6 +304,8 @@ func (n *node) get(ctx context.Context, path string, read func(io.Reader) error)
 // More than 30 volumes of one driver fail at once, each in its own way: every
 // one is explained as its golden file says, others are mounted and taken back
 // meanwhile, and once the driver behaves all of them are taken back.
+//
+// Items: N-58.
 // Faults: A077, A082, A125.
 // Attacks: C19.
 func TestEveryFailureIsContainedAndExplained(t *testing.T) {

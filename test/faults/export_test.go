@@ -74,6 +74,7 @@ func signingKey(t *testing.T, path string) string {
 // parameters and addresses that people put passwords into. What one looks for in
 // it is there.
 //
+// Items: N-35.
 // Faults: A129.
 func TestSupportBundleHasNoSecret(t *testing.T) {
 	t.Parallel()

@@ -114,6 +114,7 @@ func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
 // answers, all is explained, what is new is mounted, and none of them is touched;
 // their pods can go.
 //
+// Items: E17.
 // Faults: A040, A126.
 func TestStartBesideFrozenVolumes(t *testing.T) {
 	t.Parallel()

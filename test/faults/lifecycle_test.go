@@ -49,7 +49,7 @@ func (n *node) wantFile(path, want string) {
 
 // N-21, N-43, N-51...N-71: one pod, then a second one, then a reader; each file
 // stays where it was written.
-// Items: A08, A09, A32, N-21, N-40, N-42, N-43, N-51, N-52, N-53, N-54, N-55, N-56, N-60, N-62, N-63, N-65, N-66, N-67, N-68, N-73.
+// Items: A08, A09, A32, N-21, N-40, N-42, N-43, N-51, N-52, N-53, N-54, N-55, N-56, N-60, N-62, N-63, N-65, N-66, N-67, N-68, N-73, N-39, N-48.
 // Scenarios: U-129.
 func TestFileSystemVolumeOfThreePods(t *testing.T) {
 	eachVariant(t, func(n *node) {
@@ -100,6 +100,7 @@ func TestBlockVolume(t *testing.T) {
 
 // Inline volumes are neither attached nor staged, and end with their pod.
 //
+// Items: F19.
 // Scenarios: U-111, U-113.
 func TestInlineVolume(t *testing.T) {
 	eachVariant(t, func(n *node) {
@@ -119,7 +120,7 @@ func TestInlineVolume(t *testing.T) {
 }
 
 // N-94...N-101: expanded while a pod has it, and again later.
-// Items: N-95, N-96, N-97, N-99.
+// Items: N-95, N-96, N-97, N-99, I03.
 func TestExpansion(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]string{"file system": "Filesystem", "block": "Block"} {
@@ -190,7 +191,7 @@ func TestSwitchedOffForResizing(t *testing.T) {
 }
 
 // N-34, N-35: each call has the secret that is for it, no other, and it is in no log.
-// Items: F11, N-34, N-35, I05.
+// Items: F11, N-34, N-35, I05, N-100.
 func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 	t.Parallel()
 	calls := map[string]string{

@@ -98,7 +98,7 @@ func TestFaultWhileAVolumeIsMade(t *testing.T) {
 
 // As before, but the pod is deleted while the fault lasts: what may have been
 // made is undone.
-// Items: B12, C04, C08, N-26, N-57, N-70.
+// Items: B12, C04, C08, N-26, N-57, N-70, N-64.
 // Faults: A012, A013.
 // Scenarios: U-28, U-29.
 func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
@@ -384,7 +384,7 @@ func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 
 // A070, A073: a driver that is gone is named, with what waits for it; what was
 // begun before is ended once it is back.
-// Items: C19.
+// Items: C19, A20, J04.
 // Faults: A070.
 func TestDriverThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()

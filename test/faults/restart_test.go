@@ -171,6 +171,7 @@ func TestRestartWhileTheDriverIsDown(t *testing.T) {
 // A volume whose Unstage fails is in use for as long as it does, also after a
 // restart, and says why it cannot be detached.
 //
+// Items: N-61, N-104.
 // Faults: A014.
 func TestVolumeThatCannotBeUnstagedStaysInUse(t *testing.T) {
 	t.Parallel()

@@ -44,6 +44,7 @@ func TestDirectoryThatWaitsForItsMountIsHandedToNobody(t *testing.T) {
 // Two tenants call their claims and volumes alike: each has a volume, a staging
 // directory and files of its own.
 //
+// Items: N-67.
 // Faults: A024.
 func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
 	t.Parallel()

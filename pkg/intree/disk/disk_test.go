@@ -465,6 +465,8 @@ func TestDiskInUseIsNotRemoved(t *testing.T) {
 }
 
 // Publish needs the stage, shows it, read-only where asked, and Unpublish leaves it.
+//
+// Items: M16.
 func TestPodsSeeTheStage(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")

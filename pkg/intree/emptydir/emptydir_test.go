@@ -26,7 +26,7 @@ func newDriver(l state.Layout) *emptydir.Driver {
 
 // What a restart knows of a volume is its record, and that is enough to remove it.
 //
-// Items: M15.
+// Items: M15, E16, M01.
 func TestContractOnDisk(t *testing.T)   { contract(t, `{}`) }
 func TestContractInMemory(t *testing.T) { contract(t, `{"medium": "Memory", "sizeLimit": "4Mi"}`) }
 

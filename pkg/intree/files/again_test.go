@@ -15,7 +15,7 @@ import (
 // pod's open ones included, and one after a reboot, whose directory is
 // there and what was in memory is not, is whole again. Either follows its object
 // from then on, and what was cut off before the reboot is gone.
-// Items: L07.
+// Items: L07, L08.
 func TestSetUpAgainOverWhatIsThere(t *testing.T) {
 	for _, kind := range files.Kinds {
 		for name, down := range map[string]func(t *testing.T, n *node){

@@ -142,7 +142,7 @@ var configs = map[state.DriverName]string{
 
 // What a restart knows of a volume is its record, and that is enough to remove it.
 //
-// Items: M15.
+// Items: M15, E16.
 func TestContract(t *testing.T) {
 	for _, kind := range files.Kinds {
 		t.Run(string(kind), func(t *testing.T) {

@@ -110,6 +110,7 @@ func read(t *testing.T, elems ...string) string {
 	return string(b)
 }
 
+// Items: M15.
 func TestKind(t *testing.T) {
 	images := imagetest.New(t, t.TempDir())
 	images.Add(name, images.Image(imagetest.Layer(t, imagetest.Dir("dir"), imagetest.File("file", "x"))))

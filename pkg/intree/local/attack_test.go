@@ -56,6 +56,8 @@ func TestAttackFileSystemThatIgnoresItsDeviceIsNotMounted(t *testing.T) {
 
 // A disk's file system comes from outside the node: device nodes and set-user-id
 // programs on it have no effect, unless its mountOptions say so.
+//
+// Items: M08.
 func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
 	n := newNode(t, "/dev")
 	device := drivertest.Device(t, "ext4")

@@ -94,7 +94,7 @@ func (n *node) volume(server, path string) state.Volume {
 func (n *node) target() string { return n.layout.BuiltinTarget(nfs.Kind, pod, "share") }
 
 // M10: the exact call for names, IPv4 and IPv6, options, and read-only.
-// Items: M10.
+// Items: M10, M16.
 func TestCallOfMountNFS(t *testing.T) {
 	for _, tc := range []struct {
 		server, path string

@@ -72,6 +72,7 @@ func want(t *testing.T, path, want string) {
 	}
 }
 
+// Items: G01, G08.
 func TestGroupGetsWriteAccessAndDirectoriesHandItDown(t *testing.T) {
 	dir := tree(t, "f", "d/", "d/f", "d/e/", "d/x", "l -> /etc/passwd")
 	if err := os.Chmod(filepath.Join(dir, "d/x"), 0o4711|os.ModeSetuid); err != nil {

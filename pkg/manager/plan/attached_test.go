@@ -9,6 +9,7 @@ import (
 // A volume is known to the cluster by its record while anything of it may be here, and
 // by the wish else.
 //
+// Items: E10.
 // Faults: A182.
 func TestTheRecordSaysUnderWhichNameAVolumeIsAttached(t *testing.T) {
 	attached, free := &state.Spec{Driver: "d"}, &state.Spec{Driver: "d", NoAttach: true}
@@ -34,6 +35,7 @@ func TestTheRecordSaysUnderWhichNameAVolumeIsAttached(t *testing.T) {
 // Only what a controller attaches, and a pod wants, waits for the Node's lists; what
 // waits for something else already says that.
 //
+// Items: A21, A22.
 // Faults: A180.
 func TestAnAttachedVolumeWaitsUntilTheNodeListsIt(t *testing.T) {
 	want := func(spec state.Spec, hold string) state.Want {
@@ -73,6 +75,8 @@ func TestAVolumeThatNothingAttachesIsNotBegunWithADriverThatIsUp(t *testing.T) {
 // attachRequired that turns false below a mounted volume leaves the volume in the Node's
 // list until it is unstaged, and no longer: its VolumeAttachment may go then
 // (kubernetes/kubernetes#141521).
+//
+// Items: B14.
 func TestAVolumeThatNeedsNoAttachmentLeavesTheListOnceItIsUnstaged(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true} // the cluster attaches
 	w := variant{}.wants()[1]

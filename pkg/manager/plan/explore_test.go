@@ -550,6 +550,8 @@ func variants() []variant {
 // TestEveryReachableState walks every state of one volume with two pods, with
 // and without stage and attach, every outcome of every call, wishes changing at
 // any time and a crash or reboot at every step, and checks the rules in each.
+//
+// Items: N-63.
 func TestEveryReachableState(t *testing.T) {
 	all := variants()
 	if os.Getenv("EXPLORE") == "full" { // millions of states, minutes

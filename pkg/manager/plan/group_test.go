@@ -97,6 +97,7 @@ func TestAMountThatVanishedIsMadeAgainWithTheGroupThatItHad(t *testing.T) {
 	}
 }
 
+// Items: F18.
 func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {
 	w := groupWish(map[state.PodUID]int64{"a": 2000, "b": 3000})
 	v, ops, held := settle(t, w, state.Volume{ID: "d^h"}, Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true})
@@ -107,7 +108,7 @@ func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {
 
 // attachRequired: false that comes while a volume is attached and mounted: it
 // stays, and goes as it came once no pod wants it.
-// Items: A06, B14.
+// Items: A06, B14, E10.
 func TestAttachmentThatIsNeededNoMore(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
 	w := variant{}.wants()[1]

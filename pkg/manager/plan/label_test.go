@@ -32,7 +32,7 @@ func kinds(ops []Op) string {
 // another is told of the conflict at once, and the first is left alone; once
 // no pod has the first label the volume is staged anew.
 //
-// Items: H07, H08, H09, H10.
+// Items: H07, H08, H09, H10, H01, H12.
 // Scenarios: U-100, U-101.
 func TestAVolumeHasOneLabelForAllItsPods(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
@@ -52,6 +52,32 @@ func TestAVolumeHasOneLabelForAllItsPods(t *testing.T) {
 		got, ops, held = settle(t, labelWish(map[state.PodUID]string{"a": other}), v, f)
 		if kinds(ops) != "Unpublish for pod b, Unpublish for pod c, Unstage, Stage, Publish for pod a" || got.Spec.SELinuxLabel != other || held != (Held{}) {
 			t.Errorf("label %q, alone: %v, %+v", other, ops, held)
+		}
+		got, ops, _ = settle(t, labelWish(map[state.PodUID]string{"d": "L1"}), got, f)
+		if kinds(ops) != "Unpublish for pod a, Unstage, Stage, Publish for pod d" || got.Spec.SELinuxLabel != "L1" {
+			t.Errorf("label %q, then L1: %v, label %q", other, ops, got.Spec.SELinuxLabel)
+		}
+	}
+}
+
+// A volume for one pod at a time keeps its stage for the next pod with the same label, and
+// is staged anew for one with another.
+//
+// Items: H07, H08.
+func TestAVolumeForOnePodHasItsLabel(t *testing.T) {
+	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
+	wish := func(pod state.PodUID, label string) state.Want {
+		w := labelWish(map[state.PodUID]string{pod: label})
+		w.Spec = new(*w.Spec)
+		w.Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
+		return w
+	}
+	v, _, _ := settle(t, wish("b", "L1"), state.Volume{ID: "d^h"}, f)
+	for label, want := range map[string]string{
+		"L1": "Unpublish for pod b, Publish for pod c", "L2": "Unpublish for pod b, Unstage, Stage, Publish for pod c",
+	} {
+		if got, ops, held := settle(t, wish("c", label), v, f); kinds(ops) != want || got.Spec.SELinuxLabel != label || held != (Held{}) {
+			t.Errorf("%s: %s, held %+v", label, kinds(ops), held)
 		}
 	}
 }
@@ -74,6 +100,7 @@ func TestAPodThatHasEndedIsInNobodysWay(t *testing.T) {
 	}
 }
 
+// Items: H12.
 func TestWhichLabelAVolumeHas(t *testing.T) {
 	type labels = map[state.PodUID]string
 	for name, c := range map[string]struct {

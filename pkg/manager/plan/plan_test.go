@@ -13,7 +13,7 @@ func callError(o state.Outcome) *state.CallError {
 	return &state.CallError{Outcome: o, Call: "NodeStageVolume", Code: "Internal", Err: errors.New("boom")}
 }
 
-// Items: C32, N-28, N-29, N-30.
+// Items: C32, N-28, N-29, N-30, N-58, N-71.
 func TestPausesDoubleUpToTheirLimit(t *testing.T) {
 	for _, tc := range []struct {
 		outcome     state.Outcome

@@ -164,6 +164,8 @@ func advance(d time.Duration) {
 }
 
 // A pod with one claim: every request is by name or of this node, and there are few.
+//
+// Items: A03.
 func TestPodWithAClaimIsResolvedByReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) { claim(s, "a"); s.Put(claimPod("p", "a")) })
