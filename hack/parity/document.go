@@ -9,6 +9,7 @@ import (
 // The headings between which the document is read and written.
 const (
 	differHeading = "## Where csi-volmgr differs on purpose\n"
+	otherHeading  = "## Items with a condition that is otherwise on purpose\n"
 	partHeading   = "## Items that are met in part\n"
 	tableHeading  = "## Every item and its proof\n"
 )
@@ -17,9 +18,26 @@ const (
 // table below differHeading.
 func differences(doc string) (map[string]string, error) { return rows(doc, differHeading) }
 
+// others returns the condition that is otherwise of items that are met but for it, and why:
+// the rows of the table below otherHeading.
+func others(doc string) (map[string]string, error) { return rows(doc, otherHeading) }
+
 // parts returns what is missing of items that are met in part: the rows of the
 // table below partHeading.
 func parts(doc string) (map[string]string, error) { return rows(doc, partHeading) }
+
+// marks returns both.
+func marks(doc string) (open, otherwise map[string]string, err error) {
+	if otherwise, err = others(doc); err == nil {
+		open, err = parts(doc)
+	}
+	for id := range otherwise {
+		if open[id] != "" {
+			return nil, nil, fmt.Errorf("%s: met in part, and otherwise on purpose; want one row that says both", id)
+		}
+	}
+	return open, otherwise, err
+}
 
 // rows reads the table below a heading, whose first column has items with commas.
 func rows(doc, heading string) (map[string]string, error) {
@@ -68,6 +86,8 @@ func (t table) markdown() string {
 		switch {
 		case l.differs():
 			proof = "differs, see above"
+		case l.other != "":
+			proof = "one condition otherwise, see above: `" + strings.Join(l.tests, "`, `") + "`"
 		case l.part != "":
 			proof = "part, see above: `" + strings.Join(l.tests, "`, `") + "`"
 		case l.tested():

@@ -57,12 +57,12 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", document, err)
 	}
-	open, err := parts(string(doc))
+	open, otherwise, err := marks(string(doc))
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", document, err)
 	}
 	t := compare(items.Catalog(items.Parity), found[items.Parity], reasons)
-	t.mark(open)
+	t.mark(open, otherwise)
 	if write {
 		text, err := replaceTable(string(doc), t.markdown())
 		if err != nil {
@@ -101,14 +101,14 @@ func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	open, err := parts(string(doc))
+	open, otherwise, err := marks(string(doc))
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", document, err)
 	}
 	var problems []string
 	if tests {
 		t := compare(items.Catalog(items.Parity), found[items.Parity], nil)
-		t.mark(open)
+		t.mark(open, otherwise)
 		problems = append(problems, runCited(ctx, root, t, found[items.Parity], os.Stdout)...)
 	}
 	if mutants {

@@ -18,6 +18,11 @@ const sampleDoc = `# Parity
 | A02, A03 | for a reason |
 | B01 | for another |
 
+` + otherHeading + `
+| item | what is otherwise |
+| --- | --- |
+| A06 | later |
+
 ` + partHeading + `
 | item | what is missing |
 | --- | --- |
@@ -76,14 +81,21 @@ func TestWhatIsWrongWithATable(t *testing.T) {
 func TestAnItemThatIsMetInPartIsOpen(t *testing.T) {
 	list := []items.Item{{ID: "A01", Title: "one"}, {ID: "A02", Title: "two"}}
 	claim := []items.Claim{{Dir: "pkg/x", Test: "TestA"}}
-	open, err := parts(strings.Replace(sampleDoc, "A05", "A02, Z01", 1))
+	open, otherwise, err := marks(strings.Replace(sampleDoc, "A05", "A02, Z01", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab := compare(list, map[string][]items.Claim{"A01": claim, "A02": claim}, nil)
-	tab.mark(open)
-	if tab.count(line.met) != 1 || tab.count(line.open) != 1 || !tab.lines[1].open() {
-		t.Errorf("%+v, want A02 open and A01 met", tab.lines)
+	if _, _, err := marks(strings.Replace(sampleDoc, "A05", "A06", 1)); err == nil {
+		t.Error("an item in both tables is taken")
+	}
+	list = append(list, items.Item{ID: "A06", Title: "six"})
+	tab := compare(list, map[string][]items.Claim{"A01": claim, "A02": claim, "A06": claim}, nil)
+	tab.mark(open, otherwise)
+	if tab.count(line.met) != 1 || tab.count(line.open) != 1 || !tab.lines[1].open() || tab.count(line.otherwise) != 1 {
+		t.Errorf("%+v, want A02 open, A06 otherwise and A01 met", tab.lines)
+	}
+	if !strings.Contains(tab.markdown(), "| A06 | six |  | one condition otherwise, see above: `pkg/x TestA` |") {
+		t.Errorf("written %s", tab.markdown())
 	}
 	var out strings.Builder
 	tab.print(&out, true)

@@ -92,6 +92,8 @@ func (l line) verdict(became map[string]string) (verdict string, why []string) {
 		verdict = "not run here"
 	case l.part != "":
 		verdict = "part"
+	case l.other != "":
+		verdict = "pass but for one condition"
 	default:
 		verdict = "pass"
 	}

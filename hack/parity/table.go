@@ -19,6 +19,7 @@ type line struct {
 	tests  []string // "pkg/x TestY", sorted
 	reason string
 	part   string // what is missing, of an item that is met in part
+	other  string // the condition that is otherwise on purpose, of an item that is met but for it
 }
 
 // table is the list with what is known of each item.
@@ -48,12 +49,14 @@ func compare(list []items.Item, claims map[string][]items.Claim, reasons map[str
 	return t
 }
 
-// mark notes what is missing of the items that are met in part.
-func (t *table) mark(parts map[string]string) {
+// mark notes what is missing of the items that are met in part, and what is otherwise.
+func (t *table) mark(parts, others map[string]string) {
 	left := maps.Clone(parts)
+	maps.Copy(left, others)
 	for i := range t.lines {
-		t.lines[i].part = parts[t.lines[i].ID]
-		delete(left, t.lines[i].ID)
+		l := &t.lines[i]
+		l.part, l.other = parts[l.ID], others[l.ID]
+		delete(left, l.ID)
 	}
 	t.unknown = slices.Sorted(slices.Values(append(t.unknown, slices.Collect(maps.Keys(left))...)))
 }
@@ -67,9 +70,12 @@ func (t table) count(is func(line) bool) (n int) {
 	return n
 }
 
-func (l line) tested() bool  { return len(l.tests) > 0 }
-func (l line) open() bool    { return l.tested() && l.part != "" }
-func (l line) met() bool     { return l.tested() && l.part == "" }
+func (l line) tested() bool { return len(l.tests) > 0 }
+func (l line) open() bool   { return l.tested() && l.part != "" }
+func (l line) otherwise() bool {
+	return l.tested() && l.other != ""
+}
+func (l line) met() bool     { return l.tested() && l.part == "" && l.other == "" }
 func (l line) differs() bool { return !l.tested() && l.reason != "" }
 func (l line) hole() bool    { return !l.tested() && l.reason == "" }
 
@@ -105,18 +111,21 @@ func (t table) print(w io.Writer, holes bool) {
 		case l.open():
 			fmt.Fprintf(w, "%-6s %-60s part: %s\n", l.ID, short(l.Title), l.part)
 		case holes:
+		case l.otherwise():
+			fmt.Fprintf(w, "%-6s %-60s otherwise: %s\n", l.ID, short(l.Title), l.other)
 		case l.differs():
 			fmt.Fprintf(w, "%-6s %-60s differs: %s\n", l.ID, short(l.Title), l.reason)
 		default:
 			fmt.Fprintf(w, "%-6s %-60s %s\n", l.ID, short(l.Title), strings.Join(l.tests, ", "))
 		}
 	}
-	fmt.Fprintf(w, "\n%-6s %6s %6s %7s %6s %6s\n", "area", "met", "part", "differs", "holes", "items")
+	fmt.Fprintf(w, "\n%-6s %6s %9s %6s %7s %6s %6s\n", "area", "met", "otherwise", "part", "differs", "holes", "items")
 	for _, area := range append(t.areas(), "all") {
 		in := func(is func(line) bool) int {
 			return t.count(func(l line) bool { return (area == "all" || l.Area() == area) && is(l) })
 		}
-		fmt.Fprintf(w, "%-6s %6d %6d %7d %6d %6d\n", area, in(line.met), in(line.open), in(line.differs), in(line.hole), in(func(line) bool { return true }))
+		fmt.Fprintf(w, "%-6s %6d %9d %6d %7d %6d %6d\n", area, in(line.met), in(line.otherwise), in(line.open), in(line.differs),
+			in(line.hole), in(func(line) bool { return true }))
 	}
 }
 

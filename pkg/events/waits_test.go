@@ -40,7 +40,7 @@ func (w waits) after(t *testing.T, f *server.Facts, by time.Duration, told int, 
 // A wait is told once it has lasted, again only when it is for something else by
 // then and not at each change, and anew when it had ended.
 //
-// Items: C23.
+// Items: A30, C23.
 func TestAWaitIsToldOnceItHasLasted(t *testing.T) {
 	w, f := waits{}, waiting(1, "waiting for a")
 	v := &f.Pods[0].Volumes[0]
