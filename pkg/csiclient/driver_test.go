@@ -52,6 +52,21 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 	}
 }
 
+// Each way to expand is an ability of its own, and a driver may have none of any kind.
+//
+// Items: N-20, N-88.
+func TestAbilitiesAreApart(t *testing.T) {
+	const online, offline = csi.PluginCapability_VolumeExpansion_ONLINE, csi.PluginCapability_VolumeExpansion_OFFLINE
+	for _, can := range [][]csi.PluginCapability_VolumeExpansion_Type{nil, {online}, {offline}, {online, offline}, {99}} {
+		f := newFake()
+		f.expansion, f.caps = can, nil
+		i := connect(t, f).d.Info()
+		if i.OnlineExpand != slices.Contains(can, online) || i.OfflineExpand != slices.Contains(can, offline) || i.Stage || i.Expand || i.Stats || len(i.Capabilities) > 0 {
+			t.Errorf("%v: %+v", can, i)
+		}
+	}
+}
+
 // Items: N-17, N-18, N-19.
 func TestDialAsksWhetherTheDriverIsReady(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -77,6 +77,7 @@ type fakeDriver struct {
 	caps       []csi.NodeServiceCapability_RPC_Type
 	controller []csi.ControllerServiceCapability_RPC_Type // nil: no Controller service
 	nodeID     string                                     // "": no NodeGetInfo
+	expansion  []csi.PluginCapability_VolumeExpansion_Type
 
 	emptyNodeID bool
 	topology    *csi.Topology
@@ -106,7 +107,8 @@ func newFake() *fakeDriver {
 			csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 			csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		},
-		staged: map[string]bool{}, published: map[string]bool{},
+		expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_ONLINE, csi.PluginCapability_VolumeExpansion_OFFLINE},
+		staged:    map[string]bool{}, published: map[string]bool{},
 	}
 }
 
@@ -228,10 +230,11 @@ func (f *fakeDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (
 
 func (f *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	r := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
-		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}},
-		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_OFFLINE}}},
 		{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS}}},
 	}}
+	for _, t := range f.expansion {
+		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: t}}})
+	}
 	if f.controller != nil {
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}})
 	}
@@ -251,7 +254,10 @@ func (f *fakeDriver) ControllerGetCapabilities(context.Context, *csi.ControllerG
 }
 
 func (f *fakeDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	r := &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{}}} // one without a kind
+	r := &csi.NodeGetCapabilitiesResponse{}
+	if len(f.caps) > 0 {
+		r.Capabilities = append(r.Capabilities, &csi.NodeServiceCapability{}) // one without a kind
+	}
 	for _, c := range f.caps {
 		r.Capabilities = append(r.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}}})
 	}

@@ -304,6 +304,14 @@ func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 	if outcome(t, err) != state.Refused || !strings.Contains(err.Error(), "volume_context") || n.f.calls(nodeStage) > 0 {
 		t.Errorf("%v after %d calls", err, n.f.calls(nodeStage))
 	}
+	// A secret is sent as it is, or not at all: what is no text, or too much, is not cut.
+	for name, secrets := range map[string]map[string]string{
+		"binary": {"k": "\xff\xfe"}, "a key that is no text": {"\xff": "v"}, "much": {"k": strings.Repeat("x", 5000)},
+	} {
+		if err := checkLimits(&csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s", Secrets: secrets}); err == nil || strings.Contains(err.Error(), "xxx") {
+			t.Errorf("a secret, %s: %v", name, err)
+		}
+	}
 }
 
 // The lessons are those of doc.go.
@@ -616,6 +624,7 @@ func TestStatsTakeOnlyWhatIsSane(t *testing.T) {
 		"nothing":          {fs, nil, Stats{}},
 		"inodes":           {fs, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: 5}), Stats{Inodes: Usage{Total: 5}}},
 		"unknown unit":     {fs, usage(&csi.VolumeUsage{Unit: 99, Total: 5}), Stats{}},
+		"no unit":          {fs, usage(&csi.VolumeUsage{Total: 5}), Stats{}},
 		"negative":         {fs, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 5, Used: -1}), Stats{}},
 		"block, size":      {blk, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 1000}), Stats{Bytes: Usage{Total: 1000}}},
 		"block, of /dev":   {blk, usage(&csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: 10, Used: 1}), Stats{}},

@@ -141,6 +141,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 		"attach shows nowhere":          {op: plan.Op{Kind: plan.Attach}, kernel: seen{err: errDisk}},
 		"detach shows nowhere":          {op: plan.Op{Kind: plan.Detach}, kernel: seen{err: errDisk}},
 		"expanded":                      {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 5},
+		"expanded further":              {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 9},
 		"expanded, not said how far":    {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}},
 		"expanded too little":           {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 4, want: "the volume has 4 bytes, asked for were 5"},
 	} {

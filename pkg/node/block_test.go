@@ -34,6 +34,15 @@ spec:
   volumes: [{name: raw, persistentVolumeClaim: {claimName: raw}}]
 `
 
+const readerManifest = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  containers: [{name: app, image: i, volumeDevices: [{name: raw, devicePath: /dev/raw}]}]
+  volumes: [{name: raw, persistentVolumeClaim: {claimName: raw, readOnly: true}}]
+`
+
 // A container is given the device of a raw block volume of a built-in kind, as a
 // device, and it goes with the pod.
 //
@@ -51,6 +60,18 @@ func TestContainersAreGivenADevice(t *testing.T) {
 	m := must(t, n, "app")["/dev/raw"]
 	if !m.Device || m.ReadOnly || m.Permissions != "mrw" {
 		t.Errorf("got %+v, want a device", m)
+	}
+	apply(t, n, strings.Replace(readerManifest, "NAME", "reader", 1))
+	if err := n.Manager().WaitForAttachAndMount(within(t), uidOf(t, n, "reader")); err != nil {
+		t.Fatal(err)
+	}
+	of := app("app")
+	of.Pod = "reader"
+	if got, err := n.ContainerMounts(within(t), of); err != nil || len(got) != 1 || !got[0].Device || got[0].Permissions != "r" {
+		t.Errorf("of a claim that is only read: %+v, %v", got, err)
+	}
+	if err := n.DeletePod(within(t), "default", "reader"); err != nil {
+		t.Fatal(err)
 	}
 	f, err := os.OpenFile(m.HostPath, os.O_RDWR, 0)
 	if err != nil {

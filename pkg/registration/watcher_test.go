@@ -172,6 +172,8 @@ func TestRefusalsAreReportedAndToldOnce(t *testing.T) {
 		"no version":           {func(i *registerapi.PluginInfo) { i.SupportedVersions = nil }, "none is a CSI version 1.x"},
 		"name with a slash":    {func(i *registerapi.PluginInfo) { i.Name = "../../etc" }, `driver name "../../etc"`},
 		"name of one dot":      {func(i *registerapi.PluginInfo) { i.Name = "." }, `driver name "."`},
+		"name that ends in -":  {func(i *registerapi.PluginInfo) { i.Name = "a.example-" }, `driver name "a.example-"`},
+		"name with _":          {func(i *registerapi.PluginInfo) { i.Name = "a_b" }, `driver name "a_b"`},
 		"no name":              {func(i *registerapi.PluginInfo) { i.Name = "" }, `driver name ""`},
 		"name of 64 letters":   {func(i *registerapi.PluginInfo) { i.Name = strings.Repeat("a", 64) }, "at most 63"},
 		"endpoint by tcp":      {func(i *registerapi.PluginInfo) { i.Endpoint = "tcp://127.0.0.1:1" }, "not an absolute path"},

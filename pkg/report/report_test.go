@@ -220,6 +220,48 @@ func TestCSINodeOfAnEarlierNodeIsMadeAnew(t *testing.T) {
 	})
 }
 
+// A claim whose keeper has ended its expansion already is not written.
+//
+// Items: I13.
+func TestAClaimThatSaysItAlreadyIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		c := grown(corev1.PersistentVolumeClaimNodeResizePending)
+		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResourceStatuses = c.Status.AllocatedResources, nil, nil
+		w.server.Put(c)
+		w.server.Took()
+		w.reporter.Expanded(report.Claim{Namespace: "default", Name: "c"}, 2<<30)
+		time.Sleep(10 * time.Minute)
+		for _, took := range w.server.Took() {
+			if !strings.HasPrefix(took, "get ") {
+				t.Errorf("%s", took)
+			}
+		}
+	})
+}
+
+// Another process of the daemon that finds the CSINode as it should be does not write it.
+//
+// Items: J10.
+func TestACSINodeThatSaysItAlreadyIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		count := int32(7)
+		w.server.Put(node(), &storagev1.CSINode{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1"}}},
+			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "d.test", NodeID: "id-1", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}},
+		})
+		w.server.Took()
+		w.reporter.DriverUp(report.Driver{Name: "d.test", NodeID: "id-1", MaxVolumes: 7})
+		w.seeNode()
+		for _, took := range w.server.Took() {
+			if strings.Contains(took, "csinodes") && !strings.HasPrefix(took, "get ") {
+				t.Errorf("%s", took)
+			}
+		}
+	})
+}
+
 // grown is a claim that an external-resizer has made 2 GiB large.
 func grown(status corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}}

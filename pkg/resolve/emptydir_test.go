@@ -18,6 +18,8 @@ func TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods(t *testing.T) {
 	open := strings.Replace(one, "}]}]", "}]}, {name: b}]", 1)
 	for _, c := range []struct{ name, containers, more, emptyDir, want string }{
 		{"memory, none", "[{name: a, volumeMounts: [{name: v, mountPath: /v}]}]", "", "{medium: Memory}", ""},
+		{"memory, none, in a cluster", "[{name: a, volumeMounts: [{name: v, mountPath: /v}]}]", "", "{medium: Memory}", "8Gi"},
+		{"memory, its own, in a cluster", "[{name: a, volumeMounts: [{name: v, mountPath: /v}]}]", "", "{medium: Memory, sizeLimit: 3Gi}", "3Gi"},
 		{"memory, its own", "[{name: a, volumeMounts: [{name: v, mountPath: /v}]}]", "", "{medium: Memory, sizeLimit: 3Gi}", "3Gi"},
 		{"memory, the node's", "[{name: a, volumeMounts: [{name: v, mountPath: /v}]}]", "", "{medium: Memory, sizeLimit: 100Gi}", "8Gi"},
 		{"memory, the pod's", one, "", "{medium: Memory}", "1Gi"},
@@ -48,6 +50,7 @@ func TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods(t *testing.T) {
 			}
 			w := parse(t, "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default, uid: 0a1b}, spec: {containers: "+c.containers+more+", volumes: [{name: v, emptyDir: "+c.emptyDir+"}]}}")
 			w.config.Allocatable = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}
+			w.config.ClusterAttach = strings.Contains(c.name, "in a cluster")
 			want := w.only(t)
 			if want.Problem != "" {
 				t.Fatal(want.Problem)

@@ -222,6 +222,10 @@ func TestVolumeForOnePodWaitsForThatPod(t *testing.T) {
 		if reason := n.blocked("second"); !strings.Contains(reason, "first") {
 			n.T.Errorf("the second pod is blocked by %q, want the first pod's name in it", reason)
 		}
+		write(n.T, filepath.Join(n.HostPath("first", "data"), "f"), "the first pod's still")
+		if got := n.driver.proxy.count("NodeUnpublishVolume", "NodeUnstageVolume"); got != 0 {
+			n.T.Errorf("got %d calls that take the volume from the first pod", got)
+		}
 		n.DeletePods("first")
 		n.Mounted("second")
 		n.DeletePods("second")
