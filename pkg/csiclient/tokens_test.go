@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
@@ -97,6 +98,48 @@ func TestTokensGoWhereTheDriverWantsThem(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A publication that is repeated brings the token and the secret of then, and is the same
+// otherwise.
+//
+// Items: F07, N-72.
+func TestARepeatedPublishBringsWhatIsNew(t *testing.T) {
+	source := &issues{issued: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	user := 0
+	n := connect(t, newFake(), func(c *Config) {
+		c.Tokens = source
+		c.Secrets = secretFunc(func(state.SecretRef) (map[string]string, error) {
+			user++
+			return map[string]string{"user": strings.Repeat("x", user)}, nil
+		})
+	})
+	v := n.volume(state.Filesystem)
+	v.Spec.PublishRef = ref("publish")
+	must(t, n.d.Stage(t.Context(), v))
+	m := v.Mounts["pod-1"]
+	m.Renewal, m.Pod.ServiceAccount = state.Renewal{Tokens: []state.TokenRequest{{Audience: "vault"}}}, "web"
+	v.Mounts["pod-1"] = m
+	var sent []*csi.NodePublishVolumeRequest
+	for _, hour := range []time.Duration{0, time.Hour} {
+		source.issued = source.issued.Add(hour)
+		_, err := n.d.PublishUntil(t.Context(), v, "pod-1")
+		must(t, err)
+		sent = append(sent, proto.CloneOf(n.f.last.(*csi.NodePublishVolumeRequest)))
+		m.Phase = state.Present
+		v.Mounts["pod-1"] = m
+	}
+	a, b := sent[0], sent[1]
+	if a.GetSecrets()["user"] == b.GetSecrets()["user"] || a.GetVolumeContext()[tokensKey] == b.GetVolumeContext()[tokensKey] {
+		t.Errorf("the second call has what the first had: %v, %v", b.GetSecrets(), b.GetVolumeContext())
+	}
+	for _, r := range sent {
+		r.Secrets = nil
+		delete(r.VolumeContext, tokensKey)
+	}
+	if !proto.Equal(a, b) {
+		t.Errorf("else they differ: %v, then %v", a, b)
 	}
 }
 

@@ -91,7 +91,13 @@ func TestBlockVolume(t *testing.T) {
 				n.T.Errorf("%s: got mode %o, %v, want a block device", n.HostPath(pod, "data"), st.Mode, err)
 			}
 		}
+		if got := n.begun("NodePublishVolume"); got != 2 || n.begun("NodeStageVolume") > 1 {
+			n.T.Errorf("stages: %d, want one at most; publications: %d, want one a pod", n.begun("NodeStageVolume"), got)
+		}
 		n.DeletePods("db")
+		if err := unix.Stat(n.HostPath("copy", "data"), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+			n.T.Errorf("the other pod's device: mode %o, %v", st.Mode, err)
+		}
 		n.DeletePods("copy")
 		n.DeleteClaims("disk")
 		n.verdict()
@@ -123,10 +129,17 @@ func TestInlineVolume(t *testing.T) {
 // Items: N-95, N-96, N-97, N-99, I03.
 func TestExpansion(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]string{"file system": "Filesystem", "block": "Block"} {
+	for name, script := range map[string]csistrict.Script{
+		"file system": {}, "block": {}, "no stage": {Without: []string{"STAGE_UNSTAGE_VOLUME"}},
+		"no attach": {Without: []string{"PUBLISH_UNPUBLISH_VOLUME"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t, csistrict.Script{})
+			mode := "Filesystem"
+			if name == "block" {
+				mode = "Block"
+			}
+			n := newNode(t, script)
 			v := fromClaim("data")
 			v.Block = mode == "Block"
 			n.Apply(want{name: "data", mode: mode}.String(), harness.Pod("web", v))
@@ -152,23 +165,27 @@ func TestExpansion(t *testing.T) {
 
 // Grown while no pod had it: the next pod has it expanded before it may use it,
 // after the publish, by one call with both paths.
-// Items: I02.
+// Items: I02, I04.
 func TestGrownWhileNoPodHadIt(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, csistrict.Script{})
-	n.Apply(want{name: "data"}.String(), harness.Pod("first", fromClaim("data")))
-	n.Mounted("first")
-	n.DeletePods("first")
-	n.Apply(want{name: "data", size: "2Mi"}.String())
-	n.await("ControllerExpandVolume", 1)
-	n.Apply(harness.Pod("next", fromClaim("data")))
-	n.Mounted("next")
-	if got := n.begun("NodeExpandVolume"); got != 1 {
-		t.Errorf("expansions when the pod has it: got %d, want 1", got)
+	for name, without := range map[string][]string{"attached": nil, "not attached": {"PUBLISH_UNPUBLISH_VOLUME"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, csistrict.Script{Without: without})
+			n.Apply(want{name: "data"}.String(), harness.Pod("first", fromClaim("data")))
+			n.Mounted("first")
+			n.DeletePods("first")
+			n.Apply(want{name: "data", size: "2Mi"}.String())
+			n.await("ControllerExpandVolume", 1)
+			n.Apply(harness.Pod("next", fromClaim("data")))
+			n.Mounted("next")
+			if got := n.begun("NodeExpandVolume"); got != 1 {
+				t.Errorf("expansions when the pod has it: got %d, want 1", got)
+			}
+			n.DeletePods("next")
+			n.DeleteClaims("data")
+			n.verdict()
+		})
 	}
-	n.DeletePods("next")
-	n.DeleteClaims("data")
-	n.verdict()
 }
 
 // A driver that cannot make volumes larger: nothing happens on the node, and what

@@ -290,21 +290,25 @@ func TestMountElsewhereIsNotTheVolume(t *testing.T) {
 // Items: C24.
 // Faults: A078.
 func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
-	t.Parallel()
-	n := newPlace(t)
-	n.play(csistrict.Script{Faults: []csistrict.Fault{{ID: "mute", Call: "NodeGetCapabilities", Code: uint32(codes.Internal), Message: "not yet"}}})
-	n.startDriver()
-	n.start()
-	n.Apply(n.class("class", ""), harness.Pod("web", volume{Name: "scratch", Source: "csi: {driver: " + driverName + "}"}))
-	n.await("NodeGetCapabilities", 2)
-	t.Log(n.explained("pod", "web", driverName, "not yet"))
-	if got := n.begun("NodePublishVolume"); got != 0 {
-		t.Errorf("publications by a driver that nothing is known of: %d", got)
+	for _, code := range []codes.Code{codes.Internal, codes.Unavailable} {
+		t.Run(code.String(), func(t *testing.T) {
+			t.Parallel()
+			n := newPlace(t)
+			n.play(csistrict.Script{Faults: []csistrict.Fault{{ID: "mute", Call: "NodeGetCapabilities", Code: uint32(code), Message: "not yet"}}})
+			n.startDriver()
+			n.start()
+			n.Apply(n.class("class", ""), harness.Pod("web", volume{Name: "scratch", Source: "csi: {driver: " + driverName + "}"}))
+			n.await("NodeGetCapabilities", 2)
+			t.Log(n.explained("pod", "web", driverName, "not yet"))
+			if got := n.begun("NodePublishVolume"); got != 0 {
+				t.Errorf("publications by a driver that nothing is known of: %d", got)
+			}
+			n.fault(csistrict.Fault{ID: "mute"})
+			n.Mounted("web")
+			n.DeletePods("web")
+			n.verdict()
+		})
 	}
-	n.fault(csistrict.Fault{ID: "mute"})
-	n.Mounted("web")
-	n.DeletePods("web")
-	n.verdict()
 }
 
 // A080: a limit that makes no sense limits nothing, and changes nothing.

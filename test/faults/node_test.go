@@ -113,7 +113,7 @@ func (n *node) fault(f csistrict.Fault) {
 
 func (n *node) startDriver() {
 	n.T.Helper()
-	n.driver = harness.Supervise(n.T, n.Path("driver.log"), strict, "--drivername", driverName, "--nodeid", harness.Name,
+	n.driver = harness.Supervise(n.T, n.Path("driver.log"), strict, "--drivername", driverName, "--nodeid", "id-of-"+harness.Name,
 		"--statedir", n.state(), "--enable-attach", "--endpoint", filepath.Join(n.Root, "plugins", driverName, "csi.sock"),
 		"--registration-dir", filepath.Join(n.Root, "plugins_registry"))
 }

@@ -3,6 +3,7 @@ package faults
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -173,6 +174,14 @@ func TestSecretThatComesLater(t *testing.T) {
 			t.Log(n.explained("pod", "web", "default/later", call))
 			if got := n.begun(call); got != 0 {
 				t.Errorf("calls without the secret: %d", got)
+			}
+			for _, dir := range []string{"plugins/kubernetes.io/csi/" + driverName + "/*/globalmount", "pods/*/volumes/*/*/mount"} {
+				if call == publish && strings.HasPrefix(dir, "plugins") {
+					continue // it is staged
+				}
+				if made, err := filepath.Glob(filepath.Join(n.Root, dir)); err != nil || len(made) > 0 {
+					t.Errorf("made without the secret: %q, %v", made, err)
+				}
 			}
 			n.Apply("apiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {key: planted}")
 			n.Mounted("web")

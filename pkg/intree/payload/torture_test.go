@@ -1,14 +1,18 @@
 package payload_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 )
@@ -60,13 +64,30 @@ func TestReaderSeesOneSetOrTheOther(t *testing.T) {
 // readByName reads files by their names; each must be there and whole.
 func readByName(dir string) error {
 	for _, name := range []string{"a", "b", "d/c"} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(f)
+		err = errors.Join(err, ours(f), f.Close())
 		if err != nil {
 			return err
 		}
 		if len(data) < 100 || strings.Trim(string(data), string(data[:1])) != "" {
 			return fmt.Errorf("%s: got %q, want one whole file", name, data)
 		}
+	}
+	return nil
+}
+
+// ours returns an error where a file is not its group's to read.
+func ours(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Gid != 4711 || st.Mode&0o040 == 0 {
+		return fmt.Errorf("%s: group %d, mode %o", f.Name(), st.Gid, st.Mode)
 	}
 	return nil
 }
@@ -81,7 +102,12 @@ func readBySet(dir string) error {
 	defer root.Close()
 	var all []string
 	for _, name := range []string{"a", "b", "d/c"} {
-		data, err := root.ReadFile(name)
+		f, err := root.Open(name)
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(f)
+		err = errors.Join(err, ours(f), f.Close())
 		if err != nil {
 			return err
 		}
