@@ -22,6 +22,7 @@ func TestLayoutIsTheKubelets(t *testing.T) {
 		{"stage", l.StagePath(Filesystem, "csi.example", "vol-1", "pv-1"), "/var/lib/kubelet/plugins/kubernetes.io/csi/csi.example/" + hash + "/globalmount"},
 		{"stage of block", l.StagePath(Block, "csi.example", "vol-1", "pv-1"), "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/staging/pv-1"},
 		{"target", l.Target(Filesystem, "uid", "pv-1"), "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/pv-1/mount"},
+		{"target of a name with dots", l.Target(Filesystem, "uid", "pv.a.b"), "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/pv.a.b/mount"},
 		{"target of block", l.Target(Block, "uid", "pv-1"), "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-1/uid"},
 		{"device", l.DevicePath("uid", "pv-1"), "/var/lib/kubelet/pods/uid/volumeDevices/kubernetes.io~csi/pv-1"},
 		{"builtin", l.BuiltinTarget("kubernetes.io/empty-dir", "uid", "tmp"), "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~empty-dir/tmp"},

@@ -190,6 +190,7 @@ func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 		"A011 unstage fails again":        {"NodeUnstageVolume", fail(codes.Internal, ""), []string{"Internal", "the array is on fire"}},
 		"detach fails":                    {"ControllerUnpublishVolume", fail(codes.Internal, csistrict.EffectNone), []string{"Internal", "the array is on fire"}},
 		"C19 unstage answers garbage":     {"NodeUnstageVolume", csistrict.Fault{Garbage: csistrict.GarbageBytes}, []string{"NodeUnstageVolume"}},
+		"unstage refuses what it knows":   {"NodeUnstageVolume", fail(codes.InvalidArgument, csistrict.EffectNone), []string{"InvalidArgument", "the array is on fire"}},
 		"unpublish refuses what it knows": {"NodeUnpublishVolume", fail(codes.InvalidArgument, csistrict.EffectNone), []string{"InvalidArgument", "the array is on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -271,7 +271,7 @@ func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
 }
 
 // TestHeldNamesTheFirstReasonAndTheEarliestMoment: two mounts wait, the second comes back first.
-// Items: D09.
+// Items: D09, D10.
 func TestHeldNamesTheFirstReasonAndTheEarliestMoment(t *testing.T) {
 	w, f := variant{}.wants()[2], Facts{Driver: DriverFacts{Up: true}, Synced: true}
 	waits := func(pod state.PodUID, d time.Duration) state.Mount {
@@ -282,8 +282,12 @@ func TestHeldNamesTheFirstReasonAndTheEarliestMoment(t *testing.T) {
 	if op.Kind != None || held.Pod != "a" || held.Code != Pause || !held.Until.Equal(start.Add(time.Second)) {
 		t.Errorf("next is %v, held %+v", op, held)
 	}
-	if op, _ := Next(w, v, f, start.Add(2*time.Second)); op != (Op{Kind: Publish, Pod: "b", Revision: "1"}) {
+	if op, _ = Next(w, v, f, start.Add(2*time.Second)); op != (Op{Kind: Publish, Pod: "b", Revision: "1"}) {
 		t.Errorf("b's call is kept from being made by a's pause: %v", op)
+	}
+	done := Complete(Begin(v, op, w, f), Op{Kind: Publish, Pod: "b", Revision: "1"}, Result{}, start.Add(2*time.Second))
+	if done.Mounts["a"].Failed == nil || *done.Mounts["a"].Failed != *v.Mounts["a"].Failed {
+		t.Errorf("the end of b's call says of a: %+v", done.Mounts["a"].Failed)
 	}
 }
 
@@ -316,6 +320,17 @@ func TestNewRecordStartsFromTheSizeTheNodeHasMade(t *testing.T) {
 		if got := Begin(state.Volume{}, Op{Kind: Stage}, w, f).SizeBytes; got != tc.want {
 			t.Errorf("have %d, wanted %d: the record starts at %d, want %d", tc.have, tc.size, got, tc.want)
 		}
+	}
+	// What the claim has later does not replace it: the node's own growth does.
+	w.HaveBytes, w.SizeBytes = 5, 5
+	f.Driver.Expand, f.Synced = true, true
+	v, _, _ := settle(t, w, state.Volume{ID: "d^h"}, f)
+	w.HaveBytes, w.SizeBytes = 9, 9
+	if v, changed := Resize(v, w, f); v.SizeBytes != 5 || changed {
+		t.Errorf("the record has %d, want 5", v.SizeBytes)
+	}
+	if op, _ := Next(w, v, f, start); op.Kind != Expand || op.SizeBytes != 9 {
+		t.Errorf("next is %v", op)
 	}
 }
 
