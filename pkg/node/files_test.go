@@ -17,7 +17,7 @@ import (
 const filesPod = `
 apiVersion: v1
 kind: Pod
-metadata: {name: web, labels: {app: one}}
+metadata: {name: web, labels: {app: one}, annotations: {turn: one}}
 spec:
   containers:
   - name: web
@@ -27,7 +27,7 @@ spec:
   - name: cert
     secret: {secretName: cert, defaultMode: 0400}
   - name: self
-    downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}, {path: cpu, resourceFieldRef: {containerName: web, resource: limits.cpu}}]}
+    downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}, {path: turn, fieldRef: {fieldPath: "metadata.annotations['turn']"}}, {path: cpu, resourceFieldRef: {containerName: web, resource: limits.cpu}}]}
   - name: all
     projected: {sources: [{secret: {name: cert}}, {configMap: {name: conf}}]}
   - name: none
@@ -61,7 +61,7 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounts := n.Manager().GetMountedVolumesForPod(uid)
-	reads(t, n, mounts, map[string]string{"cert/key": "canary-51aa", "self/labels": `app="one"`, "all/key": "canary-51aa", "all/greeting": "hello"})
+	reads(t, n, mounts, map[string]string{"cert/key": "canary-51aa", "self/labels": `app="one"`, "self/turn": "one", "all/key": "canary-51aa", "all/greeting": "hello"})
 	for _, name := range []string{"cert", "self", "all", "none"} {
 		var st unix.Statfs_t
 		if err := unix.Statfs(mounts[name].HostPath, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
@@ -69,9 +69,9 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 		}
 	}
 	first := revisions(n, uid)
-	apply(t, n, strings.Replace(filesPod, "one", "two", 1)+strings.NewReplacer("51aa", "62bb", "hello", "bye").Replace(filesObjects)+
+	apply(t, n, strings.ReplaceAll(filesPod, ": one", ": two")+strings.NewReplacer("51aa", "62bb", "hello", "bye").Replace(filesObjects)+
 		"\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {k: v}\n")
-	want := map[string]string{"cert/key": "canary-62bb", "self/labels": `app="two"`, "all/key": "canary-62bb", "all/greeting": "bye", "none/k": "v"}
+	want := map[string]string{"cert/key": "canary-62bb", "self/labels": `app="two"`, "self/turn": "two", "all/key": "canary-62bb", "all/greeting": "bye", "none/k": "v"}
 	reads(t, n, mounts, want)
 	// The files change before the call that wrote them has ended and its record says so.
 	for changed := n.Manager().Changed(); slices.ContainsFunc(slices.Collect(maps.Keys(first)), func(id state.VolumeID) bool {

@@ -102,6 +102,24 @@ func TestVolumesInUse(t *testing.T) {
 	})
 }
 
+// The other way round: the records are known, and the Node is not.
+//
+// Items: E11.
+func TestNothingIsWrittenBeforeTheNodeIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		n := node()
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^old"}
+		attached("d^a")(&n.Status)
+		w.server.Put(n)
+		w.use("d^a")
+		time.Sleep(time.Hour)
+		w.want("before the Node is seen", "d^old")
+		w.seeNode()
+		w.want("then", "d^a", "d^a")
+	})
+}
+
 // While the journal may have lost records no volume leaves the list: its pods may be
 // those that are not known.
 //

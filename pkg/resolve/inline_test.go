@@ -71,3 +71,18 @@ func TestWhoMayHaveInlineVolumesOfANetwork(t *testing.T) {
 		}
 	}
 }
+
+// The secret of an inline volume is of its pod's namespace, whichever that is.
+//
+// Items: F12.
+func TestTheSecretOfAnInlineVolumeIsOfItsPodsNamespace(t *testing.T) {
+	w := read(t, "testdata/base.yaml")
+	w.pod().Namespace = "shop"
+	w.pod().Spec.Volumes[0].VolumeSource = corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+		Driver: "csi.example.com", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "token"},
+	}}
+	w.driver(storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}})
+	if got := w.only(t); got.Problem != "" || got.Spec.PublishRef != (state.SecretRef{Namespace: "shop", Name: "token"}) {
+		t.Errorf("%+v", got)
+	}
+}

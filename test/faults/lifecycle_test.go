@@ -1,8 +1,10 @@
 package faults
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,6 +118,14 @@ func TestInlineVolume(t *testing.T) {
 		n.write(filepath.Join(n.HostPath("one", "scratch"), "f"), "mine")
 		if _, err := os.Stat(filepath.Join(n.HostPath("two", "scratch"), "f")); !os.IsNotExist(err) {
 			n.T.Errorf("the pods share an inline volume: %v", err)
+		}
+		before := slices.Sorted(maps.Keys(n.model().Volumes))
+		n.daemon.Kill()
+		n.start()
+		n.DriverUp(driverName)
+		n.Mounted("one", "two")
+		if after := slices.Sorted(maps.Keys(n.model().Volumes)); len(after) != 2 || !slices.Equal(before, after) {
+			n.T.Errorf("inline volumes: %q, and %q after a restart", before, after)
 		}
 		n.DeletePods("one", "two")
 		n.verdict()
