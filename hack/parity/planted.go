@@ -59,7 +59,22 @@ func planted() []mutant {
 			"TestADriverThatWantsItIsCalledAgainFromTimeToTime",
 		},
 		{"N-45", plan + "/group.go", "if m.FSGroup == nil {", "if true {", plan, "TestGroupIsOneForStageAndAllPods"},
-	}, slices.Concat(resolved(), read(), asked())...)
+	}, slices.Concat(resolved(), read(), asked(), rules())...)
+}
+
+// rules has the mutants of duties that CSI puts on the host, and of what Kubernetes 1.37 asks.
+func rules() []mutant {
+	const scenario = "TestScenario/"
+	return []mutant{
+		{"A06", plan + "/next.go", "|| w.Spec.NoAttach && v.InUse()", "", plan, "TestAttachmentOfAClusterThatIsNeededNoMore"},
+		{"I08", plan + "/backoff.go", "if v.ExpandFailed != nil && !v.ExpandFailed.Final {", "if v.ExpandFailed != nil {", "pkg/manager", scenario + "forbidden-while-in-use"},
+		{"N-102", plan + "/backoff.go", "return !state.CodeOf(r.Call, r.Code).Conflict })", "return true })", "pkg/manager", scenario + "forbidden-while-in-use"},
+		{"N-98", plan + "/grow.go", "if !f.Driver.Up || !f.Driver.Offline || !grows(v, w) {", "if true {", "pkg/manager", scenario + "grows-offline-only"},
+		{"N-90", "pkg/report/drivers.go", "len(d.NodeID) > maxNodeID", "false", "pkg/report", "TestDriverThatContradictsIsLeftOut"},
+		{"J11", "pkg/report/drivers.go", `if d.NodeID == "" {`, "if false {", "pkg/report", "TestDriverThatContradictsIsLeftOut"},
+		{"H15", "pkg/metrics/selinux.go", "of = l.pods", "_ = l.pods", "pkg/metrics", "TestLabelsAreCounted"},
+		{"L16", "pkg/intree/payload/write.go", "if err := s.own(ctx, in, name); err != nil {", "if err := error(nil); err != nil {", "pkg/intree/payload", "TestReaderSeesOneSetOrTheOther"},
+	}
 }
 
 // resolved has the mutants of what is read of Kubernetes' objects.
