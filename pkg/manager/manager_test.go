@@ -282,6 +282,62 @@ func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 	})
 }
 
+// What an earlier daemon mounted for a pod, of a record that cannot be read, keeps the pod
+// from counting as unmounted, as long as it is there. Another pod does not wait for it.
+//
+// Items: C29, E08.
+func TestAPodOfARecordThatCannotBeReadIsUnmountedWhenTheKernelSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeNode(t)
+		c := Config{Store: quarantining{state.NewMemory()}, Kernel: h, Logger: slog.New(slog.DiscardHandler)}
+		places(&c)
+		m, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		m.DriverUp(DriverInfo{Name: "d", Stage: true}, h)
+		m.SetPod(podWant("a", "v"))
+		rest()
+		m.RemovePod("a")
+		unmounted := func(pod state.PodUID) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			return m.WaitForUnmount(ctx, pod)
+		}
+		if err := unmounted("a"); err == nil || !strings.Contains(err.Error(), "the kernel has not said yet what is mounted") {
+			t.Errorf("before the kernel was asked: %v", err)
+		}
+		m.MountsSeen(oneLayer("/stage/v", "/pods/a/v"))
+		if err := unmounted("a"); err == nil || !strings.Contains(err.Error(), "/pods/a/v is mounted without a record that can be read") {
+			t.Errorf("while it is mounted: %v", err)
+		}
+		if err := unmounted("b"); err != nil {
+			t.Errorf("another pod: %v", err)
+		}
+		if u := m.Unrecorded(); u.Unknown || len(u.Places) > 0 {
+			t.Errorf("the journal is said to have lost records: %+v", u)
+		}
+		if _, all := m.AttachedInUse(); !all {
+			t.Error("what is in use is said not to be known")
+		}
+		waits := make(chan error, 1)
+		go func() { waits <- unmounted("a") }()
+		synctest.Wait()
+		m.MountsSeen(oneLayer("/stage/v"))
+		if err := <-waits; err != nil {
+			t.Errorf("once it is gone: %v", err)
+		}
+		equal(t, "calls", h.calls(), nil)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 type quarantining struct{ *state.Memory }
 
 func (quarantining) Load(context.Context) (state.Loaded, error) {

@@ -22,7 +22,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	}
 	l.log.Info("journal is loaded", "volumes", len(loaded.Volumes), "quarantined", len(loaded.Quarantined),
 		"rebooted", loaded.BootID != "" && loaded.BootID != l.cfg.BootID)
-	l.doubtRecords(loaded.Recovery)
+	l.doubtRecords(loaded.Recovery, len(loaded.Quarantined))
 	if l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot {
 		return
 	}

@@ -25,6 +25,7 @@ type snapshot struct {
 	synced, looked bool
 	found          Found
 	unrecorded     Unrecorded
+	strays         strays
 	// shown counts the events whose effect on what is wanted is in the snapshot.
 	shown      uint64
 	changed    chan struct{} // nil while no reader has asked for it

@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // unrecorded are the places below the root at which something is mounted without a
-// record, while the journal may have lost records. A pod that is not known may use it.
+// record that can be read. A pod that is not known may use it.
 type unrecorded struct {
+	// lost: the journal may have lost records, and not only what stands for a record
+	// that cannot be read.
+	lost bool
 	// looked: the kernel has said what is mounted.
 	looked bool
 	places map[string]unrecordedPlace // by path
@@ -79,13 +83,18 @@ func (m *Manager) AcceptUnrecorded() {
 	})
 }
 
-// doubtRecords begins to look for what is mounted without a record.
-func (l *loop) doubtRecords(r state.Recovery) {
-	if r.Why == "" || l.cfg.Place == nil {
+// doubtRecords begins to look for what is mounted without a record, where the journal may
+// have lost some or some cannot be read.
+func (l *loop) doubtRecords(r state.Recovery, unreadable int) {
+	if r.Why == "" && unreadable == 0 || l.cfg.Place == nil {
 		return
 	}
-	l.log.Error("journal may have lost records: what is mounted without a record counts as in use", "err", r.Why)
-	l.unrecorded = &unrecorded{places: map[string]unrecordedPlace{}, named: map[kindName][]string{}}
+	if r.Why != "" {
+		l.log.Error("journal may have lost records: what is mounted without a record counts as in use", "err", r.Why)
+	}
+	l.unrecorded = &unrecorded{
+		lost: r.Why != "", changes: 1, places: map[string]unrecordedPlace{}, named: map[kindName][]string{},
+	}
 }
 
 // compareUnrecorded takes in what is mounted now. All that is made in this life has
@@ -115,10 +124,12 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 		u.looked = true
 		u.changes++
 		for _, v := range l.volumes {
-			l.compareDoubtful(v, mounts)
+			if u.lost {
+				l.compareDoubtful(v, mounts)
+			}
 		}
 	}
-	if u.changes > 0 {
+	if u.changes > 0 && u.lost {
 		l.replanAll()
 	}
 }
@@ -198,7 +209,7 @@ func (u *unrecorded) recorded(v *state.Volume) {
 func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 	u := l.unrecorded
 	switch {
-	case u == nil:
+	case u == nil || !u.lost:
 		return d
 	case !u.looked:
 		d.Why = reasonUnlooked
@@ -245,15 +256,50 @@ func (l *loop) replanAll() {
 func (l *loop) publishUnrecorded(snap *snapshot) {
 	u := l.unrecorded
 	switch {
-	case u == nil && (snap.unrecorded.Unknown || snap.unrecorded.Places != nil):
+	case u == nil && (snap.unrecorded.Unknown || snap.unrecorded.Places != nil || snap.strays.of != nil):
 		snap.unrecorded, l.tellUnrecorded = Unrecorded{}, true
+		snap.stray(strays{})
 	case u == nil:
 	case u.changes > 0:
 		u.changes, l.tellUnrecorded = 0, true
-		snap.unrecorded = Unrecorded{Unknown: !u.looked}
+		snap.unrecorded = Unrecorded{Unknown: u.lost && !u.looked}
+		now := strays{unlooked: !u.looked, of: map[state.PodUID][]string{}}
 		for _, p := range u.places {
-			snap.unrecorded.Places = append(snap.unrecorded.Places, p.Place)
+			if u.lost {
+				snap.unrecorded.Places = append(snap.unrecorded.Places, p.Place)
+			}
+			if p.Pod != "" {
+				now.of[p.Pod] = append(now.of[p.Pod], p.Path)
+			}
 		}
+		snap.stray(now)
 		slices.SortFunc(snap.unrecorded.Places, func(p, q state.Place) int { return cmp.Compare(p.Path, q.Path) })
 	}
+}
+
+// strays are what is mounted for pods without a record that can be read.
+type strays struct {
+	// unlooked: it is not known yet what is.
+	unlooked bool
+	of       map[state.PodUID][]string // paths
+}
+
+// stray takes in what is mounted so, which a wait for an unmount depends on; snap.mu is held.
+func (snap *snapshot) stray(now strays) {
+	snap.strays = now
+	for uid := range snap.podChanged {
+		snap.wake(uid)
+	}
+}
+
+// why says what keeps the pod from being known as unmounted; "" where nothing does.
+func (s strays) why(uid state.PodUID) string {
+	if s.unlooked {
+		return "a record cannot be read, and the kernel has not said yet what is mounted"
+	}
+	if paths := s.of[uid]; len(paths) > 0 {
+		return strings.Join(slices.Sorted(slices.Values(paths)), ", ") + " is mounted without a record that can be read: " +
+			"csi-volmgr get problems"
+	}
+	return ""
 }

@@ -24,6 +24,9 @@ type WaitError struct {
 	Listed bool
 	// Volumes are those that the wait ended without.
 	Volumes []PodVolumeStatus
+	// Stray says what else may be mounted for the pod, without a record that can be read;
+	// "" where nothing is, or where the wait is for mounts.
+	Stray string
 	// At is when the wait ended.
 	At time.Time
 	// Cause is why it ended: the cause of its context, or ErrEnded.
@@ -35,7 +38,10 @@ func (e *WaitError) Unwrap() error { return e.Cause }
 func (e *WaitError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "wait for pod %s/%s: %v", e.Pod.Namespace, e.Pod.Name, e.Cause)
-	if !e.Listed && len(e.Volumes) == 0 {
+	if e.Stray != "" {
+		b.WriteString("; " + e.Stray)
+	}
+	if !e.Listed && len(e.Volumes) == 0 && e.Stray == "" {
 		fmt.Fprintf(&b, ": no source of pods lists it (uid %s)", e.Pod.UID)
 	}
 	for _, v := range e.Volumes {
@@ -103,7 +109,7 @@ func (m *Manager) WaitUnlessRefused(ctx context.Context, uid state.PodUID) error
 // be. The kubelet's lets uncertain mounts pass; this one does not.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid state.PodUID) error {
 	return m.wait(ctx, uid, wait{
-		done: (*snapshot).unmounted, missing: func(v PodVolumeStatus) bool { return v.Phase != state.Absent },
+		done: (*snapshot).unmounted, missing: func(v PodVolumeStatus) bool { return v.Phase != state.Absent }, gone: true,
 	})
 }
 
@@ -127,6 +133,8 @@ type wait struct {
 	done    func(*snapshot, state.PodUID) bool
 	missing func(PodVolumeStatus) bool
 	refused func(*snapshot, state.PodUID) bool
+	// gone: it is waited for that nothing is mounted.
+	gone bool
 }
 
 func untilMounted() wait {
@@ -165,7 +173,13 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 			s.Pod.UID = uid
 		}
 		missing := slices.DeleteFunc(s.Volumes, func(v PodVolumeStatus) bool { return !w.missing(v) })
-		return &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: missing, At: time.Now(), Cause: cause}
+		e := &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: missing, At: time.Now(), Cause: cause}
+		if w.gone {
+			m.snapshot.mu.RLock()
+			e.Stray = m.snapshot.strays.why(uid)
+			m.snapshot.mu.RUnlock()
+		}
+		return e
 	}
 }
 
@@ -200,5 +214,5 @@ func (snap *snapshot) unmounted(uid state.PodUID) bool {
 			return false
 		}
 	}
-	return true
+	return snap.strays.why(uid) == ""
 }
