@@ -13,6 +13,8 @@ import (
 
 // Each kind of trouble in the words of the API. One that the API has no word for is never
 // taken for none.
+//
+// Items: Q06, Q07.
 func TestHealthInTheWordsOfTheAPI(t *testing.T) {
 	for _, tc := range []struct {
 		c             stats.Condition

@@ -129,7 +129,7 @@ func ask(t *testing.T, d *csiclient.Driver, v state.Volume) (r stats.Report, sub
 // A driver that says how volumes fare is asked of each one that was tried, also where no pod has it yet: there the
 // answer is needed most. CSI 1.13 NodeGetVolumeHealth has the paths of an attempt.
 //
-// Items: N-84, N-80.
+// Items: N-84, N-80, Q06.
 func TestAVolumeThatWasTriedIsAskedFor(t *testing.T) {
 	at := func(p state.Phase) map[state.PodUID]state.Mount {
 		return map[state.PodUID]state.Mount{"pod": {Fact: state.Fact{Phase: p}, MountSpec: state.MountSpec{Target: "/target"}}}

@@ -13,6 +13,8 @@ import (
 // Ids are mapped at a file system that the kernel lets them be mapped at, at a directory, a
 // file and a bind of it, by this process and by a helper; not at one that it does not,
 // nor on a kernel without mount_setattr, nor twice. Nothing is left of the attempt.
+//
+// Items: Q09.
 func TestWhereIDsCanBeMapped(t *testing.T) {
 	dir := scratch(t)
 	for _, sub := range []string{"tmpfs", "bind", "mapped"} {

@@ -75,7 +75,7 @@ func same(t *testing.T, a, b string) {
 // TestContainersAreGivenPartsOfVolumes: from the init container that makes a
 // directory, over a restart of the daemon, until the pod has gone and with it
 // all that was mounted for its containers, before the volumes.
-// Items: N01, N04, N05, N07, L17.
+// Items: N01, N04, N05, N07, L17, Q03.
 // Scenarios: U-151, U-153.
 func TestContainersAreGivenPartsOfVolumes(t *testing.T) {
 	c := dirs(t)
@@ -232,6 +232,8 @@ func TestSubpathsWithoutARecordAreRemovedAtTheStart(t *testing.T) {
 
 // A container of a user namespace is given volumes whose ids the kernel can map, whole and
 // in parts, and told to map them; it is refused one whose ids it cannot, by name.
+//
+// Items: Q09.
 func TestContainersOfAUserNamespace(t *testing.T) {
 	c := dirs(t)
 	c.HostPaths = []string{"/proc"}

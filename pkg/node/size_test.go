@@ -57,6 +57,8 @@ func TestAClaimHearsOfASizeThatWasTheRecordsAlone(t *testing.T) {
 
 // A pod that is applied again with a larger limit of a volume in memory has the room while
 // it runs, and a smaller one is refused by the name of the field.
+//
+// Items: Q04.
 func TestAVolumeInMemoryGrowsWhenItsPodIsAppliedAgain(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	manifest := func(size string) string {

@@ -95,6 +95,8 @@ func (w *ward) patches(resource string) int {
 // A Pod's status has an entry for each volume with which something is wrong, and from
 // then on; it is written when the set of kinds and reasons changes, and not for another
 // message, nor by what the watch has not caught up with.
+//
+// Items: Q06.
 func TestAPodSaysHowItsVolumesFare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, nil)
@@ -126,6 +128,8 @@ func TestAPodSaysHowItsVolumesFare(t *testing.T) {
 
 // What another program takes out of the status is written again, a minute later at the
 // latest, and once; what an earlier daemon wrote of a volume that is well now ends.
+//
+// Items: Q06.
 func TestHealthIsWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, nil)
@@ -245,6 +249,8 @@ func (w *ward) storage() string {
 // The CSINode has what drivers say is wrong with their storage, each since when; another
 // driver's entry stays, and that of one that went away goes. It is read when what drivers
 // say has changed, and not for being asked.
+//
+// Items: Q07.
 func TestACSINodeSaysHowStorageFares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, nil)

@@ -202,6 +202,8 @@ spec:
 
 // Options of a bind are what Kubernetes takes (KEP-5855), and no container runs without
 // them where its runtime does not know them.
+//
+// Items: Q03.
 func TestContainerMountOptions(t *testing.T) {
 	can := resolve.Runtime{MountOptions: true}
 	for fields, want := range map[string]any{
@@ -235,6 +237,7 @@ func TestContainerMountOptions(t *testing.T) {
 	}
 }
 
+// Items: Q09.
 func TestContainersOfUserNamespaces(t *testing.T) {
 	pod := strings.Replace(containerPod(""), "spec:\n", "spec:\n  hostUsers: false\n", 1)
 	for can, want := range map[resolve.Runtime]string{

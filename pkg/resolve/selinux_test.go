@@ -33,7 +33,7 @@ func labelWorld(t *testing.T, modes ...corev1.PersistentVolumeAccessMode) *world
 // TestWhichVolumesAreLabelledWhenTheyAreMounted: nothing without SELinux on the
 // host, the driver's word, options of the pod, and a mode that is allowed.
 //
-// Items: H01, H03, H04, H05, H06, H12, H14, H17.
+// Items: H01, H03, H04, H05, H06, H12, H14, H17, Q05.
 // Scenarios: U-93, U-95, U-96, U-97, U-98, U-99.
 func TestWhichVolumesAreLabelledWhenTheyAreMounted(t *testing.T) {
 	const want = "system_u:object_r:container_file_t:s0:c1,c2"
@@ -104,6 +104,8 @@ func TestContainersOfOnePodThatDifferAreRefused(t *testing.T) {
 // Of the built-in kinds those of disks on a network are mounted with a label where a
 // PersistentVolume is of them; an inline volume's files are the runtime's to label, and a
 // server's and a raw device's are labelled by neither.
+//
+// Items: Q05.
 func TestWhichKindsAreLabelledWhenTheyAreMounted(t *testing.T) {
 	lun := int32(3)
 	fc := &corev1.FCVolumeSource{TargetWWNs: []string{"50060e80167021aa"}, Lun: &lun}

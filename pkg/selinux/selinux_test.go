@@ -42,6 +42,8 @@ func TestTheLabelOfContainersFilesIsThePolicys(t *testing.T) {
 }
 
 // By default volumes of every access mode are mounted with labels, as in Kubernetes 1.37.
+//
+// Items: Q05.
 func TestWhichModesMountEveryVolumeWithALabel(t *testing.T) {
 	want := map[string]bool{"auto": true, "on": true, "one-pod": false, "off": false}
 	for _, m := range Modes() {

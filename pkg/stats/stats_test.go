@@ -250,6 +250,8 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 
 // What is wrong with a driver's storage is a series for each kind and reason, in
 // Kubernetes' words, until it has passed; of a volume there is none.
+//
+// Items: Q08.
 func TestTroubleOfADriversStorageIsASeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		say := func(wrong ...Condition) func(context.Context) (Report, error) {
@@ -327,6 +329,7 @@ func TestAQuestionThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// Items: Q06.
 func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}

@@ -23,6 +23,8 @@ import (
 // A daemon that is started again, and finds all well, says so. A node's own identity may
 // write both, and so may the ClusterRole of deploy/. A server of before Kubernetes 1.37
 // keeps none of it, and is not the worse for that.
+//
+// Items: Q06, Q07.
 func TestHealthIsInTheClustersObjects(t *testing.T) {
 	t.Parallel()
 	for name, identity := range map[string]func(*testing.T) *rest.Config{

@@ -301,6 +301,8 @@ func TestBadSourceIsRefusedByField(t *testing.T) {
 // A pod that asks for a private directory, or for one like /tmp, gets it, whatever the
 // daemon's umask and on every medium, and where its fsGroup needs more bits, those too
 // (KEP-5502).
+//
+// Items: Q01.
 func TestDirectoryHasTheModeThatThePodAsksFor(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	for _, medium := range []string{"", "Memory", "HugePages-2Mi"} {

@@ -109,6 +109,8 @@ func TestDiskOfBothWaysToNameIt(t *testing.T) {
 }
 
 // The volume's file system is mounted with the label that its pod asks for.
+//
+// Items: Q05.
 func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")

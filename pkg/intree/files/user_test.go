@@ -12,6 +12,8 @@ import (
 
 // The kernel has the users that the volume asks for, on disk and in memory, and its
 // fsGroup gets to read the files all the same (KEP-5936).
+//
+// Items: Q02.
 func TestFilesBelongToTheUserThatTheVolumeAsksFor(t *testing.T) {
 	for kind, config := range map[state.DriverName]string{
 		files.ConfigMap: `{"name": "one", "defaultUser": 1001, "items": [{"key": "a", "path": "d/a", "user": 1000}, {"key": "b", "path": "b"}]}`,

@@ -231,6 +231,8 @@ func TestCallsOfOneVolume(t *testing.T) {
 }
 
 // The volume's file system is mounted with the label that its pod asks for.
+//
+// Items: Q05.
 func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")

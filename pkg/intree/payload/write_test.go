@@ -425,7 +425,7 @@ func TestDirectoriesForNestedMounts(t *testing.T) {
 	}
 }
 
-// Items: L09.
+// Items: L09, Q02.
 func TestOwnerIsSetBeforeTheFilesAreSeen(t *testing.T) {
 	v := newVolume(t)
 	uid, gid := int64(1234), int64(4711)
