@@ -175,3 +175,34 @@ func TestASizeThatNobodyHasToldIsTheClaims(t *testing.T) {
 		t.Errorf("nothing is known of before: size %d", v.SizeBytes)
 	}
 }
+
+// A driver that makes volumes larger only while no pod has them is not asked under one. A
+// pod that waits since the stage for the volume to grow does not have it yet.
+//
+// Items: N-98.
+func TestAVolumeGrowsUnderNoPodWhereItsDriverForbidsIt(t *testing.T) {
+	w := variant{stage: true}.wants()[1]
+	w.HaveBytes, w.SizeBytes = 1, 5
+	pod := byUID(w.Pods)[0]
+	for name, tc := range map[string]struct {
+		offline, waits bool
+		phase          state.Phase
+		grows          bool
+	}{
+		"online":                   {phase: state.Present, grows: true},
+		"offline, under a pod":     {offline: true, phase: state.Present},
+		"offline, before a pod":    {offline: true, waits: true, phase: state.Present, grows: true},
+		"offline, while one comes": {offline: true, phase: state.Entering, grows: true},
+	} {
+		f := Facts{Driver: DriverFacts{Up: true, Stage: true, Expand: true, Offline: tc.offline}, Synced: true}
+		v := state.Volume{ID: "d^h", Spec: w.Spec, SizeBytes: 1, Mounts: map[state.PodUID]state.Mount{
+			pod: {MountSpec: w.Pods[pod].MountSpec, Waits: tc.waits, Fact: state.Fact{Phase: tc.phase}},
+		}}
+		if got := untilStaged(w, v, f); (got.NoGrow == "") != tc.grows {
+			t.Errorf("%s: %q", name, got.NoGrow)
+		}
+		if v, _ := Resize(v, w, f); tc.waits && !v.Mounts[pod].Waits {
+			t.Errorf("%s: the pod is let go before the volume has grown", name)
+		}
+	}
+}
