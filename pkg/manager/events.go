@@ -72,10 +72,11 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 		v.wants = map[state.PodUID]wanted{}
 	}
 	old, ok := v.wants[uid]
-	// Another pod of the same wish cures no expansion.
-	other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.wished(v).SizeBytes
-	if anew := ok && old.NoGrow != "" && w.NoGrow == ""; other || anew {
-		v.change(plan.AskAgain)
+	if v.record != nil && v.record.ExpandFailed != nil { // another pod of the same wish cures no expansion
+		other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.wished(v).SizeBytes
+		if anew := ok && old.NoGrow != "" && w.NoGrow == ""; other || anew {
+			v.change(plan.AskAgain)
+		}
 	}
 	if !ok || !sameWish(old.VolumeWant, w.VolumeWant) {
 		l.reset(w.ID)

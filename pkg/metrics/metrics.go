@@ -99,11 +99,14 @@ func (m *Metrics) Call(c manager.EndedCall) {
 }
 
 // plugin is a driver's name as the kubelet labels it.
-func plugin(d state.DriverName) string {
+func plugin(d state.DriverName) string { return named("kubernetes.io/csi:", d) }
+
+// named is a built-in kind's name, and a driver's after the prefix.
+func named(prefix string, d state.DriverName) string {
 	if strings.HasPrefix(string(d), kind.Prefix) {
 		return string(d)
 	}
-	return "kubernetes.io/csi:" + string(d)
+	return prefix + string(d)
 }
 
 // operation is a verb as the kubelet names it. There a mount is one operation

@@ -2,9 +2,7 @@ package metrics
 
 import (
 	"slices"
-	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -122,12 +120,7 @@ func (l *labels) collectPods(ch chan<- prometheus.Metric) {
 }
 
 // pluginOf is a driver's name as these metrics have it in the kubelet.
-func pluginOf(d state.DriverName) string {
-	if strings.HasPrefix(string(d), kind.Prefix) {
-		return string(d)
-	}
-	return "kubernetes.io/csi/" + string(d)
-}
+func pluginOf(d state.DriverName) string { return named("kubernetes.io/csi/", d) }
 
 // mode is how the kubelet abbreviates a volume's access modes: the widest of them.
 func mode(modes []state.AccessMode) string {

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -119,7 +118,7 @@ func (w *healthWriter) write(ctx context.Context, v view, h Health, now time.Tim
 // writePod writes a pod's status where it says other things.
 func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time) error {
 	has := p.Pod
-	if answer := w.pods[has.UID]; answer != nil && olderPod(has, answer) {
+	if answer := w.pods[has.UID]; answer != nil && older(has, answer) {
 		has = answer // the watch is behind it
 	}
 	want, changed := volumeHealth(has.Status.VolumeHealth, p.Volumes, now)
@@ -146,11 +145,6 @@ func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time)
 		w.logger.Info("the API server does not keep status.volumeHealth of pods", "pod", has.Namespace+"/"+has.Name)
 	}
 	return nil
-}
-
-func olderPod(a, b *corev1.Pod) bool {
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return err == nil && order < 0
 }
 
 // volumeHealth returns what a pod's status is to say after has, and whether that is

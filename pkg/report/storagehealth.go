@@ -98,7 +98,11 @@ func storageHealth(has []storagev1.StorageHealth, said map[state.DriverName][]st
 	now time.Time,
 ) []storagev1.StorageHealth {
 	var want []storagev1.StorageHealth
-	before := map[storageIdentity]metav1.Time{}
+	type key struct {
+		driver string
+		storageIdentity
+	}
+	before := map[key]metav1.Time{}
 	for _, h := range has {
 		conditions, told := said[state.DriverName(h.Name)]
 		if !told || len(conditions) > 0 && sameSet(h.HealthConditions, unique(conditions, identityOf), identityOf) {
@@ -108,21 +112,17 @@ func storageHealth(has []storagev1.StorageHealth, said map[state.DriverName][]st
 			continue
 		}
 		for _, c := range h.HealthConditions {
-			i := identityOf(c)
-			i.reason = h.Name + " " + i.reason
-			before[i] = c.LastTransitionTime
+			before[key{h.Name, identityOf(c)}] = c.LastTransitionTime
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		entry := storagev1.StorageHealth{Name: string(name), HealthConditions: unique(said[name], identityOf)}
 		for i, c := range entry.HealthConditions {
-			id := identityOf(c)
-			id.reason = entry.Name + " " + id.reason
-			if at, there := before[id]; there {
-				entry.HealthConditions[i].LastTransitionTime = at
-			} else {
-				entry.HealthConditions[i].LastTransitionTime = metav1.NewTime(now)
+			at, there := before[key{entry.Name, identityOf(c)}]
+			if !there {
+				at = metav1.NewTime(now)
 			}
+			entry.HealthConditions[i].LastTransitionTime = at
 		}
 		if len(entry.HealthConditions) > 0 {
 			want = append(want, entry)
