@@ -105,7 +105,7 @@ func (c *Controller) direct(ctx context.Context, n *nodeCall) {
 		defer cancel()
 		defer context.AfterFunc(n.ctx, cancel)()
 		a := c.perform(ctx, k)
-		c.post(func(context.Context) { c.snapshots.directEnded(id) })
+		c.post(func(context.Context) { c.directEnded(id) })
 		n.answer(a.publish, a.err)
 	})
 }

@@ -80,7 +80,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 		e.answerNode(a.publish, a.err)
 	}
 	c.touch(e.key)
-	c.snapshots.touchOf(id)
+	c.touchCutsOf(id)
 }
 
 // perform reads the secret, makes the call and checks its answer.
@@ -119,7 +119,7 @@ func send(ctx context.Context, k call, secret map[string]string) (answer, error)
 		return sendCreate(ctx, client, k, secret)
 	case remove:
 		_, err := client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: k.rec.Handle, Secrets: secret})
-		return answer{}, unlessGone(k, err)
+		return answer{}, unlessGone(err)
 	case grow:
 		return sendGrow(ctx, client, k, secret)
 	case modify:
@@ -135,7 +135,7 @@ func send(ctx context.Context, k call, secret map[string]string) (answer, error)
 		_, err := client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
 			VolumeId: k.volume.Spec.Handle, NodeId: k.rec.NodeID, Secrets: secret,
 		})
-		return answer{}, unlessGone(k, err)
+		return answer{}, unlessGone(err)
 	default:
 		panic(fmt.Sprintf("send: verb %d is no call", k.op.verb))
 	}
@@ -174,8 +174,8 @@ func sendGrow(ctx context.Context, client csi.ControllerClient, k call, secret m
 }
 
 // unlessGone is err, but nil where it says that there is nothing to remove.
-func unlessGone(k call, err error) error {
-	if err != nil && callError(k.op.verb.String(), err).Code == codes.NotFound.String() {
+func unlessGone(err error) error {
+	if err != nil && callError("", err).Code == codes.NotFound.String() {
 		return nil
 	}
 	return err

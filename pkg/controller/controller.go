@@ -114,6 +114,7 @@ type Controller struct {
 	calls   sync.WaitGroup // the goroutines that Run started
 
 	snapshots snapshots // owned by Run
+	groups    groups    // owned by Run
 
 	view view
 }
@@ -136,7 +137,7 @@ func New(cfg Config) *Controller {
 		dirty: map[Key]struct{}{}, names: map[string]Key{},
 		handles: map[state.VolumeID]Key{}, clones: map[Key]map[Key]struct{}{},
 		slots: map[state.DriverName]*slots{},
-		view:  newView(), snapshots: newSnapshots(),
+		view:  newView(), snapshots: newSnapshots(), groups: newGroups(),
 	}
 }
 

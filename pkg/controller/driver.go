@@ -83,7 +83,7 @@ func (d *driver) end() {
 	}
 }
 
-// touchAll has every claim and snapshot of the driver looked at, whatever it waits for.
+// touchAll has every claim, snapshot and group snapshot of the driver looked at, whatever it waits for.
 func (c *Controller) touchAll(name state.DriverName) {
 	for key, e := range c.entries {
 		if driverOf(e) == name || e.rec.Spec.Driver == name {
@@ -95,6 +95,12 @@ func (c *Controller) touchAll(name state.DriverName) {
 		if e.driver() == name {
 			e.rec.Content = dueAt(e.rec.Content)
 			c.snapshots.touch(key)
+		}
+	}
+	for _, e := range c.groups.entries {
+		if e.driver() == name {
+			e.rec.Content = dueAt(e.rec.Content)
+			c.touchGroup(e)
 		}
 	}
 }
@@ -154,6 +160,16 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	all.NodeExpand = slices.ContainsFunc(node.GetCapabilities(), func(n *csi.NodeServiceCapability) bool {
 		return n.GetRpc().GetType() == csi.NodeServiceCapability_RPC_EXPAND_VOLUME
 	})
+	if hasGroups(plugin) {
+		group, err := csi.NewGroupControllerClient(d.Conn).GroupControllerGetCapabilities(ctx,
+			&csi.GroupControllerGetCapabilitiesRequest{})
+		if err != nil {
+			return caps{}, callError("GroupControllerGetCapabilities", err)
+		}
+		all.Group = slices.ContainsFunc(group.GetCapabilities(), func(g *csi.GroupControllerServiceCapability) bool {
+			return g.GetRpc().GetType() == csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
+		})
+	}
 	if !all.Controller {
 		return all, nil
 	}
@@ -170,6 +186,13 @@ func pluginCaps(answer *csi.GetPluginCapabilitiesResponse) caps {
 	var i csiclient.Info
 	i.AddPlugin(answer)
 	return caps{Controller: i.ControllerService, Topology: i.Topological, Online: i.OnlineExpand, Offline: i.OfflineExpand}
+}
+
+// hasGroups reports whether the plugin has a GroupController service.
+func hasGroups(answer *csi.GetPluginCapabilitiesResponse) bool {
+	return slices.ContainsFunc(answer.GetCapabilities(), func(p *csi.PluginCapability) bool {
+		return p.GetService().GetType() == csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE
+	})
 }
 
 func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {

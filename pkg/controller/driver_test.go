@@ -40,9 +40,10 @@ type backend struct {
 
 	mu       sync.Mutex // guards the rest
 	volumes  map[string]*stored
-	cuts     map[string]*csi.Snapshot // by name
-	room     *csi.GetCapacityResponse // nil fails GetCapacity
-	looks    int                      // how often a snapshot is asked for until it is ready
+	cuts     map[string]*csi.Snapshot            // by name
+	grouped  map[string]*csi.VolumeGroupSnapshot // by name
+	room     *csi.GetCapacityResponse            // nil fails GetCapacity
+	looks    int                                 // how often a snapshot is asked for until it is ready
 	next     int
 	busy     map[string]string
 	asked    []string
@@ -86,6 +87,7 @@ func newBackend() *backend {
 		},
 		nodeGrow: true,
 		volumes:  map[string]*stored{}, busy: map[string]string{}, cuts: map[string]*csi.Snapshot{},
+		grouped: map[string]*csi.VolumeGroupSnapshot{},
 	}
 }
 
@@ -131,6 +133,14 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 		}
 	case *csi.CreateSnapshotRequest:
 		resp, err = b.serve(ctx, call, req, req.GetSourceVolumeId(), func() (proto.Message, error) { return b.cut(req) })
+	case *csi.GroupControllerGetCapabilitiesRequest:
+		resp, err = b.question(ctx, call, groupCapabilities())
+	case *csi.CreateVolumeGroupSnapshotRequest:
+		resp, err = b.serveAll(ctx, call, req, req.GetSourceVolumeIds(), func() (proto.Message, error) { return b.cutGroup(req) })
+	case *csi.GetVolumeGroupSnapshotRequest:
+		resp, err = b.serve(ctx, call, req, req.GetGroupSnapshotId(), func() (proto.Message, error) { return b.lookGroup(req) })
+	case *csi.DeleteVolumeGroupSnapshotRequest:
+		resp, err = b.serve(ctx, call, req, req.GetGroupSnapshotId(), func() (proto.Message, error) { return b.discardGroup(req) })
 	case *csi.ListVolumesRequest:
 		resp, err = b.serve(ctx, call, req, req.GetStartingToken(), func() (proto.Message, error) { return b.listVolumes(req) })
 	case *csi.ListSnapshotsRequest:
@@ -166,13 +176,23 @@ func (b *backend) question(ctx context.Context, call string, resp proto.Message)
 // serve runs one call that changes something, with the faults asked for. Calls
 // for one volume must not overlap.
 func (b *backend) serve(ctx context.Context, call string, req proto.Message, key string, effect func() (proto.Message, error)) (proto.Message, error) {
-	id := b.volumeKey(key)
-	b.mu.Lock()
-	b.log = append(b.log, call+" "+key)
-	if other, ok := b.busy[id]; ok {
-		b.breach("%s for %s while %s is in flight", call, key, other)
+	return b.serveAll(ctx, call, req, []string{key}, effect)
+}
+
+// serveAll is serve of a call for several volumes.
+func (b *backend) serveAll(ctx context.Context, call string, req proto.Message, keys []string, effect func() (proto.Message, error)) (proto.Message, error) {
+	ids := make([]string, len(keys))
+	for i, key := range keys {
+		ids[i] = b.volumeKey(key)
 	}
-	b.busy[id] = call
+	b.mu.Lock()
+	b.log = append(b.log, call+" "+strings.Join(keys, "+"))
+	for _, id := range ids {
+		if other, ok := b.busy[id]; ok {
+			b.breach("%s for %s while %s is in flight", call, id, other)
+		}
+		b.busy[id] = call
+	}
 	b.inFlight++
 	b.most = max(b.most, b.inFlight)
 	if s, ok := req.(interface{ GetSecrets() map[string]string }); ok && !maps.Equal(s.GetSecrets(), b.secret) {
@@ -182,7 +202,9 @@ func (b *backend) serve(ctx context.Context, call string, req proto.Message, key
 	f := b.faultFor(call, req)
 	defer func() {
 		b.mu.Lock()
-		delete(b.busy, id)
+		for _, id := range ids {
+			delete(b.busy, id)
+		}
 		b.inFlight--
 		b.mu.Unlock()
 	}()

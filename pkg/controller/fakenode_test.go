@@ -32,19 +32,24 @@ type disk struct {
 	unreadable map[string]string
 	broken     error  // every commit fails with it while set
 	refuses    string // commits to this bucket fail; "" for none
-	// cuts are the records of snapshots.
-	cuts map[string][]byte
+	// cuts are the records of snapshots, groups those of group snapshots.
+	cuts, groups map[string][]byte
 }
 
-func newDisk() *disk { return &disk{values: map[string][]byte{}, cuts: map[string][]byte{}} }
+func newDisk() *disk {
+	return &disk{values: map[string][]byte{}, cuts: map[string][]byte{}, groups: map[string][]byte{}}
+}
 
 var errDead = errors.New("the disk is dead")
 
 func (d *disk) LoadBucket(_ context.Context, bucket string) (state.Values, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if bucket == SnapshotBucket {
+	switch bucket {
+	case SnapshotBucket:
 		return state.Values{Sound: maps.Clone(d.cuts)}, nil
+	case GroupBucket:
+		return state.Values{Sound: maps.Clone(d.groups)}, nil
 	}
 	return state.Values{Sound: maps.Clone(d.values), Unreadable: maps.Clone(d.unreadable)}, nil
 }
@@ -67,8 +72,11 @@ func (d *disk) CommitBucket(_ context.Context, bucket string, changes map[string
 		return errDead
 	}
 	values := d.values
-	if bucket == SnapshotBucket {
+	switch bucket {
+	case SnapshotBucket:
 		values = d.cuts
+	case GroupBucket:
+		values = d.groups
 	}
 	for key, value := range changes {
 		if value == nil {

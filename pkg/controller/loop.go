@@ -37,9 +37,7 @@ type entry struct {
 	// whose slot it was just woken for; "" for none.
 	queued, offered state.DriverName
 
-	held  held
-	since time.Time
-	timer *time.Timer
+	waiting
 }
 
 // id is the id of its volume; "" where none is known.
@@ -99,6 +97,9 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 	for _, e := range c.snapshots.entries {
 		e.stopTimer()
 	}
+	for _, e := range c.groups.entries {
+		e.stopTimer()
+	}
 	for _, d := range c.drivers {
 		d.stopTimer()
 	}
@@ -121,8 +122,12 @@ func (c *Controller) load(ctx context.Context) error {
 	if err := c.loadSnapshots(ctx); err != nil {
 		return err
 	}
+	if err := c.loadGroups(ctx); err != nil {
+		return err
+	}
 	c.publish(slices.Collect(maps.Keys(c.dirty)))
 	c.publishSnapshots(slices.Collect(maps.Keys(c.snapshots.dirty)))
+	c.publishGroups(slices.Collect(maps.Keys(c.groups.dirty)))
 	close(c.view.loaded)
 	return nil
 }
@@ -143,7 +148,7 @@ func (c *Controller) loaded(name string, rec record, err error) {
 func (c *Controller) entry(key Key) *entry {
 	e := c.entries[key]
 	if e == nil {
-		e = &entry{key: key, since: time.Now()}
+		e = &entry{key: key, waiting: waiting{since: time.Now()}}
 		c.entries[key] = e
 	}
 	return e
@@ -202,8 +207,9 @@ type planned struct {
 
 // settle takes steps until nothing is left to look at.
 func (c *Controller) settle(ctx context.Context) {
-	for ctx.Err() == nil && len(c.dirty)+len(c.snapshots.dirty) > 0 {
+	for ctx.Err() == nil && len(c.dirty)+len(c.snapshots.dirty)+len(c.groups.dirty) > 0 {
 		c.step(ctx)
+		c.stepGroups(ctx) // before snapshots, which show how their groups stand
 		c.stepSnapshots(ctx)
 	}
 }
@@ -240,7 +246,7 @@ func (c *Controller) step(ctx context.Context) {
 				continue
 			}
 			if e.unsaved {
-				c.snapshots.touchOf(e.id())
+				c.touchCutsOf(e.id())
 			}
 			e.unsaved = false
 		}
@@ -315,27 +321,9 @@ func (c *Controller) begin(ctx context.Context, p planned, err error) {
 	c.start(ctx, e)
 }
 
-// hold notes why nothing is done.
-func (e *entry) hold(h held) {
-	if e.held.reason != h.reason {
-		e.since = time.Now()
-	}
-	e.held = h
-}
-
 // lookAgain has e planned at the given time unless it is planned before.
 func (c *Controller) lookAgain(e *entry, at time.Time) {
-	e.stopTimer()
-	e.timer = time.AfterFunc(time.Until(at), func() {
-		c.post(func(context.Context) { c.touch(e.key) })
-	})
-}
-
-func (e *entry) stopTimer() {
-	if e.timer != nil {
-		e.timer.Stop()
-		e.timer = nil
-	}
+	e.lookAgain(at, func() { c.post(func(context.Context) { c.touch(e.key) }) })
 }
 
 // commit makes records durable; an empty one is removed.

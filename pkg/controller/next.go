@@ -118,6 +118,8 @@ type caps struct {
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
 	Create, Expand, Clone, Snapshot, ListVolumes, ListSnapshots, Capacity, Modify, MultiWriter bool
+	// Group is CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT of the GroupController service.
+	Group bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.
 	NodeExpand bool
 }

@@ -76,6 +76,9 @@ const (
 	Frozen Consistency = "frozen"
 	// Crash: what a power cut leaves. The freeze ended before the driver had answered, or its answer was lost.
 	Crash Consistency = "crash"
+	// Apart: each snapshot of a group holds what a power cut leaves, and they are not known to be of one
+	// moment: the freeze ended before the driver had made all, or an answer was lost.
+	Apart Consistency = "apart"
 )
 
 // SnapshotStatus is one snapshot as it stands. It is an immutable copy.
@@ -88,6 +91,8 @@ type SnapshotStatus struct {
 	Driver state.DriverName `json:"driver,omitempty"`
 	// Claim is the claim that it is of; none where a person named the snapshot.
 	Claim Key `json:"claim,omitzero"`
+	// Group is the group snapshot that it is one of; none for others.
+	Group Key `json:"group,omitzero"`
 	// Content is the name of its VolumeSnapshotContent, "" until one is bound to it.
 	Content string `json:"content,omitempty"`
 	// Handle is the CSI snapshot_id, "" until the driver told it.
@@ -119,7 +124,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 			return
 		}
 		e.want, e.listed = s, true
-		if policy := s.Class.policy(); s.Handle != "" && s.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
+		if policy := s.Class.policy(); e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
 			// The policy of a content may be changed while it is there.
 			e.rec.Spec.Reclaim, e.unsaved = policy, true
 		}
@@ -170,6 +175,8 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 		return ErrNotFound
 	case e.unreadable != "":
 		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
+	case e.group != nil:
+		return fmt.Errorf("%w, %s, which is deleted as a whole", ErrGrouped, e.group.key)
 	case e.rec.Delete:
 		return nil
 	case e.listed:

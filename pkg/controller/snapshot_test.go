@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -420,17 +421,31 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 
 // stills is a Freezer that notes what it is asked for.
 type stills struct {
-	log   []string
 	err   error
 	early bool
+	// refuses is the volume that cannot be frozen; "" for none.
+	refuses state.VolumeID
+
+	mu     sync.Mutex // guards the rest
+	log    []string
+	frozen int
 }
 
 func (s *stills) Freeze(_ context.Context, id state.VolumeID, limit time.Duration) (func(context.Context) bool, error) {
-	if s.err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil && (s.refuses == "" || s.refuses == id) {
 		return nil, s.err
 	}
 	s.log = append(s.log, fmt.Sprintf("freeze %s %v", id, limit))
-	return func(context.Context) bool { s.log = append(s.log, "thaw"); return s.early }, nil
+	s.frozen++
+	return func(context.Context) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.log = append(s.log, "thaw")
+		s.frozen--
+		return s.early
+	}, nil
 }
 
 func (s *stills) Run(context.Context) error { return nil }

@@ -41,7 +41,7 @@ func (c *Controller) finishSnapshot(
 	}
 	if k.op.verb == cut && res.err == nil {
 		if owner := c.snapshots.owner(k.driver.Name, res.made.handle); owner != nil && owner != e {
-			res.err = wrongAnswer(k.op.verb, fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
+			res.err = wrongAnswer(k.op.verb.String(), fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
 		}
 	}
 	if res.err != nil {
@@ -118,8 +118,8 @@ func (c *Controller) cutFrozen(ctx context.Context, k snapshotCall, secret map[s
 }
 
 // wrongAnswer is the failure of a call whose OK cannot be used.
-func wrongAnswer(v snapshotVerb, err error) *state.CallError {
-	return &state.CallError{Outcome: state.Refused, Call: v.String(), Code: codes.OK.String(), Err: err}
+func wrongAnswer(call string, err error) *state.CallError {
+	return &state.CallError{Outcome: state.Refused, Call: call, Code: codes.OK.String(), Err: err}
 }
 
 // sendSnapshot makes the call.
@@ -148,10 +148,7 @@ func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string)
 		return checkSnapshot(k, resp.GetEntries()[0].GetSnapshot())
 	case discard:
 		_, err := client.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: k.rec.Handle, Secrets: secret})
-		if err != nil && callError(k.op.verb.String(), err).Code == codes.NotFound.String() {
-			err = nil // CSI 1.13 DeleteSnapshot: a snapshot that is not there is deleted
-		}
-		return madeSnapshot{}, err
+		return madeSnapshot{}, unlessGone(err) // CSI 1.13 DeleteSnapshot: a snapshot that is not there is deleted
 	default:
 		panic(fmt.Sprintf("sendSnapshot: verb %d is no call", k.op.verb))
 	}
@@ -176,7 +173,7 @@ func checkSnapshot(k snapshotCall, s *csi.Snapshot) (madeSnapshot, error) {
 			s.GetSourceVolumeId(), k.op.spec.Volume)
 	}
 	if problem != nil {
-		return madeSnapshot{}, wrongAnswer(k.op.verb, problem)
+		return madeSnapshot{}, wrongAnswer(k.op.verb.String(), problem)
 	}
 	if t := s.GetCreationTime(); t.IsValid() {
 		made.created = t.AsTime()

@@ -11,76 +11,117 @@ import (
 
 // Class parameters that name secrets, less prefix and "-name" or "-namespace".
 const (
-	snapshotterSecret = "snapshotter-secret"
-	listSecret        = "snapshotter-list-secret"
+	snapshotterSecret  = "snapshotter-secret"
+	listSecret         = "snapshotter-list-secret"
+	groupSecret        = "group-snapshotter-secret"
+	groupGettingSecret = "group-snapshotter-get-secret"
 )
+
+// cutClass reads the parameters of a class for one snapshot or group snapshot.
+type cutClass struct {
+	SnapshotClass
+	// kind is its object's, in lower case ("volumesnapshot"): external-snapshotter names templates and
+	// parameters by it.
+	kind string
+	// of is the object; content the name of its content.
+	of      Key
+	content string
+}
 
 // newSnapshotSpec is what CreateSnapshot is to be called with for w, or why it cannot be.
 func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
-	c := w.Class
+	if problem := checkUID(w.UID, snapshotName(w.UID)); problem != "" {
+		return snapshotSpec{}, problem
+	}
+	c := cutClass{w.Class, "volumesnapshot", w.Key, contentName(w.UID)}
 	s := snapshotSpec{
-		Class: c.Name, Driver: c.Driver, Parameters: maps.Clone(c.Parameters), Reclaim: c.policy(), Claim: w.Claim,
-		Volume: w.Volume, Mode: w.Mode, Freeze: w.Freeze,
+		Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Claim: w.Claim, Volume: w.Volume, Mode: w.Mode,
+		Freeze: w.Freeze,
 	}
-	switch name := snapshotName(w.UID); {
-	case w.UID == "":
-		return snapshotSpec{}, "it has no UID"
-	case len(name) > maxString:
-		return snapshotSpec{}, fmt.Sprintf("its UID is %d bytes long; a snapshot's name has at most %d", len(w.UID),
-			maxString)
+	var problem string
+	s.Parameters, problem = c.read(map[string]*state.SecretRef{snapshotterSecret: &s.Secret, listSecret: &s.List})
+	if problem != "" {
+		return snapshotSpec{}, problem
 	}
-	named := map[string]state.SecretRef{}
-	for _, param := range []string{snapshotterSecret, listSecret} {
-		var problem string
-		if named[param], problem = snapshotSecret(w, param); problem != "" {
-			return snapshotSpec{}, problem
-		}
-		delete(s.Parameters, reserved+param+"-name")
-		delete(s.Parameters, reserved+param+"-namespace")
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.Parameters)) {
-		if strings.HasPrefix(key, reserved) {
-			return snapshotSpec{}, fmt.Sprintf("its class %s has the parameter %s, which is reserved and has no meaning here",
-				c.Name, key)
-		}
-	}
-	if c.Metadata {
-		s.Parameters = with(s.Parameters, map[string]string{
-			"volumesnapshot/name": w.Name, "volumesnapshot/namespace": w.Namespace,
-			"volumesnapshotcontent/name": contentName(w.UID),
-		})
-	}
-	s.Secret, s.List = named[snapshotterSecret], named[listSecret]
 	return s, ""
 }
 
-// snapshotSecret is the secret that the class names for w by two parameters; none where it
-// has neither. The templates are external-snapshotter's.
-func snapshotSecret(w Snapshot, param string) (state.SecretRef, string) {
+// newGroupSpec is what a group snapshot is to be made with for w, or why it cannot be. each is
+// [groupSpec.Each].
+func newGroupSpec(w Group, each bool) (groupSpec, string) {
+	if problem := checkUID(w.UID, groupName(w.UID)); problem != "" {
+		return groupSpec{}, problem
+	}
+	c := cutClass{w.Class, "volumegroupsnapshot", w.Key, groupContentName(w.UID)}
+	s := groupSpec{Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Each: each, Freeze: w.Freeze}
+	var problem string
+	s.Parameters, problem = c.read(map[string]*state.SecretRef{groupSecret: &s.Secret, groupGettingSecret: &s.Get})
+	if problem != "" {
+		return groupSpec{}, problem
+	}
+	return s, ""
+}
+
+// checkUID says what is wrong with the UID by which a driver is to know a snapshot by name.
+func checkUID(uid, name string) string {
+	switch {
+	case uid == "":
+		return "it has no UID"
+	case len(name) > maxString:
+		return fmt.Sprintf("its UID is %d bytes long; a snapshot's name has at most %d", len(uid), maxString)
+	}
+	return ""
+}
+
+// read returns what the driver gets of the class's parameters, and sets the secrets that they name.
+func (c cutClass) read(secrets map[string]*state.SecretRef) (map[string]string, string) {
+	parameters := maps.Clone(c.Parameters)
+	for _, param := range slices.Sorted(maps.Keys(secrets)) {
+		var problem string
+		if *secrets[param], problem = c.secret(param); problem != "" {
+			return nil, problem
+		}
+		delete(parameters, reserved+param+"-name")
+		delete(parameters, reserved+param+"-namespace")
+	}
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
+		if strings.HasPrefix(key, reserved) {
+			return nil, fmt.Sprintf("its class %s has the parameter %s, which is reserved and has no meaning here", c.Name, key)
+		}
+	}
+	if c.Metadata {
+		parameters = with(parameters, map[string]string{
+			c.kind + "/name": c.of.Name, c.kind + "/namespace": c.of.Namespace, c.kind + "content/name": c.content,
+		})
+	}
+	return parameters, ""
+}
+
+// secret is the secret that the class names by two parameters; none where it has neither. The
+// templates are external-snapshotter's.
+func (c cutClass) secret(param string) (state.SecretRef, string) {
 	keys := []string{reserved + param + "-name", reserved + param + "-namespace"}
 	values := make([]string, len(keys))
-	replacer := strings.NewReplacer("${volumesnapshotcontent.name}", contentName(w.UID),
-		"${volumesnapshot.name}", w.Name, "${volumesnapshot.namespace}", w.Namespace)
+	content, name, namespace := "${"+c.kind+"content.name}", "${"+c.kind+".name}", "${"+c.kind+".namespace}"
+	replacer := strings.NewReplacer(content, c.content, name, c.of.Name, namespace, c.of.Namespace)
 	has := 0
 	for i, key := range keys {
-		template, ok := w.Class.Parameters[key]
+		template, ok := c.Parameters[key]
 		if !ok {
 			continue
 		}
 		has++
 		values[i] = replacer.Replace(template)
 		if values[i] == "" || strings.Contains(values[i], "${") {
-			return state.SecretRef{}, fmt.Sprintf("parameter %s of its class %s: found %q, want a name, or one with "+
-				"${volumesnapshotcontent.name}, ${volumesnapshot.namespace} and ${volumesnapshot.name}", key, w.Class.Name,
-				template)
+			return state.SecretRef{}, fmt.Sprintf("parameter %s of its class %s: found %q, want a name, or one with %s, %s and %s",
+				key, c.Name, template, content, namespace, name)
 		}
 	}
 	switch has {
 	case 0:
 		return state.SecretRef{}, ""
 	case 1:
-		return state.SecretRef{}, fmt.Sprintf("its class %s names one of %s and %s without the other", w.Class.Name, keys[0],
-			keys[1])
+		return state.SecretRef{}, fmt.Sprintf("its class %s names one of %s and %s without the other", c.Name, keys[0], keys[1])
 	}
 	return state.SecretRef{Name: values[0], Namespace: values[1]}, ""
 }

@@ -47,17 +47,10 @@ type snapshotEntry struct {
 	unsaved bool
 	// doing is the call in flight, if any.
 	doing snapshotOp
+	// group is the group snapshot that it is one of, whose record has it; nil for none.
+	group *groupEntry
 
-	held  held
-	since time.Time
-	timer *time.Timer
-}
-
-func (e *snapshotEntry) stopTimer() {
-	if e.timer != nil {
-		e.timer.Stop()
-		e.timer = nil
-	}
+	waiting
 }
 
 // driver names the driver that the snapshot is or would be made by.
@@ -94,7 +87,7 @@ func (e *snapshotEntry) source() state.VolumeID {
 func (s *snapshots) entry(key Key) *snapshotEntry {
 	e := s.entries[key]
 	if e == nil {
-		e = &snapshotEntry{key: key, since: time.Now()}
+		e = &snapshotEntry{key: key, waiting: waiting{since: time.Now()}}
 		s.entries[key] = e
 	}
 	return e
@@ -121,20 +114,11 @@ func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
 // touch has the snapshot looked at in the next step.
 func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
 
-// touchOf has the snapshots of a volume looked at: a call for the volume has ended.
-func (s *snapshots) touchOf(volume state.VolumeID) {
-	for key, e := range s.entries {
-		if volume != "" && e.source() == volume {
-			s.touch(key)
-		}
-	}
-}
-
 // directEnded notes that an attach or detach has ended.
-func (s *snapshots) directEnded(volume state.VolumeID) {
-	if s.direct[volume]--; s.direct[volume] == 0 {
-		delete(s.direct, volume)
-		s.touchOf(volume)
+func (c *Controller) directEnded(volume state.VolumeID) {
+	if c.snapshots.direct[volume]--; c.snapshots.direct[volume] == 0 {
+		delete(c.snapshots.direct, volume)
+		c.touchCutsOf(volume)
 	}
 }
 
@@ -220,6 +204,10 @@ func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
 		return snapshotOp{} // one call in flight; its end looks again
 	}
 	e.stopTimer()
+	if e.group != nil {
+		e.hold(e.asOneOf(e.group))
+		return snapshotOp{}
+	}
 	if e.unreadable != "" {
 		e.hold(held{reason: "its record cannot be read, so the snapshot is not touched: " + e.unreadable})
 		return snapshotOp{}
@@ -230,6 +218,14 @@ func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
 		c.lookAtSnapshot(e, h.until)
 	}
 	return o
+}
+
+// asOneOf is what a snapshot of a group waits for.
+func (e *snapshotEntry) asOneOf(g *groupEntry) held {
+	if e.listed {
+		return refusedf("its name is that of a snapshot of group snapshot %s; give it another name", g.key)
+	}
+	return g.held
 }
 
 // beginSnapshot starts a step whose intent is durable; or, where err says that it could not
@@ -256,7 +252,12 @@ func (c *Controller) cutEnded(ctx context.Context, o snapshotOp) {
 	if o.verb != cut {
 		return
 	}
-	volume := state.SharedID(o.spec.Driver, o.spec.Volume)
+	c.volumeFree(ctx, o.spec.Driver, o.spec.Volume)
+}
+
+// volumeFree lets others have a volume, and a call of its driver.
+func (c *Controller) volumeFree(ctx context.Context, driver state.DriverName, handle string) {
+	volume := state.SharedID(driver, handle)
 	delete(c.snapshots.cutting, volume)
 	nodes := c.snapshots.waiting[volume]
 	delete(c.snapshots.waiting, volume)
@@ -266,10 +267,15 @@ func (c *Controller) cutEnded(ctx context.Context, o snapshotOp) {
 		}
 	}
 	c.touchClaimOf(volume)
-	c.snapshots.touchOf(volume)
+	c.touchCutsOf(volume)
 	for key, e := range c.snapshots.entries {
-		if e.held.slot && e.driver() == o.spec.Driver {
+		if e.held.slot && e.driver() == driver {
 			c.snapshots.touch(key)
+		}
+	}
+	for key, e := range c.groups.entries {
+		if e.held.slot && e.driver() == driver {
+			c.groups.touch(key)
 		}
 	}
 }
@@ -296,20 +302,9 @@ func (c *Controller) touchRestores(snapshot Key) {
 	}
 }
 
-// hold notes why nothing is done.
-func (e *snapshotEntry) hold(h held) {
-	if e.held.reason != h.reason {
-		e.since = time.Now()
-	}
-	e.held = h
-}
-
 // lookAtSnapshot has e planned at the given time unless it is planned before.
 func (c *Controller) lookAtSnapshot(e *snapshotEntry, at time.Time) {
-	e.stopTimer()
-	e.timer = time.AfterFunc(time.Until(at), func() {
-		c.post(func(context.Context) { c.snapshots.touch(e.key) })
-	})
+	e.lookAgain(at, func() { c.post(func(context.Context) { c.snapshots.touch(e.key) }) })
 }
 
 // commitSnapshots makes records durable; an empty one is removed.

@@ -150,19 +150,29 @@ func nextDiscard(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, 
 
 // unless returns o, or what keeps it from being made: failures of before, or calls in flight.
 func (o snapshotOp) unless(r state.Retry, f snapshotFacts, now time.Time) (snapshotOp, held) {
-	switch {
-	case r.Final:
-		return snapshotOp{}, refusedf("%s; not repeated until the driver, the snapshot or its class changes", describe(r))
-	case now.Before(r.NotBefore) && r.Call == "":
-		return snapshotOp{}, held{reason: "the driver says that it is not ready yet", until: r.NotBefore}
-	case now.Before(r.NotBefore):
-		return snapshotOp{}, held{reason: describe(r), until: r.NotBefore}
+	switch h := paused(r, "the driver, the snapshot or its class", now); {
+	case h != held{}:
+		return snapshotOp{}, h
 	case o.verb == cut && f.Busy != "":
 		return snapshotOp{}, held{reason: f.Busy}
 	case o.verb == cut && f.Driver.Full:
 		return snapshotOp{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
 	}
 	return o, held{}
+}
+
+// paused says that the next call is not due; the zero value that it is. A call that failed for ever
+// is repeated when one of what changes.
+func paused(r state.Retry, what string, now time.Time) held {
+	switch {
+	case r.Final:
+		return refusedf("%s; not repeated until %s changes", describe(r), what)
+	case now.Before(r.NotBefore) && r.Call == "":
+		return held{reason: "the driver says that it is not ready yet", until: r.NotBefore}
+	case now.Before(r.NotBefore):
+		return held{reason: describe(r), until: r.NotBefore}
+	}
+	return held{}
 }
 
 // snapshotResult is how a call ended.

@@ -35,7 +35,9 @@ func (e *snapshotEntry) status() SnapshotStatus {
 		ReclaimPolicy: r.Spec.Reclaim, Consistency: r.Consistency,
 		Call: e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
 	}
-	if e.listed && r.Content.Phase == state.Absent {
+	if g := e.group; g != nil {
+		s.Group, s.Call, s.Retry = g.key, g.doing.call(), g.rec.Content.Retry()
+	} else if e.listed && r.Content.Phase == state.Absent {
 		s.UID, s.Class, s.Driver, s.Claim = e.want.UID, e.want.Class.Name, e.want.Class.Driver, e.want.Claim
 	}
 	if r.Content.Phase == state.Present {
@@ -51,7 +53,7 @@ func (e *snapshotEntry) phase() Phase {
 	switch {
 	case e.rec.Delete:
 		return Deleting
-	case !e.listed:
+	case e.group == nil && !e.listed, e.group != nil && !e.group.listed:
 		return Released
 	case e.rec.usable() && e.otherwise() == "":
 		return Ready
@@ -61,39 +63,12 @@ func (e *snapshotEntry) phase() Phase {
 
 // factsOfSnapshot gathers what nextSnapshot needs to know for e.
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
-	f := snapshotFacts{}
+	f := snapshotFacts{Driver: c.cuttingDriver(e.driver()), Busy: c.busy(e.source())}
 	if e.rec.Delete {
 		f.Restoring = c.restoring(e, false) // a claim that only wants it is told that it goes
 	}
-	name := e.driver()
-	if d := c.drivers[name]; d == nil {
-		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
-	} else {
-		f.Driver = driverFacts{Problem: d.problem(), Asking: d.asking(), caps: d.caps}
-	}
 	if owner, ok := c.snapshots.names[snapshotName(e.want.UID)]; ok && e.listed && owner != e.key {
 		f.Namesake = owner.String()
-	}
-	cuts := 0
-	for _, key := range c.snapshots.cutting {
-		if other := c.snapshots.entries[key]; other != e && other.driver() == name {
-			cuts++
-		}
-	}
-	f.Driver.Full = cuts >= c.cfg.MaxCalls
-	id := e.source()
-	if key, ok := c.snapshots.cutting[id]; ok && key != e.key {
-		f.Busy = fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", key)
-	}
-	if c.snapshots.direct[id] > 0 {
-		f.Busy = "its volume is being attached or detached"
-	}
-	switch claim := c.entries[c.handles[id]]; {
-	case id == "" || claim == nil:
-	case claim.doing.verb != nothing:
-		f.Busy = fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
-	case claim.unsaved: // the next life would not know that the volume is there
-		f.Busy = fmt.Sprintf("the record of claim %s is not written yet", claim.key)
 	}
 	return f
 }
@@ -120,7 +95,8 @@ func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 // next life would ask for the snapshot again, of a volume that is gone.
 func (c *Controller) cuttingOf(e *entry) string {
 	for key, s := range c.snapshots.entries {
-		making := s.rec.Content.Phase == state.Entering || s.unsaved ||
+		unsaved := s.unsaved || s.group != nil && s.group.unsaved
+		making := s.rec.Content.Phase == state.Entering || unsaved ||
 			s.rec.Content.Phase == state.Present && !s.rec.Ready && !s.rec.Delete
 		if making && e.id() != "" && s.rec.source() == e.id() {
 			return key.String()

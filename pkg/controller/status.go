@@ -9,11 +9,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// view is what others see: the status of every claim and snapshot, and a signal of change.
+// view is what others see: the status of every claim, snapshot and group snapshot, and a signal of change.
 type view struct {
 	mu      *sync.Mutex // guards the rest
 	claims  map[Key]ClaimStatus
 	cuts    map[Key]SnapshotStatus
+	groups  map[Key]GroupStatus
 	changed chan struct{}
 	loaded  chan struct{}
 }
@@ -21,6 +22,7 @@ type view struct {
 func newView() view {
 	return view{
 		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{}, cuts: map[Key]SnapshotStatus{},
+		groups:  map[Key]GroupStatus{},
 		changed: make(chan struct{}), loaded: make(chan struct{}),
 	}
 }
@@ -57,7 +59,7 @@ func (c *Controller) Volumes() []Volume {
 }
 
 // Changed returns a channel that is closed at the next change of what Claims,
-// Volumes and Snapshots return. Call it before reading them.
+// Volumes, Snapshots and Groups return. Call it before reading them.
 func (c *Controller) Changed() <-chan struct{} {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()

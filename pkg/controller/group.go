@@ -1,0 +1,166 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// MaxMembers is the most volumes that one group snapshot has: all of them are frozen at once.
+const MaxMembers = 64
+
+// ErrGrouped: the snapshot is one of a group snapshot, which is deleted as a whole.
+var ErrGrouped = errors.New("it is one of a group snapshot")
+
+// Group is what a person wants: that snapshots of several volumes, all of one moment, are there.
+type Group struct {
+	Key
+	// UID gives the group snapshot its name for ever ("groupsnapshot-" and UID).
+	UID string
+	// Members are the volumes, sorted by claim. They are fixed once it is being made.
+	Members []Member
+	Class   SnapshotClass
+	// Freeze is for how long at the most the volumes' file systems may be held still while the
+	// snapshots are made; 0 not at all.
+	Freeze time.Duration
+	// Refused says what is missing, or which field is not followed; "" for none. Such a group
+	// snapshot is not made.
+	Refused string
+}
+
+// Member is one volume of a group snapshot.
+type Member struct {
+	Claim Key
+	// Volume is the CSI volume_id.
+	Volume string
+	Mode   state.Mode
+}
+
+func (g Group) equal(o Group) bool {
+	return g.Key == o.Key && g.UID == o.UID && slices.Equal(g.Members, o.Members) && g.Freeze == o.Freeze &&
+		g.Refused == o.Refused && g.Class.equal(o.Class)
+}
+
+// GroupStatus is one group snapshot as it stands. It is an immutable copy.
+type GroupStatus struct {
+	Group Key    `json:"group"`
+	UID   string `json:"uid,omitempty"`
+	// Phase is Pending, Ready, Released or Deleting.
+	Phase  Phase            `json:"phase"`
+	Class  string           `json:"class,omitempty"`
+	Driver state.DriverName `json:"driver,omitempty"`
+	// Claims are the claims that it is of; Snapshots, in the same order, the names of their snapshots
+	// in the group's namespace.
+	Claims    []string `json:"claims,omitempty"`
+	Snapshots []string `json:"snapshots,omitempty"`
+	// Content is the name of its VolumeGroupSnapshotContent, "" until all snapshots are made.
+	Content string `json:"content,omitempty"`
+	// Handle is the CSI group_snapshot_id; "" until the driver gave it, and for a driver that makes no groups.
+	Handle  string    `json:"handle,omitempty"`
+	Created time.Time `json:"created,omitzero"`
+	// Ready: volumes can be made of all its snapshots.
+	Ready bool `json:"ready"`
+	// Consistency is "" for a group snapshot that a driver made without a freeze: of one moment, by CSI.
+	Consistency   Consistency   `json:"consistency,omitempty"`
+	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
+	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
+	Call    string      `json:"call,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Refused bool        `json:"refused,omitempty"`
+	Until   time.Time   `json:"until,omitzero"`
+	Since   time.Time   `json:"since,omitzero"`
+	Retry   state.Retry `json:"retry,omitzero"`
+}
+
+// SetGroup says that a source lists g, with its class and its claims' volumes resolved as they
+// are now. It replaces what was said of the group snapshot before.
+func (c *Controller) SetGroup(g Group) {
+	g.Class.Parameters, g.Members = maps.Clone(g.Class.Parameters), slices.Clone(g.Members)
+	c.post(func(context.Context) {
+		e := c.groups.entry(g.Key)
+		if e.listed && e.want.equal(g) {
+			return
+		}
+		e.want, e.listed = g, true
+		e.rec.Content = dueAt(e.rec.Content)
+		c.touchGroup(e)
+	})
+}
+
+// RemoveGroup says that no source lists the group snapshot. It is kept.
+func (c *Controller) RemoveGroup(key Key) {
+	c.post(func(context.Context) {
+		if e := c.groups.entries[key]; e != nil && e.listed {
+			e.want, e.listed = Group{}, false
+			c.touchGroup(e)
+		}
+	})
+}
+
+// DeleteGroup deletes a group snapshot, its snapshots, and the data in them. Its errors, and
+// what holds after it, are those of [Controller.Delete]; a claim that is to be made of one of
+// the snapshots uses it.
+func (c *Controller) DeleteGroup(ctx context.Context, key Key, retained bool) error {
+	reply := make(chan error, 1) // Run must not wait for a caller that gave up
+	c.post(func(run context.Context) {
+		if ctx.Err() == nil {
+			reply <- c.deleteGroup(run, key, retained)
+		}
+	})
+	var err error
+	select {
+	case err = <-reply:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-c.done:
+		err = errStopped
+	}
+	if err != nil {
+		return fmt.Errorf("delete group snapshot %s: %w", key, err)
+	}
+	return nil
+}
+
+// deleteGroup runs in Run's goroutine.
+func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) error {
+	e := c.groups.entries[key]
+	switch {
+	case e == nil || e.rec.empty() && e.unreadable == "" && !e.listed:
+		return ErrNotFound
+	case e.unreadable != "":
+		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
+	case e.rec.Delete:
+		return nil
+	case e.listed:
+		return ErrListed
+	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase != state.Absent && !retained:
+		return fmt.Errorf("%w: group snapshot %s", ErrRetained, cmp.Or(e.rec.Handle, e.rec.Name))
+	}
+	if claim := c.restoringGroup(e, true); claim != "" {
+		return fmt.Errorf("%w: claim %s is to be made of it", ErrInUse, claim)
+	}
+	rec := e.rec
+	rec.Delete, rec.Content.Failed = true, nil
+	if err := c.commitGroups(ctx, map[Key]groupRecord{key: rec}); err != nil {
+		return err
+	}
+	c.setGroup(e, rec)
+	c.touchGroup(e)
+	return nil
+}
+
+// restoringGroup is [Controller.restoring] of the snapshots of a group.
+func (c *Controller) restoringGroup(e *groupEntry, wanted bool) string {
+	for _, m := range e.members {
+		if claim := c.restoring(m, wanted); claim != "" {
+			return claim
+		}
+	}
+	return ""
+}

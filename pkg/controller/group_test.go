@@ -1,0 +1,585 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+func groupCapabilities() *csi.GroupControllerGetCapabilitiesResponse {
+	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
+		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
+			Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT,
+		}},
+	}}}
+}
+
+func (b *backend) cutGroup(req *csi.CreateVolumeGroupSnapshotRequest) (proto.Message, error) {
+	g := b.grouped[req.GetName()]
+	if g == nil {
+		b.next++
+		g = &csi.VolumeGroupSnapshot{GroupSnapshotId: fmt.Sprintf("group-%d", b.next), CreationTime: timestamppb.New(time.Unix(1e9, 0))}
+		for _, v := range req.GetSourceVolumeIds() {
+			b.next++
+			g.Snapshots = append(g.Snapshots, &csi.Snapshot{
+				SnapshotId: fmt.Sprintf("cut-%d", b.next), SourceVolumeId: v, SizeBytes: mib, GroupSnapshotId: g.GetGroupSnapshotId(),
+			})
+		}
+		b.grouped[req.GetName()] = g
+	}
+	if of := sources(g); !slices.Equal(of, req.GetSourceVolumeIds()) {
+		b.breach("CreateVolumeGroupSnapshot %s of %v, and before of %v", req.GetName(), req.GetSourceVolumeIds(), of)
+	}
+	b.lookAt(g)
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: proto.Clone(g).(*csi.VolumeGroupSnapshot)}, nil
+}
+
+func (b *backend) lookAt(g *csi.VolumeGroupSnapshot) {
+	for _, s := range g.GetSnapshots() {
+		b.look(s)
+		g.ReadyToUse = s.GetReadyToUse()
+		b.cuts[s.GetSnapshotId()] = s
+	}
+}
+
+func sources(g *csi.VolumeGroupSnapshot) (ids []string) {
+	for _, s := range g.GetSnapshots() {
+		ids = append(ids, s.GetSourceVolumeId())
+	}
+	return ids
+}
+
+func (b *backend) groupOf(call, id string, snapshots []string) *csi.VolumeGroupSnapshot {
+	for _, g := range b.grouped {
+		var own []string
+		for _, s := range g.GetSnapshots() {
+			own = append(own, s.GetSnapshotId())
+		}
+		if g.GetGroupSnapshotId() == id {
+			if !slices.Equal(own, snapshots) {
+				b.breach("%s %s with snapshots %v, which has %v", call, id, snapshots, own)
+			}
+			return g
+		}
+	}
+	return nil
+}
+
+func (b *backend) lookGroup(req *csi.GetVolumeGroupSnapshotRequest) (proto.Message, error) {
+	g := b.groupOf("GetVolumeGroupSnapshot", req.GetGroupSnapshotId(), req.GetSnapshotIds())
+	if g == nil {
+		return nil, status.Error(codes.NotFound, "group")
+	}
+	b.lookAt(g)
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: proto.Clone(g).(*csi.VolumeGroupSnapshot)}, nil
+}
+
+func (b *backend) discardGroup(req *csi.DeleteVolumeGroupSnapshotRequest) (proto.Message, error) {
+	g := b.groupOf("DeleteVolumeGroupSnapshot", req.GetGroupSnapshotId(), req.GetSnapshotIds())
+	if g == nil {
+		return nil, status.Error(codes.NotFound, "group")
+	}
+	for _, s := range g.GetSnapshots() {
+		delete(b.cuts, s.GetSnapshotId())
+	}
+	maps.DeleteFunc(b.grouped, func(_ string, other *csi.VolumeGroupSnapshot) bool { return other == g })
+	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
+}
+
+// bothDrivers are those that a group snapshot is made with: one that makes groups, and one that does not.
+var bothDrivers = map[string]func() *backend{
+	"of a driver that makes groups": func() *backend {
+		b := newBackend()
+		b.services = append(b.services, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
+		return b
+	},
+	"of a driver that makes a snapshot of each volume": newBackend,
+}
+
+// pair makes two claims and returns the group of their volumes.
+func (h *fakeNode) pair() Group {
+	h.t.Helper()
+	h.set(testClaim("a", mib))
+	h.set(testClaim("b", mib))
+	return testGroup("g", h.bound(testKey("a")).Handle, h.bound(testKey("b")).Handle)
+}
+
+func (h *fakeNode) setGroup(g Group) {
+	h.c.SetGroup(g)
+	synctest.Wait()
+}
+
+func (h *fakeNode) group(name string) GroupStatus {
+	h.t.Helper()
+	s, ok := h.c.Group(testKey(name))
+	if !ok {
+		h.t.Fatalf("group %s: not listed; have %+v", name, h.c.Groups())
+	}
+	return s
+}
+
+// A group snapshot is made, claims are made of its snapshots, and it goes as a whole when it is
+// said and no claim waits for it; not because no source lists it, and none of its snapshots alone.
+func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
+	for what, newBackend := range bothDrivers {
+		t.Run(what, func(t *testing.T) {
+			b := newBackend()
+			b.looks = 1
+			bubble(t, b, func(t *testing.T, h *fakeNode) {
+				h.c.cfg.Freezer = &stills{}
+				h.up()
+				restored := testClaim("c", mib)
+				restored.Source = &DataSource{Snapshot: testKey("g-b")}
+				h.set(restored)
+				want := h.pair()
+				h.setGroup(want)
+				settleFor(time.Minute)
+				g, s := h.group("g"), h.snapshot("g-b")
+				if g.Phase != Ready || !g.Ready || g.Content != "groupsnapcontent-uid-g" || !g.Created.Equal(time.Unix(1e9, 0)) ||
+					!slices.Equal(g.Claims, []string{"a", "b"}) || !slices.Equal(g.Snapshots, []string{"g-a", "g-b"}) ||
+					g.Consistency != Frozen || g.Reason != "" {
+					t.Errorf("%+v", g)
+				}
+				if s.Phase != Ready || s.Group != testKey("g") || s.Claim != testKey("b") || s.Handle == "" || s.SizeBytes != mib ||
+					s.Consistency != Frozen {
+					t.Errorf("%+v", s)
+				}
+				h.bound(testKey("c"))
+				calls := len(b.calls())
+				h.end()
+				h.live()
+				h.c.cfg.Freezer = &stills{}
+				h.up()
+				h.setGroup(want)
+				for _, name := range []string{"a", "b"} {
+					h.set(testClaim(name, mib))
+				}
+				h.set(restored)
+				if after := h.group("g"); fmt.Sprint(after.Snapshots, after.Handle, after.Ready) != fmt.Sprint(g.Snapshots, g.Handle, true) || len(b.calls()) != calls {
+					t.Errorf("after a restart: %+v, calls %q", after, b.calls()[calls:])
+				}
+				if err := h.c.DeleteSnapshot(t.Context(), testKey("g-b"), true); !errors.Is(err, ErrGrouped) {
+					t.Errorf("delete of one snapshot: %v", err)
+				}
+				if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); !errors.Is(err, ErrListed) {
+					t.Errorf("delete of one that is listed: %v", err)
+				}
+				h.c.RemoveGroup(testKey("g"))
+				settleFor(time.Hour)
+				if g, s := h.group("g"), h.snapshot("g-a"); g.Phase != Released || s.Phase != Released || len(b.cuts) != 2 {
+					t.Errorf("%+v, %+v, and %d at the backend", g, s, len(b.cuts))
+				}
+				again := testClaim("d", mib)
+				again.Source = &DataSource{Snapshot: testKey("g-a")}
+				b.set(func() {
+					b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{before: status.Error(codes.Unavailable, "away")} })
+				})
+				h.set(again)
+				if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); !errors.Is(err, ErrInUse) {
+					t.Errorf("delete while a claim is to be made of it: %v", err)
+				}
+				b.set(func() { b.fault = nil })
+				settleFor(time.Hour)
+				h.bound(testKey("d"))
+				if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); err != nil {
+					t.Error(err)
+				}
+				settleFor(time.Hour)
+				if len(h.c.Groups())+len(h.c.Snapshots())+len(b.cuts)+len(h.disk.groups)+len(h.disk.cuts) != 0 {
+					t.Errorf("left: %+v, %+v, %v, records %q", h.c.Groups(), h.c.Snapshots(), b.cuts, h.disk.groups)
+				}
+				if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); !errors.Is(err, ErrNotFound) {
+					t.Errorf("again: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// All file systems are frozen before the first call and thawed after the last; where one cannot be
+// frozen, the others are thawed and no call is made.
+func TestAGroupIsMadeWhileAllItsVolumesAreStill(t *testing.T) {
+	for what, newBackend := range bothDrivers {
+		for name, c := range map[string]struct {
+			early   bool
+			refuses bool
+			answer  fault // of the first call
+			want    Consistency
+			each    Consistency // of a driver that makes a snapshot of each; "" for the same
+		}{
+			"frozen":              {want: Frozen},
+			"the limit ended it":  {early: true, want: Crash, each: Apart},
+			"an answer was lost":  {answer: fault{after: status.Error(codes.DeadlineExceeded, "slow")}, want: Crash, each: Apart},
+			"it was turned down":  {answer: fault{before: status.Error(codes.ResourceExhausted, "full")}, want: Frozen},
+			"one cannot be still": {refuses: true},
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				b := newBackend()
+				f := &stills{early: c.early}
+				first, thawed := true, 0
+				b.fault = func(call string, _ proto.Message) fault {
+					if call != "CreateSnapshot" && call != "CreateVolumeGroupSnapshot" {
+						return fault{}
+					}
+					f.mu.Lock()
+					if f.frozen != 2 {
+						thawed++
+					}
+					f.mu.Unlock()
+					if !first {
+						return fault{}
+					}
+					first = false
+					return c.answer
+				}
+				bubble(t, b, func(t *testing.T, h *fakeNode) {
+					h.c.cfg.Freezer = f
+					h.up()
+					g := h.pair()
+					if c.refuses {
+						f.err, f.refuses = errors.New("nfs cannot be frozen"), state.SharedID(g.Class.Driver, g.Members[1].Volume)
+					}
+					g.Freeze = 10 * time.Second
+					h.setGroup(g)
+					settleFor(time.Minute)
+					got := h.group("g")
+					want := c.want
+					if c.each != "" && len(b.services) == 2 {
+						want = c.each
+					}
+					switch {
+					case f.frozen != 0 || thawed != 0:
+						t.Errorf("%d are frozen in the end, %d calls were made while one was not", f.frozen, thawed)
+					case c.refuses && (got.Phase != Pending || !strings.Contains(got.Reason, "nfs cannot be frozen") || len(b.cuts) != 0):
+						t.Errorf("%+v, %v", got, b.cuts)
+					case !c.refuses && (got.Phase != Ready || got.Consistency != want || h.snapshot("g-a").Consistency != want || len(b.cuts) != 2):
+						t.Errorf("%+v, want %s", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// All or none: where the driver turns one volume down, the snapshot of the other goes, and all
+// are made anew.
+func TestAGroupIsAllOrNone(t *testing.T) {
+	b := newBackend()
+	refusals := 2
+	b.fault = onCall("CreateSnapshot", func(_ string, req proto.Message) fault {
+		if req.(*csi.CreateSnapshotRequest).GetSourceVolumeId() == "vol-2" && refusals > 0 {
+			refusals--
+			return fault{before: status.Error(codes.ResourceExhausted, "full")}
+		}
+		return fault{}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		f := &stills{}
+		h.c.cfg.Freezer = f
+		h.up()
+		h.setGroup(h.pair())
+		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, "claim default/b: full") || len(b.cuts) != 0 {
+			t.Errorf("%+v, at the backend %v", g, b.cuts)
+		}
+		settleFor(time.Minute)
+		if g := h.group("g"); g.Phase != Ready || g.Consistency != Frozen || len(b.cuts) != 2 || f.frozen != 0 || len(f.log) != 12 {
+			t.Errorf("%+v, at the backend %v, %q", g, b.cuts, f.log)
+		}
+	})
+}
+
+// What cannot be made says why, and what would be right.
+func TestAGroupThatIsNotMade(t *testing.T) {
+	for _, c := range []struct {
+		change func(h *fakeNode, g *Group)
+		words  string
+	}{
+		{func(_ *fakeNode, g *Group) { g.Freeze = 0 }, "csi-volmgr.dev/freeze"},
+		{func(_ *fakeNode, g *Group) { g.Refused = "it chooses no claim" }, "it chooses no claim"},
+		{func(_ *fakeNode, g *Group) { g.Members = make([]Member, MaxMembers+1) }, "at most 64"},
+		{func(_ *fakeNode, g *Group) { g.Class.Driver = "other.example.com" }, "driver other.example.com is not registered"},
+		{func(_ *fakeNode, g *Group) { g.UID = strings.Repeat("u", 120) }, "120 bytes"},
+		{func(_ *fakeNode, g *Group) { g.Class.Parameters["csi.storage.k8s.io/x"] = "y" }, "csi.storage.k8s.io/x"},
+		{func(_ *fakeNode, g *Group) {
+			g.Class.Parameters["csi.storage.k8s.io/group-snapshotter-secret-name"] = "${pvc.name}"
+		}, "${volumegroupsnapshotcontent.name}"},
+		{func(h *fakeNode, g *Group) {
+			h.snap(testSnapshot("g-b", g.Members[0].Volume))
+		}, "snapshot default/g-b is there already"},
+		{func(h *fakeNode, g *Group) {
+			other := *g
+			other.Key = testKey("other")
+			h.setGroup(other)
+		}, "two cannot have one UID"},
+	} {
+		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+			h.c.cfg.Freezer = &stills{}
+			h.up()
+			g := h.pair()
+			c.change(h, &g)
+			before := len(h.backend.calls())
+			h.setGroup(g)
+			settleFor(time.Hour)
+			if got := h.group("g"); got.Phase != Pending || !strings.Contains(got.Reason, c.words) {
+				t.Errorf("%q: %+v", c.words, got)
+			}
+			if got := h.backend.calls()[before:]; len(got) > 0 {
+				t.Errorf("%q: calls %q", c.words, got)
+			}
+			h.c.RemoveGroup(testKey("g"))
+			synctest.Wait()
+			if _, ok := h.c.Group(testKey("g")); ok {
+				t.Errorf("%q: it is kept", c.words)
+			}
+		})
+	}
+}
+
+// A VolumeSnapshot does not take the name of a group's snapshot over.
+func TestTheNameOfAGroupsSnapshotIsTaken(t *testing.T) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+		h.c.cfg.Freezer = &stills{}
+		h.up()
+		g := h.pair()
+		h.setGroup(g)
+		before := h.snapshot("g-a")
+		h.snap(testSnapshot("g-a", g.Members[1].Volume))
+		s := h.snapshot("g-a")
+		if s.Handle != before.Handle || !strings.Contains(s.Reason, "of group snapshot default/g; give it another name") || !s.Refused {
+			t.Errorf("%+v", s)
+		}
+		h.c.RemoveSnapshot(testKey("g-a"))
+		synctest.Wait()
+		if s := h.snapshot("g-a"); s.Reason != "" || s.Phase != Ready {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// While a group is being made, the volumes that it is of stay, and get no other call.
+func TestTheVolumesOfAGroupWait(t *testing.T) {
+	for what, newBackend := range bothDrivers {
+		t.Run(what, func(t *testing.T) {
+			b := newBackend()
+			bubble(t, b, func(t *testing.T, h *fakeNode) {
+				hold := make(chan struct{})
+				b.fault = func(call string, _ proto.Message) fault {
+					if call == "CreateSnapshot" || call == "CreateVolumeGroupSnapshot" {
+						return fault{wait: hold}
+					}
+					return fault{}
+				}
+				h.c.cfg.Freezer = &stills{}
+				h.up()
+				g := h.pair()
+				h.setGroup(g)
+				h.set(testClaim("a", 2*mib))
+				if got := h.status(testKey("a")).Reason; !strings.Contains(got, "snapshot default/g-a is in flight") {
+					t.Errorf("a claim that grows waits for %q", got)
+				}
+				h.c.RemoveClaim(testKey("b"))
+				if err := h.c.Delete(t.Context(), testKey("b"), false); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if len(b.names()) != 2 {
+					t.Errorf("volumes: %v", b.names())
+				}
+				close(hold)
+				settleFor(time.Minute)
+				if len(b.names()) != 1 || h.bound(testKey("a")).CapacityBytes != 2*mib || h.group("g").Phase != Ready {
+					t.Errorf("volumes %v, %+v", b.names(), h.group("g"))
+				}
+			})
+		})
+	}
+}
+
+// An answer that CSI forbids is not used.
+func TestWrongAnswersOfAGroup(t *testing.T) {
+	good := func() *csi.VolumeGroupSnapshot {
+		return &csi.VolumeGroupSnapshot{GroupSnapshotId: "group", ReadyToUse: true, Snapshots: []*csi.Snapshot{
+			{SnapshotId: "s1", SourceVolumeId: "v1", ReadyToUse: true}, {SnapshotId: "s2", SourceVolumeId: "v2", ReadyToUse: true},
+		}}
+	}
+	rec := groupRecord{Group: testKey("g"), UID: "u", Name: "n", Members: []groupMember{{Volume: "v1"}, {Volume: "v2"}}}
+	for _, c := range []struct {
+		spoil func(*csi.VolumeGroupSnapshot)
+		words string
+	}{
+		{func(*csi.VolumeGroupSnapshot) {}, ""},
+		{func(g *csi.VolumeGroupSnapshot) { slices.Reverse(g.Snapshots) }, ""},
+		{func(g *csi.VolumeGroupSnapshot) { g.GroupSnapshotId = "" }, "without a group_snapshot_id"},
+		{func(g *csi.VolumeGroupSnapshot) { g.GroupSnapshotId = strings.Repeat("x", 4096) }, "4096 bytes"},
+		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots = g.Snapshots[:1] }, "of 1 volumes where 2 were asked for"},
+		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SourceVolumeId = "v3" }, `"v3"`},
+		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SourceVolumeId = "v1" }, "two snapshots of volume v1"},
+		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SnapshotId = "s1" }, "snapshot s1 twice"},
+		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SnapshotId = "" }, "without a snapshot_id"},
+	} {
+		g := good()
+		c.spoil(g)
+		res := checkGroup(groupCall{rec: rec, op: groupOp{verb: createGroup}}, g)
+		switch {
+		case c.words == "" && (res.err != nil || res.members[0].made.handle != "s1" || res.members[1].made.handle != "s2" || !res.members[1].made.ready):
+			t.Errorf("%+v: %+v", g, res)
+		case c.words != "" && (res.err == nil || !strings.Contains(res.err.Error(), c.words) || res.members != nil || res.err.Call != "CreateVolumeGroupSnapshot"):
+			t.Errorf("%q: %+v", c.words, res)
+		}
+	}
+	if res := checkGroup(groupCall{rec: groupRecord{Handle: "other"}, op: groupOp{verb: getGroup}}, good()); res.err == nil {
+		t.Error("another group's answer is taken")
+	}
+	notReady := good()
+	notReady.ReadyToUse = false
+	if res := checkGroup(groupCall{rec: rec, op: groupOp{verb: createGroup}}, notReady); res.members[0].made.ready {
+		t.Error("a group that is not ready has a snapshot that is")
+	}
+}
+
+// A record that cannot be read whole is refused, and the group is not touched.
+func TestRecordsOfGroups(t *testing.T) {
+	whole := groupRecord{
+		Group: testKey("g"), UID: "u", Name: "groupsnapshot-u", Handle: "group", Spec: groupSpec{Driver: "d"},
+		Content: state.Fact{Phase: state.Present}, Members: []groupMember{{Volume: "v", Snapshot: "g-a", Handle: "s", Phase: state.Present}},
+	}
+	b, err := encodeGroup(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeGroup("default/g", b); err != nil || got.Members[0] != whole.Members[0] || got.Content.Phase != state.Present {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, spoil := range []func(*groupRecord){
+		func(r *groupRecord) { r.Group = testKey("h") },
+		func(r *groupRecord) { r.Name = "" },
+		func(r *groupRecord) { r.Spec.Driver = "" },
+		func(r *groupRecord) { r.Handle = "" },
+		func(r *groupRecord) { r.Members = nil },
+		func(r *groupRecord) { r.Members = []groupMember{{Volume: "v", Phase: state.Present}} },
+	} {
+		r := whole
+		spoil(&r)
+		b, _ := encodeGroup(r)
+		if _, err := decodeGroup("default/g", b); err == nil {
+			t.Errorf("%+v is read", r)
+		}
+	}
+	if _, err := decodeGroup("default/g", []byte(`{"version":2}`)); err == nil {
+		t.Error("a newer version is read")
+	}
+}
+
+// groupLife is what happens to two groups; any part of it may fail, for the process may die at
+// any time.
+func groupLife(h *fakeNode) {
+	h.c.cfg.Freezer = &stills{}
+	h.up()
+	h.set(testClaim("a", mib))
+	h.set(testClaim("b", mib))
+	a, _ := h.c.Claim(testKey("a"))
+	b, _ := h.c.Claim(testKey("b"))
+	if a.Volume != nil && b.Volume != nil {
+		h.setGroup(testGroup("g", a.Volume.Handle, b.Volume.Handle))
+		h.setGroup(testGroup("k", a.Volume.Handle, b.Volume.Handle))
+	}
+	settleFor(time.Hour)
+	h.c.RemoveGroup(testKey("g"))
+	_ = h.c.DeleteGroup(h.t.Context(), testKey("g"), false)
+	settleFor(time.Hour)
+}
+
+// groupAfterlife checks that after a crash g goes and k stays, once.
+func groupAfterlife(h *fakeNode) {
+	h.t.Helper()
+	h.end()
+	h.disk.dieAt, h.disk.onDeath, h.backend.fault = 0, nil, nil
+	h.live()
+	h.c.cfg.Freezer = &stills{}
+	h.up()
+	k := h.pair()
+	k.Key, k.UID = testKey("k"), "uid-k"
+	h.setGroup(k)
+	if g, ok := h.c.Group(testKey("g")); ok && g.Phase != Deleting {
+		if err := h.c.DeleteGroup(h.t.Context(), testKey("g"), false); err != nil {
+			h.t.Errorf("DeleteGroup: %v", err)
+		}
+	}
+	settleFor(time.Hour)
+	if got := h.c.Groups(); len(got) != 1 || got[0].Phase != Ready || len(h.backend.cuts) != 2 || len(h.disk.groups) != 1 ||
+		len(h.c.Snapshots()) != 2 || len(h.disk.cuts) != 0 || h.snapshot("k-a").Phase != Ready {
+		h.t.Errorf("in the end: %+v, %+v, backend %v, records %q", got, h.c.Snapshots(), h.backend.cuts, h.disk.groups)
+	}
+}
+
+// A crash at every commit and during every call loses and doubles no snapshot of a group.
+func TestACrashAtEveryCommitLosesAndDoublesNoGroup(t *testing.T) {
+	for what, newBackend := range bothDrivers {
+		for _, torn := range []bool{false, true} {
+			for n, died := 1, true; died; n++ {
+				died = false
+				t.Run(fmt.Sprintf("%s/torn=%v/commit=%d", what, torn, n), func(t *testing.T) {
+					b := newBackend()
+					b.looks = 1
+					bubble(t, b, func(_ *testing.T, h *fakeNode) {
+						h.disk.dieAt, h.disk.torn = n, torn
+						h.disk.onDeath = func() { died = true; h.cancel() }
+						groupLife(h)
+						groupAfterlife(h)
+					})
+				})
+				if !died && n < 10 {
+					t.Errorf("the life has only %d commits", n)
+				}
+			}
+		}
+	}
+}
+
+func TestACrashDuringEveryCallLosesAndDoublesNoGroup(t *testing.T) {
+	for what, newBackend := range bothDrivers {
+		for _, effect := range []bool{false, true} {
+			for n, died := 1, true; died; n++ {
+				died = false
+				t.Run(fmt.Sprintf("%s/effect=%v/call=%d", what, effect, n), func(t *testing.T) {
+					b := newBackend()
+					bubble(t, b, func(_ *testing.T, h *fakeNode) {
+						calls := 0
+						b.fault = func(_ string, req proto.Message) fault {
+							if req == nil {
+								return fault{}
+							}
+							if calls++; calls != n {
+								return fault{}
+							}
+							died = true
+							h.cancel()
+							if effect {
+								return fault{after: status.Error(codes.Canceled, "died")}
+							}
+							return fault{before: status.Error(codes.Canceled, "died")}
+						}
+						groupLife(h)
+						groupAfterlife(h)
+					})
+				})
+				if !died && n < 5 {
+					t.Errorf("the life has only %d calls", n)
+				}
+			}
+		}
+	}
+}

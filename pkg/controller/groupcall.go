@@ -1,0 +1,262 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// groupCall is one operation at a driver, with all that it needs: nothing of it is shared.
+type groupCall struct {
+	driver Driver
+	rec    groupRecord
+	op     groupOp
+}
+
+// startGroup makes e's calls in a goroutine of its own.
+func (c *Controller) startGroup(ctx context.Context, e *groupEntry) {
+	k := groupCall{driver: c.drivers[e.driver()].Driver, rec: e.rec, op: e.doing}
+	k.rec.Members = slices.Clone(k.rec.Members)
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+		defer cancel()
+		began := time.Now()
+		res := c.performGroup(ctx, k)
+		c.post(func(ctx context.Context) { c.finishGroup(ctx, e, k, res, time.Since(began)) })
+	})
+}
+
+// finishGroup takes in how an operation ended. It runs in Run's goroutine.
+func (c *Controller) finishGroup(ctx context.Context, e *groupEntry, k groupCall, res groupResult, took time.Duration) {
+	attrs := []any{
+		"group", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.call(), "took", took,
+	}
+	c.checkOwners(e, k, &res)
+	if res.err != nil {
+		c.log.Warn("call did not succeed", append(attrs, "err", res.err)...)
+	} else {
+		c.log.Info("call succeeded", attrs...)
+	}
+	e.doing, e.since = groupOp{}, time.Now()
+	c.setGroup(e, completeGroup(e.rec, k.op, res, time.Now()))
+	e.unsaved = true
+	c.groupCutEnded(ctx, k.op)
+	c.touchGroup(e)
+}
+
+// checkOwners refuses an answer that names a snapshot which another snapshot is.
+func (c *Controller) checkOwners(e *groupEntry, k groupCall, res *groupResult) {
+	if k.op.verb == deleteGroup {
+		return
+	}
+	for i, m := range res.members {
+		owner := c.snapshots.owner(k.driver.Name, m.made.handle)
+		if m.unasked || m.err != nil || owner == nil || owner.group == e {
+			continue
+		}
+		err := wrongAnswer(k.op.call(), fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
+		if res.members[i].err = err; !k.op.spec.Each {
+			res.members = nil
+		}
+		res.err = err
+		return
+	}
+}
+
+// performGroup reads the secret, makes the calls and checks their answers.
+func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult {
+	unsent := func(err error) groupResult {
+		return groupResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.call(), Err: err}}
+	}
+	ref := k.op.spec.Secret
+	if k.op.verb == getGroup && !k.op.spec.Each {
+		ref = k.op.spec.Get
+	}
+	var secret map[string]string
+	if ref != (state.SecretRef{}) {
+		var err error
+		if secret, err = c.cfg.Secrets.Secret(ctx, ref); err != nil {
+			return unsent(fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err))
+		}
+	}
+	if k.op.verb != createGroup || k.op.spec.Freeze == 0 {
+		return sendGroup(ctx, k, secret)
+	}
+	thaw, err := c.freezeAll(ctx, k)
+	if err != nil {
+		return unsent(err)
+	}
+	res := sendGroup(ctx, k, secret)
+	res.early = thaw(ctx)
+	return res
+}
+
+// freezeAll holds the file systems of all volumes still at once. thaw ends that, and reports whether
+// one had ended before.
+func (c *Controller) freezeAll(ctx context.Context, k groupCall) (thaw func(context.Context) (early bool), err error) {
+	if c.cfg.Freezer == nil {
+		return nil, errors.New("this node freezes no file system")
+	}
+	thaws := make([]func(context.Context) bool, len(k.rec.Members))
+	errs := make([]error, len(k.rec.Members))
+	var all sync.WaitGroup
+	for i, m := range k.rec.Members {
+		all.Go(func() {
+			id := state.SharedID(k.op.spec.Driver, m.Volume)
+			thaws[i], errs[i] = c.cfg.Freezer.Freeze(ctx, id, k.op.spec.Freeze)
+		})
+	}
+	all.Wait()
+	thaw = func(ctx context.Context) bool {
+		early := make([]bool, len(thaws))
+		var all sync.WaitGroup
+		for i, thaw := range thaws {
+			if thaw != nil {
+				all.Go(func() { early[i] = thaw(ctx) })
+			}
+		}
+		all.Wait()
+		return slices.Contains(early, true)
+	}
+	if err := errors.Join(errs...); err != nil {
+		thaw(ctx)
+		return nil, err
+	}
+	return thaw, nil
+}
+
+// sendGroup makes the calls.
+func sendGroup(ctx context.Context, k groupCall, secret map[string]string) groupResult {
+	if k.op.spec.Each {
+		return sendEach(ctx, k, secret)
+	}
+	var ids, handles []string
+	for _, m := range k.rec.Members {
+		ids, handles = append(ids, m.Volume), append(handles, m.Handle)
+	}
+	client := csi.NewGroupControllerClient(k.driver.Conn)
+	var group *csi.VolumeGroupSnapshot
+	var err error
+	switch k.op.verb {
+	case createGroup:
+		var resp *csi.CreateVolumeGroupSnapshotResponse
+		resp, err = client.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{
+			Name: k.rec.Name, SourceVolumeIds: ids, Secrets: secret, Parameters: k.op.spec.Parameters,
+		})
+		group = resp.GetGroupSnapshot()
+	case getGroup:
+		var resp *csi.GetVolumeGroupSnapshotResponse
+		resp, err = client.GetVolumeGroupSnapshot(ctx, &csi.GetVolumeGroupSnapshotRequest{
+			GroupSnapshotId: k.rec.Handle, SnapshotIds: handles, Secrets: secret,
+		})
+		group = resp.GetGroupSnapshot()
+	case deleteGroup:
+		_, err = client.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{
+			GroupSnapshotId: k.rec.Handle, SnapshotIds: handles, Secrets: secret,
+		})
+		if err = unlessGone(err); err == nil {
+			return groupResult{}
+		}
+	case noGroupVerb, dropGroup:
+		panic(fmt.Sprintf("sendGroup: verb %d is no call", k.op.verb))
+	}
+	if err != nil {
+		return groupResult{err: callError(k.op.call(), err)}
+	}
+	return checkGroup(k, group)
+}
+
+// sendEach makes one call for each snapshot, all at once: they are of one moment while the file
+// systems are frozen, and the freeze lasts as long as the longest.
+func sendEach(ctx context.Context, k groupCall, secret map[string]string) groupResult {
+	res := groupResult{members: make([]memberResult, len(k.rec.Members))}
+	var all sync.WaitGroup
+	for i, m := range k.rec.Members {
+		one := snapshotCall{driver: k.driver, rec: k.rec.snapshot(m), op: snapshotOp{verb: cut}}
+		one.op.spec = one.rec.Spec
+		one.op.spec.Parameters = k.op.spec.Parameters
+		skip := m.Phase != state.Entering
+		switch k.op.verb {
+		case getGroup:
+			skip = m.Ready
+		case deleteGroup:
+			one.op.verb, skip = discard, m.Phase != state.Leaving
+		case createGroup, noGroupVerb, dropGroup:
+		}
+		if skip {
+			res.members[i].unasked = true
+			continue
+		}
+		all.Go(func() {
+			made, err := sendSnapshot(ctx, one, secret)
+			if res.members[i].made = made; err != nil {
+				res.members[i].err = callError(k.op.call(), err)
+			}
+		})
+	}
+	all.Wait()
+	for i, m := range res.members {
+		if m.err != nil && res.err == nil {
+			e := *m.err
+			e.Err = fmt.Errorf("claim %s: %w", k.rec.Members[i].Claim, e.Err)
+			res.err = &e
+		}
+	}
+	return res
+}
+
+// checkGroup checks what a driver says of a group snapshot (CSI 1.13 VolumeGroupSnapshot).
+func checkGroup(k groupCall, g *csi.VolumeGroupSnapshot) groupResult {
+	wrong := func(format string, args ...any) groupResult {
+		return groupResult{err: wrongAnswer(k.op.call(), fmt.Errorf("the driver answered "+format, args...))}
+	}
+	id := g.GetGroupSnapshotId()
+	switch want := k.rec.Handle; {
+	case id == "":
+		return wrong("OK without a group_snapshot_id")
+	case len(id) > state.MaxHandle:
+		return wrong("with a group_snapshot_id of %d bytes; at most %d are allowed", len(id), state.MaxHandle)
+	case want != "" && id != want:
+		return wrong("with group snapshot %s where %s was asked for", id, want)
+	}
+	res := groupResult{handle: id, members: make([]memberResult, len(k.rec.Members))}
+	found, handles := 0, map[string]bool{}
+	for _, s := range g.GetSnapshots() {
+		i := slices.IndexFunc(k.rec.Members, func(m groupMember) bool { return m.Volume == s.GetSourceVolumeId() })
+		if i < 0 {
+			return wrong("with a snapshot of volume %q, which is none of the group's", s.GetSourceVolumeId())
+		}
+		one := snapshotCall{rec: k.rec.snapshot(k.rec.Members[i]), op: snapshotOp{verb: cut}}
+		one.op.spec = one.rec.Spec
+		made, err := checkSnapshot(one, s)
+		switch {
+		case err != nil:
+			e := callError(k.op.call(), err)
+			e.Call = k.op.call()
+			return groupResult{err: e}
+		case handles[made.handle]:
+			return wrong("with snapshot %s twice", made.handle)
+		case res.members[i].made.handle != "":
+			return wrong("with two snapshots of volume %s", s.GetSourceVolumeId())
+		}
+		made.ready = made.ready && g.GetReadyToUse()
+		res.members[i].made, handles[made.handle] = made, true
+		found++
+	}
+	if found != len(k.rec.Members) {
+		return wrong("with snapshots of %d volumes where %d were asked for", found, len(k.rec.Members))
+	}
+	if t := g.GetCreationTime(); t.IsValid() {
+		res.created = t.AsTime()
+	}
+	res.created = cmp.Or(res.created, res.members[0].made.created)
+	return res
+}

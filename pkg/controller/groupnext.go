@@ -1,0 +1,332 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// groupVerb is what is done next for a group snapshot.
+type groupVerb uint8
+
+const (
+	noGroupVerb groupVerb = iota
+	createGroup           // make it, or learn what an earlier call made
+	getGroup              // ask whether it is ready
+	deleteGroup           // delete its snapshots
+	// A step that needs no call.
+	dropGroup // drop the record: nothing is left that it tells of
+)
+
+// call is the name of the CSI call; "" for what is none. each is [groupSpec.Each].
+func (v groupVerb) call(each bool) string {
+	switch {
+	case v == createGroup && each, v == getGroup && each:
+		return cut.String()
+	case v == deleteGroup && each:
+		return discard.String()
+	case v == createGroup:
+		return "CreateVolumeGroupSnapshot"
+	case v == getGroup:
+		return "GetVolumeGroupSnapshot"
+	case v == deleteGroup:
+		return "DeleteVolumeGroupSnapshot"
+	}
+	return ""
+}
+
+// groupOp is one step for a group snapshot, as a value.
+type groupOp struct {
+	verb    groupVerb
+	spec    groupSpec
+	members []groupMember
+	// from is the phase before the step began.
+	from state.Phase
+}
+
+func (o groupOp) call() string { return o.verb.call(o.spec.Each) }
+
+// groupFacts is what a decision about one group snapshot depends on besides its record.
+type groupFacts struct {
+	Driver driverFacts
+	// Busy says which call or snapshot holds up a source volume; "" for none.
+	Busy string
+	// Restoring is the claim whose volume is being made, or may be, of a snapshot of it; "" for none.
+	Restoring string
+	// Namesake is the group snapshot, if any, that has the name that this one would get.
+	Namesake string
+	// Taken is a snapshot, if any, that has the name that one of its would get.
+	Taken string
+}
+
+// nextGroup decides the one next step for a group snapshot, or says why there is none. w is nil
+// where no source lists it.
+func nextGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, held) {
+	switch phase := r.Content.Phase; {
+	case phase == state.Leaving, r.Delete && phase == state.Present:
+		return nextDeleteGroup(r, f, now)
+	case r.Delete && phase == state.Absent:
+		return groupOp{verb: dropGroup}, held{}
+	case r.Delete: // snapshots may exist, and only the same call tells their handles
+		return nextCreateGroup(r, f, now)
+	case phase == state.Present:
+		return nextGetGroup(r, w, f, now)
+	case w == nil && phase == state.Entering:
+		return groupOp{}, heldf("it was removed while group snapshot %s was being made, which may exist; list it again, or "+
+			"delete it", r.Name)
+	case w == nil && !r.empty():
+		return groupOp{verb: dropGroup}, held{}
+	case w == nil:
+		return groupOp{}, held{}
+	case phase == state.Entering:
+		return nextCreateGroup(r, f, now)
+	}
+	return nextNewGroup(r, *w, f, now)
+}
+
+// nextNewGroup begins a group snapshot that is not there.
+func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp, held) {
+	each := !f.Driver.caps.Group
+	switch {
+	case w.Refused != "":
+		return groupOp{}, refusedf("%s", w.Refused)
+	case len(w.Members) > MaxMembers:
+		return groupOp{}, refusedf("its selector chooses %d claims; at most %d are snapshotted together", len(w.Members),
+			MaxMembers)
+	case f.Namesake != "":
+		return groupOp{}, heldf("the name %s is that of group snapshot %s; two cannot have one UID", groupName(w.UID),
+			f.Namesake)
+	case f.Driver.Problem != "":
+		return groupOp{}, held{reason: f.Driver.Problem}
+	case each && !f.Driver.caps.Snapshot:
+		return groupOp{}, heldf("driver %s makes no snapshots (it has neither CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT nor "+
+			"CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
+	case each && w.Freeze == 0:
+		return groupOp{}, refusedf("driver %s makes no group snapshots (it has no CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT): "+
+			"give it the annotation csi-volmgr.dev/freeze, such as 10s, and the file systems of its volumes are frozen while "+
+			"the driver makes a snapshot of each", w.Class.Driver)
+	case f.Taken != "":
+		return groupOp{}, refusedf("snapshot %s is there already, and a snapshot of this group is to have its name: delete "+
+			"it, or give the group another name", f.Taken)
+	}
+	s, problem := newGroupSpec(w, each)
+	if problem != "" {
+		return groupOp{}, refusedf("%s", problem)
+	}
+	r.Spec = s
+	r.Members = nil
+	for _, m := range w.Members {
+		r.Members = append(r.Members, groupMember{
+			Claim: m.Claim, Volume: m.Volume, Mode: m.Mode, Snapshot: memberName(w.Name, m.Claim),
+		})
+	}
+	return nextCreateGroup(r, f, now)
+}
+
+// nextCreateGroup makes the snapshots, or asks again until it is known what was made.
+func nextCreateGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
+	o := groupOp{verb: createGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
+	return o.unless(r.Content.Retry(), f, now)
+}
+
+// nextGetGroup asks, with pauses, whether snapshots that exist are ready.
+func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, held) {
+	switch {
+	case w != nil && r.otherwise(*w) != "":
+		return groupOp{}, refusedf("%s", r.otherwise(*w))
+	case r.ready():
+		return groupOp{}, held{}
+	}
+	o := groupOp{verb: getGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
+	return o.unless(r.Content.Retry(), f, now)
+}
+
+// nextDeleteGroup deletes the snapshots, again and again until that is definite.
+func nextDeleteGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
+	if f.Restoring != "" && r.Content.Phase == state.Present {
+		return groupOp{}, heldf("the volume of claim %s is being made of it", f.Restoring)
+	}
+	again := r.Content.Retry()
+	if again.Call != "" && again.Call != deleteGroup.call(r.Spec.Each) {
+		again = state.Retry{} // some snapshots failed for ever or for a while: the others go now
+	}
+	o := groupOp{verb: deleteGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
+	return o.unless(again, f, now)
+}
+
+// unless returns o, or what keeps it from being made: the driver, failures of before, or calls in
+// flight.
+func (o groupOp) unless(r state.Retry, f groupFacts, now time.Time) (groupOp, held) {
+	able, missing := f.Driver.caps.Group, "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
+	if o.spec.Each {
+		able, missing = f.Driver.caps.Snapshot, "CREATE_DELETE_SNAPSHOT"
+	}
+	switch h := paused(r, "the driver, the group snapshot or its class", now); {
+	case f.Driver.Problem != "":
+		return groupOp{}, held{reason: f.Driver.Problem}
+	case !able:
+		return groupOp{}, heldf("driver %s can no longer do it (it has no %s)", o.spec.Driver, missing)
+	case h != held{}:
+		return groupOp{}, h
+	case o.busy() && f.Busy != "":
+		return groupOp{}, held{reason: f.Busy}
+	case o.busy() && f.Driver.Full:
+		return groupOp{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
+	}
+	return o, held{}
+}
+
+// busy reports whether the volumes get no other call while o is made.
+func (o groupOp) busy() bool { return o.verb == createGroup || o.verb == getGroup && o.spec.Each }
+
+// groupResult is how a call, or one call for each snapshot, ended.
+type groupResult struct {
+	// err is nil where all answers were OK, else the first other; unsent: nothing reached the driver.
+	err    *state.CallError
+	unsent bool
+	// handle and created are what the driver says of the group.
+	handle  string
+	created time.Time
+	// early: a freeze had ended before the answers were there.
+	early bool
+	// members are the answers, in the order of the operation's; nil of a group call that failed.
+	members []memberResult
+}
+
+// memberResult is how the call for one snapshot ended.
+type memberResult struct {
+	// unasked: its call was not needed.
+	unasked bool
+	err     *state.CallError
+	made    madeSnapshot
+}
+
+// beginGroup is the record as it must be durable before o is done.
+func beginGroup(r groupRecord, w *Group, o groupOp) groupRecord {
+	if o.verb == dropGroup {
+		return groupRecord{}
+	}
+	if r.empty() && w != nil {
+		r.Group, r.UID, r.Name = w.Key, w.UID, groupName(w.UID)
+	}
+	r.Members = slices.Clone(o.members)
+	switch o.verb {
+	case createGroup:
+		r.Spec, r.Content.Phase = o.spec, state.Entering
+		if o.from == state.Absent {
+			r.setPhase(state.Entering)
+		}
+	case deleteGroup:
+		r.Content.Phase = state.Leaving
+		for i, m := range r.Members {
+			if m.Phase != state.Absent {
+				r.Members[i].Phase = state.Leaving
+			}
+		}
+	case getGroup, noGroupVerb, dropGroup:
+	}
+	return r
+}
+
+// setPhase puts every member into the phase. r.Members is r's own.
+func (r groupRecord) setPhase(p state.Phase) {
+	for i := range r.Members {
+		r.Members[i].Phase = p
+	}
+}
+
+// completeGroup is the record after o ended with res. An empty record means that nothing is left.
+func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) groupRecord {
+	r.Members = slices.Clone(r.Members)
+	if res.err != nil {
+		r.Content.Failed = failed(r.Content.Retry(), res.err, now).Kept()
+	}
+	switch {
+	case o.verb == deleteGroup:
+		return completeDeleteGroup(r, res)
+	case o.verb == createGroup && o.from == state.Absent && (res.unsent || res.members == nil && makesNothing(res.err)):
+		r.setPhase(state.Absent)
+	case res.members == nil: // an error, and nothing is known of what was made
+	default:
+		for i, m := range res.members {
+			r.Members[i] = completeMember(r.Members[i], o, m)
+		}
+	}
+	if o.verb != createGroup {
+		return looked(r, res, now)
+	}
+	switch {
+	case r.have(state.Entering):
+	case !r.have(state.Present):
+		r.Content.Phase, r.Members = state.Absent, nil
+	case r.have(state.Absent): // all or none
+		r.Content.Phase = state.Leaving
+	default:
+		r.Content.Phase, r.Handle = state.Present, res.handle
+		r.Created, r.Consistency = cmp.Or(res.created, r.Members[0].Created), o.consistency(res.early)
+	}
+	return looked(r, res, now)
+}
+
+// consistency is what snapshots hold that are there since o. After an answer that was lost they may
+// have been made earlier, when nothing was frozen any more.
+func (o groupOp) consistency(early bool) Consistency {
+	switch {
+	case o.spec.Freeze == 0:
+		return ""
+	case !early && o.from == state.Absent:
+		return Frozen
+	case o.spec.Each:
+		return Apart
+	}
+	return Crash
+}
+
+func completeMember(m groupMember, o groupOp, res memberResult) groupMember {
+	switch {
+	case res.unasked:
+	case res.err == nil:
+		m.Phase = state.Present
+		m.Handle, m.SizeBytes, m.Created, m.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
+	case o.from == state.Absent && makesNothing(res.err):
+		m.Phase = state.Absent
+	}
+	return m
+}
+
+// looked paces the next question where the snapshots are there and not ready.
+func looked(r groupRecord, res groupResult, now time.Time) groupRecord {
+	switch {
+	case r.Content.Phase != state.Present || res.err != nil:
+	case r.ready():
+		r.Looks, r.Content.Failed = 0, nil
+	default:
+		r.Looks++
+		r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(lookWait(r.Looks))}
+	}
+	return r
+}
+
+// completeDeleteGroup is the record after a deletion: of all that a person had deleted, or of
+// those that were made while others were not.
+func completeDeleteGroup(r groupRecord, res groupResult) groupRecord {
+	for i := range r.Members {
+		gone := res.err == nil
+		if res.members != nil {
+			gone = res.members[i].unasked || res.members[i].err == nil
+		}
+		if gone {
+			r.Members[i].Phase, r.Members[i].Handle = state.Absent, ""
+		}
+	}
+	switch {
+	case r.have(state.Leaving):
+		return r
+	case r.Delete:
+		return groupRecord{}
+	}
+	r.Content.Phase, r.Members = state.Absent, nil
+	return r
+}

@@ -1,0 +1,171 @@
+package controller
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// GroupBucket is the journal's bucket of records of group snapshots, by [Key.String].
+const GroupBucket = "groupsnapshots"
+
+// groupVersion is the version that this code writes.
+const groupVersion = 1
+
+// groupRecord is the durable memory of one group snapshot and of the snapshots in it. One
+// record has them all, since they come and go as one. Owned by Run; a plain value otherwise.
+type groupRecord struct {
+	Version int    `json:"version"`
+	Group   Key    `json:"group"`
+	UID     string `json:"uid"`
+	// Name is the name given to CreateVolumeGroupSnapshot; with it the call is idempotent.
+	Name string    `json:"name"`
+	Spec groupSpec `json:"spec"`
+	// Content says whether the snapshots exist, and paces the calls. It is Leaving also, without
+	// Delete, where some were made and others not: those are deleted, and it begins anew.
+	Content state.Fact `json:"content,omitzero"`
+	// Looks counts the answers that it is not ready yet.
+	Looks   int           `json:"looks,omitempty"`
+	Members []groupMember `json:"members,omitempty"`
+
+	// Known once all snapshots exist.
+
+	// Handle is the group_snapshot_id, "" of a driver that makes no groups.
+	Handle      string      `json:"handle,omitempty"`
+	Created     time.Time   `json:"created,omitzero"`
+	Consistency Consistency `json:"consistency,omitempty"`
+
+	// Delete: a person asked for it to be deleted. It cannot be taken back.
+	Delete bool `json:"delete,omitempty"`
+}
+
+// groupSpec is all of a CreateVolumeGroupSnapshot request but the name, the volumes and the
+// secrets' values, and what else the class says.
+type groupSpec struct {
+	Class      string            `json:"class,omitempty"`
+	Driver     state.DriverName  `json:"driver"`
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Reclaim    ReclaimPolicy     `json:"deletionPolicy,omitempty"`
+	// Each: the driver makes no groups. Each volume gets a CreateSnapshot while all are frozen.
+	Each bool `json:"each,omitempty"`
+	// Freeze is for how long at the most the file systems are held still (nanoseconds).
+	Freeze time.Duration   `json:"freeze,omitempty"`
+	Secret state.SecretRef `json:"secret,omitzero"`
+	Get    state.SecretRef `json:"getSecret,omitzero"`
+}
+
+// groupMember is one snapshot of a group.
+type groupMember struct {
+	Claim  Key        `json:"claim"`
+	Volume string     `json:"volume"`
+	Mode   state.Mode `json:"mode,omitempty"`
+	// Snapshot names it in the group's namespace.
+	Snapshot string `json:"snapshot"`
+	// Phase says whether it exists.
+	Phase     state.Phase `json:"phase,omitempty"`
+	Handle    string      `json:"handle,omitempty"`
+	SizeBytes int64       `json:"sizeBytes,omitempty"`
+	Created   time.Time   `json:"created,omitzero"`
+	Ready     bool        `json:"ready,omitempty"`
+}
+
+func (r groupRecord) empty() bool { return r.Name == "" }
+
+// ready reports whether volumes may be made of all snapshots.
+func (r groupRecord) ready() bool {
+	return r.Content.Phase == state.Present && !slices.ContainsFunc(r.Members, func(m groupMember) bool { return !m.Ready })
+}
+
+// have reports whether a member is in the phase.
+func (r groupRecord) have(p state.Phase) bool {
+	return slices.ContainsFunc(r.Members, func(m groupMember) bool { return m.Phase == p })
+}
+
+// otherwise says why the group snapshot in r is not what w asks for; "" where it is. Its
+// members are not compared: a group that is made does not change with its claims' labels
+// (external-snapshotter, VolumeGroupSnapshotSource).
+func (r groupRecord) otherwise(w Group) string {
+	if w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver {
+		return fmt.Sprintf("its class names driver %s, but its snapshots are of driver %s", w.Class.Driver, r.Spec.Driver)
+	}
+	return ""
+}
+
+// snapshot is the record of a member as that of a snapshot.
+func (r groupRecord) snapshot(m groupMember) snapshotRecord {
+	uid := memberUID(r.UID, m.Volume)
+	return snapshotRecord{
+		Snapshot: r.key(m), UID: uid, Name: snapshotName(uid),
+		Spec: snapshotSpec{
+			Class: r.Spec.Class, Driver: r.Spec.Driver, Reclaim: r.Spec.Reclaim, Claim: m.Claim, Volume: m.Volume,
+			Mode: m.Mode, Freeze: r.Spec.Freeze,
+		},
+		Content: state.Fact{Phase: m.Phase}, Handle: m.Handle, SizeBytes: m.SizeBytes, Created: m.Created,
+		Ready: m.Ready && r.Content.Phase == state.Present, Consistency: r.Consistency, Delete: r.Delete,
+	}
+}
+
+// key is the key of a member among the snapshots.
+func (r groupRecord) key(m groupMember) Key {
+	return Key{Namespace: r.Group.Namespace, Name: m.Snapshot}
+}
+
+// memberUID tells the snapshots of a group apart, also from those of a group that is begun anew
+// with other claims.
+func memberUID(group, volume string) string {
+	sum := sha256.Sum256([]byte(volume))
+	return group + "-" + hex.EncodeToString(sum[:8])
+}
+
+// memberName is the name of a claim's snapshot in a group.
+func memberName(group string, claim Key) string { return group + "-" + claim.Name }
+
+func groupName(uid string) string { return "groupsnapshot-" + uid }
+
+// groupContentName is the name of the VolumeGroupSnapshotContent, as external-snapshotter gives it.
+func groupContentName(uid string) string { return "groupsnapcontent-" + uid }
+
+// encodeGroup writes r as it is kept in the journal.
+func encodeGroup(r groupRecord) ([]byte, error) {
+	r.Version = groupVersion
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record of group snapshot %s: %w", r.Group, err)
+	}
+	return b, nil
+}
+
+// decodeGroup reads what encodeGroup wrote under key. What it cannot read as a whole, it refuses.
+func decodeGroup(key string, b []byte) (groupRecord, error) {
+	var r groupRecord
+	if err := json.Unmarshal(b, &r); err != nil {
+		return groupRecord{}, fmt.Errorf("decode record of group snapshot %s: %w", key, err)
+	}
+	problem := ""
+	switch {
+	case r.Version != groupVersion:
+		problem = fmt.Sprintf("version %d, want %d", r.Version, groupVersion)
+	case r.Group.String() != key:
+		problem = fmt.Sprintf("it is of group snapshot %s", r.Group)
+	case r.Name == "" || r.Spec.Driver == "":
+		problem = "no name or driver"
+	case len(r.Members) == 0 && r.Content.Phase != state.Absent:
+		problem = fmt.Sprintf("it is %s without snapshots", r.Content.Phase)
+	case r.Content.Phase == state.Present && r.Handle == "" && !r.Spec.Each:
+		problem = "it is present without a handle"
+	}
+	for _, m := range r.Members {
+		if m.Handle == "" && (m.Phase == state.Present || m.Phase == state.Leaving) {
+			problem = fmt.Sprintf("snapshot %s is %s without a handle", m.Snapshot, m.Phase)
+		}
+	}
+	if problem != "" {
+		return groupRecord{}, fmt.Errorf("decode record of group snapshot %s: %s", key, problem)
+	}
+	return r, nil
+}

@@ -1,0 +1,153 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Groups lists every group snapshot that is listed or has a record, by namespace and name.
+func (c *Controller) Groups() []GroupStatus {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	list := make([]GroupStatus, 0, len(c.view.groups))
+	for _, key := range slices.SortedFunc(maps.Keys(c.view.groups), Key.compare) {
+		list = append(list, c.view.groups[key])
+	}
+	return list
+}
+
+// Group returns the status of one group snapshot, and whether there is such a group snapshot.
+func (c *Controller) Group(key Key) (GroupStatus, bool) {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	s, ok := c.view.groups[key]
+	return s, ok
+}
+
+func (e *groupEntry) status() GroupStatus {
+	r := e.rec
+	s := GroupStatus{
+		Group: e.key, UID: r.UID, Phase: e.phase(), Class: r.Spec.Class, Driver: r.Spec.Driver, Handle: r.Handle,
+		Created: r.Created, Ready: e.usable(), Consistency: r.Consistency, ReclaimPolicy: r.Spec.Reclaim,
+		Call: e.doing.call(), Since: e.since, Retry: r.Content.Retry(),
+	}
+	for _, m := range r.Members {
+		s.Claims, s.Snapshots = append(s.Claims, m.Claim.Name), append(s.Snapshots, m.Snapshot)
+	}
+	if e.listed && r.Content.Phase == state.Absent {
+		s.UID, s.Class, s.Driver = e.want.UID, e.want.Class.Name, e.want.Class.Driver
+		s.Claims = nil
+		for _, m := range e.want.Members {
+			s.Claims = append(s.Claims, m.Claim.Name)
+		}
+	}
+	if r.Content.Phase == state.Present {
+		s.Content = groupContentName(r.UID)
+	}
+	if s.Call == "" {
+		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused
+	}
+	return s
+}
+
+// usable reports whether volumes may be made of all its snapshots.
+func (e *groupEntry) usable() bool {
+	return e.rec.ready() && !e.rec.Delete && (!e.listed || e.rec.otherwise(e.want) == "")
+}
+
+func (e *groupEntry) phase() Phase {
+	switch {
+	case e.rec.Delete:
+		return Deleting
+	case !e.listed:
+		return Released
+	case e.usable():
+		return Ready
+	}
+	return Pending
+}
+
+// factsOfGroup gathers what nextGroup needs to know for e.
+func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
+	f := groupFacts{Driver: c.cuttingDriver(e.driver())}
+	if e.rec.Delete {
+		f.Restoring = c.restoringGroup(e, false) // a claim that only wants it is told that it goes
+	}
+	if owner, ok := c.groups.names[groupName(e.want.UID)]; ok && e.listed && owner != e.key {
+		f.Namesake = owner.String()
+	}
+	for _, id := range e.volumes() {
+		if f.Busy == "" {
+			f.Busy = c.busy(id)
+		}
+	}
+	if e.rec.Content.Phase == state.Absent {
+		for _, m := range e.want.Members {
+			key := Key{Namespace: e.key.Namespace, Name: memberName(e.key.Name, m.Claim)}
+			if s := c.snapshots.entries[key]; s != nil && !s.gone() && s.group != e {
+				f.Taken = key.String()
+			}
+		}
+	}
+	return f
+}
+
+// cuttingDriver is what is known of a driver that is to make or delete snapshots.
+func (c *Controller) cuttingDriver(name state.DriverName) driverFacts {
+	d := c.drivers[name]
+	if d == nil {
+		return driverFacts{Problem: fmt.Sprintf("driver %s is not registered", name)}
+	}
+	cuts := 0
+	for _, key := range c.snapshots.cutting {
+		if s := c.snapshots.entries[key]; s != nil && s.driver() == name {
+			cuts++
+		}
+	}
+	return driverFacts{Problem: d.problem(), Asking: d.asking(), Full: cuts >= c.cfg.MaxCalls, caps: d.caps}
+}
+
+// busy says why no snapshot of the volume may be made now; "" where one may.
+func (c *Controller) busy(id state.VolumeID) string {
+	claim := c.entries[c.handles[id]]
+	switch {
+	case id == "":
+	case c.snapshots.direct[id] > 0:
+		return "its volume is being attached or detached"
+	case claim != nil && claim.doing.verb != nothing:
+		return fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
+	case claim != nil && claim.unsaved: // the next life would not know that the volume is there
+		return fmt.Sprintf("the record of claim %s is not written yet", claim.key)
+	}
+	if key, ok := c.snapshots.cutting[id]; ok && id != "" {
+		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", key)
+	}
+	return ""
+}
+
+// publishGroups shows the group snapshots as they are now, and drops those that are gone.
+func (c *Controller) publishGroups(keys []Key) {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	changed := false
+	for _, key := range keys {
+		e := c.groups.entries[key]
+		switch {
+		case e == nil:
+		case e.gone():
+			e.stopTimer()
+			delete(c.groups.entries, key)
+			delete(c.view.groups, key)
+			changed = true
+		default:
+			s := e.status()
+			changed = changed || !reflect.DeepEqual(s, c.view.groups[key])
+			c.view.groups[key] = s
+		}
+	}
+	c.view.signal(changed)
+}
