@@ -61,8 +61,8 @@ reclaimPolicy is Retain (its class said so when it was made), the volume and its
 stay, unless --data is given. It is refused while a pod uses the claim.
 
 delete snapshot NAME deletes a snapshot. Where its deletionPolicy is Retain it stays, unless
---data is given. It is refused while a claim is to be made of it. delete schedule NAME ends
-a schedule; its snapshots stay.
+--data is given. It is refused while a claim is to be made of it. delete groupsnapshot NAME
+does so of all snapshots of a group. delete schedule NAME ends a schedule; its snapshots stay.
 
 Nothing else deletes data: delete -f takes back all objects of a manifest but its claims
 and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`,
@@ -93,7 +93,7 @@ and snapshots. The deletion of a claim or a snapshot is in the audit log, with t
 		},
 	}
 	namespaceFlag(cmd, &ns)
-	p.completes(cmd, "pod", "pvc", "snapshot", "schedule")
+	p.completes(cmd, "pod", "pvc", "snapshot", "groupsnapshot", "schedule")
 	cmd.Flags().StringVar(&reason, "reason", "", "why claims or snapshots may go, in `words`, for the audit log")
 	cmd.Flags().BoolVar(&all, "all", false, "all pods, all claims or all snapshots of the namespace")
 	noKustomize(cmd)
@@ -107,7 +107,7 @@ and snapshots. The deletion of a claim or a snapshot is in the audit log, with t
 // deleteNamed deletes what args name; d is what is said of each claim. Each is deleted
 // although one before it could not be; then the verb has failed.
 func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
-	ts, err := targets(args, "pods", "pvc", "snapshots", "schedules")
+	ts, err := targets(args, "pods", "pvc", "snapshots", "groupsnapshots", "schedules")
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,10 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 			stop()
 		case "snapshots":
 			word = "snapshot"
-			done, err = c.DeleteSnapshot(ctx, server.SnapshotDeletion(d))
+			done, err = c.DeleteSnapshot(ctx, snapshotDeletion(d, false))
+		case "groupsnapshots":
+			word = "groupsnapshot"
+			done, err = c.DeleteSnapshot(ctx, snapshotDeletion(d, true))
 		case "schedules":
 			word = "schedule"
 			err = c.RemoveSchedule(ctx, d.Namespace, t.name)
@@ -152,6 +155,10 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		}
 	}
 	return failed
+}
+
+func snapshotDeletion(d server.ClaimDeletion, group bool) server.SnapshotDeletion {
+	return server.SnapshotDeletion{Namespace: d.Namespace, Name: d.Name, Group: group, Reason: d.Reason, Data: d.Data}
 }
 
 // also says a failure that is not the verb's last; nil for none.

@@ -26,6 +26,7 @@ type scene struct {
 	drivers   []manager.DriverStatus
 	claims    []server.ClaimStatus
 	snapshots []server.SnapshotStatus
+	groups    []server.GroupSnapshotStatus
 	pvs       []server.PVStatus
 	problems  []server.Problem
 	sockets   []server.SocketStatus
@@ -59,6 +60,14 @@ func mounted(now time.Time) scene {
 				Content: "snapcontent-1", RestoreBytes: 256 << 20, Created: now.Add(-time.Hour), DeletionPolicy: "Delete",
 			},
 			{Namespace: "default", Name: "tuesday", Phase: "Pending", Claim: "data", Reason: "claim default/data has no volume yet", Refused: true},
+		},
+		groups: []server.GroupSnapshotStatus{
+			{
+				Namespace: "default", Name: "shop", Phase: "Ready", Ready: true, Claims: []string{"data", "log"}, Driver: nfs,
+				Snapshots: []string{"shop-data", "shop-log"}, Handle: "group-1", Content: "groupsnapcontent-1",
+				Consistency: "frozen", DeletionPolicy: "Delete", Created: now.Add(-time.Hour),
+			},
+			{Namespace: "default", Name: "bank", Phase: "Pending", Reason: "no claim of namespace default has these labels", Refused: true},
 		},
 		pods: []manager.PodStatus{
 			{Pod: web, Listed: true, Ready: true, Volumes: []manager.PodVolumeStatus{
@@ -244,7 +253,10 @@ func (b *backend) RemoveSchedule(_ context.Context, namespace, name string) erro
 	return b.ask("delete schedule " + namespace + "/" + name)
 }
 
-func (b *backend) Snapshots() []server.SnapshotStatus   { return b.now().snapshots }
+func (b *backend) Snapshots() []server.SnapshotStatus { return b.now().snapshots }
+func (b *backend) GroupSnapshots() []server.GroupSnapshotStatus {
+	return b.now().groups
+}
 func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
 func (b *backend) Problems() []server.Problem           { return b.now().problems }
 func (b *backend) Sockets() []server.SocketStatus       { return b.now().sockets }
@@ -314,7 +326,11 @@ func (b *backend) DeleteSnapshot(_ context.Context, _ audit.By, d server.Snapsho
 	if d.Name == "retained" && !d.Data {
 		note = "it is kept"
 	}
-	return note, b.ask(strings.TrimSpace("delete snapshot " + d.Namespace + "/" + d.Name + " " + d.Reason))
+	what := "snapshot"
+	if d.Group {
+		what = "groupsnapshot"
+	}
+	return note, b.ask(strings.TrimSpace("delete " + what + " " + d.Namespace + "/" + d.Name + " " + d.Reason))
 }
 
 func (b *backend) AllCalls() []manager.EndedCall {

@@ -161,9 +161,12 @@ var kinds = map[string][]string{
 	"mounts":  {"mount"},
 
 	"snapshots":              {"snapshot", "vs", "volumesnapshot", "volumesnapshots"},
+	"groupsnapshots":         {"groupsnapshot", "vgs", "volumegroupsnapshot", "volumegroupsnapshots"},
 	"schedules":              {"schedule"},
 	"volumesnapshotclasses":  {"volumesnapshotclass", "vsclass"},
 	"volumesnapshotcontents": {"volumesnapshotcontent", "vsc"},
+
+	"volumegroupsnapshotclasses": {"volumegroupsnapshotclass", "vgsclass"},
 
 	"storageclasses":    {"storageclass", "sc"},
 	"csidrivers":        {"csidriver"},

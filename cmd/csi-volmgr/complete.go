@@ -129,14 +129,14 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			names = append(names, v.Name)
 		}
 		return names, err
-	case "pvc", "snapshots", "schedules":
+	case "pvc", "snapshots", "groupsnapshots", "schedules":
 		return dataNames(ctx, c, kind, ns)
 	default:
 		return nil, nil
 	}
 }
 
-// dataNames are those of the claims, snapshots or schedules of a namespace.
+// dataNames are those of the claims, snapshots, group snapshots or schedules of a namespace.
 func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []string, err error) {
 	if kind == "pvc" {
 		claims, err := c.Claims(ctx)
@@ -149,6 +149,15 @@ func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []
 	}
 	if kind == "schedules" {
 		all, err := c.Schedules(ctx)
+		for _, v := range all {
+			if v.Namespace == ns {
+				names = append(names, v.Name)
+			}
+		}
+		return names, err
+	}
+	if kind == "groupsnapshots" {
+		all, err := c.GroupSnapshots(ctx)
 		for _, v := range all {
 			if v.Namespace == ns {
 				names = append(names, v.Name)

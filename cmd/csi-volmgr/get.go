@@ -30,11 +30,12 @@ type getOptions struct {
 
 // getKinds are the kinds that are listed.
 var getKinds = append([]string{
-	"pods", "volumes", "drivers", "pv", "pvc", "snapshots", "schedules", "mounts", "stats", "problems",
+	"pods", "volumes", "drivers", "pv", "pvc", "snapshots", "groupsnapshots", "schedules", "mounts", "stats", "problems",
 }, objectKinds...)
 
-const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc), snapshots,
-their schedules, or mounts, or several kinds (pv,pvc); all is pods, claims, persistent volumes, volumes and drivers.
+const getHelp = `List pods, volumes, drivers, persistent volumes (pv), claims (pvc), snapshots, groupsnapshots,
+schedules of snapshots, or mounts, or several kinds (pv,pvc); all is pods, claims, persistent volumes,
+volumes and drivers.
 
 Mounts are what an agent needs to run a pod's containers: for each of its volumes
 the path on this host, whether it is a directory or a block device, read-only
@@ -48,8 +49,8 @@ last said, with the age of each answer. The daemon asks how full they are while
 users list it, and for five minutes after; the first listing waits for the
 answers, a second at most. How they fare is always watched.
 
-Storage classes, csidrivers, configmaps, secrets, volumeattachments, volumesnapshotclasses
-and volumesnapshotcontents are those that were applied or read, by their names and keys:
+Storage classes, csidrivers, configmaps, secrets, volumeattachments, volumesnapshotclasses,
+volumegroupsnapshotclasses and volumesnapshotcontents are those that were applied or read, by their names and keys:
 values are not shown. With -l only objects with these labels are listed.
 
 Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
@@ -60,8 +61,8 @@ Problems are what could not be read of the manifests, with file, line and field.
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get (pods|volumes|drivers|pv|pvc|snapshots|schedules|mounts|stats|problems|storageclasses|csidrivers|" +
-			"configmaps|secrets) [NAME...]",
+		Use: "get (pods|volumes|drivers|pv|pvc|snapshots|groupsnapshots|schedules|mounts|stats|problems|" +
+			"storageclasses|csidrivers|configmaps|secrets) [NAME...]",
 		Short: "List what there is, one line each",
 		Long:  getHelp,
 		Example: `  csi-volmgr get pods -A
@@ -115,7 +116,7 @@ func listFlags(cmd *cobra.Command, o *getOptions) {
 func (p *program) watchCommand() *cobra.Command {
 	o := getOptions{watch: true}
 	cmd := &cobra.Command{
-		Use:   "watch (pods|volumes|drivers|pv|pvc|snapshots) [NAME...]",
+		Use:   "watch (pods|volumes|drivers|pv|pvc|snapshots|groupsnapshots) [NAME...]",
 		Short: "List what there is, and go on with every change",
 		Long:  "List what there is, one line each, and go on with every change until interrupted: get --watch.",
 		Example: `  csi-volmgr watch pods -A
@@ -129,7 +130,7 @@ func (p *program) watchCommand() *cobra.Command {
 		},
 	}
 	listFlags(cmd, &o)
-	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "snapshots")
+	p.completes(cmd, "pods", "volumes", "drivers", "pv", "pvc", "snapshots", "groupsnapshots")
 	return cmd
 }
 
@@ -210,6 +211,8 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 			kind: "snapshot", columns: snapshotColumns(), list: c.Snapshots, watch: c.WatchSnapshots, namespaced: true,
 			key: func(v server.SnapshotStatus) string { return v.Namespace + "/" + v.Name },
 		})
+	case "groupsnapshots":
+		return show(ctx, p, o, groupResource(c))
 	case "schedules":
 		return show(ctx, p, o, resource[server.ScheduleStatus]{
 			kind: "schedule", columns: scheduleColumns(), list: c.Schedules, namespaced: true,

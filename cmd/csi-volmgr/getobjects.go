@@ -13,7 +13,7 @@ import (
 // objectKinds are the words of get for kinds that are listed by name alone.
 var objectKinds = []string{
 	"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments", "volumesnapshotclasses",
-	"volumesnapshotcontents", "volumeattributesclasses",
+	"volumesnapshotcontents", "volumegroupsnapshotclasses", "volumeattributesclasses",
 }
 
 // labelledKinds are the kinds of objects behind the words of get that -l selects from.
@@ -22,6 +22,7 @@ func labelledKinds(word string) string {
 		"pods": resolve.KindPod, "pvc": resolve.KindClaim, "pv": resolve.KindVolume,
 		"storageclasses": resolve.KindClass, "csidrivers": resolve.KindCSIDriver, "configmaps": resolve.KindConfigMap,
 		"secrets": resolve.KindSecret, "volumeattachments": resolve.KindVolumeAttachment,
+		"groupsnapshots": resolve.KindGroupSnapshot, "volumegroupsnapshotclasses": resolve.KindGroupSnapshotClass,
 		"snapshots": resolve.KindSnapshot, "volumesnapshotclasses": resolve.KindSnapshotClass,
 		"volumesnapshotcontents": resolve.KindSnapshotContent, "volumeattributesclasses": resolve.KindAttributesClass,
 	}[word]
@@ -41,14 +42,16 @@ func isObject(word string) bool {
 // not with a kind.
 func (o *getOptions) checkObjects(kind string) error {
 	if o.watch && isObject(kind) {
-		return usagef("%s are listed as they are now; watch pods, volumes, drivers, pv, pvc or snapshots", kind)
+		return usagef("%s are listed as they are now; watch pods, volumes, drivers, pv, pvc, snapshots or groupsnapshots",
+			kind)
 	}
 	if o.selector == "" {
 		return nil
 	}
 	switch {
 	case labelledKinds(kind) == "":
-		return usagef("-l: %s have no labels; pods, pvc, pv, snapshots, %s may have", kind, strings.Join(objectKinds, ", "))
+		return usagef("-l: %s have no labels; pods, pvc, pv, snapshots, groupsnapshots, %s may have", kind,
+			strings.Join(objectKinds, ", "))
 	case len(o.names) > 0:
 		return usagef("-l selects from all: leave out the names")
 	case o.watch:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,7 @@ func snapshotColumns() []column[server.SnapshotStatus] {
 		{head: "CONSISTENCY", wide: true, value: func(s server.SnapshotStatus, _ view) string {
 			return orNone(s.Consistency)
 		}},
+		{head: "GROUP", wide: true, value: func(s server.SnapshotStatus, _ view) string { return orNone(s.Group) }},
 	}
 }
 
@@ -64,12 +66,18 @@ func (p *program) snapshotCommand() *cobra.Command {
 	return cmd
 }
 
+// cutOptions are the flags of snapshot create.
+type cutOptions struct {
+	ns, name, class, selector string
+	timeout, freeze           time.Duration
+	hooks
+}
+
 func (p *program) snapshotCreateCommand() *cobra.Command {
-	var ns, name, class, before, after string
-	var timeout, freeze time.Duration
+	var o cutOptions
 	cmd := &cobra.Command{
-		Use:   "create pvc/NAME",
-		Short: "Make a snapshot of a claim's volume",
+		Use:   "create (pvc/NAME | -l LABELS)",
+		Short: "Make a snapshot of a claim's volume, or of several at one moment",
 		Long: `Make a snapshot of a claim's volume, and wait until volumes can be made of it. It is a
 VolumeSnapshot, as apply -f makes one. What a pod writes meanwhile is in it or not, as
 after a power cut: see docs/snapshots.md for what that means to a database.
@@ -80,46 +88,114 @@ so: get snapshots -o wide. --exec-before and --exec-after are commands that run 
 outside of the freeze: the one after once the driver has cut, and also where something
 failed. Where a driver copies on after the cut, the program goes on meanwhile.
 
+With -l it is a VolumeGroupSnapshot of all claims of the namespace with these labels: all
+of one moment, or none. A driver that makes no groups needs --freeze for it. The snapshot
+of claim CLAIM in group NAME is called NAME-CLAIM.
+
 Exit code 124 means that it was not ready in time; it goes on.`,
 		Example: `  csi-volmgr snapshot create pvc/data
   csi-volmgr snapshot create pvc/data --freeze=10s --exec-before='podman exec db flush'
-  csi-volmgr snapshot create pvc/data -n shop --name=before-the-upgrade --class=nightly`,
+  csi-volmgr snapshot create pvc/data -n shop --name=before-the-upgrade --class=nightly
+  csi-volmgr snapshot create -l app=shop --name=monday --freeze=10s`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := oneTarget(args, "pvc")
+			c := p.client()
+			defer c.Close()
+			k, err := p.cutting(c, o, args)
 			if err != nil {
 				return err
 			}
-			if name == "" {
-				name = t.name + "-" + p.now().UTC().Format("20060102-150405")
-			}
-			s := snapshotv1.VolumeSnapshot{
-				TypeMeta:   metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
-				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns},
-				Spec: snapshotv1.VolumeSnapshotSpec{
-					Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &t.name},
-				},
-			}
-			if class != "" {
-				s.Spec.VolumeSnapshotClassName = &class
-			}
-			if freeze != 0 {
-				s.Annotations = map[string]string{resolve.FreezeAnnotation: freeze.String()}
-			}
-			if _, bad := resolve.FreezeOf(&s); bad != nil {
-				return usagef("--freeze=%s: expected %s", freeze, bad.Want)
-			}
-			return p.createSnapshot(cmd.Context(), s, hooks{before, after}, timeout)
+			return p.create(cmd.Context(), c, k, o)
 		},
 	}
-	namespaceFlag(cmd, &ns)
+	namespaceFlag(cmd, &o.ns)
 	p.completes(cmd, "pvc")
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot; the claim's and the time, without it")
-	cmd.Flags().StringVar(&class, "class", "", "`name` of its VolumeSnapshotClass; its driver's default, without it")
-	cmd.Flags().DurationVar(&timeout, "timeout", snapshotWait, "how long to wait for it to be ready; 0 not at all")
-	cmd.Flags().DurationVar(&freeze, "freeze", 0, "hold the file system still for this long at the most; up to 1m")
-	cmd.Flags().StringVar(&before, "exec-before", "", "`command` for the shell before it is made")
-	cmd.Flags().StringVar(&after, "exec-after", "", "`command` for the shell after it, whatever happened")
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "name", "", "`name` of the snapshot; the claim's, or group, and the time, without it")
+	flags.StringVar(&o.class, "class", "",
+		"`name` of its VolumeSnapshotClass or, with -l, VolumeGroupSnapshotClass; its driver's default, without it")
+	flags.StringVarP(&o.selector, "selector", "l", "", "`labels` of the claims to snapshot together, such as app=shop")
+	flags.DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be ready; 0 not at all")
+	flags.DurationVar(&o.freeze, "freeze", 0, "hold the file system still for this long at the most; up to 1m")
+	flags.StringVar(&o.before, "exec-before", "", "`command` for the shell before it is made")
+	flags.StringVar(&o.after, "exec-after", "", "`command` for the shell after it, whatever happened")
 	return cmd
+}
+
+// cutting is a snapshot or a group snapshot that is to be made.
+type cutting struct {
+	object metav1.Object
+	// what is "snapshot" or "groupsnapshot".
+	what string
+	// exists reports whether there is one of that name; an error, that it need not be tried.
+	exists func(context.Context) (bool, error)
+	// watch says how it stands now, and at each change.
+	watch func(ctx context.Context, each func(cutProgress) error) error
+}
+
+// cutProgress is how far it is: the driver has answered, and may copy yet; volumes can be made of it;
+// or it is refused, and why it waits.
+type cutProgress struct {
+	cut, ready, refused bool
+	reason              string
+}
+
+// cutting is what the options ask for.
+func (p *program) cutting(c *client.Client, o cutOptions, args []string) (cutting, error) {
+	meta := metav1.ObjectMeta{Name: o.name, Namespace: o.ns}
+	if o.freeze != 0 {
+		meta.Annotations = map[string]string{resolve.FreezeAnnotation: o.freeze.String()}
+	}
+	if _, bad := resolve.FreezeOf(&meta); bad != nil {
+		return cutting{}, usagef("--freeze=%s: expected %s", o.freeze, bad.Want)
+	}
+	now := "-" + p.now().UTC().Format("20060102-150405")
+	if o.selector != "" {
+		if len(args) > 0 {
+			return cutting{}, usagef("-l selects the claims: leave out %s", args[0])
+		}
+		meta.Name = cmp.Or(o.name, "group"+now)
+		return groupCutting(c, meta, o)
+	}
+	t, err := oneTarget(args, "pvc")
+	if err != nil {
+		return cutting{}, err
+	}
+	meta.Name = cmp.Or(o.name, t.name+now)
+	return p.oneCutting(c, meta, t.name, o.class), nil
+}
+
+// oneCutting is a snapshot of one claim.
+func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, class string) cutting {
+	s := &snapshotv1.VolumeSnapshot{
+		TypeMeta:   metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
+		ObjectMeta: meta,
+		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}},
+	}
+	if class != "" {
+		s.Spec.VolumeSnapshotClassName = &class
+	}
+	return cutting{
+		object: s, what: "snapshot",
+		exists: func(ctx context.Context) (bool, error) {
+			if _, err := p.claimOf(ctx, c, meta.Namespace, claim); err != nil {
+				return false, err
+			}
+			_, err := snapshotOf(ctx, c, meta.Namespace, meta.Name)
+			if errors.Is(err, server.ErrNotFound) {
+				return false, nil
+			}
+			return err == nil, err
+		},
+		watch: func(ctx context.Context, each func(cutProgress) error) error {
+			return c.WatchSnapshots(ctx, func(e server.Event[server.SnapshotStatus]) error {
+				s := e.Item
+				if s.Namespace != meta.Namespace || s.Name != meta.Name {
+					return nil
+				}
+				return each(cutProgress{cut: s.Handle != "", ready: s.Ready, refused: s.Refused, reason: s.Reason})
+			})
+		},
+	}
 }
 
 // hooks are commands of the person's, for the shell; "" is none.
@@ -137,38 +213,33 @@ func (p *program) hook(ctx context.Context, command string) error {
 	return nil
 }
 
-// createSnapshot applies a snapshot between the hooks, and waits for it.
-func (p *program) createSnapshot(ctx context.Context, s snapshotv1.VolumeSnapshot, h hooks, timeout time.Duration,
-) error {
-	c := p.client()
-	defer c.Close()
-	if _, err := p.claimOf(ctx, c, s.Namespace, *s.Spec.Source.PersistentVolumeClaimName); err != nil {
+// create applies the object of a snapshot between the hooks, and waits for it.
+func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cutOptions) error {
+	there, err := k.exists(ctx)
+	switch {
+	case err != nil:
 		return err
+	case there:
+		return fmt.Errorf("%w: %s %s/%s is there already: choose another --name", server.ErrConflict, k.what,
+			k.object.GetNamespace(), k.object.GetName())
 	}
-	if _, err := snapshotOf(ctx, c, s.Namespace, s.Name); err == nil {
-		return fmt.Errorf("%w: snapshot %s/%s is there already: choose another --name", server.ErrConflict, s.Namespace,
-			s.Name)
-	} else if !errors.Is(err, server.ErrNotFound) {
-		return err
+	if err = p.hook(ctx, o.before); err == nil {
+		err = p.applyObject(ctx, c, k.object)
 	}
-	err := p.hook(ctx, h.before)
-	if err == nil {
-		err = p.applyObject(ctx, c, s)
+	limit := snapshotWait
+	if o.timeout > 0 {
+		limit = o.timeout
 	}
-	cut := snapshotWait
-	if timeout > 0 {
-		cut = timeout
+	if err == nil && o.after != "" { // until then the program must not go on, whatever --timeout says
+		err = p.awaitCut(ctx, k, cutGoal{"cut", func(c cutProgress) bool { return c.cut }, limit})
 	}
-	if err == nil && h.after != "" { // until then the program must not go on, whatever --timeout says
-		err = p.awaitSnapshot(ctx, c, s, snapshotGoal{"cut", isCut, cut})
-	}
-	if failed := p.hook(context.WithoutCancel(ctx), h.after); failed != nil {
+	if failed := p.hook(context.WithoutCancel(ctx), o.after); failed != nil {
 		return errors.Join(err, failed)
 	}
 	if err != nil {
 		return err
 	}
-	return p.awaitSnapshot(ctx, c, s, snapshotGoal{"ready", isReady, timeout})
+	return p.awaitCut(ctx, k, cutGoal{"ready", func(c cutProgress) bool { return c.ready }, o.timeout})
 }
 
 // applyObject makes an object wanted, and says so.
@@ -220,41 +291,31 @@ func snapshotOf(ctx context.Context, c *client.Client, ns, name string) (server.
 // errReached ends a watch whose goal is reached.
 var errReached = errors.New("seen")
 
-// snapshotGoal is what is waited for, and for how long.
-type snapshotGoal struct {
+// cutGoal is what is waited for, and for how long.
+type cutGoal struct {
 	word    string
-	reached func(server.SnapshotStatus) bool
+	reached func(cutProgress) bool
 	timeout time.Duration
 }
 
-func isReady(s server.SnapshotStatus) bool { return s.Ready }
-
-// isCut: the driver has answered, and may copy yet.
-func isCut(s server.SnapshotStatus) bool { return s.Handle != "" }
-
-// awaitSnapshot waits until a snapshot is so far, or is refused.
-func (p *program) awaitSnapshot(ctx context.Context, c *client.Client, of snapshotv1.VolumeSnapshot, goal snapshotGoal,
-) error {
-	ns, name := of.Namespace, of.Name
-	var last server.SnapshotStatus
-	w := await{
-		what: "snapshot/" + name, word: goal.word, timeout: goal.timeout, reason: func() string { return last.Reason },
+// awaitCut waits until a snapshot is so far, or is refused.
+func (p *program) awaitCut(ctx context.Context, k cutting, goal cutGoal) error {
+	var last cutProgress
+	name := k.object.GetName()
+	return p.await(ctx, await{
+		what: k.what + "/" + name, word: goal.word, timeout: goal.timeout, reason: func() string { return last.reason },
 		watch: func(ctx context.Context) error {
-			return c.WatchSnapshots(ctx, func(e server.Event[server.SnapshotStatus]) error {
-				if s := e.Item; s.Namespace == ns && s.Name == name {
-					last = s
-				}
-				switch {
-				case goal.reached(last):
+			return k.watch(ctx, func(now cutProgress) error {
+				switch last = now; {
+				case goal.reached(now):
 					return errReached
-				case last.Refused && last.Name != "":
-					return fmt.Errorf("%w: snapshot %s/%s: %s", server.ErrConflict, ns, name, last.Reason)
+				case now.refused:
+					return fmt.Errorf("%w: %s %s/%s: %s", server.ErrConflict, k.what, k.object.GetNamespace(), name, now.reason)
 				}
 				return nil
 			})
 		},
-	}
-	return p.await(ctx, w)
+	})
 }
 
 // await is what is waited for: watch ends with errReached when it is there.

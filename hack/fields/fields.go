@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -32,6 +33,8 @@ func fields() []field {
 		{"CSIDriver", "spec", reflect.TypeFor[storagev1.CSIDriverSpec]()},
 		{"VolumeSnapshot", "spec", reflect.TypeFor[snapshotv1.VolumeSnapshotSpec]()},
 		{"VolumeSnapshotClass", "", reflect.TypeFor[snapshotv1.VolumeSnapshotClass]()},
+		{"VolumeGroupSnapshot", "spec", reflect.TypeFor[groupv1.VolumeGroupSnapshotSpec]()},
+		{"VolumeGroupSnapshotClass", "", reflect.TypeFor[groupv1.VolumeGroupSnapshotClass]()},
 		{"VolumeSnapshotContent", "spec", reflect.TypeFor[snapshotv1.VolumeSnapshotContentSpec]()},
 	} {
 		walk(root.of, root.path, func(path string) {

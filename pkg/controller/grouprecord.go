@@ -78,7 +78,8 @@ func (r groupRecord) empty() bool { return r.Name == "" }
 
 // ready reports whether volumes may be made of all snapshots.
 func (r groupRecord) ready() bool {
-	return r.Content.Phase == state.Present && !slices.ContainsFunc(r.Members, func(m groupMember) bool { return !m.Ready })
+	unready := func(m groupMember) bool { return !m.Ready }
+	return r.Content.Phase == state.Present && !slices.ContainsFunc(r.Members, unready)
 }
 
 // have reports whether a member is in the phase.

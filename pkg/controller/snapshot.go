@@ -124,7 +124,8 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 			return
 		}
 		e.want, e.listed = s, true
-		if policy := s.Class.policy(); e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
+		named := e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle
+		if policy := s.Class.policy(); named && e.rec.Spec.Reclaim != policy {
 			// The policy of a content may be changed while it is there.
 			e.rec.Spec.Reclaim, e.unsaved = policy, true
 		}

@@ -41,7 +41,8 @@ func (c *Controller) finishSnapshot(
 	}
 	if k.op.verb == cut && res.err == nil {
 		if owner := c.snapshots.owner(k.driver.Name, res.made.handle); owner != nil && owner != e {
-			res.err = wrongAnswer(k.op.verb.String(), fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
+			res.err = wrongAnswer(k.op.verb.String(),
+				fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
 		}
 	}
 	if res.err != nil {

@@ -39,8 +39,13 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 		Freeze: w.Freeze,
 	}
 	var problem string
-	s.Parameters, problem = c.read(map[string]*state.SecretRef{snapshotterSecret: &s.Secret, listSecret: &s.List})
-	if problem != "" {
+	if s.Secret, problem = c.secret(snapshotterSecret); problem != "" {
+		return snapshotSpec{}, problem
+	}
+	if s.List, problem = c.secret(listSecret); problem != "" {
+		return snapshotSpec{}, problem
+	}
+	if s.Parameters, problem = c.parameters(snapshotterSecret, listSecret); problem != "" {
 		return snapshotSpec{}, problem
 	}
 	return s, ""
@@ -55,8 +60,13 @@ func newGroupSpec(w Group, each bool) (groupSpec, string) {
 	c := cutClass{w.Class, "volumegroupsnapshot", w.Key, groupContentName(w.UID)}
 	s := groupSpec{Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Each: each, Freeze: w.Freeze}
 	var problem string
-	s.Parameters, problem = c.read(map[string]*state.SecretRef{groupSecret: &s.Secret, groupGettingSecret: &s.Get})
-	if problem != "" {
+	if s.Secret, problem = c.secret(groupSecret); problem != "" {
+		return groupSpec{}, problem
+	}
+	if s.Get, problem = c.secret(groupGettingSecret); problem != "" {
+		return groupSpec{}, problem
+	}
+	if s.Parameters, problem = c.parameters(groupSecret, groupGettingSecret); problem != "" {
 		return groupSpec{}, problem
 	}
 	return s, ""
@@ -73,14 +83,10 @@ func checkUID(uid, name string) string {
 	return ""
 }
 
-// read returns what the driver gets of the class's parameters, and sets the secrets that they name.
-func (c cutClass) read(secrets map[string]*state.SecretRef) (map[string]string, string) {
+// parameters are what the driver gets of the class's: all but those that name secrets.
+func (c cutClass) parameters(secrets ...string) (map[string]string, string) {
 	parameters := maps.Clone(c.Parameters)
-	for _, param := range slices.Sorted(maps.Keys(secrets)) {
-		var problem string
-		if *secrets[param], problem = c.secret(param); problem != "" {
-			return nil, problem
-		}
+	for _, param := range secrets {
 		delete(parameters, reserved+param+"-name")
 		delete(parameters, reserved+param+"-namespace")
 	}
@@ -113,15 +119,16 @@ func (c cutClass) secret(param string) (state.SecretRef, string) {
 		has++
 		values[i] = replacer.Replace(template)
 		if values[i] == "" || strings.Contains(values[i], "${") {
-			return state.SecretRef{}, fmt.Sprintf("parameter %s of its class %s: found %q, want a name, or one with %s, %s and %s",
-				key, c.Name, template, content, namespace, name)
+			return state.SecretRef{}, fmt.Sprintf("parameter %s of its class %s: found %q, want a name, or one with %s, %s "+
+				"and %s", key, c.Name, template, content, namespace, name)
 		}
 	}
 	switch has {
 	case 0:
 		return state.SecretRef{}, ""
 	case 1:
-		return state.SecretRef{}, fmt.Sprintf("its class %s names one of %s and %s without the other", c.Name, keys[0], keys[1])
+		return state.SecretRef{}, fmt.Sprintf("its class %s names one of %s and %s without the other", c.Name, keys[0],
+			keys[1])
 	}
 	return state.SecretRef{Name: values[0], Namespace: values[1]}, ""
 }

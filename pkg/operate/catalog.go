@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -64,6 +65,12 @@ func about(obj runtime.Object) string {
 	case *snapshotv1.VolumeSnapshotClass:
 		words := []string{o.Driver, string(o.DeletionPolicy)}
 		if o.Annotations[resolve.DefaultSnapshotClass] == "true" {
+			words = append(words, "default")
+		}
+		return strings.Join(words, ", ")
+	case *groupv1.VolumeGroupSnapshotClass:
+		words := []string{o.Driver, string(o.DeletionPolicy)}
+		if o.Annotations[resolve.DefaultGroupSnapshotClass] == "true" {
 			words = append(words, "default")
 		}
 		return strings.Join(words, ", ")

@@ -46,7 +46,7 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 	return nil
 }
 
-// isGone reports whether neither a source nor the controller knows the claim or snapshot, as once
+// isGone reports whether neither a source nor the controller knows the claim, snapshot or group snapshot, as once
 // it was deleted with its data. While the controller reads its records it is not known.
 func (o *Objects) isGone(key source.Key) bool {
 	select {
@@ -55,8 +55,11 @@ func (o *Objects) isGone(key source.Key) bool {
 		return false
 	}
 	_, known := o.c.Controller.Claim(made.ClaimKey(key))
-	if key.Kind == resolve.KindSnapshot {
+	switch key.Kind {
+	case resolve.KindSnapshot:
 		_, known = o.c.Controller.Snapshot(made.ClaimKey(key))
+	case resolve.KindGroupSnapshot:
+		_, known = o.c.Controller.Group(made.ClaimKey(key))
 	}
 	return !known && o.c.Catalog.Get(key) == nil
 }

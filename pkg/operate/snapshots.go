@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ func dataOf(kind string) string {
 		return "pvc"
 	case resolve.KindSnapshot:
 		return "snapshot"
+	case resolve.KindGroupSnapshot:
+		return "groupsnapshot"
 	}
 	return ""
 }
@@ -38,30 +41,47 @@ func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 		Namespace: c.Snapshot.Namespace, Name: c.Snapshot.Name, Phase: string(c.Phase), Reason: c.Reason, Call: c.Call,
 		Refused: c.Refused, Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
 		Created: c.Created, Ready: c.Ready, Consistency: string(c.Consistency), RestoreBytes: c.SizeBytes,
-		DeletionPolicy: string(c.ReclaimPolicy),
-		Retry:          server.RetryOf(c.Retry),
+		DeletionPolicy: string(c.ReclaimPolicy), Group: c.Group.Name,
+		Retry: server.RetryOf(c.Retry),
 	}
 }
 
-// DeleteSnapshot deletes a snapshot and returns when the driver has said that it is gone
-// (server.Objects). One whose deletionPolicy is Retain stays, unless d says that it may go;
-// the note says where it is. It is refused while a claim is to be made of it; what is not
-// refused is in the audit log.
+// GroupSnapshots lists the group snapshots of the sources and those that are kept, sorted.
+func (v *Views) GroupSnapshots() []server.GroupSnapshotStatus {
+	var out []server.GroupSnapshotStatus
+	for _, g := range v.c.Controller.Groups() {
+		out = append(out, server.GroupSnapshotStatus{
+			Namespace: g.Group.Namespace, Name: g.Group.Name, Phase: string(g.Phase), Reason: g.Reason, Call: g.Call,
+			Refused: g.Refused, Claims: g.Claims, Snapshots: g.Snapshots, Class: g.Class, Driver: g.Driver,
+			Content: g.Content, Handle: g.Handle, Created: g.Created, Ready: g.Ready, Consistency: string(g.Consistency),
+			DeletionPolicy: string(g.ReclaimPolicy), Retry: server.RetryOf(g.Retry),
+		})
+	}
+	return out
+}
+
+// DeleteSnapshot deletes a snapshot, or all of a group snapshot, and returns when the driver has
+// said that it is gone (server.Objects). One whose deletionPolicy is Retain stays, unless d says
+// that it may go; the note says where it is. It is refused while a claim is to be made of it; what
+// is not refused is in the audit log.
 func (o *Objects) DeleteSnapshot(ctx context.Context, by audit.By, d server.SnapshotDeletion) (note string, err error) {
-	key := controller.Key{Namespace: d.Namespace, Name: d.Name}
+	cut := o.cut(controller.Key{Namespace: d.Namespace, Name: d.Name}, d.Group)
 	if err := o.waitKnown(ctx); err != nil {
-		return "", fmt.Errorf("%w: it is not known yet who uses snapshot %s: %w", server.ErrConflict, key, err)
+		return "", fmt.Errorf("%w: it is not known yet who uses %s %s: %w", server.ErrConflict, cut.words, cut.key, err)
 	}
-	if claim := o.restores(key); claim != "" {
-		return "", fmt.Errorf("%w: claim %s is to be made of snapshot %s: delete that first, or wait until it is bound",
-			server.ErrConflict, claim, key)
+	was, _ := cut.status()
+	for _, name := range was.snapshots {
+		if claim := o.restores(controller.Key{Namespace: d.Namespace, Name: name}); claim != "" {
+			return "", fmt.Errorf("%w: claim %s is to be made of snapshot %s/%s: delete that first, or wait until it is bound",
+				server.ErrConflict, claim, d.Namespace, name)
+		}
 	}
-	act := audit.Act{By: by, Verb: "delete snapshot", Object: key.String(), Reason: d.Reason}
-	if s, ok := o.c.Controller.Snapshot(key); ok && s.Handle != "" {
-		act.Detail = "snapshot " + s.Handle + " of driver " + string(s.Driver)
+	act := audit.Act{By: by, Verb: "delete " + cut.verb, Object: cut.key.String(), Reason: d.Reason}
+	if was.handle != "" {
+		act.Detail = cut.words + " " + was.handle + " of driver " + was.driver
 	}
 	err = o.c.Audit.Do(act, func() (string, error) {
-		note, err = o.deleteSnapshot(ctx, key, d.Data)
+		note, err = o.deleteCut(ctx, cut, d.Data)
 		return note, err
 	})
 	return note, err
@@ -77,55 +97,93 @@ func (o *Objects) restores(key controller.Key) string {
 	return ""
 }
 
-func (o *Objects) deleteSnapshot(ctx context.Context, key controller.Key, data bool) (note string, err error) {
-	object := source.Key{Kind: resolve.KindSnapshot, Namespace: key.Namespace, Name: key.Name}
-	withdrawn := o.withdraw(ctx, object)
+// cut is a snapshot or a group snapshot, with how the controller has it deleted.
+type cut struct {
+	key controller.Key
+	// kind is its object's; words and verb are what people call it and type.
+	kind, words, verb string
+	delete            func(ctx context.Context, key controller.Key, retained bool) error
+	status            func() (s cutStatus, known bool)
+}
+
+// cutStatus is what is known of it. snapshots are the names of those that it has, or its own.
+type cutStatus struct {
+	handle, driver, reason string
+	snapshots              []string
+}
+
+func (o *Objects) cut(key controller.Key, group bool) cut {
+	if group {
+		return cut{
+			key: key, kind: resolve.KindGroupSnapshot, words: "group snapshot", verb: "groupsnapshot",
+			delete: o.c.Controller.DeleteGroup,
+			status: func() (cutStatus, bool) {
+				g, ok := o.c.Controller.Group(key)
+				return cutStatus{
+					handle: cmp.Or(g.Handle, g.Content), driver: string(g.Driver), reason: g.Reason, snapshots: g.Snapshots,
+				}, ok
+			},
+		}
+	}
+	return cut{
+		key: key, kind: resolve.KindSnapshot, words: "snapshot", verb: "snapshot", delete: o.c.Controller.DeleteSnapshot,
+		status: func() (cutStatus, bool) {
+			s, ok := o.c.Controller.Snapshot(key)
+			return cutStatus{handle: s.Handle, driver: string(s.Driver), reason: s.Reason, snapshots: []string{key.Name}}, ok
+		},
+	}
+}
+
+func (o *Objects) deleteCut(ctx context.Context, c cut, data bool) (note string, err error) {
+	withdrawn := o.withdraw(ctx, source.Key{Kind: c.kind, Namespace: c.key.Namespace, Name: c.key.Name})
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
 	}
-	switch err := o.c.Controller.DeleteSnapshot(ctx, key, data); {
+	switch err := c.delete(ctx, c.key, data); {
 	case errors.Is(err, controller.ErrRetained):
-		note = o.keptSnapshot(key)
+		note = c.kept()
 		if withdrawn != nil {
-			return "", fmt.Errorf("%w: snapshot %s is deleted already, and %s", server.ErrConflict, key, note)
+			return "", fmt.Errorf("%w: %s %s is deleted already, and %s", server.ErrConflict, c.words, c.key, note)
 		}
 		return note, nil
 	case errors.Is(err, controller.ErrNotFound):
 		return "", withdrawn
+	case errors.Is(err, controller.ErrGrouped):
+		s, _ := o.c.Controller.Snapshot(c.key)
+		return "", fmt.Errorf("%w: %w: csi-volmgr delete groupsnapshot %s -n %s", server.ErrConflict, err, s.Group.Name,
+			c.key.Namespace)
 	case errors.Is(err, controller.ErrListed), errors.Is(err, controller.ErrInUse):
 		return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
 	case err != nil:
 		return "", err
 	}
-	return "", o.waitSnapshotGone(ctx, key)
+	return "", o.waitCutGone(ctx, c)
 }
 
-// keptSnapshot says where a snapshot is whose VolumeSnapshot was deleted, and what may be
-// done with it.
-func (o *Objects) keptSnapshot(key controller.Key) string {
-	s, _ := o.c.Controller.Snapshot(key)
-	if s.Handle == "" {
-		return fmt.Sprintf("it may be in the making (driver %s), and it is kept, since its deletionPolicy is Retain: apply "+
-			"the VolumeSnapshot again to have it, or delete it with: csi-volmgr delete snapshot %s -n %s --data", s.Driver,
-			key.Name, key.Namespace)
+// kept says where a snapshot is whose object was deleted, and what may be done with it.
+func (c cut) kept() string {
+	s, _ := c.status()
+	where, use := fmt.Sprintf("it is kept (driver %s, handle %s)", s.driver, s.handle), "use"
+	if s.handle == "" {
+		where, use = fmt.Sprintf("it may be in the making (driver %s), and it is kept", s.driver), "have"
 	}
-	return fmt.Sprintf("it is kept (driver %s, handle %s), since its deletionPolicy is Retain: apply the VolumeSnapshot "+
-		"again to use it, or delete it with: csi-volmgr delete snapshot %s -n %s --data", s.Driver, s.Handle, key.Name,
-		key.Namespace)
+	return fmt.Sprintf("%s, since its deletionPolicy is Retain: apply the %s again to %s it, or delete it with: "+
+		"csi-volmgr delete %s %s -n %s --data", where, c.kind, use, c.verb, c.key.Name, c.key.Namespace)
 }
 
-// waitSnapshotGone waits until the driver has said that the snapshot is gone.
-func (o *Objects) waitSnapshotGone(ctx context.Context, key controller.Key) error {
+// waitCutGone waits until the driver has said that the snapshot is gone.
+func (o *Objects) waitCutGone(ctx context.Context, c cut) error {
 	for {
 		changed := o.c.Controller.Changed()
-		s, ok := o.c.Controller.Snapshot(key)
+		s, ok := c.status()
 		if !ok {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("snapshot %s is being deleted and not gone yet: %s: %w", key, s.Reason, context.Cause(ctx))
+			return fmt.Errorf("%s %s is being deleted and not gone yet: %s: %w", c.words, c.key, s.reason,
+				context.Cause(ctx))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,7 +15,7 @@ import (
 
 // CheckChange returns what is wrong with replacing an object by another one of
 // its key: an immutable Secret or ConfigMap keeps its data, and stays immutable; a
-// pod keeps its volumes, and a VolumeSnapshot its source.
+// pod keeps its volumes, and a VolumeSnapshot or VolumeGroupSnapshot its source.
 func CheckChange(was, is runtime.Object) []Fault {
 	const want = "what it was, since the object is immutable; delete it first"
 	var faults []Fault
@@ -35,11 +36,12 @@ func CheckChange(was, is runtime.Object) []Fault {
 			return checkPodChange(old, now)
 		}
 	case *snapshotv1.VolumeSnapshot:
-		if now, ok := is.(*snapshotv1.VolumeSnapshot); ok && !equality.Semantic.DeepEqual(old.Spec.Source, now.Spec.Source) {
-			return []Fault{{
-				"spec.source", "another source",
-				"what it was, since a snapshot holds what its source held; give the new one another name",
-			}}
+		if now, ok := is.(*snapshotv1.VolumeSnapshot); ok {
+			return checkSourceChange(equality.Semantic.DeepEqual(old.Spec.Source, now.Spec.Source))
+		}
+	case *groupv1.VolumeGroupSnapshot:
+		if now, ok := is.(*groupv1.VolumeGroupSnapshot); ok {
+			return checkSourceChange(equality.Semantic.DeepEqual(old.Spec.Source, now.Spec.Source))
 		}
 	case *corev1.Secret:
 		if now, ok := is.(*corev1.Secret); ok && isTrue(old.Immutable) {
@@ -48,6 +50,16 @@ func CheckChange(was, is runtime.Object) []Fault {
 		}
 	}
 	return faults
+}
+
+func checkSourceChange(same bool) []Fault {
+	if same {
+		return nil
+	}
+	return []Fault{{
+		"spec.source", "another source",
+		"what it was, since a snapshot holds what its source held; give the new one another name",
+	}}
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -85,6 +86,10 @@ func Check(obj runtime.Object) []Fault {
 		return append(checkMeta(o, false), checkSnapshotClass(o)...)
 	case *snapshotv1.VolumeSnapshotContent:
 		return append(checkMeta(o, false), checkSnapshotContent(o)...)
+	case *groupv1.VolumeGroupSnapshot:
+		return append(checkMeta(o, true), checkGroupSnapshot(o)...)
+	case *groupv1.VolumeGroupSnapshotClass:
+		return append(checkMeta(o, false), checkGroupSnapshotClass(o)...)
 	case *Endpoints:
 		return checkEndpoints(o)
 	case *Node:

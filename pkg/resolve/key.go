@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,9 @@ const (
 	KindSnapshot        = "VolumeSnapshot"
 	KindSnapshotClass   = "VolumeSnapshotClass"
 	KindSnapshotContent = "VolumeSnapshotContent"
+	// The kinds of groupsnapshot.storage.k8s.io.
+	KindGroupSnapshot      = "VolumeGroupSnapshot"
+	KindGroupSnapshotClass = "VolumeGroupSnapshotClass"
 	// KindNode is of this node's own object: its name and its labels are read.
 	KindNode = "Node"
 	// KindTrustBundles is of one key without a name, under which Objects have a
@@ -45,14 +49,15 @@ type Key struct {
 
 // words are what kinds are called in messages to people.
 var words = map[string]string{
-	KindPod:       "pod",
-	KindClaim:     "claim",
-	KindVolume:    "volume",
-	KindClass:     "class",
-	KindSecret:    "secret",
-	KindConfigMap: "configMap",
-	KindEndpoints: "endpoints",
-	KindSnapshot:  "snapshot",
+	KindPod:           "pod",
+	KindClaim:         "claim",
+	KindVolume:        "volume",
+	KindClass:         "class",
+	KindSecret:        "secret",
+	KindConfigMap:     "configMap",
+	KindEndpoints:     "endpoints",
+	KindSnapshot:      "snapshot",
+	KindGroupSnapshot: "group snapshot",
 }
 
 // String is the key for people: "claim default/data", "CSIDriver csi.example.com".
@@ -99,7 +104,7 @@ func KeyOf(obj runtime.Object) (Key, error) {
 // Namespaced reports whether objects of the kind have a namespace.
 func Namespaced(kind string) bool {
 	switch kind {
-	case KindPod, KindClaim, KindSecret, KindConfigMap, KindEndpoints, KindSnapshot:
+	case KindPod, KindClaim, KindSecret, KindConfigMap, KindEndpoints, KindSnapshot, KindGroupSnapshot:
 		return true
 	}
 	return false
@@ -133,6 +138,10 @@ func kindOf(obj runtime.Object) string {
 		return KindSnapshotClass
 	case *snapshotv1.VolumeSnapshotContent:
 		return KindSnapshotContent
+	case *groupv1.VolumeGroupSnapshot:
+		return KindGroupSnapshot
+	case *groupv1.VolumeGroupSnapshotClass:
+		return KindGroupSnapshotClass
 	case *Endpoints:
 		return KindEndpoints
 	case *Node:

@@ -3,34 +3,41 @@ package resolve
 import (
 	"time"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // SnapshotGroup is the API group of the kinds of snapshots.
 const SnapshotGroup = "snapshot.storage.k8s.io"
 
+// GroupSnapshotGroup is the API group of the kinds of group snapshots.
+const GroupSnapshotGroup = "groupsnapshot.storage.k8s.io"
+
 // Annotations of external-snapshotter.
 const (
 	// DefaultSnapshotClass marks the class of the snapshots of its driver that name none.
 	DefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
+	// DefaultGroupSnapshotClass is the same of a VolumeGroupSnapshotClass.
+	DefaultGroupSnapshotClass = "groupsnapshot.storage.kubernetes.io/is-default-class"
 	// AllowModeChange, on a VolumeSnapshotContent, lets a claim of another volumeMode be made of it.
 	AllowModeChange = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 )
 
-// ExtraCreateMetadata is, with the value true on a StorageClass or a VolumeSnapshotClass, that its
-// driver is told the names of the claim or snapshot.
+// ExtraCreateMetadata is, with the value true on a StorageClass, a VolumeSnapshotClass or a
+// VolumeGroupSnapshotClass, that its driver is told the names of the claim or snapshot.
 const ExtraCreateMetadata = "csi-volmgr.dev/extra-create-metadata"
 
-// FreezeAnnotation is, on a VolumeSnapshot, for how long at the most the volume's file system may be
-// held still while the snapshot is made ("10s").
+// FreezeAnnotation is, on a VolumeSnapshot or a VolumeGroupSnapshot, for how long at the most the
+// file systems of its volumes may be held still while the snapshot is made ("10s").
 const FreezeAnnotation = "csi-volmgr.dev/freeze"
 
 // mostFrozen bounds a freeze: the pods that write wait for its end.
 const mostFrozen = time.Minute
 
 // FreezeOf returns the value of FreezeAnnotation, 0 where there is none.
-func FreezeOf(s *snapshotv1.VolumeSnapshot) (time.Duration, *Fault) {
-	text, ok := s.Annotations[FreezeAnnotation]
+func FreezeOf(s metav1.Object) (time.Duration, *Fault) {
+	text, ok := s.GetAnnotations()[FreezeAnnotation]
 	if !ok {
 		return 0, nil
 	}
@@ -70,6 +77,43 @@ func checkSnapshot(s *snapshotv1.VolumeSnapshot) []Fault {
 		if f, bad := checkSubdomain("spec.volumeSnapshotClassName", *class); bad {
 			faults = append(faults, f)
 		}
+	}
+	return faults
+}
+
+// checkGroupSnapshot checks a VolumeGroupSnapshot as far as it alone tells.
+func checkGroupSnapshot(s *groupv1.VolumeGroupSnapshot) []Fault {
+	var faults []Fault
+	switch selector, content := s.Spec.Source.Selector, s.Spec.Source.VolumeGroupSnapshotContentName; {
+	case content != nil:
+		faults = append(faults, Fault{
+			"spec.source.volumeGroupSnapshotContentName", *content,
+			"spec.source.selector; a snapshot of a group that is there is named by a VolumeSnapshotContent",
+		})
+	case selector == nil:
+		faults = append(faults, Fault{"spec.source.selector", "none", "labels of the claims to snapshot together"})
+	default:
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			faults = append(faults, Fault{
+				"spec.source.selector", metav1.FormatLabelSelector(selector), "a selector of labels: " + err.Error(),
+			})
+		}
+	}
+	if _, f := FreezeOf(s); f != nil {
+		faults = append(faults, *f)
+	}
+	if class := s.Spec.VolumeGroupSnapshotClassName; class != nil {
+		if f, bad := checkSubdomain("spec.volumeGroupSnapshotClassName", *class); bad {
+			faults = append(faults, f)
+		}
+	}
+	return faults
+}
+
+func checkGroupSnapshotClass(c *groupv1.VolumeGroupSnapshotClass) []Fault {
+	faults := checkDeletion("deletionPolicy", c.DeletionPolicy)
+	if f, bad := checkDriver("driver", c.Driver); bad {
+		faults = append(faults, f)
 	}
 	return faults
 }

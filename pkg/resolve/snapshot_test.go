@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,15 @@ func TestSnapshotsAreChecked(t *testing.T) {
 			Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}},
 		}
 	}
+	shop := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "shop"}}
+	unknown := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}
+	group := func(source groupv1.VolumeGroupSnapshotSource, class *string, freeze string) runtime.Object {
+		g := &groupv1.VolumeGroupSnapshot{ObjectMeta: meta, Spec: groupv1.VolumeGroupSnapshotSpec{Source: source, VolumeGroupSnapshotClassName: class}}
+		if freeze != "" {
+			g.Annotations = map[string]string{FreezeAnnotation: freeze}
+		}
+		return g
+	}
 	for _, c := range []struct {
 		obj   runtime.Object
 		field string // "" for nothing wrong
@@ -48,6 +58,16 @@ func TestSnapshotsAreChecked(t *testing.T) {
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &bad}}), "spec.source.persistentVolumeClaimName"},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &bad}}), "spec.source.volumeSnapshotContentName"},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}, VolumeSnapshotClassName: &bad}), "spec.volumeSnapshotClassName"},
+		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, nil, ""), ""},
+		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, &name, "10s"), ""},
+		{group(groupv1.VolumeGroupSnapshotSource{}, nil, ""), "spec.source.selector: found none"},
+		{group(groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: &name}, nil, ""), "spec.source.volumeGroupSnapshotContentName"},
+		{group(groupv1.VolumeGroupSnapshotSource{Selector: unknown}, nil, ""), "spec.source.selector"},
+		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, &bad, ""), "spec.volumeGroupSnapshotClassName"},
+		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, nil, "2m"), "metadata.annotations[csi-volmgr.dev/freeze]"},
+		{&groupv1.VolumeGroupSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Driver: "d", DeletionPolicy: "Retain"}, ""},
+		{&groupv1.VolumeGroupSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Driver: "d"}, "deletionPolicy"},
+		{&groupv1.VolumeGroupSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, DeletionPolicy: "Retain"}, "driver"},
 		{&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Driver: "d", DeletionPolicy: "Retain"}, ""},
 		{&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Driver: "d"}, "deletionPolicy"},
 		{&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "k"}, DeletionPolicy: "Retain"}, "driver"},
@@ -79,6 +99,18 @@ func TestTheSourceOfASnapshotDoesNotChange(t *testing.T) {
 		t.Errorf("%v", faults)
 	}
 	if faults := CheckChange(of("a", "x"), of("b", "x")); len(faults) != 1 || faults[0].Field != "spec.source" {
+		t.Errorf("%v", faults)
+	}
+	group := func(app, class string) *groupv1.VolumeGroupSnapshot {
+		return &groupv1.VolumeGroupSnapshot{Spec: groupv1.VolumeGroupSnapshotSpec{
+			Source:                       groupv1.VolumeGroupSnapshotSource{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+			VolumeGroupSnapshotClassName: &class,
+		}}
+	}
+	if faults := CheckChange(group("a", "x"), group("a", "y")); len(faults) > 0 {
+		t.Errorf("%v", faults)
+	}
+	if faults := CheckChange(group("a", "x"), group("b", "x")); len(faults) != 1 || faults[0].Field != "spec.source" {
 		t.Errorf("%v", faults)
 	}
 }

@@ -141,6 +141,13 @@ func (b *backend) Snapshots() []SnapshotStatus {
 	return []SnapshotStatus{{Namespace: "default", Name: "monday", Phase: "Ready", Ready: true, Claim: "data"}}
 }
 
+func (b *backend) GroupSnapshots() []GroupSnapshotStatus {
+	return []GroupSnapshotStatus{{
+		Namespace: "default", Name: "shop", Phase: "Ready", Ready: true, Claims: []string{"data", "log"},
+		Snapshots: []string{"shop-data", "shop-log"}, Handle: "group-1", Consistency: "frozen",
+	}}
+}
+
 func (b *backend) DeleteSnapshot(_ context.Context, _ audit.By, d SnapshotDeletion) (string, error) {
 	if d.Data {
 		return "", b.remove("snapshot " + d.Namespace + "/" + d.Name + " although it is to stay " + d.Reason)

@@ -66,6 +66,8 @@ func paths() []path {
 		{pattern: "GET /v1/schedules", summary: "The schedules of snapshots", answer: List[ScheduleStatus]{}},
 		{pattern: "PUT /v1/schedules/{ns}/{name}", summary: "Make or change a schedule of snapshots", body: ScheduleRequest{}, answer: Applied{}},
 		{pattern: "DELETE /v1/schedules/{ns}/{name}", summary: "End a schedule; its snapshots stay", answer: Applied{}},
+		{pattern: "GET /v1/groupsnapshots", summary: "The group snapshots", query: []string{watch}, answer: List[GroupSnapshotStatus]{}, event: Event[GroupSnapshotStatus]{}},
+		{pattern: "DELETE /v1/groupsnapshots/{ns}/{name}", summary: "Delete a group snapshot with all its snapshots; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a group snapshot too"}, answer: Applied{}},
 		{pattern: "GET /v1/snapshots", summary: "The snapshots", query: []string{watch}, answer: List[SnapshotStatus]{}, event: Event[SnapshotStatus]{}},
 		{pattern: "DELETE /v1/snapshots/{ns}/{name}", summary: "Delete a snapshot; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a snapshot too"}, answer: Applied{}},
 		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and its data; the answer's note says where a volume is whose reclaimPolicy is Retain", query: []string{reason, "data: true to delete such a volume and its data too"}, answer: Applied{}},

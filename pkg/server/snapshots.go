@@ -25,13 +25,15 @@ type SnapshotStatus struct {
 	Claim  string           `json:"claim,omitempty"`
 	Class  string           `json:"class,omitempty"`
 	Driver state.DriverName `json:"driver,omitempty"`
+	// Group is the group snapshot, in its namespace, that it is one of; "" for none.
+	Group string `json:"volumeGroupSnapshotName,omitempty"`
 	// Content is the name of its VolumeSnapshotContent; "" until there is one.
 	Content string `json:"boundVolumeSnapshotContentName,omitempty"`
 	// Handle is the driver's snapshot_id.
 	Handle  string    `json:"snapshotHandle,omitempty"`
 	Created time.Time `json:"creationTime,omitzero"`
 	Ready   bool      `json:"readyToUse"`
-	// Consistency is frozen or crash where the snapshot asked for a freeze; "" for others.
+	// Consistency is frozen, crash or, of a group, apart where a freeze was asked for; "" for others.
 	Consistency string `json:"consistency,omitempty"`
 	// RestoreBytes is the least size of a claim that is made of it; 0 where it is not known.
 	RestoreBytes int64 `json:"restoreSize,omitempty"`
@@ -41,9 +43,38 @@ type SnapshotStatus struct {
 	Retry RetryStatus `json:"retry,omitzero"`
 }
 
+// GroupSnapshotStatus is a VolumeGroupSnapshot as it stands on this node. The fields that
+// external-snapshotter has in a VolumeGroupSnapshot's status have its names; the others are as in
+// [SnapshotStatus].
+type GroupSnapshotStatus struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Phase     string `json:"phase"`
+	Reason    string `json:"reason,omitempty"`
+	Call      string `json:"call,omitempty"`
+	Refused   bool   `json:"refused,omitempty"`
+	// Claims are the claims, in its namespace, that it is of; Snapshots, in the same order, the
+	// VolumeSnapshots of them.
+	Claims    []string         `json:"claims"`
+	Snapshots []string         `json:"snapshots"`
+	Class     string           `json:"class,omitempty"`
+	Driver    state.DriverName `json:"driver,omitempty"`
+	// Content is the name of its VolumeGroupSnapshotContent; "" until there is one.
+	Content string `json:"boundVolumeGroupSnapshotContentName,omitempty"`
+	// Handle is the driver's group_snapshot_id; "" of a driver that makes no groups.
+	Handle         string      `json:"volumeGroupSnapshotHandle,omitempty"`
+	Created        time.Time   `json:"creationTime,omitzero"`
+	Ready          bool        `json:"readyToUse"`
+	Consistency    string      `json:"consistency,omitempty"`
+	DeletionPolicy string      `json:"deletionPolicy,omitempty"`
+	Retry          RetryStatus `json:"retry,omitzero"`
+}
+
 // SnapshotDeletion says which snapshot is to be deleted, and why.
 type SnapshotDeletion struct {
 	Namespace, Name string
+	// Group: it is the name of a group snapshot, all of whose snapshots go.
+	Group bool
 	// Reason is the operator's own words, for the audit log; "" for none.
 	Reason string
 	// Data: the snapshot goes too where its deletionPolicy is Retain.
@@ -52,14 +83,23 @@ type SnapshotDeletion struct {
 
 func snapshotKey(s SnapshotStatus) string { return s.Namespace + "/" + s.Name }
 
+func groupKey(g GroupSnapshotStatus) string { return g.Namespace + "/" + g.Name }
+
 // serveSnapshots adds the paths of snapshots.
 func (s *Server) serveSnapshots(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), snapshotKey))
-	mux.HandleFunc("DELETE /v1/snapshots/{ns}/{name}",
-		s.deleteObject("snapshot", func(r *http.Request, ns, name string) (string, error) {
-			q := r.URL.Query()
-			return s.cfg.Objects.DeleteSnapshot(r.Context(), by(r), SnapshotDeletion{
-				Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true",
-			})
-		}))
+	mux.HandleFunc("DELETE /v1/snapshots/{ns}/{name}", s.deleteObject("snapshot", s.deletesSnapshot(false)))
+	mux.HandleFunc("GET /v1/groupsnapshots",
+		listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.GroupSnapshots), groupKey))
+	mux.HandleFunc("DELETE /v1/groupsnapshots/{ns}/{name}", s.deleteObject("groupsnapshot", s.deletesSnapshot(true)))
+}
+
+func (s *Server) deletesSnapshot(group bool) func(r *http.Request, ns, name string) (note string, err error) {
+	return func(r *http.Request, ns, name string) (string, error) {
+		q := r.URL.Query()
+		return s.cfg.Objects.DeleteSnapshot(r.Context(), by(r), SnapshotDeletion{
+			Namespace: ns, Name: name, Group: group,
+			Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true",
+		})
+	}
 }

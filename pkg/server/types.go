@@ -36,7 +36,8 @@ type Objects interface {
 	// reclaimPolicy is Retain. It is the only way to delete data (no vanished file does),
 	// and is refused while a pod uses it. It is in the audit log before it is done.
 	DeleteClaim(ctx context.Context, by audit.By, d ClaimDeletion) (note string, err error)
-	// DeleteSnapshot does so of a snapshot, and is refused while a claim is to be made of it.
+	// DeleteSnapshot does so of a snapshot or of a group snapshot, and is refused while a claim is to be
+	// made of it.
 	DeleteSnapshot(ctx context.Context, by audit.By, d SnapshotDeletion) (note string, err error)
 }
 
@@ -111,6 +112,7 @@ type Claims interface {
 	Claims() []ClaimStatus
 	PersistentVolumes() []PVStatus
 	Snapshots() []SnapshotStatus
+	GroupSnapshots() []GroupSnapshotStatus
 	// Changed returns a channel that is closed at the next change of any of these.
 	Changed() <-chan struct{}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -121,6 +122,16 @@ func find[T runtime.Object](ctx context.Context, c *Catalog, key Key) (T, error)
 // SnapshotClasses lists the classes of snapshots by name.
 func (c *Catalog) SnapshotClasses() []*snapshotv1.VolumeSnapshotClass {
 	return all[*snapshotv1.VolumeSnapshotClass](c)
+}
+
+// GroupSnapshotClasses lists the classes of group snapshots by name.
+func (c *Catalog) GroupSnapshotClasses() []*groupv1.VolumeGroupSnapshotClass {
+	return all[*groupv1.VolumeGroupSnapshotClass](c)
+}
+
+// GroupSnapshots lists the group snapshots by namespace and name.
+func (c *Catalog) GroupSnapshots() []*groupv1.VolumeGroupSnapshot {
+	return all[*groupv1.VolumeGroupSnapshot](c)
 }
 
 // Claims lists the claims by namespace and name.

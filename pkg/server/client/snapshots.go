@@ -18,14 +18,30 @@ func (c *Client) WatchSnapshots(ctx context.Context, each func(server.Event[serv
 	return watch(ctx, c, "/v1/snapshots", each)
 }
 
-// DeleteSnapshot deletes a snapshot. One whose deletionPolicy is Retain stays unless d.Data
+// GroupSnapshots lists the group snapshots.
+func (c *Client) GroupSnapshots(ctx context.Context) ([]server.GroupSnapshotStatus, error) {
+	return list[server.GroupSnapshotStatus](ctx, c, "/v1/groupsnapshots")
+}
+
+// WatchGroupSnapshots watches the group snapshots.
+func (c *Client) WatchGroupSnapshots(
+	ctx context.Context, each func(server.Event[server.GroupSnapshotStatus]) error,
+) error {
+	return watch(ctx, c, "/v1/groupsnapshots", each)
+}
+
+// DeleteSnapshot deletes a snapshot, or all of a group snapshot. One whose deletionPolicy is Retain stays unless d.Data
 // is set; the answer's note says where it is.
 func (c *Client) DeleteSnapshot(ctx context.Context, d server.SnapshotDeletion) (out server.Applied, err error) {
 	query := url.Values{"reason": {d.Reason}}
 	if d.Data {
 		query.Set("data", "true")
 	}
-	path := "/v1/snapshots/" + url.PathEscape(d.Namespace) + "/" + url.PathEscape(d.Name)
+	kind := "snapshots"
+	if d.Group {
+		kind = "groupsnapshots"
+	}
+	path := "/v1/" + kind + "/" + url.PathEscape(d.Namespace) + "/" + url.PathEscape(d.Name)
 	err = c.call(ctx, request{method: http.MethodDelete, path: path, query: query}, &out)
 	return out, err
 }

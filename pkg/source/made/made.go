@@ -48,7 +48,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Provider ties the catalog's claims and snapshots to the controller's. Changed may be
+// Provider ties the catalog's claims, snapshots and group snapshots to the controller's. Changed may be
 // called by any goroutine, Run by one.
 type Provider struct {
 	Config
@@ -56,6 +56,8 @@ type Provider struct {
 	// snapshots has, by key, the source claim of each VolumeSnapshot of the catalog. Guarded
 	// by telling.
 	snapshots map[source.Key]string
+	// groups are the VolumeGroupSnapshots of the catalog. Guarded by telling.
+	groups map[source.Key]struct{}
 
 	// What the catalog has from here; of the goroutine of Run.
 	volumes map[string]*corev1.PersistentVolume
@@ -65,7 +67,7 @@ type Provider struct {
 // New returns a provider that has shown nothing.
 func New(c Config) *Provider {
 	return &Provider{
-		Config: c, snapshots: map[source.Key]string{},
+		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]struct{}{},
 		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{},
 	}
 }

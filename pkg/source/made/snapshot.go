@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +11,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Changed tells the controller of what a change of one object of the catalog means for claims
@@ -24,12 +22,18 @@ func (p *Provider) Changed(key source.Key) {
 	case resolve.KindClaim:
 		p.claim(key)
 		p.snapshotsWhere(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
+		p.groupsWhere(func(k source.Key) bool { return k.Namespace == key.Namespace })
 	case resolve.KindVolume:
 		p.snapshotsOfVolume(key)
+		p.groupsWhere(func(source.Key) bool { return true })
 	case resolve.KindSnapshot:
 		p.snapshot(key)
 	case resolve.KindSnapshotClass, resolve.KindSnapshotContent:
 		p.snapshotsWhere(func(source.Key, string) bool { return true })
+	case resolve.KindGroupSnapshot:
+		p.group(key)
+	case resolve.KindGroupSnapshotClass:
+		p.groupsWhere(func(source.Key) bool { return true })
 	}
 }
 
@@ -108,20 +112,10 @@ func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 	if out.Refused != "" {
 		return out
 	}
-	class, refused := w.class(s, driver)
-	if out.Refused = refused; refused != "" {
-		return out
-	}
-	out.Class.Driver = state.DriverName(driver)
-	if class != nil {
-		out.Class.Name, out.Class.Parameters = class.Name, class.Parameters
-		out.Class.Metadata = class.Annotations[resolve.ExtraCreateMetadata] == "true"
-	}
-	switch {
-	case w.content != nil:
+	out.Class, out.Refused = chooseClass("spec.volumeSnapshotClassName", out.Class.Name, driver,
+		snapshotClasses(w.classes))
+	if w.content != nil {
 		out.Class.Retain = w.content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain
-	case class != nil:
-		out.Class.Retain = class.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain
 	}
 	return out
 }
@@ -129,20 +123,29 @@ func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 // ofClaim says which volume a snapshot of a claim is to be made of, and which driver has it.
 func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Snapshot) (driver, refused string) {
 	out.Claim = controller.Key{Namespace: s.Namespace, Name: deref(s.Spec.Source.PersistentVolumeClaimName)}
-	switch {
-	case w.claim == nil:
+	if w.claim == nil {
 		return "", fmt.Sprintf("spec.source.persistentVolumeClaimName: found %s, but there is no such claim in namespace %s",
 			out.Claim.Name, s.Namespace)
-	case w.remote:
-		return "", fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots", out.Claim)
-	case w.volume == nil:
-		return "", fmt.Sprintf("claim %s has no volume yet", out.Claim)
-	case w.volume.Spec.CSI == nil:
-		return "", fmt.Sprintf("claim %s has volume %s, which is of no CSI driver; only CSI drivers make snapshots",
-			out.Claim, w.volume.Name)
+	}
+	if refused = unsnapped(out.Claim, w.volume, w.remote); refused != "" {
+		return "", refused
 	}
 	out.Volume, out.Mode = w.volume.Spec.CSI.VolumeHandle, ModeOf(w.volume.Spec.VolumeMode)
 	return w.volume.Spec.CSI.Driver, ""
+}
+
+// unsnapped says why no snapshot of a claim's volume, nil for none, is made; "" where one may be.
+func unsnapped(claim controller.Key, volume *corev1.PersistentVolume, remote bool) string {
+	switch {
+	case remote:
+		return fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots", claim)
+	case volume == nil:
+		return fmt.Sprintf("claim %s has no volume yet", claim)
+	case volume.Spec.CSI == nil:
+		return fmt.Sprintf("claim %s has volume %s, which is of no CSI driver; only CSI drivers make snapshots", claim,
+			volume.Name)
+	}
+	return ""
 }
 
 // ofContent says which snapshot a VolumeSnapshotContent names, and which driver has it.
@@ -163,30 +166,4 @@ func (w snapshotWorld) ofContent(s *snapshotv1.VolumeSnapshot, name string, out 
 		out.Mode = ModeOf(spec.SourceVolumeMode)
 	}
 	return spec.Driver, ""
-}
-
-// class returns the class of a snapshot of a driver: the one that it names, or the driver's
-// default; nil where it names none and its driver has no default.
-func (w snapshotWorld) class(s *snapshotv1.VolumeSnapshot, driver string) (*snapshotv1.VolumeSnapshotClass, string) {
-	named := deref(s.Spec.VolumeSnapshotClassName)
-	var defaults []string
-	var found *snapshotv1.VolumeSnapshotClass
-	for _, c := range w.classes {
-		switch {
-		case named != "" && c.Name == named && c.Driver != driver:
-			return nil, fmt.Sprintf("its class %s is of driver %s, and its volume of driver %s", named, c.Driver, driver)
-		case named != "" && c.Name == named:
-			return c, ""
-		case named == "" && c.Driver == driver && c.Annotations[resolve.DefaultSnapshotClass] == "true":
-			defaults, found = append(defaults, c.Name), c
-		}
-	}
-	switch {
-	case named != "":
-		return nil, fmt.Sprintf("spec.volumeSnapshotClassName: found %s, but there is no such class", named)
-	case len(defaults) > 1:
-		return nil, fmt.Sprintf("it names no class, and more than one is the default of driver %s: %s", driver,
-			strings.Join(defaults, ", "))
-	}
-	return found, ""
 }

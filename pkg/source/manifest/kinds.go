@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ const (
 	storageV1 = "storage.k8s.io/v1"
 	certsV1   = "certificates.k8s.io/v1"
 	cutsV1    = resolve.SnapshotGroup + "/v1"
+	groupsV1  = resolve.GroupSnapshotGroup + "/v1"
 	listKind  = "List"
 )
 
@@ -59,6 +61,8 @@ var kinds = []kind{
 	{resolve.KindSnapshot, cutsV1, func() object { return new(snapshotv1.VolumeSnapshot) }},
 	{resolve.KindSnapshotClass, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotClass) }},
 	{resolve.KindSnapshotContent, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotContent) }},
+	{resolve.KindGroupSnapshot, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshot) }},
+	{resolve.KindGroupSnapshotClass, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshotClass) }},
 }
 
 func kindNamed(name string) (kind, bool) {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -283,7 +284,7 @@ func fill(obj object, k kind, key resolve.Key) {
 	obj.SetNamespace(key.Namespace)
 	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
 	switch o := obj.(type) {
-	case *corev1.Pod, *corev1.PersistentVolumeClaim, *snapshotv1.VolumeSnapshot:
+	case *corev1.Pod, *corev1.PersistentVolumeClaim, *snapshotv1.VolumeSnapshot, *groupv1.VolumeGroupSnapshot:
 		if obj.GetUID() == "" {
 			obj.SetUID(UID(key))
 		}

@@ -1,0 +1,75 @@
+package made
+
+import (
+	"fmt"
+	"strings"
+
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// cutClass is a class of snapshots or of group snapshots.
+type cutClass struct {
+	controller.SnapshotClass
+	isDefault bool
+}
+
+func snapshotClasses(list []*snapshotv1.VolumeSnapshotClass) (all []cutClass) {
+	for _, c := range list {
+		all = append(all, cutClass{
+			isDefault: c.Annotations[resolve.DefaultSnapshotClass] == "true",
+			SnapshotClass: controller.SnapshotClass{
+				Name: c.Name, Driver: state.DriverName(c.Driver), Parameters: c.Parameters,
+				Retain:   c.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain,
+				Metadata: c.Annotations[resolve.ExtraCreateMetadata] == "true",
+			},
+		})
+	}
+	return all
+}
+
+func groupClasses(list []*groupv1.VolumeGroupSnapshotClass) (all []cutClass) {
+	for _, c := range list {
+		all = append(all, cutClass{
+			isDefault: c.Annotations[resolve.DefaultGroupSnapshotClass] == "true",
+			SnapshotClass: controller.SnapshotClass{
+				Name: c.Name, Driver: state.DriverName(c.Driver), Parameters: c.Parameters,
+				Retain:   c.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain,
+				Metadata: c.Annotations[resolve.ExtraCreateMetadata] == "true",
+			},
+		})
+	}
+	return all
+}
+
+// chooseClass returns the class of a snapshot of a driver: the one that it names in a field, or the
+// driver's default; one without parameters where it names none and its driver has no default.
+func chooseClass(field, named, driver string, classes []cutClass) (class controller.SnapshotClass, refused string) {
+	refuse := func(format string, args ...any) (controller.SnapshotClass, string) {
+		return controller.SnapshotClass{Name: named}, fmt.Sprintf(format, args...)
+	}
+	var defaults []string
+	class.Driver = state.DriverName(driver)
+	for _, c := range classes {
+		switch {
+		case named != "" && c.Name == named && c.Driver != state.DriverName(driver):
+			return refuse("its class %s is of driver %s, and its volume of driver %s", named, c.Driver, driver)
+		case named != "" && c.Name == named:
+			return c.SnapshotClass, ""
+		case named == "" && c.Driver == state.DriverName(driver) && c.isDefault:
+			defaults, class = append(defaults, c.Name), c.SnapshotClass
+		}
+	}
+	switch {
+	case named != "":
+		return refuse("%s: found %s, but there is no such class", field, named)
+	case len(defaults) > 1:
+		return refuse("it names no class, and more than one is the default of driver %s: %s", driver,
+			strings.Join(defaults, ", "))
+	}
+	return class, ""
+}
