@@ -279,7 +279,7 @@ func TestCopyFreezesAndThaws(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
 	target := v.up()
-	resume, err := r.d.holdStill(r.d.store.attachment(v.id), true, r.d.store.dataPath(v.id, typeImage))
+	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,8 +309,7 @@ func TestCopyOfAVolumeThatTheOrchestratorHasFrozen(t *testing.T) {
 	if err := freeze(v.staging()); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("it is not frozen after the copy: %v", err)
 	}
-	a := r.d.store.attachment(v.id)
-	resume, err := r.d.holdStill(a, true, r.d.store.dataPath(v.id, typeImage))
+	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
 	if err != nil {
 		t.Fatal(err)
 	}
