@@ -31,6 +31,24 @@ func (d *Driver) copyData(ctx context.Context, from volume, id string) error {
 	})
 }
 
+// copyTogether copies the bytes of volumes, which the caller has locked, as all of them are at one moment,
+// durably. Even where reflink makes each copy at once, it makes them one after the other, so all are held
+// still until the last one is made.
+func (d *Driver) copyTogether(ctx context.Context, copies []copyOf) error {
+	return d.makeCopies(ctx, copies, func() error {
+		resume, err := d.holdAll(ctx, copies)
+		if err != nil {
+			return err
+		}
+		for _, c := range copies {
+			if err == nil {
+				err = d.copyStill(ctx, c)
+			}
+		}
+		return errors.Join(err, resume())
+	})
+}
+
 // makeCopies makes copies, whose parts write makes, or leaves none. No volume uses them yet: what
 // those that were cut off have left, finished or not, is of another moment and is replaced.
 func (d *Driver) makeCopies(ctx context.Context, copies []copyOf, write func() error) error {
@@ -94,6 +112,19 @@ func (d *Driver) copyImage(ctx context.Context, c copyOf) error {
 			return fmt.Errorf("the file system below %s cannot reflink: %w", d.dir, err)
 		}
 		return errors.Join(copySparse(ctx, source, target), resume())
+	})
+}
+
+// copyStill copies a volume that is held still.
+func (d *Driver) copyStill(ctx context.Context, c copyOf) error {
+	if c.from.Type != typeImage {
+		return d.copyDirectory(ctx, c)
+	}
+	return d.fillPart(c, func(source, target *os.File) error {
+		if ok, err := reflink(source, target); ok || err != nil {
+			return err
+		}
+		return copySparse(ctx, source, target)
 	})
 }
 

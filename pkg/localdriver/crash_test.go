@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -102,7 +104,7 @@ func TestKilledAtAnyMomentEveryCallCanBeRepeated(t *testing.T) {
 				} else {
 					v.life(kind, round, after)
 				}
-				for _, sub := range []string{recordsDir, snapshotsDir, attachedDir, dataDir} {
+				for _, sub := range []string{recordsDir, snapshotsDir, groupsDir, attachedDir, dataDir} {
 					left, err := os.ReadDir(v.path("state", sub))
 					if err != nil || len(left) > 0 {
 						t.Errorf("killed after %v: left in %s: %v, %v", after, sub, left, err)
@@ -164,6 +166,8 @@ func (v *victim) life(kind string, round int, after time.Duration) {
 	}
 	v.survive(after, "unpublish", func(context.Context) error { return it.unpublishErr(target) })
 	v.survive(after, "unstage", func(context.Context) error { return it.unstageErr() })
+	g := v.group(after, slices.Collect(maps.Keys(volumes)), volumes)
+	v.survive(after, "delete group", func(context.Context) error { return v.uncut(g) })
 	for _, x := range volumes {
 		v.survive(after, "delete", func(ctx context.Context) error {
 			_, err := v.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: x.id})
@@ -193,6 +197,89 @@ func (v *victim) copies(after time.Duration, it vol, req *csi.CreateVolumeReques
 		_, err := v.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: snapshot})
 		return err
 	})
+}
+
+// group takes a group snapshot of volumes, by their names.
+func (v *victim) group(after time.Duration, names []string, volumes map[string]vol) (g *csi.VolumeGroupSnapshot) {
+	v.t.Helper()
+	req := &csi.CreateVolumeGroupSnapshotRequest{Name: "group"}
+	for _, name := range names {
+		req.SourceVolumeIds = append(req.SourceVolumeIds, volumes[name].id)
+	}
+	v.survive(after, "group", func(ctx context.Context) error {
+		resp, err := v.CreateVolumeGroupSnapshot(ctx, req)
+		g = resp.GetGroupSnapshot()
+		return err
+	})
+	if len(g.GetSnapshots()) != len(names) || !g.GetReadyToUse() {
+		v.t.Errorf("killed after %v: the group is %v", after, g)
+	}
+	return g
+}
+
+// A driver killed while it takes a group snapshot of volumes that a program writes to leaves the program to
+// write on, and the same call again makes a group of one moment.
+func TestAGroupThatAKillCutsOffIsOfOneMoment(t *testing.T) {
+	v := &victim{rig: &rig{t: t, ctx: context.Background(), dir: t.TempDir()}}
+	v.launch()
+	conn := v.connect()
+	defer func() {
+		v.kill()
+		conn.Close()
+		checkNothingLeft(t, v.dir)
+	}()
+	volumes := map[string]vol{}
+	volume := func(req *csi.CreateVolumeRequest) string {
+		resp, err := v.CreateVolume(v.ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		volumes[req.Name] = vol{r: v.rig, id: resp.GetVolume().GetVolumeId(), cap: req.VolumeCapabilities[0]}
+		return volumes[req.Name].up()
+	}
+	first, between := volume(createReq("first", 32*mib, fsCap("ext4", multi))), volume(createReq("between", 64*mib, fsCap("ext4", multi)))
+	second := volume(createReq("second", 32*mib, fsCap("ext4", multi)))
+	fill(t, between, 32*mib)
+	c := count(t, first, second)
+	for _, after := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond, 100 * time.Millisecond} {
+		g := v.group(after, []string{"first", "between", "second"}, volumes)
+		var restored [2]string
+		for i, member := range []int{0, 2} {
+			restored[i] = volume(&csi.CreateVolumeRequest{
+				Name: fmt.Sprint("restored-", i), VolumeCapabilities: []*csi.VolumeCapability{fsCap("ext4", multi)},
+				VolumeContentSource: fromSnapshot(g.GetSnapshots()[member].GetSnapshotId()),
+			})
+		}
+		wantOneMoment(t, restored[0], restored[1])
+		for i := range restored {
+			v.gone(volumes[fmt.Sprint("restored-", i)])
+		}
+		if err := v.uncut(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.end(t)
+	for _, name := range []string{"first", "between", "second"} {
+		v.gone(volumes[name])
+	}
+	for _, sub := range []string{recordsDir, groupsDir, attachedDir, dataDir} {
+		if left, err := os.ReadDir(v.path("state", sub)); err != nil || len(left) > 0 {
+			t.Errorf("left in %s: %v, %v", sub, left, err)
+		}
+	}
+	t.Logf("killed %d times, %d times during the call", v.kills, v.cutOff)
+	if v.cutOff == 0 {
+		t.Error("no call was cut off")
+	}
+}
+
+// gone takes a volume down and deletes it.
+func (v *victim) gone(x vol) {
+	v.t.Helper()
+	x.down()
+	if _, err := v.DeleteVolume(v.ctx, &csi.DeleteVolumeRequest{VolumeId: x.id}); err != nil {
+		v.t.Fatal(err)
+	}
 }
 
 func (v *victim) inlineLife(after time.Duration) {

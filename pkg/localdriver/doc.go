@@ -34,12 +34,21 @@
 // volume in use cannot be frozen, so without reflink it is refused. A directory
 // is copied file by file, which is no single point in time if it is being written.
 //
+// A group snapshot has copies of several volumes, all or none, and all of one
+// moment: every mounted file system among them is frozen before the first is
+// copied and thawed after the last, also where reflink makes each copy at once.
+// A freeze that the orchestrator has made is left to it; one that it ends too
+// early fails the call. A directory that is mounted and a raw block volume in use
+// cannot be held still, so a group with one is FAILED_PRECONDITION. The members
+// are snapshots as any other, except that they come and go with their group.
+//
 // # Owns
 //
 // The state directory, under a lock, and the loop devices of the images in it.
 //
 //	records/<volume>.json      what a volume is; durable before it exists
 //	snapshots/<snapshot>.json  the same of a snapshot
+//	groups/<group>.json        the same of a group snapshot and of its members
 //	data/<id>[.img]            the bytes of either
 //	attached/<volume>.json     where a volume is staged and published
 //
@@ -47,7 +56,9 @@
 //
 // A record is durable (written, synced, renamed, directory synced) before the
 // side effect it announces, so that after a crash at any point the same call
-// finds out what is left to do. What is attached is written before the mount
+// finds out what is left to do. A group is one record, so that one write makes
+// all of its members ready; one that a crash cut off is begun anew, since its
+// volumes have been written to meanwhile. What is attached is written before the mount
 // but not synced, because neither survives a reboot: it carries the boot id.
 // A device is formatted only if its image holds no data at all, or if a
 // durable record says that this driver's own mkfs was interrupted. Loop devices
@@ -57,5 +68,5 @@
 // # Concurrency
 //
 // Calls for different volumes run side by side and never wait for each other; a
-// second call for a volume, a name or a snapshot in flight is answered ABORTED.
+// second call for a volume, a name, a snapshot or a group in flight is answered ABORTED.
 package localdriver

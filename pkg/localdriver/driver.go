@@ -40,7 +40,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Driver serves the three CSI services. Its methods may be called by many
+// Driver serves four CSI services: Identity, Controller, GroupController and Node. Its methods may be called by many
 // goroutines at once.
 type Driver struct {
 	name   string
@@ -146,6 +146,7 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	srv := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
 	csi.RegisterIdentityServer(srv, &identityServer{driver: d})
 	csi.RegisterControllerServer(srv, &controllerServer{driver: d})
+	csi.RegisterGroupControllerServer(srv, &groupServer{driver: d})
 	csi.RegisterNodeServer(srv, &nodeServer{driver: d})
 	d.markServing()
 	d.log.Info("local driver serving", "endpoint", path)

@@ -64,6 +64,10 @@ func noSnapshot(id string) error {
 	return refuse(codes.NotFound, "snapshot %q does not exist", id)
 }
 
+func noGroup(id string) error {
+	return refuse(codes.NotFound, "group snapshot %q does not exist", id)
+}
+
 // noData says that what the record promises is not there.
 func noData(id string, err error) error {
 	return fmt.Errorf("data of volume %s: %w", id, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,6 +61,41 @@ func (d *Driver) holdStill(ctx context.Context, v volume) (resume func() error, 
 		return nil, errors.Join(fmt.Errorf("freeze %s: %w", a.Stage.Path, err), d.thawStage(a))
 	}
 	return func() error { return d.thawStage(a) }, nil
+}
+
+// holdAll stops the writes to all the volumes that are to be copied, and returns what resumes them: from the
+// last freeze to the first thaw none of them changes. An error leaves none of them held.
+func (d *Driver) holdAll(ctx context.Context, copies []copyOf) (resume func() error, err error) {
+	for _, c := range copies {
+		if c.from.Type == typeImage {
+			err = d.flush(ctx, c.from)
+		} else if err = d.mustBeIdle(ctx, c.from); err != nil {
+			err = fmt.Errorf("a volume of type directory cannot be held still, so a group takes it only while it is not "+
+				"mounted: %w", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var held []func() error
+	resume = func() error {
+		var all []error
+		for _, one := range slices.Backward(held) {
+			all = append(all, one())
+		}
+		return errors.Join(all...)
+	}
+	for _, c := range copies {
+		if c.from.Type != typeImage {
+			continue
+		}
+		one, err := d.holdStill(ctx, c.from)
+		if err != nil {
+			return nil, errors.Join(err, resume())
+		}
+		held = append(held, one)
+	}
+	return resume, nil
 }
 
 // stillFrozen fails where another program's freeze has ended: a copy that was made meanwhile is of

@@ -45,3 +45,5 @@ func lockVolume(id string) string         { return "volume " + id }
 func lockVolumeName(name string) string   { return "the volume name " + name }
 func lockSnapshot(id string) string       { return "snapshot " + id }
 func lockSnapshotName(name string) string { return "the snapshot name " + name }
+func lockGroup(id string) string          { return "group snapshot " + id }
+func lockGroupName(name string) string    { return "the group snapshot name " + name }

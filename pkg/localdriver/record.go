@@ -65,13 +65,56 @@ type snapshot struct {
 	Phase        string    `json:"phase"`
 	SourceVolume string    `json:"sourceVolume"`
 	Created      time.Time `json:"created"`
-	// The rest is the volume as it was copied.
+	// Group is the id of the group that it is a member of. A member is in its group's record and has none of its own.
+	Group string `json:"-"`
+	copied
+}
+
+// copied is a volume as it was copied.
+type copied struct {
 	Type          string `json:"type"`
 	CapacityBytes int64  `json:"capacityBytes"`
 	FSType        string `json:"fsType,omitempty"`
 	Formatting    string `json:"formatting,omitempty"`
 	Formatted     string `json:"formatted,omitempty"`
 	FSBytes       int64  `json:"fsBytes,omitempty"`
+}
+
+// asCopied is what a copy of v that is made now will be.
+func (v volume) asCopied() copied {
+	return copied{
+		Type: v.Type, CapacityBytes: v.CapacityBytes, FSType: v.FSType,
+		Formatting: v.Formatting, Formatted: v.Formatted, FSBytes: v.FSBytes,
+	}
+}
+
+// group is the durable record of a group snapshot and of its members, so that one write makes all of them
+// ready, or none.
+type group struct {
+	Version int       `json:"version"`
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Phase   string    `json:"phase"`
+	Created time.Time `json:"created"`
+	Members []member  `json:"members"`
+}
+
+// member is one snapshot of a group.
+type member struct {
+	ID           string `json:"id"`
+	SourceVolume string `json:"sourceVolume"`
+	copied
+}
+
+// snapshots are the members, each as the snapshot that it is.
+func (g group) snapshots() []snapshot {
+	all := make([]snapshot, 0, len(g.Members))
+	for _, m := range g.Members {
+		all = append(all, snapshot{
+			ID: m.ID, Phase: g.Phase, SourceVolume: m.SourceVolume, Created: g.Created, Group: g.ID, copied: m.copied,
+		})
+	}
+	return all
 }
 
 // attachment is where a volume is in use on this node. It is void under any
@@ -110,24 +153,25 @@ type use struct {
 	Mode string `json:"mode"`
 }
 
-// record is any of the three.
+// record is any of the four.
 type record interface {
 	header() (id string, version int)
 }
 
 func (v volume) header() (string, int)     { return v.ID, v.Version }
 func (n snapshot) header() (string, int)   { return n.ID, n.Version }
+func (g group) header() (string, int)      { return g.ID, g.Version }
 func (a attachment) header() (string, int) { return a.ID, a.Version }
 
 func (a attachment) empty() bool { return a.Stage == nil && len(a.Targets) == 0 && !a.Frozen }
 
 // idPattern matches the ids that newID makes, and nothing that could leave a directory.
-var idPattern = regexp.MustCompile(`^(lv|snap)-[0-9a-f]{16}-[0-9a-f]{16}$`)
+var idPattern = regexp.MustCompile(`^(lv|snap|group)-[0-9a-f]{16}-[0-9a-f]{16}$`)
 
 // ephemeralPattern matches the volume ids a CO gives to inline volumes.
 var ephemeralPattern = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 
-// newID makes an id that no other volume or snapshot ever has. It begins with
+// newID makes an id that no other volume, snapshot or group ever has. It begins with
 // a hash of the name, so that even an unreadable record tells whose it may be.
 func newID(kind, name string) string {
 	var b [8]byte
@@ -140,7 +184,7 @@ func nameHash(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// fileKey is the file name of a volume's or snapshot's records and data. An id
+// fileKey is the file name of a volume's, snapshot's or group's records and data. An id
 // that the CO chose, an inline volume's, reaches a path only as its hash.
 func fileKey(id string) string {
 	if idPattern.MatchString(id) {

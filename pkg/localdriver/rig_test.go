@@ -84,6 +84,7 @@ type rig struct {
 	d   *Driver
 	csi.IdentityClient
 	csi.ControllerClient
+	csi.GroupControllerClient
 	csi.NodeClient
 	stop func()
 }
@@ -137,6 +138,7 @@ func (r *rig) connect() *grpc.ClientConn {
 		r.t.Fatal(err)
 	}
 	r.IdentityClient, r.ControllerClient, r.NodeClient = csi.NewIdentityClient(conn), csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+	r.GroupControllerClient = csi.NewGroupControllerClient(conn)
 	return conn
 }
 

@@ -2,6 +2,9 @@ package localdriver
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -17,13 +20,8 @@ func (s *controllerServer) CreateSnapshot(ctx context.Context,
 	if req.GetName() == "" || req.GetSourceVolumeId() == "" {
 		return nil, invalid("name or source_volume_id is missing")
 	}
-	if len(req.GetName()) > maxName {
-		return nil, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
-	}
-	for key := range req.GetParameters() {
-		if len(key) < len(paramPrefix) || key[:len(paramPrefix)] != paramPrefix {
-			return nil, invalid("unknown snapshot parameter %q", key)
-		}
+	if err := checkSnapshot(req); err != nil {
+		return nil, err
 	}
 	d := s.driver
 	release, err := d.locks.take(lockSnapshotName(req.GetName()), lockVolume(req.GetSourceVolumeId()))
@@ -50,6 +48,23 @@ func (s *controllerServer) CreateSnapshot(ctx context.Context,
 	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
 }
 
+// checkSnapshot checks what requests for a snapshot and for a group have in common.
+func checkSnapshot(req interface {
+	GetName() string
+	GetParameters() map[string]string
+},
+) error {
+	if len(req.GetName()) > maxName {
+		return invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
+	}
+	for _, key := range slices.Sorted(maps.Keys(req.GetParameters())) {
+		if !strings.HasPrefix(key, paramPrefix) {
+			return invalid("unknown snapshot parameter %q", key)
+		}
+	}
+	return nil
+}
+
 // takeSnapshot announces n, copies its volume, and records that it is ready.
 func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error) {
 	release, err := d.locks.take(lockSnapshot(n.ID))
@@ -57,16 +72,11 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 		return n, err
 	}
 	defer release()
-	v, err := d.mustVolume(n.SourceVolume)
+	v, err := d.original(source{Volume: n.SourceVolume})
 	if err != nil {
 		return n, err
 	}
-	if v.Ephemeral {
-		return n, invalid("volume %s is an inline volume of a pod", v.ID)
-	}
-	n.Phase, n.Created = phaseCreating, time.Now()
-	n.Type, n.CapacityBytes, n.FSType = v.Type, v.CapacityBytes, v.FSType
-	n.Formatting, n.Formatted, n.FSBytes = v.Formatting, v.Formatted, v.FSBytes
+	n.Phase, n.Created, n.copied = phaseCreating, time.Now(), v.asCopied()
 	if err := d.store.putSnapshot(n); err != nil {
 		return n, err
 	}
@@ -77,8 +87,8 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 	return n, d.store.putSnapshot(n)
 }
 
-// DeleteSnapshot removes a snapshot; one that does not exist is OK (CSI 1.13
-// DeleteSnapshot). Volumes made from it live on.
+// DeleteSnapshot removes a snapshot; one that does not exist is OK, and a member of a
+// group goes with its group only (CSI 1.13 DeleteSnapshot). Volumes made from it live on.
 func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 	req *csi.DeleteSnapshotRequest,
 ) (*csi.DeleteSnapshotResponse, error) {
@@ -98,6 +108,10 @@ func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 	}
 	if !ok {
 		return &csi.DeleteSnapshotResponse{}, nil
+	}
+	if n.Group != "" {
+		return nil, invalid("snapshot %s is of group snapshot %s: DeleteVolumeGroupSnapshot deletes it with the others",
+			n.ID, n.Group)
 	}
 	n.Phase = phaseDeleting
 	if err := d.store.putSnapshot(n); err != nil {
@@ -155,6 +169,6 @@ func (s *controllerServer) ListSnapshots(
 func describeSnapshot(n snapshot) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: n.ID, SourceVolumeId: n.SourceVolume, SizeBytes: n.CapacityBytes,
-		CreationTime: timestamppb.New(n.Created), ReadyToUse: n.Phase == phaseReady,
+		CreationTime: timestamppb.New(n.Created), ReadyToUse: n.Phase == phaseReady, GroupSnapshotId: n.Group,
 	}
 }

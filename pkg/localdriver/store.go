@@ -29,7 +29,8 @@ type store struct {
 
 	mu        sync.RWMutex
 	volumes   map[string]volume     // by id
-	snapshots map[string]snapshot   // by id
+	snapshots map[string]snapshot   // by id; the members of groups too
+	groups    map[string]group      // by id
 	attached  map[string]attachment // by volume id
 	broken    map[string]error      // by file key
 }
@@ -38,6 +39,7 @@ type store struct {
 const (
 	recordsDir   = "records"
 	snapshotsDir = "snapshots"
+	groupsDir    = "groups"
 	attachedDir  = "attached"
 	dataDir      = "data"
 )
@@ -47,10 +49,10 @@ const (
 func openStore(dir, bootID string, log *slog.Logger) (*store, error) {
 	s := &store{
 		dir: dir, bootID: bootID,
-		volumes: map[string]volume{}, snapshots: map[string]snapshot{},
+		volumes: map[string]volume{}, snapshots: map[string]snapshot{}, groups: map[string]group{},
 		attached: map[string]attachment{}, broken: map[string]error{},
 	}
-	for _, sub := range []string{recordsDir, snapshotsDir, attachedDir, dataDir} {
+	for _, sub := range []string{recordsDir, snapshotsDir, groupsDir, attachedDir, dataDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make state directory: %w", err)
 		}
@@ -58,6 +60,7 @@ func openStore(dir, bootID string, log *slog.Logger) (*store, error) {
 	err := errors.Join(
 		load(s, recordsDir, func(v volume) { s.volumes[v.ID] = v }),
 		load(s, snapshotsDir, func(n snapshot) { s.snapshots[n.ID] = n }),
+		load(s, groupsDir, s.keepGroup),
 		load(s, attachedDir, func(a attachment) {
 			if a.BootID == bootID {
 				s.attached[a.ID] = a
@@ -151,7 +154,10 @@ func (s *store) snapshot(id string) (snapshot, bool, error) {
 		return snapshot{}, false, fmt.Errorf("snapshot %s: %w: %w", id, errUnreadable, err)
 	}
 	n, ok := s.snapshots[id]
-	return n, ok, nil
+	if !ok {
+		return n, false, s.brokenMember(id)
+	}
+	return n, true, nil
 }
 
 // snapshotNamed finds a snapshot by the name it was created with.

@@ -1,0 +1,253 @@
+package localdriver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+type groupServer struct {
+	csi.UnimplementedGroupControllerServer
+	driver *Driver
+}
+
+// GroupControllerGetCapabilities lists what the service can do.
+func (s *groupServer) GroupControllerGetCapabilities(context.Context,
+	*csi.GroupControllerGetCapabilitiesRequest,
+) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+	const groups = csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
+	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
+		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{Type: groups}},
+	}}}, nil
+}
+
+// CreateVolumeGroupSnapshot copies volumes as all of them are at one moment (CSI 1.13
+// CreateVolumeGroupSnapshot). FAILED_PRECONDITION names a volume that cannot be held
+// still; after an error nothing of the group is left.
+func (s *groupServer) CreateVolumeGroupSnapshot(ctx context.Context,
+	req *csi.CreateVolumeGroupSnapshotRequest,
+) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+	if req.GetName() == "" {
+		return nil, invalid("name is missing")
+	}
+	if err := errors.Join(checkSnapshot(req), checkSources(req.GetSourceVolumeIds())); err != nil {
+		return nil, err
+	}
+	d := s.driver
+	held := []string{lockGroupName(req.GetName())}
+	for _, id := range req.GetSourceVolumeIds() {
+		held = append(held, lockVolume(id))
+	}
+	release, err := d.locks.take(held...)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	g, found, err := d.store.groupNamed(req.GetName())
+	switch {
+	case err != nil:
+		return nil, err
+	case found && !sameIDs(g.sources(), req.GetSourceVolumeIds()):
+		return nil, refuse(codes.AlreadyExists, "group snapshot %s of that name is of volumes %q", g.ID, g.sources())
+	case found && g.Phase == phaseDeleting:
+		return nil, refuse(codes.Aborted, "group snapshot %s of that name is being deleted", g.ID)
+	case found && g.Phase == phaseReady:
+		return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: describeGroup(g)}, nil
+	case !found:
+		g = newGroup(req.GetName(), req.GetSourceVolumeIds())
+	}
+	if g, err = d.takeGroup(ctx, g); err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: describeGroup(g)}, nil
+}
+
+// checkSources checks source_volume_ids: each is to become one member.
+func checkSources(ids []string) error {
+	if len(ids) == 0 {
+		return invalid("source_volume_ids is empty: a group snapshot is of at least one volume")
+	}
+	for i, id := range ids {
+		switch {
+		case id == "":
+			return invalid("source_volume_ids[%d] is empty", i)
+		case slices.Contains(ids[:i], id):
+			return invalid("source_volume_ids has volume %q twice", id)
+		}
+	}
+	return nil
+}
+
+// sameIDs reports whether two lists are of the same ids, in whatever order.
+func sameIDs(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// newGroup is the record of a group to make, whose members are not copied yet.
+func newGroup(name string, sources []string) group {
+	g := group{ID: newID("group", name), Name: name, Phase: phaseCreating}
+	for _, id := range sources {
+		g.Members = append(g.Members, member{ID: newID("snap", name), SourceVolume: id})
+	}
+	return g
+}
+
+// sources are the volumes that the members are of.
+func (g group) sources() (ids []string) {
+	for _, m := range g.Members {
+		ids = append(ids, m.SourceVolume)
+	}
+	return ids
+}
+
+// members are the ids of the members.
+func (g group) members() (ids []string) {
+	for _, m := range g.Members {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// lockMembers are the members as they may be held.
+func (g group) lockMembers() (keys []string) {
+	for _, m := range g.Members {
+		keys = append(keys, lockSnapshot(m.ID))
+	}
+	return keys
+}
+
+// takeGroup makes g, or leaves nothing of it. A g that a crash cut off begins anew, because the volumes
+// have been written to since.
+func (d *Driver) takeGroup(ctx context.Context, g group) (group, error) {
+	release, err := d.locks.take(append(g.lockMembers(), lockGroup(g.ID))...)
+	if err != nil {
+		return g, err
+	}
+	defer release()
+	g, err = d.copyGroup(ctx, g)
+	if err != nil {
+		return g, errors.Join(err, d.removeGroup(context.WithoutCancel(ctx), g))
+	}
+	return g, nil
+}
+
+// copyGroup announces g, copies its volumes, and records that it is ready. With an error it returns g as
+// it was announced.
+func (d *Driver) copyGroup(ctx context.Context, g group) (group, error) {
+	copies := make([]copyOf, 0, len(g.Members))
+	members := slices.Clone(g.Members)
+	for i, m := range members {
+		v, err := d.original(source{Volume: m.SourceVolume})
+		if err != nil {
+			return g, err
+		}
+		members[i].copied = v.asCopied()
+		copies = append(copies, copyOf{from: v, id: m.ID})
+	}
+	g.Members, g.Created = members, time.Now()
+	if err := d.store.putGroup(g); err != nil {
+		return g, err
+	}
+	if err := d.copyTogether(ctx, copies); err != nil {
+		return g, err
+	}
+	whole := g
+	whole.Phase = phaseReady
+	if err := d.store.putGroup(whole); err != nil {
+		return g, err
+	}
+	return whole, nil
+}
+
+// removeGroup removes what there is of g, whose phase says that it is not whole: first that, last the record.
+func (d *Driver) removeGroup(ctx context.Context, g group) error {
+	if err := d.store.putGroup(g); err != nil {
+		return err
+	}
+	for _, m := range g.Members {
+		if err := d.removeData(ctx, m.ID, m.Type); err != nil {
+			return err
+		}
+	}
+	return d.store.dropGroup(g)
+}
+
+// DeleteVolumeGroupSnapshot removes a group with its members; one that does not exist is
+// OK (CSI 1.13 DeleteVolumeGroupSnapshot). Volumes made from members live on.
+func (s *groupServer) DeleteVolumeGroupSnapshot(ctx context.Context,
+	req *csi.DeleteVolumeGroupSnapshotRequest,
+) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+	if req.GetGroupSnapshotId() == "" {
+		return nil, invalid("group_snapshot_id is missing")
+	}
+	d := s.driver
+	release, err := d.locks.take(lockGroup(req.GetGroupSnapshotId()))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	g, ok, err := d.store.group(req.GetGroupSnapshotId())
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
+	}
+	if err := g.checkMembers(req.GetSnapshotIds()); err != nil {
+		return nil, err
+	}
+	releaseMembers, err := d.locks.take(g.lockMembers()...)
+	if err != nil {
+		return nil, err
+	}
+	defer releaseMembers()
+	g.Phase = phaseDeleting
+	if err := d.removeGroup(ctx, g); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
+}
+
+// checkMembers is INVALID_ARGUMENT unless ids, the snapshot_ids of a request, are the members of g.
+func (g group) checkMembers(ids []string) error {
+	if sameIDs(g.members(), ids) {
+		return nil
+	}
+	return invalid("snapshot_ids is %q, and the snapshots of group snapshot %s are %q", ids, g.ID, g.members())
+}
+
+// GetVolumeGroupSnapshot describes one group (CSI 1.13 GetVolumeGroupSnapshot).
+func (s *groupServer) GetVolumeGroupSnapshot(_ context.Context,
+	req *csi.GetVolumeGroupSnapshotRequest,
+) (*csi.GetVolumeGroupSnapshotResponse, error) {
+	if req.GetGroupSnapshotId() == "" {
+		return nil, invalid("group_snapshot_id is missing")
+	}
+	g, ok, err := s.driver.store.group(req.GetGroupSnapshotId())
+	if err != nil {
+		return nil, err
+	}
+	if !ok || g.Phase != phaseReady {
+		return nil, noGroup(req.GetGroupSnapshotId())
+	}
+	if err := g.checkMembers(req.GetSnapshotIds()); err != nil {
+		return nil, err
+	}
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: describeGroup(g)}, nil
+}
+
+// describeGroup is a group as the CO sees it.
+func describeGroup(g group) *csi.VolumeGroupSnapshot {
+	out := &csi.VolumeGroupSnapshot{
+		GroupSnapshotId: g.ID, CreationTime: timestamppb.New(g.Created), ReadyToUse: g.Phase == phaseReady,
+	}
+	for _, n := range g.snapshots() {
+		out.Snapshots = append(out.Snapshots, describeSnapshot(n))
+	}
+	return out
+}
