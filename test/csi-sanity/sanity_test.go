@@ -47,7 +47,7 @@ type setup struct {
 }
 
 // justified are the reasons to skip that our driver's capabilities justify: it
-// needs no attachment to its own node, and health, group snapshots and topology of snapshots are services it does not have.
+// needs no attachment to its own node, and health and topology of snapshots are abilities it does not have.
 var justified = []string{
 	"ControllerPublishVolume not supported",
 	"Controller Publish, UnpublishVolume not supported",
@@ -56,7 +56,6 @@ var justified = []string{
 	"ControllerListVolumeHealth not supported",
 	"NodeGetVolumeHealth not supported",
 	"NodeGetStorageHealth not supported",
-	"GroupControllerService not supported",
 	"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported",
 }
 
