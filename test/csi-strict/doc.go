@@ -2,7 +2,7 @@
 // one: it judges each call by the rules that CSI 1.13 has for a container
 // orchestrator (CO), refuses and records every breach, and keeps a transcript.
 //
-// It serves Identity, Controller and Node with real mounts: bind mounts of
+// It serves Identity, Controller, GroupController and Node with real mounts: bind mounts of
 // directories, and loop devices for raw block volumes. What it knows of its
 // volumes is in its state directory, so that it may be killed at any time. It may
 // serve several nodes that share its storage, each at a socket of its own.

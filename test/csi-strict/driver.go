@@ -100,6 +100,7 @@ func (d *Driver) serve(ctx context.Context, socket, id string) error {
 	s := grpc.NewServer(grpc.UnaryInterceptor(at), grpc.StatsHandler(d.conns), grpc.ForceServerCodecV2(rawCodec{}))
 	csi.RegisterIdentityServer(s, &identity{driver: d})
 	csi.RegisterControllerServer(s, &controller{driver: d})
+	csi.RegisterGroupControllerServer(s, &groupController{driver: d})
 	csi.RegisterNodeServer(s, &node{driver: d, id: id})
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()

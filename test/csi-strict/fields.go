@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -114,6 +115,8 @@ func (c *call) measureList(f protoreflect.FieldDescriptor, l protoreflect.List, 
 		switch {
 		case f.Message() != nil:
 			c.measure(l.Get(i).Message(), name+".")
+		case strings.HasSuffix(name, "_ids"): // as many as it takes, each as long as an id may be
+			c.limit(fmt.Sprintf("%s[%d]", name, i), len(l.Get(i).String()), maxString)
 		case f.Kind() == protoreflect.StringKind:
 			n += len(l.Get(i).String())
 		}
@@ -202,11 +205,15 @@ func pathOf(req proto.Message) string {
 	return ""
 }
 
-// volumeOf is the volume that a request is about; of CreateVolume, its name.
+// volumeOf is the volume that a request is about; of CreateVolume, its name; of a group's call, the group.
 func volumeOf(req proto.Message) string {
 	switch r := req.(type) {
 	case *csi.CreateVolumeRequest:
 		return fmt.Sprintf("name %s", r.GetName())
+	case *csi.CreateVolumeGroupSnapshotRequest:
+		return "group " + r.GetName() // names are ids here
+	case interface{ GetGroupSnapshotId() string }:
+		return "group " + r.GetGroupSnapshotId()
 	case interface{ GetVolumeId() string }:
 		return r.GetVolumeId()
 	}

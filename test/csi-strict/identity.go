@@ -14,6 +14,7 @@ var able = []string{
 	"CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "EXPAND_VOLUME", "SINGLE_NODE_MULTI_WRITER",
 	"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME",
 	"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "ONLINE",
+	groupService, groupSnapshots,
 }
 
 // can reports whether the driver has an ability.
@@ -23,6 +24,15 @@ func (s Script) can(name string) bool {
 	}
 	return !slices.Contains(s.Without, name) && (slices.Contains(able, name) || slices.Contains(s.With, name))
 }
+
+// The abilities of groups: the service, and the one that it has.
+const (
+	groupService   = "GROUP_CONTROLLER_SERVICE"
+	groupSnapshots = "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
+)
+
+// groups reports whether the driver makes snapshots of groups.
+func (s Script) groups() bool { return s.can(groupService) && s.can(groupSnapshots) }
 
 // The services of which each may expand volumes, or not.
 const (
@@ -75,6 +85,11 @@ func (s *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	if !script.NoController {
 		all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
 			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
+		}})
+	}
+	if script.can(groupService) {
+		all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE},
 		}})
 	}
 	if len(s.driver.cfg.Zones) > 0 {

@@ -46,7 +46,7 @@ type call struct {
 	name    string
 	req     proto.Message
 	at      time.Time
-	volume  string // its id; of CreateVolume, the name
+	volume  string // its id; of CreateVolume, the name; of a group's call, the group
 	path    string // the one that the call is about, if any
 	request string // canonical, without secrets
 	asked   int    // questions for abilities on its connection, with this one
@@ -105,6 +105,12 @@ var rules = map[string]func(*judge, *call, *Volume){
 	"DeleteVolume":              (*judge).remove,
 	"CreateVolume":              (*judge).create,
 	"NodeGetCapabilities":       (*judge).capabilities,
+
+	"DeleteSnapshot":                 (*judge).removeSnapshot,
+	"GroupControllerGetCapabilities": (*judge).groupCapabilities,
+	"CreateVolumeGroupSnapshot":      (*judge).cutGroup,
+	"DeleteVolumeGroupSnapshot":      (*judge).removeGroup,
+	"GetVolumeGroupSnapshot":         (*judge).showGroup,
 }
 
 // begin judges a call that arrives. busy: another one for the volume, whose
@@ -125,7 +131,7 @@ func (j *judge) begin(c *call) (busy bool) {
 	key := c.flight()
 	if other, ok := j.flying[key]; ok {
 		if other.ctx.Err() == nil {
-			c.breach(codes.Aborted, "N-21", "%s arrived while %s is in flight for the volume", c.name, other.name)
+			c.breach(codes.Aborted, "N-21", "%s arrived while %s is in flight for the volume or group", c.name, other.name)
 		}
 		return true
 	}
@@ -133,9 +139,9 @@ func (j *judge) begin(c *call) (busy bool) {
 	return false
 }
 
-// flight is the key under which a call is the only one in flight: the volume, at
-// one socket, since what asks at another is another program; statistics and health,
-// which change nothing, have keys of their own.
+// flight is the key under which a call is the only one in flight: the volume or group, at
+// one socket, since what asks at another is another program; statistics, health and the
+// look at a group, which change nothing, have keys of their own.
 func (c *call) flight() string {
 	key := c.volume
 	switch c.name {
@@ -143,6 +149,8 @@ func (c *call) flight() string {
 		key = "stats " + key
 	case "NodeGetVolumeHealth":
 		key = "health " + key
+	case "GetVolumeGroupSnapshot":
+		key = "get " + key
 	}
 	if c.node != "" {
 		key += " on " + c.node

@@ -80,6 +80,7 @@ type ended struct {
 type Model struct {
 	Volumes   map[string]*Volume   `json:"volumes"`
 	Snapshots map[string]*Snapshot `json:"snapshots,omitempty"`
+	Groups    map[string]*Group    `json:"groups,omitempty"`
 	// Fired counts the calls that each fault matched, by its ID.
 	Fired map[string]int `json:"fired,omitempty"`
 	// Asked counts the questions for abilities.
@@ -101,6 +102,9 @@ func ReadModel(dir string) (Model, error) {
 	}
 	if m.Snapshots == nil {
 		m.Snapshots = map[string]*Snapshot{}
+	}
+	if m.Groups == nil {
+		m.Groups = map[string]*Group{}
 	}
 	if m.Fired == nil {
 		m.Fired = map[string]int{}

@@ -3,6 +3,7 @@ package csistrict
 import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // madeBy is the key of what a call is to bring about, which stays while its answer is open; "" of
@@ -13,6 +14,8 @@ func madeBy(c *call) string {
 		return "volume " + r.GetName()
 	case *csi.CreateSnapshotRequest:
 		return "snapshot " + r.GetName()
+	case *csi.CreateVolumeGroupSnapshotRequest:
+		return "group " + r.GetName()
 	case *csi.ControllerModifyVolumeRequest:
 		return "attributes of " + r.GetVolumeId()
 	}
@@ -37,29 +40,44 @@ func (j *judge) answered(c *call, code codes.Code, heard bool) {
 	case code != codes.Aborted:
 		delete(j.open, key)
 	}
+	for _, source := range sourcesOf(c.req) {
+		delete(j.cuts, source)
+	}
 	switch r := c.req.(type) {
-	case *csi.CreateSnapshotRequest:
-		delete(j.cuts, r.GetSourceVolumeId())
 	case *csi.DeleteVolumeRequest: // names are ids here
 		delete(j.open, "volume "+r.GetVolumeId())
 		delete(j.open, "attributes of "+r.GetVolumeId())
 	case *csi.DeleteSnapshotRequest:
 		delete(j.open, "snapshot "+r.GetSnapshotId())
+	case *csi.DeleteVolumeGroupSnapshotRequest:
+		delete(j.open, "group "+r.GetGroupSnapshotId())
 	}
 }
 
-// cutting: what changes a volume, and a snapshot of it, are not made at once (N-21).
+// sourcesOf are the volumes that a call makes a snapshot of.
+func sourcesOf(req proto.Message) []string {
+	switch r := req.(type) {
+	case *csi.CreateSnapshotRequest:
+		return []string{r.GetSourceVolumeId()}
+	case *csi.CreateVolumeGroupSnapshotRequest:
+		return r.GetSourceVolumeIds()
+	}
+	return nil
+}
+
+// cutting: what changes a volume, and a snapshot of it, alone or in a group, are not made at once (N-21).
 func (j *judge) cutting(c *call) {
-	if r, cuts := c.req.(*csi.CreateSnapshotRequest); cuts {
-		source := r.GetSourceVolumeId()
+	sources := sourcesOf(c.req)
+	for _, source := range sources {
 		if other := j.flying[source]; j.cuts[source] || other != nil && changes(other.name) {
-			c.breach(codes.OK, "N-21", "CreateSnapshot arrived while another call is in flight for the volume")
+			c.breach(codes.OK, "N-21", "%s arrived while another call is in flight for volume %s", c.name, source)
 		}
+	}
+	for _, source := range sources { // after all were looked at: one that is named twice is another breach
 		j.cuts[source] = true
-		return
 	}
 	if changes(c.name) && j.cuts[c.volume] {
-		c.breach(codes.OK, "N-21", "%s arrived while CreateSnapshot is in flight for the volume", c.name)
+		c.breach(codes.OK, "N-21", "%s arrived while a snapshot of the volume is being made", c.name)
 	}
 }
 

@@ -35,6 +35,9 @@ func TestARepeatHasTheSameFields(t *testing.T) {
 		"CreateVolume":           {volume("a"), volume("b"), &csi.DeleteVolumeRequest{VolumeId: "new"}},
 		"CreateSnapshot":         {cut("v"), cut("w"), &csi.DeleteSnapshotRequest{SnapshotId: "cut"}},
 		"ControllerModifyVolume": {modify("a"), modify("b"), &csi.DeleteVolumeRequest{VolumeId: "v"}},
+		"CreateVolumeGroupSnapshot": {
+			cutGroup("v", "w"), cutGroup("v"), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: "g", SnapshotIds: []string{"1"}},
+		},
 	} {
 		able := Script{With: []string{"MODIFY_VOLUME"}}
 		for _, end := range []struct {

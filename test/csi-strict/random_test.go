@@ -91,6 +91,8 @@ func (c *direct) service(method string) (any, grpc.ServiceDesc) {
 		return &identity{driver: c.d}, csi.Identity_ServiceDesc
 	case strings.Contains(method, ".Node/"):
 		return &node{driver: c.d}, csi.Node_ServiceDesc
+	case strings.Contains(method, ".GroupController/"):
+		return &groupController{driver: c.d}, csi.GroupController_ServiceDesc
 	}
 	return &controller{driver: c.d}, csi.Controller_ServiceDesc
 }

@@ -21,7 +21,9 @@ import (
 type Snapshot struct {
 	ID string `json:"id"`
 	// Source is the id of the volume that it was taken of.
-	Source    string    `json:"source"`
+	Source string `json:"source"`
+	// Group is the id of the group that it is a member of; "": of none.
+	Group     string    `json:"group,omitempty"`
 	Block     bool      `json:"block,omitempty"`
 	SizeBytes int64     `json:"sizeBytes"`
 	Created   time.Time `json:"created"`
@@ -30,7 +32,7 @@ type Snapshot struct {
 func (s *Snapshot) proto() *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: s.ID, SourceVolumeId: s.Source, SizeBytes: s.SizeBytes,
-		CreationTime: timestamppb.New(s.Created), ReadyToUse: true,
+		CreationTime: timestamppb.New(s.Created), ReadyToUse: true, GroupSnapshotId: s.Group,
 	}
 }
 

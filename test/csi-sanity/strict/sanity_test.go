@@ -47,7 +47,7 @@ var justified = []string{
 	"NodeGetVolumeHealth not supported", "NodeGetStorageHealth not supported",
 	"ControllerGetVolumeHealth not supported", "ControllerListVolumeHealth not supported",
 	"ControllerPublishVolume.readonly field not supported", "GetCapacity not supported",
-	"GroupControllerService not supported", "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "pending", "skipped - testnodevolumeattachlimit not enabled",
+	"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "pending", "skipped - testnodevolumeattachlimit not enabled",
 }
 
 // The suite runs once in a process (ginkgo).
