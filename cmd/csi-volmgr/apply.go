@@ -95,7 +95,7 @@ and snapshots. The deletion of a claim or a snapshot is in the audit log, with t
 	namespaceFlag(cmd, &ns)
 	p.completes(cmd, "pod", "pvc", "snapshot", "groupsnapshot", "schedule")
 	cmd.Flags().StringVar(&reason, "reason", "", "why claims or snapshots may go, in `words`, for the audit log")
-	cmd.Flags().BoolVar(&all, "all", false, "all pods, all claims or all snapshots of the namespace")
+	cmd.Flags().BoolVar(&all, "all", false, "all pods, claims, snapshots or group snapshots of the namespace")
 	noKustomize(cmd)
 	cmd.Flags().BoolVar(&data, "data", false,
 		"delete the volumes of claims and their data, or snapshots, also where the policy is Retain")

@@ -166,15 +166,15 @@ func (p *program) whoPod(ctx context.Context, ns, name, output string) error {
 	return writeAll(p.stdout, b.String())
 }
 
-// allNamed returns the arguments of delete with --all in place of names: all pods, claims or
-// snapshots of the namespace.
+// allNamed returns the arguments of delete with --all in place of names: all pods, claims,
+// snapshots or group snapshots of the namespace.
 func (p *program) allNamed(ctx context.Context, c *client.Client, ns string, args []string) ([]string, error) {
 	if len(args) != 1 || strings.Contains(args[0], "/") {
-		return nil, usagef("--all: expected pod, pvc or snapshot, and no name")
+		return nil, usagef("--all: expected pod, pvc, snapshot or groupsnapshot, and no name")
 	}
 	kind := kindOf(args[0])
-	if kind != "pods" && kind != "pvc" && kind != "snapshots" {
-		return nil, usagef("unknown kind %q: expected one of pods, pvc, snapshots", args[0])
+	if !slices.Contains([]string{"pods", "pvc", "snapshots", "groupsnapshots"}, kind) {
+		return nil, usagef("unknown kind %q: expected one of pods, pvc, snapshots, groupsnapshots", args[0])
 	}
 	names, err := namesOf(ctx, c, kind, ns)
 	if err != nil {

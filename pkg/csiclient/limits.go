@@ -80,7 +80,7 @@ func checkString(f protoreflect.FieldDescriptor, s string) *limitError {
 		limit = len(s)
 	case f.Name() == "node_id":
 		limit = maxNodeID
-	case strings.HasSuffix(string(f.Name()), "volume_id"):
+	case isHandle(string(f.Name())):
 		limit = state.MaxHandle
 	}
 	if len(s) > limit {
@@ -90,6 +90,17 @@ func checkString(f protoreflect.FieldDescriptor, s string) *limitError {
 		return &limitError{"", "not valid UTF-8"}
 	}
 	return nil
+}
+
+// isHandle reports whether a field has ids that the driver gave: those of some clouds are paths of
+// resources, which are longer than CSI allows, and every orchestrator takes them.
+func isHandle(field string) bool {
+	for _, name := range []string{"volume_id", "volume_ids", "snapshot_id", "snapshot_ids"} {
+		if strings.HasSuffix(field, name) {
+			return true
+		}
+	}
+	return false
 }
 
 func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map) (err *limitError) {

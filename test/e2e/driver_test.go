@@ -28,6 +28,8 @@ type kind struct {
 	local bool
 	// strict: it is the strict driver, which judges the calls made to it.
 	strict bool
+	// alone: it is shown as one that makes no groups of snapshots.
+	alone bool
 }
 
 // kinds are the drivers to run the suite with.
@@ -94,7 +96,7 @@ func newDriver(n *node, k kind) *driver {
 		}
 	}
 	endpoint := filepath.Join(n.Root, "plugins", k.name, "csi.sock")
-	d.proxy = newProxy(n.T, endpoint, d.socket())
+	d.proxy = newProxy(n.T, endpoint, d.socket(), k.alone)
 	d.start()
 	if registrar := os.Getenv("REGISTRAR_BINARY"); registrar != "" {
 		start(n.T, n.Dir, registrar, "--csi-address="+endpoint, "--kubelet-registration-path="+endpoint,

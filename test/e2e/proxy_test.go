@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
@@ -28,7 +29,9 @@ import (
 // has one to the driver, as if there were no proxy.
 type proxy struct {
 	backend string
-	conn    *grpc.ClientConn // the tests' own to the driver
+	// alone: the driver is shown as one that makes no groups of snapshots.
+	alone bool
+	conn  *grpc.ClientConn // the tests' own to the driver
 
 	mu    sync.Mutex
 	conns map[*grpc.ClientConn]struct{}
@@ -87,9 +90,9 @@ func (frames) Unmarshal(data []byte, v any) error {
 }
 
 // newProxy serves at the socket of the path listen, for a driver at backend.
-func newProxy(t *testing.T, listen, backend string) *proxy {
+func newProxy(t *testing.T, listen, backend string, alone bool) *proxy {
 	t.Helper()
-	p := &proxy{backend: backend, heard: make(chan struct{}), conns: map[*grpc.ClientConn]struct{}{}}
+	p := &proxy{backend: backend, alone: alone, heard: make(chan struct{}), conns: map[*grpc.ClientConn]struct{}{}}
 	p.conn = p.dial()
 	t.Cleanup(func() { p.hangUp(p.conn) })
 	serve(t, listen, grpc.NewServer(grpc.ForceServerCodec(frames{}), grpc.UnknownServiceHandler(p.pass), grpc.StatsHandler(p)))
@@ -170,10 +173,25 @@ func (p *proxy) pass(_ any, stream grpc.ServerStream) error {
 		err = status.Error(codes.Unavailable, "the driver died")
 	}
 	p.note(call{path.Base(method), err})
+	if err == nil && p.alone && method == csi.Identity_GetPluginCapabilities_FullMethodName {
+		out.data, err = withoutGroups(out.data)
+	}
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(&out)
+}
+
+// withoutGroups is an answer to GetPluginCapabilities that lacks the GroupController service.
+func withoutGroups(answer []byte) ([]byte, error) {
+	var resp csi.GetPluginCapabilitiesResponse
+	if err := proto.Unmarshal(answer, &resp); err != nil {
+		return nil, err
+	}
+	resp.Capabilities = slices.DeleteFunc(resp.GetCapabilities(), func(c *csi.PluginCapability) bool {
+		return c.GetService().GetType() == csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE
+	})
+	return proto.Marshal(&resp)
 }
 
 func (p *proxy) note(c call) {
