@@ -32,6 +32,8 @@ type Group struct {
 	// Refused says what is missing, or which field is not followed; "" for none. Such a group
 	// snapshot is not made.
 	Refused string
+	// Waits says what is not there yet, and comes by itself; "" for none.
+	Waits string
 }
 
 // Member is one volume of a group snapshot.
@@ -44,7 +46,7 @@ type Member struct {
 
 func (g Group) equal(o Group) bool {
 	return g.Key == o.Key && g.UID == o.UID && slices.Equal(g.Members, o.Members) && g.Freeze == o.Freeze &&
-		g.Refused == o.Refused && g.Class.equal(o.Class)
+		g.Refused == o.Refused && g.Waits == o.Waits && g.Class.equal(o.Class)
 }
 
 // GroupStatus is one group snapshot as it stands. It is an immutable copy.

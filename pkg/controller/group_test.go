@@ -309,6 +309,7 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 	}{
 		{func(_ *fakeNode, g *Group) { g.Freeze = 0 }, "csi-volmgr.dev/freeze"},
 		{func(_ *fakeNode, g *Group) { g.Refused = "it chooses no claim" }, "it chooses no claim"},
+		{func(_ *fakeNode, g *Group) { g.Waits = "claim default/a has no volume yet" }, "no volume yet"},
 		{func(_ *fakeNode, g *Group) { g.Members = make([]Member, MaxMembers+1) }, "at most 64"},
 		{func(_ *fakeNode, g *Group) { g.Class.Driver = "other.example.com" }, "driver other.example.com is not registered"},
 		{func(_ *fakeNode, g *Group) { g.UID = strings.Repeat("u", 120) }, "120 bytes"},

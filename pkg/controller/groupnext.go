@@ -92,6 +92,8 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	switch {
 	case w.Refused != "":
 		return groupOp{}, refusedf("%s", w.Refused)
+	case w.Waits != "":
+		return groupOp{}, held{reason: w.Waits}
 	case len(w.Members) > MaxMembers:
 		return groupOp{}, refusedf("its selector chooses %d claims; at most %d are snapshotted together", len(w.Members),
 			MaxMembers)

@@ -31,11 +31,13 @@ type Snapshot struct {
 	// Refused says what is missing, or which field is not followed; "" for none. Such a
 	// snapshot is not made.
 	Refused string
+	// Waits says what is not there yet, and comes by itself; "" for none.
+	Waits string
 }
 
 func (s Snapshot) equal(o Snapshot) bool {
 	return s.Key == o.Key && s.UID == o.UID && s.Claim == o.Claim && s.Volume == o.Volume && s.Handle == o.Handle &&
-		s.Mode == o.Mode && s.Freeze == o.Freeze && s.Refused == o.Refused && s.Class.equal(o.Class)
+		s.Mode == o.Mode && s.Freeze == o.Freeze && s.Refused == o.Refused && s.Waits == o.Waits && s.Class.equal(o.Class)
 }
 
 // SnapshotClass is a VolumeSnapshotClass: who makes a snapshot, and how.

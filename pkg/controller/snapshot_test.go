@@ -419,6 +419,24 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 	}
 }
 
+// A snapshot of a claim that has no volume yet is not refused: it is made when the volume is there.
+func TestASnapshotWaitsForItsVolume(t *testing.T) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+		h.up()
+		s := testSnapshot("s", "")
+		s.Waits = "claim default/a has no volume yet"
+		h.snap(s)
+		if got := h.snapshot("s"); got.Refused || got.Reason != s.Waits || got.Phase != Pending {
+			t.Errorf("%+v", got)
+		}
+		h.set(testClaim("a", mib))
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		if got := h.snapshot("s"); got.Phase != Ready {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // stills is a Freezer that notes what it is asked for.
 type stills struct {
 	err   error

@@ -79,6 +79,8 @@ func nextNew(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snap
 	switch {
 	case w.Refused != "":
 		return snapshotOp{}, refusedf("%s", w.Refused)
+	case w.Waits != "":
+		return snapshotOp{}, held{reason: w.Waits}
 	case f.Namesake != "":
 		return snapshotOp{}, heldf("the name %s is that of snapshot %s; two cannot have one UID", snapshotName(w.UID),
 			f.Namesake)

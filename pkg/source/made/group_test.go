@@ -114,8 +114,10 @@ func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 			c.change(&w, g)
 		}
 		switch got := w.asked(g); {
-		case c.words != "" && !strings.HasPrefix(got.Refused, c.words):
-			t.Errorf("%s: %q, want %q", what, got.Refused, c.words)
+		case c.words != "" && !strings.HasPrefix(got.Refused+got.Waits, c.words):
+			t.Errorf("%s: %q, want %q", what, got.Refused+got.Waits, c.words)
+		case (got.Waits != "") != (what == "a claim without a volume"):
+			t.Errorf("%s: waits for %q", what, got.Waits)
 		case c.words == "" && cmp.Diff(c.want, got) != "":
 			t.Errorf("%s: %s", what, cmp.Diff(c.want, got))
 		}

@@ -109,7 +109,7 @@ func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 	} else {
 		driver, out.Refused = w.ofClaim(s, &out)
 	}
-	if out.Refused != "" {
+	if out.Refused != "" || out.Waits != "" {
 		return out
 	}
 	out.Class, out.Refused = chooseClass("spec.volumeSnapshotClassName", out.Class.Name, driver,
@@ -127,25 +127,25 @@ func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Sna
 		return "", fmt.Sprintf("spec.source.persistentVolumeClaimName: found %s, but there is no such claim in namespace %s",
 			out.Claim.Name, s.Namespace)
 	}
-	if refused = unsnapped(out.Claim, w.volume, w.remote); refused != "" {
+	if out.Waits, refused = unsnapped(out.Claim, w.volume, w.remote); out.Waits+refused != "" {
 		return "", refused
 	}
 	out.Volume, out.Mode = w.volume.Spec.CSI.VolumeHandle, ModeOf(w.volume.Spec.VolumeMode)
 	return w.volume.Spec.CSI.Driver, ""
 }
 
-// unsnapped says why no snapshot of a claim's volume, nil for none, is made; "" where one may be.
-func unsnapped(claim controller.Key, volume *corev1.PersistentVolume, remote bool) string {
+// unsnapped says why no snapshot of a claim's volume, nil for none, is made yet, or is ever made.
+func unsnapped(claim controller.Key, volume *corev1.PersistentVolume, remote bool) (waits, refused string) {
 	switch {
 	case remote:
-		return fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots", claim)
+		return "", fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots", claim)
 	case volume == nil:
-		return fmt.Sprintf("claim %s has no volume yet", claim)
+		return fmt.Sprintf("claim %s has no volume yet", claim), ""
 	case volume.Spec.CSI == nil:
-		return fmt.Sprintf("claim %s has volume %s, which is of no CSI driver; only CSI drivers make snapshots", claim,
+		return "", fmt.Sprintf("claim %s has volume %s, which is of no CSI driver; only CSI drivers make snapshots", claim,
 			volume.Name)
 	}
-	return ""
+	return "", ""
 }
 
 // ofContent says which snapshot a VolumeSnapshotContent names, and which driver has it.

@@ -171,8 +171,8 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 		}
 		got := w.asked(s)
 		if c.words != "" {
-			if !strings.Contains(got.Refused, c.words) {
-				t.Errorf("%s: %q, want %q", what, got.Refused, c.words)
+			if !strings.Contains(got.Refused+got.Waits, c.words) || (got.Waits != "") != (what == "no volume yet") {
+				t.Errorf("%s: %q, %q, want %q", what, got.Refused, got.Waits, c.words)
 			}
 			continue
 		}
