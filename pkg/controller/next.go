@@ -89,7 +89,7 @@ type facts struct {
 	Source sourceFacts
 	// Cloning is the claim, if any, that is being made as a clone of this one's volume.
 	Cloning string
-	// Cutting is the snapshot, if any, that is being made of this claim's volume, or may be.
+	// Cutting says which snapshot of this claim's volume its driver may read it for; "" for none.
 	Cutting string
 	// Namesake is the claim, if any, whose volume has the name that this one's would get.
 	Namesake string
@@ -195,7 +195,7 @@ func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
 	case f.Cloning != "":
 		return op{}, heldf("volume %s is being cloned for claim %s", r.Name, f.Cloning)
 	case f.Cutting != "":
-		return op{}, heldf("snapshot %s is being made of volume %s", f.Cutting, r.Name)
+		return op{}, held{reason: f.Cutting}
 	case r.Volume.Phase == state.Present:
 		return nextRemove(r, f, now)
 	case f.Driver.Problem != "":

@@ -278,9 +278,11 @@ func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
 	})
 }
 
-// A volume is not deleted while a snapshot of it is being made, or may be.
+// A volume is not deleted while a snapshot of it is being made, or may be, or is not ready; its claim
+// says which.
 func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 	b := newBackend()
+	b.looks = 1000
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
 		return fault{after: status.Error(codes.DeadlineExceeded, "slow")}
 	})
@@ -293,10 +295,15 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		settleFor(time.Hour)
-		if got := h.status(testKey("a")).Reason; len(b.names()) != 1 || !strings.Contains(got, "snapshot default/s") {
+		if got := h.status(testKey("a")).Reason; len(b.names()) != 1 || got != "snapshot default/s of volume pvc-uid-a is being made" {
 			t.Errorf("%q, volumes %v", got, b.names())
 		}
 		b.set(func() { b.fault = nil })
+		settleFor(time.Hour)
+		if got := h.status(testKey("a")).Reason; len(b.names()) != 1 || got != "snapshot default/s of volume pvc-uid-a is made and not ready yet" {
+			t.Errorf("%q, volumes %v", got, b.names())
+		}
+		b.set(func() { b.looks = 0 })
 		settleFor(time.Hour)
 		if s := h.snapshot("s"); s.Phase != Ready || len(b.names()) != 0 {
 			t.Errorf("%+v, volumes %v", s, b.names())

@@ -90,17 +90,33 @@ func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 	return ""
 }
 
-// cuttingOf names the snapshot that is being made of e's volume, or may be, or is not ready yet (its
-// driver may read the volume until then); "" for none. What the journal lacks does not count: the
-// next life would ask for the snapshot again, of a volume that is gone.
+// cuttingOf says which snapshot e's volume waits for before it is deleted, and why: one that is being
+// made of it, or may be, or is made and not ready yet (its driver may read the volume until then); ""
+// for none. What the journal lacks does not count: the next life would ask for the snapshot again, of
+// a volume that is gone.
 func (c *Controller) cuttingOf(e *entry) string {
+	var first Key // one of several, the same each time
 	for key, s := range c.snapshots.entries {
-		unsaved := s.unsaved || s.group != nil && s.group.unsaved
-		making := s.rec.Content.Phase == state.Entering || unsaved ||
-			s.rec.Content.Phase == state.Present && !s.rec.Ready && !s.rec.Delete
-		if making && e.id() != "" && s.rec.source() == e.id() {
-			return key.String()
+		is := e.id() != "" && s.rec.source() == e.id() && s.reads() != ""
+		if is && (first == Key{} || key.compare(first) < 0) {
+			first = key
 		}
+	}
+	if first == (Key{}) {
+		return ""
+	}
+	return fmt.Sprintf("snapshot %s of volume %s %s", first, e.rec.Name, c.snapshots.entries[first].reads())
+}
+
+// reads says why a driver may read the snapshot's volume yet; "" where it does not.
+func (e *snapshotEntry) reads() string {
+	switch content := e.rec.Content; {
+	case content.Phase == state.Entering:
+		return "is being made"
+	case content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete:
+		return "is made and not ready yet"
+	case e.unsaved, e.group != nil && e.group.unsaved:
+		return "has a record that is not written yet"
 	}
 	return ""
 }

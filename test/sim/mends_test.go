@@ -253,15 +253,15 @@ var mends = []mend{
 	{"snapshot-of-a-volume-that-goes", []bug{
 		{
 			"a snapshot that is not ready lets its volume go", "pkg/controller/snapshotstatus.go",
-			"s.rec.Content.Phase == state.Present && !s.rec.Ready && !s.rec.Delete",
+			"content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete",
 			"false",
 		},
 	}},
 	{"snapshot-ready-but-not-in-the-journal", []bug{
 		{
 			"a snapshot that is ready by memory alone lets its volume go", "pkg/controller/snapshotstatus.go",
-			"state.Entering || s.unsaved ||",
-			"state.Entering ||",
+			"case e.unsaved:",
+			"case false:",
 		},
 	}},
 	{"snapshot-that-goes-is-wanted", []bug{
