@@ -11,7 +11,7 @@ import (
 func (p *program) explainCommand() *cobra.Command {
 	var ns, output string
 	cmd := &cobra.Command{
-		Use:   "explain (pod|pvc|volume|driver) NAME",
+		Use:   "explain (pod|pvc|snapshot|volume|driver) NAME",
 		Short: "Say why something is not there yet",
 		Long: `Say why something is not there yet, as one chain: what is wanted, what is done,
 at which step it is, what blocks it, what does not, what comes next, and what
@@ -19,22 +19,23 @@ one can do. A volume is called by its claim, its PersistentVolume, its handle
 or its id. The exit code is 1 only where nothing is known of the name.`,
 		Example: `  csi-volmgr explain pod web
   csi-volmgr explain pvc data -n shop
+  csi-volmgr explain snapshot monday
   csi-volmgr explain volume shop/data
   csi-volmgr explain driver nfs.csi.k8s.io
   csi-volmgr explain pod web -o jsonpath='{.verdict}{"\n"}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := oneTarget(args, "pods", "pvc", "volumes", "drivers")
+			t, err := oneTarget(args, "pods", "pvc", "snapshots", "volumes", "drivers")
 			if err != nil {
 				return err
 			}
-			if t.kind == "pods" || t.kind == "pvc" {
+			if t.kind != "volumes" && t.kind != "drivers" {
 				t.name = ns + "/" + t.name
 			}
 			return p.explain(cmd.Context(), t, output)
 		},
 	}
 	namespaceFlag(cmd, &ns)
-	p.completes(cmd, "pod", "pvc", "volume", "driver")
+	p.completes(cmd, "pod", "pvc", "snapshot", "volume", "driver")
 	outputFlag(cmd, &output)
 	return cmd
 }

@@ -42,7 +42,7 @@ func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 		Refused: c.Refused, Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
 		Created: c.Created, Ready: c.Ready, Consistency: string(c.Consistency), RestoreBytes: c.SizeBytes,
 		DeletionPolicy: string(c.ReclaimPolicy), Group: c.Group.Name,
-		Retry: server.RetryOf(c.Retry),
+		Since: c.Since, Until: c.Until, Retry: server.RetryOf(c.Retry),
 	}
 }
 

@@ -19,6 +19,7 @@ type Facts struct {
 	Drivers           []manager.DriverStatus
 	Claims            []ClaimStatus
 	PersistentVolumes []PVStatus
+	Snapshots         []SnapshotStatus
 	Problems          []Problem
 	Sockets           []SocketStatus
 	Stats             []stats.Status
@@ -95,7 +96,7 @@ func (e *Explanation) worsen(verdict string) {
 	}
 }
 
-// Explain says why the pod or claim ("namespace/name"), volume (see [FindVolume]) or
+// Explain says why the pod, claim or snapshot ("namespace/name"), volume (see [FindVolume]) or
 // driver of a name is as it is. A name that is not known is explained
 // too; the error, which wraps ErrInvalid, is for another kind or an ambiguous name.
 func Explain(f Facts, kind, name string) (Explanation, error) {
@@ -106,12 +107,14 @@ func Explain(f Facts, kind, name string) (Explanation, error) {
 		f.explainPod(&e)
 	case "pvc":
 		f.explainPVC(&e)
+	case "snapshot":
+		f.explainSnapshot(&e)
 	case "volume":
 		err = f.explainVolume(&e)
 	case "driver":
 		f.explainDriver(&e)
 	default:
-		err = fmt.Errorf("%w: explain %q: must be pod, pvc, volume or driver", ErrInvalid, kind)
+		err = fmt.Errorf("%w: explain %q: must be pod, pvc, snapshot, volume or driver", ErrInvalid, kind)
 	}
 	return e, err
 }
@@ -319,6 +322,8 @@ func (f Facts) unknown(e *Explanation) {
 	case "pod", "pvc":
 		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get %s -A",
 			strings.Replace(e.Kind, "pod", "pods", 1))
+	case "snapshot":
+		e.add("you can", "see what there is: csi-volmgr get snapshots -A")
 	default:
 		e.add("you can", "see what there is: csi-volmgr get %ss", e.Kind)
 	}

@@ -39,6 +39,10 @@ type SnapshotStatus struct {
 	RestoreBytes int64 `json:"restoreSize,omitempty"`
 	// DeletionPolicy is Delete or Retain.
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+	// Since is when Call or Reason began.
+	Since time.Time `json:"since,omitzero"`
+	// Until is when it is looked at again if no event comes first; zero means that only an event helps.
+	Until time.Time `json:"until,omitzero"`
 	// Retry paces the calls for it and keeps the last failure.
 	Retry RetryStatus `json:"retry,omitzero"`
 }
@@ -81,13 +85,11 @@ type SnapshotDeletion struct {
 	Data bool
 }
 
-func snapshotKey(s SnapshotStatus) string { return s.Namespace + "/" + s.Name }
-
 func groupKey(g GroupSnapshotStatus) string { return g.Namespace + "/" + g.Name }
 
 // serveSnapshots adds the paths of snapshots.
 func (s *Server) serveSnapshots(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), snapshotKey))
+	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), SnapshotStatus.key))
 	mux.HandleFunc("DELETE /v1/snapshots/{ns}/{name}", s.deleteObject("snapshot", s.deletesSnapshot(false)))
 	mux.HandleFunc("GET /v1/groupsnapshots",
 		listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.GroupSnapshots), groupKey))

@@ -155,7 +155,7 @@ func (c *Client) Sockets(ctx context.Context) ([]server.SocketStatus, error) {
 	return list[server.SocketStatus](ctx, c, "/v1/sockets")
 }
 
-// Explain returns one causal chain: why kind (pod, volume, driver) name is as it is.
+// Explain returns one causal chain: why kind (pod, pvc, snapshot, volume, driver) name is as it is.
 func (c *Client) Explain(ctx context.Context, kind, name string) (server.Explanation, error) {
 	return get[server.Explanation](ctx, c, "/v1/explain/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
 }

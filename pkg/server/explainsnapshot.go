@@ -1,0 +1,129 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// key is the snapshot's "namespace/name".
+func (s SnapshotStatus) key() string { return s.Namespace + "/" + s.Name }
+
+// copying reports whether the driver has made the snapshot and works on it yet.
+func (s SnapshotStatus) copying() bool {
+	return s.Handle != "" && s.Content != "" && !s.Ready && s.Phase != "Deleting"
+}
+
+// failed reports whether the last call for it failed; one that answered "not ready yet" did not.
+func (s SnapshotStatus) failed() bool { return s.Retry.Attempts > 0 && s.Retry.Call != "" }
+
+// verdict judges how far the controller is with the snapshot.
+func (s SnapshotStatus) verdict() string {
+	switch {
+	case s.Call != "":
+		return Working
+	case s.Refused:
+		return Stuck
+	case s.Reason != "" && s.Until.IsZero(): // an event ends it, such as a driver that registers
+		return Waiting
+	case s.failed() && (refused(s.Retry.retry()) || s.Retry.Attempts >= stuckAfter):
+		return Stuck
+	case s.failed():
+		return Working
+	case s.Reason != "", s.Phase == "Pending", s.Phase == "Deleting":
+		return Waiting
+	}
+	return Fine
+}
+
+// explainSnapshot explains a snapshot ("namespace/name"): what it is of, whether it is made, which call
+// is in flight or failed, and when and by what its wait ends.
+func (f Facts) explainSnapshot(e *Explanation) {
+	i := slices.IndexFunc(f.Snapshots, func(s SnapshotStatus) bool { return s.key() == e.Name })
+	if i < 0 {
+		f.unknown(e)
+		return
+	}
+	s := f.Snapshots[i]
+	e.worsen(s.verdict())
+	e.add("wanted", "%s", s.wanted())
+	if s.Handle != "" && s.Content != "" {
+		text := fmt.Sprintf("made as %s of driver %s", s.Handle, s.Driver)
+		if !s.Created.IsZero() {
+			text += ", " + f.ago(s.Created) + " ago"
+		}
+		if s.Ready {
+			text += ", and ready: claims can be made of it"
+		}
+		if s.Ready && s.RestoreBytes > 0 {
+			text += ", of " + bytesOf(s.RestoreBytes) + " at least"
+		}
+		e.add("done", "%s", text)
+	}
+	if s.copying() {
+		e.add("but", "it is made and not ready yet: its driver works on it, and no claim can be made of it before the "+
+			"driver says that it is ready")
+	}
+	f.explainSnapshotStep(e, s)
+}
+
+// wanted says what is asked for.
+func (s SnapshotStatus) wanted() string {
+	what := "a snapshot that its VolumeSnapshotContent names"
+	if s.Claim != "" {
+		what = "a snapshot of claim " + s.Namespace + "/" + s.Claim
+	}
+	if s.Class != "" {
+		what += ", of class " + s.Class
+	}
+	switch s.Phase {
+	case "Deleting":
+		return "nothing any more: it is being deleted (it was " + what + ")"
+	case "Released":
+		return "nothing any more: no source lists it, and it is kept (it was " + what + ")"
+	}
+	return what
+}
+
+// explainSnapshotStep adds the chain from the call on that is in flight, or waited for.
+func (f Facts) explainSnapshotStep(e *Explanation, s SnapshotStatus) {
+	r := s.Retry.retry()
+	var step []string
+	switch {
+	case s.Call != "":
+		step = append(step, fmt.Sprintf("%s, call in flight for %s", s.Call, f.ago(s.Since)))
+	case s.Reason != "":
+		step = append(step, "waiting for "+f.ago(s.Since))
+	default:
+		return
+	}
+	if s.failed() {
+		step = append(step, r.Call+" "+tries(r, f.Now))
+	} else if s.copying() && r.Attempts > 0 {
+		step = append(step, fmt.Sprintf("asked %s so far", count(r.Attempts, "time")))
+	}
+	e.add("step", "%s", strings.Join(step, "; "))
+	switch {
+	case s.failed() && s.Call == "" && !s.Refused && s.Until.IsZero(): // it waits for something else
+		e.add("because", "%s", s.Reason)
+		e.add("also", "%s", Failure(r))
+	case s.failed():
+		e.add("because", "%s", Failure(r))
+	case s.Call == "":
+		e.add("because", "%s", s.Reason)
+	}
+	switch {
+	case s.Call != "":
+		e.add("next", "the answer of the call, or its deadline; a lost answer is asked for again")
+	case s.Refused:
+		e.add("next", "tried again automatically when the driver registers again, or the snapshot, its class, its claim or "+
+			"the claim's volume changes, and not before")
+	case s.Until.After(f.Now):
+		e.add("next", "tried again automatically in %s", Age(f.Now, s.Until))
+	default:
+		e.add("next", "tried at once, automatically, when what it waits for happens")
+	}
+	if s.Call == "" && (!s.Until.IsZero() || s.Refused && s.failed()) {
+		e.add("you can", "have it tried now: csi-volmgr retry snapshot %s -n %s", s.Name, s.Namespace)
+	}
+}
