@@ -100,7 +100,8 @@ func checkCommand(words []string) string {
 			plain = append(plain, w)
 		}
 	}
-	if slices.Contains([]string{"retry", "forget"}, cmd.Name()) && len(plain) > 0 && plain[0] == strings.ToLower(plain[0]) && kindOf(plain[0]) != "" {
+	if slices.Contains([]string{"retry", "forget"}, cmd.Name()) && len(plain) > 0 && plain[0] == strings.ToLower(plain[0]) && kindOf(plain[0]) != "" &&
+		!(cmd.Name() == "retry" && kindOf(plain[0]) == "snapshots") {
 		return "it takes a name without its kind"
 	}
 	return ""
@@ -109,7 +110,7 @@ func checkCommand(words []string) string {
 func TestCommandsThatAreNoneAreSeen(t *testing.T) {
 	for text, want := range map[string]string{
 		"get pods --watch": "", "explain pod web": "", "knows that": "", "get pods --wach": "no flag --wach", "expln --all": "no such verb",
-		"get pods -z": "no flag -z", "retry volume data": "it takes a name without its kind", "who pod web": "", "delete pod web -n shop": "",
+		"get pods -z": "no flag -z", "retry volume data": "it takes a name without its kind", "retry snapshot monday": "", "forget snapshot monday": "it takes a name without its kind", "who pod web": "", "delete pod web -n shop": "",
 	} {
 		if got := checkCommand(strings.Fields(text)); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -13,7 +13,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )
 
@@ -295,57 +294,6 @@ kernel shows that it is mounted. The reason goes to the audit log.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
 	cmd.Flags().BoolVar(&mounted, "even-mounted", false,
 		"also where it is mounted; the mounts stay, and csi-volmgr no longer manages them")
-	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
-	return cmd
-}
-
-func (p *program) retryCommand() *cobra.Command {
-	var step, reason string
-	cmd := &cobra.Command{
-		Use:   "retry VOLUME... [--step=(force|lazy) --reason=TEXT]",
-		Short: "Try again now what waits after a failure",
-		Long: `End the pause that follows a failure, for the volumes named: what failed is
-tried again at once. What waits for something else goes on waiting.
-
-With --step an unmount that does not succeed is made otherwise, once. Either step
-may lose what was written and has not reached the storage:
-
-  force  fails whatever waits for the storage, where the file system can do that
-         (NFS, CephFS, FUSE); what has files open stays in the way
-  lazy   takes the mount out of the directory tree; who has a file open goes on
-         writing to it, and the volume counts as unmounted
-
-It is refused where no unmount of the volume has failed or is under way: nothing
-is unmounted that a container may use. The reason goes to the audit log.`,
-		Example: `  csi-volmgr retry data
-  csi-volmgr retry data --step=force --reason="filer 3 is gone for good"`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("expected a VOLUME")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if (step == "") != (strings.TrimSpace(reason) == "") {
-				return usagef("expected --step and --reason together: say why what was not written back may be lost")
-			}
-			c := p.client()
-			defer c.Close()
-			for _, name := range args {
-				done, err := c.Retry(cmd.Context(), name, state.UnmountStep(step), reason)
-				if err != nil {
-					return err
-				}
-				if err := writeAll(p.stdout, appliedLine(done)); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-	cmd.Flags().Var(oneOf{&step, []string{string(state.UnmountForce), string(state.UnmountLazy)}}, "step",
-		"how an unmount that does not succeed is made, once")
-	cmd.Flags().StringVar(&reason, "reason", "", "why that may be done, in `words`, for the audit log")
 	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }

@@ -148,6 +148,16 @@ func (c *Controller) RemoveSnapshot(key Key) {
 	})
 }
 
+// RetrySnapshot ends the snapshot's wait after a failure, or after an answer that it is not ready.
+func (c *Controller) RetrySnapshot(key Key) {
+	c.post(func(context.Context) {
+		if e := c.snapshots.entries[key]; e != nil {
+			e.rec.Content = dueAt(e.rec.Content)
+			c.snapshots.touch(key)
+		}
+	})
+}
+
 // DeleteSnapshot deletes a snapshot and the data in it. Its errors, and what holds after
 // it, are those of [Controller.Delete]; a claim that is to be made of the snapshot uses it.
 func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool) error {

@@ -345,6 +345,39 @@ func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// A person ends a snapshot's wait: after a failure, after one that is not repeated, and after an answer
+// that it is not ready.
+func TestASnapshotIsTriedAgainAtOnce(t *testing.T) {
+	b := newBackend()
+	b.looks = 1
+	answer := codes.Unavailable
+	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
+		if answer == codes.OK {
+			return fault{}
+		}
+		return fault{before: status.Error(answer, "no")}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		for attempts, next := range []codes.Code{codes.InvalidArgument, codes.OK, codes.OK} {
+			s := h.snapshot("s")
+			if s.Phase != Pending || s.Until.IsZero() && !s.Refused {
+				t.Errorf("after %d attempts: %+v", attempts+1, s)
+			}
+			b.set(func() { answer = next })
+			h.c.RetrySnapshot(testKey("none"))
+			h.c.RetrySnapshot(testKey("s"))
+			synctest.Wait()
+		}
+		if s := h.snapshot("s"); s.Phase != Ready {
+			t.Errorf("%+v", s)
+		}
+		wantCalls(t, b, "CreateVolume pvc-uid-a", "CreateSnapshot vol-1", "CreateSnapshot vol-1", "CreateSnapshot vol-1", "CreateSnapshot vol-1")
+	})
+}
+
 // A snapshot that a person names is asked for where the driver lists them, and believed
 // where it does not.
 func TestASnapshotThatAPersonNames(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -47,6 +48,8 @@ type Config struct {
 	// Stale finds uses of named volumes that their front end has not ended and that no
 	// process proves; where end is set it ends them.
 	Stale func(ctx context.Context, end bool) ([]named.Stale, error)
+	// RetrySnapshot ends a snapshot's wait after a failure.
+	RetrySnapshot func(snapshot controller.Key)
 	// BootID names this boot of the node.
 	BootID string
 	Logger *slog.Logger
@@ -214,9 +217,16 @@ func (o *Operator) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]stri
 	return mounted, failed
 }
 
-// Retry ends the pauses of a volume, or has an unmount of it that does not
+// Retry ends the pauses of a volume or a snapshot, or has an unmount of a volume that does not
 // succeed made by a step (server.Operator).
 func (o *Operator) Retry(ctx context.Context, by audit.By, r server.Retry) error {
+	if r.Snapshot != "" {
+		return o.c.Audit.Do(audit.Act{By: by, Verb: "retry snapshot", Object: r.Snapshot}, func() (string, error) {
+			namespace, name, _ := strings.Cut(r.Snapshot, "/")
+			o.c.RetrySnapshot(controller.Key{Namespace: namespace, Name: name})
+			return "", nil
+		})
+	}
 	act := audit.Act{By: by, Verb: "retry", Object: string(r.Volume), Reason: r.Reason}
 	if r.Step != state.UnmountNormal {
 		act.Detail = "unmount by step " + r.Step.String()

@@ -70,6 +70,7 @@ func paths() []path {
 		{pattern: "DELETE /v1/groupsnapshots/{ns}/{name}", summary: "Delete a group snapshot with all its snapshots; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a group snapshot too"}, answer: Applied{}},
 		{pattern: "GET /v1/snapshots", summary: "The snapshots", query: []string{watch}, answer: List[SnapshotStatus]{}, event: Event[SnapshotStatus]{}},
 		{pattern: "DELETE /v1/snapshots/{ns}/{name}", summary: "Delete a snapshot; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a snapshot too"}, answer: Applied{}},
+		{pattern: "POST /v1/snapshots/{ns}/{name}/retry", summary: "End a snapshot's wait after a failure", answer: Applied{}},
 		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and its data; the answer's note says where a volume is whose reclaimPolicy is Retain", query: []string{reason, "data: true to delete such a volume and its data too"}, answer: Applied{}},
 		{pattern: "GET /v1/persistentvolumes", summary: "The persistent volumes", query: []string{watch}, answer: List[PVStatus]{}, event: Event[PVStatus]{}},
 		{pattern: "GET /v1/objects/{kind}", summary: "The objects of a kind, such as Secret, that the sources have: names, and no values", answer: List[Object]{}},
@@ -285,7 +286,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	cfg.Operator, cfg.Drainer, cfg.Registrar, cfg.Stats, cfg.Named, cfg.Storage = o, o, o, o, o, o
 	start(t, cfg)
 	_, s := document(t)
-	fillIn := strings.NewReplacer("{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")
+	fillIn := strings.NewReplacer("{ns}/{name}/retry", "default/monday/retry", "{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")
 	queries := map[string]string{
 		"GET /v1/who": "?volume=web", "POST /v1/forget/{id...}": "?reason=x", "POST /v1/recovery/accept": "?reason=x", "POST /v1/drain": "?mode=hold",
 		"GET /v1/pods/{ns}/{name}/wait": "?for=unmounted&timeout=1ms",

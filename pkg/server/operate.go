@@ -24,7 +24,7 @@ type Operator interface {
 	Leftovers(ctx context.Context, by audit.By, remove bool) ([]leftover.Item, error)
 	// Forget drops a record.
 	Forget(ctx context.Context, by audit.By, f Forget) error
-	// Retry ends the pauses of a volume, or has its unmount made by a step.
+	// Retry ends the pauses of a volume or a snapshot, or has a volume's unmount made by a step.
 	Retry(ctx context.Context, by audit.By, r Retry) error
 	// AcceptRecovery ends what follows from records that the journal may have lost, and
 	// returns what is mounted without one.
@@ -62,9 +62,11 @@ type Forget struct {
 	Mounted bool
 }
 
-// Retry says which volume is not to wait any longer.
+// Retry says which volume, or which snapshot, is not to wait any longer.
 type Retry struct {
 	Volume state.VolumeID
+	// Snapshot is "namespace/name" of a snapshot; then there is no Volume and no Step.
+	Snapshot string
 	// Step is how the unmount that does not succeed is to be made, once;
 	// state.UnmountNormal for as ever.
 	Step state.UnmountStep

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +92,9 @@ func groupKey(g GroupSnapshotStatus) string { return g.Namespace + "/" + g.Name 
 // serveSnapshots adds the paths of snapshots.
 func (s *Server) serveSnapshots(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), SnapshotStatus.key))
+	if s.cfg.Operator != nil {
+		mux.HandleFunc("POST /v1/snapshots/{ns}/{name}/retry", s.retrySnapshot)
+	}
 	mux.HandleFunc("DELETE /v1/snapshots/{ns}/{name}", s.deleteObject("snapshot", s.deletesSnapshot(false)))
 	mux.HandleFunc("GET /v1/groupsnapshots",
 		listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.GroupSnapshots), groupKey))
@@ -104,4 +109,20 @@ func (s *Server) deletesSnapshot(group bool) func(r *http.Request, ns, name stri
 			Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true",
 		})
 	}
+}
+
+func (s *Server) retrySnapshot(w http.ResponseWriter, r *http.Request) {
+	ns, name, err := podName(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	again := Retry{Snapshot: ns + "/" + name, Step: state.UnmountNormal}
+	is := func(one SnapshotStatus) bool { return one.key() == again.Snapshot }
+	if slices.ContainsFunc(s.cfg.Claims.Snapshots(), is) {
+		err = s.cfg.Operator.Retry(r.Context(), by(r), again)
+	} else {
+		err = fmt.Errorf("%w: snapshot %s is not known here", ErrNotFound, again.Snapshot)
+	}
+	answerOr(s, w, Applied{Kind: "snapshot", Namespace: ns, Name: name, Result: "retried"}, err)
 }

@@ -1,0 +1,29 @@
+package operate
+
+import (
+	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+)
+
+// A snapshot that is to be tried again is so in the controller, and in the audit log.
+func TestASnapshotIsTriedAgain(t *testing.T) {
+	var told []controller.Key
+	log := audit.Open(t.TempDir(), nil)
+	o := New(Config{Audit: log, RetrySnapshot: func(k controller.Key) { told = append(told, k) }})
+	if err := o.Retry(t.Context(), audit.By{UID: 7}, server.Retry{Snapshot: "shop/monday"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0] != (controller.Key{Namespace: "shop", Name: "monday"}) {
+		t.Errorf("the controller was told of %v", told)
+	}
+	lines, err := log.Lines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 2 || lines[0].Begins.Verb != "retry snapshot" || lines[0].Begins.Object != "shop/monday" || lines[0].Begins.By.UID != 7 {
+		t.Errorf("the audit log: %+v", lines)
+	}
+}
