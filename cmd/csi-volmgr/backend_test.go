@@ -31,6 +31,7 @@ type scene struct {
 	problems  []server.Problem
 	sockets   []server.SocketStatus
 	notReady  []string
+	cluster   bool // the daemon runs for an API server
 }
 
 const (
@@ -356,7 +357,7 @@ func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
 func daemon(socket string, b *backend, now func() time.Time) (stop func() error, err error) {
 	s, err := server.New(context.Background(), server.Config{
 		Socket: socket, Volumes: b, FollowPods: func() server.PodFeed { return &podFeed{backend: b, next: b.Changed()} }, Objects: b, Claims: b, Health: b, Trace: b,
-		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1"}, Logger: slog.New(slog.DiscardHandler), Now: now,
+		Version: server.Version{Version: "v1.2.3", Go: "go1.26", Node: "n1", Cluster: b.now().cluster}, Logger: slog.New(slog.DiscardHandler), Now: now,
 		Operator: b, Drainer: b, Named: b, Schedules: b, Storage: b,
 		Catalog: func(kind string) []server.Object {
 			return map[string][]server.Object{

@@ -69,8 +69,8 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		return err
 	}
 	version := thisVersion()
-	version.Node, version.RootDir, version.StateDir, version.RegistrationDir = o.nodeName, cfg.Root, cfg.StateDir,
-		cfg.RegistrationDir
+	version.Node, version.RootDir, version.StateDir = o.nodeName, cfg.Root, cfg.StateDir
+	version.RegistrationDir, version.Cluster = cfg.RegistrationDir, cfg.Cluster != nil
 	s, err := server.New(ctx, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() },

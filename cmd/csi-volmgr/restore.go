@@ -92,7 +92,7 @@ func (p *program) restore(ctx context.Context, name, to string, o copyOptions) e
 	defer c.Close()
 	s, err := snapshotOf(ctx, c, o.namespace, name)
 	if err != nil {
-		return err
+		return orCluster(ctx, c, err, snapshotThere)
 	}
 	from := server.ClaimStatus{AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem}
 	if s.Claim != "" {
@@ -115,7 +115,7 @@ func (p *program) clone(ctx context.Context, name, to string, o copyOptions) err
 	defer c.Close()
 	from, err := p.claimOf(ctx, c, o.namespace, name)
 	if err != nil {
-		return err
+		return orCluster(ctx, c, err, claimThere)
 	}
 	return p.copyClaim(ctx, c, copied{
 		name: to, like: from, bytes: max(from.CapacityBytes, from.RequestedBytes),

@@ -74,7 +74,7 @@ leaves its snapshots.`,
 			c := p.client()
 			defer c.Close()
 			if err := c.SetSchedule(cmd.Context(), r); err != nil {
-				return err
+				return orCluster(cmd.Context(), c, err, claimThere)
 			}
 			return writeAll(p.stdout, "schedule/"+r.Name+" set\n")
 		},

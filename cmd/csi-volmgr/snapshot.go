@@ -178,7 +178,7 @@ func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, cl
 		object: s, what: "snapshot",
 		exists: func(ctx context.Context) (bool, error) {
 			if _, err := p.claimOf(ctx, c, meta.Namespace, claim); err != nil {
-				return false, err
+				return false, orCluster(ctx, c, err, claimThere)
 			}
 			_, err := snapshotOf(ctx, c, meta.Namespace, meta.Name)
 			if errors.Is(err, server.ErrNotFound) {
@@ -286,6 +286,26 @@ func snapshotOf(ctx context.Context, c *client.Client, ns, name string) (server.
 		err = fmt.Errorf("%w: snapshot %s/%s is not known here", server.ErrNotFound, ns, name)
 	}
 	return server.SnapshotStatus{}, err
+}
+
+// What is done about claims and snapshots that only the cluster knows.
+const (
+	claimThere = "of a claim that no pod on this node uses nothing is known, and the cluster makes the snapshots and " +
+		"clones of its claims: kubectl apply -f FILE, with a VolumeSnapshot, or a claim with a dataSource"
+	snapshotThere = "the cluster's external-snapshotter makes the snapshots of its claims (kubectl get volumesnapshots) " +
+		"and its external-provisioner restores them: kubectl apply -f FILE, with a claim whose dataSource names the snapshot"
+)
+
+// orCluster adds to an error about what the daemon does not know how a cluster has it done, where the
+// daemon runs for one.
+func orCluster(ctx context.Context, c *client.Client, err error, how string) error {
+	if !errors.Is(err, server.ErrNotFound) {
+		return err
+	}
+	if v, asked := c.Version(ctx); asked != nil || !v.Cluster {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, how)
 }
 
 // errReached ends a watch whose goal is reached.

@@ -85,6 +85,9 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	if err := o.checkSizes(objects); err != nil {
 		return nil, err
 	}
+	if err := o.checkOwned(objects); err != nil {
+		return nil, err
+	}
 	results, err := o.c.API.Apply(ctx, objects)
 	if errors.Is(err, api.ErrFixed) {
 		return nil, fmt.Errorf("%w: %w", server.ErrConflict, err)

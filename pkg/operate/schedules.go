@@ -85,6 +85,9 @@ func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name st
 		return err
 	}
 	objects, err := o.decode(ctx, server.Manifest{Name: "schedule " + s.Name, Data: data})
+	if err == nil {
+		err = o.checkOwned(objects)
+	}
 	if err != nil {
 		return err
 	}
@@ -130,6 +133,11 @@ func (s *Schedules) SetSchedule(ctx context.Context, r server.ScheduleRequest) e
 	key := source.Key{Kind: resolve.KindClaim, Namespace: r.Namespace, Name: r.Claim}
 	if _, ok := s.objects.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim); !ok {
 		return fmt.Errorf("%w: schedule %s/%s: %s is not known here", server.ErrNotFound, r.Namespace, r.Name, key)
+	}
+	if s.objects.ofCluster(key) {
+		return fmt.Errorf("%w: schedule %s/%s: claim %s/%s is of the cluster, whose external-snapshotter makes its "+
+			"snapshots: have a CronJob there create a VolumeSnapshot (kubectl create -f FILE)", server.ErrConflict, r.Namespace,
+			r.Name, r.Namespace, r.Claim)
 	}
 	err := s.Set(ctx, want)
 	if errors.Is(err, schedule.ErrUnreadable) {

@@ -11,6 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 )
 
@@ -42,6 +43,20 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("%w: %w", server.ErrInvalid, errors.Join(errs...))
+	}
+	return nil
+}
+
+// ofCluster reports whether the claim that holds under the key is the API server's.
+func (o *Objects) ofCluster(claim source.Key) bool { return o.c.Catalog.Provider(claim) == kube.Name }
+
+// checkOwned refuses what the cluster's sidecars make, and csi-volmgr never does: it would wait for ever.
+func (o *Objects) checkOwned(objects []runtime.Object) error {
+	for _, obj := range objects {
+		if why := made.Owned(obj, o.ofCluster); why != "" {
+			key, _ := resolve.KeyOf(obj)
+			return fmt.Errorf("%w: %s: %s", server.ErrConflict, key, why)
+		}
 	}
 	return nil
 }

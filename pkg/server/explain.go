@@ -27,7 +27,9 @@ type Facts struct {
 	Named []NamedVolume
 	// NotReady is what the daemon has not heard of yet.
 	NotReady []string
-	Now      time.Time
+	// Cluster: an API server's cluster makes the snapshots of its claims.
+	Cluster bool
+	Now     time.Time
 }
 
 // Verdicts, from best to worst. An explanation of several volumes has the worst of theirs.
@@ -323,6 +325,10 @@ func (f Facts) unknown(e *Explanation) {
 		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get %s -A",
 			strings.Replace(e.Kind, "pod", "pods", 1))
 	case "snapshot":
+		if ns, name, _ := strings.Cut(e.Name, "/"); f.Cluster {
+			e.add("perhaps", "it is of the cluster, whose external-snapshotter makes the snapshots of its claims: kubectl "+
+				"describe volumesnapshot %s -n %s", name, ns)
+		}
 		e.add("you can", "see what there is: csi-volmgr get snapshots -A")
 	default:
 		e.add("you can", "see what there is: csi-volmgr get %ss", e.Kind)

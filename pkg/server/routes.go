@@ -197,7 +197,7 @@ func (s *Server) facts() Facts {
 		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
 		Snapshots: s.cfg.Claims.Snapshots(),
 		Problems:  s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
-		Stats: s.lastStats(), Now: s.cfg.Now(),
+		Stats: s.lastStats(), Cluster: s.cfg.Version.Cluster, Now: s.cfg.Now(),
 	}
 }
 

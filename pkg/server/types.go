@@ -246,6 +246,9 @@ type Version struct {
 	RootDir         string `json:"rootDir,omitempty"`
 	StateDir        string `json:"stateDir,omitempty"`
 	RegistrationDir string `json:"registrationDir,omitempty"`
+	// Cluster: the daemon runs for an API server, whose cluster makes, snapshots and clones the volumes
+	// of its claims.
+	Cluster bool `json:"cluster,omitempty"`
 }
 
 // Object is one of those that the sources have, by its names: none of its values.

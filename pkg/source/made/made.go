@@ -58,6 +58,8 @@ type Provider struct {
 	snapshots map[source.Key]string
 	// groups are the VolumeGroupSnapshots of the catalog. Guarded by telling.
 	groups map[source.Key]struct{}
+	// clones has, by key, the source of each claim that is to be a clone of another. Guarded by telling.
+	clones map[source.Key]source.Key
 
 	// What the catalog has from here; of the goroutine of Run.
 	volumes map[string]*corev1.PersistentVolume
@@ -68,6 +70,7 @@ type Provider struct {
 func New(c Config) *Provider {
 	return &Provider{
 		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]struct{}{},
+		clones:  map[source.Key]source.Key{},
 		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{},
 	}
 }
@@ -85,6 +88,7 @@ func (p *Provider) class() {
 func (p *Provider) claim(key source.Key) {
 	p.telling.Lock()
 	defer p.telling.Unlock()
+	delete(p.clones, key)
 	claim, ok := p.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
 	if !ok {
 		p.Controller.RemoveClaim(ClaimKey(key))
@@ -109,6 +113,7 @@ func (p *Provider) claim(key source.Key) {
 		p.Logger.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
 			err)
 	}
+	p.noteClone(key, &c)
 	c.Attributes = attributes(claim, func(name string) *storagev1.VolumeAttributesClass {
 		obj := p.Catalog.Get(source.Key{Kind: resolve.KindAttributesClass, Name: name})
 		class, _ := obj.(*storagev1.VolumeAttributesClass)

@@ -21,6 +21,7 @@ func (p *Provider) Changed(key source.Key) {
 		p.class()
 	case resolve.KindClaim:
 		p.claim(key)
+		p.cloned(key)
 		p.snapshotsWhere(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
 		p.groupsWhere(func(k source.Key) bool { return k.Namespace == key.Namespace })
 	case resolve.KindVolume:
@@ -138,7 +139,7 @@ func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Sna
 func unsnapped(claim controller.Key, volume *corev1.PersistentVolume, remote bool) (waits, refused string) {
 	switch {
 	case remote:
-		return "", fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots", claim)
+		return "", ownedSnapshot(claim)
 	case volume == nil:
 		return fmt.Sprintf("claim %s has no volume yet", claim), ""
 	case volume.Spec.CSI == nil:

@@ -1,0 +1,70 @@
+package made
+
+import (
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// Owned says why an object is the cluster's to act on and what to do instead; "" where it is not: a
+// VolumeSnapshot of a claim for which cluster says that it is the cluster's, or a claim that is to
+// be a clone of one.
+func Owned(obj runtime.Object, cluster func(claim source.Key) bool) string {
+	switch o := obj.(type) {
+	case *snapshotv1.VolumeSnapshot:
+		of := controller.Key{Namespace: o.Namespace, Name: deref(o.Spec.Source.PersistentVolumeClaimName)}
+		if cluster(CatalogKey(of)) {
+			return ownedSnapshot(of)
+		}
+	case *corev1.PersistentVolumeClaim:
+		if s := dataSource(o); s != nil && s.Claim != (controller.Key{}) && cluster(CatalogKey(s.Claim)) {
+			return ownedClone(s.Claim)
+		}
+	}
+	return ""
+}
+
+func ownedSnapshot(of controller.Key) string {
+	return fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots: create the "+
+		"%s there, with kubectl apply -n %s -f FILE", of, resolve.KindSnapshot, of.Namespace)
+}
+
+func ownedClone(of controller.Key) string {
+	return fmt.Sprintf("claim %s is of the cluster, whose external-provisioner clones its volume: create the claim "+
+		"with this dataSource there, with kubectl apply -n %s -f FILE", of, of.Namespace)
+}
+
+// cloned has the controller hear anew of the claims that are to be clones of one: whose it is may
+// have changed.
+func (p *Provider) cloned(claim source.Key) {
+	var clones []source.Key
+	p.telling.Lock()
+	for key, of := range p.clones {
+		if of == claim {
+			clones = append(clones, key)
+		}
+	}
+	p.telling.Unlock()
+	for _, key := range clones {
+		p.claim(key)
+	}
+}
+
+// noteClone notes what the claim is to be a clone of, and takes the source away where it is the cluster's.
+// The caller holds telling.
+func (p *Provider) noteClone(key source.Key, c *controller.Claim) {
+	if c.Source == nil || c.Source.Claim == (controller.Key{}) {
+		return
+	}
+	of := CatalogKey(c.Source.Claim)
+	p.clones[key] = of
+	if p.Catalog.Provider(of) == p.Remote {
+		c.Source = &controller.DataSource{Unknown: ownedClone(c.Source.Claim)}
+	}
+}
