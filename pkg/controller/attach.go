@@ -94,6 +94,7 @@ func (c *Controller) direct(ctx context.Context, n *nodeCall) {
 		return
 	}
 	if d.asking() {
+		c.need(d)
 		d.nodes = append(d.nodes, n)
 		return
 	}

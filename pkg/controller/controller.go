@@ -87,6 +87,9 @@ type Config struct {
 	Deadline time.Duration
 	// MaxCalls limits the calls in flight to one driver; zero means DefaultMaxCalls.
 	MaxCalls int
+	// OnDemand: a driver is asked for its capabilities once a claim or a snapshot here is of it. A cluster
+	// has sidecars that call its Controller service.
+	OnDemand bool
 	// Logger nil discards.
 	Logger *slog.Logger
 }

@@ -22,6 +22,7 @@ type driver struct {
 	Driver
 	caps  caps
 	known bool // caps were read
+	asked bool // they were asked for
 	retry state.Retry
 	timer *time.Timer
 	// nodes are callers that wait until the capabilities are known.
@@ -46,7 +47,7 @@ func (d *driver) stopTimer() {
 	}
 }
 
-// asking reports that the driver was asked for its capabilities and may answer yet.
+// asking reports that the driver has not answered yet what it can do, and was not asked in vain.
 func (d *driver) asking() bool { return !d.known && d.retry.Attempts == 0 }
 
 // DriverUp says that a driver is registered and answers. A driver that is up
@@ -59,7 +60,9 @@ func (c *Controller) DriverUp(up Driver) {
 			d.nodes = old.nodes
 		}
 		c.drivers[up.Name] = d
-		c.ask(ctx, d)
+		if !c.cfg.OnDemand || len(d.nodes) > 0 {
+			c.ask(ctx, d)
+		}
 		c.touchAll(up.Name)
 	})
 }
@@ -105,9 +108,23 @@ func (c *Controller) touchAll(name state.DriverName) {
 	}
 }
 
+// need has the driver asked for its capabilities, unless it was.
+func (c *Controller) need(d *driver) {
+	if d.asked {
+		return
+	}
+	d.asked = true
+	c.post(func(ctx context.Context) {
+		if c.drivers[d.Name] == d {
+			c.ask(ctx, d)
+		}
+	})
+}
+
 // ask reads the driver's capabilities, once for each time that it came up (CSI
 // 1.13 GetPluginInfo: they do not change within a version).
 func (c *Controller) ask(ctx context.Context, d *driver) {
+	d.asked = true
 	ctx, d.cancel = context.WithTimeout(ctx, askDeadline)
 	cancel := d.cancel
 	c.calls.Go(func() {

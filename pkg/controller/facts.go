@@ -22,6 +22,7 @@ func (c *Controller) facts(e *entry) facts {
 	case d == nil:
 		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
 	default:
+		c.need(d)
 		f.Driver = driverFacts{
 			Problem: d.problem(), Asking: d.asking(), Full: c.slotsOf(name).taken >= c.cfg.MaxCalls,
 			Topology: d.Topology, caps: d.caps,

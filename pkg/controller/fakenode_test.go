@@ -154,6 +154,7 @@ type fakeNode struct {
 	t       *testing.T
 	c       *Controller
 	disk    *disk
+	lazy    bool // drivers are asked for their capabilities on demand
 	backend *backend
 	usage   *usage
 	secrets safe
@@ -173,7 +174,7 @@ func newFakeNode(t *testing.T, b *backend) *fakeNode {
 func (h *fakeNode) live() {
 	h.t.Helper()
 	h.c = New(Config{
-		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4,
+		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4, OnDemand: h.lazy,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -102,6 +102,7 @@ func (c *Controller) cuttingDriver(name state.DriverName) driverFacts {
 	if d == nil {
 		return driverFacts{Problem: fmt.Sprintf("driver %s is not registered", name)}
 	}
+	c.need(d)
 	cuts := 0
 	for _, key := range c.snapshots.cutting {
 		if s := c.snapshots.entries[key]; s != nil && s.driver() == name {

@@ -107,6 +107,7 @@ func (c *Controller) listers() (all []lister) {
 		if d.known && !d.caps.Controller {
 			continue
 		}
+		c.need(d)
 		all = append(all, lister{d.Driver, d.caps, d.problem()})
 	}
 	slices.SortFunc(all, func(a, b lister) int { return cmp.Compare(a.driver.Name, b.driver.Name) })

@@ -90,6 +90,9 @@ type Config struct {
 	// Tokens may be nil; then volumes whose driver wants service account tokens
 	// are not published.
 	Tokens TokenSource
+	// NodeOnly: the driver's Controller service is not asked what it can do, and Info says of it only
+	// whether the plugin has one. In a cluster its sidecars call it, at another endpoint perhaps.
+	NodeOnly bool
 	// Deadlines' zero value stands for the defaults.
 	Deadlines Deadlines
 	// Metrics may be nil.
@@ -117,6 +120,7 @@ type Driver struct {
 	secrets   SecretReader
 	tokens    TokenSource
 	deadlines Deadlines
+	nodeOnly  bool
 	metrics   *Metrics
 	log       *slog.Logger
 	onChange  func(Info, error)
@@ -149,6 +153,7 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 		secrets:   c.Secrets,
 		tokens:    c.Tokens,
 		deadlines: c.Deadlines.withDefaults(),
+		nodeOnly:  c.NodeOnly,
 		metrics:   c.Metrics,
 		log:       c.Logger,
 		onChange:  c.OnChange,

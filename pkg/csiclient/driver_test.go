@@ -144,6 +144,17 @@ func TestAnEmptyNodeIDIsWrongOnlyWhereItIsNeeded(t *testing.T) {
 	}
 }
 
+// In a cluster its sidecars call the Controller service, and the node never does.
+func TestTheControllerServiceOfAClusterIsNotAsked(t *testing.T) {
+	f := newFake()
+	f.nodeID, f.controller = "", []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME}
+	f.inject("ControllerGetCapabilities", status.Error(codes.Internal, "it was asked"))
+	n := connect(t, f, func(c *Config) { c.NodeOnly = true })
+	if i := n.d.Info(); !i.ControllerService || i.Attach {
+		t.Errorf("info %+v", i)
+	}
+}
+
 // Items: N-13.
 func TestAControllerThatIsElsewhereIsNone(t *testing.T) {
 	f := newFake()

@@ -133,7 +133,7 @@ func (d *Driver) probe(ctx context.Context, _ *Info) error {
 // readController: a node plugin may announce a Controller service that it does
 // not serve at this endpoint; then it has no abilities.
 func (d *Driver) readController(ctx context.Context, i *Info) error {
-	if !i.ControllerService {
+	if !i.ControllerService || d.nodeOnly {
 		return nil
 	}
 	r, err := csi.NewControllerClient(d.conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})

@@ -44,7 +44,7 @@ func clients(c Config, secrets csiclient.SecretReader, tokens csiclient.TokenSou
 		}
 		return csiclient.Config{
 			Peers: c.DriverUIDs[name], Root: c.Root, Secrets: secrets, Tokens: tokens, Deadlines: deadlines, Metrics: m,
-			Logger: log,
+			NodeOnly: c.Cluster != nil, Logger: log,
 		}
 	}
 }

@@ -55,7 +55,8 @@ func (n *Node) wire() error {
 		return fmt.Errorf("find the key of revisions: %w", err)
 	}
 	n.controller = controller.New(controller.Config{
-		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), Logger: n.log,
+		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), OnDemand: n.cfg.Cluster != nil,
+		Logger: n.log,
 	})
 	n.heard = source.NewHeard(n.cfg.sources())
 	store, err := store(n.cfg.Metrics, n.journal)

@@ -222,7 +222,7 @@ func (a *array) serve(n *node) {
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		s := grpc.NewServer(grpc.UnaryInterceptor(p.onlyAsked))
+		s := grpc.NewServer(grpc.UnaryInterceptor(p.nodeOnly))
 		register(s)
 		go func() { _ = s.Serve(l) }()
 		n.t.Cleanup(s.Stop)
@@ -230,10 +230,10 @@ func (a *array) serve(n *node) {
 	n.hasDriver(a.name)
 }
 
-// onlyAsked lets the node ask what the Controller service can do, and no more: the cluster's
-// sidecars call it, at a socket of their own.
-func (p *port) onlyAsked(ctx context.Context, r any, call *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
-	if strings.Contains(call.FullMethod, "Controller/") && !strings.HasSuffix(call.FullMethod, "ControllerGetCapabilities") {
+// nodeOnly refuses the node every call of the Controller service, its question what the service can do among
+// them: the cluster's sidecars call it, at a socket of their own.
+func (p *port) nodeOnly(ctx context.Context, r any, call *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+	if strings.Contains(call.FullMethod, "Controller/") {
 		p.a.mu.Lock()
 		defer p.a.mu.Unlock()
 		return nil, p.a.breach("%s is called by node %s", call.FullMethod, p.node)

@@ -12,39 +12,53 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// In a cluster its sidecars own the Controller service: whatever claims there are, and whatever
-// an operator asks of the node, the node calls none of it. (The array fails its test of such a
-// call, in every test.)
+// In a cluster its sidecars own the Controller service: whatever claims and snapshots there are, however they
+// change, and whatever an operator asks of the node, the node calls none of it, and does not ask what it can
+// do. (The array fails its test of such a call, in every test.)
 func TestTheClusterOwnsTheControllerService(t *testing.T) {
 	t.Parallel()
+	snapshots := snapshotKinds(t).Resource(snapshotKind("volumesnapshots")).Namespace("default")
 	no := false
 	a := newArray(t, "owned.test", &storagev1.CSIDriverSpec{AttachRequired: &no})
-	a.volume("owned")
 	n := asNode(t, "owner")
 	a.serve(n)
+	a.volume("owned")
 	createPod(t, podWith(n.name, "owned", fromClaim("owned")))
 	n.mounted("owned")
+	claims := control.client.CoreV1().PersistentVolumeClaims("default")
 	for name, source := range map[string]*corev1.TypedLocalObjectReference{
 		"unmade": nil, "uncloned": {Kind: "PersistentVolumeClaim", Name: "owned"},
 	} {
-		class := a.name
-		_, err := control.client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), &corev1.PersistentVolumeClaim{
+		_, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
-				StorageClassName: &class, DataSource: source, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				StorageClassName: &a.name, DataSource: source, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
 			},
 		}, metav1.CreateOptions{})
 		must(t, err)
 		createPod(t, podWith(n.name, name, fromClaim(name)))
 	}
+	_, err := snapshots.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": snapshotGroup + "/v1", "kind": "VolumeSnapshot", "metadata": map[string]any{"name": "owned"},
+		"spec": map[string]any{"source": map[string]any{"persistentVolumeClaimName": "owned"}},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	a.changes("owned")
+	a.knows(n, "later") // and with it, what came before
 	for command, want := range map[string]string{
-		"gc --storage":                           "in a cluster its sidecars make the volumes",
-		"snapshot create pvc/owned --timeout=5s": "",
-		"clone pvc/owned pvc/copy --timeout=5s":  "",
-		"delete pvc owned":                       "",
+		"gc --storage":              "in a cluster its sidecars make the volumes",
+		"snapshot create pvc/owned": "external-snapshotter makes its snapshots",
+		"snapshot schedule pvc/owned --every=1h --keep=2": "have a CronJob there create a VolumeSnapshot",
+		"snapshot restore owned pvc/restored":             "kubectl get volumesnapshots",
+		"clone pvc/owned pvc/copy":                        "external-provisioner clones its volume",
+		"clone pvc/unknown pvc/copy":                      "no pod on this node uses",
+		"delete pvc owned":                                "named by pod default/owned",
+		"explain snapshot owned":                          "kubectl describe volumesnapshot owned -n default",
 	} {
 		args := append([]string{"--socket", filepath.Join(n.dir, "run", "api.sock")}, strings.Fields(command)...)
 		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
@@ -55,6 +69,39 @@ func TestTheClusterOwnsTheControllerService(t *testing.T) {
 	}
 	for _, name := range []string{"unmade", "uncloned"} {
 		deletePod(t, name)
+		must(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
+	must(t, snapshots.Delete(t.Context(), "owned", metav1.DeleteOptions{}))
+	deletePod(t, "later")
 	n.gone("owned")
+	must(t, claims.Delete(t.Context(), "owned", metav1.DeleteOptions{}))
+	a.knows(n, "last")
+	n.gone("last")
+	if all, err := n.api.Snapshots(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("snapshots %v, %v", all, err)
+	}
+}
+
+// changes has the claim ask for more, and for another VolumeAttributesClass.
+func (a *array) changes(claim string) {
+	a.t.Helper()
+	ctx := a.t.Context()
+	classes, claims := control.client.StorageV1().StorageClasses(), control.client.CoreV1().PersistentVolumeClaims("default")
+	_, err := classes.Patch(ctx, a.name, types.MergePatchType, []byte(`{"allowVolumeExpansion": true}`), metav1.PatchOptions{})
+	must(a.t, err)
+	_, err = control.client.StorageV1().VolumeAttributesClasses().Create(ctx, &storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: a.name}, DriverName: a.name, Parameters: map[string]string{"tier": "gold"},
+	}, metav1.CreateOptions{})
+	must(a.t, err)
+	change := `{"spec": {"resources": {"requests": {"storage": "2Gi"}}, "volumeAttributesClassName": "` + a.name + `"}}`
+	_, err = claims.Patch(ctx, claim, types.MergePatchType, []byte(change), metav1.PatchOptions{})
+	must(a.t, err)
+}
+
+// knows waits until the node has mounted a volume that was made now: it has seen what was changed before.
+func (a *array) knows(n *node, name string) {
+	a.t.Helper()
+	a.volume(name)
+	createPod(a.t, podWith(n.name, name, fromClaim(name)))
+	n.mounted(name)
 }

@@ -23,9 +23,8 @@ func snapshotKind(plural string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: snapshotGroup, Version: "v1", Resource: plural}
 }
 
-// snapshots has the server serve the kinds of external-snapshotter, from its client's
-// module, and starts its snapshot-controller.
-func snapshots(t *testing.T) dynamic.Interface {
+// snapshotKinds has the server serve the kinds of external-snapshotter, from its client's module.
+func snapshotKinds(t *testing.T) dynamic.Interface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(control.admin)
 	must(t, err)
@@ -40,12 +39,19 @@ func snapshots(t *testing.T) dynamic.Interface {
 		var crd unstructured.Unstructured
 		must(t, yaml.Unmarshal(text, &crd.Object))
 		_, err = crds.Create(t.Context(), &crd, metav1.CreateOptions{})
-		must(t, err)
+		made(t, err)
 		must(t, control.within(t.Context(), plural+" are served", func() bool {
 			_, err := client.Resource(snapshotKind(plural)).List(t.Context(), metav1.ListOptions{})
 			return err == nil
 		}))
 	}
+	return client
+}
+
+// snapshots is snapshotKinds with external-snapshotter's snapshot-controller.
+func snapshots(t *testing.T) dynamic.Interface {
+	t.Helper()
+	client := snapshotKinds(t)
 	startSidecar(t, control.dir, "snapshot-controller", nil)
 	return client
 }
