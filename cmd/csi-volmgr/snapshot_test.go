@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
 // What the daemon does not know is perhaps the cluster's: then the error says how the cluster has it done.
@@ -21,6 +24,22 @@ func TestTheClustersClaimsAreSaidToBeTheClusters(t *testing.T) {
 			if text := r.stdout.String() + r.stderr.String(); code != 1 || strings.Contains(text, want) != cluster {
 				t.Errorf("%s, in a cluster %v: exit code %d: %s", command, cluster, code, text)
 			}
+		}
+	}
+}
+
+// get stats says that it is the driver's Controller service that finds something wrong.
+func TestStatsNameTheControllerService(t *testing.T) {
+	r := newRig(t, mounted(fixed))
+	var out bytes.Buffer
+	for _, controller := range []bool{false, true} {
+		out.Reset()
+		s := stats.Status{Key: "d^v", Health: stats.Abnormal, At: fixed, Conditions: []stats.Condition{{Status: "DATA_LOSS", Controller: controller}}}
+		if err := writeTable(&out, statColumns, []stats.Status{s}, r.look(formWide)); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); !strings.Contains(got, "DATA_LOSS") || strings.Contains(got, "Controller service: DATA_LOSS") != controller {
+			t.Errorf("controller %v: %s", controller, got)
 		}
 	}
 }

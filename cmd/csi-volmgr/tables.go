@@ -101,10 +101,13 @@ var statColumns = []column[stats.Status]{
 		return v.age(s.At)
 	}},
 	{head: "PROBLEM", value: func(s stats.Status, v view) string {
-		for _, c := range s.Conditions {
-			return v.reason(c.String())
+		switch {
+		case len(s.Conditions) == 0:
+			return v.reason(s.Error)
+		case s.Conditions[0].Controller:
+			return v.reason("Controller service: " + s.Conditions[0].String())
 		}
-		return v.reason(s.Error)
+		return v.reason(s.Conditions[0].String())
 	}},
 }
 

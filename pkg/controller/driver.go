@@ -57,6 +57,7 @@ func (c *Controller) DriverUp(up Driver) {
 		d := &driver{Driver: up}
 		if old := c.drivers[up.Name]; old != nil {
 			old.end()
+			c.view.judge(up.Name, nil)
 			d.nodes = old.nodes
 		}
 		c.drivers[up.Name] = d
@@ -72,6 +73,7 @@ func (c *Controller) DriverDown(name state.DriverName) {
 	c.post(func(ctx context.Context) {
 		if d := c.drivers[name]; d != nil {
 			d.end()
+			c.view.judge(name, nil)
 			delete(c.drivers, name)
 			c.takeNodes(ctx, d)
 			c.touchAll(name)
@@ -146,6 +148,9 @@ func (c *Controller) ask(ctx context.Context, d *driver) {
 				})
 			} else {
 				d.caps, d.known, d.retry = caps, true, state.Retry{}
+				if caps.Health {
+					c.view.judge(d.Name, d.Conn)
+				}
 			}
 			c.takeNodes(ctx, d)
 			c.touchAll(d.Name)
@@ -233,6 +238,8 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 			all.Modify = true
 		case csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			all.MultiWriter = true
+		case csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH:
+			all.Health = true
 		}
 	}
 }

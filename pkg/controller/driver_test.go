@@ -131,6 +131,12 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 				b.asked = append(b.asked, call+" "+req.GetAccessibleTopology().GetSegments()["zone"]+req.GetParameters()["kind"])
 			})
 		}
+	case *csi.ControllerGetVolumeHealthRequest:
+		resp, err = b.serve(ctx, call, req, req.GetVolumeId(), func() (proto.Message, error) {
+			return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{
+				VolumeId: req.GetVolumeId(), HealthStatuses: []*csi.VolumeHealth_VolumeHealthEntry{{Status: csi.VolumeHealthErrorType_DATA_LOSS, Reason: "TwoDisks"}},
+			}}, nil
+		})
 	case *csi.CreateSnapshotRequest:
 		resp, err = b.serve(ctx, call, req, req.GetSourceVolumeId(), func() (proto.Message, error) { return b.cut(req) })
 	case *csi.GroupControllerGetCapabilitiesRequest:

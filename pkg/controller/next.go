@@ -117,7 +117,7 @@ type caps struct {
 	// Online and Offline VolumeExpansion, of the plugin.
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
-	Create, Expand, Clone, Snapshot, ListVolumes, ListSnapshots, Capacity, Modify, MultiWriter bool
+	Create, Expand, Clone, Snapshot, ListVolumes, ListSnapshots, Capacity, Modify, MultiWriter, Health bool
 	// Group is CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT of the GroupController service.
 	Group bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -15,6 +17,7 @@ type view struct {
 	claims  map[Key]ClaimStatus
 	cuts    map[Key]SnapshotStatus
 	groups  map[Key]GroupStatus
+	judges  map[state.DriverName]grpc.ClientConnInterface // drivers whose Controller service knows of health
 	changed chan struct{}
 	loaded  chan struct{}
 }
@@ -23,6 +26,7 @@ func newView() view {
 	return view{
 		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{}, cuts: map[Key]SnapshotStatus{},
 		groups:  map[Key]GroupStatus{},
+		judges:  map[state.DriverName]grpc.ClientConnInterface{},
 		changed: make(chan struct{}), loaded: make(chan struct{}),
 	}
 }

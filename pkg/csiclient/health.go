@@ -44,13 +44,17 @@ func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.Pod
 	if err != nil {
 		return nil, CallError(nodeVolumeHealth, err)
 	}
-	var all []Condition
-	for _, s := range r.GetVolumeHealth().GetHealthStatuses() {
+	return VolumeConditions(r.GetVolumeHealth()), nil
+}
+
+// VolumeConditions is what an answer says is wrong with a volume, within bounds.
+func VolumeConditions(h *csi.VolumeHealth) (all []Condition) {
+	for _, s := range h.GetHealthStatuses() {
 		all = appendCondition(all, Condition{
 			Status: s.GetStatus().String(), Reason: s.GetReason(), Message: s.GetMessage(),
 		})
 	}
-	return all, nil
+	return all
 }
 
 // StorageHealth asks what is wrong with the storage behind the driver, as seen

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
@@ -32,6 +33,14 @@ type Volumes interface {
 	Volume(id state.VolumeID) (manager.VolumeStatus, bool)
 }
 
+// Controller asks drivers' Controller services (controller.Controller).
+type Controller interface {
+	// Judged returns the volumes of claims that Health is for; nil for none. The caller may change the map.
+	Judged() map[state.VolumeID]controller.Judged
+	// Health returns what asks for one; false where it cannot be asked for now.
+	Health(claim string, id state.VolumeID) (ask func(context.Context) ([]csiclient.Condition, error), ok bool)
+}
+
 // Usage says how full a volume of a built-in kind is that does not mount.
 type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 
@@ -39,7 +48,8 @@ type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, er
 type Asker struct {
 	Volumes Volumes
 	// Drivers returns the registered drivers. The caller does not change what it returns.
-	Drivers func() map[state.DriverName]*csiclient.Driver
+	Drivers    func() map[state.DriverName]*csiclient.Driver
+	Controller Controller
 	// Usage has the built-in kinds that say themselves how full a volume is.
 	Usage map[state.DriverName]Usage
 	// Mounts knows which volumes are FUSE file systems, and which of those are dead.
@@ -47,7 +57,7 @@ type Asker struct {
 }
 
 // Subjects yields what may be asked how full it is and how it fares: volumes
-// that a pod has, and drivers' storage. It is a look at 1,000 volumes every 10
+// that a pod has, those of claims, and drivers' storage. It is a look at 1,000 volumes every 10
 // seconds while any is watched, so nothing is made for a volume.
 func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 	drivers, fuse := a.Drivers(), a.Mounts.FUSE()
@@ -59,11 +69,15 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 			return
 		}
 	}
+	controlled := a.Controller.Judged()
 	for s := range a.Volumes.EachVolume {
 		spec := s.Volume.Spec
+		_, judged := controlled[s.Volume.ID]
+		delete(controlled, s.Volume.ID)
 		pod, has := firstPod(s.Volume.Mounts)
 		if !has {
-			if d := drivers[spec.Driver]; d != nil && d.Info().VolumeHealth && tried(s.Volume) &&
+			d := drivers[spec.Driver]
+			if (judged || d != nil && d.Info().VolumeHealth && tried(s.Volume)) &&
 				!yield(stats.Subject{Key: string(s.Volume.ID), Driver: spec.Driver, Claim: spec.Claim, Watched: true}) {
 				return
 			}
@@ -78,8 +92,13 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 		limited := usage != nil && emptydir.Limited(*spec)
 		if !yield(stats.Subject{
 			Key: string(s.Volume.ID), Driver: spec.Driver, Claim: spec.Claim,
-			Watched: mortal || limited || judges[spec.Driver], Mortal: mortal,
+			Watched: mortal || limited || judged || judges[spec.Driver], Mortal: mortal,
 		}) {
+			return
+		}
+	}
+	for id, is := range controlled { // nothing of them is on this node
+		if !yield(stats.Subject{Key: string(id), Driver: is.Driver, Claim: is.Claim, Watched: true}) {
 			return
 		}
 	}
@@ -109,9 +128,24 @@ func firstTried(mounts map[state.PodUID]state.Mount) (first state.PodUID) {
 	return first
 }
 
-// Question asks for a volume through the first of its pods. A volume with a call in flight
-// has no question.
+// Question asks for a volume through the first of its pods, and its driver's Controller service besides.
+// A volume with a call in flight has no question.
 func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
+	q, ok = a.ofNode(s)
+	if is, _ := a.Volumes.Volume(state.VolumeID(s.Key)); s.Claim == "" || is.Call.Kind != plan.None {
+		return q, ok
+	}
+	if ask, judged := a.Controller.Health(s.Claim, state.VolumeID(s.Key)); judged {
+		if !ok {
+			q = stats.Question{}
+		}
+		return besides(q, string(s.Driver), ask), true
+	}
+	return q, ok
+}
+
+// ofNode asks what is known on this node.
+func (a *Asker) ofNode(s stats.Subject) (q stats.Question, ok bool) {
 	d, up := a.Drivers()[s.Driver]
 	if stats.OfStorage(s.Key) {
 		return stats.Question{Source: string(s.Driver), Ask: func(ctx context.Context) (stats.Report, error) {

@@ -112,7 +112,7 @@ func ask(t *testing.T, d *csiclient.Driver, v state.Volume) (r stats.Report, sub
 	v.ID, v.Needs.Stage = "judge.example.com^vol", true
 	v.Spec = &state.Spec{Driver: "judge.example.com", Handle: "vol", Name: "pv", Mode: state.Filesystem, StagePath: "/stage"}
 	a := &Asker{
-		Volumes: volumes{{Volume: v}}, Mounts: watch.NewMounts(watch.MountsConfig{}),
+		Volumes: volumes{{Volume: v}}, Mounts: watch.NewMounts(watch.MountsConfig{}), Controller: desk{},
 		Drivers: func() map[state.DriverName]*csiclient.Driver {
 			return map[state.DriverName]*csiclient.Driver{"judge.example.com": d}
 		},

@@ -207,9 +207,9 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.wire(); err != nil {
 		return nil, err
 	}
-	asker := newAsker(n.builtins, n.manager, n.drivers, n.mounts)
+	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
 	n.Collector = stats.New(stats.Config{
-		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed,
+		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed, Others: n.changed.next,
 		OnHealth: n.cluster.Health, Logger: n.log,
 	})
 	return n, n.count()

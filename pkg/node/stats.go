@@ -2,6 +2,7 @@ package node
 
 import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/drivers"
 	"github.com/csi-volmgr/csi-volmgr/pkg/health"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -10,10 +11,12 @@ import (
 )
 
 // newAsker returns what asks how volumes fare.
-func newAsker(b *builtins.Set, m *manager.Manager, d *drivers.Drivers, mounts *watch.Mounts) *health.Asker {
+func newAsker(
+	b *builtins.Set, m *manager.Manager, d *drivers.Drivers, c *controller.Controller, mounts *watch.Mounts,
+) *health.Asker {
 	usage := map[state.DriverName]health.Usage{}
 	for name, u := range b.Usage() {
 		usage[name] = health.Usage(u)
 	}
-	return &health.Asker{Volumes: m, Drivers: d.Registered, Usage: usage, Mounts: mounts}
+	return &health.Asker{Volumes: m, Drivers: d.Registered, Controller: c, Usage: usage, Mounts: mounts}
 }

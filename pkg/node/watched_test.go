@@ -66,7 +66,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 		t.Fatal(err)
 	}
 	defer c.Close()
-	asker := newAsker(n.builtins, n.manager, n.drivers, n.mounts)
+	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
 	asker.Drivers = func() map[state.DriverName]*csiclient.Driver {
 		return map[state.DriverName]*csiclient.Driver{localdriver.DefaultName: c}
 	}

@@ -269,6 +269,7 @@ func (f Facts) explainUnused(e *Explanation) bool {
 		switch {
 		case c.Phase == "Bound":
 			e.add("because", "claim %s/%s is bound to %s, and no pod on this node uses it", c.Namespace, c.Name, c.Volume)
+			f.explainHealthOf(e, c.key())
 		case c.Retry.Attempts >= stuckAfter || refused(c.Retry.retry()):
 			e.worsen(Stuck)
 		default:

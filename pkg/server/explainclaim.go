@@ -81,6 +81,7 @@ func (f Facts) explainPVC(e *Explanation) {
 	}
 	if !here && c.Phase == "Bound" {
 		e.add("because", "nothing of its volume is on this node: no pod here uses it")
+		f.explainHealthOf(e, c.key())
 	}
 }
 

@@ -24,8 +24,11 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 		if s.Health == stats.Abnormal {
 			for _, c := range s.Conditions {
 				who := "driver " + string(s.Driver)
-				if c.Kernel {
+				switch {
+				case c.Kernel:
 					who = "the kernel"
+				case c.Controller:
+					who = "the Controller service of " + who
 				}
 				e.add("health", "%s says: %s (for %s, as of %s ago)", who, c, f.ago(s.HealthSince), f.ago(s.At))
 				switch {
@@ -42,6 +45,15 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 		}
 		if !s.Asking.IsZero() && f.Now.Sub(s.Asking) > askedLong {
 			e.add("health", "not known: driver %s was asked %s ago and has not answered", s.Driver, f.ago(s.Asking))
+		}
+	}
+}
+
+// explainHealthOf adds so of the volume of a claim that is not on this node.
+func (f Facts) explainHealthOf(e *Explanation, claim string) {
+	for _, s := range f.Stats {
+		if s.Claim == claim {
+			f.explainHealth(e, s.Key)
 		}
 	}
 }

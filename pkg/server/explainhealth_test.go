@@ -41,3 +41,21 @@ func TestWhatADriverSaysIsWrongIsExplained(t *testing.T) {
 		}
 	}
 }
+
+// What a driver's Controller service says is told as its word, also of a claim whose volume is not on this node.
+func TestWhatAControllerServiceSaysIsExplained(t *testing.T) {
+	f := Facts{
+		Now:    now,
+		Claims: []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Bound", Volume: "pvc-1", Driver: "d", RequestedBytes: 1, CapacityBytes: 1}},
+		Stats: []stats.Status{
+			{Key: "d^v", Driver: "d", Claim: "default/data", At: before(time.Minute), Health: stats.Abnormal, HealthSince: before(10 * time.Minute), Conditions: []stats.Condition{{Status: "DATA_LOSS", Reason: "TwoDisks", Controller: true}}},
+			{Key: "d^w", Driver: "d", Claim: "default/other", At: before(time.Minute), Health: stats.Abnormal, Conditions: []stats.Condition{{Status: "DEGRADED", Controller: true}}},
+		},
+	}
+	for kind, name := range map[string]string{"pvc": "default/data", "volume": "data"} {
+		e, err := Explain(f, kind, name)
+		if want := "the Controller service of driver d says: DATA_LOSS: TwoDisks (for 10m, as of 60s ago)"; err != nil || !strings.Contains(e.String(), want) || strings.Contains(e.String(), "DEGRADED") {
+			t.Errorf("%v: got\n%swant %s in it", err, e, want)
+		}
+	}
+}

@@ -49,7 +49,7 @@ func (f Facts) public() Facts {
 		f.Stats[i].Conditions = slices.Clone(s.Conditions)
 		for j := range s.Conditions {
 			if c := s.Conditions[j]; !c.Kernel {
-				f.Stats[i].Conditions[j] = stats.Condition{Status: cmp.Or(c.Status, "abnormal")}
+				f.Stats[i].Conditions[j] = stats.Condition{Status: cmp.Or(c.Status, "abnormal"), Controller: c.Controller}
 			}
 		}
 	}

@@ -51,6 +51,8 @@ type Config struct {
 	Question func(Subject) (Question, bool)
 	// Changed returns a channel that is closed when Subjects may yield others.
 	Changed func() <-chan struct{}
+	// Others does so for subjects that Changed does not tell of. It may be nil.
+	Others func() <-chan struct{}
 	// OnHealth is told when the health of a subject changed; it must not block.
 	// It may be nil.
 	OnHealth func(Status)
@@ -108,6 +110,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer pause.Stop()
 	for {
 		changed := c.cfg.Changed()
+		var others <-chan struct{}
+		if c.cfg.Others != nil {
+			others = c.cfg.Others()
+		}
 		again := c.look(ctx, time.Now())
 		pause.Reset(lookEvery)
 		select {
@@ -123,6 +129,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		select {
 		case <-c.read:
 		case <-changed:
+		case <-others:
 		case <-ctx.Done():
 			return nil
 		}

@@ -43,6 +43,9 @@ type Condition struct {
 	VolumeMode state.Mode       `json:"volumeMode,omitempty"`
 	// Kernel: it is the kernel that says so, not the driver.
 	Kernel bool `json:"kernel,omitempty"`
+	// Controller: the driver's Controller service says so, of the volume for all nodes; false is the driver as
+	// seen from this node.
+	Controller bool `json:"controller,omitempty"`
 }
 
 // Word is Status as Kubernetes spells it ("StorageUnreachable").

@@ -1,0 +1,86 @@
+package controller
+
+import (
+	"context"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// getVolumeHealth is CSI 1.13's call, which took the place of ControllerGetVolume's VolumeCondition.
+const getVolumeHealth = "ControllerGetVolumeHealth"
+
+// Judged is the volume of a claim, of whose health its driver's Controller service knows.
+type Judged struct {
+	Driver state.DriverName
+	// Claim is "namespace/name".
+	Claim string
+}
+
+// Judged returns the volumes of claims that may be asked for by [Controller.Health], whether or not one
+// is on this node; nil where no driver knows of any.
+func (c *Controller) Judged() map[state.VolumeID]Judged {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	if len(c.view.judges) == 0 {
+		return nil
+	}
+	all := map[state.VolumeID]Judged{}
+	for key, s := range c.view.claims {
+		if s.Volume != nil && s.Phase != Deleting && c.view.judges[s.Volume.Driver] != nil {
+			all[s.Volume.ID()] = Judged{s.Volume.Driver, key.String()}
+		}
+	}
+	return all
+}
+
+// Health returns what asks the driver's Controller service what is wrong with the volume of a claim
+// ("namespace/name"). It reports false where the driver does not know (GET_VOLUME_HEALTH, CSI 1.13
+// ControllerGetVolumeHealth), or a call for the volume is in flight: there is one at a time.
+func (c *Controller) Health(claim string, id state.VolumeID,
+) (ask func(context.Context) ([]csiclient.Condition, error), ok bool) {
+	namespace, name, _ := strings.Cut(claim, "/")
+	key := Key{Namespace: namespace, Name: name}
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	s := c.view.claims[key]
+	if s.Volume == nil || s.Phase == Deleting || s.Call != "" || s.Volume.ID() != id {
+		return nil, false
+	}
+	for _, cut := range c.view.cuts {
+		if cut.Claim == key && cut.Call != "" {
+			return nil, false
+		}
+	}
+	conn, handle := c.view.judges[s.Volume.Driver], s.Volume.Handle
+	if conn == nil {
+		return nil, false
+	}
+	return func(ctx context.Context) ([]csiclient.Condition, error) { return health(ctx, conn, handle) }, true
+}
+
+func health(ctx context.Context, conn grpc.ClientConnInterface, handle string) ([]csiclient.Condition, error) {
+	r, err := csi.NewControllerClient(conn).ControllerGetVolumeHealth(ctx,
+		&csi.ControllerGetVolumeHealthRequest{VolumeId: handle})
+	if err != nil {
+		return nil, callError(getVolumeHealth, err)
+	}
+	return csiclient.VolumeConditions(r.GetVolumeHealth()), nil
+}
+
+// judge notes the connection of a driver that knows of its volumes' health; nil for one that does not, or
+// is gone.
+func (v *view) judge(driver state.DriverName, conn grpc.ClientConnInterface) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if conn != nil {
+		v.judges[driver] = conn
+		v.signal(true) // there are others to ask
+	} else {
+		delete(v.judges, driver)
+	}
+}
