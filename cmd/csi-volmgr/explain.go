@@ -11,7 +11,7 @@ import (
 func (p *program) explainCommand() *cobra.Command {
 	var ns, output string
 	cmd := &cobra.Command{
-		Use:   "explain (pod|pvc|snapshot|volume|driver) NAME",
+		Use:   "explain (pod|pvc|snapshot|groupsnapshot|volume|driver) NAME",
 		Short: "Say why something is not there yet",
 		Long: `Say why something is not there yet, as one chain: what is wanted, what is done,
 at which step it is, what blocks it, what does not, what comes next, and what
@@ -24,7 +24,7 @@ or its id. The exit code is 1 only where nothing is known of the name.`,
   csi-volmgr explain driver nfs.csi.k8s.io
   csi-volmgr explain pod web -o jsonpath='{.verdict}{"\n"}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := oneTarget(args, "pods", "pvc", "snapshots", "volumes", "drivers")
+			t, err := oneTarget(args, "pods", "pvc", "snapshots", "groupsnapshots", "volumes", "drivers")
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ or its id. The exit code is 1 only where nothing is known of the name.`,
 		},
 	}
 	namespaceFlag(cmd, &ns)
-	p.completes(cmd, "pod", "pvc", "snapshot", "volume", "driver")
+	p.completes(cmd, "pod", "pvc", "snapshot", "groupsnapshot", "volume", "driver")
 	outputFlag(cmd, &output)
 	return cmd
 }

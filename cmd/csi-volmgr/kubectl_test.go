@@ -48,7 +48,7 @@ func TestHandsThatKnowKubectl(t *testing.T) {
 		"delete pvc --all --reason=x": {exitDone, "pvc/data deleted\npvc/more deleted\n"},
 		"delete pod --all -n none":    {exitDone, "No pod found in namespace none."},
 		"delete --all":                {exitUsage, "expected either"},
-		"delete pod web --all":        {exitUsage, "--all: expected pod, pvc or snapshot, and no name"},
+		"delete pod web --all":        {exitUsage, "--all: expected pod, pvc, snapshot or groupsnapshot, and no name"},
 		"delete pv --all":             {exitUsage, `unknown kind "pv"`},
 		"who pod web":                 {exitDone, "volume       nfs.example.com^vol-1\n"},
 		"who pod/web":                 {exitDone, "volume       nfs.example.com^vol-1\n"},

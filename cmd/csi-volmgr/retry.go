@@ -10,7 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// retryOptions say how what waits is tried again. With a namespace it is snapshots, in that one.
+// retryOptions say how what waits is tried again. With a namespace it is snapshots, or group snapshots, in
+// that one.
 type retryOptions struct {
 	step              state.UnmountStep
 	reason, namespace string
@@ -18,8 +19,8 @@ type retryOptions struct {
 
 const retryLong = `End the pause that follows a failure, for the volumes named: what failed is
 tried again at once. What waits for something else goes on waiting. With the word
-snapshot it is so for snapshots; of one that is made and not ready its driver is
-asked again.
+snapshot or groupsnapshot it is so for those; of one that is made and not ready its
+driver is asked again.
 
 With --step an unmount that does not succeed is made otherwise, once. Either step
 may lose what was written and has not reached the storage:
@@ -35,7 +36,7 @@ is unmounted that a container may use. The reason goes to the audit log.`
 func (p *program) retryCommand() *cobra.Command {
 	var step, reason, ns string
 	cmd := &cobra.Command{
-		Use:   "retry (VOLUME...|snapshot NAME...) [--step=(force|lazy) --reason=TEXT]",
+		Use:   "retry (VOLUME...|snapshot NAME...|groupsnapshot NAME...) [--step=(force|lazy) --reason=TEXT]",
 		Short: "Try again now what waits after a failure",
 		Long:  retryLong,
 		Example: `  csi-volmgr retry data
@@ -43,7 +44,7 @@ func (p *program) retryCommand() *cobra.Command {
   csi-volmgr retry data --step=force --reason="filer 3 is gone for good"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("expected a VOLUME, or snapshot NAME")
+				return usagef("expected a VOLUME, or snapshot or groupsnapshot NAME")
 			}
 			return nil
 		},
@@ -52,7 +53,7 @@ func (p *program) retryCommand() *cobra.Command {
 				return usagef("expected --step and --reason together: say why what was not written back may be lost")
 			}
 			o := retryOptions{step: state.UnmountStep(step), reason: reason}
-			if kind, name, _ := strings.Cut(args[0], "/"); kindOf(kind) == "snapshots" && (name != "" || len(args) > 1) {
+			if kind, name, _ := strings.Cut(args[0], "/"); isCut(kind) && (name != "" || len(args) > 1) {
 				if step != "" {
 					return usagef("--step is for volumes")
 				}
@@ -70,32 +71,43 @@ func (p *program) retryCommand() *cobra.Command {
 	cmd.ValidArgsFunction = func(
 		cmd *cobra.Command, args []string, _ string,
 	) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 && kindOf(args[0]) == "snapshots" {
-			return p.names(cmd, "snapshots", "")
+		if len(args) > 0 && isCut(args[0]) {
+			return p.names(cmd, kindOf(args[0]), "")
 		}
 		return p.names(cmd, "volumes", "")
 	}
 	return cmd
 }
 
+// isCut reports whether a word is the kind of snapshots or of group snapshots.
+func isCut(word string) bool { return kindOf(word) == "snapshots" || kindOf(word) == "groupsnapshots" }
+
 // retry ends the pauses of volumes, or of snapshots ("snapshot NAME..." or "snapshot/NAME...").
 func (p *program) retry(ctx context.Context, args []string, o retryOptions) error {
 	c := p.client()
 	defer c.Close()
-	again := func(name string) (server.Applied, error) { return c.Retry(ctx, name, o.step, o.reason) }
+	var ts []target
 	if o.namespace != "" {
-		ts, err := targets(args, "snapshots")
-		if err != nil {
+		var err error
+		if ts, err = targets(args, "snapshots", "groupsnapshots"); err != nil {
 			return err
 		}
-		args = nil
-		for _, t := range ts {
-			args = append(args, t.name)
+	} else {
+		for _, name := range args {
+			ts = append(ts, target{"volumes", name})
 		}
-		again = func(name string) (server.Applied, error) { return c.RetrySnapshot(ctx, o.namespace, name) }
 	}
-	for _, name := range args {
-		done, err := again(name)
+	for _, t := range ts {
+		var done server.Applied
+		var err error
+		switch t.kind {
+		case "snapshots":
+			done, err = c.RetrySnapshot(ctx, o.namespace, t.name)
+		case "groupsnapshots":
+			done, err = c.RetryGroupSnapshot(ctx, o.namespace, t.name)
+		default:
+			done, err = c.Retry(ctx, t.name, o.step, o.reason)
+		}
 		if err != nil {
 			return err
 		}

@@ -105,6 +105,20 @@ func (c *Controller) RemoveGroup(key Key) {
 	})
 }
 
+// RetryGroup ends the group snapshot's wait after a failure, or after an answer that it is not ready.
+func (c *Controller) RetryGroup(key Key) {
+	c.post(func(context.Context) {
+		if e := c.groups.entries[key]; e != nil {
+			c.retryGroup(e)
+		}
+	})
+}
+
+func (c *Controller) retryGroup(e *groupEntry) {
+	e.rec.Content = dueAt(e.rec.Content)
+	c.touchGroup(e)
+}
+
 // DeleteGroup deletes a group snapshot, its snapshots, and the data in them. Its errors, and
 // what holds after it, are those of [Controller.Delete]; a claim that is to be made of one of
 // the snapshots uses it.

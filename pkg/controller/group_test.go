@@ -409,6 +409,40 @@ func TestTheVolumesOfAGroupWait(t *testing.T) {
 	}
 }
 
+// A person who mended the storage ends the wait of a group, by its name or by that of one of its snapshots.
+func TestAGroupIsTriedAgain(t *testing.T) {
+	for what, retry := range map[string]func(*Controller){
+		"the group":       func(c *Controller) { c.RetryGroup(testKey("g")) },
+		"one of its own":  func(c *Controller) { c.RetrySnapshot(testKey("g-b")) },
+		"another's group": nil,
+	} {
+		b := newBackend()
+		fails := true
+		b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
+			if fails {
+				return fault{before: status.Error(codes.Unavailable, "away")}
+			}
+			return fault{}
+		})
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
+			h.c.cfg.Freezer = &stills{}
+			h.up()
+			h.setGroup(h.pair())
+			settleFor(time.Hour)
+			b.set(func() { fails = false })
+			if retry == nil {
+				h.c.RetryGroup(testKey("h"))
+			} else {
+				retry(h.c)
+			}
+			synctest.Wait()
+			if got := h.group("g"); (got.Phase == Ready) != (retry != nil) {
+				t.Errorf("%s: %+v", what, got)
+			}
+		})
+	}
+}
+
 // An answer that CSI forbids is not used.
 func TestWrongAnswersOfAGroup(t *testing.T) {
 	good := func() *csi.VolumeGroupSnapshot {

@@ -148,10 +148,15 @@ func (c *Controller) RemoveSnapshot(key Key) {
 	})
 }
 
-// RetrySnapshot ends the snapshot's wait after a failure, or after an answer that it is not ready.
+// RetrySnapshot ends the wait of a snapshot, or of the group snapshot that it is one of, after a
+// failure, or after an answer that it is not ready.
 func (c *Controller) RetrySnapshot(key Key) {
 	c.post(func(context.Context) {
-		if e := c.snapshots.entries[key]; e != nil {
+		switch e := c.snapshots.entries[key]; {
+		case e == nil:
+		case e.group != nil:
+			c.retryGroup(e.group)
+		default:
 			e.rec.Content = dueAt(e.rec.Content)
 			c.snapshots.touch(key)
 		}

@@ -142,8 +142,8 @@ func (n *Node) wireOperators() {
 	})
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
-		Silent: n.views.NotReady, Stale: n.Named.Stale, RetrySnapshot: n.controller.RetrySnapshot, BootID: n.bootID,
-		Logger: n.log,
+		Silent: n.views.NotReady, Stale: n.Named.Stale, RetrySnapshot: n.controller.RetrySnapshot,
+		RetryGroup: n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
 	})
 	list := listing{
 		n.controller, n.made, n.heard, n.catalog, &n.changed,

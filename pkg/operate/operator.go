@@ -48,8 +48,8 @@ type Config struct {
 	// Stale finds uses of named volumes that their front end has not ended and that no
 	// process proves; where end is set it ends them.
 	Stale func(ctx context.Context, end bool) ([]named.Stale, error)
-	// RetrySnapshot ends a snapshot's wait after a failure.
-	RetrySnapshot func(snapshot controller.Key)
+	// RetrySnapshot and RetryGroup end a snapshot's and a group snapshot's wait after a failure.
+	RetrySnapshot, RetryGroup func(controller.Key)
 	// BootID names this boot of the node.
 	BootID string
 	Logger *slog.Logger
@@ -221,9 +221,13 @@ func (o *Operator) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]stri
 // succeed made by a step (server.Operator).
 func (o *Operator) Retry(ctx context.Context, by audit.By, r server.Retry) error {
 	if r.Snapshot != "" {
-		return o.c.Audit.Do(audit.Act{By: by, Verb: "retry snapshot", Object: r.Snapshot}, func() (string, error) {
+		verb, retry := "retry snapshot", o.c.RetrySnapshot
+		if r.Group {
+			verb, retry = "retry groupsnapshot", o.c.RetryGroup
+		}
+		return o.c.Audit.Do(audit.Act{By: by, Verb: verb, Object: r.Snapshot}, func() (string, error) {
 			namespace, name, _ := strings.Cut(r.Snapshot, "/")
-			o.c.RetrySnapshot(controller.Key{Namespace: namespace, Name: name})
+			retry(controller.Key{Namespace: namespace, Name: name})
 			return "", nil
 		})
 	}

@@ -26,7 +26,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 	catalog := source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: none})
 	for provider, name := range map[string]string{kube.Name: "theirs", file.Name: "ours"} {
 		err := catalog.Put(provider, &corev1.PersistentVolumeClaim{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"of": name}},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
@@ -39,10 +39,13 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 	o := NewObjects(ObjectsConfig{
 		Catalog: catalog, Controller: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}), Journal: state.NewMemory(),
 	})
+	const group = "apiVersion: groupsnapshot.storage.k8s.io/v1\nkind: VolumeGroupSnapshot\nmetadata: {name: g, namespace: shop}\n" +
+		"spec: {source: {selector: {matchLabels: {of: CLAIM}}}}"
 	const claim = "spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, dataSource: {kind: PersistentVolumeClaim, name: "
 	for what, text := range map[string]string{
 		"external-snapshotter makes its snapshots": "apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\n" +
 			"metadata: {name: x, namespace: shop}\nspec: {source: {persistentVolumeClaimName: CLAIM}}",
+		"create the VolumeGroupSnapshot there":   group,
 		"external-provisioner clones its volume": "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: x, namespace: shop}\n" + claim + "CLAIM}}",
 	} {
 		_, err := o.Apply(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", "theirs", 1))})

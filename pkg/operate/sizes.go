@@ -53,7 +53,7 @@ func (o *Objects) ofCluster(claim source.Key) bool { return o.c.Catalog.Provider
 // checkOwned refuses what the cluster's sidecars make, and csi-volmgr never does: it would wait for ever.
 func (o *Objects) checkOwned(objects []runtime.Object) error {
 	for _, obj := range objects {
-		if why := made.Owned(obj, o.ofCluster); why != "" {
+		if why := made.Owned(obj, o.c.Catalog.Claims, o.ofCluster); why != "" {
 			key, _ := resolve.KeyOf(obj)
 			return fmt.Errorf("%w: %s: %s", server.ErrConflict, key, why)
 		}
@@ -61,8 +61,8 @@ func (o *Objects) checkOwned(objects []runtime.Object) error {
 	return nil
 }
 
-// isGone reports whether neither a source nor the controller knows the claim, snapshot or group snapshot, as once
-// it was deleted with its data. While the controller reads its records it is not known.
+// isGone reports whether neither a source nor the controller knows the claim, snapshot or group
+// snapshot, as once it was deleted with its data. While the controller reads its records it is not known.
 func (o *Objects) isGone(key source.Key) bool {
 	select {
 	case <-o.c.Controller.Loaded():

@@ -54,7 +54,7 @@ func (v *Views) GroupSnapshots() []server.GroupSnapshotStatus {
 			Namespace: g.Group.Namespace, Name: g.Group.Name, Phase: string(g.Phase), Reason: g.Reason, Call: g.Call,
 			Refused: g.Refused, Claims: g.Claims, Snapshots: g.Snapshots, Class: g.Class, Driver: g.Driver,
 			Content: g.Content, Handle: g.Handle, Created: g.Created, Ready: g.Ready, Consistency: string(g.Consistency),
-			DeletionPolicy: string(g.ReclaimPolicy), Retry: server.RetryOf(g.Retry),
+			DeletionPolicy: string(g.ReclaimPolicy), Since: g.Since, Until: g.Until, Retry: server.RetryOf(g.Retry),
 		})
 	}
 	return out

@@ -143,7 +143,7 @@ func (b *backend) Snapshots() []SnapshotStatus {
 
 func (b *backend) GroupSnapshots() []GroupSnapshotStatus {
 	return []GroupSnapshotStatus{{
-		Namespace: "default", Name: "shop", Phase: "Ready", Ready: true, Claims: []string{"data", "log"},
+		Namespace: "default", Name: "monday", Phase: "Ready", Ready: true, Claims: []string{"data", "log"},
 		Snapshots: []string{"shop-data", "shop-log"}, Handle: "group-1", Consistency: "frozen",
 	}}
 }

@@ -20,6 +20,7 @@ type Facts struct {
 	Claims            []ClaimStatus
 	PersistentVolumes []PVStatus
 	Snapshots         []SnapshotStatus
+	Groups            []GroupSnapshotStatus
 	Problems          []Problem
 	Sockets           []SocketStatus
 	Stats             []stats.Status
@@ -98,9 +99,9 @@ func (e *Explanation) worsen(verdict string) {
 	}
 }
 
-// Explain says why the pod, claim or snapshot ("namespace/name"), volume (see [FindVolume]) or
-// driver of a name is as it is. A name that is not known is explained
-// too; the error, which wraps ErrInvalid, is for another kind or an ambiguous name.
+// Explain says why the pod, claim, snapshot or group snapshot ("namespace/name"), volume (see
+// [FindVolume]) or driver of a name is as it is. A name that is not known is explained too; the
+// error, which wraps ErrInvalid, is for another kind or an ambiguous name.
 func Explain(f Facts, kind, name string) (Explanation, error) {
 	e := Explanation{Kind: kind, Name: name, Verdict: Fine}
 	var err error
@@ -111,12 +112,14 @@ func Explain(f Facts, kind, name string) (Explanation, error) {
 		f.explainPVC(&e)
 	case "snapshot":
 		f.explainSnapshot(&e)
+	case "groupsnapshot":
+		f.explainGroup(&e)
 	case "volume":
 		err = f.explainVolume(&e)
 	case "driver":
 		f.explainDriver(&e)
 	default:
-		err = fmt.Errorf("%w: explain %q: must be pod, pvc, snapshot, volume or driver", ErrInvalid, kind)
+		err = fmt.Errorf("%w: explain %q: must be pod, pvc, snapshot, groupsnapshot, volume or driver", ErrInvalid, kind)
 	}
 	return e, err
 }
@@ -325,12 +328,12 @@ func (f Facts) unknown(e *Explanation) {
 	case "pod", "pvc":
 		e.add("you can", "apply it: csi-volmgr apply -f FILE; or see what there is: csi-volmgr get %s -A",
 			strings.Replace(e.Kind, "pod", "pods", 1))
-	case "snapshot":
+	case "snapshot", "groupsnapshot":
 		if ns, name, _ := strings.Cut(e.Name, "/"); f.Cluster {
 			e.add("perhaps", "it is of the cluster, whose external-snapshotter makes the snapshots of its claims: kubectl "+
-				"describe volumesnapshot %s -n %s", name, ns)
+				"describe volume%s %s -n %s", e.Kind, name, ns)
 		}
-		e.add("you can", "see what there is: csi-volmgr get snapshots -A")
+		e.add("you can", "see what there is: csi-volmgr get %ss -A", e.Kind)
 	default:
 		e.add("you can", "see what there is: csi-volmgr get %ss", e.Kind)
 	}

@@ -67,6 +67,52 @@ func (f Facts) explainSnapshot(e *Explanation) {
 	f.explainSnapshotStep(e, s)
 }
 
+// asSnapshot is the group snapshot as far as its steps are those of a snapshot.
+func (g GroupSnapshotStatus) asSnapshot() SnapshotStatus {
+	return SnapshotStatus{
+		Namespace: g.Namespace, Name: g.Name, Phase: g.Phase, Reason: g.Reason, Call: g.Call, Refused: g.Refused,
+		Content: g.Content, Handle: g.Content, Ready: g.Ready, Since: g.Since, Until: g.Until, Retry: g.Retry,
+	}
+}
+
+// explainGroup explains a group snapshot ("namespace/name") as explainSnapshot does a snapshot.
+func (f Facts) explainGroup(e *Explanation) {
+	i := slices.IndexFunc(f.Groups, func(g GroupSnapshotStatus) bool { return g.key() == e.Name })
+	if i < 0 {
+		f.unknown(e)
+		return
+	}
+	g := f.Groups[i]
+	s := g.asSnapshot()
+	e.worsen(s.verdict())
+	what := "snapshots, of one moment, of the claims that its labels choose"
+	if len(g.Claims) > 0 {
+		what = "snapshots, of one moment, of claims " + strings.Join(g.Claims, ", ")
+	}
+	if g.Class != "" {
+		what += ", of class " + g.Class
+	}
+	e.add("wanted", "%s", s.still(what))
+	if g.Content != "" {
+		text := "made by driver " + string(g.Driver) + ": " + strings.Join(g.Snapshots, ", ")
+		if g.Ready {
+			text += "; all are ready: claims can be made of them"
+		}
+		e.add("done", "%s", text)
+	}
+	switch g.Consistency {
+	case "crash":
+		e.add("but", "the freeze ended early, or an answer was lost: it holds what a power cut leaves")
+	case "apart":
+		e.add("but", "the freeze ended early, or an answer was lost: its snapshots are not known to be of one moment")
+	}
+	if s.copying() {
+		e.add("but", "it is made and not ready yet: its driver works on it, and no claim can be made of it before the "+
+			"driver says that it is ready")
+	}
+	f.explainSnapshotStep(e, s)
+}
+
 // wanted says what is asked for.
 func (s SnapshotStatus) wanted() string {
 	what := "a snapshot that its VolumeSnapshotContent names"
@@ -76,6 +122,11 @@ func (s SnapshotStatus) wanted() string {
 	if s.Class != "" {
 		what += ", of class " + s.Class
 	}
+	return s.still(what)
+}
+
+// still says of what was asked for whether it still is.
+func (s SnapshotStatus) still(what string) string {
 	switch s.Phase {
 	case "Deleting":
 		return "nothing any more: it is being deleted (it was " + what + ")"
@@ -124,6 +175,6 @@ func (f Facts) explainSnapshotStep(e *Explanation, s SnapshotStatus) {
 		e.add("next", "tried at once, automatically, when what it waits for happens")
 	}
 	if s.Call == "" && (!s.Until.IsZero() || s.Refused && s.failed()) {
-		e.add("you can", "have it tried now: csi-volmgr retry snapshot %s -n %s", s.Name, s.Namespace)
+		e.add("you can", "have it tried now: csi-volmgr retry %s %s -n %s", e.Kind, s.Name, s.Namespace)
 	}
 }

@@ -67,6 +67,7 @@ func paths() []path {
 		{pattern: "PUT /v1/schedules/{ns}/{name}", summary: "Make or change a schedule of snapshots", body: ScheduleRequest{}, answer: Applied{}},
 		{pattern: "DELETE /v1/schedules/{ns}/{name}", summary: "End a schedule; its snapshots stay", answer: Applied{}},
 		{pattern: "GET /v1/groupsnapshots", summary: "The group snapshots", query: []string{watch}, answer: List[GroupSnapshotStatus]{}, event: Event[GroupSnapshotStatus]{}},
+		{pattern: "POST /v1/groupsnapshots/{ns}/{name}/retry", summary: "End a group snapshot's wait after a failure", answer: Applied{}},
 		{pattern: "DELETE /v1/groupsnapshots/{ns}/{name}", summary: "Delete a group snapshot with all its snapshots; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a group snapshot too"}, answer: Applied{}},
 		{pattern: "GET /v1/snapshots", summary: "The snapshots", query: []string{watch}, answer: List[SnapshotStatus]{}, event: Event[SnapshotStatus]{}},
 		{pattern: "DELETE /v1/snapshots/{ns}/{name}", summary: "Delete a snapshot; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a snapshot too"}, answer: Applied{}},

@@ -67,6 +67,8 @@ type Retry struct {
 	Volume state.VolumeID
 	// Snapshot is "namespace/name" of a snapshot; then there is no Volume and no Step.
 	Snapshot string
+	// Group: it is the name of a group snapshot.
+	Group bool
 	// Step is how the unmount that does not succeed is to be made, once;
 	// state.UnmountNormal for as ever.
 	Step state.UnmountStep

@@ -195,8 +195,8 @@ func (s *Server) facts() Facts {
 	return Facts{
 		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.drivers(),
 		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
-		Snapshots: s.cfg.Claims.Snapshots(),
-		Problems:  s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
+		Snapshots: s.cfg.Claims.Snapshots(), Groups: s.cfg.Claims.GroupSnapshots(),
+		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
 		Stats: s.lastStats(), Cluster: s.cfg.Version.Cluster, Now: s.cfg.Now(),
 	}
 }

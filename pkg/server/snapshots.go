@@ -73,6 +73,8 @@ type GroupSnapshotStatus struct {
 	Ready          bool        `json:"readyToUse"`
 	Consistency    string      `json:"consistency,omitempty"`
 	DeletionPolicy string      `json:"deletionPolicy,omitempty"`
+	Since          time.Time   `json:"since,omitzero"`
+	Until          time.Time   `json:"until,omitzero"`
 	Retry          RetryStatus `json:"retry,omitzero"`
 }
 
@@ -87,17 +89,25 @@ type SnapshotDeletion struct {
 	Data bool
 }
 
-func groupKey(g GroupSnapshotStatus) string { return g.Namespace + "/" + g.Name }
+// key is the group snapshot's "namespace/name".
+func (g GroupSnapshotStatus) key() string { return g.Namespace + "/" + g.Name }
 
 // serveSnapshots adds the paths of snapshots.
 func (s *Server) serveSnapshots(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), SnapshotStatus.key))
 	if s.cfg.Operator != nil {
-		mux.HandleFunc("POST /v1/snapshots/{ns}/{name}/retry", s.retrySnapshot)
+		mux.HandleFunc("POST /v1/snapshots/{ns}/{name}/retry", s.retriesSnapshot("snapshot", func(key string) bool {
+			is := func(one SnapshotStatus) bool { return one.key() == key }
+			return slices.ContainsFunc(s.cfg.Claims.Snapshots(), is)
+		}))
+		mux.HandleFunc("POST /v1/groupsnapshots/{ns}/{name}/retry", s.retriesSnapshot("groupsnapshot", func(key string) bool {
+			is := func(one GroupSnapshotStatus) bool { return one.key() == key }
+			return slices.ContainsFunc(s.cfg.Claims.GroupSnapshots(), is)
+		}))
 	}
 	mux.HandleFunc("DELETE /v1/snapshots/{ns}/{name}", s.deleteObject("snapshot", s.deletesSnapshot(false)))
 	mux.HandleFunc("GET /v1/groupsnapshots",
-		listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.GroupSnapshots), groupKey))
+		listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.GroupSnapshots), GroupSnapshotStatus.key))
 	mux.HandleFunc("DELETE /v1/groupsnapshots/{ns}/{name}", s.deleteObject("groupsnapshot", s.deletesSnapshot(true)))
 }
 
@@ -111,18 +121,20 @@ func (s *Server) deletesSnapshot(group bool) func(r *http.Request, ns, name stri
 	}
 }
 
-func (s *Server) retrySnapshot(w http.ResponseWriter, r *http.Request) {
-	ns, name, err := podName(r)
-	if err != nil {
-		s.fail(w, err)
-		return
+// retriesSnapshot ends the wait of a snapshot or a group snapshot that is known.
+func (s *Server) retriesSnapshot(kind string, known func(key string) bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ns, name, err := podName(r)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		again := Retry{Snapshot: ns + "/" + name, Group: kind == "groupsnapshot", Step: state.UnmountNormal}
+		if known(again.Snapshot) {
+			err = s.cfg.Operator.Retry(r.Context(), by(r), again)
+		} else {
+			err = fmt.Errorf("%w: %s %s is not known here", ErrNotFound, kind, again.Snapshot)
+		}
+		answerOr(s, w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "retried"}, err)
 	}
-	again := Retry{Snapshot: ns + "/" + name, Step: state.UnmountNormal}
-	is := func(one SnapshotStatus) bool { return one.key() == again.Snapshot }
-	if slices.ContainsFunc(s.cfg.Claims.Snapshots(), is) {
-		err = s.cfg.Operator.Retry(r.Context(), by(r), again)
-	} else {
-		err = fmt.Errorf("%w: snapshot %s is not known here", ErrNotFound, again.Snapshot)
-	}
-	answerOr(s, w, Applied{Kind: "snapshot", Namespace: ns, Name: name, Result: "retried"}, err)
 }

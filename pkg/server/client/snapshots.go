@@ -37,6 +37,13 @@ func (c *Client) RetrySnapshot(ctx context.Context, namespace, name string) (out
 	return out, err
 }
 
+// RetryGroupSnapshot ends a group snapshot's wait after a failure.
+func (c *Client) RetryGroupSnapshot(ctx context.Context, namespace, name string) (out server.Applied, err error) {
+	path := "/v1/groupsnapshots/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/retry"
+	err = c.call(ctx, request{method: http.MethodPost, path: path}, &out)
+	return out, err
+}
+
 // DeleteSnapshot deletes a snapshot, or all of a group snapshot. One whose deletionPolicy is Retain stays unless d.Data
 // is set; the answer's note says where it is.
 func (c *Client) DeleteSnapshot(ctx context.Context, d server.SnapshotDeletion) (out server.Applied, err error) {

@@ -81,7 +81,11 @@ func (w groupWorld) asked(g *groupv1.VolumeGroupSnapshot) controller.Group {
 			continue
 		}
 		key := controller.Key{Namespace: c.claim.Namespace, Name: c.claim.Name}
-		if out.Waits, out.Refused = unsnapped(key, c.volume, c.remote); out.Waits+out.Refused != "" {
+		if c.remote {
+			out.Refused = ownedSnapshot(key, resolve.KindGroupSnapshot)
+			return out
+		}
+		if out.Waits, out.Refused = unsnapped(key, c.volume); out.Waits+out.Refused != "" {
 			return out
 		}
 		csi := c.volume.Spec.CSI

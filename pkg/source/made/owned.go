@@ -3,8 +3,11 @@ package made
 import (
 	"fmt"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
@@ -13,14 +16,27 @@ import (
 )
 
 // Owned says why an object is the cluster's to act on and what to do instead; "" where it is not: a
-// VolumeSnapshot of a claim for which cluster says that it is the cluster's, or a claim that is to
-// be a clone of one.
-func Owned(obj runtime.Object, cluster func(claim source.Key) bool) string {
+// VolumeSnapshot of a claim for which cluster says that it is the cluster's, a VolumeGroupSnapshot that
+// chooses one of claims, or a claim that is to be a clone of one.
+func Owned(
+	obj runtime.Object, claims func() []*corev1.PersistentVolumeClaim, cluster func(claim source.Key) bool,
+) string {
 	switch o := obj.(type) {
+	case *groupv1.VolumeGroupSnapshot:
+		selector, err := metav1.LabelSelectorAsSelector(o.Spec.Source.Selector)
+		if err != nil {
+			return "" // refused for that
+		}
+		for _, c := range claims() {
+			of := controller.Key{Namespace: c.Namespace, Name: c.Name}
+			if c.Namespace == o.Namespace && selector.Matches(labels.Set(c.Labels)) && cluster(CatalogKey(of)) {
+				return ownedSnapshot(of, resolve.KindGroupSnapshot)
+			}
+		}
 	case *snapshotv1.VolumeSnapshot:
 		of := controller.Key{Namespace: o.Namespace, Name: deref(o.Spec.Source.PersistentVolumeClaimName)}
 		if cluster(CatalogKey(of)) {
-			return ownedSnapshot(of)
+			return ownedSnapshot(of, resolve.KindSnapshot)
 		}
 	case *corev1.PersistentVolumeClaim:
 		if s := dataSource(o); s != nil && s.Claim != (controller.Key{}) && cluster(CatalogKey(s.Claim)) {
@@ -30,9 +46,9 @@ func Owned(obj runtime.Object, cluster func(claim source.Key) bool) string {
 	return ""
 }
 
-func ownedSnapshot(of controller.Key) string {
+func ownedSnapshot(of controller.Key, kind string) string {
 	return fmt.Sprintf("claim %s is of the cluster, whose external-snapshotter makes its snapshots: create the "+
-		"%s there, with kubectl apply -n %s -f FILE", of, resolve.KindSnapshot, of.Namespace)
+		"%s there, with kubectl apply -n %s -f FILE", of, kind, of.Namespace)
 }
 
 func ownedClone(of controller.Key) string {

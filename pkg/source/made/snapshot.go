@@ -128,7 +128,10 @@ func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Sna
 		return "", fmt.Sprintf("spec.source.persistentVolumeClaimName: found %s, but there is no such claim in namespace %s",
 			out.Claim.Name, s.Namespace)
 	}
-	if out.Waits, refused = unsnapped(out.Claim, w.volume, w.remote); out.Waits+refused != "" {
+	if w.remote {
+		return "", ownedSnapshot(out.Claim, resolve.KindSnapshot)
+	}
+	if out.Waits, refused = unsnapped(out.Claim, w.volume); out.Waits+refused != "" {
 		return "", refused
 	}
 	out.Volume, out.Mode = w.volume.Spec.CSI.VolumeHandle, ModeOf(w.volume.Spec.VolumeMode)
@@ -136,10 +139,8 @@ func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Sna
 }
 
 // unsnapped says why no snapshot of a claim's volume, nil for none, is made yet, or is ever made.
-func unsnapped(claim controller.Key, volume *corev1.PersistentVolume, remote bool) (waits, refused string) {
+func unsnapped(claim controller.Key, volume *corev1.PersistentVolume) (waits, refused string) {
 	switch {
-	case remote:
-		return "", ownedSnapshot(claim)
 	case volume == nil:
 		return fmt.Sprintf("claim %s has no volume yet", claim), ""
 	case volume.Spec.CSI == nil:
