@@ -42,6 +42,12 @@
 // cannot be held still, so a group with one is FAILED_PRECONDITION. The members
 // are snapshots as any other, except that they come and go with their group.
 //
+// # Changed blocks
+//
+// SnapshotMetadata tells which 4 KiB blocks of a snapshot hold data, by the holes of
+// its image, and in which blocks two snapshots of a volume differ, by comparing them:
+// it reads both, but for the holes of both. Volumes of type directory have no blocks.
+//
 // # Owns
 //
 // The state directory, under a lock, and the loop devices of the images in it.

@@ -40,7 +40,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Driver serves four CSI services: Identity, Controller, GroupController and Node. Its methods may be called by many
+// Driver serves five CSI services. Its methods may be called by many
 // goroutines at once.
 type Driver struct {
 	name   string
@@ -143,11 +143,12 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return fmt.Errorf("local driver: %w", err)
 	}
-	srv := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
+	srv := grpc.NewServer(grpc.UnaryInterceptor(d.intercept), grpc.StreamInterceptor(d.interceptStream))
 	csi.RegisterIdentityServer(srv, &identityServer{driver: d})
 	csi.RegisterControllerServer(srv, &controllerServer{driver: d})
 	csi.RegisterGroupControllerServer(srv, &groupServer{driver: d})
 	csi.RegisterNodeServer(srv, &nodeServer{driver: d})
+	csi.RegisterSnapshotMetadataServer(srv, &metadataServer{driver: d})
 	d.markServing()
 	d.log.Info("local driver serving", "endpoint", path)
 	return serve(ctx, srv, l)
@@ -190,4 +191,19 @@ func (d *Driver) intercept(
 	}
 	log.Debug("call served")
 	return resp, nil
+}
+
+// interceptStream does the same for a call whose answer is a stream.
+func (d *Driver) interceptStream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
+	start := time.Now()
+	err := answer(handler(srv, stream))
+	log := d.log.With("op", filepath.Base(info.FullMethod), "took", time.Since(start))
+	if err != nil {
+		log.Info("call refused", "err", err)
+		return err
+	}
+	log.Debug("call served")
+	return nil
 }

@@ -34,6 +34,7 @@ func (s *identityServer) GetPluginCapabilities(context.Context,
 		serviceCapability(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		serviceCapability(csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE),
 		serviceCapability(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
+		serviceCapability(csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE),
 		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
 			Type: csi.PluginCapability_VolumeExpansion_ONLINE,
 		}}},

@@ -86,7 +86,8 @@ type rig struct {
 	csi.ControllerClient
 	csi.GroupControllerClient
 	csi.NodeClient
-	stop func()
+	metadata csi.SnapshotMetadataClient
+	stop     func()
 }
 
 // newRig starts a driver whose state is below a new directory, and checks at
@@ -139,6 +140,7 @@ func (r *rig) connect() *grpc.ClientConn {
 	}
 	r.IdentityClient, r.ControllerClient, r.NodeClient = csi.NewIdentityClient(conn), csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	r.GroupControllerClient = csi.NewGroupControllerClient(conn)
+	r.metadata = csi.NewSnapshotMetadataClient(conn)
 	return conn
 }
 
