@@ -225,6 +225,7 @@ func (d *Driver) connect(redial time.Duration) (err error) {
 		grpc.WithPerRPCCredentials(gate{d}),
 		grpc.WithStatsHandler(answers{}),
 		grpc.WithUnaryInterceptor(d.observe()),
+		grpc.WithStreamInterceptor(d.observeStream()),
 	)
 	if err != nil {
 		return err
@@ -239,7 +240,8 @@ func (d *Driver) connect(redial time.Duration) (err error) {
 func (d *Driver) Info() Info { return *d.info.Load() }
 
 // Conn is the connection, for the services that this package does not speak.
-// Calls over it are bounded, logged and measured as its own are.
+// Calls over it are logged and measured as its own are, and bounded but for those whose answer is
+// a stream.
 func (d *Driver) Conn() grpc.ClientConnInterface { return d.conn }
 
 // Close ends the connection and waits for OnChange to return if it runs.

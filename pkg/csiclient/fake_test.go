@@ -72,6 +72,7 @@ type fakeDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 	csi.UnimplementedNodeServer
+	csi.UnimplementedSnapshotMetadataServer
 
 	name       string
 	caps       []csi.NodeServiceCapability_RPC_Type
@@ -128,6 +129,7 @@ func (f *fakeDriver) serve(t *testing.T, path string) {
 	f.server = grpc.NewServer(grpc.UnaryInterceptor(f.record))
 	csi.RegisterIdentityServer(f.server, f)
 	csi.RegisterNodeServer(f.server, f)
+	csi.RegisterSnapshotMetadataServer(f.server, f)
 	if f.controller != nil {
 		csi.RegisterControllerServer(f.server, f)
 	}

@@ -54,6 +54,8 @@ type Info struct {
 	Attach bool
 	// Topological: VOLUME_ACCESSIBILITY_CONSTRAINTS.
 	Topological bool
+	// SnapshotMetadata: SNAPSHOT_METADATA_SERVICE.
+	SnapshotMetadata bool
 }
 
 // volumeCondition is the number of the capability that CSI had until 1.12.
@@ -105,6 +107,8 @@ func (i *Info) AddPlugin(answer *csi.GetPluginCapabilitiesResponse) {
 			i.ControllerService = true
 		case csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS:
 			i.Topological = true
+		case csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE:
+			i.SnapshotMetadata = true
 		}
 		switch c.GetVolumeExpansion().GetType() {
 		case csi.PluginCapability_VolumeExpansion_ONLINE:

@@ -66,12 +66,17 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 			s := status.Convert(err)
 			err = &rpcError{s: status.New(s.Code(), cleanMessage(s.Message(), msg)), answered: seen.Load()}
 		}
-		if d.metrics != nil {
-			d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String(),
-				strconv.FormatBool(isMigrated(ctx))).Observe(took.Seconds())
-		}
+		d.measure(ctx, method, err, took)
 		d.logCall(ctx, ended{call: path.Base(method), req: msg, took: took, err: err})
 		return err
+	}
+}
+
+// measure counts a call that ended with err.
+func (d *Driver) measure(ctx context.Context, method string, err error, took time.Duration) {
+	if d.metrics != nil {
+		d.metrics.seconds.WithLabelValues(string(d.name), method, status.Code(err).String(),
+			strconv.FormatBool(isMigrated(ctx))).Observe(took.Seconds())
 	}
 }
 
