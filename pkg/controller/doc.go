@@ -1,6 +1,7 @@
 // Package controller drives the Controller service of CSI drivers where no
 // cluster does: it creates, attaches, expands and deletes the volumes of claims, and makes
-// and deletes snapshots of volumes.
+// and deletes snapshots of volumes. It asks their SnapshotMetadata service which blocks of a
+// snapshot hold data, or changed.
 //
 // Owns: the durable record of each claim and snapshot, every decision about it (next, begin
 // and complete, and their like of snapshots, which are pure), the requests and the checks of their answers,

@@ -207,7 +207,10 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 func pluginCaps(answer *csi.GetPluginCapabilitiesResponse) caps {
 	var i csiclient.Info
 	i.AddPlugin(answer)
-	return caps{Controller: i.ControllerService, Topology: i.Topological, Online: i.OnlineExpand, Offline: i.OfflineExpand}
+	return caps{
+		Controller: i.ControllerService, Topology: i.Topological, Online: i.OnlineExpand, Offline: i.OfflineExpand,
+		Blocks: i.SnapshotMetadata,
+	}
 }
 
 // hasGroups reports whether the plugin has a GroupController service.

@@ -35,6 +35,9 @@ type backend struct {
 	fault func(call string, req proto.Message) fault
 	// answer may spoil what CreateVolume says.
 	answer func(*csi.Volume)
+	// blocks is what is answered to a request of SnapshotMetadata: messages, errors, and channels to
+	// wait for; nil serves none.
+	blocks func(req proto.Message) []any
 	// nodeExpansion is what ControllerExpandVolume answers.
 	nodeExpansion bool
 
@@ -161,11 +164,6 @@ func (b *backend) Invoke(ctx context.Context, method string, args, reply any, _ 
 	}
 	proto.Merge(reply.(proto.Message), resp)
 	return nil
-}
-
-// NewStream is not used: no call of CSI streams.
-func (b *backend) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Error(codes.Unimplemented, "no streams")
 }
 
 func (b *backend) question(ctx context.Context, call string, resp proto.Message) (proto.Message, error) {

@@ -122,6 +122,8 @@ type caps struct {
 	Group bool
 	// NodeExpand is EXPAND_VOLUME of the Node service.
 	NodeExpand bool
+	// Blocks is SNAPSHOT_METADATA_SERVICE of the plugin.
+	Blocks bool
 }
 
 // next decides the one next step for a claim, or says why there is none.

@@ -68,7 +68,7 @@ type lister struct {
 func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 	var all []lister
 	if err := c.read(ctx, func() { all = c.listers() }); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list what drivers have: %w", err)
 	}
 	out := make([]Listing, len(all))
 	var asked sync.WaitGroup
@@ -82,7 +82,7 @@ func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 	asked.Wait()
 	// The records are read when the drivers have answered: what was made meanwhile has an owner.
 	if err := c.read(ctx, func() { c.own(out) }); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list what drivers have: %w", err)
 	}
 	return out, nil
 }
@@ -95,9 +95,9 @@ func (c *Controller) read(ctx context.Context, f func()) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("list what drivers have: %w", context.Cause(ctx))
+		return context.Cause(ctx)
 	case <-c.done:
-		return fmt.Errorf("list what drivers have: %w", errStopped)
+		return errStopped
 	}
 }
 

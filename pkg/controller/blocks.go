@@ -1,0 +1,219 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Bounds of going on after a stream broke.
+const (
+	// maxBroken is how many times one answer is gone on with.
+	maxBroken = 6
+	// brokenPause is the first pause; each is twice the one before, a minute in all.
+	brokenPause = time.Second
+)
+
+// Errors of [Controller.Blocks], beside ErrUnreadable.
+var (
+	// ErrNoSnapshot: there is no such snapshot.
+	ErrNoSnapshot = errors.New("no such snapshot")
+	// ErrNoBlocks: as things stand, no driver can be asked.
+	ErrNoBlocks = errors.New("its blocks cannot be told")
+)
+
+var (
+	// errAway: the driver is not up. One that was being read may come back.
+	errAway = fmt.Errorf("%w: its driver is away", ErrNoBlocks)
+	// errBroken: the stream broke before its end.
+	errBroken = errors.New("the stream broke")
+	// errSilent: the driver sends nothing and does not end the stream.
+	errSilent = errors.New("no message came in time")
+)
+
+// BlockQuery asks which blocks of a snapshot hold data.
+type BlockQuery struct {
+	Snapshot Key
+	// Base, unless it is zero, is an older snapshot of the same volume: what is asked is which
+	// blocks changed since.
+	Base Key
+}
+
+// Range is a part of a volume's bytes.
+type Range struct{ Offset, Size int64 }
+
+// Blocks asks the driver of a snapshot for its blocks (CSI 1.13 GetMetadataAllocated,
+// GetMetadataDelta) and calls each with the ranges of every message, as they come: in ascending
+// order, none overlapping. It keeps none of them. A stream that breaks is gone on with where it
+// broke, a bounded number of times. It returns the size of the volume (bytes), 0 where the
+// driver had nothing to tell; after an error the ranges are not all.
+func (c *Controller) Blocks(ctx context.Context, q BlockQuery, each func([]Range) error) (int64, error) {
+	r := &blockReader{c: c, query: q, each: each}
+	if err := r.read(ctx); err != nil {
+		return 0, fmt.Errorf("blocks of snapshot %s: %w", q.Snapshot, err)
+	}
+	return r.capacity, nil
+}
+
+// blockReader is one answer that is being read, by one stream or several.
+type blockReader struct {
+	c     *Controller
+	query BlockQuery
+	each  func([]Range) error
+
+	capacity int64
+	style    csi.BlockMetadataType
+	size     int64 // of each range, where the style is FIXED_LENGTH
+	next     int64 // the end of the last range
+	asked    bool  // the driver was asked once
+}
+
+func (r *blockReader) read(ctx context.Context) error {
+	pause := brokenPause
+	for broken := 0; ; broken++ {
+		err := r.once(ctx)
+		goesOn := errors.Is(err, errBroken) || r.asked && errors.Is(err, errAway)
+		if err == nil || !goesOn || broken == maxBroken {
+			return err
+		}
+		r.c.log.Warn("blocks of a snapshot are asked for anew", "snapshot", r.query.Snapshot.String(),
+			"offset", r.next, "pause", pause, "err", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-r.c.done:
+			timer.Stop()
+			return errStopped
+		}
+		pause *= 2
+	}
+}
+
+// once reads one stream.
+func (r *blockReader) once(ctx context.Context) error {
+	var t blockTarget
+	var refused error
+	if err := r.c.read(ctx, func() { t, refused = r.c.blockTarget(r.query) }); err != nil {
+		return err
+	}
+	if refused != nil {
+		return refused
+	}
+	var secret map[string]string
+	if t.secret != (state.SecretRef{}) {
+		var err error
+		if secret, err = r.c.cfg.Secrets.Secret(ctx, t.secret); err != nil {
+			return fmt.Errorf("read secret %s/%s: %w", t.secret.Namespace, t.secret.Name, err)
+		}
+	}
+	r.asked = true
+	if err := r.stream(ctx, t, secret); err != nil {
+		return fmt.Errorf("driver %s: %w", t.driver.Name, err)
+	}
+	return nil
+}
+
+// stream asks the driver and reads its answer. Its silence is bounded, its length is not.
+func (r *blockReader) stream(ctx context.Context, t blockTarget, secret map[string]string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(r.c.cfg.Deadline, func() { cancel(errSilent) })
+	defer silence.Stop()
+	recv, err := t.open(ctx, r.next, secret)
+	for first := true; err == nil; {
+		var m blockMessage
+		if m, err = recv(); err != nil {
+			break
+		}
+		silence.Stop()
+		ranges, wrong := r.check(m, &first)
+		if wrong != nil {
+			return &state.CallError{Outcome: state.Refused, Call: t.call(), Code: codes.OK.String(), Err: wrong}
+		}
+		if len(ranges) > 0 {
+			if err := r.each(ranges); err != nil {
+				return err
+			}
+		}
+		silence.Reset(r.c.cfg.Deadline)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	failed := callError(t.call(), err)
+	// Canceled, since the connection is closed when a driver comes up anew.
+	if failed.Code == codes.Unavailable.String() || failed.Code == codes.Canceled.String() {
+		return fmt.Errorf("%w: %w", errBroken, failed)
+	}
+	return failed
+}
+
+// blockMessage is a message of either answer.
+type blockMessage interface {
+	GetBlockMetadataType() csi.BlockMetadataType
+	GetVolumeCapacityBytes() int64
+	GetBlockMetadata() []*csi.BlockMetadata
+}
+
+// check returns the ranges of a message, or what is wrong with it (CSI 1.13 "Metadata Format",
+// GetMetadataAllocatedResponse). first: no range of this stream has come yet; that one may begin
+// before the offset that was asked for.
+func (r *blockReader) check(m blockMessage, first *bool) ([]Range, error) {
+	style, capacity := m.GetBlockMetadataType(), m.GetVolumeCapacityBytes()
+	switch {
+	case style != csi.BlockMetadataType_FIXED_LENGTH && style != csi.BlockMetadataType_VARIABLE_LENGTH:
+		return nil, fmt.Errorf("block_metadata_type is %s: expected FIXED_LENGTH or VARIABLE_LENGTH", style)
+	case r.style != csi.BlockMetadataType_UNKNOWN && style != r.style:
+		return nil, fmt.Errorf("block_metadata_type is %s, and was %s before", style, r.style)
+	case capacity <= 0:
+		return nil, fmt.Errorf("volume_capacity_bytes is %d: expected the size of the volume", capacity)
+	case r.capacity != 0 && capacity != r.capacity:
+		return nil, fmt.Errorf("volume_capacity_bytes is %d, and was %d before", capacity, r.capacity)
+	}
+	r.style, r.capacity = style, capacity
+	out := make([]Range, 0, len(m.GetBlockMetadata()))
+	for _, b := range m.GetBlockMetadata() {
+		one, err := r.checkRange(b, *first)
+		if err != nil {
+			return nil, err
+		}
+		*first = false
+		r.next = one.Offset + one.Size
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// checkRange returns one range, less what was told before the stream broke.
+func (r *blockReader) checkRange(b *csi.BlockMetadata, first bool) (Range, error) {
+	offset, size := b.GetByteOffset(), b.GetSizeBytes()
+	switch {
+	case size <= 0 || offset < 0 || offset > r.capacity || size > r.capacity-offset:
+		return Range{}, fmt.Errorf("byte_offset %d with size_bytes %d is no part of a volume of %d bytes", offset, size,
+			r.capacity)
+	case r.style == csi.BlockMetadataType_FIXED_LENGTH && r.size != 0 && size != r.size:
+		return Range{}, fmt.Errorf("size_bytes at byte_offset %d is %d, and was %d before, with FIXED_LENGTH", offset, size,
+			r.size)
+	case first && offset+size <= r.next && r.next > 0:
+		return Range{}, fmt.Errorf("byte_offset %d with size_bytes %d ends before starting_offset %d", offset, size, r.next)
+	case !first && offset < r.next:
+		return Range{}, fmt.Errorf("byte_offset %d comes after a range that ends at %d: expected ascending ranges that do "+
+			"not overlap", offset, r.next)
+	}
+	r.size = size
+	from := max(offset, r.next)
+	return Range{Offset: from, Size: offset + size - from}, nil
+}
