@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -45,6 +46,22 @@ func (b *backend) Unowned(context.Context) (server.Unowned, error) {
 		},
 		Unlisted: []server.Unlisted{{Driver: "e.example", Why: "it cannot list volumes (LIST_VOLUMES)"}},
 	}, b.ask("unowned")
+}
+
+func (b *backend) Blocks(_ context.Context, q server.BlocksQuery, each func([]server.BlockRange) error) (int64, error) {
+	err := b.ask(fmt.Sprintf("blocks %+v", q))
+	switch {
+	case q.Name == "absent":
+		return 0, fmt.Errorf("%w: snapshot %s/%s", server.ErrNotFound, q.Namespace, q.Name)
+	case q.Name == "monday":
+		return 0, err
+	case err == nil:
+		err = each([]server.BlockRange{{Offset: 0, Size: 4096}, {Offset: 8192, Size: 1 << 40}})
+	}
+	if q.Name == "broken" {
+		err = errors.New("driver nfs.example.com: the stream broke")
+	}
+	return 1 << 41, err
 }
 
 func (b *backend) Forget(_ context.Context, by audit.By, f server.Forget) error {

@@ -55,14 +55,15 @@ func snapshotColumns() []column[server.SnapshotStatus] {
 func (p *program) snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Make snapshots of claims, and claims of snapshots",
+		Short: "Make snapshots of claims, and claims of snapshots; tell what changed between two",
 		Example: `  csi-volmgr snapshot create pvc/data
   csi-volmgr get snapshots
   csi-volmgr snapshot restore data-20261125-164500 pvc/data-of-monday`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.snapshotCreateCommand(), p.snapshotRestoreCommand(), p.snapshotScheduleCommand())
+	cmd.AddCommand(p.snapshotCreateCommand(), p.snapshotRestoreCommand(), p.snapshotScheduleCommand(),
+		p.snapshotDiffCommand())
 	return cmd
 }
 

@@ -19,3 +19,13 @@ var (
 	// ErrBusy: too many streams are open (503).
 	ErrBusy = errors.New("busy")
 )
+
+// failure is err as the API tells it.
+func failure(err error) *Error {
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return &Error{Message: Message(err), Reason: k.reason}
+		}
+	}
+	return &Error{Message: err.Error(), Reason: "internal"}
+}

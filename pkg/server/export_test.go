@@ -25,6 +25,15 @@ func Serve(t *testing.T, b *Backend) (socket string, stop func() error) {
 	return cfg.Socket, stop
 }
 
+// ServeStorage serves b with a storage; nil is that of a node in a cluster.
+func ServeStorage(t *testing.T, b *Backend, s Storage) (socket string, stop func() error) {
+	t.Helper()
+	cfg := config(t, b)
+	cfg.Storage = s
+	_, stop = start(t, cfg)
+	return cfg.Socket, stop
+}
+
 func (b *backend) Set(change func(f *Facts)) { b.set(change) }
 
 // Serve makes r answer for containers.

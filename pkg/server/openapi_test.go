@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"go/ast"
 	"go/parser"
@@ -70,6 +71,7 @@ func paths() []path {
 		{pattern: "POST /v1/groupsnapshots/{ns}/{name}/retry", summary: "End a group snapshot's wait after a failure", answer: Applied{}},
 		{pattern: "DELETE /v1/groupsnapshots/{ns}/{name}", summary: "Delete a group snapshot with all its snapshots; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a group snapshot too"}, answer: Applied{}},
 		{pattern: "GET /v1/snapshots", summary: "The snapshots", query: []string{watch}, answer: List[SnapshotStatus]{}, event: Event[SnapshotStatus]{}},
+		{pattern: "GET /v1/snapshots/{ns}/{name}/blocks", summary: "The ranges of a snapshot that hold data, or changed since another; the last line says how the answer ended. For root", query: []string{"base: the name of an older snapshot of the same volume"}, answer: BlocksLine{}, stream: true},
 		{pattern: "DELETE /v1/snapshots/{ns}/{name}", summary: "Delete a snapshot; the answer's note says where one is whose deletionPolicy is Retain", query: []string{reason, "data: true to delete such a snapshot too"}, answer: Applied{}},
 		{pattern: "POST /v1/snapshots/{ns}/{name}/retry", summary: "End a snapshot's wait after a failure", answer: Applied{}},
 		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and its data; the answer's note says where a volume is whose reclaimPolicy is Retain", query: []string{reason, "data: true to delete such a volume and its data too"}, answer: Applied{}},
@@ -255,7 +257,11 @@ func (o operator) Leftovers(context.Context, audit.By, bool) ([]leftover.Item, e
 	return filled[[]leftover.Item](o.t), nil
 }
 
-func (o operator) Unowned(context.Context) (Unowned, error)       { return filled[Unowned](o.t), nil }
+func (o operator) Unowned(context.Context) (Unowned, error) { return filled[Unowned](o.t), nil }
+
+func (o operator) Blocks(_ context.Context, _ BlocksQuery, each func([]BlockRange) error) (int64, error) {
+	return 1, errors.Join(each(filled[[]BlockRange](o.t)), errors.New("the rest is lost"))
+}
 func (o operator) Forget(context.Context, audit.By, Forget) error { return nil }
 func (o operator) Retry(context.Context, audit.By, Retry) error   { return nil }
 func (o operator) AcceptRecovery(context.Context, audit.By, string) ([]state.Place, error) {

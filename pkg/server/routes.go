@@ -355,13 +355,14 @@ var kinds = []struct {
 }
 
 func (s *Server) fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
-			s.write(w, k.status, Error{Message: Message(err), Reason: k.reason})
-			return
+			status = k.status
+			break
 		}
 	}
-	s.write(w, http.StatusInternalServerError, Error{Message: err.Error(), Reason: "internal"})
+	s.write(w, status, failure(err))
 }
 
 // Message is the text of err for people: without the word for its kind before

@@ -93,7 +93,8 @@ type Config struct {
 	Schedules Schedules
 	Drainer   Drainer
 	Registrar Registrar
-	// Storage is asked what drivers have that no record knows; nil where a cluster makes volumes.
+	// Storage asks drivers what they have, and for the blocks of snapshots; nil where a cluster makes
+	// volumes.
 	Storage Storage
 	// Note is told of what was applied, withdrawn and deleted, and how that ended, for
 	// the audit log; nil where there is none.

@@ -233,7 +233,7 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 	}}}}))
 	cfg.Socket = filepath.Join(dir, "api.sock")
 	const readers = 4711
-	cfg.Readers, cfg.Profiles, cfg.Operator = readers, true, operator{t}
+	cfg.Readers, cfg.Profiles, cfg.Operator, cfg.Storage = readers, true, operator{t}, operator{t}
 	start(t, cfg)
 	if st, err := os.Stat(cfg.Socket); err != nil || st.Mode().Perm() != 0o660 || st.Sys().(*syscall.Stat_t).Gid != readers {
 		t.Errorf("the socket: %v, %v; want 0660 and the readers' group", st.Mode(), err)
@@ -260,6 +260,8 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 		{65534, readers, nil, "GET", "/debug/pprof/cmdline", "403 Forbidden"},
 		{65534, readers, nil, "GET", "/v1/who?path=/root", "403 Forbidden"},
 		{0, 0, nil, "GET", "/v1/who?path=/root", "200 OK"},
+		{65534, readers, nil, "GET", "/v1/snapshots/default/monday/blocks", "403 Forbidden"},
+		{0, 0, nil, "GET", "/v1/snapshots/default/monday/blocks", "200 OK"},
 		{0, 0, nil, "GET", "/v1/version", "200 OK"},
 		{0, 0, nil, "GET", "/debug/pprof/goroutine?debug=1", "200 OK"},
 	} {

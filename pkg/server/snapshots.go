@@ -95,6 +95,7 @@ func (g GroupSnapshotStatus) key() string { return g.Namespace + "/" + g.Name }
 // serveSnapshots adds the paths of snapshots.
 func (s *Server) serveSnapshots(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/snapshots", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Snapshots), SnapshotStatus.key))
+	mux.HandleFunc("GET /v1/snapshots/{ns}/{name}/blocks", s.blocks)
 	if s.cfg.Operator != nil {
 		mux.HandleFunc("POST /v1/snapshots/{ns}/{name}/retry", s.retriesSnapshot("snapshot", func(key string) bool {
 			is := func(one SnapshotStatus) bool { return one.key() == key }

@@ -9,10 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Storage says what drivers have that this node does not know of.
+// Storage asks drivers what is in their storage. It changes nothing.
 type Storage interface {
-	// Unowned asks every driver that can tell. It changes nothing.
+	// Unowned asks every driver that can tell what it has that this node does not know of.
 	Unowned(ctx context.Context) (Unowned, error)
+	// Blocks asks the driver of a snapshot for its blocks, and calls each with them as they come.
+	// It returns the size of the volume (bytes).
+	Blocks(ctx context.Context, q BlocksQuery, each func([]BlockRange) error) (capacity int64, err error)
 }
 
 // Unowned is what drivers have in their storage and no record and no object of this node

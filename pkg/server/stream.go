@@ -19,6 +19,8 @@ type stream struct {
 	done <-chan struct{} // the client has gone
 	stop <-chan struct{} // the server stops
 	free func()
+	// patience is how long its client may leave one write unread.
+	patience time.Duration
 }
 
 // open makes the answer to r a stream, or fails it where too many are open.
@@ -31,7 +33,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) (*stream, bool) {
 	}
 	st := &stream{
 		w: w, rc: http.NewResponseController(w), done: r.Context().Done(), stop: s.stopping,
-		free: free,
+		free: free, patience: writeTimeout,
 	}
 	_ = st.rc.SetReadDeadline(time.Time{}) // else the server would take the silence of its client for its end
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -48,7 +50,7 @@ func (st *stream) send(v any) error {
 
 // write sends whole lines, at once.
 func (st *stream) write(lines []byte) error {
-	_ = st.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.patience))
 	if _, err := st.w.Write(lines); err != nil {
 		return err
 	}

@@ -1,0 +1,104 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+// BlocksQuery asks which blocks of a snapshot hold data.
+type BlocksQuery struct {
+	Namespace, Name string
+	// Base is an older snapshot in the namespace: what is asked is which blocks changed since;
+	// "" for none.
+	Base string
+}
+
+// BlockRange is a part of a volume's bytes.
+type BlockRange struct {
+	Offset int64 `json:"offset"`
+	Size   int64 `json:"size"`
+}
+
+// BlocksLine is one line of the answer to a question for blocks: ranges, in ascending order and none
+// overlapping, or the end. An answer without the end is not all.
+type BlocksLine struct {
+	Ranges []BlockRange `json:"ranges,omitempty"`
+	// End is in the last line alone.
+	End *BlocksEnd `json:"end,omitempty"`
+}
+
+// BlocksEnd says how an answer ended.
+type BlocksEnd struct {
+	// CapacityBytes is the size of the volume; 0 where the driver had nothing to tell.
+	CapacityBytes int64 `json:"capacityBytes"`
+	// Failed says why the ranges are not all; nil where they are.
+	Failed *Error `json:"failed,omitempty"`
+}
+
+// errStopping: the server stops.
+var errStopping = errors.New("the daemon stops")
+
+// blocks serves GET /v1/snapshots/{ns}/{name}/blocks. It has the driver read storage with a secret, so it is
+// for those who may do everything.
+func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
+	q, err := s.blocksQuery(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	st, ok := s.open(w, r)
+	if !ok {
+		return
+	}
+	defer st.free()
+	st.patience = maxWait // its reader copies what each line says before it reads on
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-st.stop:
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	begun := false
+	var end BlocksEnd
+	end.CapacityBytes, err = s.cfg.Storage.Blocks(ctx, q, func(ranges []BlockRange) error {
+		begun = true
+		return st.send(BlocksLine{Ranges: ranges})
+	})
+	switch {
+	case err != nil && !begun:
+		s.fail(w, err)
+		return
+	case err != nil:
+		end.Failed = failure(err)
+	}
+	if err := st.send(BlocksLine{End: &end}); err != nil {
+		s.cfg.Logger.Debug("answer with blocks ended", "path", r.URL.Path, "err", err)
+	}
+}
+
+func (s *Server) blocksQuery(r *http.Request) (BlocksQuery, error) {
+	q := BlocksQuery{Base: r.URL.Query().Get("base")}
+	p, _ := r.Context().Value(peerKey{}).(peer)
+	if !p.owner() {
+		return q, fmt.Errorf("%w: blocks of snapshots are for root to ask, and not for user %d", ErrForbidden, p.uid)
+	}
+	if s.cfg.Storage == nil {
+		return q, fmt.Errorf("%w: in a cluster its sidecars make the snapshots: ask external-snapshot-metadata", ErrConflict)
+	}
+	var err error
+	if q.Namespace, q.Name, err = podName(r); err != nil {
+		return q, err
+	}
+	if m := validation.NameIsDNSSubdomain(q.Base, false); q.Base != "" && len(m) > 0 {
+		return q, fmt.Errorf("%w: base %q: %s", ErrInvalid, q.Base, strings.Join(m, "; "))
+	}
+	return q, nil
+}
