@@ -102,6 +102,7 @@ func (d *Driver) serve(ctx context.Context, socket, id string) error {
 	csi.RegisterControllerServer(s, &controller{driver: d})
 	csi.RegisterGroupControllerServer(s, &groupController{driver: d})
 	csi.RegisterNodeServer(s, &node{driver: d, id: id})
+	csi.RegisterSnapshotMetadataServer(s, &metadata{driver: d})
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	err = s.Serve(&conns{Listener: l, all: d.conns})

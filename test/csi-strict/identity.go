@@ -12,7 +12,7 @@ import (
 // able are the driver's abilities unless a script changes them, by CSI name.
 var able = []string{
 	"CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "EXPAND_VOLUME", "SINGLE_NODE_MULTI_WRITER",
-	"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME",
+	"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME", metadataService,
 	"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "ONLINE",
 	groupService, groupSnapshots,
 }
@@ -95,6 +95,11 @@ func (s *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	if len(s.driver.cfg.Zones) > 0 {
 		all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
 			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS},
+		}})
+	}
+	if script.can(metadataService) {
+		all = append(all, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE},
 		}})
 	}
 	for number, name := range csi.PluginCapability_VolumeExpansion_Type_name {

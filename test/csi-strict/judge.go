@@ -111,6 +111,8 @@ var rules = map[string]func(*judge, *call, *Volume){
 	"CreateVolumeGroupSnapshot":      (*judge).cutGroup,
 	"DeleteVolumeGroupSnapshot":      (*judge).removeGroup,
 	"GetVolumeGroupSnapshot":         (*judge).showGroup,
+	"GetMetadataAllocated":           (*judge).allocated,
+	"GetMetadataDelta":               (*judge).delta,
 }
 
 // begin judges a call that arrives. busy: another one for the volume, whose

@@ -97,7 +97,7 @@ func (c *direct) service(method string) (any, grpc.ServiceDesc) {
 	return &controller{driver: c.d}, csi.Controller_ServiceDesc
 }
 
-// NewStream implements grpc.ClientConnInterface; no call streams.
+// NewStream implements grpc.ClientConnInterface; no call that is made here streams.
 func (c *direct) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.New("no streams")
 }
