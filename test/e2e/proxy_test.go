@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -166,6 +168,9 @@ func (p *proxy) pass(_ any, stream grpc.ServerStream) error {
 		<-c.on
 	}
 	conn := stream.Context().Value(upstream{}).(*grpc.ClientConn)
+	if strings.Contains(method, ".SnapshotMetadata/") {
+		return p.passStream(stream, method, &in)
+	}
 	err := conn.Invoke(stream.Context(), method, &in, &out, grpc.ForceCodec(frames{}))
 	if c := p.held(path.Base(method), true); c != nil {
 		close(c.reached)
@@ -192,6 +197,35 @@ func withoutGroups(answer []byte) ([]byte, error) {
 		return c.GetService().GetType() == csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE
 	})
 	return proto.Marshal(&resp)
+}
+
+// passStream passes on a call whose answer is a stream. One that is held after the answer breaks behind its
+// second message, or in place of its end.
+func (p *proxy) passStream(to grpc.ServerStream, method string, in *frame) error {
+	conn := to.Context().Value(upstream{}).(*grpc.ClientConn)
+	from, err := conn.NewStream(to.Context(), &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodec(frames{}))
+	if err == nil {
+		err = errors.Join(from.SendMsg(in), from.CloseSend())
+	}
+	for n := 0; err == nil; n++ {
+		var out frame
+		if err = from.RecvMsg(&out); err == nil {
+			err = to.SendMsg(&out)
+		}
+		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+			continue
+		}
+		if c := p.held(path.Base(method), true); c != nil {
+			close(c.reached)
+			<-c.on
+			err = status.Error(codes.Unavailable, "the driver died")
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	p.note(call{path.Base(method), err})
+	return err
 }
 
 func (p *proxy) note(c call) {
