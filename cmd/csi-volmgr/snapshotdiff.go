@@ -46,7 +46,8 @@ ranges are not all.`,
 		return p.names(cmd, "snapshots", "")
 	}
 	output = formTable
-	cmd.Flags().VarP(oneOf{&output, []string{formTable, formJSON}}, "output", "o", "form of the output; json is an object a line")
+	cmd.Flags().VarP(oneOf{&output, []string{formTable, formJSON}}, "output", "o",
+		"form of the output; json is an object a line")
 	return cmd
 }
 

@@ -224,7 +224,7 @@ func TestWrongBlocksAreRefused(t *testing.T) {
 }
 
 // A stream that breaks is gone on with after the last range, also at a driver that comes up anew
-// meanwhile; what is told twice is handed on once.
+// meanwhile; a range that it sends twice is handed on once.
 func TestABrokenStreamIsGoneOnWith(t *testing.T) {
 	lost := status.Error(codes.Unavailable, "the driver died")
 	bubble(t, tells(), func(t *testing.T, h *fakeNode) {

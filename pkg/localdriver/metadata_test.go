@@ -114,7 +114,7 @@ func scribble(t *testing.T, r *rand.Rand, f *os.File, size int64) {
 	}
 }
 
-// What is told of random images is what looking at every byte finds: of a delta exactly, of an
+// Scans of random images find what a look at every byte finds: of a delta exactly, of an
 // allocation all that is not zero, and nothing where a range is a hole.
 func TestBlocksOfRandomImages(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
