@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,8 @@ func (p *program) snapshotDiffCommand() *cobra.Command {
 		Short: "Tell which bytes of a snapshot changed since an older one, or hold data",
 		Long: `Tell which ranges of a volume's bytes changed between two snapshots of it, or, of one snapshot,
 which hold data. Each line is an offset and a size in bytes, in ascending order; the sum follows on the
-standard error. A backup program copies these ranges and no others: see docs/snapshots.md.
+standard error. -o json writes an object a line. A backup program copies these ranges and no others:
+see docs/snapshots.md.
 
 The driver needs the plugin capability SNAPSHOT_METADATA_SERVICE. Where the exit code is not 0 the
 ranges are not all.`,
@@ -45,9 +45,7 @@ ranges are not all.`,
 		}
 		return p.names(cmd, "snapshots", "")
 	}
-	output = formTable
-	cmd.Flags().VarP(oneOf{&output, []string{formTable, formJSON}}, "output", "o",
-		"form of the output; json is an object a line")
+	outputFlag(cmd, &output)
 	return cmd
 }
 
@@ -58,12 +56,15 @@ func (p *program) snapshotDiff(ctx context.Context, q server.BlocksQuery, output
 	out := bufio.NewWriter(p.stdout)
 	count, bytes := 0, int64(0)
 	write := func(r server.BlockRange) error {
-		_, err := fmt.Fprintln(out, r.Offset, r.Size)
+		line := fmt.Appendln(nil, r.Offset, r.Size)
+		if structured(output) {
+			var err error
+			if line, err = renderOne(r, output); err != nil {
+				return err
+			}
+		}
+		_, err := out.Write(line)
 		return err
-	}
-	if output == formJSON {
-		lines := json.NewEncoder(out)
-		write = func(r server.BlockRange) error { return lines.Encode(r) }
 	}
 	capacity, err := c.Blocks(ctx, q, func(ranges []server.BlockRange) error {
 		for _, r := range ranges {

@@ -70,6 +70,8 @@ func reading() map[string][]shows {
 		"version":     {{"version", new(map[string]server.Version), "{.daemon.node}", "n1"}},
 		"volume list": {{"volume list", new(server.List[server.NamedVolume]), "{.items[0].name}", "shop_db"}},
 		"watch":       nil, // get --watch; see TestWatchesHaveEveryForm
+
+		"snapshot diff": nil, // a range a line; see testdata/script/snapshot.txtar
 	}
 }
 
@@ -237,7 +239,7 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 		"explain pod": "web", "explain volume": vol, "explain driver": string(nfs), "explain snapshot": "monday", "explain pod -n shop": "till",
 		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "retry snapshot": "monday", "forget": vol, "wait pod": "web",
 		"delete pod": "web", "delete pvc": "data", "delete snapshot": "monday", "get snapshots": "monday", "watch snapshots": "monday",
-		"snapshot create pvc": "data", "snapshot restore": "monday", "clone pvc": "data", "snapshot schedule pvc": "data", "get schedules": "data-daily", "delete schedule": "data-daily", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
+		"snapshot create pvc": "data", "snapshot restore": "monday", "snapshot diff": "monday", "snapshot diff monday": "tuesday", "clone pvc": "data", "snapshot schedule pvc": "data", "get schedules": "data-daily", "delete schedule": "data-daily", "volume unit pod": "web", "volume unit pvc": "data", "volume remove": "shop_db", "doctor --driver": string(nfs),
 		"retry data --step": "lazy", "drain --wait": "unstaged",
 	}
 	r := newRig(t, mounted(fixed))

@@ -85,20 +85,7 @@ func eventColumns[T any](columns []column[T]) []column[server.Event[T]] {
 // documents writes events as JSON lines, as YAML documents, or as a template has them.
 func (l *watchLines[T]) documents(events []server.Event[T]) error {
 	for _, e := range events {
-		var b []byte
-		var err error
-		switch l.o.output {
-		case "json": // a line each
-			if b, err = json.Marshal(e); err == nil {
-				b = append(b, '\n')
-			}
-		case "yaml":
-			if b, err = render(e, "yaml"); err == nil {
-				b = append([]byte("---\n"), b...)
-			}
-		default:
-			b, err = render(e, l.o.output)
-		}
+		b, err := renderOne(e, l.o.output)
 		if err != nil {
 			return err
 		}
@@ -107,4 +94,17 @@ func (l *watchLines[T]) documents(events []server.Event[T]) error {
 		}
 	}
 	return nil
+}
+
+// renderOne returns one of many in a structured form: a line of JSON, or a document of YAML.
+func renderOne(v any, form string) ([]byte, error) {
+	switch form {
+	case formJSON:
+		b, err := json.Marshal(v)
+		return append(b, '\n'), err
+	case formYAML:
+		b, err := render(v, form)
+		return append([]byte("---\n"), b...), err
+	}
+	return render(v, form)
 }
