@@ -263,6 +263,8 @@ func TestImportTable(t *testing.T) {
 		{"pkg/intree/emptydir", Module + "/pkg/intree/poddir", true},
 		{"pkg/intree/emptydir", Module + "/pkg/csiclient", false},
 		{"pkg/manager", Module + "/pkg/csiclient", false},
+		{"pkg/manager", Module + "/pkg/clip", true}, // an open room
+		{"pkg/clip", Module + "/pkg/state", false},
 		{"pkg/manager", Module + "/pkg/manager/plan", true},
 		{"pkg/source/file", Module + "/pkg/source/manifest", true},
 		{"pkg/source/file", Module + "/pkg/manager", false},

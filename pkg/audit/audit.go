@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 )
 
 // Name is the log's file in its directory; older ones are Name.1 (the latest)
@@ -272,13 +274,7 @@ func readLines(path string) ([]Line, error) {
 	return lines, nil
 }
 
-// cut bounds a text.
-func cut(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxText], "") + "…"
-}
+func cut(s string) string { return clip.Text(s, maxText, "…") }
 
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -86,14 +87,16 @@ func volumeConditions(all []stats.Condition) (out []corev1.VolumeHealthCondition
 		case status != corev1.VolumeHealthInaccessible && status != corev1.VolumeHealthDataLoss:
 			status = corev1.VolumeHealthDegraded
 		}
-		out = append(out, corev1.VolumeHealthCondition{Status: status, Reason: reason(c), Message: message(c)})
+		text := clip.Text(c.Message, maxMessage, "")
+		out = append(out, corev1.VolumeHealthCondition{Status: status, Reason: reason(c), Message: text})
 	}
 	return out
 }
 
 func storageConditions(all []stats.Condition) (out []storagev1.StorageHealthCondition) {
 	for _, c := range all {
-		to := storagev1.StorageHealthCondition{Status: storagev1.StorageDegraded, Reason: reason(c), Message: message(c)}
+		text := clip.Text(c.Message, maxMessage, "")
+		to := storagev1.StorageHealthCondition{Status: storagev1.StorageDegraded, Reason: reason(c), Message: text}
 		if c.Word() == string(storagev1.StorageUnreachable) {
 			to.Status = storagev1.StorageUnreachable
 		}
@@ -130,12 +133,4 @@ func reason(c stats.Condition) string {
 		of = "MountNotServed"
 	}
 	return cmp.Or(plain[:min(len(plain), maxReason)], of)
-}
-
-func message(c stats.Condition) string {
-	text := c.Message
-	if len(text) > maxMessage {
-		text = text[:maxMessage]
-	}
-	return strings.ToValidUTF8(text, "")
 }

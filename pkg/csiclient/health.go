@@ -109,6 +109,7 @@ func appendCondition(all []Condition, c Condition) []Condition {
 	if len(all) == maxConditions {
 		return all
 	}
-	c.Status, c.Reason, c.Message = clip(c.Status, maxString), clip(c.Reason, 2*maxString), clip(c.Message, maxMessage)
+	c.Status, c.Reason = clipped(c.Status, maxString), clipped(c.Reason, 2*maxString)
+	c.Message = clipped(c.Message, maxMessage)
 	return append(all, c)
 }

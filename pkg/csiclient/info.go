@@ -84,9 +84,9 @@ func (d *Driver) readPlugin(ctx context.Context, i *Info) error {
 		return CallError("GetPluginInfo", err)
 	}
 	if r.GetName() != string(d.name) {
-		return fmt.Errorf("GetPluginInfo: %w: it is %q, registered is %q", ErrName, clip(r.GetName(), maxString), d.name)
+		return fmt.Errorf("GetPluginInfo: %w: it is %q, registered is %q", ErrName, clipped(r.GetName(), maxString), d.name)
 	}
-	i.Name, i.Version = d.name, clip(r.GetVendorVersion(), maxString)
+	i.Name, i.Version = d.name, clipped(r.GetVendorVersion(), maxString)
 	return nil
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 )
 
 const (
@@ -43,7 +45,7 @@ func (s sanitized) LogValue() slog.Value { return slog.StringValue(s.String()) }
 func (s sanitized) String() string {
 	c := proto.Clone(s.m)
 	redact(c.ProtoReflect())
-	return clip(protosanitizer.StripSecrets(c).String(), maxLogged)
+	return clipped(protosanitizer.StripSecrets(c).String(), maxLogged)
 }
 
 func redact(m protoreflect.Message) {
@@ -113,7 +115,7 @@ func cleanMessage(text string, req proto.Message) string {
 		}
 		return r
 	}, text)
-	return clip(text, maxMessage)
+	return clipped(text, maxMessage)
 }
 
 // formsOf are the forms in which programs repeat a value: as it is, quoted, in a URL,
@@ -215,11 +217,5 @@ func appendJSONStrings(to []string, text string) []string {
 	return to
 }
 
-// clip cuts text to at most limit bytes and says so.
-func clip(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "... (cut)"
-}
+// clipped cuts text to at most limit bytes and says so.
+func clipped(text string, limit int) string { return clip.Text(text, limit, "... (cut)") }

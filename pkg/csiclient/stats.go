@@ -82,7 +82,7 @@ func readStats(v state.Volume, r *csi.NodeGetVolumeStatsResponse) Stats {
 func oldCondition(unknown []byte) (abnormal bool, message string) {
 	condition := wireFields(unknown)[2]
 	fields := wireFields(condition.bytes)
-	return fields[1].varint != 0, clip(string(fields[2].bytes), maxMessage)
+	return fields[1].varint != 0, clipped(string(fields[2].bytes), maxMessage)
 }
 
 type wireValue struct {

@@ -29,9 +29,9 @@ func checkTopology(segments map[string]string) error {
 		switch value := segments[key]; {
 		case prefixed && !topologyPrefix.MatchString(prefix), !topologyName.MatchString(name):
 			return fmt.Errorf("found key %q, want a name of 1 to 63 letters, digits, '-', '_' and '.', with or without a "+
-				"domain and '/' before it", clip(key, maxString))
+				"domain and '/' before it", clipped(key, maxString))
 		case value != "" && !topologyName.MatchString(value):
-			return fmt.Errorf("%s: found %q, want 1 to 63 letters, digits, '-', '_' and '.'", key, clip(value, maxString))
+			return fmt.Errorf("%s: found %q, want 1 to 63 letters, digits, '-', '_' and '.'", key, clipped(value, maxString))
 		case lower[strings.ToLower(key)] != "":
 			return fmt.Errorf("found keys %s and %s, want keys that differ in more than their case", lower[strings.ToLower(key)],
 				key)

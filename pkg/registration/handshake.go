@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
@@ -117,12 +118,12 @@ func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin
 		if shared {
 			return Plugin{}, errIgnored
 		}
-		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served", clip(info.GetType()), ErrRefused,
+		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served", shown(info.GetType()), ErrRefused,
 			registerapi.CSIPlugin)
 	}
 	name := info.GetName()
 	if len(name) > maxDriverName || !driverName.MatchString(name) {
-		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", clip(name),
+		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", shown(name),
 			ErrRefused, maxDriverName)
 	}
 	p := Plugin{Name: state.DriverName(name), Socket: socket, Versions: info.GetSupportedVersions()}
@@ -142,7 +143,7 @@ func checkVersions(supported []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("supported versions %q: %w: none is a CSI version 1.x", clip(strings.Join(supported, " ")),
+	return fmt.Errorf("supported versions %q: %w: none is a CSI version 1.x", shown(strings.Join(supported, " ")),
 		ErrRefused)
 }
 
@@ -157,7 +158,7 @@ func endpointPath(endpoint, socket string) (string, error) {
 		path = strings.TrimPrefix(endpoint, "unix:")
 	}
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
-		return "", fmt.Errorf("endpoint %q: %w: not an absolute path or unix:///path", clip(endpoint), ErrRefused)
+		return "", fmt.Errorf("endpoint %q: %w: not an absolute path or unix:///path", shown(endpoint), ErrRefused)
 	}
 	return filepath.Clean(path), nil
 }
@@ -165,19 +166,15 @@ func endpointPath(endpoint, socket string) (string, error) {
 // plain makes a gRPC error one for people: the code's name and the message.
 func plain(err error) error {
 	s := status.Convert(err)
-	return fmt.Errorf("%s: %s", s.Code(), clip(s.Message()))
+	return fmt.Errorf("%s: %s", s.Code(), shown(s.Message()))
 }
 
-// clip makes what a plugin said fit for people: bounded, and in one line.
-func clip(s string) string {
-	s = strings.Map(func(r rune) rune {
+// shown makes what a plugin said fit for people: bounded, and in one line.
+func shown(s string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "") + "..."
-	}
-	return s
+	}, clip.Text(s, maxText, "..."))
 }

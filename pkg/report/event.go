@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
@@ -55,7 +55,8 @@ func (r *Reporter) Event(e Event) {
 			Name:      fmt.Sprintf("%.*s.%x", eventName, e.About.Name, now.UnixNano()),
 			Namespace: namespace,
 		},
-		InvolvedObject: e.About, Reason: e.Reason, Message: cut(e.Text), Type: corev1.EventTypeNormal,
+		InvolvedObject: e.About, Reason: e.Reason, Type: corev1.EventTypeNormal,
+		Message:        clip.Text(e.Text, eventBytes-len("..."), "..."),
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source:              corev1.EventSource{Component: eventSource, Host: r.config.NodeName},
 		ReportingController: eventSource, ReportingInstance: r.config.NodeName,
@@ -70,15 +71,6 @@ func (r *Reporter) Event(e Event) {
 	}
 	r.events = append(r.events, made)
 	r.notify()
-}
-
-// cut returns a text that is no longer than an event's may be.
-func cut(text string) string {
-	if len(text) <= eventBytes {
-		return text
-	}
-	const dots = "..."
-	return strings.ToValidUTF8(text[:eventBytes-len(dots)], "") + dots
 }
 
 // runEvents writes what happened, in its order.

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 )
 
 // deref follows aliases. A document with an alias inside of what it stands for
@@ -105,11 +107,7 @@ func join(field, name string) string {
 
 // cut keeps a name from the input from filling a message.
 func cut(s string) string {
-	const limit = 64
-	if len(s) <= limit {
-		return strings.ToValidUTF8(s, "?")
-	}
-	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:limit], "?"), len(s))
+	return clip.Text(s, 64, fmt.Sprintf("... (%d bytes)", len(s)))
 }
 
 // near is the end of a message about an unknown name: the known one that was
