@@ -28,6 +28,7 @@ var rooms = []room{
 	{dir: "pkg/state", may: []string{"pkg/filelock"}, timeless: true},
 	{dir: "pkg/kind", may: []string{"pkg/state"}, pure: true, timeless: true},
 	{dir: "pkg/clip", pure: true, timeless: true, open: true},
+	{dir: "pkg/pathname", pure: true, timeless: true, open: true},
 	{dir: "pkg/isolate"},
 	{dir: "pkg/mount", may: []string{"pkg/diskfs", "pkg/isolate"}},
 	{dir: "pkg/translate", pure: true, timeless: true},

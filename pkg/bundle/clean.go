@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // left stands where something was taken out.
@@ -99,7 +101,8 @@ func Mounts(table io.Reader, dirs ...string) ([]byte, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || !below(fields[4], dirs) {
+		below := func(dir string) bool { return pathname.Within(fields[4], filepath.Clean(dir)) }
+		if len(fields) < 6 || !slices.ContainsFunc(dirs, below) {
 			continue
 		}
 		last := len(fields) - 1 // the options of the file system; those before it are the kernel's own
@@ -113,11 +116,4 @@ func Mounts(table io.Reader, dirs ...string) ([]byte, error) {
 		fmt.Fprintln(&out, strings.Join(fields, " "))
 	}
 	return out.Bytes(), lines.Err()
-}
-
-func below(point string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool {
-		dir = filepath.Clean(dir)
-		return point == dir || strings.HasPrefix(point, dir+"/")
-	})
 }

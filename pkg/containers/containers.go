@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -181,8 +181,7 @@ func (g *Giver) maps(ctx context.Context, w resolve.ContainerMount, v manager.Mo
 // below the pods' directory would bring all their mounts along.
 func (g *Giver) pinned(v manager.MountedVolume, propagation string) bool {
 	pods := g.c.Parts.Layout.Pods()
-	overlaps := strings.HasPrefix(pods+"/", strings.TrimSuffix(v.HostPath, "/")+"/") ||
-		strings.HasPrefix(v.HostPath, pods+"/")
+	overlaps := pathname.Within(pods, v.HostPath) || pathname.Within(v.HostPath, pods)
 	return v.Driver == hostpath.Kind && propagation == "rprivate" && !overlaps &&
 		hostpath.Replaceable(g.c.HostPaths, v.HostPath)
 }

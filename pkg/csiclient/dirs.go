@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -48,13 +49,7 @@ func (d *dirs) close() error {
 }
 
 // rel returns path relative to the root, which it must be beneath.
-func (d *dirs) rel(path string) (string, error) {
-	rel, err := filepath.Rel(d.base, path)
-	if err != nil || !filepath.IsAbs(path) || !filepath.IsLocal(rel) || rel == "." {
-		return "", fmt.Errorf("path %q: not beneath %s", path, d.base)
-	}
-	return rel, nil
-}
+func (d *dirs) rel(path string) (string, error) { return pathname.Below(path, d.base) }
 
 // makeDir makes the directory path and its parents, the last one path's
 // alone. That something is at path already is fine if it is a directory, or is not

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -265,12 +266,12 @@ func (a *adoption) unlisted() {
 // strays refuses mounts that no record answers for: they would stay for ever, or
 // be mounted over.
 func (a *adoption) strays() {
+	dirs := []string{a.Layout.Pods(), path.Join(a.Layout.Plugins(), "kubernetes.io")}
 	for _, at := range a.Disk.Mounts {
-		if !within(at, a.Layout.Pods()) && !within(at, path.Join(a.Layout.Plugins(), "kubernetes.io")) || a.answered(at) {
+		ofVolumes := slices.ContainsFunc(dirs, func(dir string) bool { return pathname.Within(at, dir) })
+		refused := func(r Refusal) bool { return !r.Overrulable && pathname.Within(at, r.Path) }
+		if !ofVolumes || a.answered(at) || slices.ContainsFunc(a.out.Refusals, refused) {
 			continue
-		}
-		if slices.ContainsFunc(a.out.Refusals, func(r Refusal) bool { return !r.Overrulable && within(at, r.Path) }) {
-			continue // told already
 		}
 		a.refuse(at, "something is mounted there that is no part of a volume that is known: unmount it first")
 	}
@@ -298,7 +299,7 @@ func (a *adoption) answered(at string) bool {
 func belongs(l state.Layout, v state.Volume, at string) bool {
 	for uid, m := range v.Mounts {
 		for _, name := range append([]string{v.Spec.Name}, m.Names...) {
-			if within(at, path.Join(l.Pods(), string(uid), "volume-subpaths", name)) {
+			if pathname.Within(at, path.Join(l.Pods(), string(uid), "volume-subpaths", name)) {
 				return true
 			}
 		}

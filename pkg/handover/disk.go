@@ -91,7 +91,3 @@ type Block struct {
 func kindOf(dir string) state.DriverName {
 	return state.DriverName(strings.ReplaceAll(dir, "~", "/"))
 }
-
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, dir+"/")
-}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -98,7 +99,7 @@ func (r *release) against(v state.Volume) string {
 		}
 		for _, name := range m.Names {
 			dir := path.Join(r.Layout.Pods(), string(uid), "volume-subpaths", name)
-			if name != v.Spec.Name && slices.ContainsFunc(r.Mounts, func(at string) bool { return within(at, dir) }) {
+			if name != v.Spec.Name && slices.ContainsFunc(r.Mounts, func(at string) bool { return pathname.Within(at, dir) }) {
 				return fmt.Sprintf("parts of it are mounted below %s for containers, and a kubelet looks for them by the name "+
 					"%s: end the pod first", dir, v.Spec.Name)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // tree is a file system from one of its directories (or files) on: what may be held.
@@ -27,7 +28,7 @@ func treesAt(rows []mount.Row, p string) []tree {
 		switch {
 		case r.Path == p:
 			trees = append(trees, tree{r.Dev, r.Root, true})
-		case within(p, r.Path) && (on == nil || len(r.Path) >= len(on.Path)):
+		case pathname.Within(p, r.Path) && (on == nil || len(r.Path) >= len(on.Path)):
 			on = &rows[i]
 		}
 	}
@@ -61,7 +62,7 @@ func newTable(rows []mount.Row, root string, trees []tree, devices []uint64) tab
 // overlaps reports whether files of a tree can be reached through r.
 func overlaps(r mount.Row, trees []tree) bool {
 	return slices.ContainsFunc(trees, func(t tree) bool {
-		return r.Dev == t.dev && (within(r.Root, t.root) || within(t.root, r.Root))
+		return r.Dev == t.dev && (pathname.Within(r.Root, t.root) || pathname.Within(t.root, r.Root))
 	})
 }
 
@@ -69,7 +70,7 @@ func overlaps(r mount.Row, trees []tree) bool {
 func (t table) mounts() []string {
 	var paths []string
 	for _, r := range t.of {
-		if !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && !within(r.Root, tr.root) }) {
+		if !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && !pathname.Within(r.Root, tr.root) }) {
 			paths = append(paths, r.Path)
 		}
 	}
@@ -82,9 +83,9 @@ func (t table) mounts() []string {
 func (t table) hit(p string, mountID uint64) bool {
 	p = t.inside(p)
 	if r, known := t.byID[mountID]; known {
-		return within(p, r.Path) && t.covers(r, p)
+		return pathname.Within(p, r.Path) && t.covers(r, p)
 	}
-	if !slices.ContainsFunc(t.of, func(r mount.Row) bool { return within(p, r.Path) }) {
+	if !slices.ContainsFunc(t.of, func(r mount.Row) bool { return pathname.Within(p, r.Path) }) {
 		return false
 	}
 	on := t.on(p)
@@ -95,12 +96,12 @@ func (t table) hit(p string, mountID uint64) bool {
 // mount is worth asking for.
 func (t table) near(p string) bool {
 	p = t.inside(p)
-	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return within(p, r.Path) })
+	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return pathname.Within(p, r.Path) })
 }
 
 // inside is a path as this process reads it, as those who see the table do.
 func (t table) inside(p string) string {
-	if t.root != "" && within(p, t.root) {
+	if t.root != "" && pathname.Within(p, t.root) {
 		return "/" + below(p, t.root)
 	}
 	return p
@@ -110,7 +111,7 @@ func (t table) inside(p string) string {
 func (t table) on(p string) mount.Row {
 	var on mount.Row
 	for _, r := range t.rows {
-		if within(p, r.Path) && len(r.Path) >= len(on.Path) {
+		if pathname.Within(p, r.Path) && len(r.Path) >= len(on.Path) {
 			on = r
 		}
 	}
@@ -120,7 +121,7 @@ func (t table) on(p string) mount.Row {
 // covers reports whether p, which is on r, is in one of the trees, or on a device asked about.
 func (t table) covers(r mount.Row, p string) bool {
 	file := path.Join(r.Root, below(p, r.Path))
-	if slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && within(file, tr.root) }) {
+	if slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && pathname.Within(file, tr.root) }) {
 		return true
 	}
 	return !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev }) &&
@@ -138,11 +139,6 @@ func (f *Finder) readTable(pid string) ([]mount.Row, error) {
 		return nil, fmt.Errorf("mount table of process %s: %w", pid, err)
 	}
 	return rows, nil
-}
-
-// within reports whether a clean path is dir or lies below it.
-func within(p, dir string) bool {
-	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
 // below is p relative to dir, which it lies within; "" for dir itself.

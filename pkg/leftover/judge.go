@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // judge adds what is at rel to the items, unless it is known.
@@ -33,7 +35,7 @@ func (w *walk) judge(kind, rel string) {
 // keeps says what keeps a tree from being removed, "" if nothing does.
 func (w *walk) keeps(rel string) string {
 	for at, e := range w.mounted {
-		if within(at, rel) {
+		if pathname.Within(at, rel) {
 			return mountedWhy(w.abs(at), e)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"golang.org/x/sys/unix"
 )
@@ -180,7 +181,7 @@ func (w *walk) knows(path string) bool {
 		}
 	}
 	for known := range w.known.Paths {
-		if within(known, path) || within(path, known) {
+		if pathname.Within(known, path) || pathname.Within(path, known) {
 			return true
 		}
 	}
@@ -232,8 +233,8 @@ func (w *walk) blocks() error {
 func (w *walk) mounts() {
 	for rel, e := range w.mounted {
 		path := w.abs(rel)
-		listed := slices.ContainsFunc(w.items, func(i Item) bool { return within(path, i.Path) })
-		if listed || w.knows(path) || !within(rel, "pods") && !within(rel, "plugins/kubernetes.io") {
+		listed := slices.ContainsFunc(w.items, func(i Item) bool { return pathname.Within(path, i.Path) })
+		if listed || w.knows(path) || !pathname.Within(rel, "pods") && !pathname.Within(rel, "plugins/kubernetes.io") {
 			continue
 		}
 		w.items = append(w.items, Item{Kind: Mount, Path: path, Why: mountedWhy(path, e)})
@@ -293,8 +294,4 @@ func (w *walk) open(rel string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: w.abs(rel), Err: err}
 	}
 	return os.NewFile(uintptr(fd), rel), nil
-}
-
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, dir+"/")
 }

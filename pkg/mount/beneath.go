@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // ErrEscapes says that a path leads out of the directory that it has to stay in.
@@ -115,7 +117,7 @@ func (k *Kernel) rowOf(path string) (best row, err error) {
 		return row{}, err
 	}
 	for _, r := range rows {
-		if within(canonical, r.path) && len(r.path) >= len(best.path) {
+		if pathname.Within(canonical, r.path) && len(r.path) >= len(best.path) {
 			best = r
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // BusyError says what keeps a mount in use, as far as that could be found.
@@ -79,7 +81,7 @@ func holders(ctx context.Context, path string) []Holder {
 	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is good
 	for _, file := range backing {
 		data, err := os.ReadFile(file)
-		if on := strings.TrimSuffix(string(data), "\n"); err == nil && within(on, path) {
+		if on := strings.TrimSuffix(string(data), "\n"); err == nil && pathname.Within(on, path) {
 			found = append(found, Holder{Name: strings.Split(file, "/")[3], Path: on})
 		}
 	}
@@ -111,7 +113,7 @@ func openBelow(pid int, path string) (string, bool) {
 		}
 	}
 	for _, link := range links {
-		if file, err := os.Readlink(link); err == nil && within(file, path) {
+		if file, err := os.Readlink(link); err == nil && pathname.Within(file, path) {
 			return file, true
 		}
 	}

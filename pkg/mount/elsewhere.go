@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Elsewhere returns where else what is mounted at path is mounted, in this
@@ -47,7 +49,7 @@ func foreign(here string, roots []string, entries []Entry) []string {
 	own := []string{here} // by its name below the root, which it has below another mount of the root too
 	for _, root := range roots {
 		for _, e := range entries {
-			if within(e.Path, root) {
+			if pathname.Within(e.Path, root) {
 				own = append(own, strings.TrimPrefix(e.Path, root))
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Fault is how a file system takes no more writes: it was shut down after an error,
@@ -69,7 +71,7 @@ func readErred(table io.Reader, under string) (map[string]Fault, error) {
 		if err != nil {
 			return nil, fmt.Errorf("mountinfo line %d: %w", n, err)
 		}
-		if f, faulty := faultOf(r.superOptions); faulty && within(r.path, under) {
+		if f, faulty := faultOf(r.superOptions); faulty && pathname.Within(r.path, under) {
 			faults[string(rawPath(line))] = f
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Entry is one mount of the mount table.
@@ -57,7 +59,7 @@ func (k *Kernel) list(under string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !within(e.Path, path) })
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !pathname.Within(e.Path, path) })
 	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
 	return entries, nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	mountutils "k8s.io/mount-utils"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Mounter gives a [Kernel] the shape that Kubernetes' storage code expects.
@@ -162,7 +164,7 @@ func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 	}
 	var on Entry // the mount that path is on
 	for _, e := range entries {
-		if within(canonical, e.Path) && len(e.Path) >= len(on.Path) {
+		if pathname.Within(canonical, e.Path) && len(e.Path) >= len(on.Path) {
 			on = e
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 const (
@@ -69,7 +71,7 @@ func (k *Kernel) place(path string) (place, error) {
 func (k *Kernel) rootOf(path string) string {
 	best := ""
 	for _, root := range k.roots {
-		if path != root && within(path, root) && len(root) > len(best) {
+		if path != root && pathname.Within(path, root) && len(root) > len(best) {
 			best = root
 		}
 	}
@@ -81,14 +83,6 @@ func cleanPath(path string) (string, error) {
 		return "", fmt.Errorf("%q is not an absolute path: %w", path, unix.EINVAL)
 	}
 	return filepath.Clean(path), nil
-}
-
-// within reports whether a clean path is dir or lies below it.
-func within(path, dir string) bool {
-	if dir == "/" {
-		return true
-	}
-	return strings.HasPrefix(path, dir) && (len(path) == len(dir) || path[len(dir)] == '/')
 }
 
 func (p place) close() { unix.Close(p.dir) }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Unreached says why what process pid mounts below dir does not appear in this
@@ -87,7 +89,7 @@ func propagationOf(table, dir string) (propagation, error) {
 		if err != nil {
 			return propagation{}, fmt.Errorf("%s: %w", table, err)
 		}
-		if len(r.path) < len(found.path) || dir != r.path && !strings.HasPrefix(dir, strings.TrimSuffix(r.path, "/")+"/") {
+		if len(r.path) < len(found.path) || !pathname.Within(dir, r.path) {
 			continue
 		}
 		found = propagation{path: r.path} // of two at one path the later one is on top

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Tracker lists the mounts below one directory again and again. It remembers
@@ -77,7 +79,7 @@ func (t *Tracker) list() ([]Entry, error) {
 		case errors.Is(err, unix.ENOENT): // unmounted since it was listed
 		case err != nil:
 			return nil, os.NewSyscallError("statmount", err)
-		case within(e.Path, path):
+		case pathname.Within(e.Path, path):
 			entries = append(entries, e)
 		default:
 			elsewhere = append(elsewhere, id)

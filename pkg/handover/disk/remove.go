@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -82,7 +83,7 @@ func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
 // no kubelet had: by one look along its whole path, without what removing takes. A
 // link in the path, that of the root too, leaves it to those who know the root.
 func (r Keeper) noNotes(dir string) bool {
-	if _, err := relative(r.Layout.Root, dir); err != nil {
+	if _, err := pathname.Below(dir, r.Layout.Root); err != nil {
 		return false
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path.Join(dir, handover.NotesName), &unix.OpenHow{
@@ -153,15 +154,7 @@ func detach(device string) error {
 }
 
 // rel is a path relative to the root, which it must be below.
-func (r *reader) rel(at string) (string, error) { return relative(r.root, at) }
-
-func relative(root, at string) (string, error) {
-	rel, err := filepath.Rel(root, at)
-	if err != nil || !filepath.IsLocal(rel) || rel == "." {
-		return "", fmt.Errorf("path %q: not below %s", at, root)
-	}
-	return rel, nil
-}
+func (r *reader) rel(at string) (string, error) { return pathname.Below(at, r.root) }
 
 // remove removes a file of the kubelet's, and the directories above it that are
 // empty then, up to but not including top. A directory of that name, or a mount,
@@ -171,7 +164,7 @@ func (r *reader) remove(rel, top string) error {
 	if err != nil && !missing(err) {
 		return err
 	}
-	for dir := path.Dir(rel); within(dir, top) && dir != top; dir = path.Dir(dir) {
+	for dir := path.Dir(rel); pathname.Within(dir, top) && dir != top; dir = path.Dir(dir) {
 		if errors.Is(err, errNoDir) {
 			err = nil // dir is what is not there
 			continue
@@ -188,8 +181,6 @@ func (r *reader) remove(rel, top string) error {
 
 // errNoDir is wrapped by the failure to remove what is in a directory that is missing.
 var errNoDir = errors.New("no such directory")
-
-func within(dir, top string) bool { return strings.HasPrefix(dir, top+"/") || dir == top }
 
 func (r *reader) unlink(rel string, flags int) error {
 	parent, err := r.openFD(path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)

@@ -26,6 +26,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -168,7 +169,7 @@ func Replaceable(allow []string, path string) bool {
 func Allowed(dirs []string, path string) string {
 	best := ""
 	for _, dir := range dirs {
-		if within(path, dir) && len(dir) > len(best) {
+		if pathname.Within(path, dir) && len(dir) > len(best) {
 			best = dir
 		}
 	}

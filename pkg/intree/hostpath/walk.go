@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // maxLinks is how many symbolic links a path may lead through, as in the kernel.
@@ -116,7 +118,7 @@ func trusted(allow []string) (roots []root) {
 	for _, r := range all {
 		if !slices.ContainsFunc(all, func(o root) bool {
 			return o.listed != r.listed && o.real != "" && slices.ContainsFunc(r.links, func(link string) bool {
-				return within(link, o.real)
+				return pathname.Within(link, o.real)
 			})
 		}) {
 			roots = append(roots, r)
@@ -128,16 +130,11 @@ func trusted(allow []string) (roots []root) {
 // outermost returns the directories that lie below no other one.
 func outermost(dirs []string) (roots []string) {
 	for _, dir := range dirs {
-		if !slices.ContainsFunc(dirs, func(o string) bool { return o != dir && within(dir, o) }) {
+		if !slices.ContainsFunc(dirs, func(o string) bool { return o != dir && pathname.Within(dir, o) }) {
 			roots = append(roots, dir)
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(roots)))
-}
-
-// within reports whether a clean path is dir or lies below it.
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func (w *walk) here() position { return w.at[len(w.at)-1] }
@@ -156,7 +153,7 @@ func (w *walk) allowed(path string) bool {
 
 // above reports whether an allowed directory lies below the path.
 func (w *walk) above(path string) bool {
-	over := func(dir string) bool { return within(dir, path) }
+	over := func(dir string) bool { return pathname.Within(dir, path) }
 	return slices.ContainsFunc(w.roots, over) || slices.ContainsFunc(w.real, over)
 }
 

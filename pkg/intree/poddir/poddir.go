@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -62,11 +63,8 @@ func Scratch(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 func At(l state.Layout, path string) (Dir, error) { return below(l.Root, path) }
 
 func below(root, path string) (Dir, error) {
-	rel, err := filepath.Rel(root, path)
-	if err != nil || !filepath.IsLocal(rel) || rel == "." {
-		return Dir{}, fmt.Errorf("%q does not lie below %s", path, root)
-	}
-	return Dir{root: root, rel: rel}, nil
+	rel, err := pathname.Below(path, root)
+	return Dir{root: root, rel: rel}, err
 }
 
 // CheckName returns why name cannot be one element of a path; nil where it can.
