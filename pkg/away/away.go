@@ -37,7 +37,7 @@ func Serve(ctx context.Context) error { return isolate.Serve(ctx, Service()) }
 func Service() isolate.Service {
 	s := mount.Service()
 	s.Handlers = maps.Clone(s.Handlers)
-	s.Handlers[callVerb] = doVerb
+	s.Handlers[callVerb] = isolate.Handle(doVerb)
 	maps.Copy(s.Handlers, fsgroup.Helper().Handlers)
 	freezes := freeze.Helper()
 	maps.Copy(s.Handlers, freezes.Handlers)

@@ -68,19 +68,11 @@ func TestAHelpersRefusalKeepsItsReason(t *testing.T) {
 		}}
 		target := layout.BuiltinTarget(c.kind, pod, "v")
 		v.Mounts = map[state.PodUID]state.Mount{pod: {MountSpec: state.MountSpec{Pod: state.Pod{UID: pod}, Target: target, HostPath: c.path}}}
-		request, err := json.Marshal(verbRequest{Kind: c.kind, Verb: "Publish", Root: layout.Root, Allow: []string{dir}, Volume: v, Pod: pod})
+		reply, err := doVerb(t.Context(), verbRequest{Kind: c.kind, Verb: "Publish", Root: layout.Root, Allow: []string{dir}, Volume: v, Pod: pod})
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply, err := doVerb(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var a verbReply
-		if err := json.Unmarshal(reply, &a); err != nil {
-			t.Fatal(err)
-		}
-		if a.Reason != c.want || a.Outcome != c.outcome {
+		if a := reply.(verbReply); a.Reason != c.want || a.Outcome != c.outcome {
 			t.Errorf("%s at %s: %+v, want %s, %s", c.kind, c.path, a, c.want, c.outcome)
 		}
 	}

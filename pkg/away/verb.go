@@ -2,10 +2,10 @@ package away
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -65,18 +65,10 @@ func (d driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, by
 
 func (d driver) do(ctx context.Context, r verbRequest) (int64, error) {
 	r.Kind, r.Root, r.Allow = d.Kind, d.Layout.Root, d.Allow
-	request, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
-	reply, err := d.Helpers.Do(ctx, string(r.Volume.ID), callVerb, request)
+	a, err := isolate.Ask[verbReply](ctx, d.Helpers, string(r.Volume.ID), callVerb, r)
 	if err != nil {
 		// It may go on in the helper, so this is not the end of it.
 		return 0, &state.CallError{Outcome: state.Uncertain, Call: r.Verb, Err: err}
-	}
-	var a verbReply
-	if err := json.Unmarshal(reply, &a); err != nil {
-		return 0, err
 	}
 	if a.Failed {
 		return 0, &state.CallError{Outcome: a.Outcome, Call: a.Call, Code: a.Code, Reason: a.Reason, Err: errors.New(a.Text)}
@@ -85,11 +77,7 @@ func (d driver) do(ctx context.Context, r verbRequest) (int64, error) {
 }
 
 // doVerb calls a verb, in the helper.
-func doVerb(ctx context.Context, request []byte) ([]byte, error) {
-	var r verbRequest
-	if err := json.Unmarshal(request, &r); err != nil {
-		return nil, err
-	}
+func doVerb(ctx context.Context, r verbRequest) (any, error) {
 	d, err := inHelper(r)
 	if err != nil {
 		return nil, err
@@ -116,5 +104,5 @@ func doVerb(ctx context.Context, request []byte) ([]byte, error) {
 			Text: e.Err.Error(),
 		}
 	}
-	return json.Marshal(a)
+	return a, nil
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -115,17 +114,14 @@ func (d Driver) walk(ctx context.Context, v state.Volume, m state.Mount) error {
 	if d.Helpers == nil {
 		return own(ctx, d.Root, m)
 	}
-	return ownAway(ctx, d.Helpers, ownRequest{d.Root.Name(), v.ID, m})
+	_, err := isolate.Ask[any](ctx, d.Helpers, string(v.ID), callOwn, ownRequest{d.Root.Name(), v.ID, m})
+	return err
 }
 
 // own gives what is mounted at m's target to its group. What is not a mount
 // is left alone: the manager finds that out by itself.
 func own(ctx context.Context, root *os.File, m state.Mount) error {
-	rel, err := filepath.Rel(root.Name(), m.Target)
-	if err != nil {
-		return err
-	}
-	dir, err := openBelow(root, rel)
+	dir, err := openBelow(root, m.Target)
 	if err != nil {
 		return err
 	}

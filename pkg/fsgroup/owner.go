@@ -2,7 +2,6 @@ package fsgroup
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,36 +35,19 @@ func (g Giver) Give(ctx context.Context, path string, o state.Owner) error {
 	if g.Helpers == nil {
 		return give(g.Root, path, o)
 	}
-	request, err := json.Marshal(ownerRequest{g.Root.Name(), path, o})
-	if err != nil {
-		return err
-	}
-	_, err = g.Helpers.Do(ctx, path, callOwner, request)
+	_, err := isolate.Ask[any](ctx, g.Helpers, path, callOwner, ownerRequest{g.Root.Name(), path, o})
 	return err
 }
 
 // doOwner gives a directory to its owner, in the helper.
-func doOwner(_ context.Context, request []byte) ([]byte, error) {
-	var r ownerRequest
-	if err := json.Unmarshal(request, &r); err != nil {
-		return nil, err
-	}
-	root, err := os.Open(r.Root)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return nil, give(root, r.Path, r.Owner)
+func doOwner(_ context.Context, r ownerRequest) (any, error) {
+	return nil, inRoot(r.Root, func(root *os.File) error { return give(root, r.Path, r.Owner) })
 }
 
 // give changes only what is not as asked: a read-only file system, or a server that lets root
 // change nothing, is no failure where the directory is as it is to be.
 func give(root *os.File, path string, o state.Owner) error {
-	rel, err := filepath.Rel(root.Name(), path)
-	if err != nil {
-		return err
-	}
-	dir, err := openBelow(root, rel)
+	dir, err := openBelow(root, path)
 	if err != nil {
 		return err
 	}
@@ -102,12 +84,15 @@ func give(root *os.File, path string, o state.Owner) error {
 
 // openBelow opens a directory beneath root and through no link: whatever a driver has made of
 // the path, no other directory is given away.
-func openBelow(root *os.File, rel string) (*os.File, error) {
+func openBelow(root *os.File, path string) (*os.File, error) {
+	rel, err := filepath.Rel(root.Name(), path)
+	if err != nil {
+		return nil, err
+	}
 	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
-	path := filepath.Join(root.Name(), rel)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

@@ -2,7 +2,6 @@ package fsgroup
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
@@ -21,29 +20,22 @@ const callOwn = "own"
 
 // Helper returns the calls of a helper process for this package.
 func Helper() isolate.Service {
-	return isolate.Service{Handlers: map[string]isolate.Handler{callOwn: doOwn, callOwner: doOwner}}
+	return isolate.Service{Handlers: map[string]isolate.Handler{
+		callOwn: isolate.Handle(doOwn), callOwner: isolate.Handle(doOwner),
+	}}
 }
 
 // doOwn gives a mount to its group, in the helper.
-func doOwn(ctx context.Context, request []byte) ([]byte, error) {
-	var r ownRequest
-	if err := json.Unmarshal(request, &r); err != nil {
-		return nil, err
-	}
-	root, err := os.Open(r.Root)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return nil, own(ctx, root, r.Mount)
+func doOwn(ctx context.Context, r ownRequest) (any, error) {
+	return nil, inRoot(r.Root, func(root *os.File) error { return own(ctx, root, r.Mount) })
 }
 
-// ownAway has a helper give a mount to its group.
-func ownAway(ctx context.Context, helpers *isolate.Pool, r ownRequest) error {
-	request, err := json.Marshal(r)
+// inRoot opens the node's root directory for a call in the helper.
+func inRoot(path string, call func(root *os.File) error) error {
+	root, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	_, err = helpers.Do(ctx, string(r.Volume), callOwn, request)
-	return err
+	defer root.Close()
+	return call(root)
 }

@@ -2,9 +2,7 @@ package mount
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,7 +16,7 @@ import (
 // that a thread which nothing can wake is not one of this process.
 // [*isolate.Pool] is one, with [Service] as what it does.
 type Away interface {
-	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
+	isolate.Doer
 	// Left returns an error that wraps [isolate.ErrHangs] while a call for key that
 	// was left behind has not returned.
 	Left(key string) error
@@ -63,26 +61,22 @@ func (k *Kernel) AtOnce() *Kernel {
 // Service is what a helper does for the Kernels of a daemon.
 func Service() isolate.Service {
 	probed := sync.OnceValue(probe)
-	answer := func(f func(ctx context.Context, k *Kernel, r request) ([]byte, error)) isolate.Handler {
-		return func(ctx context.Context, data []byte) ([]byte, error) {
-			var r request
-			if err := json.Unmarshal(data, &r); err != nil {
-				return nil, fmt.Errorf("read the request: %w", err)
-			}
+	answer := func(f func(ctx context.Context, k *Kernel, r request) (any, error)) isolate.Handler {
+		return isolate.Handle(func(ctx context.Context, r request) (any, error) {
 			// Without lanes: a helper is there to be left behind.
 			return f(ctx, &Kernel{features: probed() &^ r.Without, roots: r.Roots}, r)
-		}
+		})
 	}
 	on := func(f func(ctx context.Context, k *Kernel, r request) error) isolate.Handler {
-		return answer(func(ctx context.Context, k *Kernel, r request) ([]byte, error) { return nil, f(ctx, k, r) })
+		return answer(func(ctx context.Context, k *Kernel, r request) (any, error) { return nil, f(ctx, k, r) })
 	}
 	return isolate.Service{
 		Handlers: map[string]isolate.Handler{
 			callUnmount: on(unmountAway),
 			callForce:   on(unmountAway),
 			callDetach:  on(unmountAway),
-			callSize:    answer(func(_ context.Context, k *Kernel, r request) ([]byte, error) { return sizeAway(k, r.Path) }),
-			callMapIDs:  answer(func(_ context.Context, k *Kernel, r request) ([]byte, error) { return mapIDsAway(k, r.Path) }),
+			callSize:    answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.total(r.Path) }),
+			callMapIDs:  answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.tryMapIDs(r.Path) }),
 			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
 		},
@@ -108,6 +102,12 @@ func unmountAway(_ context.Context, k *Kernel, r request) error {
 // elsewhere makes a call on path where it can be left behind: away, or else in
 // a lane by f.
 func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func() error) error {
+	_, err := ask(ctx, k, call, r, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// ask is elsewhere for a call with an answer.
+func ask[A any](ctx context.Context, k *Kernel, call string, r request, f func() (A, error)) (A, error) {
 	if r.Flags&unix.MNT_FORCE != 0 { // it is there to end the one that hangs
 		call = callForce
 	}
@@ -115,20 +115,14 @@ func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func()
 		call = callDetach
 	}
 	if k.away == nil {
-		_, err := inLane(ctx, k.lanes, lane{call, r.Path}, func() (struct{}, error) { return struct{}{}, f() })
-		return err
+		return inLane(ctx, k.lanes, lane{call, r.Path}, f)
 	}
 	r.Roots, r.Without = k.roots, k.without
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	key := r.Path
 	if call == callForce || call == callDetach {
 		key = call + " " + key // of its own, see PathOf
 	}
-	_, err = k.away.Do(ctx, key, call, data)
-	return err
+	return isolate.Ask[A](ctx, k.away, key, call, r)
 }
 
 // left returns an error while an unmount of path that was left behind has not returned.

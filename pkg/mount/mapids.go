@@ -2,7 +2,6 @@ package mount
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -33,33 +32,8 @@ func (k *Kernel) MapsIDs(ctx context.Context, path string) (m Maps, err error) {
 	if !k.has(MountTree) {
 		return m, nil
 	}
-	m.IDs, err = k.mapsIDs(ctx, path)
+	m.IDs, err = ask(ctx, k, callMapIDs, request{Path: path}, func() (bool, error) { return k.tryMapIDs(path) })
 	return m, wrap(err, "map ids of %s", path)
-}
-
-// mapsIDs tries it where it can be left behind.
-func (k *Kernel) mapsIDs(ctx context.Context, path string) (maps bool, err error) {
-	if k.away == nil {
-		return inLane(ctx, k.lanes, lane{callMapIDs, path}, func() (bool, error) { return k.tryMapIDs(path) })
-	}
-	data, err := json.Marshal(request{Roots: k.roots, Without: k.without, Path: path})
-	if err != nil {
-		return false, err
-	}
-	answer, err := k.away.Do(ctx, path, callMapIDs, data)
-	if err != nil {
-		return false, err
-	}
-	return maps, json.Unmarshal(answer, &maps)
-}
-
-// mapIDsAway is what a helper does for mapsIDs.
-func mapIDsAway(k *Kernel, path string) ([]byte, error) {
-	maps, err := k.tryMapIDs(path)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(maps)
 }
 
 func (k *Kernel) tryMapIDs(path string) (bool, error) {

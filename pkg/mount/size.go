@@ -2,7 +2,6 @@ package mount
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -48,7 +47,7 @@ func (k *Kernel) Size(ctx context.Context, path string) (Sizes, error) {
 	if s.Device == 0 {
 		return Sizes{}, nil
 	}
-	s.FileSystem, err = k.fileSystemBytes(ctx, path)
+	s.FileSystem, err = ask(ctx, k, callSize, request{Path: path}, func() (int64, error) { return k.total(path) })
 	return s, wrap(err, "statfs %s", path)
 }
 
@@ -65,35 +64,10 @@ func deviceBytes(dev uint64) int64 {
 	return sectors * sectorBytes
 }
 
-// fileSystemBytes asks where it can be left behind.
-func (k *Kernel) fileSystemBytes(ctx context.Context, path string) (bytes int64, err error) {
-	if k.away == nil {
-		return inLane(ctx, k.lanes, lane{callSize, path}, func() (int64, error) { return k.total(path) })
-	}
-	data, err := json.Marshal(request{Roots: k.roots, Without: k.without, Path: path})
-	if err != nil {
-		return 0, err
-	}
-	answer, err := k.away.Do(ctx, path, callSize, data)
-	if err != nil {
-		return 0, err
-	}
-	return bytes, json.Unmarshal(answer, &bytes)
-}
-
 // total is how many bytes the file system at path has.
 func (k *Kernel) total(path string) (int64, error) {
 	st, err := k.statfs(path)
 	return int64(st.Blocks) * st.Frsize, err //nolint:gosec // no file system is that large
-}
-
-// sizeAway is what a helper does for fileSystemBytes.
-func sizeAway(k *Kernel, path string) ([]byte, error) {
-	bytes, err := k.total(path)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(bytes)
 }
 
 // statfs asks the storage behind the mount at path.

@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,12 +12,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
-
-// Away is where documents of images are read and layers unpacked: what they take,
-// they take of another process. [*isolate.Pool] is one, with [Helper] as what it does.
-type Away interface {
-	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
-}
 
 // The calls that are made away.
 const (
@@ -33,7 +26,7 @@ const helperMemory = 512 << 20
 // Helper is what a helper does for a Driver.
 func Helper() isolate.Service {
 	return isolate.Service{
-		Handlers: map[string]isolate.Handler{callFind: findHere, callUnpack: unpackHere},
+		Handlers: map[string]isolate.Handler{callFind: isolate.Handle(findHere), callUnpack: isolate.Handle(unpackHere)},
 		Errors:   []error{oci.ErrNotFound, oci.ErrDigest, unpack.ErrLayer, unpack.ErrFull, errors.ErrUnsupported},
 		Memory:   map[string]int64{callFind: helperMemory, callUnpack: helperMemory},
 	}
@@ -53,31 +46,17 @@ type unpackRequest struct {
 
 // find returns the image of a reference, without its layout being open.
 func (d *Driver) find(ctx context.Context, ref oci.Reference) (*oci.Image, error) {
-	reply, err := d.do(ctx, "image "+ref.String(), callFind, findRequest{d.c.Dirs, ref.String()})
-	if err != nil {
-		return nil, err
-	}
-	image := new(oci.Image)
-	return image, json.Unmarshal(reply, image)
+	return isolate.Ask[*oci.Image](ctx, d.c.Away, "image "+ref.String(), callFind, findRequest{d.c.Dirs, ref.String()})
 }
 
-// do makes a call away, or here where there is no away.
-func (d *Driver) do(ctx context.Context, key, call string, request any) ([]byte, error) {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	if d.c.Away == nil {
-		return Helper().Handlers[call](ctx, text)
-	}
-	return d.c.Away.Do(ctx, key, call, text)
+// here makes the calls in this process.
+type here struct{}
+
+func (here) Do(ctx context.Context, _, call string, request []byte) ([]byte, error) {
+	return Helper().Handlers[call](ctx, request)
 }
 
-func findHere(ctx context.Context, request []byte) ([]byte, error) {
-	var r findRequest
-	if err := json.Unmarshal(request, &r); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
+func findHere(ctx context.Context, r findRequest) (any, error) {
 	ref, err := oci.ParseReference(r.Reference)
 	if err != nil {
 		return nil, err
@@ -87,14 +66,10 @@ func findHere(ctx context.Context, request []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer image.Close()
-	return json.Marshal(image)
+	return image, nil
 }
 
-func unpackHere(ctx context.Context, request []byte) ([]byte, error) {
-	var r unpackRequest
-	if err := json.Unmarshal(request, &r); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
+func unpackHere(ctx context.Context, r unpackRequest) (any, error) {
 	if err := r.Image.Reopen(); err != nil {
 		return nil, err
 	}

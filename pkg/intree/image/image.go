@@ -13,6 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -40,8 +41,9 @@ type Config struct {
 	Dirs []string
 	// Service has the images that no layout has; nil means that there are none.
 	Service Service
-	// Away is where images are read and unpacked; nil means in this process.
-	Away Away
+	// Away is where documents of images are read and layers unpacked, so that the memory
+	// that they take is a helper's ([Helper]); nil means in this process.
+	Away isolate.Doer
 }
 
 // Driver makes image volumes. It may be used by many goroutines.
@@ -56,6 +58,9 @@ type Driver struct {
 
 // New returns a Driver.
 func New(c Config) *Driver {
+	if c.Away == nil {
+		c.Away = here{}
+	}
 	return &Driver{PublishOnly: poddir.PublishOnly{Kind: Kind}, c: c}
 }
 

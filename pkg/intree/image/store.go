@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -114,7 +115,8 @@ func (d *Driver) fill(ctx context.Context, image *oci.Image, top *os.File) error
 	if err := root.Chmod(0o755); err != nil { // the image may say otherwise
 		return err
 	}
-	_, err = d.do(ctx, top.Name(), callUnpack, unpackRequest{image, filepath.Join(top.Name(), content)})
+	request := unpackRequest{image, filepath.Join(top.Name(), content)}
+	_, err = isolate.Ask[any](ctx, d.c.Away, top.Name(), callUnpack, request)
 	return err
 }
 

@@ -1,0 +1,43 @@
+package isolate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Doer makes calls in helpers; a [*Pool] is one.
+type Doer interface {
+	// Do is as [Pool.Do] says.
+	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
+}
+
+// Ask makes a call whose handler is one of [Handle]'s, and returns its answer: the
+// zero value where the call has none.
+func Ask[A any](ctx context.Context, d Doer, key, call string, request any) (answer A, err error) {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return answer, err
+	}
+	reply, err := d.Do(ctx, key, call, text)
+	if err != nil || len(reply) == 0 {
+		return answer, err
+	}
+	return answer, json.Unmarshal(reply, &answer)
+}
+
+// Handle returns the handler of a call whose request and answer are JSON. A nil
+// answer is none.
+func Handle[Q any](f func(ctx context.Context, request Q) (answer any, err error)) Handler {
+	return func(ctx context.Context, text []byte) ([]byte, error) {
+		var request Q
+		if err := json.Unmarshal(text, &request); err != nil {
+			return nil, fmt.Errorf("read the request: %w", err)
+		}
+		answer, err := f(ctx, request)
+		if err != nil || answer == nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
+	}
+}
