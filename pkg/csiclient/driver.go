@@ -137,7 +137,7 @@ type Driver struct {
 // not wait for a socket without a listener. The error wraps ErrName,
 // ErrNotReady, or a [state.CallError].
 func Dial(ctx context.Context, c Config) (*Driver, error) {
-	path, err := endpointPath(c.Endpoint)
+	path, err := unixsocket.EndpointPath(c.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("driver %s: %w", c.Name, err)
 	}

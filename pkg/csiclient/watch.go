@@ -21,12 +21,12 @@ type socket struct {
 	path  string
 	peers []uint32 // Config.Peers
 
-	mu    sync.Mutex // guards all below
-	conn  net.Conn   // the last connection made
-	id    socketID   // of the socket that it was made to
-	made  int        // counts the connections made
-	known int        // is made as it was when the driver was asked last; 0 before
-	wake  func()     // called once at the next connection
+	mu    sync.Mutex          // guards all below
+	conn  net.Conn            // the last connection made
+	id    unixsocket.Identity // of the socket that it was made to
+	made  int                 // counts the connections made
+	known int                 // is made as it was when the driver was asked last; 0 before
+	wake  func()              // called once at the next connection
 }
 
 // dial is gRPC's context dialer; the address that gRPC gives is the path's.
@@ -52,16 +52,18 @@ func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 // path that it was made to: the one before and after. A socket that appears, or is replaced,
 // in between is connected to again: as another than it is it would be taken for a
 // replacement, and the driver for lost.
-func identified(ctx context.Context, path string, connect func() (net.Conn, error)) (net.Conn, socketID, error) {
+func identified(
+	ctx context.Context, path string, connect func() (net.Conn, error),
+) (net.Conn, unixsocket.Identity, error) {
 	for {
-		id := identify(path)
+		id := unixsocket.Identify(path, 0)
 		conn, err := connect()
-		if err != nil || identify(path) == id {
+		if err != nil || unixsocket.Identify(path, 0) == id {
 			return conn, id, err
 		}
 		conn.Close()
 		if ctx.Err() != nil {
-			return nil, socketID{}, context.Cause(ctx)
+			return nil, unixsocket.Identity{}, context.Cause(ctx)
 		}
 	}
 }
@@ -94,10 +96,10 @@ func (s *socket) wakeAfter(made int, wake func()) {
 // dropReplaced closes the connection if another socket took its path: a
 // connection to the old one goes on talking to the old process for ever.
 func (s *socket) dropReplaced() {
-	now := identify(s.path)
+	now := unixsocket.Identify(s.path, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn != nil && now != (socketID{}) && now != s.id {
+	if s.conn != nil && now != (unixsocket.Identity{}) && now != s.id {
 		s.conn.Close()
 		s.conn = nil
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // A socket that appears between the look at its identity and the connection is the one
@@ -35,7 +37,7 @@ func TestSocketAppearsWhileItIsDialled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if id == (socketID{}) || id != identify(path) || tries != 3 {
-		t.Errorf("after %d tries the socket is %+v, want %+v after 3", tries, id, identify(path))
+	if id == (unixsocket.Identity{}) || id != unixsocket.Identify(path, 0) || tries != 3 {
+		t.Errorf("after %d tries the socket is %+v, want %+v after 3", tries, id, unixsocket.Identify(path, 0))
 	}
 }

@@ -50,17 +50,11 @@ type Server struct {
 // New takes the socket; a second daemon fails here. [Server.Run] or [Server.Close]
 // gives it back.
 func New(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout}
-	var err error
-	if cfg.Passed != nil {
-		s.listener, err = unixsocket.Passed(cfg.Passed, cfg.Socket)
-	} else {
-		s.listener, err = unixsocket.Listen(ctx, cfg.Socket)
-	}
+	l, err := unixsocket.Listen(ctx, cfg.Socket, cfg.Passed)
 	if err != nil {
 		return nil, fmt.Errorf("volume plugin: %w", err)
 	}
-	return s, nil
+	return &Server{cfg: cfg, listener: l, stopping: make(chan struct{}), patience: stopTimeout}, nil
 }
 
 // Close gives up what New took. It is for a server that is never run.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -153,14 +152,11 @@ func endpointPath(endpoint, socket string) (string, error) {
 	if endpoint == "" {
 		return socket, nil
 	}
-	path, ok := strings.CutPrefix(endpoint, "unix://")
-	if !ok {
-		path = strings.TrimPrefix(endpoint, "unix:")
+	path, err := unixsocket.EndpointPath(endpoint)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
-		return "", fmt.Errorf("endpoint %q: %w: not an absolute path or unix:///path", shown(endpoint), ErrRefused)
-	}
-	return filepath.Clean(path), nil
+	return path, nil
 }
 
 // plain makes a gRPC error one for people: the code's name and the message.

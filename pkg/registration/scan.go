@@ -5,9 +5,10 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 const (
@@ -23,19 +24,12 @@ const (
 // errTooMany is a directory with more in it than any node has drivers.
 var errTooMany = errors.New("too many sockets or subdirectories")
 
-// socketID tells one socket from another made later at the same path. The
-// inode number alone does not: file systems hand it out again at once.
-type socketID struct {
-	dev, ino uint64
-	born     syscall.Timespec
-}
-
 // scanDir returns the sockets in dir and its subdirectories by path. It calls
 // watch for each directory before it reads it, so that nothing is missed
 // between the two. Names that begin with a dot are passed over, and so are
 // links: only what is really there counts.
-func scanDir(dir string, watch func(string) error) (map[string]socketID, error) {
-	found := map[string]socketID{}
+func scanDir(dir string, watch func(string) error) (map[string]unixsocket.Identity, error) {
+	found := map[string]unixsocket.Identity{}
 	dirs := 0
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -57,31 +51,11 @@ func scanDir(dir string, watch func(string) error) (map[string]socketID, error) 
 			if len(found) == maxSockets {
 				return errTooMany
 			}
-			if id, ok := identify(path); ok {
+			if id := unixsocket.Identify(path, unix.AT_SYMLINK_NOFOLLOW); id.IsSocket() {
 				found[path] = id
 			}
 		}
 		return nil
 	})
 	return found, err
-}
-
-// identify returns the identity of the socket at path. The time of birth is
-// preferred to ctime, which a mere chmod of the socket changes.
-func identify(path string) (socketID, bool) {
-	var st unix.Statx_t
-	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_BTIME
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, want, &st); err != nil ||
-		st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return socketID{}, false
-	}
-	born := st.Ctime
-	if st.Mask&unix.STATX_BTIME != 0 {
-		born = st.Btime
-	}
-	return socketID{
-		dev:  uint64(st.Dev_major)<<32 | uint64(st.Dev_minor),
-		ino:  st.Ino,
-		born: syscall.Timespec{Sec: born.Sec, Nsec: int64(born.Nsec)},
-	}, true
 }

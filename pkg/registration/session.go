@@ -30,7 +30,7 @@ var (
 // Its goroutine is run; status and first are guarded by the watcher's mutex.
 type session struct {
 	w      *Watcher
-	id     socketID
+	id     unixsocket.Identity
 	path   string
 	end    context.CancelCauseFunc // ends it for a reason; does not wait
 	after  <-chan struct{}         // closed when the path's previous session has ended; nil if none

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // What the protocol takes, and how failures are paced.
@@ -179,7 +180,7 @@ func (w *Watcher) drain() {
 }
 
 // reconcile makes the sessions those of the sockets found.
-func (w *Watcher) reconcile(ctx context.Context, found map[string]socketID, running *sync.WaitGroup) {
+func (w *Watcher) reconcile(ctx context.Context, found map[string]unixsocket.Identity, running *sync.WaitGroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for path, s := range w.sessions {
@@ -229,7 +230,7 @@ func (w *Watcher) checkSynced() {
 
 // scan makes the directory where it is missing, watches it, and returns the
 // sockets in it.
-func (w *Watcher) scan() (found map[string]socketID, err error) {
+func (w *Watcher) scan() (found map[string]unixsocket.Identity, err error) {
 	for range scanTries {
 		if err = os.MkdirAll(w.dir, dirMode); err != nil {
 			return nil, fmt.Errorf("make registration directory: %w", err)

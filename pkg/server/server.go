@@ -131,11 +131,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg: cfg, stopping: make(chan struct{}), patience: stopTimeout, made: time.Now(),
 		pods: podList{follow: cfg.FollowPods},
 	}
-	listen := func() (*unixsocket.Listener, error) { return unixsocket.Listen(ctx, cfg.Socket) }
-	if cfg.Passed != nil {
-		listen = func() (*unixsocket.Listener, error) { return unixsocket.Passed(cfg.Passed, cfg.Socket) }
-	}
-	api, err := listen()
+	api, err := unixsocket.Listen(ctx, cfg.Socket, cfg.Passed)
 	if err != nil {
 		return nil, err
 	}

@@ -26,9 +26,8 @@ type Listener struct {
 	lock *os.File
 }
 
-// Passed serves on the socket at path that a service manager listens on, which
-// stays when the daemon goes. The lock keeps a second daemon away as ever. It closes f.
-func Passed(f *os.File, path string) (*Listener, error) {
+// passed serves on the socket at path that a service manager listens on. It closes f.
+func passed(f *os.File, path string) (*Listener, error) {
 	defer f.Close() // the listener has its own
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
@@ -47,7 +46,14 @@ func Passed(f *os.File, path string) (*Listener, error) {
 // Listen makes the socket at path, 0600, and its directory, 0700, where that is
 // missing. A socket left by a dead daemon is removed; one at which a process
 // answers, or anything that is no socket, is an error.
-func Listen(ctx context.Context, path string) (*Listener, error) {
+//
+// A service manager (systemd's socket activation) may listen at path already and have
+// passed its socket, which stays when the daemon goes: Listen then serves on from,
+// and closes it. In both cases the lock keeps a second daemon away.
+func Listen(ctx context.Context, path string, from *os.File) (*Listener, error) {
+	if from != nil {
+		return passed(from, path)
+	}
 	if path == "" || len(path) > MaxPath {
 		return nil, fmt.Errorf("socket path %q is %d bytes: 1 to %d are possible", path, len(path), MaxPath)
 	}

@@ -31,11 +31,11 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 		return f
 	}
 	for range 2 { // as over a restart
-		l, err := unixsocket.Passed(pass(), path)
+		l, err := unixsocket.Listen(t.Context(), path, pass())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second, err := unixsocket.Passed(pass(), path); err == nil {
+		if second, err := unixsocket.Listen(t.Context(), path, pass()); err == nil {
 			t.Error("two daemons on one socket")
 			second.Close()
 		}
@@ -60,7 +60,7 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unixsocket.Passed(null, path); err == nil {
+	if _, err := unixsocket.Listen(t.Context(), path, null); err == nil {
 		t.Error("what is no socket is served")
 	}
 }
