@@ -1,11 +1,12 @@
 package holders
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // maxDepth bounds how many layers of devices on devices are followed.
@@ -22,7 +23,7 @@ func (s *search) devices() {
 		}
 	}
 	for _, dev := range s.blocks {
-		link, err := os.Readlink(s.f.sys("dev", "block", numbers(dev)))
+		link, err := os.Readlink(s.f.sys("dev", "block", mount.DeviceText(dev)))
 		if err == nil {
 			s.above(filepath.Base(link), 0)
 		}
@@ -46,9 +47,4 @@ func (s *search) above(name string, depth int) {
 		s.found.Devices = append(s.found.Devices, d)
 		s.above(h.Name(), depth+1)
 	}
-}
-
-// numbers is a device as sysfs names it.
-func numbers(dev uint64) string {
-	return fmt.Sprintf("%d:%d", dev>>32, dev&(1<<32-1))
 }

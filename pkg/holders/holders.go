@@ -25,6 +25,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 const (
@@ -223,7 +225,7 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 		s.trees = append(s.trees, treesAt(rows, filepath.Clean(path))...)
 	}
 	for _, t := range s.trees {
-		if _, err := os.Lstat(f.sys("dev", "block", numbers(t.dev))); err == nil && !slices.Contains(s.blocks, t.dev) &&
+		if _, err := os.Lstat(f.sys("dev", "block", mount.DeviceText(t.dev))); err == nil && !slices.Contains(s.blocks, t.dev) &&
 			t.mounted {
 			s.blocks = append(s.blocks, t.dev)
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // errGone says that a process ended while it was looked at.
@@ -198,7 +200,7 @@ func (s *search) isDevice(id, fd string, t table, path string) bool {
 	if unix.Stat(s.f.proc(id, "fd", fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return false
 	}
-	return slices.Contains(s.blocks, uint64(unix.Major(st.Rdev))<<32|uint64(unix.Minor(st.Rdev)))
+	return slices.Contains(s.blocks, mount.DeviceOf(st.Rdev))
 }
 
 // mapped returns the files of interest that a process has mapped into its memory.

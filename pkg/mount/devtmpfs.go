@@ -20,6 +20,6 @@ func (k *Kernel) OnDevtmpfs(f *os.File) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look at %s: %w", f.Name(), err)
 	}
-	dev := uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev))
+	dev := DeviceOf(st.Dev)
 	return slices.ContainsFunc(rows, func(r row) bool { return r.fsType == "devtmpfs" && r.dev == dev }), nil
 }

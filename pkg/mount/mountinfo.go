@@ -111,19 +111,6 @@ func parseRow(line string) (row, error) {
 	return r, nil
 }
 
-func parseDevice(s string) (uint64, error) {
-	major, minor, _ := strings.Cut(s, ":")
-	maj, err := strconv.ParseUint(major, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("device %q: %w", s, err)
-	}
-	mnr, err := strconv.ParseUint(minor, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("device %q: %w", s, err)
-	}
-	return device(uint32(maj), uint32(mnr)), nil
-}
-
 // unescape undoes the kernel's \ooo for space, tab, newline, backslash and #.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {

@@ -2,7 +2,6 @@ package mount
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -53,7 +52,7 @@ func (k *Kernel) Size(ctx context.Context, path string) (Sizes, error) {
 
 // deviceBytes is the size of a block device (major<<32|minor); 0 where there is none.
 func deviceBytes(dev uint64) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/size", dev>>32, dev&0xffffffff))
+	text, err := os.ReadFile("/sys/dev/block/" + DeviceText(dev) + "/size")
 	if err != nil {
 		return 0
 	}

@@ -128,5 +128,3 @@ func listMounts(after uint64) ([]uint64, error) {
 		req.param = page[n-1]
 	}
 }
-
-func device(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }

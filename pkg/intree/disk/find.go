@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // ErrIdentity means that a device is not the disk that it is to be, or does not
@@ -134,7 +136,7 @@ func (h Host) prove(f *os.File, d Disk) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	dev := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	dev := mount.DeviceText(mount.DeviceOf(st.Rdev))
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK || dev != d.Dev {
 		return fmt.Errorf("%s is not the block device %s but %s (mode %o): %w", f.Name(), d.Dev, dev, st.Mode, ErrIdentity)
 	}
