@@ -41,20 +41,6 @@ type EndedCall struct {
 	Retry state.Retry `json:"-"`
 }
 
-// retryOf is the pacing that goes with op.
-func retryOf(v state.Volume, op plan.Op) state.Retry {
-	switch op.Kind {
-	case plan.Attach, plan.Detach:
-		return v.Attach.Retry()
-	case plan.Stage, plan.Unstage:
-		return v.Stage.Retry()
-	case plan.Expand:
-		return v.ExpandFailed.Value()
-	default:
-		return v.Mounts[op.Pod].Retry()
-	}
-}
-
 // tell reports a call that ended to those that want to know.
 func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took time.Duration) {
 	if l.cfg.OnCall == nil {
@@ -67,7 +53,7 @@ func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took ti
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)
-		c.Retry = retryOf(l.row(s.id).is(), s.op)
+		c.Retry = s.op.Retry(l.row(s.id).is())
 	}
 	l.cfg.OnCall(c)
 }

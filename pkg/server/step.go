@@ -81,7 +81,7 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 		s.reason, s.code = v.Held.Reason, v.Held.Code
 	}
 	s.about(v, op.Pod)
-	s.kind, s.retry = op.Kind, retryOf(v.Volume, op)
+	s.kind, s.retry = op.Kind, op.Retry(v.Volume)
 	if s.kind == plan.None && v.Volume.ExpandFailed != nil {
 		s.kind, s.retry = plan.Expand, v.Volume.ExpandFailed.Value()
 	}
@@ -116,21 +116,6 @@ func havers(v state.Volume) (pods []state.Pod) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods
-}
-
-func retryOf(v state.Volume, op plan.Op) state.Retry {
-	switch op.Kind {
-	case plan.Attach, plan.Detach:
-		return v.Attach.Retry()
-	case plan.Stage, plan.Unstage:
-		return v.Stage.Retry()
-	case plan.Publish, plan.Republish, plan.Unpublish:
-		return v.Mounts[op.Pod].Retry()
-	case plan.Expand:
-		return v.ExpandFailed.Value()
-	default:
-		return state.Retry{}
-	}
 }
 
 // explain adds the chain from the step on: step, because, not because, next, you can.

@@ -76,6 +76,20 @@ func (o Op) String() string {
 	return o.Kind.String() + " for pod " + string(o.Pod)
 }
 
+// Retry returns the pacing of v's calls for what the operation changes.
+func (o Op) Retry(v state.Volume) state.Retry {
+	switch o.Kind {
+	case Attach, Detach:
+		return v.Attach.Retry()
+	case Stage, Unstage:
+		return v.Stage.Retry()
+	case Expand:
+		return v.ExpandFailed.Value()
+	default:
+		return v.Mounts[o.Pod].Retry()
+	}
+}
+
 // byUID lists the pods that a map is about, sorted. It is asked for several times
 // a plan, nearly always of one pod, for which a sequence of keys costs more than all else.
 func byUID[T any](of map[state.PodUID]T) []state.PodUID {
