@@ -33,8 +33,8 @@ func (r *Reporter) runClaims(ctx context.Context) {
 		r.mu.Lock()
 		sizes, failures, told := maps.Clone(r.sizes), maps.Clone(r.failures), r.changed
 		r.mu.Unlock()
-		failed := r.writeFailures(ctx, failures)
-		if err := r.writeSizes(ctx, sizes); err != nil {
+		failed := writeClaims(ctx, r, failures, r.failures, failureChange)
+		if err := writeClaims(ctx, r, sizes, r.sizes, sizeChange); err != nil {
 			failed = err
 		}
 		var retry <-chan time.Time
@@ -62,49 +62,33 @@ func compareClaims(a, b Claim) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// writeSizes ends claims' expansions, as the kubelet does after NodeExpandVolume:
-// the capacity is what is served, and nothing says any more that it is resized.
-// It returns the last failure.
-func (r *Reporter) writeSizes(ctx context.Context, sizes map[Claim]int64) (failed error) {
-	for _, c := range slices.SortedFunc(maps.Keys(sizes), compareClaims) {
+// writeClaims writes what claims do not show yet, and takes what is written out of
+// kept, unless that has changed meanwhile. It returns the last failure.
+func writeClaims[V comparable](ctx context.Context, r *Reporter, news, kept map[Claim]V,
+	change func(claim *corev1.PersistentVolumeClaim, v V) map[string]any,
+) (failed error) {
+	for _, c := range slices.SortedFunc(maps.Keys(news), compareClaims) {
 		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
-			return sizeChange(claim, sizes[c])
+			return change(claim, news[c])
 		})
 		if err != nil {
 			failed = err
 			continue
 		}
 		r.mu.Lock()
-		if r.sizes[c] == sizes[c] {
-			delete(r.sizes, c)
+		if kept[c] == news[c] {
+			delete(kept, c)
 		}
 		r.mu.Unlock()
 	}
 	return failed
 }
 
-// writeFailures is writeSizes for failures.
-func (r *Reporter) writeFailures(ctx context.Context, failures map[Claim]ExpandFailure) (failed error) {
-	for _, c := range slices.SortedFunc(maps.Keys(failures), compareClaims) {
-		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
-			return failureChange(claim, failures[c], time.Now())
-		})
-		if err != nil {
-			failed = err
-			continue
-		}
-		r.mu.Lock()
-		if r.failures[c] == failures[c] {
-			delete(r.failures, c)
-		}
-		r.mu.Unlock()
-	}
-	return failed
-}
-
-// sizeChange returns what is to change in the claim's status, nil for nothing. A
-// claim of an old external-resizer has no allocatedResources: then the capacity
-// and the conditions are all that there is.
+// sizeChange ends a claim's expansion, as the kubelet does after NodeExpandVolume: the
+// capacity is what is served, and nothing says any more that it is resized. It returns
+// what is to change in the claim's status, nil for nothing. A claim of an old
+// external-resizer has no allocatedResources: then the capacity and the conditions are
+// all that there is.
 func sizeChange(claim *corev1.PersistentVolumeClaim, bytes int64) map[string]any {
 	status, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && bytes < allocated.Value() {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +50,7 @@ func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
 // KEP-1790: a condition, and where the driver says that it can never be, or the
 // user asks for another size meanwhile, the word that ends it. A claim that no
 // external-resizer of today resizes says nothing.
-func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now time.Time) map[string]any {
+func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure) map[string]any {
 	status := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	if status != corev1.PersistentVolumeClaimNodeResizePending &&
 		status != corev1.PersistentVolumeClaimNodeResizeInProgress {
@@ -63,7 +62,7 @@ func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure, now tim
 	}
 	failed := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(now), Message: f.Text,
+		LastTransitionTime: metav1.Now(), Message: f.Text,
 	}
 	conditions := slices.Clone(claim.Status.Conditions)
 	switch at := slices.IndexFunc(conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
