@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -138,38 +139,28 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 
 // dataNames are those of the claims, snapshots, group snapshots or schedules of a namespace.
 func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []string, err error) {
-	if kind == "pvc" {
+	switch kind {
+	case "pvc":
 		claims, err := c.Claims(ctx)
-		for _, v := range claims {
-			if v.Namespace == ns {
-				names = append(names, v.Name)
-			}
-		}
-		return names, err
-	}
-	if kind == "schedules" {
+		return namesIn(ns, claims, func(v server.ClaimStatus) (string, string) { return v.Namespace, v.Name }), err
+	case "schedules":
 		all, err := c.Schedules(ctx)
-		for _, v := range all {
-			if v.Namespace == ns {
-				names = append(names, v.Name)
-			}
-		}
-		return names, err
-	}
-	if kind == "groupsnapshots" {
+		return namesIn(ns, all, func(v server.ScheduleStatus) (string, string) { return v.Namespace, v.Name }), err
+	case "groupsnapshots":
 		all, err := c.GroupSnapshots(ctx)
-		for _, v := range all {
-			if v.Namespace == ns {
-				names = append(names, v.Name)
-			}
-		}
-		return names, err
+		return namesIn(ns, all, func(v server.GroupSnapshotStatus) (string, string) { return v.Namespace, v.Name }), err
+	default:
+		all, err := c.Snapshots(ctx)
+		return namesIn(ns, all, func(v server.SnapshotStatus) (string, string) { return v.Namespace, v.Name }), err
 	}
-	all, err := c.Snapshots(ctx)
+}
+
+// namesIn are the names of those that are in a namespace.
+func namesIn[T any](ns string, all []T, of func(T) (namespace, name string)) (names []string) {
 	for _, v := range all {
-		if v.Namespace == ns {
-			names = append(names, v.Name)
+		if in, name := of(v); in == ns {
+			names = append(names, name)
 		}
 	}
-	return names, err
+	return names
 }
