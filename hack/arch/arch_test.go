@@ -71,6 +71,27 @@ func TestTreeKeepsItsRules(t *testing.T) {
 	}
 }
 
+// TestFilesOfEveryModuleAreShort: the other rules are for the packages that go list
+// finds in the program's module and the agent's; this one is for hack/bench and the
+// modules of tests too.
+func TestFilesOfEveryModuleAreShort(t *testing.T) {
+	seen := map[string]bool{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		if n := strings.Count(string(b), "\n"); n > maxFile {
+			t.Errorf("%s: %d lines, more than %d", name, n, maxFile)
+		}
+		seen[filepath.ToSlash(filepath.Dir(name))] = true
+		return err
+	})
+	if err != nil || !seen[root+"/hack/bench/cmd/fakeapi"] || !seen[root+"/pkg/state"] {
+		t.Errorf("files in %d directories were read: %v", len(seen), err)
+	}
+}
+
 func TestDocumentsSayWhatIsThere(t *testing.T) {
 	docs, err := documents(root)
 	if err != nil {
