@@ -225,8 +225,8 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 		s.trees = append(s.trees, treesAt(rows, filepath.Clean(path))...)
 	}
 	for _, t := range s.trees {
-		if _, err := os.Lstat(f.sys("dev", "block", mount.DeviceText(t.dev))); err == nil && !slices.Contains(s.blocks, t.dev) &&
-			t.mounted {
+		_, err := os.Lstat(f.sys("dev", "block", mount.DeviceText(t.dev)))
+		if err == nil && t.mounted && !slices.Contains(s.blocks, t.dev) {
 			s.blocks = append(s.blocks, t.dev)
 		}
 	}
