@@ -19,7 +19,7 @@ func (p *program) applyCommand() *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIRECTORY|-",
-		Short: "Make the objects of a manifest wanted on this node",
+		Short: "Create or update the objects in a manifest",
 		Long: `Make the objects of manifests wanted: Pod, PersistentVolumeClaim,
 PersistentVolume, StorageClass, CSIDriver, Secret, ConfigMap, VolumeAttachment,
 ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are taken, or none.`,
@@ -50,7 +50,7 @@ func (p *program) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete (pod NAME... | (pvc|snapshot) NAME... [--reason=TEXT] [--data] | schedule NAME... | " +
 			"(pod|pvc|snapshot) --all | -f FILE)",
-		Short: "Take pods back, or delete claims with their data, or snapshots",
+		Short: "Delete pods, claims with their data, or snapshots",
 		Long: `Take something back.
 
 delete pod NAME says that the pod's containers have stopped: its volumes are
@@ -124,7 +124,7 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		switch d.Name = t.name; t.kind {
 		case "pvc":
 			word = "pvc"
-			stop := p.tellsWaiting(ctx, c, target{"pvc", d.Namespace + "/" + d.Name})
+			stop := p.printWaiting(ctx, c, target{"pvc", d.Namespace + "/" + d.Name})
 			done, err = c.DeleteClaim(ctx, d)
 			stop()
 		case "snapshots":

@@ -93,7 +93,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	}
 	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket,
 		"http", s.HTTPAddress())
-	end := tellSystemd(ctx, notifier, n, logger)
+	end := notifySystemd(ctx, notifier, n, logger)
 	err = both(ctx, n.Run, besides(s.Run, plugin))
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")

@@ -19,7 +19,7 @@ func (p *program) describeCommand() *cobra.Command {
 	var ns, output string
 	cmd := &cobra.Command{
 		Use:   "describe (pod|volume|driver) NAME",
-		Short: "Show all that is known of one thing",
+		Short: "Show one object in full",
 		Example: `  csi-volmgr describe volume data
   csi-volmgr describe pod web -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {

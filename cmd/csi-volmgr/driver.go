@@ -18,7 +18,7 @@ import (
 func (p *program) driverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "driver",
-		Short: "What drivers need that are not made for this node",
+		Short: "Register drivers that do not register themselves",
 		Example: `  csi-volmgr driver register --detach /run/my-driver/csi.sock
   csi-volmgr get drivers`,
 		Args: noArgs,
@@ -33,7 +33,7 @@ func (p *program) registerCommand() *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
 		Use:   "register ENDPOINT",
-		Short: "Register a CSI driver that does not do it itself, in place of a registrar",
+		Short: "Register a CSI driver, in place of node-driver-registrar",
 		Long: `Register the CSI driver whose socket is ENDPOINT (a path, or unix://PATH) with
 this node's daemon, until it is told to stop: what node-driver-registrar does
 where there is one. It waits until the driver answers, and asks it for its name.
@@ -75,8 +75,8 @@ too, until driver unregister; the verb returns once the driver is registered.`,
 func (p *program) unregisterCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unregister DRIVER",
-		Short: "Have the daemon no longer register a driver that was handed over to it",
-		Long: `Have the daemon no longer register the driver, which was handed over to it with
+		Short: "End the registration of a driver that was registered by hand",
+		Long: `End the registration of the driver, which was handed over to the daemon with
 driver register --detach. The driver is down then; what is mounted stays mounted.`,
 		Example: `  csi-volmgr driver unregister hostpath.csi.k8s.io`,
 		Args: func(_ *cobra.Command, args []string) error {

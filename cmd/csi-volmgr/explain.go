@@ -12,8 +12,8 @@ func (p *program) explainCommand() *cobra.Command {
 	var ns, output string
 	cmd := &cobra.Command{
 		Use:   "explain (pod|pvc|snapshot|groupsnapshot|volume|driver) NAME",
-		Short: "Say why something is not there yet",
-		Long: `Say why something is not there yet, as one chain: what is wanted, what is done,
+		Short: "Explain why an object is not ready",
+		Long: `Explain why something is not ready, as one chain: what is wanted, what is done,
 at which step it is, what blocks it, what does not, what comes next, and what
 one can do. A volume is called by its claim, its PersistentVolume, its handle
 or its id. The exit code is 1 only where nothing is known of the name.`,

@@ -63,7 +63,7 @@ func (p *program) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get (pods|volumes|drivers|pv|pvc|snapshots|groupsnapshots|schedules|mounts|stats|problems|" +
 			"storageclasses|csidrivers|configmaps|secrets) [NAME...]",
-		Short: "List what there is, one line each",
+		Short: "List objects, one line each",
 		Long:  getHelp,
 		Example: `  csi-volmgr get pods -A
   csi-volmgr get volumes -o wide
@@ -117,8 +117,8 @@ func (p *program) watchCommand() *cobra.Command {
 	o := getOptions{watch: true}
 	cmd := &cobra.Command{
 		Use:   "watch (pods|volumes|drivers|pv|pvc|snapshots|groupsnapshots) [NAME...]",
-		Short: "List what there is, and go on with every change",
-		Long:  "List what there is, one line each, and go on with every change until interrupted: get --watch.",
+		Short: "List objects, then print each change",
+		Long:  "List objects, one line each, then print each change until interrupted: get --watch.",
 		Example: `  csi-volmgr watch pods -A
   csi-volmgr watch volumes -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

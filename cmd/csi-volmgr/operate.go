@@ -31,8 +31,8 @@ func (p *program) whoCommand() *cobra.Command {
 	var output, ns string
 	cmd := &cobra.Command{
 		Use:   "who (VOLUME|PATH|pod NAME)",
-		Short: "Say who holds a volume or a mount, so that it cannot be unmounted",
-		Long: `Say who holds a volume, or what is mounted at a path: the processes with open
+		Short: "List the processes and devices that hold a volume or a mount",
+		Long: `List who holds a volume, or what is mounted at a path: the processes with open
 files, a working or root directory, a program or mapped memory on it, and the
 containers that they are in; other mount namespaces that have a copy of the
 mount; loop devices and device-mapper devices on top of it.

@@ -37,7 +37,7 @@ func (p *program) retryCommand() *cobra.Command {
 	var step, reason, ns string
 	cmd := &cobra.Command{
 		Use:   "retry (VOLUME...|snapshot NAME...|groupsnapshot NAME...) [--step=(force|lazy) --reason=TEXT]",
-		Short: "Try again now what waits after a failure",
+		Short: "Repeat failed calls now",
 		Long:  retryLong,
 		Example: `  csi-volmgr retry data
   csi-volmgr retry snapshot monday -n shop

@@ -10,11 +10,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 )
 
-// tellSystemd says that the daemon is ready when its loop runs (its records are
+// notifySystemd says that the daemon is ready when its loop runs (its records are
 // known then, and the API is served), what it has not heard of yet, and when it
 // stops. A source that is away for long is no reason not to be ready: what is
 // mounted is kept, and shown. The function that it returns ends this.
-func tellSystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *slog.Logger) (end func()) {
+func notifySystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *slog.Logger) (end func()) {
 	if !s.Wanted() {
 		return func() {}
 	}

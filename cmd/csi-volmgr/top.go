@@ -30,8 +30,8 @@ func (p *program) topCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show what the daemon is at, live: drivers, calls, and volumes that wait",
-		Long: `Show what the daemon is at: the drivers with their calls in flight, and the
+		Short: "Show drivers, calls in flight and waiting volumes, live",
+		Long: `Show what the daemon does now: the drivers with their calls in flight, and the
 volumes that are not at rest, those that have been waiting longest first. On a
 terminal the view follows what happens until q is typed; elsewhere it is
 shown once, and so it is as JSON or YAML, with all drivers and volumes.`,

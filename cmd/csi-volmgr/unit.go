@@ -21,7 +21,7 @@ type unitOptions struct {
 func (p *program) volumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "volume",
-		Short:   "What other programs of the node need to use volumes",
+		Short:   "Write systemd units that wait for volumes",
 		Example: `  csi-volmgr volume unit pod web > /etc/systemd/system/csi-volmgr-default-web.service`,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -14,10 +14,10 @@ import (
 // patience is after how long a verb says what it waits for, and how often it looks.
 const patience = 3 * time.Second
 
-// tellsWaiting says on stderr what t waits for, whenever that is something else, until
+// printWaiting says on stderr what t waits for, whenever that is something else, until
 // stop is called, which returns once nothing more is said. A deletion may wait for a
 // pod's volume to be unmounted, or for a driver's answer.
-func (p *program) tellsWaiting(ctx context.Context, c *client.Client, t target) (stop func()) {
+func (p *program) printWaiting(ctx context.Context, c *client.Client, t target) (stop func()) {
 	ended, said := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(said)

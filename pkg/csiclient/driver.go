@@ -99,7 +99,7 @@ type Config struct {
 	Metrics *Metrics
 	// Logger may be nil for no log.
 	Logger *slog.Logger
-	// OnChange is told when the driver's process went away (err says why) and
+	// OnChange is called when the driver's process went away (err says why) and
 	// when it is back and was asked anew what it can do (err is nil). Calls are
 	// made one after another, none after Close returned, and none for the
 	// connection that Dial made. It must not call Close. It may be nil.

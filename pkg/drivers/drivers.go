@@ -93,7 +93,7 @@ func (ds *Drivers) Up(ctx context.Context, p registration.Plugin) error {
 	ds.mu.Lock()
 	ds.registered[p.Name] = c
 	ds.mu.Unlock()
-	ds.tellUp(d, d.Info())
+	ds.reportUp(d, d.Info())
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (ds *Drivers) Down(p registration.Plugin, reason string) {
 	if err := c.driver.Close(); err != nil {
 		ds.Logger.Warn("connection to the driver cannot be closed", "driver", p.Name, "err", err)
 	}
-	ds.tellDown(p.Name, reason)
+	ds.reportDown(p.Name, reason)
 	if ds.Cluster != nil {
 		ds.Cluster.DriverDown(p.Name)
 	}
@@ -118,13 +118,13 @@ func (ds *Drivers) changed(c *connection, i csiclient.Info, lost error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if lost != nil {
-		ds.tellDown(i.Name, lost.Error())
+		ds.reportDown(i.Name, lost.Error())
 	} else {
-		ds.tellUp(c.driver, i)
+		ds.reportUp(c.driver, i)
 	}
 }
 
-func (ds *Drivers) tellUp(d *csiclient.Driver, i csiclient.Info) {
+func (ds *Drivers) reportUp(d *csiclient.Driver, i csiclient.Info) {
 	ds.Loop.DriverUp(manager.DriverInfo{
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
@@ -140,7 +140,7 @@ func (ds *Drivers) tellUp(d *csiclient.Driver, i csiclient.Info) {
 	}
 }
 
-func (ds *Drivers) tellDown(name state.DriverName, reason string) {
+func (ds *Drivers) reportDown(name state.DriverName, reason string) {
 	ds.Loop.DriverDown(name, reason)
 	ds.Controllers.DriverDown(name)
 }

@@ -157,7 +157,7 @@ func (w *Writer) Ended(c manager.EndedCall) {
 // Run writes events of calls as they end, and of volumes that wait once they have waited
 // for long, until ctx ends. It returns nil.
 func (w *Writer) Run(ctx context.Context) error {
-	w.tellRecovery()
+	w.reportRecovery()
 	patience := cmp.Or(w.Patience, waitPatience)
 	between := min(lookPause, patience)
 	pause := time.NewTimer(between)
@@ -166,13 +166,13 @@ func (w *Writer) Run(ctx context.Context) error {
 	for {
 		select {
 		case c := <-w.ended:
-			w.tellCall(*c)
+			w.reportCall(*c)
 		case <-changed:
 			changed = nil
 			pause.Reset(between)
 		case <-pause.C:
 			changed = w.Volumes.Changed()
-			if w.tellWaits(patience) {
+			if w.reportWaits(patience) {
 				pause.Reset(between) // no change marks the moment when a wait has been long
 			}
 		case <-ctx.Done():
@@ -181,9 +181,9 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// tellCall tells of a call that ended: the pod that it was for, or all for whose
+// reportCall writes the event of a call that ended: the pod that it was for, or all for whose
 // sake it was made, and of an expansion, or where there is no pod, the claim.
-func (w *Writer) tellCall(c endedCall) {
+func (w *Writer) reportCall(c endedCall) {
 	s, ok := w.Volumes.Volume(c.Volume)
 	failed := c.Error != ""
 	reason := callReason(c.Op, failed, s.Volume.Spec.Mode == state.Block)
@@ -217,19 +217,19 @@ func (w *Writer) tellCall(c endedCall) {
 	}
 	told := false
 	for _, uid := range pods {
-		told = w.tellPod(uid, w.namesOf(uid, s.Volume), e, sentence) || told
+		told = w.reportPod(uid, w.namesOf(uid, s.Volume), e, sentence) || told
 	}
 	if c.Op == plan.Expand || !told {
-		w.tellClaimOf(s.Volume, e, sentence)
+		w.reportClaimOf(s.Volume, e, sentence)
 	}
 	if c.Code == state.FilesystemMismatch {
-		w.tellVolume(s.Volume, report.Event{Warning: true, Reason: reasonOtherFS}, sentence)
+		w.reportVolume(s.Volume, report.Event{Warning: true, Reason: reasonOtherFS}, sentence)
 	}
 }
 
-// tellRecovery has an event about the Node written where the journal may have lost
+// reportRecovery has an event about the Node written where the journal may have lost
 // records. A Node's events name it by its name, as the kubelet's do.
-func (w *Writer) tellRecovery() {
+func (w *Writer) reportRecovery() {
 	lost := w.Lost()
 	if lost == "" {
 		return
@@ -240,9 +240,9 @@ func (w *Writer) tellRecovery() {
 	})
 }
 
-// tellVolume has an event about the cluster's PersistentVolume written, where the
+// reportVolume has an event about the cluster's PersistentVolume written, where the
 // administrator who made it looks.
-func (w *Writer) tellVolume(v state.Volume, e report.Event, sentence string) {
+func (w *Writer) reportVolume(v state.Volume, e report.Event, sentence string) {
 	pv, ok := w.Objects.Get(source.Key{Kind: resolve.KindVolume, Name: v.Spec.Name}).(*corev1.PersistentVolume)
 	if !ok {
 		return
@@ -252,8 +252,8 @@ func (w *Writer) tellVolume(v state.Volume, e report.Event, sentence string) {
 	w.Event(e)
 }
 
-// tellPod has an event about a pod's volume written, if the pod is the cluster's.
-func (w *Writer) tellPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
+// reportPod has an event about a pod's volume written, if the pod is the cluster's.
+func (w *Writer) reportPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
 	p, ok := w.Volumes.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
 	if !ok || w.Objects.Get(key) != nil && w.Objects.Provider(key) != kube.Name {
@@ -291,8 +291,8 @@ func (w *Writer) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
 	return about, ok
 }
 
-// tellClaimOf has an event about a volume's claim written, if that is the cluster's.
-func (w *Writer) tellClaimOf(v state.Volume, e report.Event, sentence string) {
+// reportClaimOf has an event about a volume's claim written, if that is the cluster's.
+func (w *Writer) reportClaimOf(v state.Volume, e report.Event, sentence string) {
 	about, ok := w.aboutClaim(v)
 	if !ok {
 		return
@@ -304,19 +304,19 @@ func (w *Writer) tellClaimOf(v state.Volume, e report.Event, sentence string) {
 	w.Event(e)
 }
 
-// tellWaits tells of waits that have taken long, and of mounts that are no longer as
+// reportWaits tells of waits that have taken long, and of mounts that are no longer as
 // they were made. It reports whether there is more to tell later.
-func (w *Writer) tellWaits(patience time.Duration) bool {
+func (w *Writer) reportWaits(patience time.Duration) bool {
 	f := w.Facts()
 	told, more := w.waits.look(f, patience)
 	for _, n := range told {
 		e := report.Event{Warning: n.warning, Reason: n.reason}
 		s, _ := w.Volumes.Volume(n.volume)
 		if n.pod != "" {
-			w.tellPod(n.pod, n.names, e, n.sentence)
+			w.reportPod(n.pod, n.names, e, n.sentence)
 		}
 		if n.pod == "" || n.reason == reasonNoResize {
-			w.tellClaimOf(s.Volume, e, n.sentence)
+			w.reportClaimOf(s.Volume, e, n.sentence)
 		}
 	}
 	known := make(map[state.VolumeID]bool, len(f.Volumes))
@@ -343,6 +343,6 @@ func (w *Writer) Health(h stats.Status) {
 		e, sentence = report.Event{Reason: reasonAbnormal, Warning: true}, strings.Join(texts, "; ")
 	}
 	for _, uid := range slices.Sorted(slices.Values(s.Wanted)) {
-		w.tellPod(uid, w.namesOf(uid, s.Volume), e, sentence)
+		w.reportPod(uid, w.namesOf(uid, s.Volume), e, sentence)
 	}
 }

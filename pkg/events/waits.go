@@ -14,17 +14,17 @@ import (
 
 const (
 	// waitPatience is how long a volume may wait for something that is no call
-	// before that is an event, and the least time before it is told of again, which
-	// it is if it waits for something else by then. The kubelet gives a pod's volumes
-	// as long (2 m 3 s): most waits are over by then.
+	// before the writer makes an event of it, and the least time before it makes another,
+	// for a volume that waits for something else then. The kubelet gives a pod's volumes
+	// as long (2 m 3 s): most waits have ended then.
 	waitPatience = 2 * time.Minute
 	// lookPause is the least time between two looks for what waits.
 	lookPause = 10 * time.Second
-	// maxTold bounds the events of one look, so 1 a second of a node whose 1,000
+	// maxReported bounds the events of one look, so 1 a second of a node whose 1,000
 	// pods wait for one driver. Those that waited longest come first, the others at
 	// the looks that follow, if they wait still.
-	maxTold = 10
-	// mended is told when a mount is no longer otherwise than it was made.
+	maxReported = 10
+	// mended is the event's text when a mount that had changed is again as it was made.
 	mended = "its mount is as it was made again"
 )
 
@@ -49,7 +49,7 @@ type finding struct {
 	mounted bool
 }
 
-// standing is what was told of a volume, and since when it waits.
+// standing is the last event of a volume, and since when the volume waits.
 type standing struct {
 	since, at time.Time
 	wait      string
@@ -65,7 +65,7 @@ type notice struct {
 	sentence string
 }
 
-// waits remembers what was told of volumes that wait, or whose mounts are not as
+// waits remembers the events of volumes that wait, or whose mounts are not as
 // they were made.
 type waits map[subject]standing
 
@@ -79,7 +79,7 @@ func (w waits) look(f server.Facts, patience time.Duration) (told []notice, more
 		return x.drift == s.drift && (x.wait == s.wait || f.Now.Sub(s.since) < patience || f.Now.Sub(s.at) < patience)
 	})
 	slices.SortStableFunc(due, func(a, b finding) int { return w[a.subject].since.Compare(w[b.subject].since) })
-	for _, x := range due[:min(len(due), maxTold)] {
+	for _, x := range due[:min(len(due), maxReported)] {
 		told = append(told, w.tell(x, f.Now))
 	}
 	return told, slices.ContainsFunc(found, func(x finding) bool {
@@ -109,7 +109,7 @@ func (w waits) follow(found []finding, now time.Time) {
 	}
 }
 
-// tell notes that what is due of x is told, and returns it: first of its mount.
+// tell returns the event that is due for x, and notes it: first that of its mount.
 func (w waits) tell(x finding, now time.Time) notice {
 	s := w[x.subject]
 	n := notice{x.subject, x.volume, x.reason, true, x.wait}

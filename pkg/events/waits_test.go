@@ -90,8 +90,8 @@ func TestManyThatWaitAreNoStorm(t *testing.T) {
 	w.after(t, &f, 0, 0, true)
 	told := map[state.PodUID]bool{}
 	f.Now = f.Now.Add(waitPatience)
-	for i := range pods / maxTold {
-		for _, n := range w.after(t, &f, lookPause, maxTold, i < pods/maxTold-1) {
+	for i := range pods / maxReported {
+		for _, n := range w.after(t, &f, lookPause, maxReported, i < pods/maxReported-1) {
 			told[n.pod] = true
 		}
 	}

@@ -140,11 +140,11 @@ func own(ctx context.Context, root *os.File, m state.Mount) error {
 	})
 }
 
-// progressPause is how often it is told how far a walk is.
+// progressPause is how often a walk reports its progress.
 const progressPause = time.Second
 
-// reportEvery tells how far a walk is from time to time, and when it ends; what
-// it returns ends that.
+// reportEvery reports the progress of a walk every progressPause and at its end, which
+// is the call of end.
 func reportEvery(ctx context.Context, files *atomic.Int64) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

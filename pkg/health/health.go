@@ -1,5 +1,5 @@
-// Package health asks drivers, built-in kinds and the kernel how full volumes are and how
-// they fare.
+// Package health asks drivers, built-in kinds and the kernel for the usage and the health
+// of volumes.
 //
 // Owns: what is asked about which volume, of whom, and what an answer means.
 //
@@ -44,7 +44,7 @@ type Controller interface {
 // Usage says how full a volume of a built-in kind is that does not mount.
 type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 
-// Asker asks how volumes fare; every field is required. Any goroutine may call its methods.
+// Asker asks for the usage and health of volumes; every field is required. Any goroutine may call its methods.
 type Asker struct {
 	Volumes Volumes
 	// Drivers returns the registered drivers. The caller does not change what it returns.

@@ -91,7 +91,7 @@ type Config struct {
 	Service Service
 	// Workers bounds calls that run and are not slow, Limit all helpers; 0 means 4 and 256.
 	Workers, Limit int
-	// OnReturn is told the key of every call that was left behind and returned
+	// OnReturn is called with the key of every call that was left behind and returned
 	// after all. It must not block. It may be nil.
 	OnReturn func(key string)
 	// Logger nil means no log.
@@ -334,7 +334,7 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	}
 }
 
-// admitWaiting gives those who wait their turn, as far as there is one, and leaves the
+// admitWaiting starts waiting calls as far as there are helpers, and leaves the
 // others asleep; p.mu is held.
 func (p *Pool) admitWaiting() {
 	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool {

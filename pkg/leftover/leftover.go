@@ -1,6 +1,6 @@
-// Package leftover finds below a node's root directory what no record answers for:
+// Package leftover finds below a node's root directory what no record explains:
 // directories of pods that are gone, staging directories and mounts that no
-// record has. It removes of them only what is certainly of no use to anybody.
+// record has. It removes only those that no pod and no operator can need.
 //
 // Owns: the judgement what may go, and its removal.
 //

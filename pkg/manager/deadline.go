@@ -13,7 +13,7 @@ import (
 )
 
 // limited is the context of a call: it ends after a time without an answer, and
-// that time begins anew when the call is told to get on.
+// that time begins anew at each call of within.
 type limited struct {
 	context.Context
 	cancel context.CancelCauseFunc

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// EndedCall is one call that ended, as [Config].OnCall is told of it: what was
-// asked of whom, how long it took, and what came of it. It holds no secret.
+// EndedCall is one driver call that ended, for [Config].OnCall: the driver, the
+// volume, how long the call took, and its outcome. It holds no secret.
 type EndedCall struct {
 	Volume state.VolumeID   `json:"volume"`
 	Driver state.DriverName `json:"driver"`
@@ -41,7 +41,7 @@ type EndedCall struct {
 	Retry state.Retry `json:"-"`
 }
 
-// tell reports a call that ended to those that want to know.
+// tell reports a call that ended to [Config].OnCall.
 func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took time.Duration) {
 	if l.cfg.OnCall == nil {
 		return

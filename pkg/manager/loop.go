@@ -32,9 +32,9 @@ type loop struct {
 
 // pods is what the loop knows of pods.
 type pods struct {
-	listed   map[state.PodUID]state.PodWant // as the sources tell them
+	listed   map[state.PodUID]state.PodWant // as the sources have them
 	arrivals uint64                         // of wishes
-	has      podVolumes                     // by the records that name a pod
+	has      podVolumes                     // volumes by the pod that their records name
 	asked    map[state.PodUID]*asked        // pods that left, and whose containers may live
 }
 
@@ -64,15 +64,15 @@ type queues struct {
 	suspects map[state.VolumeID][]func(problem string)
 }
 
-// outbox is what the loop tells others at the end of a round.
+// outbox is what the loop publishes and reports at the end of a round.
 type outbox struct {
 	taken       uint64                // events ever
 	changed     queue[state.VolumeID] // to be published
 	changedPods queue[state.PodUID]
-	answers     []func()         // to those who asked, once what they say shows
-	gone        []state.VolumeID // for OnGone, once it shows
-	// tellUnrecorded: OnUnrecorded is to be told.
-	tellUnrecorded bool
+	answers     []func()         // replies to send after the next publish
+	gone        []state.VolumeID // for OnGone, after the next publish
+	// unrecordedChanged: OnUnrecorded is to be called.
+	unrecordedChanged bool
 }
 
 type set[K comparable] map[K]struct{}
@@ -168,13 +168,13 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		l.publish()
 		l.answer()
-		l.tellGone()
+		l.reportGone()
 		timer.Reset(l.nextWake(now))
 	}
 }
 
-// takeEvents takes in what was told, also while an event wrote to the journal,
-// which may take long: what is planned next rests on all of it.
+// takeEvents handles the posted events, and those that were posted while an event wrote
+// to the journal, which may take long: the next plan rests on all of them.
 func (l *loop) takeEvents() {
 	for {
 		writes := l.journal.writes

@@ -66,7 +66,7 @@ type Config struct {
 	// Within returns the context with which a call for a volume is made: ctx, and
 	// what the call is counted for. It may be nil.
 	Within func(ctx context.Context, v state.Volume) context.Context
-	// BeforeExpand is told of a volume that a driver is about to make larger; the
+	// BeforeExpand is called before a driver makes a volume larger; the driver's
 	// call waits for it. nil where no room wants to know.
 	BeforeExpand func(ctx context.Context, v state.Volume)
 	// Reason says what a built-in kind's error is about. It may be nil.
@@ -78,24 +78,24 @@ type Config struct {
 	Dead func(ctx context.Context, v state.Volume, path string) error
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
-	// HoldAtLimit keeps volumes waiting whose driver has as many here as it
-	// serves on a node (DriverInfo.MaxVolumes). It is for nodes without a cluster,
-	// whose scheduler counts otherwise.
+	// HoldAtLimit delays new volumes of a driver that already serves its maximum on
+	// this node (DriverInfo.MaxVolumes). It is for nodes without a cluster; in a
+	// cluster the scheduler counts.
 	HoldAtLimit bool
 	// Limits bounds calls in flight; zero means plan.DefaultLimits.
 	Limits plan.Limits
-	// OnExpanded is told of every volume that a driver made larger, and OnGone
-	// of each that has nothing left on the host, which Volume shows by
-	// then. They must not block.
+	// OnExpanded is called for each volume that a driver made larger, and OnGone for
+	// each that has nothing left on the host, after Volume shows that. They must not
+	// block.
 	OnExpanded func(state.Volume)
 	OnGone     func(state.VolumeID)
 	// Place says what a path below the root is for (state.Layout.Place). nil where nobody
 	// calls MountsSeen: what is mounted without a record is not looked for then.
 	Place func(path string) (state.Place, bool)
-	// OnUnrecorded is told when Unrecorded answers otherwise. It must not block; nil
+	// OnUnrecorded is called when the answer of Unrecorded changes. It must not block; nil
 	// where no room wants to know.
 	OnUnrecorded func()
-	// OnCall is told of every call that ended, in the order of their ends. It
+	// OnCall is called for every driver call that ended, in the order of their ends. It
 	// must not block. nil where no room wants to know.
 	OnCall func(EndedCall)
 	// Logger gets one line a step; nil means slog.Default.
@@ -185,7 +185,7 @@ func (m *Manager) SetPod(p state.PodWant) { m.post(func(l *loop) { l.setPod(p) }
 // word that its containers have ended (plan.Keep).
 func (m *Manager) RemovePod(uid state.PodUID) { m.post(func(l *loop) { l.removePod(uid) }) }
 
-// SourceSynced says that the named source has told of all its pods.
+// SourceSynced says that the named source has listed all its pods.
 func (m *Manager) SourceSynced(name string) { m.post(func(l *loop) { l.sourceSynced(name) }) }
 
 // DriverUp says that a driver can be called. It replaces an earlier one of the

@@ -9,9 +9,9 @@ import (
 )
 
 // MountFaults says, by path, which mounts are of file systems that take no writes
-// now; it replaces what was said before. Those that were made read-only are
-// none. The others are told of, and no container is to start on them (Verify);
-// nothing is called, since what mends them is not known.
+// now; it replaces those of the last call. A mount that was made read-only has no
+// fault. Status and events show the others, and Verify keeps containers from starting
+// on them; the loop makes no call, since it does not know what would repair them.
 func (m *Manager) MountFaults(faults map[string]plan.Fault) {
 	m.post(func(l *loop) { l.setMountFaults(faults) })
 }

@@ -81,7 +81,7 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 				}
 				l.m.post(func(l *loop) {
 					found := l.looked(t.v.ID, seen)
-					tellAll(t.asked, cmp.Or(found, problem))
+					answerAll(t.asked, cmp.Or(found, problem))
 					done(l)
 				})
 			}
@@ -98,7 +98,7 @@ func (l *loop) lookAtSuspects(ctx context.Context) {
 		switch v := l.volumes[id]; {
 		case v == nil || v.record == nil:
 			delete(l.suspects, id) // it went meanwhile
-			tellAll(asked, "it is not mounted any more")
+			answerAll(asked, "it is not mounted any more")
 		case v.call == nil:
 			ids = append(ids, id)
 		}
@@ -106,8 +106,8 @@ func (l *loop) lookAtSuspects(ctx context.Context) {
 	l.lookAt(ctx, ids, func(*loop) {})
 }
 
-// suspect has a volume compared with the kernel again; those of asked are told what
-// that finds.
+// suspect has a volume compared with the kernel again, and calls each of asked with
+// the result.
 func (l *loop) suspect(id state.VolumeID, asked ...func(problem string)) {
 	l.suspects[id] = append(l.suspects[id], asked...)
 }

@@ -33,7 +33,7 @@ type snapshot struct {
 	feeds      map[*PodFeed]struct{}
 }
 
-// watch wakes those who wait for one pod.
+// watch wakes the callers that wait for one pod.
 type watch struct {
 	changed chan struct{}
 	waiting int
@@ -87,16 +87,16 @@ func (l *loop) answer() {
 	l.answers = nil
 }
 
-// tellGone says what is gone, after the snapshot does: those who are told may look there.
-func (l *loop) tellGone() {
+// reportGone calls OnGone and OnUnrecorded. The snapshot is published before, since they may read it.
+func (l *loop) reportGone() {
 	for _, id := range l.gone {
 		l.cfg.OnGone(id)
 	}
 	l.gone = nil
-	if l.tellUnrecorded && l.cfg.OnUnrecorded != nil {
+	if l.unrecordedChanged && l.cfg.OnUnrecorded != nil {
 		l.cfg.OnUnrecorded()
 	}
-	l.tellUnrecorded = false
+	l.unrecordedChanged = false
 }
 
 func (l *loop) publishVolume(snap *snapshot, id state.VolumeID) {
@@ -207,7 +207,7 @@ func (s *VolumeStatus) pods() iter.Seq[state.PodUID] {
 	}
 }
 
-// wake tells those that wait for a pod to look again.
+// wake has the callers that wait for a pod look again.
 func (snap *snapshot) wake(uid state.PodUID) {
 	if w, ok := snap.podChanged[uid]; ok {
 		close(w.changed)
@@ -251,8 +251,8 @@ func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave fun
 	}
 }
 
-// Settle waits until the Manager shows what the journal says and what it was told
-// before. The error is the cause of ctx's end, or ErrEnded.
+// Settle waits until the snapshot has what the journal says and all events that were
+// posted before. The error is the cause of ctx's end, or ErrEnded.
 func (m *Manager) Settle(ctx context.Context) error {
 	m.mu.Lock()
 	told := m.posted

@@ -257,11 +257,11 @@ func (l *loop) publishUnrecorded(snap *snapshot) {
 	u := l.unrecorded
 	switch {
 	case u == nil && (snap.unrecorded.Unknown || snap.unrecorded.Places != nil || snap.strays.of != nil):
-		snap.unrecorded, l.tellUnrecorded = Unrecorded{}, true
+		snap.unrecorded, l.unrecordedChanged = Unrecorded{}, true
 		snap.stray(strays{})
 	case u == nil:
 	case u.changes > 0:
-		u.changes, l.tellUnrecorded = 0, true
+		u.changes, l.unrecordedChanged = 0, true
 		snap.unrecorded = Unrecorded{Unknown: u.lost && !u.looked}
 		now := strays{unlooked: !u.looked, of: map[state.PodUID][]string{}}
 		for _, p := range u.places {

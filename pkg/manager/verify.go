@@ -98,8 +98,8 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 	}
 }
 
-// tellAll tells all who asked what is wrong with a volume.
-func tellAll(asked []func(problem string), problem string) {
+// answerAll gives each caller of Verify what is wrong with a volume.
+func answerAll(asked []func(problem string), problem string) {
 	for _, a := range asked {
 		a(problem)
 	}

@@ -49,7 +49,7 @@ type volume struct {
 	dead deadMount
 }
 
-// wanted is one pod's wish for a volume, as it is in pods, and when it was told.
+// wanted is one pod's wish for a volume, with the number of its arrival.
 type wanted struct {
 	*state.VolumeWant
 	arrival uint64

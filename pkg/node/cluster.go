@@ -37,9 +37,9 @@ func (n *Node) wireCluster() (err error) {
 	return err
 }
 
-// toldSizes returns what tells the controller what the node serves of each volume, as when
-// the daemon ended before the controller had written that one has grown.
-func toldSizes(m *manager.Manager, c *controller.Controller) func(context.Context) error {
+// reportSizes returns a function that tells the controller the size of each volume on the
+// node: the daemon may have ended before the controller wrote that one has grown.
+func reportSizes(m *manager.Manager, c *controller.Controller) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if m.Settle(ctx) != nil {
 			return nil // all ends

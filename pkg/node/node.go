@@ -109,8 +109,8 @@ type Config struct {
 	Ladders plan.Ladders
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
-	// OnCall is told of every call that ended, in the goroutine of the manager: it
-	// must not block. It may be nil.
+	// OnCall is called for every driver call that ended, in the goroutine of the
+	// manager: it must not block. It may be nil.
 	OnCall func(manager.EndedCall)
 	// Logger nil means slog.Default.
 	Logger *slog.Logger

@@ -39,7 +39,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	parts := []func(context.Context) error{
 		n.manager.Run, n.controller.Run, n.made.Run, n.Bindings.Run, n.Schedules.Run, n.Named.Run,
-		toldSizes(n.manager, n.controller), ownSources(n.api, n.loaded, n.file), n.startup.run,
+		reportSizes(n.manager, n.controller), ownSources(n.api, n.loaded, n.file), n.startup.run,
 		n.startup.after(watch.Pods{PodsConfig: left}.Run),
 		n.startup.after(spare(n.journal, n.log)), forLoop(n.manager, n.mounts.Run), forLoop(n.manager, n.mounts.RunFaults),
 		untilGivenUp(n.journal), n.registry.Run, n.Registrar.Run, n.Collector.Run,

@@ -1,7 +1,7 @@
 // Package recorder is the flight recorder: the last calls of each volume, kept
 // in memory for a person who asks what happened.
 //
-// Owns: the calls it was told of, up to [PerVolume] of each of [Volumes] volumes.
+// Owns: the calls that the manager reported, up to [PerVolume] of each of [Volumes] volumes.
 //
 // Does not: make calls, write anything to a disk, or outlive the process; the
 // log has every call, too.

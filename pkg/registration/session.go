@@ -71,7 +71,7 @@ func (s *session) run(ctx context.Context) {
 			<-ctx.Done()
 		case errors.Is(err, ErrRefused):
 			s.set(Refused, err)
-			s.tellRefusal(ctx, err)
+			s.sendRefusal(ctx, err)
 			<-ctx.Done()
 		default:
 			s.set(Retrying, err)
@@ -112,7 +112,7 @@ func (s *session) register(ctx context.Context) error {
 
 // stayUp tells the registrar of its success, and returns why the driver has to
 // go down once it has to. That the news did not arrive does no harm to volumes,
-// so the driver stays up; it is told again, and meanwhile the status says so.
+// so the driver stays up; the session sends it again, and meanwhile the status says so.
 func (s *session) stayUp(ctx context.Context, t *tenure) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -138,9 +138,9 @@ func (s *session) stayUp(ctx context.Context, t *tenure) error {
 	}
 }
 
-// tellRefusal makes a registrar exit, so it is only for what cannot get better,
-// and not where a kubelet may think otherwise.
-func (s *session) tellRefusal(ctx context.Context, why error) {
+// sendRefusal makes a registrar exit, so it is only for failures that no retry ends,
+// and not where a kubelet watches the directory too and may have accepted the driver.
+func (s *session) sendRefusal(ctx context.Context, why error) {
 	if s.w.shared {
 		return
 	}

@@ -51,7 +51,7 @@ type Plugin struct {
 	Generation int
 }
 
-// Handler is told of drivers. Its methods are called from several goroutines,
+// Handler takes drivers that come and go. Its methods are called from several goroutines,
 // for one socket one after another, and for one driver name too. Each Up that
 // returned nil is followed by one Down, at the latest before Run returns.
 type Handler interface {

@@ -27,16 +27,16 @@ const (
 	lackFor = time.Hour
 )
 
-// Health is how volumes and drivers' storage fare on this node, as far as that is known.
+// Health is the health of volumes and of drivers' storage on this node, as far as it is known.
 type Health struct {
 	Pods []PodHealth
 	// Storage has what is wrong with the storage behind each driver: nothing where it is well.
 	Storage map[state.DriverName][]storagev1.StorageHealthCondition
 }
 
-// PodHealth is how the volumes of one pod of the API server fare.
+// PodHealth is the health of the volumes of one pod of the API server.
 type PodHealth struct {
-	// Pod is as the API server told of it last.
+	// Pod is as the API server had it last.
 	Pod *corev1.Pod
 	// Volumes has what is wrong with each volume, by the pod's name for it: nothing
 	// where it is well.

@@ -29,7 +29,7 @@ const (
 // ErrNameTaken means that another daemon makes the volumes of the node's name.
 var ErrNameTaken = errors.New("another csi-volmgr has this node name")
 
-// Instance is one daemon, as it is told to another that wants its node's name.
+// Instance is one daemon, as it shows itself to another that wants its node's name.
 type Instance struct {
 	// ID is that of the journal: a restart keeps it, another root has another.
 	ID string `json:"id"`

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// runInUse keeps status.volumesInUse true, and the manager told of what both lists say.
+// runInUse keeps status.volumesInUse true, and tells the manager what both lists say.
 func (r *Reporter) runInUse(ctx context.Context) {
 	var w inUse
 	var o overwritten
@@ -75,7 +75,7 @@ type inUse struct {
 	// noticed since; uid is that of its Node.
 	written []corev1.UniqueVolumeName
 	uid     types.UID
-	// marked is what the manager was told last, sorted.
+	// marked is what the manager got last, sorted.
 	marked []state.VolumeID
 	// sent is when a list was sent last.
 	sent time.Time

@@ -77,7 +77,7 @@ type Config struct {
 	// Period is how often that is to be asked, as the driver's CSIDriver says
 	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 is never.
 	Period func(state.DriverName) time.Duration
-	// Health returns how volumes and storage fare; nil where that is not written.
+	// Health returns the health of volumes and storage; nil where that is not written.
 	Health func() Health
 	// Alive is how the Node shows that this daemon runs; the zero value is not at all.
 	Alive Alive

@@ -16,7 +16,7 @@ import (
 //lint:ignore SA1019 a glusterfs volume names no EndpointSlice
 type Endpoints = corev1.Endpoints
 
-// maxServers is how many servers a mount is told of: it takes the first that answers.
+// maxServers is how many servers a mount command gets: it takes the first that answers.
 const maxServers = 16
 
 // glusterFS is what the kind reads as its configuration: the volume, and the

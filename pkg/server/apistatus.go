@@ -139,7 +139,7 @@ type DriverStatus struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// EndedCall is one call that ended, as Config.OnCall is told of it: what was
+// EndedCall is one driver call that ended, as the recorder keeps it: what was
 // asked of whom, how long it took, and what came of it. It holds no secret.
 type EndedCall struct {
 	Volume state.VolumeID   `json:"volume"`
@@ -189,7 +189,7 @@ type Op struct {
 type Held struct {
 	// Step is the verb that waits.
 	Step plan.Kind `json:"step,omitempty"`
-	// Pod is the pod for whose mount it waits, if one.
+	// Pod is the pod whose mount it waits for, if one.
 	Pod state.PodUID `json:"pod,omitempty"`
 	// Reason is one sentence for a person.
 	Reason string `json:"reason,omitempty"`

@@ -60,10 +60,10 @@ type Config struct {
 	Page bool
 
 	Volumes Volumes
-	// FollowPods begins to tell of the pods of Volumes.
+	// FollowPods returns a feed of the changes of pods; each call begins another.
 	FollowPods func() PodFeed
-	// Started is closed when the manager shows all that the daemon was told before it
-	// started; nil where it does from the beginning.
+	// Started is closed when the manager shows every pod that the sources had at the
+	// start; nil where it does from the beginning.
 	Started <-chan struct{}
 	// Verify returns nil if the pod's volumes are mounted as they were made and
 	// their storage answers, now; nil where that cannot be asked.
@@ -96,8 +96,8 @@ type Config struct {
 	// Storage asks drivers what they have, and for the blocks of snapshots; nil where a cluster makes
 	// volumes.
 	Storage Storage
-	// Note is told of what was applied, withdrawn and deleted, and how that ended, for
-	// the audit log; nil where there is none.
+	// Note writes to the audit log which objects a client applied, withdrew or deleted,
+	// and how that ended; nil where there is no audit log.
 	Note func(a audit.Act, result string, err error)
 
 	// Metrics is served at /metrics; nil serves none.

@@ -33,7 +33,7 @@ type step struct {
 	target string
 	// unmount is how far it is with a removal that does not succeed; nil for others.
 	unmount *plan.Climb
-	// having are the pods that have the volume mounted.
+	// having are the pods that have the volume mounted, by name.
 	having []state.Pod
 	// other is the pod that keeps an exclusive volume from this one.
 	other state.Pod
@@ -94,7 +94,7 @@ func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}
-	s.having = havers(v.Volume)
+	s.having = podsWithMount(v.Volume)
 	if !s.spec.Exclusive() {
 		return
 	}
@@ -105,8 +105,8 @@ func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	}
 }
 
-// havers are the pods that have v mounted, by name.
-func havers(v state.Volume) (pods []state.Pod) {
+// podsWithMount are the pods that have v mounted, by name.
+func podsWithMount(v state.Volume) (pods []state.Pod) {
 	for _, m := range v.Mounts {
 		if m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted {
 			pods = append(pods, m.Pod)

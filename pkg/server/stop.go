@@ -68,8 +68,8 @@ func (c *connections) answer(ctx context.Context) {
 	}
 }
 
-// closeSilent closes those of whom nothing is to come. It returns when to look
-// again, and what tells that there are fewer; nil where there is none.
+// closeSilent closes the connections that have sent no request in time. It returns when
+// to look again, and a channel that signals that there are fewer; nil where there is none.
 func (c *connections) closeSilent() (next time.Duration, fewer <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,12 +21,12 @@ import (
 // Key names one object; its kinds are those of package resolve.
 type Key = resolve.Key
 
-// Sink is told what pods want; the manager is one. A pod's wants come in the
+// Sink takes what pods want; the manager is one. A pod's wants come in the
 // order in which they were resolved.
 type Sink interface {
 	SetPod(state.PodWant)
 	RemovePod(state.PodUID)
-	// SourceSynced says that the provider has told all that it has.
+	// SourceSynced says that the provider has delivered all its objects.
 	SourceSynced(name string)
 }
 

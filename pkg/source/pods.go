@@ -159,7 +159,7 @@ func (c *Catalog) replace(key Key, p *pod) []state.PodUID {
 	return append(uids, p.uid)
 }
 
-// want returns what the sink is to be told of the UID, false for nothing.
+// want returns what the sink gets for the UID, false for nothing.
 //
 // Where several pods have it, which is a mistake that no order of arrival can
 // resolve, all volumes of all of them are a problem: so nothing is made, and

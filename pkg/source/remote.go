@@ -76,7 +76,7 @@ func (r *remote) learn(provider string, u Update) (changed []Key) {
 	return changed
 }
 
-// told notes that the provider told the object, or why it was refused.
+// told notes that the provider delivered the object, or why the catalog refused it.
 func (r *remote) told(provider string, key Key, refused string) (changed bool) {
 	if provider != r.name || r.name == "" {
 		return false
@@ -121,8 +121,8 @@ func (r *remote) demands(pod Key, used []Key) {
 	r.news = append(r.news, pod)
 }
 
-// tell passes the news on. It is called while an update is, and outside of the
-// catalog's lock: no other provider changes anything then.
+// tell passes the pods' new needs to the provider. It is called during an update, and
+// outside of the catalog's lock: no other provider changes anything then.
 func (r *remote) tell() {
 	news := r.news
 	r.news = nil

@@ -1,7 +1,7 @@
 package state
 
-// PodWant is all that one pod wants of this node's volumes, as a source and
-// pkg/resolve tell it. It replaces what was told of the pod before.
+// PodWant is all that one pod wants of this node's volumes, as pkg/resolve makes it
+// of a source's objects. It replaces the pod's PodWant before it.
 type PodWant struct {
 	Pod Pod `json:"pod"`
 	// Stopped: the source says that the pod's containers have ended for good

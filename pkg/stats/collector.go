@@ -51,9 +51,9 @@ type Config struct {
 	Question func(Subject) (Question, bool)
 	// Changed returns a channel that is closed when Subjects may yield others.
 	Changed func() <-chan struct{}
-	// Others does so for subjects that Changed does not tell of. It may be nil.
+	// Others does so for subjects whose changes Changed leaves out. It may be nil.
 	Others func() <-chan struct{}
-	// OnHealth is told when the health of a subject changed; it must not block.
+	// OnHealth is called when the health of a subject changed; it must not block.
 	// It may be nil.
 	OnHealth func(Status)
 	// Logger may be nil for no log.

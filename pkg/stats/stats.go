@@ -1,4 +1,4 @@
-// Package stats keeps how full volumes are and how they fare: what drivers and
+// Package stats keeps the usage and the health of volumes: what drivers and
 // the kernel last said, and when.
 //
 // Owns: when each subject is asked, the last answers with their age, changes of

@@ -1,4 +1,4 @@
-// Package systemd tells systemd how the daemon fares: sd_notify(3) and the
+// Package systemd reports readiness and liveness to systemd: sd_notify(3) and the
 // watchdog of sd_watchdog_enabled(3).
 //
 // Owns: the datagrams to NOTIFY_SOCKET, and which descriptors systemd passed.

@@ -1,7 +1,7 @@
 // Package unixsocket connects to unix sockets whose paths may be longer than an
 // address holds, as those of drivers are below a deep root directory, says who
-// listens there, and listens where one daemon may. It knows nothing of what is spoken. Its functions may be called by
-// any goroutine.
+// listens there, and listens where one daemon may. It knows no protocol but what CSI
+// says of endpoints. Its functions may be called by any goroutine.
 package unixsocket
 
 import (

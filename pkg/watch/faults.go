@@ -33,17 +33,17 @@ func (w *Mounts) RunFaults(ctx context.Context, loop Loop) error {
 			return nil
 		}
 		var err error
-		if ill, err = w.tellErred(ctx, loop, real, ill); err != nil && !told && ctx.Err() == nil {
+		if ill, err = w.reportFaults(ctx, loop, real, ill); err != nil && !told && ctx.Err() == nil {
 			told = true
 			w.Logger.Warn("file systems that turn read-only are not noticed", "err", err)
 		}
 	}
 }
 
-// tellErred looks once, and returns whether it found any. real is the root as the mount
+// reportFaults looks once, reports to the loop, and returns whether it found any. real is the root as the mount
 // table has it. It reports that there are none only once, since each report is a change
 // to everything that follows the manager, which is work with 1,000 volumes.
-func (w *Mounts) tellErred(ctx context.Context, loop Loop, real string, before bool) (ill bool, err error) {
+func (w *Mounts) reportFaults(ctx context.Context, loop Loop, real string, before bool) (ill bool, err error) {
 	found, err := w.Kernel.Faults(ctx, real)
 	if err != nil {
 		return before, err

@@ -12,7 +12,7 @@ import (
 type Held struct {
 	// Step is the verb that waits.
 	Step Kind `json:"step,omitempty"`
-	// Pod is the pod for whose mount it waits, if one.
+	// Pod is the pod whose mount it waits for, if one.
 	Pod state.PodUID `json:"pod,omitempty"`
 	// Code is why, for programs. Reason says it to people.
 	Code Code `json:"-"`

@@ -166,9 +166,9 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 	c.offer(op, nil)
 }
 
-// keepers are the pods for whose sake a stage or an attachment stays that no mount
-// stands on: those that it was begun for, which may want it yet. Where others want
-// it in another form they are not asked: none of them has a mount to lose.
+// keepers returns the pods that may still need a stage or an attachment although none
+// of them has it mounted: those that it was begun for. Where other pods want the volume
+// in another form there are none, since none of these pods has a mount to lose.
 func keepers(w state.Want, v state.Volume) []state.PodUID {
 	if len(w.Pods) > 0 {
 		return nil

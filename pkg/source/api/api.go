@@ -37,7 +37,7 @@ type KV interface {
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Catalog is told what was applied; [source.Catalog] is one.
+// Catalog takes the applied objects; [source.Catalog] is one.
 type Catalog interface {
 	Apply(provider string, u source.Update) error
 	Synced(provider string)

@@ -26,7 +26,7 @@ const (
 	// maxFiles is how many manifests a directory may have.
 	maxFiles = 16384
 	// A file that is being written is looked at again after a while, since its
-	// writer's closing is told a moment before it is true.
+	// kernel reports the writer's close a moment before it has happened.
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
@@ -38,7 +38,7 @@ type KV interface {
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Catalog is told what is in the files; [source.Catalog] is one.
+// Catalog takes the objects of the files; [source.Catalog] is one.
 type Catalog interface {
 	Apply(provider string, u source.Update) error
 	Synced(provider string)
@@ -73,7 +73,7 @@ type Provider struct {
 	odd map[string]*entry
 	// shared are the keys that several files have.
 	shared map[source.Key]bool
-	// touched are the keys that changed since the catalog was told.
+	// touched are the keys that changed since the last update of the catalog.
 	touched map[source.Key]bool
 	// told are the objects that the catalog has.
 	told   map[source.Key]runtime.Object

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// follower keeps the catalog told of one object that pods need.
+// follower keeps one object that pods need up to date in the catalog.
 type follower struct {
 	p    *Provider
 	key  source.Key
@@ -27,8 +27,8 @@ type follower struct {
 	end  context.CancelFunc
 	poke chan struct{} // capacity 1: read it again
 
-	uid     types.UID // of the object that was told
-	version string    // of the object that was told
+	uid     types.UID // of the object that the catalog has
+	version string    // of the object that the catalog has
 }
 
 func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
@@ -200,8 +200,8 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	return b.Next(nil)
 }
 
-// tell tells the catalog of the object. Another one of the name is told as such:
-// what holds for changes of one object does not hold between two.
+// tell puts the object into the catalog. Another object of the same name replaces the
+// first one as such: what holds for changes of one object does not hold between two.
 func (f *follower) tell(obj runtime.Object) {
 	m, ok := obj.(metav1.Object)
 	if !ok || f.uid == m.GetUID() && (f.version == m.GetResourceVersion() || older(m.GetResourceVersion(), f.version)) {

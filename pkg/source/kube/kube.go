@@ -27,7 +27,7 @@ const Name = "kube"
 // about as often as the kubelet does, which learns of an expansion no other way.
 const DefaultRefresh = 90 * time.Second
 
-// Catalog is told what there is; [source.Catalog] is one.
+// Catalog takes the objects of the API server; [source.Catalog] is one.
 type Catalog interface {
 	Apply(provider string, u source.Update) error
 	Synced(provider string)
