@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // GetMetadataAllocated answers with a message, then quotes all that it was given.
@@ -56,7 +58,7 @@ func TestStreamsAreObserved(t *testing.T) {
 		strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), stripped) {
 		t.Errorf("one that fails: %v", err)
 	}
-	if err := read(t.Context(), strings.Repeat("x", maxString+1)); err == nil || !strings.Contains(err.Error(), "snapshot_id: 129 bytes") {
+	if err := read(t.Context(), strings.Repeat("x", state.MaxHandle+1)); err == nil || !strings.Contains(err.Error(), "snapshot_id: 1025 bytes") {
 		t.Errorf("over the limit: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
