@@ -131,13 +131,13 @@ func (n *node) there() error {
 	return errors.Join(n.photographed(), n.holds("hello"), n.contains())
 }
 
-// photographed: there is the snapshot of a manifest and the schedule's, and both are ready.
+// photographed: there is the snapshot of a manifest, the schedule's, and the two of a group, and all are ready.
 func (n *node) photographed() error {
 	all, err := n.API.Snapshots(n.ctx())
 	if err != nil {
 		return err
 	}
-	if len(all) != 2 || !all[0].Ready || !all[1].Ready {
+	if len(all) != 4 || slices.ContainsFunc(all, func(s server.SnapshotStatus) bool { return !s.Ready }) {
 		return fmt.Errorf("snapshots %+v", all)
 	}
 	return nil
@@ -229,7 +229,15 @@ func (n *node) delete() error {
 	if err != nil {
 		return err
 	}
+	group := server.SnapshotDeletion{Namespace: "default", Name: "pair", Group: true}
+	if !n.deleted["pair"] {
+		_, err := n.API.DeleteSnapshot(n.ctx(), group)
+		n.deleted["pair"] = err == nil
+	}
 	for _, s := range snapshots {
+		if s.Group != "" {
+			continue
+		}
 		_, err := n.API.DeleteSnapshot(n.ctx(), server.SnapshotDeletion{Namespace: "default", Name: s.Name})
 		n.deleted["photo"] = n.deleted["photo"] || err == nil && s.Name == "photo"
 	}
@@ -242,9 +250,9 @@ func (n *node) delete() error {
 	}
 	// A daemon that has just started lists nothing before it has read its own
 	// state; and one that was killed may not have said that it deletes.
-	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] || !n.deleted["photo"] {
+	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] || !n.deleted["photo"] || !n.deleted["pair"] {
 		if time.Since(n.empty) < 2*time.Second {
-			return errors.New("the claims and the snapshot are not known to be deleted")
+			return errors.New("the claims and the snapshots are not known to be deleted")
 		}
 	}
 	if _, err = n.API.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {

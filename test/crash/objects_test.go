@@ -26,7 +26,7 @@ parameters: {readAheadKB: "256"}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: data}
+metadata: {name: data, labels: {of: pair}}
 spec:
   storageClassName: class
   volumeAttributesClassName: reads-%[2]s
@@ -40,7 +40,7 @@ spec: {storageClassName: class, accessModes: [ReadWriteOnce], volumeMode: Block,
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: copy}
+metadata: {name: copy, labels: {of: pair}}
 spec:
   storageClassName: class
   accessModes: [ReadWriteOnce]
@@ -51,6 +51,11 @@ apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshot
 metadata: {name: photo, annotations: {csi-volmgr.dev/freeze: 10s}}
 spec: {source: {persistentVolumeClaimName: data}}
+---
+apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshot
+metadata: {name: pair, annotations: {csi-volmgr.dev/freeze: 10s}}
+spec: {source: {selector: {matchLabels: {of: pair}}}}
 ---
 apiVersion: v1
 kind: PersistentVolume
