@@ -102,12 +102,18 @@ func (c *direct) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 	return nil, errors.New("no streams")
 }
 
-// others are those that the controller asks: there is no secret, and no pod.
+// others are those that the controller asks: there is no secret, no pod, and no file system to freeze.
 type others struct{}
 
 func (others) Secret(context.Context, state.SecretRef) (map[string]string, error) { return nil, nil }
 func (others) InUse(state.VolumeID, string) string                                { return "" }
 func (others) Wanted(co.Key) string                                               { return "" }
+
+func (others) Run(context.Context) error { return nil }
+
+func (others) Freeze(context.Context, state.VolumeID, time.Duration) (func(context.Context) bool, error) {
+	return func(context.Context) bool { return false }, nil
+}
 
 // world is a controller, its driver, and what is wanted of it, at random.
 type world struct {
@@ -120,11 +126,12 @@ type world struct {
 	uids    int
 	claims  map[string]co.Claim
 	cuts    map[string]co.Snapshot
+	groups  map[string]co.Group
 	leaving map[state.VolumeID]bool // a detachment that has not succeeded yet
 }
 
 func (w *world) live() {
-	w.c = co.New(co.Config{KV: w.journal, Secrets: others{}, Usage: others{}, Deadline: 10 * time.Second})
+	w.c = co.New(co.Config{KV: w.journal, Secrets: others{}, Usage: others{}, Freezer: others{}, Deadline: 10 * time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.c.Run(ctx) }()
@@ -135,6 +142,9 @@ func (w *world) live() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.cuts)) {
 		w.c.SetSnapshot(w.cuts[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.groups)) {
+		w.c.SetGroup(w.groups[name])
 	}
 	w.c.DriverUp(co.Driver{Name: randomDriver, Conn: w.conn, NodeID: "node-1"})
 }
@@ -157,6 +167,9 @@ func (w *world) claim(name string) {
 			c.Source, c.SizeBytes = &co.DataSource{Claim: key(other)}, 1<<30
 		case n == 1:
 			c.Source, c.SizeBytes = &co.DataSource{Snapshot: key(fmt.Sprint("cut-", w.luck.IntN(4)))}, 1<<30
+		case n == 2:
+			one := fmt.Sprintf("group-%d-claim-%d", w.luck.IntN(2), w.luck.IntN(6))
+			c.Source, c.SizeBytes = &co.DataSource{Snapshot: key(one)}, 1<<30
 		}
 	}
 	switch w.luck.IntN(3) {
@@ -189,6 +202,25 @@ func (w *world) cut(name string) {
 	w.c.SetSnapshot(cut)
 }
 
+// group asks for snapshots of all claims that have a volume and are no copies, or of some.
+func (w *world) group(name string) {
+	if _, ok := w.groups[name]; ok {
+		return
+	}
+	g := co.Group{Key: key(name), UID: w.uid(), Freeze: time.Second, Class: co.SnapshotClass{Name: "g", Driver: randomDriver}}
+	for n := range 6 {
+		of := fmt.Sprint("claim-", n)
+		s, ok := w.c.Claim(key(of))
+		if ok && s.Volume != nil && w.claims[of].Source == nil && w.luck.IntN(3) > 0 {
+			g.Members = append(g.Members, co.Member{Claim: key(of), Volume: s.Volume.Handle})
+		}
+	}
+	if len(g.Members) > 0 {
+		w.groups[name] = g
+		w.c.SetGroup(g)
+	}
+}
+
 func (d *Driver) judged() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +232,8 @@ func (w *world) step() {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
 	defer cancel()
 	claim, cut := fmt.Sprint("claim-", w.luck.IntN(6)), fmt.Sprint("cut-", w.luck.IntN(4))
-	switch w.luck.IntN(12) {
+	group := fmt.Sprint("group-", w.luck.IntN(2))
+	switch w.luck.IntN(15) {
 	case 0, 1, 2, 3:
 		w.claim(claim)
 	case 4, 5:
@@ -224,6 +257,12 @@ func (w *world) step() {
 			w.die()
 			w.live()
 		}
+	case 12, 13:
+		w.group(group)
+	case 14:
+		delete(w.groups, group)
+		w.c.RemoveGroup(key(group))
+		_ = w.c.DeleteGroup(ctx, key(group), true)
 	}
 	time.Sleep(time.Duration(w.luck.IntN(1500)) * time.Millisecond)
 }
@@ -244,9 +283,19 @@ func (w *world) attach(ctx context.Context, v co.Volume) {
 }
 
 // What the controller asks of a driver whose calls and answers are lost at random, while claims,
-// snapshots and attributes come, change and go and the daemon is killed, breaks no rule of the
-// strict driver. STRICT_CALLS is for how many calls; 1,000 without it.
+// snapshots, groups of them and attributes come, change and go and the daemon is killed, breaks no
+// rule of the strict driver, whether that makes groups or not. STRICT_CALLS is for how many calls;
+// 1,000 without it.
 func TestRandomCallsOfTheController(t *testing.T) {
+	t.Run("groups", func(t *testing.T) {
+		randomCalls(t, Script{With: []string{"MODIFY_VOLUME"}}, "CreateVolumeGroupSnapshot", "DeleteVolumeGroupSnapshot")
+	})
+	t.Run("alone", func(t *testing.T) {
+		randomCalls(t, Script{With: []string{"MODIFY_VOLUME"}, Without: []string{"GROUP_CONTROLLER_SERVICE"}})
+	})
+}
+
+func randomCalls(t *testing.T, script Script, also ...string) {
 	most := uint64(1000)
 	if text := os.Getenv("STRICT_CALLS"); text != "" {
 		var err error
@@ -255,7 +304,7 @@ func TestRandomCallsOfTheController(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := WriteScript(dir, Script{With: []string{"MODIFY_VOLUME"}}); err != nil {
+	if err := WriteScript(dir, script); err != nil {
 		t.Fatal(err)
 	}
 	d, err := New(Config{Name: randomDriver, NodeID: "node-1", StateDir: dir})
@@ -266,7 +315,7 @@ func TestRandomCallsOfTheController(t *testing.T) {
 		luck := rand.New(rand.NewPCG(1, 2))
 		w := &world{
 			t: t, luck: luck, conn: &direct{d: d, luck: rand.New(rand.NewPCG(3, 4))}, journal: state.NewMemory(),
-			claims: map[string]co.Claim{}, cuts: map[string]co.Snapshot{}, leaving: map[state.VolumeID]bool{},
+			claims: map[string]co.Claim{}, cuts: map[string]co.Snapshot{}, groups: map[string]co.Group{}, leaving: map[state.VolumeID]bool{},
 		}
 		w.live()
 		for d.judged() < most {
@@ -291,10 +340,10 @@ func TestRandomCallsOfTheController(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{
+	for _, name := range append(also,
 		"CreateVolume", "ControllerExpandVolume", "ControllerModifyVolume", "ControllerPublishVolume", "ControllerUnpublishVolume",
 		"CreateSnapshot", "DeleteSnapshot", "DeleteVolume",
-	} {
+	) {
 		if calls[name+" OK"] == 0 {
 			t.Errorf("no %s succeeded: the calls are not those that the test is of", name)
 		}
