@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -94,40 +93,6 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 		}
 	}
 	return f
-}
-
-// cuttingDriver is what is known of a driver that is to make or delete snapshots.
-func (c *Controller) cuttingDriver(name state.DriverName) driverFacts {
-	d := c.drivers[name]
-	if d == nil {
-		return driverFacts{Problem: fmt.Sprintf("driver %s is not registered", name)}
-	}
-	c.need(d)
-	cuts := 0
-	for _, key := range c.snapshots.cutting {
-		if s := c.snapshots.entries[key]; s != nil && s.driver() == name {
-			cuts++
-		}
-	}
-	return driverFacts{Problem: d.problem(), Asking: d.asking(), Full: cuts >= c.cfg.MaxCalls, caps: d.caps}
-}
-
-// busy says why no snapshot of the volume may be made now; "" where one may.
-func (c *Controller) busy(id state.VolumeID) string {
-	claim := c.entries[c.handles[id]]
-	switch {
-	case id == "":
-	case c.snapshots.direct[id] > 0:
-		return "its volume is being attached or detached"
-	case claim != nil && claim.doing.verb != nothing:
-		return fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
-	case claim != nil && claim.unsaved: // the next life would not know that the volume is there
-		return fmt.Sprintf("the record of claim %s is not written yet", claim.key)
-	}
-	if key, ok := c.snapshots.cutting[id]; ok && id != "" {
-		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", key)
-	}
-	return ""
 }
 
 // publishGroups shows the group snapshots as they are now, and drops those that are gone.

@@ -73,6 +73,40 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	return f
 }
 
+// cuttingDriver is what is known of a driver that is to make or delete snapshots.
+func (c *Controller) cuttingDriver(name state.DriverName) driverFacts {
+	d := c.drivers[name]
+	if d == nil {
+		return driverFacts{Problem: fmt.Sprintf("driver %s is not registered", name)}
+	}
+	c.need(d)
+	cuts := 0
+	for _, key := range c.snapshots.cutting {
+		if s := c.snapshots.entries[key]; s != nil && s.driver() == name {
+			cuts++
+		}
+	}
+	return driverFacts{Problem: d.problem(), Asking: d.asking(), Full: cuts >= c.cfg.MaxCalls, caps: d.caps}
+}
+
+// busy says why no snapshot of the volume may be made now; "" where one may.
+func (c *Controller) busy(id state.VolumeID) string {
+	claim := c.entries[c.handles[id]]
+	switch {
+	case id == "":
+	case c.snapshots.direct[id] > 0:
+		return "its volume is being attached or detached"
+	case claim != nil && claim.doing.verb != nothing:
+		return fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
+	case claim != nil && claim.unsaved: // the next life would not know that the volume is there
+		return fmt.Sprintf("the record of claim %s is not written yet", claim.key)
+	}
+	if key, ok := c.snapshots.cutting[id]; ok && id != "" {
+		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", key)
+	}
+	return ""
+}
+
 // restoring names the claim whose volume is being made of the snapshot, or may be, or is made and not
 // in the journal; with wanted also one that is to be made of it. "" for none.
 func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {

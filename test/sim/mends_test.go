@@ -246,7 +246,7 @@ var mends = []mend{
 	{"snapshot-of-a-volume-not-in-the-journal", []bug{
 		{
 			"a snapshot is cut of a volume that is there by memory alone", "pkg/controller/snapshotstatus.go",
-			"case claim.unsaved:",
+			"case claim != nil && claim.unsaved:",
 			"case false:",
 		},
 	}},
@@ -260,8 +260,8 @@ var mends = []mend{
 	{"snapshot-ready-but-not-in-the-journal", []bug{
 		{
 			"a snapshot that is ready by memory alone lets its volume go", "pkg/controller/snapshotstatus.go",
-			"case e.unsaved:",
-			"case false:",
+			"case e.unsaved, ",
+			"case false, ",
 		},
 	}},
 	{"snapshot-that-goes-is-wanted", []bug{
