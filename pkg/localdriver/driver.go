@@ -124,7 +124,7 @@ func (d *Driver) thawAll() {
 		if !a.Frozen {
 			continue
 		}
-		if err := d.thawStage(a); err != nil {
+		if err := d.thawLeft(a); err != nil {
 			d.log.Error("file system frozen by a killed driver stays frozen", "volume", a.ID, "err", err)
 		} else {
 			d.log.Info("thawed a file system frozen by a killed driver", "volume", a.ID)

@@ -171,36 +171,12 @@ func growXFS(dir *os.File, size int64) error {
 	return ioctl(dir, xfsIocGrowFSData, unsafe.Pointer(&data))
 }
 
-// The ioctls that stop and resume writes to a mounted file system (linux/fs.h).
+// The ioctls that make a mounted file system consistent on its device and hold back every write, and that
+// end this (linux/fs.h). FITHAW of one that is not frozen is EINVAL.
 const (
 	iocFreeze = 0xc0045877 // FIFREEZE
 	iocThaw   = 0xc0045878 // FITHAW
 )
-
-// freeze makes the file system mounted at path consistent on its device and
-// holds back every write until thaw.
-func freeze(path string) error { return ioctlPath(path, iocFreeze) }
-
-// thaw ends a freeze. One that is not frozen is left as it is.
-func thaw(path string) error {
-	err := ioctlPath(path, iocThaw)
-	if errors.Is(err, unix.EINVAL) {
-		return nil
-	}
-	return err
-}
-
-func ioctlPath(path string, request uint) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := ioctl(dir, request, nil); err != nil {
-		return &os.PathError{Op: "ioctl", Path: path, Err: err}
-	}
-	return nil
-}
 
 func ioctl(f *os.File, request uint, arg unsafe.Pointer) error {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(arg)); errno != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -48,19 +49,44 @@ func (d *Driver) holdStill(ctx context.Context, v volume) (resume func() error, 
 		return nil, precondition("volume %s is in use as a raw block device, or its file system is not mounted where it was "+
 			"staged: it cannot be held still, and no copy of one moment is possible", a.ID)
 	}
-	a.Frozen = true
-	if err := d.store.putAttachment(a); err != nil {
+	// The file system is thawed through this, whatever becomes of the mount at its path meanwhile: a
+	// freeze outlives an unmount.
+	dir, err := os.Open(a.Stage.Path)
+	if err != nil {
 		return nil, err
 	}
-	err = freeze(a.Stage.Path)
+	end, err := d.freezeStage(a, dir)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() error { return errors.Join(end(), dir.Close()) }, nil
+}
+
+// freezeStage freezes the file system of a, which is open as dir, and returns what ends that.
+func (d *Driver) freezeStage(a attachment, dir *os.File) (end func() error, err error) {
+	if a.Frozen { // a thaw of before has failed: that freeze is this driver's
+		if err := d.thawStage(a, dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.announce(a, true); err != nil {
+		return nil, err
+	}
+	err = ioctl(dir, iocFreeze, nil)
 	if errors.Is(err, unix.EBUSY) { // the orchestrator has frozen it, and thaws it
-		a.Frozen = false
-		return func() error { return stillFrozen(a.Stage.Path, a.ID) }, d.store.putAttachment(a)
+		return func() error { return d.stillFrozen(a, dir) }, d.announce(a, false)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("freeze %s: %w", a.Stage.Path, err), d.thawStage(a))
+		return nil, errors.Join(fmt.Errorf("freeze %s: %w", a.Stage.Path, err), d.thawStage(a, dir))
 	}
-	return func() error { return d.thawStage(a) }, nil
+	return func() error { return d.thawStage(a, dir) }, nil
+}
+
+// announce writes whether the driver is about to freeze the file system of a: a start ends what it
+// has announced.
+func (d *Driver) announce(a attachment, frozen bool) error {
+	a.Frozen = frozen
+	return d.store.putAttachment(a)
 }
 
 // holdAll stops the writes to all the volumes that are to be copied, and returns what resumes them: from the
@@ -99,28 +125,42 @@ func (d *Driver) holdAll(ctx context.Context, copies []copyOf) (resume func() er
 }
 
 // stillFrozen fails where another program's freeze has ended: a copy that was made meanwhile is of
-// no one moment.
-func stillFrozen(path, volume string) error {
-	err := freeze(path)
+// no one moment. It finds that out by a freeze, which it announces as any other.
+func (d *Driver) stillFrozen(a attachment, dir *os.File) error {
+	if err := d.announce(a, true); err != nil {
+		return err
+	}
+	err := ioctl(dir, iocFreeze, nil)
 	if errors.Is(err, unix.EBUSY) {
-		return nil
+		return d.announce(a, false)
 	}
-	if err == nil {
-		err = thaw(path)
+	if err = errors.Join(err, d.thawStage(a, dir)); err != nil {
+		return fmt.Errorf("see whether %s is frozen yet: %w", a.Stage.Path, err)
 	}
-	if err != nil {
-		return fmt.Errorf("see whether %s is frozen yet: %w", path, err)
-	}
-	return precondition("volume %s was thawed while it was copied: no copy of one moment was made", volume)
+	return precondition("volume %s was thawed while it was copied: no copy of one moment was made", a.ID)
 }
 
-// thawStage ends the freeze that a announces.
-func (d *Driver) thawStage(a attachment) error {
-	if a.Stage != nil {
-		if err := thaw(a.Stage.Path); err != nil && !errors.Is(err, errNotExist) {
-			return fmt.Errorf("thaw %s: %w", a.Stage.Path, err)
-		}
+// thawStage ends the freeze that a announces, of the file system that is open as dir. One that is not
+// frozen is left as it is.
+func (d *Driver) thawStage(a attachment, dir *os.File) error {
+	if err := ioctl(dir, iocThaw, nil); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("thaw %s: %w", a.Stage.Path, err)
 	}
-	a.Frozen = false
-	return d.store.putAttachment(a)
+	return d.announce(a, false)
+}
+
+// thawLeft ends the freeze that a announces and that a driver before this one has left.
+func (d *Driver) thawLeft(a attachment) error {
+	if a.Stage == nil {
+		return d.announce(a, false)
+	}
+	dir, err := os.Open(a.Stage.Path)
+	if errors.Is(err, errNotExist) {
+		return d.announce(a, false)
+	}
+	if err != nil {
+		return fmt.Errorf("thaw %s: %w", a.Stage.Path, err)
+	}
+	defer dir.Close()
+	return d.thawStage(a, dir)
 }

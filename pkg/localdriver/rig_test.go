@@ -368,3 +368,23 @@ func serveUntilKilled(dir string) int {
 	fmt.Fprintln(os.Stderr, err)
 	return 1
 }
+
+// freeze holds back every write to the file system mounted at path, as another program does.
+func freeze(path string) error { return freezeIoctl(path, iocFreeze) }
+
+// thaw ends a freeze. One that is not frozen is left as it is.
+func thaw(path string) error {
+	if err := freezeIoctl(path, iocThaw); !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+func freezeIoctl(path string, request uint) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return ioctl(dir, request, nil)
+}

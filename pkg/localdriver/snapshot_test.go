@@ -274,6 +274,56 @@ func TestFreezeOfAKilledDriverEnds(t *testing.T) {
 	}
 }
 
+// A freeze of the driver's own that it could not end is not taken for the orchestrator's by the next copy.
+func TestALeftFreezeEndsWithTheNextCopy(t *testing.T) {
+	r := newRig(t)
+	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
+	target := v.up()
+	a := r.d.store.attachment(v.id)
+	a.Frozen = true
+	if err := errors.Join(r.d.store.putAttachment(a), freeze(a.Stage.Path)); err != nil {
+		t.Fatal(err)
+	}
+	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.d.store.attachment(v.id).Frozen {
+		t.Error("the freeze was not announced")
+	}
+	if err := resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := freeze(v.staging()); err != nil {
+		t.Errorf("it is frozen yet: %v", err)
+	}
+	if err := thaw(v.staging()); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, target+"/file", "text")
+}
+
+// A stage that is unmounted by hand while it is copied does not stay frozen below the pods' mounts.
+func TestAStageThatIsUnmountedWhileItIsCopiedIsThawed(t *testing.T) {
+	r := newRig(t)
+	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
+	target := v.up()
+	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(v.staging(), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err := resume(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := freeze(target)
+	if err := thaw(target); err != nil || frozen != nil {
+		t.Errorf("it is frozen yet: %v, %v", frozen, err)
+	}
+}
+
 // The writes of programs wait while the copy is made, and go on after it.
 func TestCopyFreezesAndThaws(t *testing.T) {
 	r := newRig(t)
