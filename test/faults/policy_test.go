@@ -148,7 +148,8 @@ func TestNothingWantedNothingDone(t *testing.T) {
 	n.verdict()
 	for _, e := range n.events("") {
 		switch e.Call {
-		case "", "GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo":
+		case "", "GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo",
+			"GroupControllerGetCapabilities":
 		default:
 			t.Errorf("call of %s", e.Call)
 		}
