@@ -166,7 +166,8 @@ var kinds = map[string][]string{
 	"volumesnapshotclasses":  {"volumesnapshotclass", "vsclass"},
 	"volumesnapshotcontents": {"volumesnapshotcontent", "vsc"},
 
-	"volumegroupsnapshotclasses": {"volumegroupsnapshotclass", "vgsclass"},
+	"volumegroupsnapshotclasses":  {"volumegroupsnapshotclass", "vgsclass"},
+	"volumegroupsnapshotcontents": {"volumegroupsnapshotcontent", "vgsc"},
 
 	"storageclasses":    {"storageclass", "sc"},
 	"csidrivers":        {"csidriver"},

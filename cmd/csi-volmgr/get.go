@@ -50,8 +50,8 @@ users list it, and for five minutes after; the first listing waits for the
 answers, a second at most. How they fare is always watched.
 
 Storage classes, csidrivers, configmaps, secrets, volumeattachments, volumesnapshotclasses,
-volumegroupsnapshotclasses and volumesnapshotcontents are those that were applied or read, by their names and keys:
-values are not shown. With -l only objects with these labels are listed.
+volumegroupsnapshotclasses and their contents are those that were applied or read, by their
+names and keys: values are not shown. With -l only objects with these labels are listed.
 
 Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
 with -o wide all kinds. One is Unusable while this node lacks a program for it.

@@ -13,7 +13,8 @@ import (
 // objectKinds are the words of get for kinds that are listed by name alone.
 var objectKinds = []string{
 	"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments", "volumesnapshotclasses",
-	"volumesnapshotcontents", "volumegroupsnapshotclasses", "volumeattributesclasses",
+	"volumesnapshotcontents", "volumegroupsnapshotclasses", "volumegroupsnapshotcontents",
+	"volumeattributesclasses",
 }
 
 // labelledKinds are the kinds of objects behind the words of get that -l selects from.
@@ -23,7 +24,8 @@ func labelledKinds(word string) string {
 		"storageclasses": resolve.KindClass, "csidrivers": resolve.KindCSIDriver, "configmaps": resolve.KindConfigMap,
 		"secrets": resolve.KindSecret, "volumeattachments": resolve.KindVolumeAttachment,
 		"groupsnapshots": resolve.KindGroupSnapshot, "volumegroupsnapshotclasses": resolve.KindGroupSnapshotClass,
-		"snapshots": resolve.KindSnapshot, "volumesnapshotclasses": resolve.KindSnapshotClass,
+		"volumegroupsnapshotcontents": resolve.KindGroupSnapshotContent,
+		"snapshots":                   resolve.KindSnapshot, "volumesnapshotclasses": resolve.KindSnapshotClass,
 		"volumesnapshotcontents": resolve.KindSnapshotContent, "volumeattributesclasses": resolve.KindAttributesClass,
 	}[word]
 }

@@ -35,6 +35,7 @@ func fields() []field {
 		{"VolumeSnapshotClass", "", reflect.TypeFor[snapshotv1.VolumeSnapshotClass]()},
 		{"VolumeGroupSnapshot", "spec", reflect.TypeFor[groupv1.VolumeGroupSnapshotSpec]()},
 		{"VolumeGroupSnapshotClass", "", reflect.TypeFor[groupv1.VolumeGroupSnapshotClass]()},
+		{"VolumeGroupSnapshotContent", "spec", reflect.TypeFor[groupv1.VolumeGroupSnapshotContentSpec]()},
 		{"VolumeSnapshotContent", "spec", reflect.TypeFor[snapshotv1.VolumeSnapshotContentSpec]()},
 	} {
 		walk(root.of, root.path, func(path string) {

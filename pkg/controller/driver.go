@@ -105,7 +105,10 @@ func (c *Controller) touchAll(name state.DriverName) {
 	for _, e := range c.groups.entries {
 		if e.driver() == name {
 			e.rec.Content = dueAt(e.rec.Content)
-			c.touchGroup(e)
+			c.groups.touch(e.key)
+			for _, m := range e.members {
+				c.snapshots.touch(m.key)
+			}
 		}
 	}
 }
@@ -185,12 +188,14 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	if hasGroups(plugin) {
 		group, err := csi.NewGroupControllerClient(d.Conn).GroupControllerGetCapabilities(ctx,
 			&csi.GroupControllerGetCapabilitiesRequest{})
-		if err != nil {
-			return caps{}, callError("GroupControllerGetCapabilities", err)
+		// A driver whose groups are broken serves its volumes all the same.
+		if e := callError("GroupControllerGetCapabilities", err); err != nil && e.Outcome == state.Uncertain {
+			return caps{}, e
 		}
-		all.Group = slices.ContainsFunc(group.GetCapabilities(), func(g *csi.GroupControllerServiceCapability) bool {
+		makes := func(g *csi.GroupControllerServiceCapability) bool {
 			return g.GetRpc().GetType() == csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
-		})
+		}
+		all.Group = err == nil && slices.ContainsFunc(group.GetCapabilities(), makes)
 	}
 	if !all.Controller {
 		return all, nil

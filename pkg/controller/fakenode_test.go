@@ -105,6 +105,16 @@ func (d *disk) refuse(bucket string) {
 	d.refuses = bucket
 }
 
+// count is how many records a bucket has.
+func (d *disk) count(bucket string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if bucket == GroupBucket {
+		return len(d.groups)
+	}
+	return len(d.cuts)
+}
+
 // records lists what the disk holds.
 func (d *disk) records() map[string][]byte {
 	d.mu.Lock()

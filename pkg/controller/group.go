@@ -25,6 +25,11 @@ type Group struct {
 	UID string
 	// Members are the volumes, sorted by claim. They are fixed once it is being made.
 	Members []Member
+	// Handle is the CSI group_snapshot_id of a group snapshot that is there, and Handles are the
+	// snapshot_ids of its snapshots (a VolumeGroupSnapshotContent with
+	// spec.source.groupSnapshotHandles); then there are no Members.
+	Handle  string
+	Handles []string
 	Class   SnapshotClass
 	// Freeze is for how long at the most the volumes' file systems may be held still while the
 	// snapshots are made; 0 not at all.
@@ -46,7 +51,8 @@ type Member struct {
 
 func (g Group) equal(o Group) bool {
 	return g.Key == o.Key && g.UID == o.UID && slices.Equal(g.Members, o.Members) && g.Freeze == o.Freeze &&
-		g.Refused == o.Refused && g.Waits == o.Waits && g.Class.equal(o.Class)
+		g.Handle == o.Handle && slices.Equal(g.Handles, o.Handles) && g.Refused == o.Refused && g.Waits == o.Waits &&
+		g.Class.equal(o.Class)
 }
 
 // GroupStatus is one group snapshot as it stands. It is an immutable copy.
@@ -57,8 +63,8 @@ type GroupStatus struct {
 	Phase  Phase            `json:"phase"`
 	Class  string           `json:"class,omitempty"`
 	Driver state.DriverName `json:"driver,omitempty"`
-	// Claims are the claims that it is of; Snapshots, in the same order, the names of their snapshots
-	// in the group's namespace.
+	// Claims are the claims that it is of, none where a person named it; Snapshots, in the same order,
+	// the names of their snapshots in the group's namespace.
 	Claims    []string `json:"claims,omitempty"`
 	Snapshots []string `json:"snapshots,omitempty"`
 	// Content is the name of its VolumeGroupSnapshotContent, "" until all snapshots are made.
@@ -84,12 +90,20 @@ type GroupStatus struct {
 // are now. It replaces what was said of the group snapshot before.
 func (c *Controller) SetGroup(g Group) {
 	g.Class.Parameters, g.Members = maps.Clone(g.Class.Parameters), slices.Clone(g.Members)
+	g.Handles = slices.Clone(g.Handles)
 	c.post(func(context.Context) {
 		e := c.groups.entry(g.Key)
 		if e.listed && e.want.equal(g) {
 			return
 		}
 		e.want, e.listed = g, true
+		if policy := g.Class.policy(); g.Handle != "" && g.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
+			// The policy of a content may be changed while it is there.
+			rec := e.rec
+			rec.Spec.Reclaim = policy
+			c.setGroup(e, rec)
+			e.unsaved = true
+		}
 		e.rec.Content = dueAt(e.rec.Content)
 		c.touchGroup(e)
 	})

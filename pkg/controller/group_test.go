@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,6 +100,25 @@ func (b *backend) discardGroup(req *csi.DeleteVolumeGroupSnapshotRequest) (proto
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 }
 
+// made counts the snapshots.
+func (b *backend) made() (n int) {
+	b.set(func() { n = len(b.cuts) })
+	return n
+}
+
+// groups counts the group snapshots.
+func (b *backend) groups() (n int) {
+	b.set(func() { n = len(b.grouped) })
+	return n
+}
+
+// still reports how many file systems are frozen, and how often one was frozen or thawed.
+func (s *stills) still() (frozen, changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frozen, len(s.log)
+}
+
 // bothDrivers are those that a group snapshot is made with: one that makes groups, and one that does not.
 var bothDrivers = map[string]func() *backend{
 	"of a driver that makes groups": func() *backend {
@@ -179,8 +199,8 @@ func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
 				}
 				h.c.RemoveGroup(testKey("g"))
 				settleFor(time.Hour)
-				if g, s := h.group("g"), h.snapshot("g-a"); g.Phase != Released || s.Phase != Released || len(b.cuts) != 2 {
-					t.Errorf("%+v, %+v, and %d at the backend", g, s, len(b.cuts))
+				if g, s := h.group("g"), h.snapshot("g-a"); g.Phase != Released || s.Phase != Released || b.made() != 2 {
+					t.Errorf("%+v, %+v, and %d at the backend", g, s, b.made())
 				}
 				again := testClaim("d", mib)
 				again.Source = &DataSource{Snapshot: testKey("g-a")}
@@ -198,7 +218,7 @@ func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
 					t.Error(err)
 				}
 				settleFor(time.Hour)
-				if len(h.c.Groups())+len(h.c.Snapshots())+len(b.cuts)+len(h.disk.groups)+len(h.disk.cuts) != 0 {
+				if len(h.c.Groups())+len(h.c.Snapshots())+b.made()+h.disk.count(GroupBucket)+h.disk.count(SnapshotBucket) != 0 {
 					t.Errorf("left: %+v, %+v, %v, records %q", h.c.Groups(), h.c.Snapshots(), b.cuts, h.disk.groups)
 				}
 				if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); !errors.Is(err, ErrNotFound) {
@@ -256,16 +276,17 @@ func TestAGroupIsMadeWhileAllItsVolumesAreStill(t *testing.T) {
 					h.setGroup(g)
 					settleFor(time.Minute)
 					got := h.group("g")
+					frozen, _ := f.still()
 					want := c.want
 					if c.each != "" && len(b.services) == 2 {
 						want = c.each
 					}
 					switch {
-					case f.frozen != 0 || thawed != 0:
-						t.Errorf("%d are frozen in the end, %d calls were made while one was not", f.frozen, thawed)
-					case c.refuses && (got.Phase != Pending || !strings.Contains(got.Reason, "nfs cannot be frozen") || len(b.cuts) != 0):
+					case frozen != 0 || thawed != 0:
+						t.Errorf("%d are frozen in the end, %d calls were made while one was not", frozen, thawed)
+					case c.refuses && (got.Phase != Pending || !strings.Contains(got.Reason, "nfs cannot be frozen") || b.made() != 0):
 						t.Errorf("%+v, %v", got, b.cuts)
-					case !c.refuses && (got.Phase != Ready || got.Consistency != want || h.snapshot("g-a").Consistency != want || len(b.cuts) != 2):
+					case !c.refuses && (got.Phase != Ready || got.Consistency != want || h.snapshot("g-a").Consistency != want || b.made() != 2):
 						t.Errorf("%+v, want %s", got, want)
 					}
 				})
@@ -291,12 +312,13 @@ func TestAGroupIsAllOrNone(t *testing.T) {
 		h.c.cfg.Freezer = f
 		h.up()
 		h.setGroup(h.pair())
-		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, "claim default/b: full") || len(b.cuts) != 0 {
+		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, "claim default/b: full") || b.made() != 0 {
 			t.Errorf("%+v, at the backend %v", g, b.cuts)
 		}
 		settleFor(time.Minute)
-		if g := h.group("g"); g.Phase != Ready || g.Consistency != Frozen || len(b.cuts) != 2 || f.frozen != 0 || len(f.log) != 12 {
-			t.Errorf("%+v, at the backend %v, %q", g, b.cuts, f.log)
+		frozen, changes := f.still()
+		if g := h.group("g"); g.Phase != Ready || g.Consistency != Frozen || b.made() != 2 || frozen != 0 || changes != 12 {
+			t.Errorf("%+v, %d at the backend, %d frozen, %d changes", g, b.made(), frozen, changes)
 		}
 	})
 }
@@ -311,6 +333,7 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 		{func(_ *fakeNode, g *Group) { g.Refused = "it chooses no claim" }, "it chooses no claim"},
 		{func(_ *fakeNode, g *Group) { g.Waits = "claim default/a has no volume yet" }, "no volume yet"},
 		{func(_ *fakeNode, g *Group) { g.Members = make([]Member, MaxMembers+1) }, "at most 64"},
+		{func(_ *fakeNode, g *Group) { g.Members = nil }, "it is of no volume"},
 		{func(_ *fakeNode, g *Group) { g.Class.Driver = "other.example.com" }, "driver other.example.com is not registered"},
 		{func(_ *fakeNode, g *Group) { g.UID = strings.Repeat("u", 120) }, "120 bytes"},
 		{func(_ *fakeNode, g *Group) { g.Class.Parameters["csi.storage.k8s.io/x"] = "y" }, "csi.storage.k8s.io/x"},
@@ -347,6 +370,294 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A group snapshot that is there is taken over by its handles: claims are made of its snapshots, a
+// restart finds it, its policy follows its content, and it goes as a whole. One that the driver does
+// not have, or has with other snapshots, waits and says so.
+func TestAGroupThatAPersonNamed(t *testing.T) {
+	b := bothDrivers["of a driver that makes groups"]()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		of := h.pair()
+		b.set(func() {
+			_, err := b.cutGroup(&csi.CreateVolumeGroupSnapshotRequest{Name: "by another", SourceVolumeIds: []string{of.Members[0].Volume, of.Members[1].Volume}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		named := Group{Key: testKey("g"), UID: "uid-g", Handle: "group-3", Handles: []string{"cut-4"}, Class: of.Class}
+		named.Class.Retain = true
+		wrong := named
+		wrong.Handle = "nowhere"
+		h.setGroup(wrong)
+		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, "GetVolumeGroupSnapshot: NotFound") {
+			t.Errorf("%+v", g)
+		}
+		h.setGroup(named)
+		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, `snapshot "cut-5" of volume "vol-2", which is none of the group's`) {
+			t.Errorf("%+v", g)
+		}
+		b.set(func() { b.breaches = nil }) // it was asked with too few snapshots, as the person wrote
+		named.Handles = []string{"cut-4", "cut-5"}
+		h.setGroup(named)
+		if g := h.group("g"); g.Phase != Ready || g.Handle != "group-3" || !slices.Equal(g.Snapshots, []string{"g-1", "g-2"}) || len(g.Claims) != 0 || !g.Created.Equal(time.Unix(1e9, 0)) {
+			t.Errorf("%+v", g)
+		}
+		restored := testClaim("c", mib)
+		restored.Source = &DataSource{Snapshot: testKey("g-2")}
+		h.set(restored)
+		h.bound(testKey("c"))
+		h.end()
+		h.live()
+		h.up()
+		if s := h.snapshot("g-2"); s.Handle != "cut-5" || s.ReclaimPolicy != Retain || s.Phase != Released {
+			t.Errorf("after a restart: %+v", s)
+		}
+		other := named
+		other.Handle = "group-9"
+		h.setGroup(other)
+		if g := h.group("g"); !g.Refused || !strings.Contains(g.Reason, "it names group snapshot group-9 of the driver, and group-3 is kept") {
+			t.Errorf("%+v", g)
+		}
+		h.c.RemoveGroup(testKey("g"))
+		if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); !errors.Is(err, ErrRetained) {
+			t.Errorf("DeleteGroup: %v", err)
+		}
+		named.Class.Retain = false
+		h.setGroup(named)
+		h.c.RemoveGroup(testKey("g"))
+		if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); err != nil {
+			t.Errorf("DeleteGroup once its content says Delete: %v", err)
+		}
+		settleFor(time.Minute)
+		if len(h.c.Groups())+b.groups()+h.disk.count(GroupBucket) != 0 {
+			t.Errorf("left: %+v, %v, %q", h.c.Groups(), b.grouped, h.disk.groups)
+		}
+		absent := Group{Key: testKey("g"), UID: "uid-h", Handle: "nowhere", Handles: []string{"cut-9"}, Class: of.Class}
+		h.setGroup(absent)
+		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, "GetVolumeGroupSnapshot: NotFound") {
+			t.Errorf("%+v", g)
+		}
+		h.c.RemoveGroup(testKey("g"))
+		synctest.Wait()
+		if len(h.c.Groups())+len(h.c.Snapshots())+h.disk.count(GroupBucket) != 0 {
+			t.Errorf("left: %+v, %+v, %q", h.c.Groups(), h.c.Snapshots(), h.disk.groups)
+		}
+	})
+}
+
+// The name that a snapshot of a group is to have is free once the snapshot that has it goes.
+func TestAGroupWaitsForAName(t *testing.T) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+		h.c.cfg.Freezer = &stills{}
+		h.up()
+		g := h.pair()
+		h.snap(testSnapshot("g-b", g.Members[0].Volume))
+		h.setGroup(g)
+		h.c.RemoveSnapshot(testKey("g-b"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("g-b"), false); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := h.group("g"); got.Phase != Ready {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Of two groups that would give snapshots one name, or have one UID, one waits, also where both are
+// planned in one step.
+func TestTwoGroupsDoNotShareNames(t *testing.T) {
+	for what, change := range map[string]func(g, o *Group){
+		"names": func(g, o *Group) {
+			g.Key, g.Members[0].Claim, g.Members = testKey("a-b"), testKey("c"), g.Members[:1]
+			o.Key, o.UID, o.Members[1].Claim, o.Members = testKey("a"), "uid-o", testKey("b-c"), o.Members[1:]
+		},
+		"UIDs": func(g, o *Group) { g.Members, o.Key, o.Members = g.Members[:1], testKey("o"), o.Members[1:] },
+	} {
+		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+			h.c.cfg.Freezer = &stills{}
+			h.up()
+			g := h.pair()
+			o := g
+			o.Members = slices.Clone(g.Members)
+			change(&g, &o)
+			h.c.DriverDown("strict.example.com")
+			h.c.SetGroup(g)
+			h.c.SetGroup(o)
+			h.up()
+			settleFor(time.Hour)
+			ready := 0
+			for _, s := range h.c.Groups() {
+				if s.Phase == Ready {
+					ready++
+				}
+			}
+			if ready != 1 || h.backend.made() != 1 {
+				t.Errorf("%s: %+v, at the backend %v", what, h.c.Groups(), h.backend.cuts)
+			}
+		})
+	}
+}
+
+// A group that CSI lets its driver turn down is not there: it goes when it is no longer listed, and its claims do.
+func TestVolumesThatCannotBeSnapshottedTogether(t *testing.T) {
+	b := bothDrivers["of a driver that makes groups"]()
+	b.fault = onCall("CreateVolumeGroupSnapshot", func(string, proto.Message) fault {
+		return fault{before: status.Error(codes.FailedPrecondition, "a directory is mounted")}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		g := h.pair()
+		g.Freeze = 0
+		h.setGroup(g)
+		if got := h.group("g"); got.Phase != Pending || !strings.Contains(got.Reason, "a directory is mounted") {
+			t.Errorf("%+v", got)
+		}
+		for _, name := range []string{"a", "b"} {
+			h.c.RemoveClaim(testKey(name))
+			if err := h.c.Delete(t.Context(), testKey(name), false); err != nil {
+				t.Error(err)
+			}
+		}
+		h.c.RemoveGroup(testKey("g"))
+		settleFor(time.Hour)
+		if len(h.c.Groups())+len(b.names())+h.disk.count(GroupBucket) != 0 {
+			t.Errorf("left: %+v, volumes %v, %q", h.c.Groups(), b.names(), h.disk.groups)
+		}
+	})
+}
+
+// Until the journal has that a group was turned down, its volumes stay: the next life asks for it again.
+func TestTheVolumesOfAGroupWaitForTheJournal(t *testing.T) {
+	b := bothDrivers["of a driver that makes groups"]()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.c.cfg.Freezer = &stills{}
+		h.up()
+		g := h.pair()
+		b.set(func() {
+			b.fault = onCall("CreateVolumeGroupSnapshot", func(string, proto.Message) fault {
+				h.disk.refuse(GroupBucket)
+				return fault{before: status.Error(codes.ResourceExhausted, "full")}
+			})
+		})
+		h.setGroup(g)
+		h.c.RemoveClaim(testKey("a"))
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(b.names()) != 2 || !strings.Contains(h.status(testKey("a")).Reason, "group snapshot default/g") {
+			t.Errorf("volumes %v, %+v", b.names(), h.status(testKey("a")))
+		}
+		h.c.RemoveGroup(testKey("g"))
+		h.disk.refuse("")
+		settleFor(time.Minute)
+		if len(b.names()) != 1 || h.disk.count(GroupBucket) != 0 {
+			t.Errorf("volumes %v, records %q", b.names(), h.disk.groups)
+		}
+	})
+}
+
+// A group that is being deleted while it may exist is made once more, for its handle, and freezes nothing.
+func TestAGroupThatGoesFreezesNothing(t *testing.T) {
+	b := newBackend()
+	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
+		return fault{after: status.Error(codes.DeadlineExceeded, "lost")}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		f := &stills{}
+		h.c.cfg.Freezer = f
+		h.up()
+		h.setGroup(h.pair())
+		h.c.RemoveGroup(testKey("g"))
+		b.set(func() { b.fault = nil })
+		f.mu.Lock()
+		f.err = errors.New("nfs cannot be frozen")
+		f.mu.Unlock()
+		if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); err != nil {
+			t.Fatal(err)
+		}
+		settleFor(time.Hour)
+		if len(h.c.Groups())+b.made() != 0 {
+			t.Errorf("left: %+v, %v", h.c.Groups(), b.cuts)
+		}
+	})
+}
+
+// Answers that name the snapshots of others, or one twice, take none of them.
+func TestAGroupTakesNoOthersSnapshots(t *testing.T) {
+	for what, handles := range map[string][2]string{"others": {"cut-3", "cut-4"}, "one twice": {"x", "x"}} {
+		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+			h.c.cfg.Freezer = &stills{}
+			h.up()
+			g := h.pair()
+			h.snap(testSnapshot("s", g.Members[0].Volume))
+			h.snap(testSnapshot("t", g.Members[1].Volume))
+			e := &groupEntry{key: testKey("g")}
+			k := groupCall{driver: h.backend.driver(), op: groupOp{verb: createGroup, spec: groupSpec{Each: true}}, rec: groupRecord{Members: make([]groupMember, 2)}}
+			res := groupResult{members: make([]memberResult, 2)}
+			for i, handle := range handles {
+				res.members[i].made.handle = handle
+			}
+			done := make(chan struct{})
+			h.c.post(func(context.Context) { h.c.checkOwners(e, k, &res); close(done) })
+			<-done
+			if res.err == nil || res.members[1].err == nil || what == "others" && res.members[0].err == nil {
+				t.Errorf("%s: %+v", what, res)
+			}
+		})
+	}
+}
+
+// One driver gets no more calls at a time than it may, also where several groups are planned in one step.
+func TestGroupsWaitForTheirTurn(t *testing.T) {
+	b := bothDrivers["of a driver that makes groups"]()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		hold := make(chan struct{})
+		b.fault = func(call string, _ proto.Message) fault {
+			if call == "CreateVolumeGroupSnapshot" {
+				return fault{wait: hold}
+			}
+			return fault{}
+		}
+		h.c.cfg.Freezer, h.c.cfg.MaxCalls = &stills{}, 1
+		h.up()
+		g := h.pair()
+		o := g
+		g.Members, o.Members, o.Key, o.UID = g.Members[:1], g.Members[1:], testKey("o"), "uid-o"
+		h.c.DriverDown("strict.example.com")
+		h.c.SetGroup(g)
+		h.c.SetGroup(o)
+		h.up()
+		b.set(func() {
+			if b.inFlight != 1 {
+				t.Errorf("%d calls in flight", b.inFlight)
+			}
+		})
+		close(hold)
+		settleFor(time.Minute)
+		if h.group("g").Phase != Ready || h.group("o").Phase != Ready {
+			t.Errorf("%+v", h.c.Groups())
+		}
+	})
+}
+
+// A driver whose GroupController does not answer as it says serves its volumes all the same.
+func TestABrokenGroupControllerLeavesTheDriver(t *testing.T) {
+	b := bothDrivers["of a driver that makes groups"]()
+	b.fault = func(call string, _ proto.Message) fault {
+		if call == "GroupControllerGetCapabilities" {
+			return fault{before: status.Error(codes.Unimplemented, "no such service")}
+		}
+		return fault{}
+	}
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		h.bound(testKey("a"))
+	})
 }
 
 // A VolumeSnapshot does not take the name of a group's snapshot over.
@@ -459,7 +770,7 @@ func TestWrongAnswersOfAGroup(t *testing.T) {
 		{func(g *csi.VolumeGroupSnapshot) { slices.Reverse(g.Snapshots) }, ""},
 		{func(g *csi.VolumeGroupSnapshot) { g.GroupSnapshotId = "" }, "without a group_snapshot_id"},
 		{func(g *csi.VolumeGroupSnapshot) { g.GroupSnapshotId = strings.Repeat("x", 4096) }, "4096 bytes"},
-		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots = g.Snapshots[:1] }, "of 1 volumes where 2 were asked for"},
+		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots = g.Snapshots[:1] }, "with 1 snapshots where 2 were asked for"},
 		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SourceVolumeId = "v3" }, `"v3"`},
 		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SourceVolumeId = "v1" }, "two snapshots of volume v1"},
 		{func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SnapshotId = "s1" }, "snapshot s1 twice"},
@@ -554,8 +865,8 @@ func groupAfterlife(h *fakeNode) {
 		}
 	}
 	settleFor(time.Hour)
-	if got := h.c.Groups(); len(got) != 1 || got[0].Phase != Ready || len(h.backend.cuts) != 2 || len(h.disk.groups) != 1 ||
-		len(h.c.Snapshots()) != 2 || len(h.disk.cuts) != 0 || h.snapshot("k-a").Phase != Ready {
+	if got := h.c.Groups(); len(got) != 1 || got[0].Phase != Ready || h.backend.made() != 2 || h.disk.count(GroupBucket) != 1 ||
+		len(h.c.Snapshots()) != 2 || h.disk.count(SnapshotBucket) != 0 || h.snapshot("k-a").Phase != Ready {
 		h.t.Errorf("in the end: %+v, %+v, backend %v, records %q", got, h.c.Snapshots(), h.backend.cuts, h.disk.groups)
 	}
 }

@@ -45,7 +45,7 @@ func (c *Controller) finishGroup(ctx context.Context, e *groupEntry, k groupCall
 	} else {
 		c.log.Info("call succeeded", attrs...)
 	}
-	e.doing, e.since = groupOp{}, time.Now()
+	e.doing, e.since, e.cut = groupOp{}, time.Now(), e.volumes()
 	c.setGroup(e, completeGroup(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
 	c.groupCutEnded(ctx, k.op)
@@ -57,17 +57,32 @@ func (c *Controller) checkOwners(e *groupEntry, k groupCall, res *groupResult) {
 	if k.op.verb == deleteGroup {
 		return
 	}
+	seen := map[string]bool{}
+	for _, m := range k.rec.Members {
+		seen[m.Handle] = m.Phase == state.Present
+	}
+	wrong := false
 	for i, m := range res.members {
-		owner := c.snapshots.owner(k.driver.Name, m.made.handle)
-		if m.unasked || m.err != nil || owner == nil || owner.group == e {
+		if m.unasked || m.err != nil {
 			continue
 		}
-		err := wrongAnswer(k.op.call(), fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
-		if res.members[i].err = err; !k.op.spec.Each {
-			res.members = nil
+		owner := c.snapshots.owner(k.driver.Name, m.made.handle, func(s *snapshotEntry) bool { return s.group == e })
+		var err error
+		switch {
+		case owner != nil:
+			err = fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key)
+		case seen[m.made.handle] && k.rec.Members[i].Handle != m.made.handle:
+			err = fmt.Errorf("the driver answered with snapshot %s twice", m.made.handle)
+		default:
+			seen[m.made.handle] = true
+			continue
 		}
-		res.err = err
-		return
+		wrong = true
+		res.members[i].err = wrongAnswer(k.op.call(), err)
+		res.err = res.members[i].err
+	}
+	if wrong && !k.op.spec.Each {
+		res.members = nil
 	}
 }
 
@@ -87,7 +102,7 @@ func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult 
 			return unsent(fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err))
 		}
 	}
-	if k.op.verb != createGroup || k.op.spec.Freeze == 0 {
+	if k.op.verb != createGroup || k.op.spec.Freeze == 0 || k.rec.Delete {
 		return sendGroup(ctx, k, secret)
 	}
 	thaw, err := c.freezeAll(ctx, k)
@@ -230,11 +245,19 @@ func checkGroup(k groupCall, g *csi.VolumeGroupSnapshot) groupResult {
 	res := groupResult{handle: id, members: make([]memberResult, len(k.rec.Members))}
 	found, handles := 0, map[string]bool{}
 	for _, s := range g.GetSnapshots() {
-		i := slices.IndexFunc(k.rec.Members, func(m groupMember) bool { return m.Volume == s.GetSourceVolumeId() })
+		i := slices.IndexFunc(k.rec.Members, func(m groupMember) bool {
+			if m.Volume == "" {
+				return m.Handle == s.GetSnapshotId()
+			}
+			return m.Volume == s.GetSourceVolumeId()
+		})
 		if i < 0 {
-			return wrong("with a snapshot of volume %q, which is none of the group's", s.GetSourceVolumeId())
+			return wrong("with snapshot %q of volume %q, which is none of the group's", s.GetSnapshotId(), s.GetSourceVolumeId())
 		}
 		one := snapshotCall{rec: k.rec.snapshot(k.rec.Members[i]), op: snapshotOp{verb: cut}}
+		if k.rec.Members[i].Volume == "" {
+			one.op.verb = inspect
+		}
 		one.op.spec = one.rec.Spec
 		made, err := checkSnapshot(one, s)
 		switch {
@@ -247,12 +270,12 @@ func checkGroup(k groupCall, g *csi.VolumeGroupSnapshot) groupResult {
 		case res.members[i].made.handle != "":
 			return wrong("with two snapshots of volume %s", s.GetSourceVolumeId())
 		}
-		made.ready = made.ready && g.GetReadyToUse()
+		made.ready, made.volume = made.ready && g.GetReadyToUse(), s.GetSourceVolumeId()
 		res.members[i].made, handles[made.handle] = made, true
 		found++
 	}
 	if found != len(k.rec.Members) {
-		return wrong("with snapshots of %d volumes where %d were asked for", found, len(k.rec.Members))
+		return wrong("with %d snapshots where %d were asked for", found, len(k.rec.Members))
 	}
 	if t := g.GetCreationTime(); t.IsValid() {
 		res.created = t.AsTime()

@@ -34,8 +34,10 @@ type groupEntry struct {
 	unreadable string
 	// unsaved: the journal lacks what rec says. It is written with the next commit.
 	unsaved bool
-	// doing is the operation in flight, if any.
+	// doing is the operation in flight, if any; cut are the volumes of the last one, until the journal
+	// has how it ended: the next life would make it again.
 	doing groupOp
+	cut   []state.VolumeID
 	// members are the rows of its snapshots, which show what rec says of them.
 	members []*snapshotEntry
 
@@ -89,6 +91,15 @@ func (g *groups) entry(key Key) *groupEntry {
 
 // touch has the group snapshot looked at in the next step.
 func (g *groups) touch(key Key) { g.dirty[key] = struct{}{} }
+
+// touchUnmade has those of a namespace looked at that are to be made: the name of a snapshot is free.
+func (g *groups) touchUnmade(namespace string) {
+	for key, e := range g.entries {
+		if key.Namespace == namespace && e.listed && e.rec.Content.Phase == state.Absent {
+			g.touch(key)
+		}
+	}
+}
 
 // setGroup replaces e's record, and has the rows of its snapshots show it.
 func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
@@ -197,8 +208,11 @@ func (c *Controller) stepGroups(ctx context.Context) {
 			changes[key] = beginGroup(e.rec, e.wanted(), o)
 			if o.busy() { // now, lest another is planned
 				for _, m := range o.members {
-					c.snapshots.cutting[state.SharedID(o.spec.Driver, m.Volume)] = changes[key].key(m)
+					c.snapshots.cutting[state.SharedID(o.spec.Driver, m.Volume)] = cutting{changes[key].key(m), o.spec.Driver}
 				}
+			}
+			if o.verb != dropGroup {
+				c.groups.names[changes[key].Name] = key
 			}
 		}
 	}
@@ -214,12 +228,10 @@ func (c *Controller) stepGroups(ctx context.Context) {
 			c.lookAtGroup(e, time.Now().Add(storeWait))
 			continue
 		}
-		if e.unsaved {
-			for _, id := range e.volumes() {
-				c.touchClaimOf(id)
-			}
+		for _, id := range e.cut {
+			c.touchClaimOf(id)
 		}
-		e.unsaved = false
+		e.unsaved, e.cut = false, nil
 	}
 	c.publishGroups(keys)
 }
@@ -246,6 +258,9 @@ func (c *Controller) planGroup(e *groupEntry) groupOp {
 // so, does not.
 func (c *Controller) beginGroup(ctx context.Context, e *groupEntry, o groupOp, rec groupRecord, err error) {
 	if err != nil {
+		if e.rec.Name != rec.Name {
+			delete(c.groups.names, rec.Name)
+		}
 		c.groupCutEnded(ctx, o)
 		e.hold(held{reason: err.Error()})
 		return

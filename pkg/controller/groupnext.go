@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -88,15 +89,16 @@ func nextGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, h
 
 // nextNewGroup begins a group snapshot that is not there.
 func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp, held) {
-	each := !f.Driver.caps.Group
+	each := w.Handle == "" && !f.Driver.caps.Group
 	switch {
 	case w.Refused != "":
 		return groupOp{}, refusedf("%s", w.Refused)
 	case w.Waits != "":
 		return groupOp{}, held{reason: w.Waits}
-	case len(w.Members) > MaxMembers:
-		return groupOp{}, refusedf("its selector chooses %d claims; at most %d are snapshotted together", len(w.Members),
-			MaxMembers)
+	case len(w.members()) == 0:
+		return groupOp{}, refusedf("it is of no volume")
+	case len(w.members()) > MaxMembers:
+		return groupOp{}, refusedf("it is of %d volumes; at most %d are snapshotted together", len(w.members()), MaxMembers)
 	case f.Namesake != "":
 		return groupOp{}, heldf("the name %s is that of group snapshot %s; two cannot have one UID", groupName(w.UID),
 			f.Namesake)
@@ -105,6 +107,9 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	case each && !f.Driver.caps.Snapshot:
 		return groupOp{}, heldf("driver %s makes no snapshots (it has neither CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT nor "+
 			"CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
+	case w.Handle != "" && !f.Driver.caps.Group:
+		return groupOp{}, heldf("driver %s knows no group snapshots (it has no CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT)",
+			w.Class.Driver)
 	case each && w.Freeze == 0:
 		return groupOp{}, refusedf("driver %s makes no group snapshots (it has no CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT): "+
 			"give it the annotation csi-volmgr.dev/freeze, such as 10s, and the file systems of its volumes are frozen while "+
@@ -117,14 +122,25 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	if problem != "" {
 		return groupOp{}, refusedf("%s", problem)
 	}
-	r.Spec = s
-	r.Members = nil
-	for _, m := range w.Members {
-		r.Members = append(r.Members, groupMember{
-			Claim: m.Claim, Volume: m.Volume, Mode: m.Mode, Snapshot: memberName(w.Name, m.Claim),
-		})
+	r.Spec, r.Members = s, w.members()
+	if w.Handle != "" {
+		o := groupOp{verb: getGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
+		return o.unless(r.Content.Retry(), f, now)
 	}
 	return nextCreateGroup(r, f, now)
+}
+
+// members are the snapshots that w asks for: of its claims, or those that a person named, which are
+// called by their place in the list.
+func (w Group) members() []groupMember {
+	var all []groupMember
+	for _, m := range w.Members {
+		all = append(all, groupMember{Claim: m.Claim, Volume: m.Volume, Mode: m.Mode, Snapshot: w.Name + "-" + m.Claim.Name})
+	}
+	for i, handle := range w.Handles {
+		all = append(all, groupMember{Handle: handle, Snapshot: fmt.Sprintf("%s-%d", w.Name, i+1)})
+	}
+	return all
 }
 
 // nextCreateGroup makes the snapshots, or asks again until it is known what was made.
@@ -218,6 +234,7 @@ func beginGroup(r groupRecord, w *Group, o groupOp) groupRecord {
 	case createGroup:
 		r.Spec, r.Content.Phase = o.spec, state.Entering
 		if o.from == state.Absent {
+			r.Handle = ""
 			r.setPhase(state.Entering)
 		}
 	case deleteGroup:
@@ -227,7 +244,11 @@ func beginGroup(r groupRecord, w *Group, o groupOp) groupRecord {
 				r.Members[i].Phase = state.Leaving
 			}
 		}
-	case getGroup, noGroupVerb, dropGroup:
+	case getGroup:
+		if r.Spec = o.spec; o.from == state.Absent {
+			r.Handle = w.Handle // as the person names it now
+		}
+	case noGroupVerb, dropGroup:
 	}
 	return r
 }
@@ -256,10 +277,10 @@ func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) gro
 			r.Members[i] = completeMember(r.Members[i], o, m)
 		}
 	}
-	if o.verb != createGroup {
-		return looked(r, res, now)
-	}
 	switch {
+	case o.verb == getGroup && o.from == state.Absent && res.err == nil: // one that a person named is there
+		r.Content.Phase, r.Created = state.Present, res.created
+	case o.verb != createGroup:
 	case r.have(state.Entering):
 	case !r.have(state.Present):
 		r.Content.Phase, r.Members = state.Absent, nil
@@ -290,7 +311,7 @@ func completeMember(m groupMember, o groupOp, res memberResult) groupMember {
 	switch {
 	case res.unasked:
 	case res.err == nil:
-		m.Phase = state.Present
+		m.Phase, m.Volume = state.Present, cmp.Or(m.Volume, res.made.volume)
 		m.Handle, m.SizeBytes, m.Created, m.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
 	case o.from == state.Absent && makesNothing(res.err):
 		m.Phase = state.Absent

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -61,8 +62,9 @@ type groupSpec struct {
 
 // groupMember is one snapshot of a group.
 type groupMember struct {
-	Claim  Key        `json:"claim"`
-	Volume string     `json:"volume"`
+	// Claim is none where a person named the group; Volume is not known then before the driver told it.
+	Claim  Key        `json:"claim,omitzero"`
+	Volume string     `json:"volume,omitempty"`
 	Mode   state.Mode `json:"mode,omitempty"`
 	// Snapshot names it in the group's namespace.
 	Snapshot string `json:"snapshot"`
@@ -91,6 +93,10 @@ func (r groupRecord) have(p state.Phase) bool {
 // members are not compared: a group that is made does not change with its claims' labels
 // (external-snapshotter, VolumeGroupSnapshotSource).
 func (r groupRecord) otherwise(w Group) string {
+	if w.Handle != "" && w.Handle != r.Handle {
+		return fmt.Sprintf("it names group snapshot %s of the driver, and %s is kept under its name; delete that first, or "+
+			"give it another name", w.Handle, cmp.Or(r.Handle, r.Name))
+	}
 	if w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver {
 		return fmt.Sprintf("its class names driver %s, but its snapshots are of driver %s", w.Class.Driver, r.Spec.Driver)
 	}
@@ -99,12 +105,12 @@ func (r groupRecord) otherwise(w Group) string {
 
 // snapshot is the record of a member as that of a snapshot.
 func (r groupRecord) snapshot(m groupMember) snapshotRecord {
-	uid := memberUID(r.UID, m.Volume)
+	uid := r.UID + "-" + m.key()
 	return snapshotRecord{
 		Snapshot: r.key(m), UID: uid, Name: snapshotName(uid),
 		Spec: snapshotSpec{
 			Class: r.Spec.Class, Driver: r.Spec.Driver, Reclaim: r.Spec.Reclaim, Claim: m.Claim, Volume: m.Volume,
-			Mode: m.Mode, Freeze: r.Spec.Freeze,
+			Mode: m.Mode, Freeze: r.Spec.Freeze, Secret: r.Spec.Secret,
 		},
 		Content: state.Fact{Phase: m.Phase}, Handle: m.Handle, SizeBytes: m.SizeBytes, Created: m.Created,
 		Ready: m.Ready && r.Content.Phase == state.Present, Consistency: r.Consistency, Delete: r.Delete,
@@ -116,15 +122,16 @@ func (r groupRecord) key(m groupMember) Key {
 	return Key{Namespace: r.Group.Namespace, Name: m.Snapshot}
 }
 
-// memberUID tells the snapshots of a group apart, also from those of a group that is begun anew
-// with other claims.
-func memberUID(group, volume string) string {
-	sum := sha256.Sum256([]byte(volume))
-	return group + "-" + hex.EncodeToString(sum[:8])
+// key tells the snapshots of a group apart, also from those of a group that is begun anew with other
+// claims.
+func (m groupMember) key() string {
+	of := m.Volume
+	if m.Claim == (Key{}) {
+		of = m.Handle
+	}
+	sum := sha256.Sum256([]byte(of))
+	return hex.EncodeToString(sum[:8])
 }
-
-// memberName is the name of a claim's snapshot in a group.
-func memberName(group string, claim Key) string { return group + "-" + claim.Name }
 
 func groupName(uid string) string { return "groupsnapshot-" + uid }
 

@@ -35,7 +35,9 @@ func (e *groupEntry) status() GroupStatus {
 		Call: e.doing.call(), Since: e.since, Retry: r.Content.Retry(),
 	}
 	for _, m := range r.Members {
-		s.Claims, s.Snapshots = append(s.Claims, m.Claim.Name), append(s.Snapshots, m.Snapshot)
+		if s.Snapshots = append(s.Snapshots, m.Snapshot); m.Claim != (Key{}) {
+			s.Claims = append(s.Claims, m.Claim.Name)
+		}
 	}
 	if e.listed && r.Content.Phase == state.Absent {
 		s.UID, s.Class, s.Driver = e.want.UID, e.want.Class.Name, e.want.Class.Driver
@@ -85,9 +87,10 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 		}
 	}
 	if e.rec.Content.Phase == state.Absent {
-		for _, m := range e.want.Members {
-			key := Key{Namespace: e.key.Namespace, Name: memberName(e.key.Name, m.Claim)}
-			if s := c.snapshots.entries[key]; s != nil && !s.gone() && s.group != e {
+		for _, m := range e.want.members() {
+			key := Key{Namespace: e.key.Namespace, Name: m.Snapshot}
+			s := c.snapshots.entries[key]
+			if s != nil && !s.gone() && s.group != e || s == nil && c.snapshots.makes(key) {
 				f.Taken = key.String()
 			}
 		}

@@ -261,7 +261,8 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 	}
 	e.stopTimer()
 	if cut, ok := c.snapshots.cutting[e.id()]; ok {
-		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, cut)) // its end looks again
+		// its end looks again
+		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, cut.snapshot))
 		return planned{}, false
 	}
 	if e.unreadable != "" {

@@ -40,7 +40,8 @@ func (c *Controller) finishSnapshot(
 		"took", took,
 	}
 	if k.op.verb == cut && res.err == nil {
-		if owner := c.snapshots.owner(k.driver.Name, res.made.handle); owner != nil && owner != e {
+		own := func(s *snapshotEntry) bool { return s == e }
+		if owner := c.snapshots.owner(k.driver.Name, res.made.handle, own); owner != nil {
 			res.err = wrongAnswer(k.op.verb.String(),
 				fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
 		}
@@ -58,10 +59,11 @@ func (c *Controller) finishSnapshot(
 	c.touchRestores(e.key)
 }
 
-// owner returns the snapshot of a driver that has the handle; nil for none.
-func (s *snapshots) owner(driver state.DriverName, handle string) *snapshotEntry {
+// owner returns the snapshot of a driver that has the handle, but for the asker's own and for those
+// that a person named; nil for none.
+func (s *snapshots) owner(driver state.DriverName, handle string, own func(*snapshotEntry) bool) *snapshotEntry {
 	for _, e := range s.entries {
-		if e.rec.Spec.Driver == driver && e.rec.Handle == handle {
+		if e.rec.Spec.Driver == driver && e.rec.Handle == handle && e.rec.Spec.Volume != "" && !own(e) {
 			return e
 		}
 	}
@@ -84,7 +86,7 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 			}}
 		}
 	}
-	if k.op.verb == cut && k.op.spec.Freeze > 0 && k.op.from != state.Present {
+	if k.op.verb == cut && k.op.spec.Freeze > 0 && k.op.from != state.Present && !k.rec.Delete {
 		return c.cutFrozen(ctx, k, secret)
 	}
 	made, err := sendSnapshot(ctx, k, secret)

@@ -20,7 +20,7 @@ type snapshots struct {
 	// names has the snapshot of each record.Name.
 	names map[string]Key
 	// cutting has, by source volume, the snapshot whose CreateSnapshot is in flight.
-	cutting map[state.VolumeID]Key
+	cutting map[state.VolumeID]cutting
 	// direct counts, by volume, the attaches and detaches in flight of volumes that no claim
 	// of ours has; waiting are the callers that wait for a CreateSnapshot of theirs to end.
 	direct  map[state.VolumeID]int
@@ -29,10 +29,16 @@ type snapshots struct {
 
 func newSnapshots() snapshots {
 	return snapshots{
-		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, cutting: map[state.VolumeID]Key{},
+		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, cutting: map[state.VolumeID]cutting{},
 		names:  map[string]Key{},
 		direct: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*nodeCall{},
 	}
+}
+
+// cutting is a snapshot that is being made, alone or as one of a group.
+type cutting struct {
+	snapshot Key
+	driver   state.DriverName
 }
 
 // snapshotEntry is one snapshot: what is known, what is wanted, and what is being done.
@@ -111,6 +117,16 @@ func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
 	}
 }
 
+// makes reports whether a snapshot of the key is being made; it may have no row yet.
+func (s *snapshots) makes(key Key) bool {
+	for _, cut := range s.cutting {
+		if cut.snapshot == key {
+			return true
+		}
+	}
+	return false
+}
+
 // touch has the snapshot looked at in the next step.
 func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
 
@@ -166,7 +182,8 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 			todo[key] = o
 			changes[key] = beginSnapshot(e.rec, e.wanted(), o)
 			if o.verb == cut {
-				c.snapshots.cutting[state.SharedID(o.spec.Driver, o.spec.Volume)] = key // now, lest another is planned
+				// now, lest another is planned
+				c.snapshots.cutting[state.SharedID(o.spec.Driver, o.spec.Volume)] = cutting{key, o.spec.Driver}
 			}
 		}
 	}
@@ -345,6 +362,7 @@ func (c *Controller) publishSnapshots(keys []Key) {
 			delete(c.snapshots.entries, key)
 			delete(c.view.cuts, key)
 			changed = true
+			c.groups.touchUnmade(key.Namespace)
 		default:
 			s := e.status()
 			changed = changed || !reflect.DeepEqual(s, c.view.cuts[key])

@@ -189,6 +189,7 @@ type snapshotResult struct {
 // madeSnapshot is what a driver says of a snapshot.
 type madeSnapshot struct {
 	handle    string
+	volume    string // of a group's: the source_volume_id
 	sizeBytes int64
 	created   time.Time
 	ready     bool
@@ -208,15 +209,14 @@ func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 			r.Content.Phase = state.Entering
 		}
 	case inspect:
-		r.Spec = o.spec
-		if r.Handle == "" {
-			r.Handle = w.Handle
+		if r.Spec = o.spec; o.from == state.Absent {
+			r.Handle = w.Handle // as the person names it now
 		}
 	case adopt:
-		r.Spec, r.Ready, r.Content = o.spec, true, state.Fact{Phase: state.Present}
-		if r.Handle == "" {
+		if o.from == state.Absent {
 			r.Handle = w.Handle
 		}
+		r.Spec, r.Ready, r.Content = o.spec, true, state.Fact{Phase: state.Present}
 	case discard:
 		r.Content.Phase = state.Leaving
 	case drop:

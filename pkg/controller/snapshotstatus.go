@@ -81,8 +81,8 @@ func (c *Controller) cuttingDriver(name state.DriverName) driverFacts {
 	}
 	c.need(d)
 	cuts := 0
-	for _, key := range c.snapshots.cutting {
-		if s := c.snapshots.entries[key]; s != nil && s.driver() == name {
+	for _, cut := range c.snapshots.cutting {
+		if cut.driver == name {
 			cuts++
 		}
 	}
@@ -101,8 +101,8 @@ func (c *Controller) busy(id state.VolumeID) string {
 	case claim != nil && claim.unsaved: // the next life would not know that the volume is there
 		return fmt.Sprintf("the record of claim %s is not written yet", claim.key)
 	}
-	if key, ok := c.snapshots.cutting[id]; ok && id != "" {
-		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", key)
+	if cut, ok := c.snapshots.cutting[id]; ok && id != "" {
+		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", cut.snapshot)
 	}
 	return ""
 }
@@ -129,6 +129,11 @@ func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 // for none. What the journal lacks does not count: the next life would ask for the snapshot again, of
 // a volume that is gone.
 func (c *Controller) cuttingOf(e *entry) string {
+	for key, g := range c.groups.entries {
+		if e.id() != "" && slices.Contains(g.cut, e.id()) {
+			return fmt.Sprintf("group snapshot %s of volume %s has a record that is not written yet", key, e.rec.Name)
+		}
+	}
 	var first Key // one of several, the same each time
 	for key, s := range c.snapshots.entries {
 		is := e.id() != "" && s.rec.source() == e.id() && s.reads() != ""

@@ -74,6 +74,11 @@ func about(obj runtime.Object) string {
 			words = append(words, "default")
 		}
 		return strings.Join(words, ", ")
+	case *groupv1.VolumeGroupSnapshotContent:
+		if o.Spec.Source.GroupSnapshotHandles == nil {
+			return o.Spec.Driver
+		}
+		return o.Spec.Driver + ", " + o.Spec.Source.GroupSnapshotHandles.VolumeGroupSnapshotHandle
 	case *snapshotv1.VolumeSnapshotContent:
 		if o.Spec.Source.SnapshotHandle == nil {
 			return o.Spec.Driver

@@ -90,6 +90,8 @@ func Check(obj runtime.Object) []Fault {
 		return append(checkMeta(o, true), checkGroupSnapshot(o)...)
 	case *groupv1.VolumeGroupSnapshotClass:
 		return append(checkMeta(o, false), checkGroupSnapshotClass(o)...)
+	case *groupv1.VolumeGroupSnapshotContent:
+		return append(checkMeta(o, false), checkGroupSnapshotContent(o)...)
 	case *Endpoints:
 		return checkEndpoints(o)
 	case *Node:

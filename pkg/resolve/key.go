@@ -31,8 +31,9 @@ const (
 	KindSnapshotClass   = "VolumeSnapshotClass"
 	KindSnapshotContent = "VolumeSnapshotContent"
 	// The kinds of groupsnapshot.storage.k8s.io.
-	KindGroupSnapshot      = "VolumeGroupSnapshot"
-	KindGroupSnapshotClass = "VolumeGroupSnapshotClass"
+	KindGroupSnapshot        = "VolumeGroupSnapshot"
+	KindGroupSnapshotClass   = "VolumeGroupSnapshotClass"
+	KindGroupSnapshotContent = "VolumeGroupSnapshotContent"
 	// KindNode is of this node's own object: its name and its labels are read.
 	KindNode = "Node"
 	// KindTrustBundles is of one key without a name, under which Objects have a
@@ -142,6 +143,8 @@ func kindOf(obj runtime.Object) string {
 		return KindGroupSnapshot
 	case *groupv1.VolumeGroupSnapshotClass:
 		return KindGroupSnapshotClass
+	case *groupv1.VolumeGroupSnapshotContent:
+		return KindGroupSnapshotContent
 	case *Endpoints:
 		return KindEndpoints
 	case *Node:

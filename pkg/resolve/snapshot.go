@@ -3,9 +3,11 @@ package resolve
 import (
 	"time"
 
-	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // SnapshotGroup is the API group of the kinds of snapshots.
@@ -81,43 +83,6 @@ func checkSnapshot(s *snapshotv1.VolumeSnapshot) []Fault {
 	return faults
 }
 
-// checkGroupSnapshot checks a VolumeGroupSnapshot as far as it alone tells.
-func checkGroupSnapshot(s *groupv1.VolumeGroupSnapshot) []Fault {
-	var faults []Fault
-	switch selector, content := s.Spec.Source.Selector, s.Spec.Source.VolumeGroupSnapshotContentName; {
-	case content != nil:
-		faults = append(faults, Fault{
-			"spec.source.volumeGroupSnapshotContentName", *content,
-			"spec.source.selector; a snapshot of a group that is there is named by a VolumeSnapshotContent",
-		})
-	case selector == nil:
-		faults = append(faults, Fault{"spec.source.selector", "none", "labels of the claims to snapshot together"})
-	default:
-		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-			faults = append(faults, Fault{
-				"spec.source.selector", metav1.FormatLabelSelector(selector), "a selector of labels: " + err.Error(),
-			})
-		}
-	}
-	if _, f := FreezeOf(s); f != nil {
-		faults = append(faults, *f)
-	}
-	if class := s.Spec.VolumeGroupSnapshotClassName; class != nil {
-		if f, bad := checkSubdomain("spec.volumeGroupSnapshotClassName", *class); bad {
-			faults = append(faults, f)
-		}
-	}
-	return faults
-}
-
-func checkGroupSnapshotClass(c *groupv1.VolumeGroupSnapshotClass) []Fault {
-	faults := checkDeletion("deletionPolicy", c.DeletionPolicy)
-	if f, bad := checkDriver("driver", c.Driver); bad {
-		faults = append(faults, f)
-	}
-	return faults
-}
-
 func checkSnapshotClass(c *snapshotv1.VolumeSnapshotClass) []Fault {
 	faults := checkDeletion("deletionPolicy", c.DeletionPolicy)
 	if f, bad := checkDriver("driver", c.Driver); bad {
@@ -141,14 +106,9 @@ func checkSnapshotContent(c *snapshotv1.VolumeSnapshotContent) []Fault {
 	} else if h := c.Spec.Source.SnapshotHandle; h == nil || *h == "" {
 		faults = append(faults, Fault{"spec.source.snapshotHandle", "", "the snapshot's id as its driver knows it"})
 	} else {
-		faults = append(faults, checkText("spec.source.snapshotHandle", *h, maxString)...)
+		faults = append(faults, checkText("spec.source.snapshotHandle", *h, state.MaxHandle)...)
 	}
-	if f, bad := checkSubdomain("spec.volumeSnapshotRef.name", c.Spec.VolumeSnapshotRef.Name); bad {
-		faults = append(faults, f)
-	}
-	if f, bad := checkLabel("spec.volumeSnapshotRef.namespace", c.Spec.VolumeSnapshotRef.Namespace); bad {
-		faults = append(faults, f)
-	}
+	faults = append(faults, checkRef("spec.volumeSnapshotRef", c.Spec.VolumeSnapshotRef)...)
 	return append(faults, checkVolumeMode("spec.sourceVolumeMode", c.Spec.SourceVolumeMode)...)
 }
 
@@ -157,4 +117,16 @@ func checkDeletion(field string, p snapshotv1.DeletionPolicy) []Fault {
 		return nil
 	}
 	return []Fault{{field, string(p), "Delete or Retain"}}
+}
+
+// checkRef checks what a content says of the object that it is of.
+func checkRef(field string, ref corev1.ObjectReference) []Fault {
+	var faults []Fault
+	if f, bad := checkSubdomain(field+".name", ref.Name); bad {
+		faults = append(faults, f)
+	}
+	if f, bad := checkLabel(field+".namespace", ref.Namespace); bad {
+		faults = append(faults, f)
+	}
+	return faults
 }

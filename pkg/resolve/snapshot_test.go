@@ -26,7 +26,7 @@ func TestSnapshotsAreChecked(t *testing.T) {
 		change(&c.Spec)
 		return c
 	}
-	claim, name, bad, long := "data", "c", "No_Name", strings.Repeat("x", 129)
+	claim, name, bad, long := "data", "c", "No_Name", strings.Repeat("x", 1025)
 	mode := corev1.PersistentVolumeMode("Tape")
 	frozen := func(text string) runtime.Object {
 		return &snapshotv1.VolumeSnapshot{
@@ -42,6 +42,16 @@ func TestSnapshotsAreChecked(t *testing.T) {
 			g.Annotations = map[string]string{FreezeAnnotation: freeze}
 		}
 		return g
+	}
+	groupContent := func(change func(*groupv1.VolumeGroupSnapshotContentSpec)) runtime.Object {
+		c := &groupv1.VolumeGroupSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: groupv1.VolumeGroupSnapshotContentSpec{
+			VolumeGroupSnapshotRef: corev1.ObjectReference{Namespace: "default", Name: "s"}, Driver: "d", DeletionPolicy: "Delete",
+			Source: groupv1.VolumeGroupSnapshotContentSource{GroupSnapshotHandles: &groupv1.GroupSnapshotHandles{
+				VolumeGroupSnapshotHandle: "g", VolumeSnapshotHandles: []string{"s1", "s2"},
+			}},
+		}}
+		change(&c.Spec)
+		return c
 	}
 	for _, c := range []struct {
 		obj   runtime.Object
@@ -60,8 +70,29 @@ func TestSnapshotsAreChecked(t *testing.T) {
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}, VolumeSnapshotClassName: &bad}), "spec.volumeSnapshotClassName"},
 		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, nil, ""), ""},
 		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, &name, "10s"), ""},
-		{group(groupv1.VolumeGroupSnapshotSource{}, nil, ""), "spec.source.selector: found none"},
-		{group(groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: &name}, nil, ""), "spec.source.volumeGroupSnapshotContentName"},
+		{group(groupv1.VolumeGroupSnapshotSource{}, nil, ""), "spec.source: found neither"},
+		{group(groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: &name}, nil, ""), ""},
+		{group(groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: &bad}, nil, ""), "spec.source.volumeGroupSnapshotContentName"},
+		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop, VolumeGroupSnapshotContentName: &name}, nil, ""), "spec.source: found both"},
+		{groupContent(func(*groupv1.VolumeGroupSnapshotContentSpec) {}), ""},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) { s.Driver = "" }), "spec.driver"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) { s.DeletionPolicy = "" }), "spec.deletionPolicy"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) { s.VolumeGroupSnapshotRef.Name = "" }), "spec.volumeGroupSnapshotRef.name"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) { s.VolumeGroupSnapshotRef.Namespace = "" }), "spec.volumeGroupSnapshotRef.namespace"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) { s.Source.VolumeHandles = []string{"v"} }), "spec.source.volumeHandles"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) { s.Source.GroupSnapshotHandles = nil }), "spec.source.groupSnapshotHandles.volumeGroupSnapshotHandle"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) {
+			s.Source.GroupSnapshotHandles.VolumeGroupSnapshotHandle = long
+		}), "spec.source.groupSnapshotHandles.volumeGroupSnapshotHandle"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) {
+			s.Source.GroupSnapshotHandles.VolumeSnapshotHandles = nil
+		}), "spec.source.groupSnapshotHandles.volumeSnapshotHandles: found none"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) {
+			s.Source.GroupSnapshotHandles.VolumeSnapshotHandles[1] = "s1"
+		}), "spec.source.groupSnapshotHandles.volumeSnapshotHandles[1]"},
+		{groupContent(func(s *groupv1.VolumeGroupSnapshotContentSpec) {
+			s.Source.GroupSnapshotHandles.VolumeSnapshotHandles[1] = ""
+		}), "spec.source.groupSnapshotHandles.volumeSnapshotHandles[1]"},
 		{group(groupv1.VolumeGroupSnapshotSource{Selector: unknown}, nil, ""), "spec.source.selector"},
 		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, &bad, ""), "spec.volumeGroupSnapshotClassName"},
 		{group(groupv1.VolumeGroupSnapshotSource{Selector: shop}, nil, "2m"), "metadata.annotations[csi-volmgr.dev/freeze]"},

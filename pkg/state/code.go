@@ -14,7 +14,7 @@ type Code struct {
 	Conflict bool
 	// Infeasible: an expansion that fails so needs another size (KEP-1790).
 	Infeasible bool
-	// MakesNothing: a CreateVolume that fails so made nothing.
+	// MakesNothing: a CreateVolume, or the making of a snapshot, that fails so made nothing.
 	MakesNothing bool
 	// Rights: the storage, or the driver, does not accept who asks.
 	Rights bool
@@ -32,10 +32,15 @@ func CodeOf(call, name string) Code {
 	if c, ok := ofExpand[name]; ok && call == "NodeExpandVolume" {
 		return c
 	}
-	if c, ok := codes[name]; ok {
-		return c
+	c, ok := codes[name]
+	if !ok {
+		return Code{Outcome: Uncertain}
 	}
-	return Code{Outcome: Uncertain}
+	if call == "CreateVolumeGroupSnapshot" && name == "FailedPrecondition" {
+		// Its errors: these volumes cannot be snapshotted together. A group is all or none, so none was made.
+		c.MakesNothing = true
+	}
+	return c
 }
 
 // codes is the table of all codes. "Error Scheme" and "Timeouts" are sections of the

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,14 +17,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// groupsWhere tells of the group snapshots for which is says so, but for those that are made: they
-// stay as they are, whatever becomes of their claims.
-func (p *Provider) groupsWhere(is func(key source.Key) bool) {
+// groupsWhere reports the group snapshots for which is says so, by key and content, but for those that
+// are made of claims: they stay as they are, whatever becomes of the claims.
+func (p *Provider) groupsWhere(is func(key source.Key, content string) bool) {
 	p.telling.Lock()
-	keys := slices.SortedFunc(maps.Keys(p.groups), source.Key.Compare)
+	contents := maps.Clone(p.groups)
 	p.telling.Unlock()
-	for _, key := range keys {
-		if g, known := p.Controller.Group(ClaimKey(key)); is(key) && (!known || g.Content == "") {
+	for _, key := range slices.SortedFunc(maps.Keys(contents), source.Key.Compare) {
+		if !is(key, contents[key]) {
+			continue
+		}
+		if g, known := p.Controller.Group(ClaimKey(key)); !known || g.Content == "" || contents[key] != "" {
 			p.group(key)
 		}
 	}
@@ -39,10 +43,21 @@ func (p *Provider) group(key source.Key) {
 		p.Controller.RemoveGroup(ClaimKey(key))
 		return
 	}
-	p.groups[key] = struct{}{}
+	p.groups[key] = deref(g.Spec.Source.VolumeGroupSnapshotContentName)
 	w := groupWorld{classes: p.Catalog.GroupSnapshotClasses()}
+	if name := p.groups[key]; name != "" {
+		object := p.Catalog.Get(source.Key{Kind: resolve.KindGroupSnapshotContent, Name: name})
+		w.content, _ = object.(*groupv1.VolumeGroupSnapshotContent)
+		p.Controller.SetGroup(w.asked(g))
+		return
+	}
+	if s, known := p.Controller.Group(ClaimKey(key)); known && s.Content != "" {
+		p.Controller.SetGroup(w.asked(g)) // it is made: no claim changes it
+		return
+	}
+	selector, err := metav1.LabelSelectorAsSelector(g.Spec.Source.Selector)
 	for _, claim := range p.Catalog.Claims() {
-		if claim.Namespace == g.Namespace {
+		if err == nil && claim.Namespace == g.Namespace && selector.Matches(labels.Set(claim.Labels)) {
 			of := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 			w.claims = append(w.claims, groupClaim{claim, p.Catalog.VolumeOf(claim), p.Catalog.Provider(of) == p.Remote})
 		}
@@ -50,10 +65,12 @@ func (p *Provider) group(key source.Key) {
 	p.Controller.SetGroup(w.asked(g))
 }
 
-// groupWorld is what a VolumeGroupSnapshot may choose from: the claims of its namespace, sorted.
+// groupWorld is what a VolumeGroupSnapshot may choose from: claims of its namespace, sorted.
 type groupWorld struct {
 	classes []*groupv1.VolumeGroupSnapshotClass
 	claims  []groupClaim
+	// content is the one that it names; nil where that is not there.
+	content *groupv1.VolumeGroupSnapshotContent
 }
 
 // groupClaim is one claim with its volume, nil for none.
@@ -70,12 +87,50 @@ func (w groupWorld) asked(g *groupv1.VolumeGroupSnapshot) controller.Group {
 		Class: controller.SnapshotClass{Name: deref(g.Spec.VolumeGroupSnapshotClassName)},
 	}
 	out.Freeze, _ = resolve.FreezeOf(g) // what is wrong with it was refused at the edge
+	var driver string
+	if name := deref(g.Spec.Source.VolumeGroupSnapshotContentName); name != "" {
+		driver, out.Refused = w.ofContent(g, name, &out)
+	} else {
+		driver = w.ofClaims(g, &out)
+	}
+	if out.Refused != "" || out.Waits != "" {
+		return out
+	}
+	out.Class, out.Refused = chooseClass("spec.volumeGroupSnapshotClassName", out.Class.Name, driver,
+		groupClasses(w.classes))
+	if w.content != nil {
+		out.Class.Retain = w.content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain
+	}
+	return out
+}
+
+// ofContent says which group snapshot a VolumeGroupSnapshotContent names, and which driver has it.
+func (w groupWorld) ofContent(g *groupv1.VolumeGroupSnapshot, name string, out *controller.Group,
+) (driver, refused string) {
+	if w.content == nil {
+		return "", fmt.Sprintf("spec.source.volumeGroupSnapshotContentName: found %s, but there is no such "+
+			"VolumeGroupSnapshotContent", name)
+	}
+	spec := w.content.Spec
+	ref := spec.VolumeGroupSnapshotRef
+	if ref.Namespace != g.Namespace || ref.Name != g.Name || ref.UID != "" && ref.UID != g.UID {
+		return "", fmt.Sprintf("VolumeGroupSnapshotContent %s: spec.volumeGroupSnapshotRef: found %s/%s, want this group "+
+			"snapshot", name, ref.Namespace, ref.Name)
+	}
+	if handles := spec.Source.GroupSnapshotHandles; handles != nil {
+		out.Handle, out.Handles = handles.VolumeGroupSnapshotHandle, handles.VolumeSnapshotHandles
+	}
+	return spec.Driver, ""
+}
+
+// ofClaims says which volumes the labels choose, and which driver has them, or notes in out why they
+// cannot be snapshotted together.
+func (w groupWorld) ofClaims(g *groupv1.VolumeGroupSnapshot, out *controller.Group) (driver string) {
 	selector, err := metav1.LabelSelectorAsSelector(g.Spec.Source.Selector)
 	if err != nil {
 		out.Refused = fmt.Sprintf("spec.source.selector: %v", err)
-		return out
+		return ""
 	}
-	driver := ""
 	for _, c := range w.claims {
 		if !selector.Matches(labels.Set(c.claim.Labels)) {
 			continue
@@ -83,22 +138,28 @@ func (w groupWorld) asked(g *groupv1.VolumeGroupSnapshot) controller.Group {
 		key := controller.Key{Namespace: c.claim.Namespace, Name: c.claim.Name}
 		if c.remote {
 			out.Refused = ownedSnapshot(key, resolve.KindGroupSnapshot)
-			return out
+			return ""
 		}
 		if out.Waits, out.Refused = unsnapped(key, c.volume); out.Waits+out.Refused != "" {
-			return out
+			return ""
 		}
 		csi := c.volume.Spec.CSI
 		if driver != "" && driver != csi.Driver {
 			out.Refused = fmt.Sprintf("claim %s is of driver %s, and claim %s of driver %s; the volumes of a group are of one "+
 				"driver", out.Members[0].Claim, driver, key, csi.Driver)
-			return out
+			return ""
 		}
 		driver = csi.Driver
+		same := func(m controller.Member) bool { return m.Volume == csi.VolumeHandle }
+		if i := slices.IndexFunc(out.Members, same); i >= 0 {
+			out.Refused = fmt.Sprintf("claims %s and %s have one volume, %s; want each volume once", out.Members[i].Claim, key,
+				csi.VolumeHandle)
+			return ""
+		}
 		if n := len(g.Name) + 1 + len(c.claim.Name); n > validation.DNS1123SubdomainMaxLength {
 			out.Refused = fmt.Sprintf("metadata.name: with claim %s it gives its snapshot a name of %d bytes; want at most %d",
 				key, n, validation.DNS1123SubdomainMaxLength)
-			return out
+			return ""
 		}
 		out.Members = append(out.Members, controller.Member{
 			Claim: key, Volume: csi.VolumeHandle, Mode: ModeOf(c.volume.Spec.VolumeMode),
@@ -107,9 +168,6 @@ func (w groupWorld) asked(g *groupv1.VolumeGroupSnapshot) controller.Group {
 	if len(out.Members) == 0 {
 		out.Refused = fmt.Sprintf("spec.source.selector: found %s, and no claim of namespace %s has these labels",
 			metav1.FormatLabelSelector(g.Spec.Source.Selector), g.Namespace)
-		return out
 	}
-	out.Class, out.Refused = chooseClass("spec.volumeGroupSnapshotClassName", out.Class.Name, driver,
-		groupClasses(w.classes))
-	return out
+	return driver
 }

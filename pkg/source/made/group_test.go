@@ -42,6 +42,19 @@ func testGroupWorld() (groupWorld, *groupv1.VolumeGroupSnapshot) {
 	}
 }
 
+// ofContent has the group name a content.
+func ofContent(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+	g.Spec.Source = groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: ptr("c")}
+	w.claims = nil
+	w.content = &groupv1.VolumeGroupSnapshotContent{Spec: groupv1.VolumeGroupSnapshotContentSpec{
+		VolumeGroupSnapshotRef: corev1.ObjectReference{Namespace: "default", Name: "g"}, Driver: "d",
+		DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+		Source: groupv1.VolumeGroupSnapshotContentSource{GroupSnapshotHandles: &groupv1.GroupSnapshotHandles{
+			VolumeGroupSnapshotHandle: "group-1", VolumeSnapshotHandles: []string{"s1", "s2"},
+		}},
+	}}
+}
+
 // A VolumeGroupSnapshot asks for snapshots of the volumes of all claims with its labels, by its
 // class or its driver's default; what is missing or contradicts it is said.
 func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
@@ -100,9 +113,38 @@ func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume.Spec.CSI = nil },
 			words:  "claim default/log has volume pv-log, which is of no CSI driver",
 		},
+		"a content": {
+			change: ofContent,
+			want: controller.Group{
+				Key: key("g"), UID: "u", Freeze: 10 * time.Second, Handle: "group-1", Handles: []string{"s1", "s2"},
+				Class: controller.SnapshotClass{Name: "nightly", Driver: "d", Parameters: map[string]string{"of": "nightly"}},
+			},
+		},
+		"a content that is not there": {
+			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) { ofContent(w, g); w.content = nil },
+			words:  "spec.source.volumeGroupSnapshotContentName: found c, but there is no such VolumeGroupSnapshotContent",
+		},
+		"another group's content": {
+			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+				ofContent(w, g)
+				w.content.Spec.VolumeGroupSnapshotRef.Namespace = "x"
+			},
+			words: "VolumeGroupSnapshotContent c: spec.volumeGroupSnapshotRef: found x/g, want this group snapshot",
+		},
+		"the content of one that was there before": {
+			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+				ofContent(w, g)
+				w.content.Spec.VolumeGroupSnapshotRef.UID = "before"
+			},
+			words: "VolumeGroupSnapshotContent c: spec.volumeGroupSnapshotRef",
+		},
 		"two drivers": {
 			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume.Spec.CSI.Driver = "e" },
 			words:  "claim default/data is of driver d, and claim default/log of driver e",
+		},
+		"one volume twice": {
+			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume = w.claims[0].volume },
+			words:  "claims default/data and default/log have one volume, v-data",
 		},
 		"a name that is too long": {
 			change: func(_ *groupWorld, g *groupv1.VolumeGroupSnapshot) { g.Name = strings.Repeat("g", 250) },

@@ -56,8 +56,9 @@ type Provider struct {
 	// snapshots has, by key, the source claim of each VolumeSnapshot of the catalog. Guarded
 	// by telling.
 	snapshots map[source.Key]string
-	// groups are the VolumeGroupSnapshots of the catalog. Guarded by telling.
-	groups map[source.Key]struct{}
+	// groups has, by key, the content that each VolumeGroupSnapshot of the catalog names, "" for none.
+	// Guarded by telling.
+	groups map[source.Key]string
 	// clones has, by key, the source of each claim that is to be a clone of another. Guarded by telling.
 	clones map[source.Key]source.Key
 
@@ -69,7 +70,7 @@ type Provider struct {
 // New returns a provider that has shown nothing.
 func New(c Config) *Provider {
 	return &Provider{
-		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]struct{}{},
+		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]string{},
 		clones:  map[source.Key]source.Key{},
 		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{},
 	}

@@ -23,18 +23,18 @@ func (p *Provider) Changed(key source.Key) {
 		p.claim(key)
 		p.cloned(key)
 		p.snapshotsWhere(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
-		p.groupsWhere(func(k source.Key) bool { return k.Namespace == key.Namespace })
+		p.groupsWhere(func(k source.Key, content string) bool { return content == "" && k.Namespace == key.Namespace })
 	case resolve.KindVolume:
 		p.snapshotsOfVolume(key)
-		p.groupsWhere(func(source.Key) bool { return true })
+		p.groupsWhere(func(_ source.Key, content string) bool { return content == "" })
 	case resolve.KindSnapshot:
 		p.snapshot(key)
 	case resolve.KindSnapshotClass, resolve.KindSnapshotContent:
 		p.snapshotsWhere(func(source.Key, string) bool { return true })
 	case resolve.KindGroupSnapshot:
 		p.group(key)
-	case resolve.KindGroupSnapshotClass:
-		p.groupsWhere(func(source.Key) bool { return true })
+	case resolve.KindGroupSnapshotClass, resolve.KindGroupSnapshotContent:
+		p.groupsWhere(func(source.Key, string) bool { return true })
 	}
 }
 

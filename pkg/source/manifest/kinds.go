@@ -63,6 +63,7 @@ var kinds = []kind{
 	{resolve.KindSnapshotContent, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotContent) }},
 	{resolve.KindGroupSnapshot, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshot) }},
 	{resolve.KindGroupSnapshotClass, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshotClass) }},
+	{resolve.KindGroupSnapshotContent, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshotContent) }},
 }
 
 func kindNamed(name string) (kind, bool) {

@@ -248,15 +248,15 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 		},
 		{
 			"unknown kind", "apiVersion: apps/v1\nkind: Deployment\n",
-			`x.yaml:2: document 1: kind: found "Deployment", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
+			`x.yaml:2: document 1: kind: found "Deployment", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
 		},
 		{
 			"kind misspelt", "apiVersion: v1\nkind: persistentvolumeclaim\n",
-			`x.yaml:2: document 1: kind: found "persistentvolumeclaim", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List; did you mean PersistentVolumeClaim?`,
+			`x.yaml:2: document 1: kind: found "persistentvolumeclaim", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List; did you mean PersistentVolumeClaim?`,
 		},
 		{
 			"no kind", "apiVersion: v1\nname: x\n",
-			`x.yaml:1: document 1: kind: missing; want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
+			`x.yaml:1: document 1: kind: missing; want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
 		},
 		{"no object", "- a\n", "x.yaml:1: document 1: found a list, want an object with apiVersion and kind"},
 		{
@@ -289,7 +289,7 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 		},
 		{
 			"list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List}]}",
-			`x.yaml:1: document 1: kind: found "List", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
+			`x.yaml:1: document 1: kind: found "List", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
 		},
 		{"list with a field", "{apiVersion: v1, kind: List, item: []}", "x.yaml:1: document 1: item: unknown field of a list; want items"},
 		{
