@@ -48,10 +48,10 @@ func (p *program) deleteCommand() *cobra.Command {
 	var ns, reason string
 	var data, all bool
 	cmd := &cobra.Command{
-		Use: "delete (pod NAME... | (pvc|snapshot) NAME... [--reason=TEXT] [--data] | schedule NAME... | " +
-			"(pod|pvc|snapshot) --all | -f FILE)",
+		Use: "delete (pod NAME... | (pvc|snapshot|groupsnapshot) NAME... [--reason=TEXT] [--data] | " +
+			"schedule NAME... | (pod|pvc|snapshot|groupsnapshot) --all | -f FILE)",
 		Short: "Delete pods, claims with their data, or snapshots",
-		Long: `Take something back.
+		Long: `Delete objects of this node.
 
 delete pod NAME says that the pod's containers have stopped: its volumes are
 unmounted then. What its claims hold stays.
@@ -62,7 +62,8 @@ stay, unless --data is given. It is refused while a pod uses the claim.
 
 delete snapshot NAME deletes a snapshot. Where its deletionPolicy is Retain it stays, unless
 --data is given. It is refused while a claim is to be made of it. delete groupsnapshot NAME
-does so of all snapshots of a group. delete schedule NAME ends a schedule; its snapshots stay.
+deletes all snapshots of a group, by the same rules; none of them is deleted alone. delete
+schedule NAME ends a schedule; its snapshots stay.
 
 Nothing else deletes data: delete -f takes back all objects of a manifest but its claims
 and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`,

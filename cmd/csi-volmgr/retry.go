@@ -18,9 +18,9 @@ type retryOptions struct {
 }
 
 const retryLong = `End the pause that follows a failure, for the volumes named: what failed is
-tried again at once. What waits for something else goes on waiting. With the word
-snapshot or groupsnapshot it is so for those; of one that is made and not ready its
-driver is asked again.
+tried again at once. What waits for something else goes on waiting. retry snapshot NAME and
+retry groupsnapshot NAME do the same for snapshots; the driver is asked again about one that
+is made and not ready.
 
 With --step an unmount that does not succeed is made otherwise, once. Either step
 may lose what was written and has not reached the storage:

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +15,9 @@ func (p *program) snapshotDiffCommand() *cobra.Command {
 	var ns, output string
 	cmd := &cobra.Command{
 		Use:   "diff [OLDER] NAME",
-		Short: "Tell which bytes of a snapshot changed since an older one, or hold data",
-		Long: `Tell which ranges of a volume's bytes changed between two snapshots of it, or, of one snapshot,
-which hold data. Each line is an offset and a size in bytes, in ascending order; the sum follows on the
+		Short: "Print the ranges of a snapshot that changed since an older one, or that hold data",
+		Long: `Print the ranges of a volume's bytes that changed between two snapshots of it, or, of one snapshot,
+those that hold data. Each line is an offset and a size in bytes, in ascending order; the sum follows on the
 standard error. -o json writes an object a line. A backup program copies these ranges and no others:
 see docs/snapshots.md.
 
@@ -25,6 +26,9 @@ ranges are not all.`,
 		Example: `  csi-volmgr snapshot diff monday tuesday
   csi-volmgr snapshot diff monday -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if slices.Contains(args, "") { // a variable that is not set would ask for something else
+				return usagef("expected the names of snapshots: one is empty")
+			}
 			q := server.BlocksQuery{Namespace: ns}
 			switch len(args) {
 			case 1:

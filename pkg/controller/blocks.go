@@ -79,6 +79,9 @@ func (r *blockReader) read(ctx context.Context) error {
 	pause := brokenPause
 	for broken := 0; ; broken++ {
 		err := r.once(ctx)
+		if errors.Is(err, errBroken) && r.capacity > 0 && r.next == r.capacity {
+			return nil // no range can follow the last byte of the volume
+		}
 		goesOn := errors.Is(err, errBroken) || r.asked && errors.Is(err, errAway)
 		if err == nil || !goesOn || broken == maxBroken {
 			return err
@@ -200,12 +203,16 @@ func (r *blockReader) check(m blockMessage, first *bool) ([]Range, error) {
 // checkRange returns one range, less what was told before the stream broke.
 func (r *blockReader) checkRange(b *csi.BlockMetadata, first bool) (Range, error) {
 	offset, size := b.GetByteOffset(), b.GetSizeBytes()
+	whole := size
+	if r.style == csi.BlockMetadataType_FIXED_LENGTH && offset >= 0 && offset < r.capacity {
+		size = min(size, r.capacity-offset) // all ranges have one size, and a volume need not be a multiple of it
+	}
 	switch {
 	case size <= 0 || offset < 0 || offset > r.capacity || size > r.capacity-offset:
 		return Range{}, fmt.Errorf("byte_offset %d with size_bytes %d is no part of a volume of %d bytes", offset, size,
 			r.capacity)
-	case r.style == csi.BlockMetadataType_FIXED_LENGTH && r.size != 0 && size != r.size:
-		return Range{}, fmt.Errorf("size_bytes at byte_offset %d is %d, and was %d before, with FIXED_LENGTH", offset, size,
+	case r.style == csi.BlockMetadataType_FIXED_LENGTH && r.size != 0 && whole != r.size:
+		return Range{}, fmt.Errorf("size_bytes at byte_offset %d is %d, and was %d before, with FIXED_LENGTH", offset, whole,
 			r.size)
 	case first && offset+size <= r.next && r.next > 0:
 		return Range{}, fmt.Errorf("byte_offset %d with size_bytes %d ends before starting_offset %d", offset, size, r.next)
@@ -213,7 +220,7 @@ func (r *blockReader) checkRange(b *csi.BlockMetadata, first bool) (Range, error
 		return Range{}, fmt.Errorf("byte_offset %d comes after a range that ends at %d: expected ascending ranges that do "+
 			"not overlap", offset, r.next)
 	}
-	r.size = size
+	r.size = whole
 	from := max(offset, r.next)
 	return Range{Offset: from, Size: offset + size - from}, nil
 }

@@ -272,6 +272,34 @@ func TestABrokenStreamIsGoneOnWith(t *testing.T) {
 	}
 }
 
+// A stream that breaks behind the last byte of the volume is whole; the last range of a fixed length may
+// reach beyond a volume that is no multiple of it.
+func TestTheEndOfAVolumeEndsItsBlocks(t *testing.T) {
+	for what, answer := range map[string][]any{
+		"broken": {message(Range{0, 8}, Range{mib - 4, 4}), status.Error(codes.Unavailable, "the driver died")},
+		"fixed":  {blockAnswer{csi.BlockMetadataType_FIXED_LENGTH, mib, []Range{{0, 8}, {mib - 4, 8}}}},
+	} {
+		bubble(t, tells(answer...), func(t *testing.T, h *fakeNode) {
+			h.cutTwice()
+			got, capacity, err := h.collect(between("old", "new"))
+			if want := []Range{{0, 8}, {mib - 4, 4}}; err != nil || !slices.Equal(got, want) || capacity != mib {
+				t.Errorf("%s: %v of %d, %v", what, got, capacity, err)
+			}
+			if n := len(h.backend.calls()); n != 1 {
+				t.Errorf("%s: %d calls", what, n)
+			}
+		})
+	}
+}
+
+// The secret of a group's class is that of its snapshots: their blocks are asked for with it.
+func TestTheSnapshotsOfAGroupHaveItsSecret(t *testing.T) {
+	r := groupRecord{Group: testKey("g"), Spec: groupSpec{Secret: state.SecretRef{Namespace: "shop", Name: "key"}}}
+	if got := r.snapshot(groupMember{Claim: testKey("a"), Volume: "v"}); got.Spec.Secret != r.Spec.Secret {
+		t.Errorf("%+v", got.Spec)
+	}
+}
+
 // A driver that hangs in the middle is given up; a reader that is slow is not the driver's silence.
 // A caller that gives up is heard at once, also in a pause.
 func TestSilenceIsBounded(t *testing.T) {

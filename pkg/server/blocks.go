@@ -86,12 +86,16 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) blocksQuery(r *http.Request) (BlocksQuery, error) {
 	q := BlocksQuery{Base: r.URL.Query().Get("base")}
+	if r.URL.Query().Has("base") && q.Base == "" { // it would ask for all data, which is no difference
+		return q, fmt.Errorf("%w: base: found \"\", want the name of an older snapshot, or no base", ErrInvalid)
+	}
 	p, _ := r.Context().Value(peerKey{}).(peer)
 	if !p.owner() {
 		return q, fmt.Errorf("%w: blocks of snapshots are for root to ask, and not for user %d", ErrForbidden, p.uid)
 	}
 	if s.cfg.Storage == nil {
-		return q, fmt.Errorf("%w: in a cluster its sidecars make the snapshots: ask external-snapshot-metadata", ErrConflict)
+		return q, fmt.Errorf("%w: in a cluster csi-volmgr reads no snapshots, also those of the node's own claims; of the cluster's, "+
+			"ask external-snapshot-metadata", ErrConflict)
 	}
 	var err error
 	if q.Namespace, q.Name, err = podName(r); err != nil {
