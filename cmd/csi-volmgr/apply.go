@@ -43,15 +43,7 @@ ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are take
 	return cmd
 }
 
-func (p *program) deleteCommand() *cobra.Command {
-	var files []string
-	var ns, reason string
-	var data, all bool
-	cmd := &cobra.Command{
-		Use: "delete (pod NAME... | (pvc|snapshot|groupsnapshot) NAME... [--reason=TEXT] [--data] | " +
-			"schedule NAME... | (pod|pvc|snapshot|groupsnapshot) --all | -f FILE)",
-		Short: "Delete pods, claims with their data, or snapshots",
-		Long: `Delete objects of this node.
+const deleteLong = `Delete objects of this node.
 
 delete pod NAME says that the pod's containers have stopped: its volumes are
 unmounted then. What its claims hold stays.
@@ -66,7 +58,17 @@ deletes all snapshots of a group, by the same rules; none of them is deleted alo
 schedule NAME ends a schedule; its snapshots stay.
 
 Nothing else deletes data: delete -f takes back all objects of a manifest but its claims
-and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`,
+and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`
+
+func (p *program) deleteCommand() *cobra.Command {
+	var files []string
+	var ns, reason string
+	var data, all bool
+	cmd := &cobra.Command{
+		Use: "delete (pod NAME... | (pvc|snapshot|groupsnapshot) NAME... [--reason=TEXT] [--data] | " +
+			"schedule NAME... | (pod|pvc|snapshot|groupsnapshot) --all | -f FILE)",
+		Short: "Delete pods, claims with their data, or snapshots",
+		Long:  deleteLong,
 		Example: `  csi-volmgr delete pod web
   csi-volmgr delete pvc data -n shop --reason="the shop has closed"
   csi-volmgr delete -f web.yaml`,

@@ -5,9 +5,9 @@ package clip
 
 import "strings"
 
-// Text returns s as valid UTF-8 of at most limit bytes, which end at the end of a
-// character; mark follows where something was cut off. A byte that is of no
-// character becomes "?".
+// Text returns s as valid UTF-8, cut to at most limit bytes at the end of a character;
+// mark is added where something was cut off. Each run of bytes that are of no character
+// becomes one "?".
 func Text(s string, limit int, mark string) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= limit {

@@ -23,7 +23,8 @@ func Ask[A any](ctx context.Context, d Doer, key, call string, request any) (ans
 	if err != nil || len(reply) == 0 {
 		return answer, err
 	}
-	return answer, json.Unmarshal(reply, &answer)
+	err = json.Unmarshal(reply, &answer)
+	return answer, err
 }
 
 // Handle returns the handler of a call whose request and answer are JSON. A nil

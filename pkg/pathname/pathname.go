@@ -19,6 +19,9 @@ func Within(p, dir string) bool {
 // Below returns the absolute path p relative to the directory root, which it must be
 // below: root itself is an error, and so is a path that leads out of it with "..".
 func Below(p, root string) (string, error) {
+	if !path.IsAbs(p) {
+		return "", fmt.Errorf("path %q: not absolute, and so not below %s", p, root)
+	}
 	rel, ok := strings.CutPrefix(path.Clean(p), strings.TrimSuffix(path.Clean(root), "/")+"/")
 	if !ok || rel == "" {
 		return "", fmt.Errorf("path %q: not below %s", p, root)

@@ -64,7 +64,10 @@ func At(l state.Layout, path string) (Dir, error) { return below(l.Root, path) }
 
 func below(root, path string) (Dir, error) {
 	rel, err := pathname.Below(path, root)
-	return Dir{root: root, rel: rel}, err
+	if err != nil {
+		return Dir{}, err // and never the root itself
+	}
+	return Dir{root: root, rel: rel}, nil
 }
 
 // CheckName returns why name cannot be one element of a path; nil where it can.
