@@ -125,6 +125,9 @@ sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, r
 mends: ## plant each bug of test/sim and take out what mended each of its scripts: every one must be found (3 minutes)
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestScriptsFailWithoutTheirMends|TestPlantedBugsAreFound)$$' ./test/sim -take-out-mends
 
+moments: host-tools ## make 200 group snapshots of either kind of driver while a program writes: their clones hold one moment (root, 12 minutes)
+	E2E_SNAPSHOTS=200 $(GO) test -count=1 -timeout 30m -v -run '^TestSnapshotsOfAGroup$$' ./test/e2e
+
 crash: host-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root, up to an hour)
 	$(GO) test -count=1 -timeout 90m -v -run '(AtEveryPlaceItConverges|TestEveryPlaceIsReachedOrListed)$$' ./test/crash -every
 
