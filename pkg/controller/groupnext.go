@@ -130,15 +130,15 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	return nextCreateGroup(r, f, now)
 }
 
-// members are the snapshots that w asks for: of its claims, or those that a person named, which are
+// members are the snapshots that g asks for: of its claims, or those that a person named, which are
 // called by their place in the list.
-func (w Group) members() []groupMember {
+func (g Group) members() []groupMember {
 	var all []groupMember
-	for _, m := range w.Members {
-		all = append(all, groupMember{Claim: m.Claim, Volume: m.Volume, Mode: m.Mode, Snapshot: w.Name + "-" + m.Claim.Name})
+	for _, m := range g.Members {
+		all = append(all, groupMember{Claim: m.Claim, Volume: m.Volume, Mode: m.Mode, Snapshot: g.Name + "-" + m.Claim.Name})
 	}
-	for i, handle := range w.Handles {
-		all = append(all, groupMember{Handle: handle, Snapshot: fmt.Sprintf("%s-%d", w.Name, i+1)})
+	for i, handle := range g.Handles {
+		all = append(all, groupMember{Handle: handle, Snapshot: fmt.Sprintf("%s-%d", g.Name, i+1)})
 	}
 	return all
 }
