@@ -220,19 +220,28 @@ func (c *Controller) RetryNow(key Key) {
 // asked until it says that the volume is gone, and only then does [Controller.Claims]
 // no longer list the claim. Until then it says what it waits for.
 func (c *Controller) Delete(ctx context.Context, key Key, retained bool) error {
+	if err := c.order(ctx, func(run context.Context) error { return c.delete(run, key, retained) }); err != nil {
+		return fmt.Errorf("delete claim %s: %w", key, err)
+	}
+	return nil
+}
+
+// order has f run in Run's goroutine, unless ctx ends before, and returns its answer. After an error
+// that is ctx's, f may run yet.
+func (c *Controller) order(ctx context.Context, f func(run context.Context) error) error {
 	reply := make(chan error, 1) // Run must not wait for a caller that gave up
 	c.post(func(run context.Context) {
 		if ctx.Err() == nil {
-			reply <- c.delete(run, key, retained)
+			reply <- f(run)
 		}
 	})
 	select {
 	case err := <-reply:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("delete claim %s: %w", key, context.Cause(ctx))
+		return context.Cause(ctx)
 	case <-c.done:
-		return fmt.Errorf("delete claim %s: %w", key, errStopped)
+		return errStopped
 	}
 }
 
@@ -241,23 +250,23 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	e := c.entries[key]
 	switch {
 	case e == nil || e.rec.empty() && e.unreadable == "" && !e.want.Listed:
-		return fmt.Errorf("delete claim %s: %w", key, ErrNotFound)
+		return ErrNotFound
 	case e.unreadable != "":
-		return fmt.Errorf("delete claim %s: %w: %s", key, ErrUnreadable, e.unreadable)
+		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
 	case e.rec.Delete:
 		return nil
 	case e.want.Listed:
-		return fmt.Errorf("delete claim %s: %w", key, ErrListed)
+		return ErrListed
 	case e.rec.Spec.Reclaim == Retain && e.rec.Volume.Phase == state.Present && !retained:
-		return fmt.Errorf("delete claim %s: %w: volume %s", key, ErrRetained, e.rec.Name)
+		return fmt.Errorf("%w: volume %s", ErrRetained, e.rec.Name)
 	}
 	if err := c.unused(e); err != nil {
-		return fmt.Errorf("delete claim %s: %w", key, err)
+		return err
 	}
 	rec := e.rec
 	rec.Delete, rec.Volume.Failed = true, nil
-	if err := c.commit(ctx, map[Key]record{key: rec}); err != nil {
-		return fmt.Errorf("delete claim %s: %w", key, err)
+	if err := claimBucket().commit(ctx, c.cfg, map[Key]record{key: rec}); err != nil {
+		return err
 	}
 	e.rec = rec
 	c.touch(key)

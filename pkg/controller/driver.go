@@ -105,10 +105,7 @@ func (c *Controller) touchAll(name state.DriverName) {
 	for _, e := range c.groups.entries {
 		if e.driver() == name {
 			e.rec.Content = dueAt(e.rec.Content)
-			c.groups.touch(e.key)
-			for _, m := range e.members {
-				c.snapshots.touch(m.key)
-			}
+			c.touchRows(e)
 		}
 	}
 }

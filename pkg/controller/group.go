@@ -137,20 +137,7 @@ func (c *Controller) retryGroup(e *groupEntry) {
 // what holds after it, are those of [Controller.Delete]; a claim that is to be made of one of
 // the snapshots uses it.
 func (c *Controller) DeleteGroup(ctx context.Context, key Key, retained bool) error {
-	reply := make(chan error, 1) // Run must not wait for a caller that gave up
-	c.post(func(run context.Context) {
-		if ctx.Err() == nil {
-			reply <- c.deleteGroup(run, key, retained)
-		}
-	})
-	var err error
-	select {
-	case err = <-reply:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-c.done:
-		err = errStopped
-	}
+	err := c.order(ctx, func(run context.Context) error { return c.deleteGroup(run, key, retained) })
 	if err != nil {
 		return fmt.Errorf("delete group snapshot %s: %w", key, err)
 	}
@@ -177,7 +164,7 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 	}
 	rec := e.rec
 	rec.Delete, rec.Content.Failed = true, nil
-	if err := c.commitGroups(ctx, map[Key]groupRecord{key: rec}); err != nil {
+	if err := groupBucket().commit(ctx, c.cfg, map[Key]groupRecord{key: rec}); err != nil {
 		return err
 	}
 	c.setGroup(e, rec)

@@ -2,11 +2,8 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -139,10 +136,17 @@ func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
 
 // touchGroup has a group looked at, its snapshots, and the claims that are to be made of them.
 func (c *Controller) touchGroup(e *groupEntry) {
+	c.touchRows(e)
+	for _, m := range e.members {
+		c.touchRestores(m.key)
+	}
+}
+
+// touchRows has a group and its snapshots looked at: what it is for where all claims are looked at, too.
+func (c *Controller) touchRows(e *groupEntry) {
 	c.groups.touch(e.key)
 	for _, m := range e.members {
 		c.snapshots.touch(m.key)
-		c.touchRestores(m.key)
 	}
 }
 
@@ -161,31 +165,6 @@ func (c *Controller) touchCutsOf(volume state.VolumeID) {
 			c.groups.touch(key)
 		}
 	}
-}
-
-// loadGroups reads the journal. The records of snapshots are there.
-func (c *Controller) loadGroups(ctx context.Context) error {
-	records, err := c.cfg.KV.LoadBucket(ctx, GroupBucket)
-	if err != nil {
-		return fmt.Errorf("load the records of group snapshots: %w", err)
-	}
-	take := func(name string, rec groupRecord, err error) {
-		namespace, group, _ := strings.Cut(name, "/")
-		e := c.groups.entry(Key{Namespace: namespace, Name: group})
-		if c.setGroup(e, rec); err != nil {
-			e.unreadable = err.Error()
-			c.log.Error("record of a group snapshot cannot be read", "group", name, "err", err)
-		}
-		c.touchGroup(e)
-	}
-	for _, name := range slices.Sorted(maps.Keys(records.Sound)) {
-		rec, err := decodeGroup(name, records.Sound[name])
-		take(name, rec, err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(records.Unreadable)) {
-		take(name, groupRecord{}, errors.New(records.Unreadable[name]))
-	}
-	return nil
 }
 
 // stepGroups plans the dirty group snapshots, makes their intents durable in one commit, and
@@ -216,7 +195,7 @@ func (c *Controller) stepGroups(ctx context.Context) {
 			}
 		}
 	}
-	err := c.commitGroups(ctx, changes)
+	err := groupBucket().commit(ctx, c.cfg, changes)
 	for _, key := range keys {
 		if o, ok := todo[key]; ok {
 			c.beginGroup(ctx, c.groups.entries[key], o, changes[key], err)
@@ -288,28 +267,4 @@ func (c *Controller) groupCutEnded(ctx context.Context, o groupOp) {
 // lookAtGroup has e planned at the given time unless it is planned before.
 func (c *Controller) lookAtGroup(e *groupEntry, at time.Time) {
 	e.lookAgain(at, func() { c.post(func(context.Context) { c.groups.touch(e.key) }) })
-}
-
-// commitGroups makes records durable; an empty one is removed.
-func (c *Controller) commitGroups(ctx context.Context, changes map[Key]groupRecord) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	values := make(map[string][]byte, len(changes))
-	for key, rec := range changes {
-		values[key.String()] = nil
-		if rec.empty() {
-			continue
-		}
-		value, err := encodeGroup(rec)
-		if err != nil {
-			return err
-		}
-		values[key.String()] = value
-	}
-	if err := c.cfg.KV.CommitBucket(ctx, GroupBucket, values); err != nil {
-		c.log.Error("records of group snapshots cannot be written", "err", err)
-		return fmt.Errorf("write the records of group snapshots: %w", err)
-	}
-	return nil
 }

@@ -2,11 +2,8 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -108,21 +105,32 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 
 // load reads the journal.
 func (c *Controller) load(ctx context.Context) error {
-	records, err := c.cfg.KV.LoadBucket(ctx, Bucket)
+	err := claimBucket().load(ctx, c.cfg, func(key Key, rec record, unreadable string) {
+		e := c.entry(key)
+		e.rec, e.unreadable = rec, unreadable
+		c.index(e)
+		c.touch(key)
+	})
 	if err != nil {
-		return fmt.Errorf("load the records of claims: %w", err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(records.Sound)) {
-		rec, err := decode(name, records.Sound[name])
-		c.loaded(name, rec, err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(records.Unreadable)) {
-		c.loaded(name, record{}, errors.New(records.Unreadable[name]))
-	}
-	if err := c.loadSnapshots(ctx); err != nil {
 		return err
 	}
-	if err := c.loadGroups(ctx); err != nil {
+	err = snapshotBucket().load(ctx, c.cfg, func(key Key, rec snapshotRecord, unreadable string) {
+		e := c.snapshots.entry(key)
+		e.unreadable = unreadable
+		c.snapshots.set(e, rec)
+		c.snapshots.touch(key)
+	})
+	if err != nil {
+		return err
+	}
+	// Groups come last: their snapshots are beside those of the journal.
+	err = groupBucket().load(ctx, c.cfg, func(key Key, rec groupRecord, unreadable string) {
+		e := c.groups.entry(key)
+		e.unreadable = unreadable
+		c.setGroup(e, rec)
+		c.touchRows(e)
+	})
+	if err != nil {
 		return err
 	}
 	c.publish(slices.Collect(maps.Keys(c.dirty)))
@@ -130,18 +138,6 @@ func (c *Controller) load(ctx context.Context) error {
 	c.publishGroups(slices.Collect(maps.Keys(c.groups.dirty)))
 	close(c.view.loaded)
 	return nil
-}
-
-// loaded takes over the record that is stored under name, or why it cannot be read.
-func (c *Controller) loaded(name string, rec record, err error) {
-	namespace, claim, _ := strings.Cut(name, "/")
-	e := c.entry(Key{Namespace: namespace, Name: claim})
-	if e.rec = rec; err != nil {
-		e.unreadable = err.Error()
-		c.log.Error("record of a claim cannot be read", "claim", name, "err", err)
-	}
-	c.index(e)
-	c.touch(e.key)
 }
 
 // entry returns the claim's entry, made where there is none.
@@ -235,7 +231,7 @@ func (c *Controller) step(ctx context.Context) {
 				changes[key] = p.rec
 			}
 		}
-		err := c.commit(ctx, changes)
+		err := claimBucket().commit(ctx, c.cfg, changes)
 		for _, p := range todo {
 			c.begin(ctx, p, err)
 		}
@@ -325,27 +321,4 @@ func (c *Controller) begin(ctx context.Context, p planned, err error) {
 // lookAgain has e planned at the given time unless it is planned before.
 func (c *Controller) lookAgain(e *entry, at time.Time) {
 	e.lookAgain(at, func() { c.post(func(context.Context) { c.touch(e.key) }) })
-}
-
-// commit makes records durable; an empty one is removed.
-func (c *Controller) commit(ctx context.Context, changes map[Key]record) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	values := make(map[string][]byte, len(changes))
-	for key, rec := range changes {
-		var value []byte
-		if !rec.empty() {
-			var err error
-			if value, err = encode(rec); err != nil {
-				return err
-			}
-		}
-		values[key.String()] = value
-	}
-	if err := c.cfg.KV.CommitBucket(ctx, Bucket, values); err != nil {
-		c.log.Error("records of claims cannot be written", "err", err)
-		return fmt.Errorf("write the records of claims: %w", err)
-	}
-	return nil
 }

@@ -166,23 +166,11 @@ func (c *Controller) RetrySnapshot(key Key) {
 // DeleteSnapshot deletes a snapshot and the data in it. Its errors, and what holds after
 // it, are those of [Controller.Delete]; a claim that is to be made of the snapshot uses it.
 func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool) error {
-	reply := make(chan error, 1) // Run must not wait for a caller that gave up
-	c.post(func(run context.Context) {
-		if ctx.Err() == nil {
-			reply <- c.deleteSnapshot(run, key, retained)
-		}
-	})
-	select {
-	case err := <-reply:
-		if err != nil {
-			return fmt.Errorf("delete snapshot %s: %w", key, err)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("delete snapshot %s: %w", key, context.Cause(ctx))
-	case <-c.done:
-		return fmt.Errorf("delete snapshot %s: %w", key, errStopped)
+	err := c.order(ctx, func(run context.Context) error { return c.deleteSnapshot(run, key, retained) })
+	if err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", key, err)
 	}
+	return nil
 }
 
 // deleteSnapshot runs in Run's goroutine.
@@ -207,7 +195,7 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 	}
 	rec := e.rec
 	rec.Delete, rec.Content.Failed = true, nil
-	if err := c.commitSnapshots(ctx, map[Key]snapshotRecord{key: rec}); err != nil {
+	if err := snapshotBucket().commit(ctx, c.cfg, map[Key]snapshotRecord{key: rec}); err != nil {
 		return err
 	}
 	c.setSnapshot(e, rec)

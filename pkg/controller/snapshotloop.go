@@ -2,12 +2,9 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -138,31 +135,6 @@ func (c *Controller) directEnded(volume state.VolumeID) {
 	}
 }
 
-// loadSnapshots reads the journal.
-func (c *Controller) loadSnapshots(ctx context.Context) error {
-	records, err := c.cfg.KV.LoadBucket(ctx, SnapshotBucket)
-	if err != nil {
-		return fmt.Errorf("load the records of snapshots: %w", err)
-	}
-	take := func(name string, rec snapshotRecord, err error) {
-		namespace, snapshot, _ := strings.Cut(name, "/")
-		e := c.snapshots.entry(Key{Namespace: namespace, Name: snapshot})
-		if c.snapshots.set(e, rec); err != nil {
-			e.unreadable = err.Error()
-			c.log.Error("record of a snapshot cannot be read", "snapshot", name, "err", err)
-		}
-		c.snapshots.touch(e.key)
-	}
-	for _, name := range slices.Sorted(maps.Keys(records.Sound)) {
-		rec, err := decodeSnapshot(name, records.Sound[name])
-		take(name, rec, err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(records.Unreadable)) {
-		take(name, snapshotRecord{}, errors.New(records.Unreadable[name]))
-	}
-	return nil
-}
-
 // stepSnapshots plans the dirty snapshots, makes their intents durable in one commit, and
 // starts their calls.
 func (c *Controller) stepSnapshots(ctx context.Context) {
@@ -187,7 +159,7 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 			}
 		}
 	}
-	err := c.commitSnapshots(ctx, changes)
+	err := snapshotBucket().commit(ctx, c.cfg, changes)
 	for _, key := range keys {
 		if o, ok := todo[key]; ok {
 			c.beginSnapshot(ctx, c.snapshots.entries[key], o, changes[key], err)
@@ -322,30 +294,6 @@ func (c *Controller) touchRestores(snapshot Key) {
 // lookAtSnapshot has e planned at the given time unless it is planned before.
 func (c *Controller) lookAtSnapshot(e *snapshotEntry, at time.Time) {
 	e.lookAgain(at, func() { c.post(func(context.Context) { c.snapshots.touch(e.key) }) })
-}
-
-// commitSnapshots makes records durable; an empty one is removed.
-func (c *Controller) commitSnapshots(ctx context.Context, changes map[Key]snapshotRecord) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	values := make(map[string][]byte, len(changes))
-	for key, rec := range changes {
-		values[key.String()] = nil
-		if rec.empty() {
-			continue
-		}
-		value, err := encodeSnapshot(rec)
-		if err != nil {
-			return err
-		}
-		values[key.String()] = value
-	}
-	if err := c.cfg.KV.CommitBucket(ctx, SnapshotBucket, values); err != nil {
-		c.log.Error("records of snapshots cannot be written", "err", err)
-		return fmt.Errorf("write the records of snapshots: %w", err)
-	}
-	return nil
 }
 
 // publishSnapshots shows the snapshots as they are now, and drops those that are gone.

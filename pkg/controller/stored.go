@@ -89,16 +89,7 @@ func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 
 // read has f run in Run's goroutine, and waits for it. After an error f may run yet.
 func (c *Controller) read(ctx context.Context, f func()) error {
-	done := make(chan struct{})
-	c.post(func(context.Context) { f(); close(done) })
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.done:
-		return errStopped
-	}
+	return c.order(ctx, func(context.Context) error { f(); return nil })
 }
 
 // listers are the drivers that have a Controller service. It runs in Run's goroutine.
