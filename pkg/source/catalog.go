@@ -93,7 +93,7 @@ type Catalog struct {
 	update sync.Mutex
 	// mu guards what follows. It is never held while the sink is called.
 	mu      sync.RWMutex
-	objects map[Key]tellers
+	objects map[string]map[Key]tellers // by kind, so that to list one kind is no walk over all
 	index   index
 	notes   map[Key]string
 	// bindings are the volumes that were chosen for claims.
@@ -127,7 +127,7 @@ func New(c Config) *Catalog {
 		sink:    c.Sink,
 		logger:  c.Logger,
 		ranking: slices.Clone(c.Precedence),
-		objects: map[Key]tellers{},
+		objects: map[string]map[Key]tellers{},
 		index:   newIndex(),
 		notes:   map[Key]string{}, bindings: map[Key]resolve.Binding{},
 		pods:   map[Key]*pod{},
@@ -251,7 +251,7 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if faults = append(faults, resolve.CheckChange(c.objects[key].of(provider), obj)...); len(faults) > 0 {
+		if faults = append(faults, resolve.CheckChange(c.tellers(key).of(provider), obj)...); len(faults) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
 			if c.remote.told(provider, key, "refused: "+faults[0].String()) {
 				changed[key] = true
@@ -270,12 +270,15 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 // object that holds under the key changed by it.
 func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	was := c.holder(key)
-	before := len(c.objects[key])
-	all := c.objects[key].with(provider, obj)
+	before := len(c.tellers(key))
+	all := c.tellers(key).with(provider, obj)
 	if len(all) == 0 {
-		delete(c.objects, key)
+		delete(c.objects[key.Kind], key)
 	} else {
-		c.objects[key] = all
+		if c.objects[key.Kind] == nil {
+			c.objects[key.Kind] = map[Key]tellers{}
+		}
+		c.objects[key.Kind][key] = all
 	}
 	if len(all) > 1 && len(all) > before {
 		c.logger.Warn("object told by several sources", "object", key.String(), "holds", c.first(all))
@@ -288,9 +291,12 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	return true
 }
 
+// tellers are the providers' objects under the key.
+func (c *Catalog) tellers(key Key) tellers { return c.objects[key.Kind][key] }
+
 // holder returns the object that holds under the key, nil for none.
 func (c *Catalog) holder(key Key) runtime.Object {
-	all := c.objects[key]
+	all := c.tellers(key)
 	switch len(all) {
 	case 0:
 		return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
@@ -65,10 +64,10 @@ func SecretValues(secret *corev1.Secret) (map[string]string, error) {
 func (c *Catalog) Provider(key Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if len(c.objects[key]) == 0 {
+	if len(c.tellers(key)) == 0 {
 		return ""
 	}
-	return c.first(c.objects[key])
+	return c.first(c.tellers(key))
 }
 
 // Binding returns which volume was chosen for a claim, and what it waits for.
@@ -121,74 +120,59 @@ func find[T runtime.Object](ctx context.Context, c *Catalog, key Key) (T, error)
 
 // SnapshotClasses lists the classes of snapshots by name.
 func (c *Catalog) SnapshotClasses() []*snapshotv1.VolumeSnapshotClass {
-	return all[*snapshotv1.VolumeSnapshotClass](c)
+	return all[*snapshotv1.VolumeSnapshotClass](c, resolve.KindSnapshotClass)
 }
 
 // GroupSnapshotClasses lists the classes of group snapshots by name.
 func (c *Catalog) GroupSnapshotClasses() []*groupv1.VolumeGroupSnapshotClass {
-	return all[*groupv1.VolumeGroupSnapshotClass](c)
+	return all[*groupv1.VolumeGroupSnapshotClass](c, resolve.KindGroupSnapshotClass)
 }
 
 // GroupSnapshots lists the group snapshots by namespace and name.
 func (c *Catalog) GroupSnapshots() []*groupv1.VolumeGroupSnapshot {
-	return all[*groupv1.VolumeGroupSnapshot](c)
+	return all[*groupv1.VolumeGroupSnapshot](c, resolve.KindGroupSnapshot)
 }
 
 // Claims lists the claims by namespace and name.
 func (c *Catalog) Claims() []*corev1.PersistentVolumeClaim {
-	return all[*corev1.PersistentVolumeClaim](c)
+	return all[*corev1.PersistentVolumeClaim](c, resolve.KindClaim)
 }
 
 // Volumes lists the PersistentVolumes by name.
-func (c *Catalog) Volumes() []*corev1.PersistentVolume { return all[*corev1.PersistentVolume](c) }
+func (c *Catalog) Volumes() []*corev1.PersistentVolume {
+	return all[*corev1.PersistentVolume](c, resolve.KindVolume)
+}
 
 // Classes lists the StorageClasses by name.
-func (c *Catalog) Classes() []*storagev1.StorageClass { return all[*storagev1.StorageClass](c) }
+func (c *Catalog) Classes() []*storagev1.StorageClass {
+	return all[*storagev1.StorageClass](c, resolve.KindClass)
+}
 
 // Pods lists the pods by namespace and name.
-func (c *Catalog) Pods() []*corev1.Pod { return all[*corev1.Pod](c) }
+func (c *Catalog) Pods() []*corev1.Pod { return all[*corev1.Pod](c, resolve.KindPod) }
 
 // TrustBundles lists the ClusterTrustBundles by name.
 func (c *Catalog) TrustBundles() []*certificatesv1.ClusterTrustBundle {
-	return all[*certificatesv1.ClusterTrustBundle](c)
+	return all[*certificatesv1.ClusterTrustBundle](c, resolve.KindTrustBundle)
 }
 
-// all lists the objects of one kind, sorted.
-func all[T interface {
-	runtime.Object
-	GetNamespace() string
-	GetName() string
-}](c *Catalog) []T {
-	c.mu.RLock()
-	var objects []T
-	for key := range c.objects {
-		if o, ok := c.holder(key).(T); ok {
-			objects = append(objects, o)
-		}
+// all lists the objects of a kind, which have the type T, by namespace and name.
+func all[T runtime.Object](c *Catalog, kind string) []T {
+	objects := c.Objects(kind)
+	typed := make([]T, len(objects))
+	for i, o := range objects {
+		typed[i] = o.(T)
 	}
-	c.mu.RUnlock()
-	slices.SortFunc(objects, func(a, b T) int {
-		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
-	})
-	return objects
+	return typed
 }
 
 // Objects lists the objects of a kind by namespace and name.
 func (c *Catalog) Objects(kind string) []runtime.Object {
 	c.mu.RLock()
-	found := map[Key]runtime.Object{}
-	for key := range c.objects {
-		if key.Kind == kind {
-			found[key] = c.holder(key)
-		}
-	}
-	c.mu.RUnlock()
-	keys := slices.SortedFunc(maps.Keys(found), func(a, b Key) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	objects := make([]runtime.Object, len(keys))
-	for i, key := range keys {
-		objects[i] = found[key]
+	defer c.mu.RUnlock()
+	objects := make([]runtime.Object, 0, len(c.objects[kind]))
+	for _, key := range slices.SortedFunc(maps.Keys(c.objects[kind]), Key.Compare) {
+		objects = append(objects, c.holder(key))
 	}
 	return objects
 }
@@ -219,11 +203,17 @@ func (c *Catalog) Problems() []Problem {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var problems []Problem
-	for _, key := range slices.SortedFunc(maps.Keys(c.objects), Key.Compare) {
-		providers := c.objects[key]
-		if len(providers) < 2 {
-			continue
+	var several []Key
+	for _, objects := range c.objects {
+		for key, providers := range objects {
+			if len(providers) > 1 {
+				several = append(several, key)
+			}
 		}
+	}
+	slices.SortFunc(several, Key.Compare)
+	for _, key := range several {
+		providers := c.tellers(key)
 		first := c.first(providers)
 		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b told) int {
 			return cmp.Compare(a.provider, b.provider)

@@ -126,7 +126,7 @@ func (c *Catalog) resolved(key Key) *pod {
 	if !ok {
 		return nil
 	}
-	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.objects[key])}
+	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.tellers(key))}
 	p := &pod{want: resolve.Pod(object, &v, c.config), remote: v.remote}
 	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
 	return p
