@@ -49,14 +49,13 @@ type Config struct {
 	Made func(claim source.Key) bool
 	// Silent lists the sources that have not told what they have.
 	Silent func() []string
-	// Changed returns a channel that closes when an object changes or a source has spoken.
-	Changed func() <-chan struct{}
-	Logger  *slog.Logger
+	Logger *slog.Logger
 }
 
 // Binder gives claims volumes that are there.
 type Binder struct {
-	c Config
+	c    Config
+	wake chan struct{} // holds one: something changed since the last look
 
 	mu         sync.Mutex // guards what follows, and is held while a choice is made durable
 	loaded     bool
@@ -67,8 +66,24 @@ type Binder struct {
 
 // New returns a Binder. It does nothing until Load or Run.
 func New(c Config) *Binder {
-	return &Binder{
-		c: c, choices: map[source.Key]choice{}, unreadable: map[source.Key]string{},
+	b := &Binder{
+		c: c, wake: make(chan struct{}, 1), choices: map[source.Key]choice{}, unreadable: map[source.Key]string{},
+	}
+	c.Catalog.Subscribe(func(key source.Key) {
+		switch key.Kind {
+		case resolve.KindClaim, resolve.KindVolume, resolve.KindClass:
+			b.Wake()
+		}
+	})
+	return b
+}
+
+// Wake has Run look again at what claims wait for. It looks by itself where claims,
+// volumes and classes change; what Made and Silent return is for the caller to tell.
+func (b *Binder) Wake() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -131,7 +146,6 @@ func (b *Binder) Run(ctx context.Context) error {
 		return err
 	}
 	for {
-		changed := b.c.Changed()
 		var again <-chan time.Time
 		if len(b.c.Silent()) == 0 {
 			if err := b.bind(ctx); err != nil && ctx.Err() == nil {
@@ -140,7 +154,7 @@ func (b *Binder) Run(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-changed:
+		case <-b.wake:
 		case <-again:
 		case <-ctx.Done():
 			return nil
@@ -257,35 +271,37 @@ func (b *Binder) Kept() map[string]string {
 	return kept
 }
 
-// world gathers what choices depend on.
+// world gathers what choices depend on. Volumes are looked at only where a claim waits for
+// one or has one, which on most nodes is never.
 func (b *Binder) world() world {
 	w := world{
 		choices: b.choices, unreadable: b.unreadable, named: map[string]bool{}, here: b.c.Catalog.Here,
 	}
-	for _, pv := range b.c.Catalog.Volumes() {
-		if b.c.Catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) != b.c.Remote {
-			w.volumes = append(w.volumes, pv)
-		}
-	}
-	ofClaimRef := map[source.Key]bool{}
-	for _, pv := range w.volumes {
-		if ref := pv.Spec.ClaimRef; ref != nil {
-			ofClaimRef[source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name}] = true
-		}
-	}
 	for _, claim := range b.c.Catalog.Claims() {
-		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 		if name := claim.Spec.VolumeName; name != "" {
 			w.named[name] = true
 			continue
 		}
+		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 		class, makes := className(claim, b.c.Catalog.ClassOf(claim))
-		if makes || claim.Status.Phase == corev1.ClaimBound || b.c.Catalog.Provider(key) == b.c.Remote ||
-			ofClaimRef[key] || b.c.Made(key) {
+		if !makes && claim.Status.Phase != corev1.ClaimBound && b.c.Catalog.Provider(key) != b.c.Remote && !b.c.Made(key) {
+			w.claims = append(w.claims, claimOf{claim, class})
+		}
+	}
+	if len(w.claims) == 0 && len(w.choices) == 0 {
+		return w
+	}
+	ofClaimRef := map[source.Key]bool{}
+	for _, pv := range b.c.Catalog.Volumes() {
+		if b.c.Catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == b.c.Remote {
 			continue
 		}
-		w.claims = append(w.claims, claimOf{claim, class})
+		w.volumes = append(w.volumes, pv)
+		if ref := pv.Spec.ClaimRef; ref != nil {
+			ofClaimRef[source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name}] = true
+		}
 	}
+	w.claims = slices.DeleteFunc(w.claims, func(c claimOf) bool { return ofClaimRef[c.key()] })
 	return w
 }
 

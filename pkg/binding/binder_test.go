@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -36,7 +37,6 @@ func (sink) SetPod(state.PodWant)    {}
 func (sink) RemovePod(state.PodUID)  {}
 func (sink) SourceSynced(string)     {}
 func (sink) made(source.Key) bool    { return false }
-func (sink) next() <-chan struct{}   { return nil }
 func (sink) silent() (none []string) { return nil }
 
 type rig struct {
@@ -49,7 +49,7 @@ func newRig(t *testing.T) *rig {
 	c := Config{
 		Catalog: source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: sink{}}),
 		Journal: &journal{Memory: state.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent,
-		Changed: sink{}.next, Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	return &rig{New(c), t, c}
 }
@@ -165,27 +165,69 @@ func TestWhichClaimsAreBound(t *testing.T) {
 	}
 }
 
-// Nothing is chosen while a source has not told what it has.
+// Nothing is chosen while a source has not told what it has; the last one to speak wakes the binder.
 func TestNothingIsChosenBeforeEverySourceHasSpoken(t *testing.T) {
-	r := newRig(t)
-	silent, news := []string{"file"}, make(chan struct{})
-	r.Binder.c.Silent = func() []string { return silent }
-	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan struct{}, 2)
-	r.Binder.c.Changed = func() <-chan struct{} {
-		asked <- struct{}{}
-		return news
-	}
-	r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		silent := []string{"file"}
+		r.Binder.c.Silent = func() []string { return silent }
+		r.run()
+		r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
+		synctest.Wait()
+		r.wants("a", "")
+		silent = nil
+		r.Wake()
+		synctest.Wait()
+		r.wants("a", "v")
+	})
+}
+
+// A claim, a volume and a class wake the binder; a pod, which comes and goes a hundred
+// times as often, does not.
+func TestWhatAClaimDependsOnWakesTheBinder(t *testing.T) {
+	manual := "manual"
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		looks := 0
+		r.Binder.c.Silent = func() []string { looks++; return nil }
+		r.run()
+		for _, c := range []struct {
+			name  string
+			wakes bool
+			put   runtime.Object
+		}{
+			{"a claim", true, claim("a", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &manual })},
+			{"a pod", false, &corev1.Pod{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindPod},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n1"},
+			}},
+			{"a class", true, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: manual}, Provisioner: resolve.NoProvisioner}},
+			{"a volume", true, volume("v", "1Gi", func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = manual })},
+		} {
+			synctest.Wait()
+			before := looks
+			r.put("file", c.put)
+			synctest.Wait()
+			if looked := looks > before; looked != c.wakes {
+				t.Errorf("%s: the binder looks again: %t", c.name, looked)
+			}
+		}
+		r.wants("a", "v")
+	})
+}
+
+// run runs the binder until the test ends.
+func (r *rig) run() {
+	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	<-asked
-	r.wants("a", "")
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	r.wants("a", "")
+	synctest.Wait()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
 }
 
 func TestRecordsThatCannotBeRead(t *testing.T) {

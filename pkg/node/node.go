@@ -162,7 +162,7 @@ type Node struct {
 	audit      *audit.Log
 	bootID     string
 
-	changed signal        // claims, volumes, problems
+	changed signal        // objects of every kind, problems
 	loaded  chan struct{} // closed when what was applied before is known
 }
 
@@ -302,6 +302,7 @@ func (s sink) SourceSynced(provider string) {
 	s.n.heard.Spoke(provider)
 	s.n.manager.SourceSynced(provider)
 	s.n.changed.send()
+	s.n.Bindings.Wake()
 }
 
 // signal is a channel that is closed at the next change.

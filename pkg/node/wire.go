@@ -132,7 +132,7 @@ func (n *Node) wireOperators() {
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
 			Catalog: n.catalog, Journal: n.journal, Remote: kube.Name, Made: n.made.Makes, Silent: n.heard.Silent,
-			Changed: n.changed.next, Logger: n.log,
+			Logger: n.log,
 		}),
 	})
 	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
@@ -229,7 +229,8 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 	})
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: kube.Name, Translate: n.cfg.translated(),
-		Shown: n.changed.send, Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf},
+		Shown:  func() { n.changed.send(); n.Bindings.Wake() },
+		Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf},
 	})
 	n.catalog.Subscribe(func(key source.Key) {
 		n.made.Changed(key)
