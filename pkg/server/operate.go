@@ -121,8 +121,10 @@ func (s *Server) operate(mux *http.ServeMux) {
 
 // by is who asks, completed from /proc.
 func by(r *http.Request) audit.By {
-	p, _ := r.Context().Value(peerKey{}).(peer)
-	return audit.Peer(p.uid, p.pid)
+	if p, _ := r.Context().Value(peerKey{}).(peer); p.named != nil {
+		return p.named()
+	}
+	return audit.By{}
 }
 
 func (s *Server) who(w http.ResponseWriter, r *http.Request) {

@@ -10,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
@@ -27,6 +29,9 @@ type peer struct {
 	pid    int32
 	groups []uint32 // the first is the primary one
 	err    error
+	// named is who that is for the audit log, read from /proc when the connection's first
+	// act is noted: a client that applies 1,000 pods is one process all the while.
+	named func() audit.By
 }
 
 type peerKey struct{}
@@ -51,6 +56,7 @@ func credentials(c net.Conn) peer {
 		return peer{err: err}
 	}
 	p := peer{uid: cred.Uid, pid: cred.Pid, groups: []uint32{cred.Gid}}
+	p.named = sync.OnceValue(func() audit.By { return audit.Peer(cred.Uid, cred.Pid) })
 	p.err = raw.Control(func(fd uintptr) { p.groups = append(p.groups, peerGroups(fd)...) })
 	return p
 }
