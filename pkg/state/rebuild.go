@@ -134,6 +134,17 @@ func lostLast(path string) (bool, error) {
 	return false, nil
 }
 
+// room is more than a file with the content takes: pages that are split are half full.
+func (c content) room() int {
+	n := 1 << 20
+	for _, values := range c {
+		for key, value := range values {
+			n += 2 * (len(key) + len(value) + os.Getpagesize()/16)
+		}
+	}
+	return n
+}
+
 // rebuild writes the content to a new file in place of path, atomically and durably.
 func (c content) rebuild(path string) error {
 	tmp := path + ".new"
@@ -141,8 +152,8 @@ func (c content) rebuild(path string) error {
 		return err
 	}
 	db, err := bolt.Open(tmp, 0o600, &bolt.Options{
-		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType,
-		NoStatistics: true,
+		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true,
+		InitialMmapSize: c.room(), // bbolt copies all keys and values each time that its map grows
 	})
 	if err != nil {
 		return err

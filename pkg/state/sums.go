@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	bolt "go.etcd.io/bbolt"
@@ -76,7 +77,8 @@ func (s *sums) put(tx *bolt.Tx, c change) error {
 	if err != nil {
 		return fmt.Errorf("bucket %q: %w", c.bucket, err)
 	}
-	for key, value := range c.values {
+	for _, key := range slices.Sorted(maps.Keys(c.values)) { // bbolt moves less of a page
+		value := c.values[key]
 		was := bucket.Get([]byte(key))
 		s.replace(c.bucket, key, was, value)
 		if value == nil {
