@@ -92,6 +92,7 @@ func (l *life) control(ctx context.Context) {
 			l.c.SetClaim(l.w.claimOf(name))
 		}
 	}
+	l.tellGroups(false)
 	l.w.mu.Unlock()
 	for {
 		changed := l.c.Changed()
@@ -101,6 +102,7 @@ func (l *life) control(ctx context.Context) {
 				l.c.SetSnapshot(l.w.cutOf(name))
 			}
 		}
+		l.tellGroups(true)
 		for uid, p := range l.told {
 			for _, v := range p.Volumes {
 				if volumes[v.Names[0]].claimed && !l.dead && (v.Problem == "") != l.bound(v.Names[0]) {
@@ -145,7 +147,7 @@ func (w *world) claimOf(name string) controller.Claim {
 		Key: keyOf(name), UID: name[len("pvc-"):], SizeBytes: 1 + ask.size, AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
 		Class: controller.Class{Name: "c", Provisioner: volumes[name].driver, AllowExpansion: true, Retain: retained[name]},
 	}
-	if from := origins[name]; strings.HasPrefix(from, "s") {
+	if from := origins[name]; from != "" && !strings.HasPrefix(from, "pvc-") {
 		c.Source, c.SizeBytes = &controller.DataSource{Snapshot: keyOf(from)}, c.SizeBytes+grown
 	} else if from != "" {
 		c.Source, c.SizeBytes = &controller.DataSource{Claim: keyOf(from)}, c.SizeBytes+grown
@@ -162,10 +164,10 @@ func (w *world) claimOf(name string) controller.Claim {
 const grown = 100
 
 // origins has, by claim, the claim that its volume is a clone of, or the snapshot that it is restored from.
-var origins = map[string]string{"pvc-1": "pvc-0", "pvc-2": "s0", "pvc-3": "s1"}
+var origins = map[string]string{"pvc-1": "pvc-0", "pvc-2": "s0", "pvc-3": "s1", "pvc-5": "g0-pvc-0", "pvc-6": "g1-pvc-4"}
 
-// retained are the claims and snapshots that stay when they are deleted, until their data is to go.
-var retained = map[string]bool{"s1": true, "pvc-1": true}
+// retained are the claims, snapshots and group snapshots that stay when they are deleted, until their data is to go.
+var retained = map[string]bool{"s1": true, "g1": true, "pvc-1": true}
 
 // cutOf is a snapshot of pvc-0 as the program would ask for it; mu is held.
 func (w *world) cutOf(name string) controller.Snapshot {
@@ -214,7 +216,7 @@ func (w *world) order(name string, data bool, deletion func(context.Context) err
 		err := deletion(ctx)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, refusal := range []error{controller.ErrNotFound, controller.ErrInUse, controller.ErrListed, controller.ErrRetained} {
+		for _, refusal := range []error{controller.ErrNotFound, controller.ErrInUse, controller.ErrListed, controller.ErrRetained, controller.ErrGrouped} {
 			if errors.Is(err, refusal) {
 				w.orders[name] -= allows
 			}
@@ -272,6 +274,9 @@ func (w *world) unclaimAll() {
 		for name := range w.cuts {
 			w.uncut(name, true)
 		}
+		for name := range w.groups {
+			w.ungroup(name, true)
+		}
 		w.mu.Unlock()
 		w.pass(patience)
 	}
@@ -283,13 +288,16 @@ func (w *world) unclaimAll() {
 	if len(w.life.c.Snapshots()) > 0 || len(w.shelf) > 0 {
 		w.breach("snapshots: left after each was deleted: %+v, at the storage %v", w.life.c.Snapshots(), sortedKeys(w.shelf))
 	}
+	if len(w.life.c.Groups()) > 0 || len(w.bundles) > 0 {
+		w.breach("groups: left after each was deleted: %+v, at the storage %v", w.life.c.Groups(), sortedKeys(w.bundles))
+	}
 }
 
 // provided judges that claims and snapshots that are listed come to what they ask for; mu is held.
 func (w *world) provided() {
 	for _, name := range sortedKeys(w.claims) {
 		from := origins[name]
-		if !w.claims[name] || w.disk.damaged || from != "" && !w.claims[from] && !w.cuts[from] {
+		if !w.claims[name] || w.disk.damaged || from != "" && !w.claims[from] && !w.cuts[from] && !w.groups[ownerOf(from)].listed {
 			continue // of what it is made may be gone
 		}
 		s, _ := w.life.c.Claim(keyOf(name))
@@ -320,7 +328,7 @@ func (w *world) provided() {
 // neither lists nor deletes: the volume waits for the owner; mu is held.
 func (w *world) withdrawn() bool {
 	for _, s := range w.life.c.Snapshots() {
-		if !w.cuts[s.Snapshot.Name] && !s.Ready && s.Phase != controller.Deleting {
+		if !w.cuts[s.Snapshot.Name] && !w.groups[s.Group.Name].listed && !s.Ready && s.Phase != controller.Deleting {
 			return true
 		}
 	}

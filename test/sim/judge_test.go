@@ -24,6 +24,8 @@ type judge struct {
 	renewed map[string]time.Time
 	// orders are those of an operator that were given in this life and not carried out.
 	orders []*order
+	// whole are the group snapshots that were called ready and are at the storage.
+	whole map[string]bool
 }
 
 // lane is the sequence of calls that make and unmake one fact.
@@ -58,7 +60,7 @@ type lanes struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}, renewed: map[string]time.Time{}}
+	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}, renewed: map[string]time.Time{}, whole: map[string]bool{}}
 }
 
 func (j *judge) of(id state.VolumeID) *lanes {
@@ -334,6 +336,7 @@ func (j *judge) board(l *life) {
 		clear(l.left)
 		l.shown = true
 	}
+	j.groups(l)
 	if !l.shown {
 		return
 	}

@@ -78,7 +78,7 @@ func (w *world) start() error {
 	if os.Getenv("LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	l.c = controller.New(controller.Config{Logger: cfg.Logger, KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}})
+	l.c = controller.New(controller.Config{Logger: cfg.Logger, KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}, Freezer: newFreezer(w, l)})
 	cfg.OnGone, cfg.OnUnrecorded = l.c.UsageChanged, l.c.AllUsageChanged
 	m, err := manager.New(cfg)
 	if err != nil {

@@ -116,6 +116,7 @@ func (w *world) reboot() {
 func (w *world) powerOff() {
 	w.life.die()
 	w.boot++
+	w.thawHolds()
 	for path, m := range w.table {
 		if !m.dir {
 			delete(w.table, path)
@@ -251,6 +252,7 @@ func (w *world) settled(except map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.provided()
+	w.regrouped()
 	may := map[string]bool{}
 	sharers := map[string]bool{}
 	for uid, p := range w.wishes {

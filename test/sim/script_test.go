@@ -40,12 +40,16 @@ func script(seed uint64) []string {
 // harder adds what a daemon seldom meets: in one script of five its journal is damaged,
 // in one of four a volume is a device, in as many one is of a claim, and where the daemon
 // is to die, at times the node does. Where a volume is of a claim, its owner has it copied,
-// changed and cut. It has dice of its own, by which what the others are does not change.
+// changed and cut; in two of three of those also together with others. It has dice of its own, by which what the others are does not change.
 func harder(seed uint64, lines []string, hands bool) []string {
-	r, d := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22))
+	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
 	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
 	claimed := other == "pvc-0" && !hands
 	stores := claimed && !damaged
+	groups := stores && g.IntN(3) > 0
+	if groups && g.IntN(2) == 0 {
+		lines[0] += " groups=true"
+	}
 	for i, line := range lines {
 		if (claimed || other == "v11") && !strings.HasPrefix(line, "driver ") {
 			lines[i] = strings.ReplaceAll(line, "v0", other) // which is as v0 is, but for that
@@ -71,6 +75,9 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if stores && d.IntN(2) == 0 {
 			all = append(all, storing(d)...)
+		}
+		if groups && g.IntN(3) == 0 {
+			all = append(all, grouping(g)...)
 		}
 	}
 	return all
@@ -285,6 +292,10 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		w.cut(arg(1))
 	case "uncut":
 		w.uncut(arg(1), arg(2) == "data")
+	case "group":
+		w.group(arg(1), strings.Split(arg(2), ","))
+	case "ungroup":
+		w.ungroup(arg(1), arg(2) == "data")
 	case "kubelet":
 		steps, err := strconv.Atoi(arg(2))
 		w.syncs(arg(1), steps)

@@ -27,14 +27,14 @@ var (
 
 // tally is what was tried.
 type tally struct {
-	calls, faults, crashes          map[string]int
+	calls, faults, crashes, groups  map[string]int
 	commits, looks, restarts, lives int
 	states                          map[uint64]struct{}
 	hash                            maphash.Seed
 }
 
 func newTally(hash maphash.Seed) *tally {
-	return &tally{calls: map[string]int{}, faults: map[string]int{}, crashes: map[string]int{}, states: map[uint64]struct{}{}, hash: hash}
+	return &tally{calls: map[string]int{}, faults: map[string]int{}, crashes: map[string]int{}, groups: map[string]int{}, states: map[uint64]struct{}{}, hash: hash}
 }
 
 // saw counts the states that a volume was seen in: what is known of it, what
@@ -70,6 +70,9 @@ func (c *tally) add(o *tally) {
 	for k, n := range o.crashes {
 		c.crashes[k] += n
 	}
+	for k, n := range o.groups {
+		c.groups[k] += n
+	}
 	c.commits, c.looks, c.restarts, c.lives = c.commits+o.commits, c.looks+o.looks, c.restarts+o.restarts, c.lives+o.lives
 	maps.Copy(c.states, o.states)
 }
@@ -83,8 +86,8 @@ func (c *tally) String() string {
 		}
 		return fmt.Sprintf("%d (%s)", sum, strings.Join(parts, ", "))
 	}
-	return fmt.Sprintf("operations: %s\ncommits: %d, looks: %d, restarts: %d\nfaults: %s\ncrashes: %s\nstates of a volume covered: %d",
-		list(c.calls), c.commits, c.looks, c.restarts, list(c.faults), list(c.crashes), len(c.states))
+	return fmt.Sprintf("operations: %s\ncommits: %d, looks: %d, restarts: %d\nfaults: %s\ncrashes: %s\ngroup snapshots: %s\nstates of a volume covered: %d",
+		list(c.calls), c.commits, c.looks, c.restarts, list(c.faults), list(c.crashes), list(c.groups), len(c.states))
 }
 
 // failure is a seed that broke a rule.

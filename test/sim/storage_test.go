@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -21,6 +23,9 @@ type stored struct {
 	attributes string
 	from       string // the volume or snapshot that it was made of
 	looks      int    // at a snapshot that was not ready
+	owner      string // of a snapshot: its own name, or that of the group that asks for it
+	bundle     string // the id of the group that it is one of
+	hold       *hold  // the freeze in which it was made
 }
 
 // backend is a driver's connection as the controller has it.
@@ -31,13 +36,22 @@ func (backend) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 }
 
 // capable answers questions for capabilities, and reports whether the call is one.
-func (backend) capable(reply any) bool {
+func (b backend) capable(reply any) bool {
 	switch answer := reply.(type) {
 	case *csi.GetPluginCapabilitiesResponse:
 		answer.Capabilities = []*csi.PluginCapability{
 			{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}},
 			{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}},
 		}
+		if b.d.w.set.groups {
+			answer.Capabilities = append(answer.Capabilities, &csi.PluginCapability{
+				Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE}},
+			})
+		}
+	case *csi.GroupControllerGetCapabilitiesResponse:
+		answer.Capabilities = []*csi.GroupControllerServiceCapability{{Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
+			Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT,
+		}}}}
 	case *csi.NodeGetCapabilitiesResponse:
 	case *csi.ControllerGetCapabilitiesResponse:
 		for _, rpc := range []csi.ControllerServiceCapability_RPC_Type{
@@ -53,28 +67,48 @@ func (backend) capable(reply any) bool {
 	return true
 }
 
-// inquiry is a call to the storage: the volume or snapshot that it changes, and the one that it copies.
-type inquiry struct{ verb, of, from string }
+// inquiry is a call to the storage: the volumes and snapshots that it changes or asks for, and those
+// that it copies.
+type inquiry struct {
+	verb     string
+	of, from []string
+}
 
 func inquiryOf(method string, args any) inquiry {
 	r := inquiry{verb: path.Base(method)}
 	switch a := args.(type) {
 	case *csi.CreateVolumeRequest:
-		r.of = a.GetName()
-		r.from = a.GetVolumeContentSource().GetVolume().GetVolumeId() + a.GetVolumeContentSource().GetSnapshot().GetSnapshotId()
+		r.of = []string{a.GetName()}
+		if from := a.GetVolumeContentSource().GetVolume().GetVolumeId() + a.GetVolumeContentSource().GetSnapshot().GetSnapshotId(); from != "" {
+			r.from = []string{from}
+		}
 	case *csi.DeleteVolumeRequest:
-		r.of = a.GetVolumeId()
+		r.of = []string{a.GetVolumeId()}
 	case *csi.ControllerExpandVolumeRequest:
-		r.of = a.GetVolumeId()
+		r.of = []string{a.GetVolumeId()}
 	case *csi.ControllerModifyVolumeRequest:
-		r.of = a.GetVolumeId()
+		r.of = []string{a.GetVolumeId()}
 	case *csi.CreateSnapshotRequest:
-		r.of, r.from = a.GetName(), a.GetSourceVolumeId()
+		r.of, r.from = []string{a.GetName()}, []string{a.GetSourceVolumeId()}
 	case *csi.DeleteSnapshotRequest:
-		r.of = a.GetSnapshotId()
+		r.of = []string{a.GetSnapshotId()}
+	case *csi.CreateVolumeGroupSnapshotRequest:
+		r.of, r.from = []string{a.GetName()}, a.GetSourceVolumeIds()
+	case *csi.GetVolumeGroupSnapshotRequest:
+		r.of = append([]string{a.GetGroupSnapshotId()}, a.GetSnapshotIds()...)
+	case *csi.DeleteVolumeGroupSnapshotRequest:
+		r.of = append([]string{a.GetGroupSnapshotId()}, a.GetSnapshotIds()...)
 	}
 	return r
 }
+
+// cuts reports whether the call makes a snapshot: its volumes get no other meanwhile.
+func (r inquiry) cuts() bool {
+	return r.verb == "CreateSnapshot" || r.verb == "CreateVolumeGroupSnapshot"
+}
+
+// removes reports whether the call deletes.
+func (r inquiry) removes() bool { return strings.HasPrefix(r.verb, "Delete") }
 
 // Invoke serves the calls that the controller makes. What a call does is durable even
 // where its answer is lost.
@@ -91,9 +125,21 @@ func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ .
 	}
 	w.judge.asked(l, req)
 	w.count.calls[req.verb]++
-	l.nth[req.verb]++
-	roll := w.dice("backend", req.verb, l.number, l.nth[req.verb], w.faults.salt)
+	kind := req.verb
+	grouped := isGroup(ownerOf(req.of[0]))
+	if grouped { // those of one group are made at one moment
+		kind += " " + req.of[0]
+	}
+	l.nth[kind]++
+	roll := w.dice("backend", kind, l.number, l.nth[kind], w.faults.salt)
 	fails := roll%100 < w.faults.percent
+	how := roll / 7 % 3
+	takes := time.Duration(roll/100%2000) * time.Millisecond
+	if grouped && fails {
+		if how = roll / 7 % 5; how == 4 {
+			takes = 24 * time.Hour
+		}
+	}
 	if w.springs("storage") {
 		w.count.crashes["in a call to the storage"]++
 		if w.trap.after {
@@ -102,15 +148,19 @@ func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ .
 		w.ends(l)
 	}
 	w.mu.Unlock()
-	waited := b.d.nap(ctx, time.Duration(roll/100%2000)*time.Millisecond)
+	waited := b.d.nap(ctx, takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer l.answered(req)
 	switch {
-	case !waited && (l.dead || roll/7%2 == 0), fails && roll/7%3 == 0:
+	case !waited && (l.dead || roll/7%2 == 0), fails && how == 0:
 		return status.Error(codes.Unavailable, "without effect")
-	case fails && roll/7%3 == 1:
+	case fails && how == 1:
 		return status.Error(codes.Internal, "without effect, and definite")
+	case fails && how == 3 && req.cuts(): // CSI lets a driver turn it down so where it makes nothing
+		if w.shelf[req.of[0]] == nil && w.bundles[req.of[0]] == nil {
+			return status.Error([]codes.Code{codes.ResourceExhausted, codes.InvalidArgument}[roll/35%2], "no room")
+		}
 	}
 	if err := w.serve(args, reply); err != nil {
 		return err
@@ -123,10 +173,14 @@ func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ .
 
 // answered notes that a call is over; mu is held.
 func (l *life) answered(r inquiry) {
-	l.asking[r.of]--
-	l.reading[r.from]--
-	if r.verb == "CreateSnapshot" {
-		l.cutting[r.from]--
+	for _, of := range r.of {
+		l.asking[of]--
+	}
+	for _, from := range r.from {
+		l.reading[from]--
+		if r.cuts() {
+			l.cutting[from]--
+		}
 	}
 }
 
@@ -157,7 +211,23 @@ func (w *world) serve(args, reply any) error {
 	case *csi.DeleteSnapshotRequest:
 		w.judge.discarded(req.GetSnapshotId())
 		delete(w.shelf, req.GetSnapshotId())
-		w.orders[req.GetSnapshotId()[len("snapshot-"):]] = 0
+		w.carriedOut(ownerOf(req.GetSnapshotId()))
+	case *csi.CreateVolumeGroupSnapshotRequest:
+		return w.snapGroup(req, reply.(*csi.CreateVolumeGroupSnapshotResponse))
+	case *csi.GetVolumeGroupSnapshotRequest:
+		b := w.bundles[req.GetGroupSnapshotId()]
+		if b == nil {
+			w.breach("groups: GetVolumeGroupSnapshot of %s, which is gone", req.GetGroupSnapshotId())
+			return status.Error(codes.NotFound, "no such group")
+		}
+		reply.(*csi.GetVolumeGroupSnapshotResponse).GroupSnapshot = w.bundled(req.GetGroupSnapshotId())
+	case *csi.DeleteVolumeGroupSnapshotRequest:
+		w.judge.dissolved(req.GetGroupSnapshotId(), req.GetSnapshotIds())
+		for _, id := range w.ofOwner(ownerOf(req.GetGroupSnapshotId())) {
+			delete(w.shelf, id)
+		}
+		delete(w.bundles, req.GetGroupSnapshotId())
+		w.carriedOut(ownerOf(req.GetGroupSnapshotId()))
 	default:
 		return status.Error(codes.Unimplemented, fmt.Sprintf("%T", args))
 	}
@@ -195,36 +265,104 @@ func (w *world) snap(req *csi.CreateSnapshotRequest, answer *csi.CreateSnapshotR
 		return status.Error(codes.NotFound, "no such volume")
 	}
 	if s == nil {
-		s = &stored{size: from.size, from: of, looks: int(w.dice("looks", name) % 3)}
-		w.shelf[name] = s
+		s = w.shelve(name, of)
 	}
 	s.looks--
 	answer.Snapshot = &csi.Snapshot{SnapshotId: name, SourceVolumeId: s.from, SizeBytes: s.size, ReadyToUse: s.looks < 0}
 	return nil
 }
 
+// shelve makes a snapshot of a volume; mu is held.
+func (w *world) shelve(name, of string) *stored {
+	s := &stored{size: w.backend[of].size, from: of, looks: int(w.dice("looks", name) % 3), owner: ownerOf(name), hold: w.holds[state.SharedID(volumes[of].driver, of)]}
+	for _, id := range w.ofOwner(s.owner) {
+		if w.shelf[id].from == of {
+			w.breach("groups: snapshot %s is made of %s beside %s", name, of, id)
+		}
+	}
+	w.shelf[name] = s
+	return s
+}
+
+// carriedOut ends the orders of an owner of whose snapshots none is left; mu is held.
+func (w *world) carriedOut(owner string) {
+	if len(w.ofOwner(owner)) == 0 {
+		w.orders[owner], w.judge.whole[owner] = 0, false
+	}
+}
+
+func (w *world) snapGroup(req *csi.CreateVolumeGroupSnapshotRequest, answer *csi.CreateVolumeGroupSnapshotResponse) error {
+	name, of := req.GetName(), req.GetSourceVolumeIds()
+	for _, id := range of {
+		if w.backend[id] == nil {
+			w.breach("groups: CreateVolumeGroupSnapshot %s of volume %s, which is gone", name, id)
+			return status.Error(codes.NotFound, "no such volume")
+		}
+	}
+	b := w.bundles[name]
+	if b == nil {
+		b = &bundle{owner: ownerOf(name), of: of}
+		for _, id := range of {
+			cut := fmt.Sprintf("snapshot-%s-%s", b.owner, id)
+			w.shelve(cut, id).bundle = name
+			b.snapshots = append(b.snapshots, cut)
+		}
+		w.bundles[name] = b
+	}
+	if !slices.Equal(of, b.of) {
+		w.breach("groups: CreateVolumeGroupSnapshot %s of %v, which was made of %v", name, of, b.of)
+	}
+	answer.GroupSnapshot = w.bundled(name)
+	return nil
+}
+
+// bundled answers for a group snapshot; mu is held.
+func (w *world) bundled(id string) *csi.VolumeGroupSnapshot {
+	g := &csi.VolumeGroupSnapshot{GroupSnapshotId: id, ReadyToUse: true}
+	for _, cut := range w.bundles[id].snapshots {
+		s := w.shelf[cut]
+		s.looks--
+		g.ReadyToUse = g.ReadyToUse && s.looks < 0
+		g.Snapshots = append(g.Snapshots, &csi.Snapshot{SnapshotId: cut, SourceVolumeId: s.from, SizeBytes: s.size, ReadyToUse: s.looks < 0, GroupSnapshotId: id})
+	}
+	return g
+}
+
 // asked judges that a call may begin: one at a time for a volume or snapshot, and none that takes
 // away what another reads; mu is held.
 func (j *judge) asked(l *life, r inquiry) {
-	if l.asking[r.of] > 0 {
-		j.w.breach("storage: %s of %s beside another call for it", r.verb, r.of)
+	for _, of := range r.of {
+		if l.asking[of] > 0 {
+			j.w.breach("storage: %s of %s beside another call for it", r.verb, of)
+		}
+		if l.cutting[of] > 0 {
+			j.w.breach("storage: %s of %s beside another call for the volume", r.verb, of)
+		}
+		if r.removes() && l.reading[of] > 0 {
+			j.w.breach("storage: %s of %s while a call copies it", r.verb, of)
+		}
 	}
-	if r.verb == "CreateSnapshot" && l.asking[r.from] > 0 || l.cutting[r.of] > 0 {
-		j.w.breach("storage: %s of %s %s beside another call for the volume", r.verb, r.of, r.from)
+	for _, from := range r.from {
+		if r.cuts() && (l.asking[from] > 0 || l.cutting[from] > 0) {
+			j.w.breach("storage: %s of %s beside another call for the volume", r.verb, from)
+		}
 	}
-	if r.verb == "CreateSnapshot" {
-		l.cutting[r.from]++
+	for _, of := range r.of {
+		l.asking[of]++
 	}
-	if (r.verb == "DeleteVolume" || r.verb == "DeleteSnapshot") && l.reading[r.of] > 0 {
-		j.w.breach("storage: %s of %s while a call copies it", r.verb, r.of)
+	for _, from := range r.from {
+		l.reading[from]++
+		if r.cuts() {
+			l.cutting[from]++
+		}
 	}
-	l.asking[r.of]++
-	l.reading[r.from]++
 	switch r.verb {
 	case "DeleteVolume":
-		j.deleted(r.of)
+		j.deleted(r.of[0])
 	case "DeleteSnapshot":
-		j.discarded(r.of)
+		j.discarded(r.of[0])
+	case "DeleteVolumeGroupSnapshot":
+		j.dissolved(r.of[0], r.of[1:])
 	}
 }
 
@@ -240,10 +378,29 @@ func (j *judge) deleted(name string) {
 	}
 }
 
-// discarded judges that the owner of a snapshot said that it is to go; mu is held.
+// discarded judges that the owner of a snapshot said that it is to go. One of a group goes alone only
+// where the group was never whole; mu is held.
 func (j *judge) discarded(id string) {
-	if j.w.orders[id[len("snapshot-"):]] == 0 && j.w.shelf[id] != nil {
+	s := j.w.shelf[id]
+	switch {
+	case s == nil:
+	case s.bundle != "":
+		j.w.breach("groups: DeleteSnapshot of %s, which is one of group %s", id, s.bundle)
+	case j.w.orders[s.owner] == 0 && (!isGroup(s.owner) || j.whole[s.owner]):
 		j.w.breach("snapshots: DeleteSnapshot of %s, which its owner keeps", id)
+	}
+}
+
+// dissolved judges that the owner of a group snapshot said that it is to go, and that all of its
+// snapshots are named; mu is held.
+func (j *judge) dissolved(id string, snapshots []string) {
+	b := j.w.bundles[id]
+	switch {
+	case b == nil:
+	case j.w.orders[b.owner] == 0:
+		j.w.breach("groups: DeleteVolumeGroupSnapshot of %s, which its owner keeps", id)
+	case !slices.Equal(snapshots, b.snapshots):
+		j.w.breach("groups: DeleteVolumeGroupSnapshot of %s with %v, which has %v", id, snapshots, b.snapshots)
 	}
 }
 

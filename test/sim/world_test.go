@@ -47,6 +47,9 @@ var volumes = map[string]volume{
 	"pvc-1": {driver: "d", expandable: true, claimed: true},
 	"pvc-2": {driver: "d", expandable: true, claimed: true},
 	"pvc-3": {driver: "d", expandable: true, claimed: true},
+	"pvc-4": {driver: "d", expandable: true, claimed: true},
+	"pvc-5": {driver: "d", expandable: true, claimed: true},
+	"pvc-6": {driver: "d", expandable: true, claimed: true},
 }
 
 // emptyDir is the built-in kind that a kubelet keeps as it is kept here.
@@ -160,10 +163,15 @@ type world struct {
 	// claims and cuts (snapshots) are those that sources list, by name; asks is what owners ask for
 	// beside a volume, orders how often they had something deleted.
 	claims, cuts map[string]bool
-	asks         map[string]asked
-	orders       map[string]int
+	// groups are the group snapshots of which sources said something.
+	groups map[string]grouped
+	asks   map[string]asked
+	orders map[string]int
 	// backend and shelf are the volumes and the snapshots that the storage has.
 	backend, shelf map[string]*stored
+	// bundles are its group snapshots, by id; holds are the file systems that are frozen.
+	bundles map[string]*bundle
+	holds   map[state.VolumeID]*hold
 	// kubelet: one has the volumes, and the daemon does not run. notes are its
 	// files, by path.
 	kubelet bool
@@ -184,6 +192,7 @@ type settings struct {
 	handshake, limited bool
 	weak               bool // drivers unmount one layer a call
 	volumes            []string
+	groups             bool // driver d makes group snapshots by one call
 }
 
 func (s settings) String() string {
@@ -194,6 +203,7 @@ func parseSettings(line string) (s settings, err error) {
 	var vols string
 	_, err = fmt.Sscanf(line, "world salt=%d handshake=%t limited=%t weak=%t volumes=%s", &s.salt, &s.handshake, &s.limited, &s.weak, &vols)
 	s.volumes = strings.Split(vols, ",")
+	s.groups = strings.HasSuffix(line, " groups=true")
 	return s, err
 }
 
@@ -209,6 +219,7 @@ func newWorld(set settings, count *tally) *world {
 	}
 	w.claims, w.cuts, w.asks, w.orders = map[string]bool{}, map[string]bool{}, map[string]asked{}, map[string]int{}
 	w.backend, w.shelf = map[string]*stored{}, map[string]*stored{}
+	w.groups, w.bundles, w.holds = map[string]grouped{}, map[string]*bundle{}, map[state.VolumeID]*hold{}
 	w.notes, w.unknown = map[string]handover.Notes{}, map[string]int{}
 	w.disk = newDisk()
 	w.judge = newJudge(w)
