@@ -172,7 +172,7 @@ var retained = map[string]bool{"s1": true, "g1": true, "pvc-1": true}
 // cutOf is a snapshot of pvc-0 as the program would ask for it; mu is held.
 func (w *world) cutOf(name string) controller.Snapshot {
 	s := controller.Snapshot{
-		Key: keyOf(name), UID: name, Claim: keyOf("pvc-0"), Mode: state.Filesystem,
+		Key: keyOf(name), UID: aloneAs(name), Claim: keyOf("pvc-0"), Mode: state.Filesystem,
 		Class: controller.SnapshotClass{Name: "c", Driver: volumes["pvc-0"].driver, Retain: retained[name]},
 	}
 	for _, v := range w.life.c.Volumes() {
@@ -185,6 +185,9 @@ func (w *world) cutOf(name string) controller.Snapshot {
 	}
 	return s
 }
+
+// aloneAs is the UID of a snapshot that may have the name of one of a group.
+func aloneAs(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // cut lists a snapshot; mu is held.
 func (w *world) cut(name string) {
@@ -200,7 +203,7 @@ func (w *world) uncut(name string, data bool) {
 	}
 	w.cuts[name] = false
 	l.c.RemoveSnapshot(keyOf(name))
-	w.order(name, data, func(ctx context.Context) error { return l.c.DeleteSnapshot(ctx, keyOf(name), data) })
+	w.order(aloneAs(name), data, func(ctx context.Context) error { return l.c.DeleteSnapshot(ctx, keyOf(name), data) })
 }
 
 // order asks for a deletion, and keeps whether it may come; mu is held.
@@ -316,6 +319,7 @@ func (w *world) provided() {
 	for _, name := range sortedKeys(w.cuts) {
 		s, _ := w.life.c.Snapshot(keyOf(name))
 		switch {
+		case s.Group != controller.Key{}: // it is one of a group, which is judged
 		case w.cuts[name] && !s.Ready && w.claims["pvc-0"] && s.Reason != "its claim has no volume":
 			w.breach("snapshots: %s never gets ready: %+v", name, s)
 		case !w.cuts[name] && s.Phase == controller.Deleting && !w.restored(name):

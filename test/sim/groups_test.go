@@ -103,7 +103,8 @@ func (w *world) regrouped() {
 			waits = waits || strings.HasPrefix(origins[c.Claim.Name], name+"-") && !w.claims[c.Claim.Name] && c.Volume == nil
 		}
 		listed, g := w.groups[name].listed, w.groupOf(name)
-		switch asks := g.Refused+g.Waits == "" || len(s.Snapshots) > 0; {
+		asks := len(s.Snapshots) > 0 || g.Refused+g.Waits == "" && !w.taken(g)
+		switch {
 		case w.disk.damaged || s.Phase == controller.Deleting && waits:
 		case listed && asks && !s.Ready:
 			w.breach("groups: %s never gets ready: %+v", name, s)
@@ -111,6 +112,15 @@ func (w *world) regrouped() {
 			w.breach("groups: %s never goes: %+v", name, s)
 		}
 	}
+}
+
+// taken reports whether a snapshot that is none of a group has the name that one of the group's would
+// get; mu is held.
+func (w *world) taken(g controller.Group) bool {
+	return slices.ContainsFunc(g.Members, func(m controller.Member) bool {
+		s, there := w.life.c.Snapshot(keyOf(g.Name + "-" + m.Claim.Name))
+		return there && s.Group == (controller.Key{})
+	})
 }
 
 // bundle is a group snapshot as the storage has it.
@@ -190,11 +200,11 @@ func (j *judge) groups(l *life) {
 func grouping(r *rand.Rand) []string {
 	name := fmt.Sprintf("g%d", r.IntN(2))
 	data := []string{"", " data"}[r.IntN(2)]
-	of := []string{"pvc-0,pvc-4", "pvc-0,pvc-4", "pvc-0,pvc-1", "pvc-0,pvc-1,pvc-4", "pvc-4"}[r.IntN(5)]
+	of := []string{"pvc-0,pvc-4", "pvc-0,pvc-4", "pvc-0,pvc-4", "pvc-0,pvc-1", "pvc-0,pvc-1,pvc-4", "pvc-4"}[r.IntN(6)]
 	one := []string{"pvc-0", "pvc-1", "pvc-4", "pvc-4"}[r.IntN(4)]
 	restored := fmt.Sprintf("pvc-%d", 5+r.IntN(2))
 	group := "group " + name + " " + of
-	switch roll := r.IntN(24); {
+	switch roll := r.IntN(29); {
 	case roll < 3:
 		return []string{group}
 	case roll < 7:
@@ -221,6 +231,13 @@ func grouping(r *rand.Rand) []string {
 		return []string{group, fmt.Sprintf("trap storage %d %v", 1+r.IntN(5), r.IntN(2) == 0)}
 	case roll < 23:
 		return []string{group, "wait " + []string{"100ms", "600ms", "2s"}[r.IntN(3)], []string{"crash", "reboot", "ungroup " + name + data, "driver kill d"}[r.IntN(4)]}
+	case roll < 25: // a snapshot has the name of one of a group
+		return []string{"cut " + name + "-" + one}
+	case roll < 28: // a claim goes as the making of its group ends
+		return []string{
+			"claim pvc-4", "wait 3s", fmt.Sprintf("faults 60 %d", r.IntN(1e6)), "group " + name + " pvc-4", "wait 400ms", "unclaim pvc-4 data",
+			fmt.Sprintf("trap record %d %v", 1+r.IntN(3), r.IntN(2) == 0), "wait 3s",
+		}
 	default:
 		return []string{"wait " + []string{"500ms", "3s", "2m"}[r.IntN(3)]}
 	}

@@ -78,7 +78,11 @@ func (w *world) start() error {
 	if os.Getenv("LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	l.c = controller.New(controller.Config{Logger: cfg.Logger, KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}, Freezer: newFreezer(w, l)})
+	own := controller.Config{Logger: cfg.Logger, KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}, Freezer: newFreezer(w, l)}
+	if w.set.limited {
+		own.MaxCalls = 2
+	}
+	l.c = controller.New(own)
 	cfg.OnGone, cfg.OnUnrecorded = l.c.UsageChanged, l.c.AllUsageChanged
 	m, err := manager.New(cfg)
 	if err != nil {

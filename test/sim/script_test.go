@@ -40,13 +40,13 @@ func script(seed uint64) []string {
 // harder adds what a daemon seldom meets: in one script of five its journal is damaged,
 // in one of four a volume is a device, in as many one is of a claim, and where the daemon
 // is to die, at times the node does. Where a volume is of a claim, its owner has it copied,
-// changed and cut; in two of three of those also together with others. It has dice of its own, by which what the others are does not change.
+// changed and cut; in three of four of those also together with others. It has dice of its own, by which what the others are does not change.
 func harder(seed uint64, lines []string, hands bool) []string {
 	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
 	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
 	claimed := other == "pvc-0" && !hands
 	stores := claimed && !damaged
-	groups := stores && g.IntN(3) > 0
+	groups := stores && g.IntN(4) > 0
 	if groups && g.IntN(2) == 0 {
 		lines[0] += " groups=true"
 	}
@@ -76,7 +76,7 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		if stores && d.IntN(2) == 0 {
 			all = append(all, storing(d)...)
 		}
-		if groups && g.IntN(3) == 0 {
+		if groups && g.IntN(5) < 2 {
 			all = append(all, grouping(g)...)
 		}
 	}

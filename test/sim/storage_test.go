@@ -359,6 +359,7 @@ func (j *judge) asked(l *life, r inquiry) {
 	switch r.verb {
 	case "DeleteVolume":
 		j.deleted(r.of[0])
+		j.copied(r.of[0])
 	case "DeleteSnapshot":
 		j.discarded(r.of[0])
 	case "DeleteVolumeGroupSnapshot":
@@ -375,6 +376,16 @@ func (j *judge) deleted(name string) {
 	}
 	if j.w.orders[name] == 0 && j.w.backend[name] != nil && !j.w.disk.damaged {
 		j.w.breach("claims: DeleteVolume of %s, which its owner keeps", name)
+	}
+}
+
+// copied judges that the storage has copied what it needs of a volume that is deleted for the group
+// snapshots that stay; mu is held.
+func (j *judge) copied(name string) {
+	for id, s := range j.w.shelf {
+		if s.from == name && s.bundle != "" && s.looks >= 0 && j.w.orders[s.owner] == 0 {
+			j.w.breach("groups: DeleteVolume of %s, of which %s is not ready", name, id)
+		}
 	}
 }
 
