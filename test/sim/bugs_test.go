@@ -257,10 +257,6 @@ var bugs = []bug{
 		`case f.Taken != "":`, `case false:`,
 	},
 	{
-		"nothing looks at a group when its driver has ended a call", "pkg/controller/snapshotloop.go",
-		"if e.held.slot && e.driver() == driver {\n\t\t\tc.groups.touch(key)", "if e.held.slot && e.driver() == \"none\" {\n\t\t\tc.groups.touch(key)",
-	},
-	{
 		"a group that failed in part is deleted once, whatever the answer", "pkg/controller/groupnext.go",
 		"gone = res.members[i].unasked || res.members[i].err == nil", "gone = true",
 	},

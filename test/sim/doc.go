@@ -1,6 +1,7 @@
 // Package sim proves the VolumeManager by simulation: the real manager, planner
 // and journal format against drivers, a kernel, a disk and sources that live in
-// memory and fail in every way that they can, under virtual time.
+// memory and fail in every way that they can, under virtual time. Beside it runs
+// the real controller of claims, snapshots and group snapshots.
 //
 // A seed makes a script, and a script decides everything that happens: what
 // pods want, which calls fail and how, when the daemon dies, when the node is

@@ -204,7 +204,7 @@ func grouping(r *rand.Rand) []string {
 	one := []string{"pvc-0", "pvc-1", "pvc-4", "pvc-4"}[r.IntN(4)]
 	restored := fmt.Sprintf("pvc-%d", 5+r.IntN(2))
 	group := "group " + name + " " + of
-	switch roll := r.IntN(29); {
+	switch roll := r.IntN(32); {
 	case roll < 3:
 		return []string{group}
 	case roll < 7:
@@ -233,7 +233,11 @@ func grouping(r *rand.Rand) []string {
 		return []string{group, "wait " + []string{"100ms", "600ms", "2s"}[r.IntN(3)], []string{"crash", "reboot", "ungroup " + name + data, "driver kill d"}[r.IntN(4)]}
 	case roll < 25: // a snapshot has the name of one of a group
 		return []string{"cut " + name + "-" + one}
-	case roll < 28: // a claim goes as the making of its group ends
+	case roll < 27: // a group goes while it is restored
+		return []string{"claim " + restored, "wait 600ms", "unclaim " + restored + data, "ungroup " + name + " data"}
+	case roll < 28: // the operator mended the storage
+		return []string{"hurry " + name}
+	case roll < 31: // a claim goes as the making of its group ends
 		return []string{
 			"claim pvc-4", "wait 3s", fmt.Sprintf("faults 60 %d", r.IntN(1e6)), "group " + name + " pvc-4", "wait 400ms", "unclaim pvc-4 data",
 			fmt.Sprintf("trap record %d %v", 1+r.IntN(3), r.IntN(2) == 0), "wait 3s",

@@ -296,6 +296,8 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		w.group(arg(1), strings.Split(arg(2), ","))
 	case "ungroup":
 		w.ungroup(arg(1), arg(2) == "data")
+	case "hurry":
+		w.life.c.RetryGroup(keyOf(arg(1)))
 	case "kubelet":
 		steps, err := strconv.Atoi(arg(2))
 		w.syncs(arg(1), steps)
