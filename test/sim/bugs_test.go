@@ -257,6 +257,14 @@ var bugs = []bug{
 		`case f.Taken != "":`, `case false:`,
 	},
 	{
+		"a group that is not ready lets its volumes go", "pkg/controller/snapshotstatus.go",
+		"case content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete:", "case content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete && e.group == nil:",
+	},
+	{
+		"file systems of a group stay frozen where one cannot be", "pkg/controller/groupcall.go",
+		"if err := errors.Join(errs...); err != nil {\n\t\tthaw(ctx)", "if err := errors.Join(errs...); err != nil {",
+	},
+	{
 		"a group that failed in part is deleted once, whatever the answer", "pkg/controller/groupnext.go",
 		"gone = res.members[i].unasked || res.members[i].err == nil", "gone = true",
 	},
