@@ -22,43 +22,34 @@ type copyOf struct {
 // copyData copies the bytes of from, which the caller has locked, to those of
 // the volume or snapshot id, durably.
 func (d *Driver) copyData(ctx context.Context, from volume, id string) error {
-	c := copyOf{from: from, id: id}
-	return d.makeCopies(ctx, []copyOf{c}, func() error {
-		if from.Type == typeImage {
-			return d.copyImage(ctx, c)
-		}
-		return d.copyDirectory(ctx, c)
-	})
+	return d.makeCopies(ctx, []copyOf{{from: from, id: id}})
 }
 
 // copyTogether copies the bytes of volumes, which the caller has locked, as all of them are at one moment,
-// durably. Even where reflink makes each copy at once, it makes them one after the other, so all are held
-// still until the last one is made.
+// durably. A directory cannot be held still, so it must not be in use.
 func (d *Driver) copyTogether(ctx context.Context, copies []copyOf) error {
-	return d.makeCopies(ctx, copies, func() error {
-		resume, err := d.holdAll(ctx, copies)
-		if err != nil {
-			return err
+	for _, c := range copies {
+		if c.from.Type != typeDirectory {
+			continue
 		}
-		for _, c := range copies {
-			if err == nil {
-				err = d.copyStill(ctx, c)
-			}
+		if err := d.mustBeIdle(ctx, c.from); err != nil {
+			return fmt.Errorf("a volume of type directory cannot be held still, so a group takes it only while it is not "+
+				"mounted: %w", err)
 		}
-		return errors.Join(err, resume())
-	})
+	}
+	return d.makeCopies(ctx, copies)
 }
 
-// makeCopies makes copies, whose parts write makes, or leaves none. No volume uses them yet: what
-// those that were cut off have left, finished or not, is of another moment and is replaced.
-func (d *Driver) makeCopies(ctx context.Context, copies []copyOf, write func() error) error {
+// makeCopies makes copies, or leaves none. No volume uses them yet: what those that were cut off
+// have left, finished or not, is of another moment and is replaced.
+func (d *Driver) makeCopies(ctx context.Context, copies []copyOf) error {
 	for _, c := range copies {
 		if err := d.removeData(ctx, c.id, c.from.Type); err != nil {
 			return err
 		}
 	}
 	dir := filepath.Join(d.dir, dataDir)
-	err := write()
+	err := d.fillParts(ctx, copies)
 	if err == nil {
 		err = syncFS(dir)
 	}
@@ -98,50 +89,124 @@ func (d *Driver) copyDirectory(ctx context.Context, c copyOf) error {
 	return nil
 }
 
-// copyImage copies an image, as it is at one moment.
-func (d *Driver) copyImage(ctx context.Context, c copyOf) error {
-	if err := d.flush(ctx, c.from); err != nil {
+// fillParts copies what copies are of to the files and directories that are to become them: first
+// the images that may be written to meanwhile, since the others stay as they are.
+func (d *Driver) fillParts(ctx context.Context, copies []copyOf) (err error) {
+	var moving, still []part
+	defer func() {
+		for _, p := range append(moving, still...) {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	for _, c := range copies {
+		if c.from.Type != typeImage {
+			continue
+		}
+		p, inUse, err := d.openPart(ctx, c)
+		if err != nil {
+			return err
+		}
+		if inUse {
+			moving = append(moving, p)
+		} else {
+			still = append(still, p)
+		}
+	}
+	if err := d.copyMoving(ctx, moving); err != nil {
 		return err
 	}
-	return d.fillPart(c, func(source, target *os.File) error {
-		if ok, err := reflink(source, target); ok || err != nil {
-			return err
+	for _, p := range still {
+		if err == nil && !p.cloned {
+			err = p.fill(ctx)
 		}
-		resume, err := d.holdStill(ctx, c.from)
-		if err != nil {
-			return fmt.Errorf("the file system below %s cannot reflink: %w", d.dir, err)
+	}
+	for _, c := range copies {
+		if err == nil && c.from.Type == typeDirectory {
+			err = d.copyDirectory(ctx, c)
 		}
-		return errors.Join(copySparse(ctx, source, target), resume())
-	})
+	}
+	return err
 }
 
-// copyStill copies a volume that is held still.
-func (d *Driver) copyStill(ctx context.Context, c copyOf) error {
-	if c.from.Type != typeImage {
-		return d.copyDirectory(ctx, c)
-	}
-	return d.fillPart(c, func(source, target *os.File) error {
-		if ok, err := reflink(source, target); ok || err != nil {
-			return err
-		}
-		return copySparse(ctx, source, target)
-	})
+// part is the copy of an image that is being made.
+type part struct {
+	copyOf
+	source, target *os.File
+	// cloned: the target is a clone of the source, as it was at one moment, so the file system can reflink.
+	cloned bool
 }
 
-// fillPart makes the new file that is to become a copy, and has fill copy the image to it.
-func (d *Driver) fillPart(c copyOf, fill func(source, target *os.File) error) error {
-	source, err := os.Open(d.store.dataPath(c.from.ID, c.from.Type))
-	if err != nil {
-		return noData(c.from.ID, err)
+// openPart makes the file that is to become the copy of an image, clones the image to it if the file system
+// can, and reports whether the image is in use.
+func (d *Driver) openPart(ctx context.Context, c copyOf) (p part, inUse bool, err error) {
+	if err := d.flush(ctx, c.from); err != nil {
+		return p, false, err
 	}
-	defer source.Close()
+	image := d.store.dataPath(c.from.ID, c.from.Type)
+	if inUse, err = isAttached(image); err != nil {
+		return p, false, err
+	}
+	p = part{copyOf: c}
+	if p.source, err = os.Open(image); err != nil {
+		return p, false, noData(c.from.ID, err)
+	}
 	path := d.store.dataPath(c.id, c.from.Type) + partSuffix
-	target, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err == nil {
-		err = errors.Join(fill(source, target), target.Close())
+	p.target, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return p, false, errors.Join(p.failed(err), p.source.Close())
+	}
+	if p.cloned, err = reflink(p.source, p.target); err != nil {
+		return p, false, errors.Join(p.failed(err), p.close())
+	}
+	return p, inUse, nil
+}
+
+func (p part) close() error { return errors.Join(p.source.Close(), p.target.Close()) }
+
+func (p part) failed(err error) error { return fmt.Errorf("copy %s to %s: %w", p.from.ID, p.id, err) }
+
+// copyMoving copies images that are in use, as all of them are at one moment. A clone is of one
+// moment; more of them, and copies that take time, need file systems that are held still.
+func (d *Driver) copyMoving(ctx context.Context, parts []part) error {
+	if len(parts) == 0 || len(parts) == 1 && parts[0].cloned {
+		return nil
+	}
+	volumes := make([]volume, 0, len(parts))
+	for _, p := range parts {
+		volumes = append(volumes, p.from)
+		if err := p.target.Truncate(0); err != nil { // a clone of another moment; dropping it takes time
+			return p.failed(err)
+		}
+	}
+	err := d.whileStill(ctx, volumes, func(ctx context.Context) error {
+		for _, p := range parts {
+			if err := p.fill(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !parts[0].cloned {
+		return fmt.Errorf("%s is on a file system without reflink, so the copy takes time, in which the volume is held "+
+			"still; the driver's state directory belongs on xfs or btrfs: %w", d.dir, err)
+	}
+	return err
+}
+
+// fill copies an image that does not change.
+func (p part) fill(ctx context.Context) error {
+	if !p.cloned {
+		if err := copySparse(ctx, p.source, p.target); err != nil {
+			return p.failed(err)
+		}
+		return nil
+	}
+	again, err := reflink(p.source, p.target)
+	if err == nil && !again {
+		err = errors.New("the file system that has just cloned it does not clone it again")
 	}
 	if err != nil {
-		return fmt.Errorf("copy %s to %s: %w", c.from.ID, c.id, err)
+		return p.failed(err)
 	}
 	return nil
 }

@@ -35,12 +35,18 @@
 // is copied file by file, which is no single point in time if it is being written.
 //
 // A group snapshot has copies of several volumes, all or none, and all of one
-// moment: every mounted file system among them is frozen before the first is
+// moment: where several are in use, every file system among them is frozen before the first is
 // copied and thawed after the last, also where reflink makes each copy at once.
+// Volumes that are not in use are copied after that.
 // A freeze that the orchestrator has made is left to it; one that it ends too
 // early fails the call. A directory that is mounted and a raw block volume in use
 // cannot be held still, so a group with one is FAILED_PRECONDITION. The members
 // are snapshots as any other, except that they come and go with their group.
+//
+// No freeze of this driver lasts longer than a minute, whatever the copy does: the call
+// is FAILED_PRECONDITION then, and leaves nothing. Whether the file system can reflink
+// is known before the freeze, by a clone of each image. Without reflink, and with more data
+// than is copied within a minute, a volume is copied only while it is not in use.
 //
 // # Changed blocks
 //

@@ -56,6 +56,9 @@ type Driver struct {
 	serving     chan struct{}
 	markServing func()
 
+	// maxFreeze is maxFreeze; a test has less time.
+	maxFreeze time.Duration
+
 	// space orders the decisions that promise space, so that none is promised twice.
 	space sync.Mutex
 }
@@ -85,7 +88,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d := &Driver{
 		name: c.Name, nodeID: c.NodeID, dir: dir, log: c.Logger.With("driver", c.Name),
-		locks: newLocks(), mounts: mount.New(append([]string{dir}, c.Roots...)...), lock: lock,
+		locks: newLocks(), mounts: mount.New(append([]string{dir}, c.Roots...)...), lock: lock, maxFreeze: maxFreeze,
 	}
 	d.serving = make(chan struct{})
 	d.markServing = sync.OnceFunc(func() { close(d.serving) })

@@ -170,17 +170,17 @@ func TestAGroupIsOfOneMoment(t *testing.T) {
 // From the moment that all are held, none can be written to; then all can.
 func TestAGroupHoldsAllOfItsVolumes(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
-		var copies []copyOf
+		var volumes []volume
 		var all []vol
 		for _, kind := range []string{"xfs", "ext4", "btrfs"} {
 			v := r.create(createReq(kind, 128*mib, fsCap(kind, multi)))
 			v.up()
 			all = append(all, v)
-			copies = append(copies, copyOf{from: volume{ID: v.id, Type: typeImage}})
+			volumes = append(volumes, volume{ID: v.id, Type: typeImage})
 		}
-		resume, err := r.d.holdAll(r.ctx, copies)
-		if err != nil {
-			t.Fatal(err)
+		h := &holds{}
+		if err := r.d.holdAll(r.ctx, volumes, h); err != nil {
+			t.Fatal(err, h.end())
 		}
 		for _, v := range all {
 			if !r.d.store.attachment(v.id).Frozen {
@@ -190,7 +190,7 @@ func TestAGroupHoldsAllOfItsVolumes(t *testing.T) {
 				t.Errorf("freezing what should be frozen = %v, want EBUSY", err)
 			}
 		}
-		if err := resume(); err != nil {
+		if err := h.end(); err != nil {
 			t.Fatal(err)
 		}
 		for _, v := range all {
@@ -257,16 +257,10 @@ func TestAGroupOfVolumesThatTheOrchestratorHasFrozen(t *testing.T) {
 			t.Errorf("it is not frozen after the copy: %v", err)
 		}
 		wantThawed(t, other.staging())
-		resume, err := r.d.holdAll(r.ctx, []copyOf{
-			{from: volume{ID: frozen.id, Type: typeImage}}, {from: volume{ID: other.id, Type: typeImage}},
+		err := r.d.whileStill(r.ctx, []volume{{ID: frozen.id, Type: typeImage}, {ID: other.id, Type: typeImage}}, func(context.Context) error {
+			return thaw(frozen.staging())
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := thaw(frozen.staging()); err != nil {
-			t.Fatal(err)
-		}
-		if err := resume(); err == nil || !strings.Contains(err.Error(), frozen.id) {
+		if err == nil || !strings.Contains(err.Error(), frozen.id) {
 			t.Errorf("a copy of a volume that was thawed: %v", err)
 		}
 		wantThawed(t, other.staging())
@@ -311,8 +305,8 @@ func TestAGroupThatACrashCutOffBeginsAnew(t *testing.T) {
 	wantGone(t, target+"/more")
 }
 
-// A copy that fails leaves no bytes, whether its record stays or not.
-func TestACopyThatFailsLeavesNoBytes(t *testing.T) {
+// A copy that fails leaves no bytes and no record.
+func TestACopyThatFailsLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	v := r.create(directoryReq("v"))
 	t.Setenv("PATH", "") // no program that copies is found
@@ -321,12 +315,8 @@ func TestACopyThatFailsLeavesNoBytes(t *testing.T) {
 	if left, _ := filepath.Glob(r.path("state", dataDir, "snap-*")); len(left) > 0 {
 		t.Errorf("left %q", left)
 	}
-	n, found, err := r.d.store.snapshotNamed("s")
-	if !found || err != nil {
-		t.Fatalf("the record of a snapshot that failed: %v, %v", found, err)
-	}
-	if _, err := r.DeleteSnapshot(r.ctx, &csi.DeleteSnapshotRequest{SnapshotId: n.ID}); err != nil {
-		t.Error(err)
+	if n, found, err := r.d.store.snapshotNamed("s"); found || err != nil {
+		t.Errorf("the record of a snapshot that failed: %v, %v, want none", n, err)
 	}
 }
 

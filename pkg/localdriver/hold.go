@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,12 +40,11 @@ func (d *Driver) holdStill(ctx context.Context, v volume) (resume func() error, 
 	if err != nil {
 		return nil, err
 	}
-	devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
-	closeLoops(devs)
+	attached, err := isAttached(d.store.dataPath(v.ID, v.Type))
 	switch {
 	case err != nil:
 		return nil, err
-	case len(devs) == 0:
+	case !attached:
 		return func() error { return nil }, nil
 	case !mounted:
 		return nil, precondition("volume %s is in use as a raw block device, or its file system is not mounted where it was "+
@@ -89,39 +90,77 @@ func (d *Driver) announce(a attachment, frozen bool) error {
 	return d.store.putAttachment(a)
 }
 
-// holdAll stops the writes to all the volumes that are to be copied, and returns what resumes them: from the
-// last freeze to the first thaw none of them changes. An error leaves none of them held.
-func (d *Driver) holdAll(ctx context.Context, copies []copyOf) (resume func() error, err error) {
-	for _, c := range copies {
-		if c.from.Type == typeImage {
-			err = d.flush(ctx, c.from)
-		} else if err = d.mustBeIdle(ctx, c.from); err != nil {
-			err = fmt.Errorf("a volume of type directory cannot be held still, so a group takes it only while it is not "+
-				"mounted: %w", err)
-		}
+// maxFreeze is how long the driver holds file systems still for a copy: as long as csi-volmgr does
+// with --freeze at the most. Programs that write wait meanwhile.
+const maxFreeze = time.Minute
+
+// whileStill has write copy volumes that are held still, from the last freeze to the first thaw. After
+// d.maxFreeze, and when ctx ends, they go on, even where the freeze of one or write itself hangs: then it
+// returns an error, since what write has copied is of no one moment.
+func (d *Driver) whileStill(ctx context.Context, volumes []volume, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.maxFreeze, precondition("the copy was not made within %s, the longest "+
+		"that file systems are held still for one; while no pod has the volume mounted, it may take longer", d.maxFreeze))
+	defer cancel()
+	h := &holds{}
+	stop := context.AfterFunc(ctx, func() { h.end() }) // the error is returned by the next call
+	err := d.holdAll(ctx, volumes, h)
+	if err == nil {
+		err = write(ctx)
+	}
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	return errors.Join(err, h.end())
+}
+
+// holds are volumes that are held still.
+type holds struct {
+	mu    sync.Mutex // guards what follows
+	held  []func() error
+	ended bool
+	err   error // of the end
+}
+
+// add has end call resume; resume is called at once where the end came before.
+func (h *holds) add(resume func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held = append(h.held, resume)
+	if h.ended {
+		h.resume()
+	}
+}
+
+// end resumes the writes to all volumes, and returns what went wrong with that at this and each call before.
+func (h *holds) end() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	h.resume()
+	return h.err
+}
+
+// resume resumes those that are held. The caller holds h.mu.
+func (h *holds) resume() {
+	for _, one := range slices.Backward(h.held) {
+		h.err = errors.Join(h.err, one())
+	}
+	h.held = nil
+}
+
+// holdAll stops the writes to all volumes, which h is to resume also where it fails.
+func (d *Driver) holdAll(ctx context.Context, volumes []volume, h *holds) error {
+	for _, v := range volumes {
+		one, err := d.holdStill(ctx, v)
 		if err != nil {
-			return nil, err
+			return err
+		}
+		h.add(one)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 	}
-	var held []func() error
-	resume = func() error {
-		var all []error
-		for _, one := range slices.Backward(held) {
-			all = append(all, one())
-		}
-		return errors.Join(all...)
-	}
-	for _, c := range copies {
-		if c.from.Type != typeImage {
-			continue
-		}
-		one, err := d.holdStill(ctx, c.from)
-		if err != nil {
-			return nil, errors.Join(err, resume())
-		}
-		held = append(held, one)
-	}
-	return resume, nil
+	return nil
 }
 
 // stillFrozen fails where another program's freeze has ended: a copy that was made meanwhile is of

@@ -118,6 +118,13 @@ func findLoops(path string) ([]*loopDevice, error) {
 	return found, nil
 }
 
+// isAttached reports whether a loop device has the image at path.
+func isAttached(path string) (bool, error) {
+	devs, err := findLoops(path)
+	closeLoops(devs)
+	return len(devs) > 0, err
+}
+
 // readOnly reports whether the device refuses writes.
 func (d *loopDevice) readOnly() (bool, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(d.Fd()))

@@ -2,6 +2,7 @@ package localdriver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -65,7 +66,8 @@ func checkSnapshot(req interface {
 	return nil
 }
 
-// takeSnapshot announces n, copies its volume, and records that it is ready.
+// takeSnapshot announces n, copies its volume, and records that it is ready. Nothing of n is left of a copy that
+// failed.
 func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error) {
 	release, err := d.locks.take(lockSnapshot(n.ID))
 	if err != nil {
@@ -81,7 +83,7 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 		return n, err
 	}
 	if err := d.copyData(ctx, v, n.ID); err != nil {
-		return n, err
+		return n, errors.Join(err, d.store.dropSnapshot(n.ID))
 	}
 	n.Phase = phaseReady
 	return n, d.store.putSnapshot(n)
