@@ -25,23 +25,10 @@ func (d *Driver) copyData(ctx context.Context, from volume, id string) error {
 	return d.makeCopies(ctx, []copyOf{{from: from, id: id}})
 }
 
-// copyTogether copies the bytes of volumes, which the caller has locked, as all of them are at one moment,
-// durably. A directory cannot be held still, so it must not be in use.
-func (d *Driver) copyTogether(ctx context.Context, copies []copyOf) error {
-	for _, c := range copies {
-		if c.from.Type != typeDirectory {
-			continue
-		}
-		if err := d.mustBeIdle(ctx, c.from); err != nil {
-			return fmt.Errorf("a volume of type directory cannot be held still, so a group takes it only while it is not "+
-				"mounted: %w", err)
-		}
-	}
-	return d.makeCopies(ctx, copies)
-}
-
-// makeCopies makes copies, or leaves none. No volume uses them yet: what those that were cut off
-// have left, finished or not, is of another moment and is replaced.
+// makeCopies makes copies of volumes, which the caller has locked, durably and as all of them are at
+// one moment, or leaves none. A directory that is in use is copied while it changes. No volume uses
+// the copies yet: what those that were cut off have left, finished or not, is of another moment and
+// is replaced.
 func (d *Driver) makeCopies(ctx context.Context, copies []copyOf) error {
 	for _, c := range copies {
 		if err := d.removeData(ctx, c.id, c.from.Type); err != nil {

@@ -3,6 +3,7 @@ package localdriver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -129,39 +130,56 @@ func (d *Driver) takeGroup(ctx context.Context, g group) (group, error) {
 		return g, err
 	}
 	defer release()
-	g, err = d.copyGroup(ctx, g)
+	copies, err := d.groupCopies(ctx, g)
 	if err != nil {
-		return g, errors.Join(err, d.removeGroup(context.WithoutCancel(ctx), g))
+		return g, errors.Join(err, d.removeKnown(context.WithoutCancel(ctx), g))
 	}
-	return g, nil
-}
-
-// copyGroup announces g, copies its volumes, and records that it is ready. With an error it returns g as
-// it was announced.
-func (d *Driver) copyGroup(ctx context.Context, g group) (group, error) {
-	copies := make([]copyOf, 0, len(g.Members))
-	members := slices.Clone(g.Members)
-	for i, m := range members {
-		v, err := d.original(source{Volume: m.SourceVolume})
-		if err != nil {
-			return g, err
-		}
-		members[i].copied = v.asCopied()
-		copies = append(copies, copyOf{from: v, id: m.ID})
-	}
-	g.Members, g.Created = members, time.Now()
-	if err := d.store.putGroup(g); err != nil {
-		return g, err
-	}
-	if err := d.copyTogether(ctx, copies); err != nil {
-		return g, err
+	g.Members, g.Created = slices.Clone(g.Members), time.Now() // the store has the others
+	for i, c := range copies {
+		g.Members[i].copied = c.from.asCopied()
 	}
 	whole := g
 	whole.Phase = phaseReady
-	if err := d.store.putGroup(whole); err != nil {
-		return g, err
+	err = d.store.putGroup(g)
+	if err == nil {
+		err = d.makeCopies(ctx, copies)
+	}
+	if err == nil {
+		err = d.store.putGroup(whole)
+	}
+	if err != nil {
+		return g, errors.Join(err, d.removeGroup(context.WithoutCancel(ctx), g))
 	}
 	return whole, nil
+}
+
+// groupCopies are the copies that the members of g are to become, of volumes that all can be copied as far as
+// records and the kernel's mounts tell: a directory cannot be held still, so it must not be in use.
+func (d *Driver) groupCopies(ctx context.Context, g group) ([]copyOf, error) {
+	copies := make([]copyOf, 0, len(g.Members))
+	for _, m := range g.Members {
+		v, err := d.original(source{Volume: m.SourceVolume})
+		if err != nil {
+			return nil, err
+		}
+		if v.Type == typeDirectory {
+			if err := d.mustBeIdle(ctx, v); err != nil {
+				return nil, fmt.Errorf("a volume of type directory cannot be held still, so a group takes it only while it is "+
+					"not mounted: %w", err)
+			}
+		}
+		copies = append(copies, copyOf{from: v, id: m.ID})
+	}
+	return copies, nil
+}
+
+// removeKnown removes what a crash left of g, and writes nothing where it left nothing.
+func (d *Driver) removeKnown(ctx context.Context, g group) error {
+	_, known, err := d.store.group(g.ID)
+	if err != nil || !known {
+		return err
+	}
+	return d.removeGroup(ctx, g)
 }
 
 // removeGroup removes what there is of g, whose phase says that it is not whole: first that, last the record.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -317,6 +318,30 @@ func TestACopyThatFailsLeavesNothing(t *testing.T) {
 	}
 	if n, found, err := r.d.store.snapshotNamed("s"); found || err != nil {
 		t.Errorf("the record of a snapshot that failed: %v, %v, want none", n, err)
+	}
+}
+
+// A group of a volume that cannot be in it is refused before anything is written.
+func TestAGroupIsCheckedBeforeItIsWritten(t *testing.T) {
+	r := newRig(t)
+	image, directory := r.create(createReq("image", 32*mib, fsCap("ext4", multi))), r.create(directoryReq("directory"))
+	directory.up()
+	long := time.Unix(1, 0)
+	for what, test := range map[string]struct {
+		other string
+		want  codes.Code
+	}{
+		"no such volume":     {"lv-1", codes.NotFound},
+		"a directory in use": {directory.id, codes.FailedPrecondition},
+	} {
+		if err := os.Chtimes(r.path("state", groupsDir), long, long); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.CreateVolumeGroupSnapshot(r.ctx, groupReq("g", image.id, test.other))
+		wantCode(t, what, err, test.want)
+		if info, err := os.Stat(r.path("state", groupsDir)); err != nil || !info.ModTime().Equal(long) {
+			t.Errorf("%s: a record was written and dropped, %v: %v", what, info.ModTime(), err)
+		}
 	}
 }
 
