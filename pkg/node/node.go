@@ -209,7 +209,8 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
 	n.Collector = stats.New(stats.Config{
-		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed, Others: n.changed.next,
+		// What the controller knows anew reaches the manager too: the catalog shows it, and has then spoken.
+		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed,
 		OnHealth: n.cluster.Health, Logger: n.log,
 	})
 	return n, n.count()

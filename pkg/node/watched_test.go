@@ -9,6 +9,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -67,6 +68,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 	}
 	defer c.Close()
 	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
+	asker.Controller = silent{} // that of the local driver judges every claim
 	asker.Drivers = func() map[state.DriverName]*csiclient.Driver {
 		return map[state.DriverName]*csiclient.Driver{localdriver.DefaultName: c}
 	}
@@ -77,6 +79,15 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 		return true
 	})
 	return volumes
+}
+
+// silent is the Controller service of drivers that do not know how volumes fare.
+type silent struct{}
+
+func (silent) Judged() map[state.VolumeID]controller.Judged { return nil }
+
+func (silent) Health(string, state.VolumeID) (func(context.Context) ([]csiclient.Condition, error), bool) {
+	return nil, false
 }
 
 // TestOfDriversThatJudgeVolumesAreWatched: those that say how a volume fares are

@@ -51,8 +51,6 @@ type Config struct {
 	Question func(Subject) (Question, bool)
 	// Changed returns a channel that is closed when Subjects may yield others.
 	Changed func() <-chan struct{}
-	// Others does so for subjects whose changes Changed leaves out. It may be nil.
-	Others func() <-chan struct{}
 	// OnHealth is called when the health of a subject changed; it must not block.
 	// It may be nil.
 	OnHealth func(Status)
@@ -110,10 +108,6 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer pause.Stop()
 	for {
 		changed := c.cfg.Changed()
-		var others <-chan struct{}
-		if c.cfg.Others != nil {
-			others = c.cfg.Others()
-		}
 		again := c.look(ctx, time.Now())
 		pause.Reset(lookEvery)
 		select {
@@ -129,7 +123,6 @@ func (c *Collector) Run(ctx context.Context) error {
 		select {
 		case <-c.read:
 		case <-changed:
-		case <-others:
 		case <-ctx.Done():
 			return nil
 		}

@@ -216,29 +216,3 @@ func TestALookCostsNothingForAVolumeThatIsNotWatched(t *testing.T) {
 		t.Errorf("%v allocations for 1,000 volumes", allocs)
 	}
 }
-
-// A subject that Changed does not tell of is found when Others does, and no earlier.
-func TestOtherSubjectsAreFound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, others := &asked{answer: full(1)}, make(chan struct{})
-		n := &node{changed: make(chan struct{})}
-		c := New(Config{Subjects: n.each, Question: n.question, Changed: n.change, Others: func() <-chan struct{} { return others }})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = c.Run(ctx) }()
-		defer func() { cancel(); <-done }()
-		time.Sleep(time.Hour)
-		n.mu.Lock()
-		n.subjects = []subject{a.subject("claim")}
-		n.mu.Unlock()
-		time.Sleep(time.Hour)
-		if a.count() != 0 {
-			t.Errorf("it was asked %d times before a change", a.count())
-		}
-		close(others)
-		synctest.Wait()
-		if a.count() == 0 {
-			t.Error("it was not asked")
-		}
-	})
-}

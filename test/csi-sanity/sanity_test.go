@@ -47,12 +47,11 @@ type setup struct {
 }
 
 // justified are the reasons to skip that our driver's capabilities justify: it
-// needs no attachment to its own node, and health and topology of snapshots are abilities it does not have.
+// needs no attachment to its own node, and health by lists and on nodes, and topology of snapshots, are abilities it does not have.
 var justified = []string{
 	"ControllerPublishVolume not supported",
 	"Controller Publish, UnpublishVolume not supported",
 	"ControllerUnpublishVolume not supported",
-	"ControllerGetVolumeHealth not supported",
 	"ControllerListVolumeHealth not supported",
 	"NodeGetVolumeHealth not supported",
 	"NodeGetStorageHealth not supported",

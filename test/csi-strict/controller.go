@@ -218,7 +218,7 @@ func (s *controller) ControllerExpandVolume(_ context.Context, req *csi.Controll
 		}
 	}
 	s.driver.update(v.ID, func(v *Volume) { v.SizeBytes = size })
-	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: s.driver.script().expands(byNode)}, nil
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: s.driver.script().serves(byNode, expansion)}, nil
 }
 
 // ControllerModifyVolume implements the Controller service.
@@ -232,6 +232,15 @@ func (s *controller) ControllerModifyVolume(_ context.Context, req *csi.Controll
 	}
 	s.driver.update(v.ID, func(v *Volume) { v.Mutable = maps.Clone(req.GetMutableParameters()) })
 	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+// ControllerGetVolumeHealth implements the Controller service.
+func (s *controller) ControllerGetVolumeHealth(_ context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	v, err := s.driver.volume(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: s.driver.health(v)}, nil
 }
 
 // ControllerGetCapabilities implements the Controller service.

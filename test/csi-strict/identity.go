@@ -15,6 +15,7 @@ var able = []string{
 	"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME", metadataService,
 	"STAGE_UNSTAGE_VOLUME", "GET_VOLUME_STATS", "ONLINE",
 	groupService, groupSnapshots,
+	byController + volumeHealth,
 }
 
 // can reports whether the driver has an ability.
@@ -34,22 +35,27 @@ const (
 // groups reports whether the driver makes snapshots of groups.
 func (s Script) groups() bool { return s.can(groupService) && s.can(groupSnapshots) }
 
-// The services of which each may expand volumes, or not.
+// The services that have an ability of one name, of which each may have it or not.
 const (
 	byController = "CONTROLLER_"
 	byNode       = "NODE_"
-	expansion    = "EXPAND_VOLUME"
 )
 
-// expands reports whether the driver has the ability to expand volumes in the service.
-func (s Script) expands(service string) bool {
-	return s.can(expansion) && !slices.Contains(s.Without, service+expansion)
+// The abilities of two services.
+const (
+	expansion    = "EXPAND_VOLUME"
+	volumeHealth = "GET_VOLUME_HEALTH"
+)
+
+// serves reports whether the driver has an ability in the service: it may have it there alone.
+func (s Script) serves(service, name string) bool {
+	return (s.can(name) || s.can(service+name)) && !slices.Contains(s.Without, service+name)
 }
 
 // nodeCan are those that the Node service has.
 func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
 	for number, name := range csi.NodeServiceCapability_RPC_Type_name {
-		if s.can(name) && (name != expansion || s.expands(byNode)) {
+		if s.serves(byNode, name) {
 			types = append(types, csi.NodeServiceCapability_RPC_Type(number))
 		}
 	}
@@ -60,7 +66,7 @@ func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
 // controllerCan are those that the Controller service has.
 func (s Script) controllerCan() (types []csi.ControllerServiceCapability_RPC_Type) {
 	for number, name := range csi.ControllerServiceCapability_RPC_Type_name {
-		if s.can(name) && (name != expansion || s.expands(byController)) {
+		if s.serves(byController, name) {
 			types = append(types, csi.ControllerServiceCapability_RPC_Type(number))
 		}
 	}

@@ -98,6 +98,7 @@ var rules = map[string]func(*judge, *call, *Volume){
 	"NodeGetVolumeStats":        (*judge).stats,
 	"NodeGetVolumeHealth":       (*judge).health,
 	"NodeGetStorageHealth":      (*judge).storage,
+	"ControllerGetVolumeHealth": (*judge).controllerHealth,
 	"ControllerPublishVolume":   (*judge).attach,
 	"ControllerUnpublishVolume": (*judge).detach,
 	"ControllerExpandVolume":    (*judge).controllerExpand,
@@ -149,7 +150,7 @@ func (c *call) flight() string {
 	switch c.name {
 	case "NodeGetVolumeStats":
 		key = "stats " + key
-	case "NodeGetVolumeHealth":
+	case "NodeGetVolumeHealth", "ControllerGetVolumeHealth":
 		key = "health " + key
 	case "GetVolumeGroupSnapshot":
 		key = "get " + key

@@ -363,6 +363,22 @@ func TestEachRuleCatchesItsBreach(t *testing.T) {
 			&csi.NodeGetVolumeHealthRequest{VolumeId: "v", VolumePublishPath: target, StagingTargetPath: "/root/other"},
 			seen{},
 		},
+		"health at the controller without the ability": {
+			"N-84",
+			Script{With: []string{"GET_VOLUME_HEALTH"}, Without: []string{"CONTROLLER_GET_VOLUME_HEALTH"}},
+			nil,
+			&csi.ControllerGetVolumeHealthRequest{VolumeId: "v"},
+			seen{},
+		},
+		"health at the controller of no volume":             {"N-24", Script{}, nil, &csi.ControllerGetVolumeHealthRequest{}, seen{}},
+		"health at the controller of a volume that is gone": {"N-84", Script{}, nil, &csi.ControllerGetVolumeHealthRequest{VolumeId: "x"}, seen{}},
+		"health at the controller with secrets for no one": {
+			"N-34",
+			Script{Secrets: map[string]map[string]string{}},
+			nil,
+			&csi.ControllerGetVolumeHealthRequest{VolumeId: "v", Secrets: map[string]string{"key": "a"}},
+			seen{},
+		},
 		"storage without the ability": {"N-87", Script{}, nil, &csi.NodeGetStorageHealthRequest{}, seen{}},
 		"pod info nobody asked for": {
 			"N-40",

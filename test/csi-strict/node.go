@@ -99,7 +99,7 @@ func (s *node) NodeExpandVolume(_ context.Context, req *csi.NodeExpandVolumeRequ
 	if v.Block {
 		err = eachLoop(s.driver.image(v.ID), unix.LOOP_SET_CAPACITY)
 	}
-	if !s.driver.script().expands(byController) {
+	if !s.driver.script().serves(byController, expansion) {
 		v.SizeBytes = max(v.SizeBytes, req.GetCapacityRange().GetRequiredBytes())
 		s.driver.update(v.ID, func(known *Volume) { known.SizeBytes = v.SizeBytes })
 	}
@@ -131,14 +131,19 @@ func (s *node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	if err != nil {
 		return nil, err
 	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: s.driver.health(v)}, nil
+}
+
+// health is what the script says is wrong with a volume.
+func (d *Driver) health(v Volume) *csi.VolumeHealth {
 	health := &csi.VolumeHealth{VolumeId: v.ID}
-	all := s.driver.script().Health
+	all := d.script().Health
 	for _, t := range append(all[v.ID], all[v.Tag]...) {
 		health.HealthStatuses = append(health.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{
 			Status: csi.VolumeHealthErrorType(csi.VolumeHealthErrorType_value[t.Status]), Reason: t.Reason, Message: t.Message,
 		})
 	}
-	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
+	return health
 }
 
 // NodeGetStorageHealth implements the Node service.

@@ -130,7 +130,7 @@ func (j *judge) nodeExpand(c *call, v *Volume) {
 	if v == nil {
 		return
 	}
-	if !j.told.expands(byNode) {
+	if !j.told.serves(byNode, expansion) {
 		c.breach(codes.Unimplemented, "N-94", "NodeExpandVolume, and the driver has no EXPAND_VOLUME")
 	}
 	if f := v.Targets[c.path]; f.Phase != Present && (c.path != v.StagePath || v.Stage.Phase != Present) {
@@ -145,7 +145,7 @@ func (j *judge) nodeExpand(c *call, v *Volume) {
 			c.breach(codes.OK, "N-99", "staging path %q, and the volume's is %q", path, v.StagePath)
 		}
 	}
-	if n := req.GetCapacityRange().GetRequiredBytes(); n > v.SizeBytes && j.told.expands(byController) {
+	if n := req.GetCapacityRange().GetRequiredBytes(); n > v.SizeBytes && j.told.serves(byController, expansion) {
 		c.breach(codes.OutOfRange, "N-95", "to %d bytes, and ControllerExpandVolume made it %d", n, v.SizeBytes)
 	}
 }
@@ -175,7 +175,7 @@ func (j *judge) health(c *call, v *Volume) {
 	if v == nil {
 		return
 	}
-	if !j.told.can("GET_VOLUME_HEALTH") {
+	if !j.told.serves(byNode, volumeHealth) {
 		c.breach(codes.Unimplemented, "N-84", "NodeGetVolumeHealth, and the driver has no GET_VOLUME_HEALTH")
 	}
 	if path := req.GetVolumePublishPath(); path != "" {
@@ -185,6 +185,19 @@ func (j *judge) health(c *call, v *Volume) {
 	}
 	if path := req.GetStagingTargetPath(); path != "" && path != v.StagePath {
 		c.breach(codes.OK, "N-84", "staging path %q, and the volume's is %q", path, v.StagePath)
+	}
+}
+
+// controllerHealth: ControllerGetVolumeHealth. Of a volume that was deleted it is no question any more.
+func (j *judge) controllerHealth(c *call, v *Volume) {
+	if !j.told.serves(byController, volumeHealth) {
+		c.breach(codes.Unimplemented, "N-84", "ControllerGetVolumeHealth, and the driver's Controller service has no GET_VOLUME_HEALTH")
+	}
+	if v == nil && c.volume != "" {
+		c.breach(codes.NotFound, "N-84", "ControllerGetVolumeHealth of volume %s, which was never made or is deleted", c.volume)
+	}
+	if v != nil && v.Ephemeral {
+		c.breach(codes.NotFound, "N-84", "ControllerGetVolumeHealth of volume %s, which no CreateVolume made", c.volume)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 type Script struct {
 	// With and Without change the abilities, by their CSI names:
 	// STAGE_UNSTAGE_VOLUME, PUBLISH_UNPUBLISH_VOLUME, VOLUME_MOUNT_GROUP...
-	// OFFLINE among With makes expansion offline only. CONTROLLER_EXPAND_VOLUME and
-	// NODE_EXPAND_VOLUME among Without are the ability of that service alone.
+	// OFFLINE among With makes expansion offline only. An ability that two services may have is that of one
+	// of them after CONTROLLER_ or NODE_, as CONTROLLER_EXPAND_VOLUME.
 	With    []string `json:"with,omitempty"`
 	Without []string `json:"without,omitempty"`
 	// NoController: the driver says that it has no Controller service.

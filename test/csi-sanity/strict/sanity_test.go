@@ -45,7 +45,7 @@ var justified = []string{
 	"GetSnapshot not supported",
 	"ControllerModifyVolume not supported", "Modify volume not supported", "Modify Volume not supported",
 	"NodeGetVolumeHealth not supported", "NodeGetStorageHealth not supported",
-	"ControllerGetVolumeHealth not supported", "ControllerListVolumeHealth not supported",
+	"ControllerListVolumeHealth not supported",
 	"ControllerPublishVolume.readonly field not supported", "GetCapacity not supported",
 	"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "pending", "skipped - testnodevolumeattachlimit not enabled",
 }
