@@ -53,9 +53,11 @@ type Range struct{ Offset, Size int64 }
 // GetMetadataDelta) and calls each with the ranges of every message, as they come: in ascending
 // order, none overlapping. It keeps none of them. A stream that breaks is gone on with where it
 // broke, a bounded number of times. It returns the size of the volume (bytes), 0 where the
-// driver had nothing to tell; after an error the ranges are not all.
+// driver had nothing to tell; after an error the ranges are not all. The driver is not asked to
+// delete a snapshot that is being read; one that is to be deleted is not gone on with.
 func (c *Controller) Blocks(ctx context.Context, q BlockQuery, each func([]Range) error) (int64, error) {
 	r := &blockReader{c: c, query: q, each: each}
+	defer r.end()
 	if err := r.read(ctx); err != nil {
 		return 0, fmt.Errorf("blocks of snapshot %s: %w", q.Snapshot, err)
 	}
@@ -73,6 +75,39 @@ type blockReader struct {
 	size     int64 // of each range, where the style is FIXED_LENGTH
 	next     int64 // the end of the last range
 	asked    bool  // the driver was asked once
+	holds    bool  // the snapshots count as read; owned by Run
+}
+
+// hold keeps the snapshots from being deleted until end. It runs in Run's goroutine.
+func (r *blockReader) hold() {
+	if r.holds {
+		return
+	}
+	r.holds = true
+	r.c.snapshots.reading[r.query.Snapshot]++
+	r.c.snapshots.reading[r.query.Base]++ // of one snapshot, that of no name
+}
+
+// end lets the snapshots go, and has those looked at that are to be deleted.
+func (r *blockReader) end() {
+	r.c.post(func(context.Context) {
+		if !r.holds {
+			return
+		}
+		for _, key := range []Key{r.query.Snapshot, r.query.Base} {
+			if r.c.snapshots.reading[key]--; r.c.snapshots.reading[key] > 0 {
+				continue
+			}
+			delete(r.c.snapshots.reading, key)
+			switch e := r.c.snapshots.entries[key]; {
+			case e == nil:
+			case e.group != nil:
+				r.c.touchRows(e.group)
+			default:
+				r.c.snapshots.touch(key)
+			}
+		}
+	})
 }
 
 func (r *blockReader) read(ctx context.Context) error {
@@ -106,7 +141,12 @@ func (r *blockReader) read(ctx context.Context) error {
 func (r *blockReader) once(ctx context.Context) error {
 	var t blockTarget
 	var refused error
-	if err := r.c.read(ctx, func() { t, refused = r.c.blockTarget(r.query) }); err != nil {
+	ask := func() {
+		if t, refused = r.c.blockTarget(r.query); refused == nil {
+			r.hold()
+		}
+	}
+	if err := r.c.read(ctx, ask); err != nil {
 		return err
 	}
 	if refused != nil {

@@ -423,3 +423,110 @@ func TestBlocksThatCannotBeTold(t *testing.T) {
 		}
 	})
 }
+
+// A snapshot whose blocks are being read is deleted at the driver when that has ended, and says so until then; so are the
+// older one that it is compared with, and a group that it is one of. A stream that breaks meanwhile is not gone on with.
+func TestASnapshotThatIsReadIsDeletedLater(t *testing.T) {
+	for _, name := range []string{"old", "new"} {
+		bubble(t, tells(), func(t *testing.T, h *fakeNode) {
+			goesOn, streams := make(chan struct{}), 2
+			h.backend.blocks = func(proto.Message) []any { return []any{message(Range{0, 8}), goesOn, message(Range{8, 8})} }
+			h.cutTwice()
+			ended := make(chan error)
+			for range streams { // the end of one is not that of both
+				go func() {
+					_, err := h.c.Blocks(t.Context(), between("old", "new"), func([]Range) error { return nil })
+					ended <- err
+				}()
+			}
+			synctest.Wait()
+			h.c.RemoveSnapshot(testKey(name))
+			if err := h.c.DeleteSnapshot(t.Context(), testKey(name), false); err != nil {
+				t.Fatal(err)
+			}
+			for range streams {
+				synctest.Wait()
+				if s := h.snapshot(name); s.Phase != Deleting || s.Call != "" || !strings.Contains(s.Reason, "the blocks of snapshot default/"+name+" are being read") {
+					t.Errorf("%s: %+v", name, s)
+				}
+				if slices.ContainsFunc(h.backend.calls(), func(c string) bool { return strings.HasPrefix(c, "DeleteSnapshot") }) {
+					t.Errorf("%s was deleted while it was read", name)
+				}
+				goesOn <- struct{}{}
+				if err := <-ended; err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			synctest.Wait()
+			if _, known := h.c.Snapshot(testKey(name)); known {
+				t.Errorf("%s is there after it was read: %+v", name, h.snapshot(name))
+			}
+			if n := len(h.c.snapshots.reading); n != 0 {
+				t.Errorf("%d snapshots count as read after all", n)
+			}
+		})
+	}
+	bubble(t, tells(), func(t *testing.T, h *fakeNode) {
+		breaks := make(chan struct{})
+		h.backend.blocks = func(proto.Message) []any {
+			return []any{message(Range{0, 8}), breaks, status.Error(codes.Unavailable, "the driver died")}
+		}
+		h.cutTwice()
+		ended := make(chan error)
+		go func() {
+			_, _, err := h.collect(between("", "new"))
+			ended <- err
+		}()
+		synctest.Wait()
+		h.c.RemoveSnapshot(testKey("new"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("new"), false); err != nil {
+			t.Fatal(err)
+		}
+		close(breaks)
+		if err := <-ended; !errors.Is(err, ErrNoBlocks) || !strings.Contains(err.Error(), "snapshot default/new: it is being deleted") {
+			t.Errorf("a stream that broke: %v", err)
+		}
+		synctest.Wait()
+		if _, known := h.c.Snapshot(testKey("new")); known {
+			t.Errorf("it is there after all: %+v", h.snapshot("new"))
+		}
+	})
+}
+
+// So is a group one of whose snapshots is being read.
+func TestAGroupWhoseSnapshotIsReadIsDeletedLater(t *testing.T) {
+	for what, newBackend := range bothDrivers {
+		b := newBackend()
+		b.services = append(b.services, csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE)
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
+			goesOn := make(chan struct{})
+			b.blocks = func(proto.Message) []any { return []any{message(Range{0, 8}), goesOn} }
+			h.c.cfg.Freezer = &stills{}
+			h.up()
+			h.setGroup(h.pair())
+			settleFor(time.Minute)
+			ended := make(chan error)
+			go func() {
+				_, _, err := h.collect(between("", "g-b"))
+				ended <- err
+			}()
+			synctest.Wait()
+			h.c.RemoveGroup(testKey("g"))
+			if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); err != nil {
+				t.Fatal(err)
+			}
+			settleFor(time.Minute / 2) // less than a driver may be silent for
+			if g := h.group("g"); g.Phase != Deleting || !strings.Contains(g.Reason, "the blocks of snapshot default/g-b are being read") || b.made() != 2 {
+				t.Errorf("%s: %+v, and %d at the backend", what, g, b.made())
+			}
+			close(goesOn)
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			synctest.Wait()
+			if b.made() != 0 {
+				t.Errorf("%s: %d at the backend after all", what, b.made())
+			}
+		})
+	}
+}

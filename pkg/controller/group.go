@@ -159,7 +159,7 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase != state.Absent && !retained:
 		return fmt.Errorf("%w: group snapshot %s", ErrRetained, cmp.Or(e.rec.Handle, e.rec.Name))
 	}
-	if claim := c.restoringGroup(e, true); claim != "" {
+	if claim := c.restoringGroup(e); claim != "" {
 		return fmt.Errorf("%w: claim %s is to be made of it", ErrInUse, claim)
 	}
 	rec := e.rec
@@ -172,10 +172,10 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 	return nil
 }
 
-// restoringGroup is [Controller.restoring] of the snapshots of a group.
-func (c *Controller) restoringGroup(e *groupEntry, wanted bool) string {
+// restoringGroup names a claim that is made of a snapshot of the group, or is to be; "" for none.
+func (c *Controller) restoringGroup(e *groupEntry) string {
 	for _, m := range e.members {
-		if claim := c.restoring(m, wanted); claim != "" {
+		if claim := c.restoring(m, true); claim != "" {
 			return claim
 		}
 	}

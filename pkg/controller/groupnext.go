@@ -54,8 +54,8 @@ type groupFacts struct {
 	Driver driverFacts
 	// Busy says which call or snapshot holds up a source volume; "" for none.
 	Busy string
-	// Restoring is the claim whose volume is being made, or may be, of a snapshot of it; "" for none.
-	Restoring string
+	// Used says what reads a snapshot of it, for which its deletion waits; "" for nothing.
+	Used string
 	// Namesake is the group snapshot, if any, that has the name that this one would get.
 	Namesake string
 	// Taken is a snapshot, if any, that has the name that one of its would get.
@@ -163,8 +163,8 @@ func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp
 
 // nextDeleteGroup deletes the snapshots, again and again until that is definite.
 func nextDeleteGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
-	if f.Restoring != "" && r.Content.Phase == state.Present {
-		return groupOp{}, heldf("the volume of claim %s is being made of it", f.Restoring)
+	if f.Used != "" && r.Content.Phase == state.Present {
+		return groupOp{}, held{reason: f.Used}
 	}
 	again := r.Content.Retry()
 	if again.Call != "" && again.Call != deleteGroup.call(r.Spec.Each) {

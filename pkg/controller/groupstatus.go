@@ -76,7 +76,7 @@ func (e *groupEntry) phase() Phase {
 func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 	f := groupFacts{Driver: c.cuttingDriver(e.driver())}
 	if e.rec.Delete {
-		f.Restoring = c.restoringGroup(e, false) // a claim that only wants it is told that it goes
+		f.Used = c.usedBy(e.members...)
 	}
 	if owner, ok := c.groups.names[groupName(e.want.UID)]; ok && e.listed && owner != e.key {
 		f.Namesake = owner.String()

@@ -22,13 +22,15 @@ type snapshots struct {
 	// of ours has; waiting are the callers that wait for a CreateSnapshot of theirs to end.
 	direct  map[state.VolumeID]int
 	waiting map[state.VolumeID][]*nodeCall
+	// reading counts the callers that read the blocks of a snapshot.
+	reading map[Key]int
 }
 
 func newSnapshots() snapshots {
 	return snapshots{
 		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, cutting: map[state.VolumeID]cutting{},
 		names:  map[string]Key{},
-		direct: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*nodeCall{},
+		direct: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*nodeCall{}, reading: map[Key]int{},
 	}
 }
 

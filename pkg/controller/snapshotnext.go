@@ -41,8 +41,8 @@ type snapshotFacts struct {
 	Driver driverFacts
 	// Busy says which call or snapshot holds up the source volume; "" for none.
 	Busy string
-	// Restoring is the claim whose volume is being made, or may be, of the snapshot; "" for none.
-	Restoring string
+	// Used says what reads the snapshot, for which its deletion waits; "" for nothing.
+	Used string
 	// Namesake is the snapshot, if any, that has the name that this one would get.
 	Namesake string
 }
@@ -140,8 +140,8 @@ func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (s
 // nextDiscard makes the DeleteSnapshot call, again and again until it is definite.
 func nextDiscard(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
-	case f.Restoring != "" && r.Content.Phase == state.Present:
-		return snapshotOp{}, heldf("the volume of claim %s is being made of it", f.Restoring)
+	case f.Used != "" && r.Content.Phase == state.Present:
+		return snapshotOp{}, held{reason: f.Used}
 	case f.Driver.Problem != "":
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Snapshot:

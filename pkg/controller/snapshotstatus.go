@@ -65,7 +65,7 @@ func (e *snapshotEntry) phase() Phase {
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	f := snapshotFacts{Driver: c.cuttingDriver(e.driver()), Busy: c.busy(e.source())}
 	if e.rec.Delete {
-		f.Restoring = c.restoring(e, false) // a claim that only wants it is told that it goes
+		f.Used = c.usedBy(e)
 	}
 	if owner, ok := c.snapshots.names[snapshotName(e.want.UID)]; ok && e.listed && owner != e.key {
 		f.Namesake = owner.String()
@@ -103,6 +103,20 @@ func (c *Controller) busy(id state.VolumeID) string {
 	}
 	if cut, ok := c.snapshots.cutting[id]; ok && id != "" {
 		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", cut.snapshot)
+	}
+	return ""
+}
+
+// usedBy says what reads one of the snapshots, for which their deletion waits; "" for nothing. A claim that is
+// only to be made of one is told that it goes.
+func (c *Controller) usedBy(all ...*snapshotEntry) string {
+	for _, e := range all {
+		if claim := c.restoring(e, false); claim != "" {
+			return fmt.Sprintf("the volume of claim %s is being made of it", claim)
+		}
+		if c.snapshots.reading[e.key] > 0 {
+			return fmt.Sprintf("the blocks of snapshot %s are being read (snapshot diff): it goes when that ends", e.key)
+		}
 	}
 	return ""
 }
