@@ -289,6 +289,9 @@ func (b *backend) ask(what string) error {
 }
 
 func (b *backend) Apply(_ context.Context, m server.Manifest) ([]server.Applied, error) {
+	if m.Check {
+		return nil, b.ask(fmt.Sprintf("check %s %q", filepath.Base(m.Name), m.Data))
+	}
 	err := b.ask(fmt.Sprintf("apply %s %q", filepath.Base(m.Name), m.Data))
 	return []server.Applied{
 		{Kind: "Pod", Namespace: "default", Name: "web", Result: "created"},

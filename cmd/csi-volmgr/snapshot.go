@@ -224,6 +224,15 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 		return fmt.Errorf("%w: %s %s/%s is there already: choose another --name", server.ErrConflict, k.what,
 			k.object.GetNamespace(), k.object.GetName())
 	}
+	if o.before != "" { // a command is run for a snapshot that is made, and for no other
+		m, err := manifestOf(k.object)
+		if err == nil {
+			err = c.Check(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if err = p.hook(ctx, o.before); err == nil {
 		err = p.applyObject(ctx, c, k.object)
 	}
@@ -245,11 +254,11 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 
 // applyObject makes an object wanted, and says so.
 func (p *program) applyObject(ctx context.Context, c *client.Client, obj any) error {
-	data, err := json.Marshal(obj)
+	m, err := manifestOf(obj)
 	if err != nil {
 		return err
 	}
-	done, err := c.Apply(ctx, server.Manifest{Name: "the object that this verb makes", Data: data})
+	done, err := c.Apply(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -259,6 +268,12 @@ func (p *program) applyObject(ctx context.Context, c *client.Client, obj any) er
 		}
 	}
 	return nil
+}
+
+// manifestOf is the manifest of an object that a verb makes.
+func manifestOf(obj any) (server.Manifest, error) {
+	data, err := json.Marshal(obj)
+	return server.Manifest{Name: "the object that this verb makes", Data: data}, err
 }
 
 // claimOf returns a claim's status.

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
@@ -24,6 +26,21 @@ func TestTheClustersClaimsAreSaidToBeTheClusters(t *testing.T) {
 			if text := r.stdout.String() + r.stderr.String(); code != 1 || strings.Contains(text, want) != cluster {
 				t.Errorf("%s, in a cluster %v: exit code %d: %s", command, cluster, code, text)
 			}
+		}
+	}
+}
+
+// No command is run for a snapshot that the daemon refuses, as one of a claim of the cluster's.
+func TestNoHookRunsForASnapshotThatIsRefused(t *testing.T) {
+	for _, args := range [][]string{{"pvc/data"}, {"-l", "app=new"}} {
+		r := newRig(t, mounted(fixed))
+		r.backend.err = fmt.Errorf("%w: claim default/data is of the cluster", server.ErrConflict)
+		args = append([]string{"snapshot", "create", "--name=new", "--exec-before=echo before", "--exec-after=echo after"}, args...)
+		if code := r.do(t, args...); code != 1 || r.stdout.String() != "" || !strings.Contains(r.stderr.String(), "is of the cluster") {
+			t.Errorf("%q: exit code %d: %s%s", args, code, r.stdout.String(), r.stderr.String())
+		}
+		if len(r.backend.asked) != 1 || !strings.HasPrefix(r.backend.asked[0], "check ") || !strings.Contains(r.backend.asked[0], `\"name\":\"new\"`) {
+			t.Errorf("%q: the daemon was asked %q", args, r.backend.asked)
 		}
 	}
 }

@@ -76,7 +76,8 @@ func NewObjects(c ObjectsConfig) *Objects {
 	return o
 }
 
-// Apply makes every object of a manifest wanted, durably, or none (server.Objects).
+// Apply makes every object of a manifest wanted, durably, or none (server.Objects). What a client
+// has fixed before, and may not change, is not known by a check.
 func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	objects, err := o.decode(ctx, m)
 	if err != nil {
@@ -85,7 +86,7 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	if err := o.checkSizes(objects); err != nil {
 		return nil, err
 	}
-	if err := o.checkOwned(objects); err != nil {
+	if err := o.checkOwned(objects); err != nil || m.Check {
 		return nil, err
 	}
 	results, err := o.c.API.Apply(ctx, objects)

@@ -52,6 +52,12 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 		if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "kubectl apply -n shop") {
 			t.Errorf("%v, want that %s", err, what)
 		}
+		for _, name := range []string{"theirs", "ours"} { // a check is refused for the same, and applies nothing
+			_, err := o.Apply(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", name, 1)), Check: true})
+			if refused := errors.Is(err, server.ErrConflict); refused != (name == "theirs") || !refused && err != nil {
+				t.Errorf("check of %s: %v", name, err)
+			}
+		}
 		objects, err := o.decode(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", "ours", 1))})
 		if err == nil {
 			err = o.checkOwned(objects)

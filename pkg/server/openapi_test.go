@@ -81,6 +81,7 @@ func paths() []path {
 		{pattern: "GET /v1/problems", summary: "What the sources could not read", answer: List[Problem]{}},
 		{pattern: "GET /v1/sockets", summary: "The registration sockets", answer: List[SocketStatus]{}},
 		{pattern: "POST /v1/apply", summary: "Make all objects of a manifest wanted, or none", query: file, body: text(""), answer: List[Applied]{}},
+		{pattern: "POST /v1/check", summary: "Say why a manifest would not be applied, and apply nothing", query: file, body: text(""), answer: List[Applied]{}},
 		{pattern: "POST /v1/withdraw", summary: "Take back what a manifest names, but for claims and snapshots", query: file, body: text(""), answer: List[Applied]{}},
 		{pattern: "GET /v1/explain/{kind}/{name...}", summary: "Why a pod, pvc, snapshot, volume or driver is as it is, as lines", answer: Explanation{}},
 		{pattern: "GET /v1/trace", summary: "The last calls of every volume", answer: List[EndedCall]{}},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -59,8 +58,7 @@ func (s *Server) apiHandler() http.Handler {
 	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[SocketStatus]{Items: nonNil(s.cfg.Health.Sockets())})
 	})
-	mux.HandleFunc("POST /v1/apply", s.manifest("apply", s.cfg.Objects.Apply))
-	mux.HandleFunc("POST /v1/withdraw", s.manifest("withdraw", s.cfg.Objects.Withdraw))
+	s.manifestRoutes(mux)
 	mux.HandleFunc("GET /v1/explain/{kind}/{name...}", s.explain)
 	mux.HandleFunc("GET /v1/trace", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, List[EndedCall]{Items: nonNil(each(s.cfg.Trace.AllCalls(), endedCall))})
@@ -263,46 +261,11 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 	}
 }
 
-// manifest serves a verb that takes a manifest as its body; its name for
-// messages is the query parameter file.
-func (s *Server) manifest(verb string, do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxManifest))
-		if _, over := errors.AsType[*http.MaxBytesError](err); over {
-			err = fmt.Errorf("%w: the manifest is over %d bytes", ErrTooLarge, MaxManifest)
-		}
-		if err != nil {
-			s.fail(w, err)
-			return
-		}
-		name := r.URL.Query().Get("file")
-		if name == "" {
-			name = "-"
-		}
-		done, err := do(r.Context(), Manifest{Name: name, Data: data})
-		s.note(r, verb, name, appliedText(done), err)
-		if err != nil {
-			s.fail(w, err)
-			return
-		}
-		s.answer(w, List[Applied]{Items: nonNil(done)})
-	}
-}
-
 // note tells the audit log of what r asked for.
 func (s *Server) note(r *http.Request, verb, object, result string, err error) {
 	if s.cfg.Note != nil {
 		s.cfg.Note(audit.Act{By: by(r), Verb: verb, Object: object}, result, err)
 	}
-}
-
-// appliedText is what became of each object, for the audit log.
-func appliedText(done []Applied) string {
-	words := make([]string, len(done))
-	for i, a := range done {
-		words[i] = a.Result + " " + a.Kind + " " + strings.TrimPrefix(a.Namespace+"/"+a.Name, "/")
-	}
-	return strings.Join(words, ", ")
 }
 
 // podName reads namespace and name from a path; both must be names that

@@ -257,6 +257,7 @@ func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
 		{0, 0, nil, "GET", "/v1/volumes/d%5Ev", "pass=" + canary},
 		{65534, readers, nil, "DELETE", "/v1/claims/default/data", "403 Forbidden"},
 		{65534, readers, nil, "POST", "/v1/apply", "403 Forbidden"},
+		{65534, readers, nil, "POST", "/v1/check", "403 Forbidden"},
 		{65534, readers, nil, "GET", "/debug/pprof/cmdline", "403 Forbidden"},
 		{65534, readers, nil, "GET", "/v1/who?path=/root", "403 Forbidden"},
 		{0, 0, nil, "GET", "/v1/who?path=/root", "200 OK"},
@@ -307,6 +308,7 @@ func TestHostileNamesAndSizesAreRefused(t *testing.T) {
 		{"GET", "/v1/pods/default/web/wait?for=mounted&timeout=1000h", "invalid", nil},
 		{"GET", "/v2/pods", "notFound", nil},
 		{"POST", "/v1/apply", "tooLarge", big},
+		{"POST", "/v1/check", "tooLarge", strings.NewReader(strings.Repeat("a", MaxManifest+1))},
 	} {
 		code, body := unixGet(t, cfg.Socket, tt.method, tt.path, tt.body)
 		if code < 400 || !strings.Contains(body, `"reason":"`+tt.reason+`"`) || !strings.Contains(body, `"error":"`) {
@@ -397,6 +399,7 @@ func TestWhatIsAskedOfObjectsIsNoted(t *testing.T) {
 	}
 	start(t, cfg)
 	unixGet(t, cfg.Socket, "POST", "/v1/apply?file=web.yaml", strings.NewReader("x"))
+	unixGet(t, cfg.Socket, "POST", "/v1/check?file=web.yaml", strings.NewReader("x")) // nothing is done
 	unixGet(t, cfg.Socket, "POST", "/v1/withdraw?file=web.yaml", strings.NewReader("x"))
 	unixGet(t, cfg.Socket, "DELETE", "/v1/pods/default/web", nil)
 	b.err = ErrNotFound

@@ -25,7 +25,7 @@ type Volumes interface {
 // Objects changes what is wanted. Errors wrap one of this package's where they
 // are one of these kinds.
 type Objects interface {
-	// Apply makes every object of a manifest wanted, or none.
+	// Apply makes every object of a manifest wanted, or none; of one to check, it only says why it would not.
 	Apply(ctx context.Context, m Manifest) ([]Applied, error)
 	// Withdraw takes back the objects that a manifest names, but for claims and snapshots,
 	// which are answered as kept: it never deletes data.
@@ -145,6 +145,8 @@ type Manifest struct {
 	// Name is the file's name, for messages; "-" is standard input.
 	Name string
 	Data []byte
+	// Check: nothing is to be wanted by it yet, only refused where it would be.
+	Check bool
 }
 
 // Applied says what became of one object of a manifest.

@@ -190,6 +190,12 @@ func (c *Client) Apply(ctx context.Context, m server.Manifest) ([]server.Applied
 	return c.post(ctx, "/v1/apply", m)
 }
 
+// Check says why Apply would refuse a manifest, as far as that is known before; nothing is wanted by it.
+func (c *Client) Check(ctx context.Context, m server.Manifest) error {
+	_, err := c.post(ctx, "/v1/check", m)
+	return err
+}
+
 // Withdraw takes back the objects that a manifest names, but for claims.
 func (c *Client) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	return c.post(ctx, "/v1/withdraw", m)

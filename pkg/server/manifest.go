@@ -1,0 +1,69 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// manifestRoutes are the paths whose body is a manifest.
+func (s *Server) manifestRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /v1/apply", s.manifest("apply", s.cfg.Objects.Apply))
+	mux.HandleFunc("POST /v1/check", s.check)
+	mux.HandleFunc("POST /v1/withdraw", s.manifest("withdraw", s.cfg.Objects.Withdraw))
+}
+
+// manifest serves a verb that takes a manifest as its body; its name for
+// messages is the query parameter file.
+func (s *Server) manifest(verb string, do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		m, err := readManifest(w, r)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		done, err := do(r.Context(), m)
+		s.note(r, verb, m.Name, appliedText(done), err)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		s.answer(w, List[Applied]{Items: nonNil(done)})
+	}
+}
+
+// check says why a manifest would not be applied. Nothing is done, so nothing is noted.
+func (s *Server) check(w http.ResponseWriter, r *http.Request) {
+	m, err := readManifest(w, r)
+	if err == nil {
+		m.Check = true
+		_, err = s.cfg.Objects.Apply(r.Context(), m)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, List[Applied]{Items: []Applied{}})
+}
+
+// readManifest reads the body of r.
+func readManifest(w http.ResponseWriter, r *http.Request) (Manifest, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxManifest))
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		err = fmt.Errorf("%w: the manifest is over %d bytes", ErrTooLarge, MaxManifest)
+	}
+	return Manifest{Name: cmp.Or(r.URL.Query().Get("file"), "-"), Data: data}, err
+}
+
+// appliedText is what became of each object, for the audit log.
+func appliedText(done []Applied) string {
+	words := make([]string, len(done))
+	for i, a := range done {
+		words[i] = a.Result + " " + a.Kind + " " + strings.TrimPrefix(a.Namespace+"/"+a.Name, "/")
+	}
+	return strings.Join(words, ", ")
+}
