@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
@@ -214,4 +216,101 @@ func (n *node) wantSnapshots(want int) {
 	if err != nil || len(all.GetEntries()) != want {
 		n.T.Errorf("snapshots at the driver: %v, %v, want %d", all, err, want)
 	}
+}
+
+// A group snapshot that is at the driver already, made by another program, is named by a VolumeGroupSnapshotContent: its
+// snapshots are listed, restored and deleted with their group, and the deletionPolicy of the content holds.
+func TestAGroupThatIsThereIsNamedByAContent(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.T
+		if !n.driver.local && !n.driver.strict {
+			t.Skip("the driver is not known to make group snapshots")
+		}
+		n.Apply(n.driver.class(), claim("first", "64Mi", fileSystem, rwo), claim("second", "64Mi", fileSystem, rwo),
+			harness.Pod("web", harness.FromClaim("first", "first"), harness.FromClaim("second", "second")))
+		n.Mounted("web")
+		for _, name := range []string{"first", "second"} {
+			write(t, filepath.Join(n.HostPath("web", name), "f"), name)
+		}
+		n.DeletePods("web")
+		group := n.cutByAnother("first", "second")
+		first, second := group.GetSnapshots()[0], group.GetSnapshots()[1]
+		content := func(policy string) string {
+			return fmt.Sprintf(`apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshotContent
+metadata: {name: theirs}
+spec:
+  driver: %s
+  deletionPolicy: %s
+  volumeGroupSnapshotRef: {namespace: default, name: old}
+  source:
+    groupSnapshotHandles:
+      volumeGroupSnapshotHandle: %s
+      volumeSnapshotHandles: [%s, %s]`, n.driver.name, policy, group.GetGroupSnapshotId(), first.GetSnapshotId(), second.GetSnapshotId())
+		}
+		named := `apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshot
+metadata: {name: old}
+spec: {source: {volumeGroupSnapshotContentName: theirs}}`
+		n.Apply(content("Retain"), named)
+		n.Eventually("the group to be ready", func() bool {
+			return n.CLI("", "get", "groupsnapshots", "old", "-o", "jsonpath={.readyToUse}").Stdout == "true"
+		})
+		if calls := n.driver.proxy.count("CreateVolumeGroupSnapshot"); calls != 0 {
+			t.Errorf("the group was made again: %d calls", calls)
+		}
+		for i, s := range []*csi.Snapshot{first, second} {
+			name, source := fmt.Sprintf("old-%d", i+1), []string{"first", "second"}[i]
+			if got := n.Do("", "get", "snapshots", name, "-o", "jsonpath={.snapshotHandle} {.volumeGroupSnapshotName}"); got != s.GetSnapshotId()+" old" {
+				t.Errorf("snapshot %s is %q, want %s of group old", name, got, s.GetSnapshotId())
+			}
+			n.Do("", "snapshot", "restore", name, "pvc/of-"+source, "--size=64Mi", "--class=class")
+		}
+		n.Apply(harness.Pod("reader", harness.FromClaim("first", "of-first"), harness.FromClaim("second", "of-second")))
+		n.Mounted("reader")
+		for _, name := range []string{"first", "second"} {
+			if text, err := os.ReadFile(filepath.Join(n.HostPath("reader", name), "f")); err != nil || string(text) != name {
+				t.Errorf("restored of %s: %q, %v", name, text, err)
+			}
+		}
+		n.DeletePods("reader")
+		n.DeleteClaims("of-first", "of-second")
+
+		if r := n.CLI("", "delete", "groupsnapshot", "old"); r.Code != 0 || !strings.Contains(r.Stdout, "kept") {
+			t.Errorf("delete with the policy Retain: %s%s", r.Stdout, r.Stderr)
+		}
+		n.wantSnapshots(2)
+		n.Apply(content("Delete"), named)
+		n.Eventually("the group to be ready again", func() bool {
+			return n.CLI("", "get", "groupsnapshots", "old", "-o", "jsonpath={.readyToUse}").Stdout == "true"
+		})
+		n.Do("", "delete", "groupsnapshot", "old", "--reason", "restored")
+		n.wantSnapshots(0)
+		n.DeleteClaims("first", "second")
+		n.nothingLeft()
+	})
+}
+
+// cutByAnother has a program that is not csi-volmgr make a group snapshot of the volumes of claims.
+func (n *node) cutByAnother(claims ...string) *csi.VolumeGroupSnapshot {
+	n.T.Helper()
+	conn, err := dial(n.driver.socket())
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	defer conn.Close()
+	req := &csi.CreateVolumeGroupSnapshotRequest{Name: "of-another"}
+	for _, claim := range claims {
+		volume := n.Do("", "get", "pvc", claim, "-o", "jsonpath={.volume}")
+		req.SourceVolumeIds = append(req.SourceVolumeIds, n.Do("", "get", "pv", volume, "-o", "jsonpath={.handle}"))
+	}
+	var made *csi.CreateVolumeGroupSnapshotResponse
+	n.Eventually("the volumes to have no other call in flight", func() bool {
+		made, err = csi.NewGroupControllerClient(conn).CreateVolumeGroupSnapshot(n.T.Context(), req)
+		return status.Code(err) != codes.Aborted
+	})
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	return made.GetGroupSnapshot()
 }
