@@ -100,6 +100,10 @@ bench: ## compare with the kubelet and the bare driver calls, and say which goal
 bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
 	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=600ms --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
 
+BEFORE ?= HEAD~1
+bench-before: ## compare with the revision BEFORE (HEAD~1) in one run, five alternations of the quick suite (root, 8 minutes)
+	hack/bench/before.sh $(BEFORE) --reps=5 --out=$(CURDIR)/bin/bench/before-$(shell date +%s).jsonl
+
 PROFILE := $(CURDIR)/bin/bench/profile
 bench-profile: ## where the library's CPU goes: shares of a profile of 4,000 pods and of a restart (root, 5 minutes)
 	rm -rf $(PROFILE) && for cells in full/bind/4000x1 restart; do \
