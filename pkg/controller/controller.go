@@ -159,6 +159,7 @@ func (c *Controller) SetClaim(claim Claim) {
 		}
 		e.rec = reset(e.rec)
 		c.touch(claim.Key)
+		c.touch(e.rec.Spec.Source.Claim) // it may wait for this one's owner
 	})
 }
 
@@ -168,6 +169,7 @@ func (c *Controller) RemoveClaim(key Key) {
 		if e := c.entries[key]; e != nil && e.want.Listed {
 			e.want.Claim, e.want.Listed = Claim{}, false
 			c.touch(key)
+			c.touch(e.rec.Spec.Source.Claim)
 		}
 	})
 }

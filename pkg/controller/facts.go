@@ -33,7 +33,7 @@ func (c *Controller) facts(e *entry) facts {
 	}
 	for _, key := range c.clonesOf(e.key) {
 		if o := c.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
-			f.Cloning = key.String()
+			f.Cloning = key.String() + undecided(o.want.Listed || o.rec.Delete)
 		}
 	}
 	switch {

@@ -87,7 +87,8 @@ type facts struct {
 	InUse string
 	// Source is the volume that the claim is to be a clone of, or the snapshot that it is to be made of.
 	Source sourceFacts
-	// Cloning is the claim, if any, that is being made as a clone of this one's volume.
+	// Cloning is the claim, if any, that is being made as a clone of this one's volume, and
+	// what it waits for.
 	Cloning string
 	// Cutting says which snapshot of this claim's volume its driver may read it for; "" for none.
 	Cutting string

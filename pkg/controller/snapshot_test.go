@@ -289,7 +289,8 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
-		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		handle := h.bound(testKey("a")).Handle
+		h.snap(testSnapshot("s", handle))
 		h.c.RemoveClaim(testKey("a"))
 		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
@@ -298,6 +299,12 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 		if got := h.status(testKey("a")).Reason; len(b.names()) != 1 || got != "snapshot default/s of volume pvc-uid-a is being made" {
 			t.Errorf("%q, volumes %v", got, b.names())
 		}
+		h.c.RemoveSnapshot(testKey("s"))
+		settleFor(time.Hour)
+		if got := h.status(testKey("a")).Reason; got != "snapshot default/s of volume pvc-uid-a is being made, and is no longer listed: list it again, or delete it" {
+			t.Errorf("after its snapshot was withdrawn: %q", got)
+		}
+		h.snap(testSnapshot("s", handle))
 		b.set(func() { b.fault = nil })
 		settleFor(time.Hour)
 		if got := h.status(testKey("a")).Reason; len(b.names()) != 1 || got != "snapshot default/s of volume pvc-uid-a is made and not ready yet" {

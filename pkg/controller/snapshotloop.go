@@ -284,8 +284,12 @@ func (c *Controller) touchClaimOf(id state.VolumeID) {
 	}
 }
 
-// touchRestores has the claims looked at that are to be made of the snapshot.
+// touchRestores has the claims looked at that are to be made of the snapshot, and the one
+// that it is of, which may wait for the snapshot's owner.
 func (c *Controller) touchRestores(snapshot Key) {
+	if e := c.snapshots.entries[snapshot]; e != nil {
+		c.touchClaimOf(e.rec.source())
+	}
 	for key, e := range c.entries {
 		if e.want.Claim.Source.ofSnapshot() && e.want.Claim.Source.Snapshot == snapshot {
 			c.touch(key)

@@ -158,7 +158,21 @@ func (c *Controller) cuttingOf(e *entry) string {
 	if first == (Key{}) {
 		return ""
 	}
-	return fmt.Sprintf("snapshot %s of volume %s %s", first, e.rec.Name, c.snapshots.entries[first].reads())
+	s := c.snapshots.entries[first]
+	listed, goes := s.listed, s.rec.Delete
+	if s.group != nil {
+		listed, goes = s.group.listed, s.group.rec.Delete
+	}
+	return fmt.Sprintf("snapshot %s of volume %s %s%s", first, e.rec.Name, s.reads(), undecided(listed || goes))
+}
+
+// undecided is added to why something is waited for that was begun: where its owner neither lists
+// nor deletes it, nothing goes on with it.
+func undecided(wanted bool) string {
+	if wanted {
+		return ""
+	}
+	return ", and is no longer listed: list it again, or delete it"
 }
 
 // reads says why a driver may read the snapshot's volume yet; "" where it does not.

@@ -305,7 +305,7 @@ func (w *world) provided() {
 		}
 		s, _ := w.life.c.Claim(keyOf(name))
 		if s.Volume == nil || s.Reason != "" {
-			if w.gone(from) || s.Phase == controller.Deleting && w.withdrawn() {
+			if w.gone(from) || w.undecided(name) {
 				continue
 			}
 			w.breach("claims: %s never gets what it asks for: %+v", name, s)
@@ -328,15 +328,27 @@ func (w *world) provided() {
 	}
 }
 
-// withdrawn reports whether a snapshot of pvc-0 is left that may be in the making, and that its owner
-// neither lists nor deletes: the volume waits for the owner; mu is held.
+// withdrawn reports whether a snapshot or a clone of pvc-0 is left that may be in the making, and that its
+// owner neither lists nor deletes: the volume waits for the owner; mu is held.
 func (w *world) withdrawn() bool {
+	for _, c := range w.life.c.Claims() {
+		if origins[c.Claim.Name] == "pvc-0" && !w.claims[c.Claim.Name] && c.Volume == nil && c.Phase != controller.Deleting {
+			return true
+		}
+	}
 	for _, s := range w.life.c.Snapshots() {
 		if !w.cuts[s.Snapshot.Name] && !w.groups[s.Group.Name].listed && !s.Ready && s.Phase != controller.Deleting {
 			return true
 		}
 	}
 	return false
+}
+
+// undecided reports whether the volume of a claim that was deleted and is listed again waits for the
+// owner of something else, and says so; mu is held.
+func (w *world) undecided(name string) bool {
+	s, _ := w.life.c.Claim(keyOf(name))
+	return s.Phase == controller.Deleting && strings.Contains(s.Reason, "no longer listed") && w.withdrawn()
 }
 
 // restored reports whether a claim is left that may be in the making of a snapshot, and that its owner

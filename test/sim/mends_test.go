@@ -79,6 +79,20 @@ var mends = []mend{
 			"",
 		},
 	}},
+	{"clone-of-a-deleted-claim", []bug{
+		{
+			"a claim that waits for the owner of a clone does not say so", "pkg/controller/facts.go",
+			"key.String() + undecided(o.want.Listed || o.rec.Delete)",
+			"key.String() + undecided(true)",
+		},
+	}},
+	{"group-withdrawn-and-not-deleted", []bug{
+		{
+			"a claim that waits for the owner of a snapshot does not say so", "pkg/controller/snapshotstatus.go",
+			"undecided(listed || goes)",
+			"undecided(listed || goes || true)",
+		},
+	}},
 	{"confirmed-after-the-spare-was-made", []bug{
 		{
 			"a record in doubt says whether its pod has the mount", "pkg/manager/unrecorded.go",

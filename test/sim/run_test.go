@@ -262,7 +262,7 @@ func (w *world) settled(except map[string]bool) {
 		for name, ws := range p.vols {
 			to := target(uid, name)
 			may[to], may[stagePath(name)] = true, true
-			if except[name] {
+			if except[name] || volumes[name].claimed && w.undecided(name) {
 				continue
 			}
 			id, _ := w.specOf(uid, name)
