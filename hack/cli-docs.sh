@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints docs/reference/cli.md: what the program says of each of its verbs.
+# Prints docs/reference/cli.md: the help of each verb and of each subcommand.
 set -eu
 bin=$1
 
@@ -21,7 +21,12 @@ Every verb that shows something has `-o`: `table` for people and `wide` for all 
 the names of [openapi.yaml](openapi.yaml), and `jsonpath=TEMPLATE` for some fields of those. `--watch` is of what the daemon
 tells changes of: pods, volumes, drivers, pv and pvc.
 END
-page csi-volmgr
-"$bin" --help | awk '/^Available Commands:/ {on = 1; next} /^$/ {on = 0} on && $1 != "help" && $1 != "completion" {print $1}' |
-	while read -r verb; do page "csi-volmgr $verb" "$verb"; done
-page "csi-volmgr completion" completion
+
+pages() { # the words of a command: its page, then those of its subcommands
+	page "csi-volmgr${1+ $*}" "$@"
+	"$bin" "$@" --help |
+		awk '/^Available Commands:/ {on = 1; next} /^$/ {on = 0} on && $1 != "help" && $1 != "completion" {print $1}' |
+		while read -r verb; do pages "$@" "$verb"; done
+}
+pages
+page "csi-volmgr completion" completion # the texts below it are cobra's

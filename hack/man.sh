@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes a manual page for csi-volmgr and for each of its verbs, from what they
-# say of themselves with --help: man.sh PROGRAM DIRECTORY
+# Writes a manual page for csi-volmgr, each of its verbs and each subcommand from
+# its --help: man.sh PROGRAM DIRECTORY
 set -eu
 bin=$1 dir=$2
 mkdir -p "$dir"
@@ -25,6 +25,14 @@ page() { # name of the page, its first line, then the command
 	} >"$dir/$name.1"
 }
 
-verbs=$("$bin" --help | awk '/^Available Commands:/ {on = 1; next} /^$/ {on = 0} on && $1 != "help"')
-page csi-volmgr "volumes of pods, without a kubelet"
-echo "$verbs" | while read -r verb short; do page "csi-volmgr-$verb" "$short" "$verb"; done
+pages() { # the first line of a command's page, then the command's words: its page and those of its subcommands
+	short=$1
+	shift
+	page "$(echo csi-volmgr "$@" | tr ' ' -)" "$short" "$@"
+	"$bin" "$@" --help |
+		awk '/^Available Commands:/ {on = 1; next} /^$/ {on = 0} on && $1 != "help"' |
+		while read -r verb short; do
+			[ "${1-}" = completion ] || pages "$short" "$@" "$verb"
+		done
+}
+pages "volumes of pods, without a kubelet"

@@ -99,3 +99,17 @@ func TestConfigurationsInDocumentsAreRead(t *testing.T) {
 		t.Errorf("%d configurations were found, %v", found, err)
 	}
 }
+
+// The page of the command line has the help of each verb and of each subcommand;
+// make docs-test compares the texts.
+func TestCommandLinePageHasEveryCommand(t *testing.T) {
+	b, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range verbs() {
+		if !strings.Contains(string(b), "\n## csi-volmgr "+name+"\n") {
+			t.Errorf("docs/reference/cli.md has no help of %s: `make docs` writes it", name)
+		}
+	}
+}
