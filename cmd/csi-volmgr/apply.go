@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/spf13/cobra"
 )
 
@@ -20,9 +21,10 @@ func (p *program) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIRECTORY|-",
 		Short: "Create or update the objects in a manifest",
-		Long: `Make the objects of manifests wanted: Pod, PersistentVolumeClaim,
-PersistentVolume, StorageClass, CSIDriver, Secret, ConfigMap, VolumeAttachment,
-ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are taken, or none.`,
+		Long: `Create or update the objects in manifests, which are YAML or JSON. The daemon takes all
+objects of a file, or none. The kinds are:
+
+` + wrapped(manifest.KindNames()),
 		Example: `  csi-volmgr apply -f web.yaml
   generate | csi-volmgr apply -f -`,
 		Args: noArgs,
@@ -41,6 +43,28 @@ ClusterTrustBundle, Endpoints, as YAML or JSON. Of one file all objects are take
 		"`FILE`, directory, or - for standard input; may be repeated")
 	noKustomize(cmd)
 	return cmd
+}
+
+// wrapped returns words with commas between them, in lines of a help text.
+func wrapped(words []string) string {
+	const width = 80
+	var b strings.Builder
+	column := 0
+	for i, word := range words {
+		if i < len(words)-1 {
+			word += ","
+		}
+		if i > 0 && column+1+len(word) > width {
+			b.WriteByte('\n')
+			column = 0
+		} else if i > 0 {
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
 }
 
 const deleteLong = `Delete objects of this node.

@@ -148,7 +148,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 func (p *program) client() *client.Client { return client.New(p.socket) }
 
 func namespaceFlag(cmd *cobra.Command, ns *string) {
-	cmd.Flags().StringVarP(ns, "namespace", "n", defaultNS, "namespace of pods and claims")
+	cmd.Flags().StringVarP(ns, "namespace", "n", defaultNS, "namespace of the objects that have one")
 }
 
 // kinds are the words for the kinds of things, by the plural that get uses.

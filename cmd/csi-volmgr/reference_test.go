@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
 const configPage = "../../docs/reference/config.md"
@@ -110,6 +112,21 @@ func TestCommandLinePageHasEveryCommand(t *testing.T) {
 	for name := range verbs() {
 		if !strings.Contains(string(b), "\n## csi-volmgr "+name+"\n") {
 			t.Errorf("docs/reference/cli.md has no help of %s: `make docs` writes it", name)
+		}
+	}
+}
+
+// The help of apply names each kind that a manifest may hold.
+func TestApplySaysWhichKindsItTakes(t *testing.T) {
+	cmd := verbs()["apply"]
+	for _, kind := range manifest.KindNames() {
+		if !regexp.MustCompile(`(?m)(^| )` + kind + `(,|$)`).MatchString(cmd.Long) {
+			t.Errorf("the help of apply lacks %s:\n%s", kind, cmd.Long)
+		}
+	}
+	for line := range strings.SplitSeq(cmd.Long, "\n") {
+		if len(line) > 90 || strings.HasSuffix(line, " ") {
+			t.Errorf("a line of it is %q", line)
 		}
 	}
 }

@@ -87,7 +87,9 @@ func itemsOf(name string) (item string, isList bool) {
 	return item, true
 }
 
-func kindNames() []string {
+// KindNames returns the kinds of objects that a manifest may hold, sorted, and last the
+// list of objects of any of them.
+func KindNames() []string {
 	var names []string
 	for _, k := range kinds {
 		names = append(names, k.name)

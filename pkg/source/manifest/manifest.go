@@ -203,10 +203,10 @@ func (d *decoder) top(n *yaml.Node, in string) {
 	k, ok := kindNamed(name)
 	switch {
 	case name == "":
-		d.add(n.Line, "kind", "missing; want one of "+strings.Join(kindNames(), ", "))
+		d.add(n.Line, "kind", "missing; want one of "+strings.Join(KindNames(), ", "))
 	case !ok:
-		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(kindNames(),
-			", ")+near(name, kindNames()))
+		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(KindNames(),
+			", ")+near(name, KindNames()))
 	case apiVersion != k.apiVersion && (apiVersion != "" || item == ""):
 		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+
 			" for a "+k.name)
