@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // DefaultName is the name of the driver where Config gives none.
@@ -138,7 +139,7 @@ func (d *Driver) thawAll() {
 // Serve answers CSI calls on endpoint, "unix:///path" or a path, until ctx
 // ends; then it lets the calls in flight finish. The socket is open to its owner only.
 func (d *Driver) Serve(ctx context.Context, endpoint string) error {
-	path, err := socketPath(endpoint)
+	path, err := unixsocket.EndpointPath(endpoint)
 	if err != nil {
 		return fmt.Errorf("local driver: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // supportedVersions is what CSI drivers tell the plugin registration protocol
@@ -53,7 +55,7 @@ func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 // Announce serves the plugin registration protocol for a driver that answers at
 // r.Endpoint, on <Dir>/<name>-reg.sock, until ctx ends, and removes the socket then.
 func Announce(ctx context.Context, r Registration) (err error) {
-	if r.Endpoint, err = socketPath(r.Endpoint); err != nil {
+	if r.Endpoint, err = unixsocket.EndpointPath(r.Endpoint); err != nil {
 		return fmt.Errorf("register driver %s: %w", r.Name, err)
 	}
 	dir, err := filepath.Abs(r.Dir)

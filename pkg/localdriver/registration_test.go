@@ -162,14 +162,3 @@ func TestSocketTakenByAnotherIsNotRemoved(t *testing.T) {
 		t.Error("listen replaced a file that is no socket")
 	}
 }
-
-func TestEndpoints(t *testing.T) {
-	for endpoint, want := range map[string]string{
-		"unix:///run/csi.sock": "/run/csi.sock", "unix:/run/csi.sock": "/run/csi.sock", "/run/csi.sock": "/run/csi.sock",
-		"unix://run/csi.sock": "", "csi.sock": "", "tcp://127.0.0.1:1": "", "": "",
-	} {
-		if got, err := socketPath(endpoint); got != want || (err == nil) != (want != "") {
-			t.Errorf("socketPath(%q) = %q, %v, want %q", endpoint, got, err, want)
-		}
-	}
-}

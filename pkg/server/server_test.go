@@ -114,8 +114,8 @@ func TestSocketAtWhichSomebodyAnswersIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another daemon answers") {
-		t.Errorf("got %v, want another daemon answers", err)
+	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another process answers") {
+		t.Errorf("got %v, want another process answers", err)
 	}
 	if _, err := os.Stat(cfg.Socket + ".lock"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the lock stayed: %v", err)

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,14 @@ func TestEndpointIsThePathOfAUnixSocket(t *testing.T) {
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, %v; want %q", endpoint, got, err, want)
 		}
+	}
+}
+
+// An endpoint may come from a driver's answer and be of any length.
+func TestErrorOfAnEndpointIsShort(t *testing.T) {
+	_, err := unixsocket.EndpointPath(strings.Repeat("x", 1<<20))
+	if err == nil || len(err.Error()) > 400 {
+		t.Errorf("an error of %d bytes, want at most 400", len(err.Error()))
 	}
 }
 

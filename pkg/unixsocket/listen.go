@@ -72,7 +72,10 @@ func Listen(ctx context.Context, path string, from *os.File) (*Listener, error) 
 }
 
 func bindSocket(ctx context.Context, path string) (*net.UnixListener, error) {
-	if err := removeDead(ctx, path); err != nil {
+	if err := Free(ctx, path); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -86,8 +89,9 @@ func bindSocket(ctx context.Context, path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// removeDead removes the socket at path if no process listens there.
-func removeDead(ctx context.Context, path string) error {
+// Free returns nil if a process may listen at path: nothing is there, or a socket at
+// which no process listens any more.
+func Free(ctx context.Context, path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -101,15 +105,14 @@ func removeDead(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
+	conn, err := Dial(ctx, path)
 	switch {
 	case err == nil:
-		return errors.Join(errors.New("another daemon answers there"), conn.Close())
-	case errors.Is(err, unix.ECONNREFUSED):
-		return os.Remove(path)
+		return errors.Join(errors.New("another process answers there"), conn.Close())
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return nil
 	default:
-		return fmt.Errorf("cannot tell whether another daemon is there: %w", err)
+		return fmt.Errorf("ask whether another process listens there: %w", err)
 	}
 }
 

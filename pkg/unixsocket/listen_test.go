@@ -1,9 +1,12 @@
 package unixsocket_test
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
@@ -62,5 +65,46 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 	}
 	if _, err := unixsocket.Listen(t.Context(), path, null); err == nil {
 		t.Error("what is no socket is served")
+	}
+}
+
+// A process may listen where nothing is, and where no process listens any more; a
+// path of any length is asked.
+func TestPathIsFreeWhereNoProcessListens(t *testing.T) {
+	top, err := os.MkdirTemp("", "sd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	dir := filepath.Join(top, strings.Repeat("d", unixsocket.MaxPath))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s")
+	if err := unixsocket.Free(t.Context(), path); err != nil {
+		t.Errorf("nothing is there: %v", err)
+	}
+	at, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/s", at.Fd()), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := unixsocket.Free(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another process answers") {
+		t.Errorf("a process listens: %v", err)
+	}
+	l.Close()
+	if err := unixsocket.Free(t.Context(), path); err != nil {
+		t.Errorf("its process has ended: %v", err)
+	}
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unixsocket.Free(t.Context(), path); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a file is there: %v", err)
 	}
 }
