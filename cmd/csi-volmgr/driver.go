@@ -155,7 +155,7 @@ func (p *program) register(ctx context.Context, endpoint, dir string) error {
 	_, _ = fmt.Fprintf(p.stderr, "driver %s answers at %s; waiting for a daemon that looks at %s\n", name, endpoint, dir)
 	return localdriver.Announce(ctx, localdriver.Registration{
 		RegisterConfig: localdriver.RegisterConfig{Dir: dir, Endpoint: endpoint}, Name: name,
-		Told: func(refused error) {
+		OnResult: func(refused error) {
 			if refused == nil {
 				_, _ = fmt.Fprintf(p.stderr, "driver %s is registered\n", name)
 			} else {

@@ -94,7 +94,7 @@ by csi-volmgr gc. The reason goes to the audit log.`,
 
 func (p *program) checkJournal(path string) error {
 	file, spare := state.Inspect(path)
-	if err := writeAll(p.stdout, told(file)+told(spare)); err != nil {
+	if err := writeAll(p.stdout, inspected(file)+inspected(spare)); err != nil {
 		return err
 	}
 	if !file.Sound() {
@@ -104,8 +104,8 @@ func (p *program) checkJournal(path string) error {
 	return nil
 }
 
-// told says what was found of a file, a line each.
-func told(i state.Inspection) string {
+// inspected returns the lines about what was found in a file.
+func inspected(i state.Inspection) string {
 	if i.Err != nil {
 		return fmt.Sprintf("%s: %v\n", i.Path, i.Err)
 	}

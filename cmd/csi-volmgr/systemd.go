@@ -24,15 +24,15 @@ func notifySystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *s
 		if n.Manager().Alive(ctx) != nil {
 			return
 		}
-		told := ""
+		last := ""
 		for {
 			changed := n.Views().Changed()
 			status := "STATUS=ready"
 			if missing := n.Views().NotReady(); len(missing) > 0 {
 				status = "STATUS=" + strings.Join(missing, "; ")
 			}
-			if status != told {
-				told = status
+			if status != last {
+				last = status
 				note(s, log, "READY=1", status)
 			}
 			select {

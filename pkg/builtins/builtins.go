@@ -114,8 +114,8 @@ type Loop interface {
 	DriverUp(info manager.DriverInfo, d manager.Driver)
 }
 
-// Tell tells the loop of every driver.
-func (s *Set) Tell(l Loop) {
+// Register registers every driver with the loop.
+func (s *Set) Register(l Loop) {
 	for _, k := range kind.All() {
 		l.DriverUp(manager.DriverInfo{
 			Name: k.Name, Builtin: true, MountsTarget: k.Mounts, Stage: k.Stages, Expand: k.Stages || k.Grows,

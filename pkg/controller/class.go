@@ -66,8 +66,8 @@ func unallowed(c Class, d driverFacts) string {
 		var wanted []string
 		here := true
 		for _, key := range slices.Sorted(maps.Keys(place)) {
-			value, told := d.Topology[key]
-			here = here && told && slices.Contains(place[key], value)
+			value, known := d.Topology[key]
+			here = here && known && slices.Contains(place[key], value)
 			wanted = append(wanted, key+"="+strings.Join(place[key], "|"))
 		}
 		if here {

@@ -70,7 +70,7 @@ type Freezer interface {
 	// Freeze does so for limit at the most. thaw ends it, and reports whether it had ended before;
 	// it returns when the file system goes on. A volume that is not mounted here is still already.
 	Freeze(ctx context.Context, id state.VolumeID, limit time.Duration,
-	) (thaw func(context.Context) (early bool), err error)
+	) (thaw func(context.Context) (expired bool), err error)
 	// Run ends the freezes that a daemon before this one has left, and all others when ctx ends.
 	// Nothing is frozen before it is called.
 	Run(ctx context.Context) error

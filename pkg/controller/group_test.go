@@ -234,21 +234,21 @@ func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
 func TestAGroupIsMadeWhileAllItsVolumesAreStill(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		for name, c := range map[string]struct {
-			early   bool
+			expired bool
 			refuses bool
 			answer  fault // of the first call
 			want    Consistency
 			each    Consistency // of a driver that makes a snapshot of each; "" for the same
 		}{
 			"frozen":              {want: Frozen},
-			"the limit ended it":  {early: true, want: Crash, each: Apart},
+			"the limit ended it":  {expired: true, want: Crash, each: Apart},
 			"an answer was lost":  {answer: fault{after: status.Error(codes.DeadlineExceeded, "slow")}, want: Crash, each: Apart},
 			"it was turned down":  {answer: fault{before: status.Error(codes.ResourceExhausted, "full")}, want: Frozen},
 			"one cannot be still": {refuses: true},
 		} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				b := newBackend()
-				f := &stills{early: c.early}
+				f := &stills{expired: c.expired}
 				first, thawed := true, 0
 				b.fault = func(call string, _ proto.Message) fault {
 					if call != "CreateSnapshot" && call != "CreateVolumeGroupSnapshot" {

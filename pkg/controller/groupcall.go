@@ -110,13 +110,14 @@ func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult 
 		return unsent(err)
 	}
 	res := sendGroup(ctx, k, secret)
-	res.early = thaw(ctx)
+	res.expired = thaw(ctx)
 	return res
 }
 
 // freezeAll holds the file systems of all volumes still at once. thaw ends that, and reports whether
 // one had ended before.
-func (c *Controller) freezeAll(ctx context.Context, k groupCall) (thaw func(context.Context) (early bool), err error) {
+func (c *Controller) freezeAll(ctx context.Context, k groupCall,
+) (thaw func(context.Context) (expired bool), err error) {
 	if c.cfg.Freezer == nil {
 		return nil, errors.New("this node freezes no file system")
 	}
@@ -131,15 +132,15 @@ func (c *Controller) freezeAll(ctx context.Context, k groupCall) (thaw func(cont
 	}
 	all.Wait()
 	thaw = func(ctx context.Context) bool {
-		early := make([]bool, len(thaws))
+		expired := make([]bool, len(thaws))
 		var all sync.WaitGroup
 		for i, thaw := range thaws {
 			if thaw != nil {
-				all.Go(func() { early[i] = thaw(ctx) })
+				all.Go(func() { expired[i] = thaw(ctx) })
 			}
 		}
 		all.Wait()
-		return slices.Contains(early, true)
+		return slices.Contains(expired, true)
 	}
 	if err := errors.Join(errs...); err != nil {
 		thaw(ctx)

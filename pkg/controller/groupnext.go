@@ -207,8 +207,8 @@ type groupResult struct {
 	// handle and created are what the driver says of the group.
 	handle  string
 	created time.Time
-	// early: a freeze had ended before the answers were there.
-	early bool
+	// expired: a freeze had ended before the answers were there.
+	expired bool
 	// members are the answers, in the order of the operation's; nil of a group call that failed.
 	members []memberResult
 }
@@ -288,18 +288,18 @@ func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) gro
 		r.Content.Phase = state.Leaving
 	default:
 		r.Content.Phase, r.Handle = state.Present, res.handle
-		r.Created, r.Consistency = cmp.Or(res.created, r.Members[0].Created), o.consistency(res.early)
+		r.Created, r.Consistency = cmp.Or(res.created, r.Members[0].Created), o.consistency(res.expired)
 	}
 	return looked(r, res, now)
 }
 
 // consistency is what snapshots hold that are there since o. After an answer that was lost they may
 // have been made earlier, when nothing was frozen any more.
-func (o groupOp) consistency(early bool) Consistency {
+func (o groupOp) consistency(expired bool) Consistency {
 	switch {
 	case o.spec.Freeze == 0:
 		return ""
-	case !early && o.from == state.Absent:
+	case !expired && o.from == state.Absent:
 		return Frozen
 	case o.spec.Each:
 		return Apart

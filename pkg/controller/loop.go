@@ -30,9 +30,9 @@ type entry struct {
 	// sources are the claims under which clones lists this one.
 	sources []Key
 
-	// queued is the driver for one of whose slots it waits, offered the one
-	// whose slot it was just woken for; "" for none.
-	queued, offered state.DriverName
+	// queued is the driver that it waits for a slot of, granted the driver that has
+	// just woken it for a slot; "" for none.
+	queued, granted state.DriverName
 
 	waiting
 }

@@ -20,8 +20,8 @@ func (c *Controller) slotsOf(name state.DriverName) *slots {
 // queue takes a slot for o, or has e wait for one; one that it was woken for and
 // has no need of goes to the next.
 func (c *Controller) queue(e *entry, o op, h held) {
-	name, offered := driverOf(e), e.offered
-	e.offered = ""
+	name, granted := driverOf(e), e.granted
+	e.granted = ""
 	switch {
 	case o.verb.limited():
 		c.slotsOf(name).taken++
@@ -29,8 +29,8 @@ func (c *Controller) queue(e *entry, o op, h held) {
 		s := c.slotsOf(name)
 		s.waiting, e.queued = append(s.waiting, e.key), name
 	}
-	if offered != "" && !(o.verb.limited() && offered == name) {
-		c.wakeWaiting(offered)
+	if granted != "" && !(o.verb.limited() && granted == name) {
+		c.wakeWaiting(granted)
 	}
 }
 
@@ -47,7 +47,7 @@ func (c *Controller) wakeWaiting(name state.DriverName) {
 		key := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		if e := c.entries[key]; e != nil && e.queued == name {
-			e.queued, e.offered = "", name
+			e.queued, e.granted = "", name
 			c.touch(key)
 			free--
 		}

@@ -486,8 +486,8 @@ func TestASnapshotWaitsForItsVolume(t *testing.T) {
 
 // stills is a Freezer that notes what it is asked for.
 type stills struct {
-	err   error
-	early bool
+	err     error
+	expired bool
 	// refuses is the volume that cannot be frozen; "" for none.
 	refuses state.VolumeID
 
@@ -509,7 +509,7 @@ func (s *stills) Freeze(_ context.Context, id state.VolumeID, limit time.Duratio
 		defer s.mu.Unlock()
 		s.log = append(s.log, "thaw")
 		s.frozen--
-		return s.early
+		return s.expired
 	}, nil
 }
 
@@ -519,15 +519,15 @@ func (s *stills) Run(context.Context) error { return nil }
 // driver answers; it says crash where the freeze ended early or an answer was lost.
 func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
 	for what, c := range map[string]struct {
-		err    error // of the freeze
-		answer fault // of the first CreateSnapshot
-		early  bool
-		want   Consistency
-		log    int // freezes and thaws
-		words  string
+		err     error // of the freeze
+		answer  fault // of the first CreateSnapshot
+		expired bool
+		want    Consistency
+		log     int // freezes and thaws
+		words   string
 	}{
 		"frozen":              {want: Frozen, log: 2},
-		"the limit ended it":  {early: true, want: Crash, log: 2},
+		"the limit ended it":  {expired: true, want: Crash, log: 2},
 		"an answer was lost":  {answer: fault{after: status.Error(codes.DeadlineExceeded, "slow")}, want: Crash, log: 4},
 		"it was turned down":  {answer: fault{before: status.Error(codes.ResourceExhausted, "full")}, want: Frozen, log: 4},
 		"it cannot be frozen": {err: errors.New("nfs cannot be frozen"), words: "nfs cannot be frozen"},
@@ -542,7 +542,7 @@ func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
 			return c.answer
 		})
 		bubble(t, b, func(t *testing.T, h *fakeNode) {
-			f := &stills{err: c.err, early: c.early}
+			f := &stills{err: c.err, expired: c.expired}
 			h.c.cfg.Freezer = f
 			h.up()
 			h.set(testClaim("a", mib))

@@ -110,11 +110,11 @@ func (c *Controller) cutFrozen(ctx context.Context, k snapshotCall, secret map[s
 		return failed(err)
 	}
 	made, err := sendSnapshot(ctx, k, secret)
-	early := thaw(ctx)
+	expired := thaw(ctx)
 	if err != nil {
 		return snapshotResult{err: callError(k.op.verb.String(), err)}
 	}
-	if made.consistency = Frozen; early || k.op.from != state.Absent {
+	if made.consistency = Frozen; expired || k.op.from != state.Absent {
 		made.consistency = Crash
 	}
 	return snapshotResult{made: made}

@@ -138,12 +138,12 @@ func (gate) RequireTransportSecurity() bool { return false }
 // watch follows the connection until ctx ends. It alone calls onChange and,
 // after Dial, writes info.
 func (d *Driver) watch(ctx context.Context) {
-	up, told := true, ""
+	up, reason := true, ""
 	lost := func(err error) {
-		if !up && told == err.Error() {
+		if !up && reason == err.Error() {
 			return
 		}
-		up, told = false, err.Error()
+		up, reason = false, err.Error()
 		d.log.Warn("driver is away", "err", err)
 		d.onChange(d.Info(), err)
 	}
@@ -173,7 +173,7 @@ func (d *Driver) watch(ctx context.Context) {
 			}
 			d.info.Store(&info)
 			d.sock.setKnown(made)
-			up, told, pause = true, "", askAgainMin
+			up, reason, pause = true, "", askAgainMin
 			d.addWatch()
 			d.log.Info("driver is back")
 			d.onChange(info, nil)

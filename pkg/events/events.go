@@ -215,11 +215,11 @@ func (w *Writer) reportCall(c endedCall) {
 	if c.Pod != "" {
 		pods = []state.PodUID{c.Pod}
 	}
-	told := false
+	reported := false
 	for _, uid := range pods {
-		told = w.reportPod(uid, w.namesOf(uid, s.Volume), e, sentence) || told
+		reported = w.reportPod(uid, w.namesOf(uid, s.Volume), e, sentence) || reported
 	}
-	if c.Op == plan.Expand || !told {
+	if c.Op == plan.Expand || !reported {
 		w.reportClaimOf(s.Volume, e, sentence)
 	}
 	if c.Code == state.FilesystemMismatch {
@@ -248,7 +248,7 @@ func (w *Writer) reportVolume(v state.Volume, e report.Event, sentence string) {
 		return
 	}
 	e.About = corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindVolume, Name: pv.Name, UID: pv.UID}
-	e.Text = server.Told(v.Spec.Name, sentence)
+	e.Text = server.VolumeSentence(v.Spec.Name, sentence)
 	w.Event(e)
 }
 
@@ -263,7 +263,7 @@ func (w *Writer) reportPod(uid state.PodUID, names string, e report.Event, sente
 		APIVersion: "v1", Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name,
 		UID: types.UID(uid),
 	}
-	e.Text = server.Told(names, sentence)
+	e.Text = server.VolumeSentence(names, sentence)
 	w.Event(e)
 	return true
 }
@@ -300,16 +300,16 @@ func (w *Writer) reportClaimOf(v state.Volume, e report.Event, sentence string) 
 	if was, known := w.claims[v.ID]; known && about.UID == "" {
 		about = was
 	}
-	e.About, e.Text = about, server.Told(v.Spec.Name, sentence)
+	e.About, e.Text = about, server.VolumeSentence(v.Spec.Name, sentence)
 	w.Event(e)
 }
 
 // reportWaits tells of waits that have taken long, and of mounts that are no longer as
-// they were made. It reports whether there is more to tell later.
+// they were made. It reports whether more is due later.
 func (w *Writer) reportWaits(patience time.Duration) bool {
 	f := w.Facts()
-	told, more := w.waits.look(f, patience)
-	for _, n := range told {
+	notices, more := w.waits.look(f, patience)
+	for _, n := range notices {
 		e := report.Event{Warning: n.warning, Reason: n.reason}
 		s, _ := w.Volumes.Volume(n.volume)
 		if n.pod != "" {

@@ -69,9 +69,9 @@ type notice struct {
 // they were made.
 type waits map[subject]standing
 
-// look returns what is to be told now, and whether there is more to tell later
+// look returns the notices to write now, and whether more are due later
 // although nothing changes.
-func (w waits) look(f server.Facts, patience time.Duration) (told []notice, more bool) {
+func (w waits) look(f server.Facts, patience time.Duration) (notices []notice, more bool) {
 	found := findings(f)
 	w.follow(found, f.Now)
 	due := slices.DeleteFunc(slices.Clone(found), func(x finding) bool {
@@ -80,9 +80,9 @@ func (w waits) look(f server.Facts, patience time.Duration) (told []notice, more
 	})
 	slices.SortStableFunc(due, func(a, b finding) int { return w[a.subject].since.Compare(w[b.subject].since) })
 	for _, x := range due[:min(len(due), maxReported)] {
-		told = append(told, w.tell(x, f.Now))
+		notices = append(notices, w.notice(x, f.Now))
 	}
-	return told, slices.ContainsFunc(found, func(x finding) bool {
+	return notices, slices.ContainsFunc(found, func(x finding) bool {
 		s := w[x.subject]
 		return x.drift != s.drift || x.wait != s.wait
 	})
@@ -109,8 +109,8 @@ func (w waits) follow(found []finding, now time.Time) {
 	}
 }
 
-// tell returns the event that is due for x, and notes it: first that of its mount.
-func (w waits) tell(x finding, now time.Time) notice {
+// notice returns the event that is due for x and notes it; the event about its mount comes first.
+func (w waits) notice(x finding, now time.Time) notice {
 	s := w[x.subject]
 	n := notice{x.subject, x.volume, x.reason, true, x.wait}
 	switch {

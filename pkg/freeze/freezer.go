@@ -91,7 +91,7 @@ func (f *Freezer) Run(ctx context.Context) error {
 // goes on. Of a volume that was not mounted it reports whether it is by then; one that was
 // mounted and unmounted between the two looks is not seen.
 func (f *Freezer) Freeze(ctx context.Context, id state.VolumeID, limit time.Duration,
-) (thaw func(context.Context) (early bool), err error) {
+) (thaw func(context.Context) (expired bool), err error) {
 	z, err := f.freeze(ctx, id, limit)
 	if err != nil {
 		return nil, fmt.Errorf("freeze volume %s: %w", id, err)

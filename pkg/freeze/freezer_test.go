@@ -181,7 +181,7 @@ func TestAFreezeHoldsWritesAndEnds(t *testing.T) {
 			t.Errorf("%s: a write ended: %v", fsType, err)
 		default:
 		}
-		if early := z(t.Context()); early {
+		if expired := z(t.Context()); expired {
 			t.Errorf("%s: it is said to have ended early", fsType)
 		}
 		if err := <-wrote; err != nil {

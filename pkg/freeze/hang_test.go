@@ -172,7 +172,7 @@ func TestALimitThatIsOverAtOnce(t *testing.T) {
 	for range 100 {
 		for _, why := range []error{nil, failure} {
 			z := newStilled(nil, record{Dev: "7:3"})
-			z.early, z.err = why == nil, why
+			z.expired, z.err = why == nil, why
 			if why == nil {
 				close(z.frozen)
 			}
@@ -279,8 +279,8 @@ func TestAVolumeThatIsNotMounted(t *testing.T) {
 			if mounted {
 				m.path = path
 			}
-			if early := z(t.Context()); early != mounted {
-				t.Errorf("mounted %v: early %v", mounted, early)
+			if expired := z(t.Context()); expired != mounted {
+				t.Errorf("mounted %v: early %v", mounted, expired)
 			}
 		}
 		m.want(t, "", 0)

@@ -28,12 +28,12 @@ type stilled struct {
 	rec record   // Dev is "" for a volume that is not mounted
 	pin *os.File // keeps the file system mounted; nil for what an earlier daemon left
 
-	stop   func()        // closes over, once
-	over   chan struct{} // its caller needs it no more
-	frozen chan struct{} // closed once the kernel has frozen it
-	done   chan struct{} // closed at the end; what follows does not change any more
-	early  bool          // it ended before its caller said so
-	err    error         // why it was not frozen
+	stop    func()        // closes over, once
+	over    chan struct{} // its caller needs it no more
+	frozen  chan struct{} // closed once the kernel has frozen it
+	done    chan struct{} // closed at the end; what follows does not change any more
+	expired bool          // it ended before its caller said so
+	err     error         // why it was not frozen
 }
 
 func newStilled(f *Freezer, rec record) *stilled {
@@ -56,7 +56,7 @@ func (z *stilled) begun(ctx context.Context) error {
 }
 
 // thawed is what [Freezer.Freeze] gives to its caller.
-func (z *stilled) thawed(ctx context.Context) (early bool) {
+func (z *stilled) thawed(ctx context.Context) (expired bool) {
 	if z.rec.Dev == "" {
 		place, err := z.f.place(z.rec.Volume)
 		return err != nil || place.Path != ""
@@ -64,7 +64,7 @@ func (z *stilled) thawed(ctx context.Context) (early bool) {
 	z.stop()
 	select {
 	case <-z.done:
-		return z.early
+		return z.expired
 	case <-ctx.Done():
 		return true
 	}
@@ -83,9 +83,9 @@ func (z *stilled) hold(life context.Context, limit <-chan time.Time) {
 			select {
 			case <-z.over:
 			case <-limit:
-				z.early = true
+				z.expired = true
 			case <-life.Done():
-				z.early = true
+				z.expired = true
 			}
 		}
 		z.end(life, true)
@@ -120,7 +120,7 @@ func (z *stilled) end(life context.Context, answered bool) {
 		z.leave()
 		return
 	}
-	z.f.c.Logger.Info("file system goes on", "volume", string(z.rec.Volume), "path", z.rec.Path, "early", z.early)
+	z.f.c.Logger.Info("file system goes on", "volume", string(z.rec.Volume), "path", z.rec.Path, "early", z.expired)
 	z.finish(life)
 }
 

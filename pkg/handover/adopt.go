@@ -138,7 +138,7 @@ func (a *adoption) refuse(path, format string, args ...any) {
 	a.out.Refusals = append(a.out.Refusals, Refusal{Path: path, Why: fmt.Sprintf(format, args...)})
 }
 
-func (a *adoption) tell(i Item) { a.out.Items = append(a.out.Items, i) }
+func (a *adoption) addItem(i Item) { a.out.Items = append(a.out.Items, i) }
 
 // known claims what the journal's records answer for.
 func (a *adoption) known() {
@@ -207,7 +207,7 @@ func (a *adoption) add(f found, stage func(*state.Volume) bool) {
 	if a.fresh[pod] == nil {
 		a.fresh[pod] = []string{}
 	}
-	a.tell(Item{Path: f.path, Volume: f.id, Pod: pod, What: taken(f.mount)})
+	a.addItem(Item{Path: f.path, Volume: f.id, Pod: pod, What: taken(f.mount)})
 }
 
 func taken(m state.Mount) string {

@@ -16,7 +16,7 @@ func (a *adoption) block(b Block) {
 	pods := a.podsOf(b)
 	if len(pods) == 0 && (!b.Stage.Exists || a.claimed[staging]) {
 		if !a.claimed[staging] {
-			a.tell(Item{Path: where, What: leftNothing})
+			a.addItem(Item{Path: where, What: leftNothing})
 		}
 		return
 	}

@@ -23,7 +23,7 @@ func (a *adoption) volume(v Volume) {
 	want := a.at[target]
 	spec, problem := identify(v.Name, v.Notes, want.Spec)
 	if problem != "" && !v.Seen.Mounted && !v.Notes.Found {
-		a.tell(Item{Path: v.Path, Pod: v.Pod, What: leftNothing})
+		a.addItem(Item{Path: v.Path, Pod: v.Pod, What: leftNothing})
 		return
 	}
 	if problem != "" {
@@ -141,7 +141,7 @@ func (a *adoption) setStage(v *state.Volume, s Staged) {
 		v.Stage.Phase, v.Staged = state.Present, s.Seen
 	}
 	a.claimed[s.Path] = true
-	a.tell(Item{Path: s.Path, Volume: v.ID, What: takenStage(s.Seen)})
+	a.addItem(Item{Path: s.Path, Volume: v.ID, What: takenStage(s.Seen)})
 }
 
 func takenStage(s state.Seen) string {
@@ -154,7 +154,7 @@ func takenStage(s state.Seen) string {
 func (a *adoption) empty(s Staged) {
 	a.claimed[s.Path] = true
 	a.out.Empty = append(a.out.Empty, s.Path)
-	a.tell(Item{Path: s.Path, What: leftNoStage})
+	a.addItem(Item{Path: s.Path, What: leftNoStage})
 }
 
 // staged finds the staging directory of a volume: where kubelets have it since
@@ -179,7 +179,7 @@ func (a *adoption) stageAlone(s Staged) {
 		return
 	}
 	if !s.Seen.Mounted && s.Notes.Values == nil {
-		a.tell(Item{Path: s.Path, What: leftNothing})
+		a.addItem(Item{Path: s.Path, What: leftNothing})
 		return
 	}
 	name := path.Base(path.Dir(s.Path))

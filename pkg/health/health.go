@@ -174,7 +174,7 @@ func (a *Asker) ofNode(s stats.Subject) (q stats.Question, ok bool) {
 		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
 	}
 	if a.Mounts.IsFUSE(v.Mounts[pod].Target) {
-		a.feels(&q, v, pod)
+		a.askServer(&q, v, pod)
 	}
 	return q, q.Ask != nil
 }
@@ -224,14 +224,14 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 		}
 	}
 	if i.VolumeHealth { // CSI made two calls of it so that one tells what the other cannot
-		told, err := askHealth(ctx, d, v, pod)
+		said, err := askHealth(ctx, d, v, pod)
 		switch {
 		case failed == nil:
 			failed = err
 		case err != nil:
 			failed = fmt.Errorf("%w; %w", failed, err)
 		}
-		r.Judged, r.Conditions = told.Judged, append(r.Conditions, told.Conditions...)
+		r.Judged, r.Conditions = said.Judged, append(r.Conditions, said.Conditions...)
 	}
 	return r, failed
 }
@@ -255,10 +255,10 @@ func conditions(found []csiclient.Condition) []stats.Condition {
 	return all
 }
 
-// feels has the volume's mount asked whether the process that serves it lives:
+// askServer has the volume's mount asked whether the process that serves it lives:
 // of the death of a FUSE server the kernel sends no event. Its driver is not asked
 // about a dead one.
-func (a *Asker) feels(q *stats.Question, v state.Volume, pod state.PodUID) {
+func (a *Asker) askServer(q *stats.Question, v state.Volume, pod state.PodUID) {
 	ask, target := q.Ask, v.Mounts[pod].Target
 	q.Alive = func(ctx context.Context) error {
 		err := a.Mounts.Served(watch.Within(ctx, v), target)

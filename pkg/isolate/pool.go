@@ -162,7 +162,7 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 	}
 	results := make(chan result, 1) // so that a call that was left can end
 	go func() {
-		slow := time.AfterFunc(slowAfter, func() { p.yield(c) })
+		slow := time.AfterFunc(slowAfter, func() { p.markSlow(c) })
 		reply, broken, err := h.do(ctx, name, request)
 		slow.Stop()
 		p.finish(key, c, h, broken)
@@ -280,8 +280,8 @@ func (p *Pool) take(w *waiter) (helper, error) {
 	return &process{start: p.cfg.Command, known: p.cfg.Service.Errors}, nil
 }
 
-// yield lets another call run beside one that is slow.
-func (p *Pool) yield(c *call) {
+// markSlow lets another call run beside c.
+func (p *Pool) markSlow(c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !c.slow && !c.ended {

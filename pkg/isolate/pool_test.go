@@ -278,7 +278,7 @@ func TestHelpersAreBounded(t *testing.T) {
 			errs <- err
 		}()
 		for p.busy() != i+1 {
-			p.yieldOnce()
+			p.markSlowOnce()
 		}
 		cancel()
 		if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -293,13 +293,13 @@ func TestHelpersAreBounded(t *testing.T) {
 		release()
 	}
 	for p.busy() > 0 {
-		p.yieldOnce()
+		p.markSlowOnce()
 	}
 	p.mustDo(t, "more", "echo", "1")
 }
 
 // yieldOnce waits for a change of the pool.
-func (p *Pool) yieldOnce() {
+func (p *Pool) markSlowOnce() {
 	p.mu.Lock()
 	changed, busy := p.changed, len(p.calls)
 	p.mu.Unlock()
@@ -331,7 +331,7 @@ func TestHandlerIsToldOfTheEndOfTheWait(t *testing.T) {
 		cancel()
 		<-errs // it may have returned by itself just now
 		for p.busy() > 0 {
-			p.yieldOnce()
+			p.markSlowOnce()
 		}
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("the handler did not end: %v", err)
@@ -388,7 +388,7 @@ func TestCloseSaysWhatHangs(t *testing.T) {
 		errs <- err
 	}()
 	for p.busy() == 0 {
-		p.yieldOnce()
+		p.markSlowOnce()
 	}
 	cancel()
 	<-errs
@@ -400,7 +400,7 @@ func TestCloseSaysWhatHangs(t *testing.T) {
 	}
 	release()
 	for p.busy() > 0 {
-		p.yieldOnce()
+		p.markSlowOnce()
 	}
 }
 

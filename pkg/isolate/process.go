@@ -41,14 +41,14 @@ func (h *process) do(ctx context.Context, name string, request []byte) (reply []
 	if err := h.send(message{Call: name, Request: request}); err != nil {
 		return nil, true, fmt.Errorf("start a helper: %w", err)
 	}
-	told := make(chan struct{})
+	sent := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(told)
+		defer close(sent)
 		_ = h.out.Encode(message{}) // fails where the helper ended, which the answer tells
 	})
 	a, err := h.receive(ctx)
 	if !stop() {
-		<-told // so that it is not told during its next call
+		<-sent // so that it is not told during its next call
 	}
 	switch {
 	case err != nil:

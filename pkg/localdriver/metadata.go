@@ -153,8 +153,8 @@ type pages struct {
 	page []*csi.BlockMetadata
 	// last is the range that may yet grow; last[1] is 0 for none.
 	last [2]int64
-	// told is how far the messages that are sent have come; -1 before the first.
-	told int64
+	// sent is the end of the last range that was sent; -1 before the first message.
+	sent int64
 }
 
 // newPages reads what a request of the service says about its answer: OUT_OF_RANGE for an offset
@@ -173,7 +173,7 @@ func newPages(capacity int64, req interface {
 	case most == 0 || most > maxRanges:
 		most = maxRanges
 	}
-	return &pages{capacity: capacity, from: from / sizeUnit * sizeUnit, most: most, told: -1}, nil
+	return &pages{capacity: capacity, from: from / sizeUnit * sizeUnit, most: most, sent: -1}, nil
 }
 
 // add takes the bytes from r[0] to r[1] into the answer.
@@ -204,14 +204,14 @@ func (p *pages) looked(ctx context.Context, offset int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if offset-max(p.told, p.from) < quietBytes {
+	if offset-max(p.sent, p.from) < quietBytes {
 		return nil
 	}
 	return p.flush(offset)
 }
 
 func (p *pages) flush(offset int64) error {
-	p.told = offset
+	p.sent = offset
 	page := p.page
 	p.page = nil
 	return p.send(page)
@@ -220,7 +220,7 @@ func (p *pages) flush(offset int64) error {
 // end sends the rest. An answer without a range has a message too, which tells the capacity.
 func (p *pages) end() error {
 	p.keep()
-	if len(p.page) == 0 && p.told >= 0 {
+	if len(p.page) == 0 && p.sent >= 0 {
 		return nil
 	}
 	return p.flush(p.capacity)

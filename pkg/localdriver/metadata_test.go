@@ -191,13 +191,13 @@ func TestALongScanEndsAndIsNoticed(t *testing.T) {
 		"delta":     func(p *pages) error { return changed(gone, f, f, p) },
 		"allocated": func(p *pages) error { return allocated(gone, f, p) },
 	} {
-		p := &pages{capacity: 2 * compareBytes, most: maxRanges, told: -1, send: func([]*csi.BlockMetadata) error { return nil }}
+		p := &pages{capacity: 2 * compareBytes, most: maxRanges, sent: -1, send: func([]*csi.BlockMetadata) error { return nil }}
 		if err := scan(p); err == nil || err.Error() != "the caller has gone" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	sent := 0
-	p := &pages{capacity: 4 * quietBytes, from: sizeUnit, most: maxRanges, told: -1, send: func([]*csi.BlockMetadata) error { sent++; return nil }}
+	p := &pages{capacity: 4 * quietBytes, from: sizeUnit, most: maxRanges, sent: -1, send: func([]*csi.BlockMetadata) error { sent++; return nil }}
 	for _, offset := range []int64{quietBytes, quietBytes + sizeUnit, 2 * quietBytes, 2*quietBytes + 2*sizeUnit} {
 		if err := p.looked(t.Context(), offset); err != nil {
 			t.Fatal(err)

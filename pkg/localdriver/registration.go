@@ -29,9 +29,9 @@ type Registration struct {
 	RegisterConfig
 	// Name is the driver's CSI name.
 	Name string
-	// Told is called with what the node manager made of it: nil for that the
-	// driver is registered, else why it was refused.
-	Told func(refused error)
+	// OnResult is called with the node manager's answer: nil where it registered the
+	// driver, else why it refused.
+	OnResult func(refused error)
 }
 
 // Register serves the plugin registration protocol on <Dir>/<name>-reg.sock
@@ -43,7 +43,7 @@ func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	case <-ctx.Done():
 		return nil
 	}
-	return Announce(ctx, Registration{RegisterConfig: c, Name: d.name, Told: func(refused error) {
+	return Announce(ctx, Registration{RegisterConfig: c, Name: d.name, OnResult: func(refused error) {
 		if refused == nil {
 			d.log.Info("registered with the node manager")
 		} else {
@@ -86,9 +86,9 @@ func (s *registrationServer) NotifyRegistrationStatus(_ context.Context,
 	st *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
 	if st.GetPluginRegistered() {
-		s.of.Told(nil)
+		s.of.OnResult(nil)
 	} else {
-		s.of.Told(errors.New(st.GetError()))
+		s.of.OnResult(errors.New(st.GetError()))
 	}
 	return &registerapi.RegistrationStatusResponse{}, nil
 }

@@ -18,36 +18,36 @@ type announcement struct {
 	intent  state.Volume
 }
 
-// announce offers the intent of a volume that waits for a slot to the next write
+// announce queues the intent of a volume that waits for a slot for the next write
 // that is made anyhow, so that the call costs none of its own when it has one.
 // What a crash then finds is an intent like any other. Without it 1,000 pods take 1.2
 // times the CPU and 1.3 times the bytes (docs/performance.md).
 func (l *loop) announce(v *volume, r state.Volume, op plan.Op, w state.Want, f plan.Facts) {
 	begun := plan.Begin(r, op, w, f)
 	if l.journal.covers(&begun, op) {
-		v.offer = nil
+		v.intent = nil
 		return
 	}
-	if v.offer == nil {
-		l.offered = append(l.offered, v.id)
+	if v.intent == nil {
+		l.intents = append(l.intents, v.id)
 	}
-	v.offer = &announcement{v.slot, op.Kind.Removes(), plan.Intent(begun, op, w, f)}
+	v.intent = &announcement{v.slot, op.Kind.Removes(), plan.Intent(begun, op, w, f)}
 }
 
 // announceSome adds to b the intents of those that wait longest.
 func (l *loop) announceSome(b batch) []*announcement {
 	var some []*announcement
-	for len(l.offered) > 0 && len(some) < announceMost {
-		id := l.offered[0]
-		if l.offered = l.offered[1:]; len(l.offered) == 0 {
-			l.offered = nil
+	for len(l.intents) > 0 && len(some) < announceMost {
+		id := l.intents[0]
+		if l.intents = l.intents[1:]; len(l.intents) == 0 {
+			l.intents = nil
 		}
 		v := l.volumes[id]
-		if v == nil || v.offer == nil {
+		if v == nil || v.intent == nil {
 			continue
 		}
-		a := v.offer
-		v.offer = nil
+		a := v.intent
+		v.intent = nil
 		if _, has := b[id]; has || v.slot != a.waits {
 			continue // it does not wait any more, or for something else
 		}

@@ -74,13 +74,13 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	if untried(r.Err) {
 		return
 	}
-	l.tell(s, r.Err, began, took)
+	l.reportCall(s, r.Err, began, took)
 	if r.Err != nil {
 		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)
 		return
 	}
-	told := plan.Call{Kind: s.op.Kind, With: s.with, Began: began, Took: took}
-	s.driver.running.More = s.driver.pace.Ended(l.cfg.Limits, told, s.driver.running, s.driver.waits())
+	ended := plan.Call{Kind: s.op.Kind, With: s.with, Began: began, Took: took}
+	s.driver.running.More = s.driver.pace.Ended(l.cfg.Limits, ended, s.driver.running, s.driver.waits())
 	if s.driver.pace.Fast(s.op.Kind) {
 		s.driver.running.First = 0
 	}

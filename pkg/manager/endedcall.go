@@ -41,8 +41,8 @@ type EndedCall struct {
 	Retry state.Retry `json:"-"`
 }
 
-// tell reports a call that ended to [Config].OnCall.
-func (l *loop) tell(s *start, failure *state.CallError, began time.Time, took time.Duration) {
+// reportCall reports a call that ended to [Config].OnCall.
+func (l *loop) reportCall(s *start, failure *state.CallError, began time.Time, took time.Duration) {
 	if l.cfg.OnCall == nil {
 		return
 	}

@@ -12,14 +12,16 @@ type PodFeed struct {
 	snap  *snapshot
 	wake  chan struct{}              // capacity 1
 	dirty set[state.PodUID]          // guarded by snap.mu
-	told  map[state.PodUID]state.Pod // guarded by snap.mu: those that the reader knows
+	known map[state.PodUID]state.Pod // guarded by snap.mu: those that the reader knows
 }
 
 // FollowPods returns a feed of all pods, to which every pod there is counts as
 // changed. It is to be closed.
 func (m *Manager) FollowPods() *PodFeed {
 	snap := m.snapshot
-	f := &PodFeed{snap: snap, wake: make(chan struct{}, 1), dirty: set[state.PodUID]{}, told: map[state.PodUID]state.Pod{}}
+	f := &PodFeed{
+		snap: snap, wake: make(chan struct{}, 1), dirty: set[state.PodUID]{}, known: map[state.PodUID]state.Pod{},
+	}
 	snap.mu.Lock()
 	defer snap.mu.Unlock()
 	for uid := range snap.pods {
@@ -53,10 +55,10 @@ func (f *PodFeed) Take() (changed []PodStatus, gone []state.Pod) {
 	for uid := range f.dirty {
 		if p, ok := f.snap.pod(uid); ok {
 			changed = append(changed, p)
-			f.told[uid] = p.Pod
-		} else if p, ok := f.told[uid]; ok {
+			f.known[uid] = p.Pod
+		} else if p, ok := f.known[uid]; ok {
 			gone = append(gone, p)
-			delete(f.told, uid)
+			delete(f.known, uid)
 		}
 	}
 	if f.dirty != nil {

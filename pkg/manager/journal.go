@@ -117,9 +117,9 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 			b[s.id] = s.intent
 		}
 	}
-	var early []*announcement
+	var announcements []*announcement
 	if len(b) > 0 {
-		early = l.announceSome(b)
+		announcements = l.announceSome(b)
 	}
 	// When all is done no call waits for the write, and those who were told of a mount
 	// are told so after a crash, too, unless that comes within the write.
@@ -133,7 +133,7 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 		}
 	}
 	err := l.journal.write(ctx, b)
-	l.announced(early, err)
+	l.announced(announcements, err)
 	if err == nil {
 		return starts
 	}

@@ -58,7 +58,7 @@ type queues struct {
 	dirty   queue[state.VolumeID] // to be planned
 	ahead   queue[state.VolumeID] // to be planned first: their call has just ended
 	wakes   wakes                 // to be planned later
-	offered []state.VolumeID      // in order, those with an offer, and some that have none any more
+	intents []state.VolumeID      // in order, those with a queued intent, and some that have none any more
 	// suspects are to be compared with the kernel again; their values wait for what
 	// that finds.
 	suspects map[state.VolumeID][]func(problem string)

@@ -167,7 +167,7 @@ func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 		h.fails(func(call string) fault {
 			return fault{hangs: strings.Contains(call, "^hung"), takes: takes}
 		})
-		flying := func() int {
+		inFlight := func() int {
 			synctest.Wait()
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -177,7 +177,7 @@ func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 			for i := range 100 {
 				l.SetPod(podWant(fmt.Sprint(of, i), fmt.Sprint(of, i)))
 			}
-			return flying()
+			return inFlight()
 		}
 		if n := burst("a"); n != limits.First {
 			t.Errorf("%d calls at first, want %d", n, limits.First)
@@ -196,11 +196,11 @@ func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 			t.Errorf("%d calls at first of another process, want %d", n, limits.First)
 		}
 		time.Sleep(plan.FirstWait * 3 / 2)
-		if n := flying(); n != 2*limits.First {
+		if n := inFlight(); n != 2*limits.First {
 			t.Errorf("%d calls after %v, want %d", n, plan.FirstWait, 2*limits.First)
 		}
 		time.Sleep(10 * plan.FirstWait)
-		if n, want := flying(), limits.Driver-limits.Reserved; n != want {
+		if n, want := inFlight(), limits.Driver-limits.Reserved; n != want {
 			t.Errorf("%d calls in the end, want %d", n, want)
 		}
 		h.fails(nil)

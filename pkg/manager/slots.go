@@ -87,7 +87,7 @@ func (l *loop) block(v *volume, d *driver, k plan.Kind) {
 // waitsNoMore takes in that a volume was planned and needs no slot, or has one: no
 // intent is written any more for what it waited for.
 func (v *volume) waitsNoMore() {
-	v.slot, v.offer = blockedKey{}, nil
+	v.slot, v.intent = blockedKey{}, nil
 }
 
 // waits reports whether the volume waits for a slot.

@@ -148,7 +148,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	if v.held != nil {
 		s.Held, s.Since = v.held.Held, v.held.since
 	}
-	s.Unmount = plan.Climbing(r, v.op(), l.cfg.Ladders.Of(r.Spec.Driver))
+	s.Unmount = plan.ProgressOf(r, v.op(), l.cfg.Ladders.Of(r.Spec.Driver))
 	if c := v.call; c != nil {
 		s.Call, s.Since, s.Progress, s.Held = c.op, c.since, c.progress, plan.Held{}
 		if c.op.Kind == plan.None {
@@ -255,11 +255,11 @@ func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave fun
 // posted before. The error is the cause of ctx's end, or ErrEnded.
 func (m *Manager) Settle(ctx context.Context) error {
 	m.mu.Lock()
-	told := m.posted
+	posted := m.posted
 	m.mu.Unlock()
 	for {
 		m.snapshot.mu.Lock()
-		if m.snapshot.shown >= told {
+		if m.snapshot.shown >= posted {
 			m.snapshot.mu.Unlock()
 			return nil
 		}
@@ -354,12 +354,12 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 }
 
 // kept returns a want that could not be resolved with what the pod has under one of
-// its names, which none of told is; snap.mu is held.
-func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, told set[state.VolumeID]) state.VolumeWant {
+// its names, which is none of wanted; snap.mu is held.
+func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, wanted set[state.VolumeID]) state.VolumeWant {
 	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
 		v := &snap.volumes[id].Volume
 		m, has := v.Mounts[uid]
-		if has && !told.has(id) && slices.ContainsFunc(m.Names, func(name string) bool {
+		if has && !wanted.has(id) && slices.ContainsFunc(m.Names, func(name string) bool {
 			return slices.Contains(w.Names, name)
 		}) {
 			w.ID, w.Spec = id, *v.Spec
@@ -373,14 +373,14 @@ func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, told set[state.
 func (snap *snapshot) pod(uid state.PodUID) (PodStatus, bool) {
 	want, listed := snap.pods[uid]
 	s := PodStatus{Pod: want.Pod, Listed: listed, Ready: listed && !want.Stopped}
-	told := set[state.VolumeID]{}
+	wanted := set[state.VolumeID]{}
 	if !want.Stopped {
 		for _, vw := range want.Volumes {
 			if vw.Problem != "" {
-				vw = snap.kept(uid, vw, told)
+				vw = snap.kept(uid, vw, wanted)
 			}
 			pv := podVolume(uid, vw, snap.volume(vw.ID))
-			told[vw.ID] = struct{}{}
+			wanted[vw.ID] = struct{}{}
 			s.Ready = s.Ready && pv.Mounted && vw.Problem == ""
 			s.Volumes = append(s.Volumes, pv)
 		}
@@ -388,7 +388,7 @@ func (snap *snapshot) pod(uid state.PodUID) (PodStatus, bool) {
 	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
 		v := snap.volumes[id]
 		m, has := v.Volume.Mounts[uid]
-		if told.has(id) || !has {
+		if wanted.has(id) || !has {
 			continue
 		}
 		if !listed {

@@ -23,7 +23,7 @@ type VolumeStatus struct {
 	// Held says why no call is made although the volume is not as wanted.
 	Held plan.Held `json:"held,omitzero"`
 	// Unmount is how far an unmount is that does not succeed; nil where there is none.
-	Unmount *plan.Climb `json:"unmount,omitempty"`
+	Unmount *plan.UnmountProgress `json:"unmount,omitempty"`
 	// Quarantined: the record could not be read; the text says why. Such a
 	// volume counts as in use and is not touched.
 	Quarantined string `json:"quarantined,omitempty"`

@@ -32,8 +32,8 @@ type volume struct {
 	// slot is what it was planned for and waits with for a slot of its driver; zero
 	// where it does not.
 	slot blockedKey
-	// offer is the intent that the next write of the journal may take along.
-	offer *announcement
+	// intent is what the next write of the journal may take along.
+	intent *announcement
 	// announced: the journal says more than record: the call was announced, and has not begun.
 	announced bool
 	// held is why else it waits; nil where it does not.
@@ -96,7 +96,7 @@ func (l *loop) setRecord(r *state.Volume) {
 	was := v.is()
 	l.serves(&was, -1)
 	v.record = r
-	v.offer = nil // it was made of the record before
+	v.intent = nil // it was made of the record before
 	l.serves(r, +1)
 	l.unrecorded.recorded(r)
 	for uid := range named(r) {

@@ -38,14 +38,14 @@ func (k *Kernel) Faults(ctx context.Context, under string) (map[string]Fault, er
 			if err != nil {
 				return nil, err
 			}
-			return readErred(bytes.NewReader(data), under)
+			return readFaults(bytes.NewReader(data), under)
 		}
 		table, err := os.Open("/proc/self/mountinfo")
 		if err != nil {
 			return nil, err
 		}
 		defer table.Close()
-		return readErred(table, under)
+		return readFaults(table, under)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for file systems with errors below %s: %w", under, err)
@@ -53,9 +53,9 @@ func (k *Kernel) Faults(ctx context.Context, under string) (map[string]Fault, er
 	return faults, nil
 }
 
-// readErred looks through a mount table. It is done again and again while nothing
+// readFaults looks through a mount table. It is done again and again while nothing
 // happens, so nothing is made for a mount that is well.
-func readErred(table io.Reader, under string) (map[string]Fault, error) {
+func readFaults(table io.Reader, under string) (map[string]Fault, error) {
 	faults := map[string]Fault{} // by path as the table has it
 	lines := bufio.NewScanner(table)
 	lines.Buffer(nil, maxLine)
@@ -64,7 +64,7 @@ func readErred(table io.Reader, under string) (map[string]Fault, error) {
 		if len(faults) > 0 { // the topmost of a path comes last
 			delete(faults, string(rawPath(line)))
 		}
-		if !maybeErred(line) {
+		if !mayHaveFault(line) {
 			continue
 		}
 		r, err := parseRow(string(line))
@@ -97,8 +97,8 @@ func rawPath(line []byte) []byte {
 	return path
 }
 
-// maybeErred is false for lines that [faultOf] would say nothing about either.
-func maybeErred(line []byte) bool {
+// mayHaveFault is false for lines that [faultOf] would say nothing about either.
+func mayHaveFault(line []byte) bool {
 	_, options, _ := bytes.Cut(line, []byte(" - ")) // file system, source, and these
 	for range 2 {
 		_, options, _ = bytes.Cut(options, []byte(" "))

@@ -70,7 +70,7 @@ func TestALookForErrorsCostsNothingForAMount(t *testing.T) {
 		fmt.Fprintln(&table, line)
 	}
 	read := func() map[string]Fault {
-		found, err := readErred(strings.NewReader(table.String()), "/pods")
+		found, err := readFaults(strings.NewReader(table.String()), "/pods")
 		must(t, err)
 		return found
 	}
@@ -81,7 +81,7 @@ func TestALookForErrorsCostsNothingForAMount(t *testing.T) {
 	if allocs := testing.AllocsPerRun(10, func() { read() }); allocs > 200 {
 		t.Errorf("%v allocations", allocs)
 	}
-	if _, err := readErred(strings.NewReader("1 - tmpfs none ro\n"), "/pods"); err == nil {
+	if _, err := readFaults(strings.NewReader("1 - tmpfs none ro\n"), "/pods"); err == nil {
 		t.Error("what is no line of a mount table is read")
 	}
 }

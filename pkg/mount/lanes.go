@@ -118,7 +118,7 @@ func (l *lanes) leave(p *passage) bool {
 		return false
 	}
 	p.left = true
-	p.tell()
+	p.wakeWaiters()
 	return true
 }
 
@@ -129,12 +129,12 @@ func (l *lanes) end(key lane, p *passage) {
 	delete(l.busy, key)
 	p.ended = true
 	if !p.left {
-		p.tell()
+		p.wakeWaiters()
 	}
 }
 
-// tell lets those who wait for the lane look again; lanes.mu is held.
-func (p *passage) tell() {
+// wakeWaiters has those that wait for the lane look again; lanes.mu is held.
+func (p *passage) wakeWaiters() {
 	if p.over != nil {
 		close(p.over)
 	}

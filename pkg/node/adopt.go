@@ -33,10 +33,10 @@ func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, erro
 	if err := l.showOwn(ctx); err != nil {
 		return nil, err
 	}
-	heard, end := context.WithCancel(ctx)
+	listening, end := context.WithCancel(ctx)
 	defer end()
-	parts := append(slices.Clone(l.sources), func(ctx context.Context) error { return l.untilHeard(ctx, end) })
-	if err := runAll(heard, parts); err != nil {
+	parts := append(slices.Clone(l.sources), func(ctx context.Context) error { return l.untilSynced(ctx, end) })
+	if err := runAll(listening, parts); err != nil {
 		return nil, fmt.Errorf("learn which volumes are wanted: %w", err)
 	}
 	if ctx.Err() != nil {
@@ -61,8 +61,8 @@ func (l listing) showOwn(ctx context.Context) error {
 	}})
 }
 
-// untilHeard calls end once every source has spoken and what pods name is known.
-func (l listing) untilHeard(ctx context.Context, end func()) error {
+// untilSynced calls end once every source has spoken and what pods name is known.
+func (l listing) untilSynced(ctx context.Context, end func()) error {
 	for {
 		changed := l.changed.next()
 		if len(l.heard.Silent()) == 0 && !l.catalog.Asking() {

@@ -114,7 +114,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 	n.manager.DriverUp(manager.DriverInfo{Name: "d.example", Expand: true}, bad)
 
 	text := written(t, api, "Pod", "FailedMount")
-	if want := server.Told("data", "NodePublishVolume answered Internal: the array is on fire"); text != want {
+	if want := server.VolumeSentence("data", "NodePublishVolume answered Internal: the array is on fire"); text != want {
 		t.Errorf("event %q, want %q", text, want)
 	}
 	// It waits now, or is tried again: whenever it waits, it is explained so.
@@ -126,7 +126,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(e.Lines, func(l server.Line) bool { return l.Label == "because" && server.Told("data", l.Text) == text }) {
+		if slices.ContainsFunc(e.Lines, func(l server.Line) bool { return l.Label == "because" && server.VolumeSentence("data", l.Text) == text }) {
 			break
 		}
 		if over.Err() != nil {
@@ -145,7 +145,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 		}
 	}
 	n.cluster.Health(stats.Status{Key: "d.example^h", Health: stats.Abnormal, Conditions: []stats.Condition{{Message: "a disk is broken"}}})
-	if text := written(t, api, "Pod", "VolumeConditionAbnormal"); text != server.Told("data", "a disk is broken") {
+	if text := written(t, api, "Pod", "VolumeConditionAbnormal"); text != server.VolumeSentence("data", "a disk is broken") {
 		t.Errorf("event %q", text)
 	}
 	n.cluster.Health(stats.Status{Key: "d.example^h", Health: stats.Healthy})
@@ -160,7 +160,7 @@ func TestAFailedExpansionIsInClaimAndEvents(t *testing.T) {
 	c.Cluster = &rest.Config{Host: "http://api.test", Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	n, _ := start(t, c)
 	n.manager.DriverUp(manager.DriverInfo{Name: "d.example", Expand: true}, infeasible{})
-	want := server.Told("pv", "NodeExpandVolume answered OutOfRange: the array is full")
+	want := server.VolumeSentence("pv", "NodeExpandVolume answered OutOfRange: the array is full")
 	if text := written(t, api, "PersistentVolumeClaim", "VolumeResizeFailed"); text != want {
 		t.Errorf("event %q, want %q", text, want)
 	}

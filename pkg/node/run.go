@@ -27,12 +27,12 @@ func (n *Node) Run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	n.builtins.Tell(n.manager)
+	n.builtins.Register(n.manager)
 	warnIfUnshared(n.kernel, n.cfg.Root, n.log)
 	left := watch.PodsConfig{
 		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.Known, KnowsPod: n.manager.KnowsPod,
 		Changed: n.manager.Changed, Inputs: n.changed.next, Logger: n.log,
-		Heard: func() bool { return len(n.views.NotReady()) == 0 },
+		Synced: func() bool { return len(n.views.NotReady()) == 0 },
 	}
 	if n.measured != nil {
 		left.Counted = n.measured.Leftovers

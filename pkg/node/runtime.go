@@ -8,12 +8,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
-// following returns what calls tell at the beginning and after each change.
-func following(changed func() <-chan struct{}, tell func()) func(context.Context) error {
+// following returns a loop that calls do at the beginning and after each change.
+func following(changed func() <-chan struct{}, do func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
 			next := changed()
-			tell()
+			do()
 			select {
 			case <-next:
 			case <-ctx.Done():

@@ -48,7 +48,7 @@ type Registrar struct {
 type announced struct {
 	endpoint string
 	stop     context.CancelFunc
-	told     chan error    // what the registration came to, the first time
+	result   chan error    // what the registration came to, the first time
 	ended    chan struct{} // closed when it is announced no more
 	err      error         // why; valid when ended is closed
 }
@@ -89,16 +89,16 @@ func (r *Registrar) Run(ctx context.Context) error {
 // announce begins to register a driver. Run's goroutine calls it.
 func (r *Registrar) announce(ctx context.Context, name state.DriverName, endpoint string) *announced {
 	ctx, stop := context.WithCancel(ctx)
-	a := &announced{endpoint: endpoint, stop: stop, told: make(chan error, 1), ended: make(chan struct{})}
+	a := &announced{endpoint: endpoint, stop: stop, result: make(chan error, 1), ended: make(chan struct{})}
 	r.drivers[name] = a
 	r.calls.Go(func() {
 		defer close(a.ended)
 		defer stop()
 		a.err = localdriver.Announce(ctx, localdriver.Registration{
 			RegisterConfig: localdriver.RegisterConfig{Dir: r.c.Dir, Endpoint: endpoint}, Name: string(name),
-			Told: func(refused error) {
+			OnResult: func(refused error) {
 				select {
-				case a.told <- refused:
+				case a.result <- refused:
 				default:
 				}
 			},
@@ -156,7 +156,7 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 		return err
 	}
 	select {
-	case err = <-a.told:
+	case err = <-a.result:
 	case <-a.ended:
 		err = a.err
 	case <-ctx.Done():

@@ -25,8 +25,8 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 		if !ok {
 			continue
 		}
-		size, told := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-		if !told {
+		size, requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if !requested {
 			continue // a claim that names its volume needs none
 		}
 		key := controller.Key{Namespace: claim.Namespace, Name: claim.Name}

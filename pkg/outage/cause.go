@@ -58,15 +58,15 @@ func (e *Later) Error() string {
 	return fmt.Sprintf("the API server has too much to do (%d) and asks to be left alone for %s", e.Code, e.After)
 }
 
-// BehindError is an answer that is older than what the server told before. Nothing
+// BehindError is an answer that is older than one that the server gave before. Nothing
 // is concluded from it: what is new by then would be taken for gone.
-type BehindError struct{ Has, Told string }
+type BehindError struct{ Has, Seen string }
 
 // Error says it for people.
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than it told before (%s): one "+
 		"of its instances "+
-		"lags behind, or its data was restored from a backup; after that restart csi-volmgr", e.Has, e.Told)
+		"lags behind, or its data was restored from a backup; after that restart csi-volmgr", e.Has, e.Seen)
 }
 
 // CauseOf returns why a request failed; err is not nil.

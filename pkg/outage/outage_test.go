@@ -46,7 +46,7 @@ func TestCauses(t *testing.T) {
 		{answer(http.StatusServiceUnavailable), Busy, true, "(503 R): m"},
 		{answer(http.StatusForbidden), Refused, false, "(403): m"},
 		{answer(http.StatusInternalServerError), Failing, false, "(500 R): m"},
-		{fmt.Errorf("list: %w", &BehindError{Has: "7", Told: "9"}), Behind, false, "an older state (resourceVersion 7) than it told before (9)"},
+		{fmt.Errorf("list: %w", &BehindError{Has: "7", Seen: "9"}), Behind, false, "an older state (resourceVersion 7) than it told before (9)"},
 		{answer(http.StatusNotFound), "", false, "not found"},
 		{answer(http.StatusConflict), "", false, "(409 R): m"},
 		{errors.New("an answer that cannot be read"), "", false, "an answer that cannot be read"},

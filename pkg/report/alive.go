@@ -76,7 +76,7 @@ func (r *Reporter) runAlive(ctx context.Context) {
 	var newest *corev1.Node
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
-		v, told := r.view(false)
+		v, changed := r.view(false)
 		if n := v.node; n != nil && newest != nil && n.UID == newest.UID && older(n, newest) {
 			v.node = newest
 		}
@@ -95,7 +95,7 @@ func (r *Reporter) runAlive(ctx context.Context) {
 				case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
 					again = b.Next(err)
 				case ctx.Err() == nil:
-					again, used, told = b.Next(err), nil, nil
+					again, used, changed = b.Next(err), nil, nil
 					r.problem("condition and taint of the Node", err, again)
 				}
 			}
@@ -103,7 +103,7 @@ func (r *Reporter) runAlive(ctx context.Context) {
 		timer := time.NewTimer(again)
 		select {
 		case <-used:
-		case <-told:
+		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():
 		}

@@ -31,7 +31,7 @@ func (r *Reporter) runClaims(ctx context.Context) {
 	var b outage.Backoff
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		sizes, failures, told := maps.Clone(r.sizes), maps.Clone(r.failures), r.changed
+		sizes, failures, changed := maps.Clone(r.sizes), maps.Clone(r.failures), r.changed
 		r.mu.Unlock()
 		failed := writeClaims(ctx, r, failures, r.failures, failureChange)
 		if err := writeClaims(ctx, r, sizes, r.sizes, sizeChange); err != nil {
@@ -43,14 +43,14 @@ func (r *Reporter) runClaims(ctx context.Context) {
 		if wait := time.Duration(0); failed != nil && ctx.Err() == nil {
 			wait = b.Next(failed)
 			timer.Reset(wait)
-			retry, told = timer.C, nil
+			retry, changed = timer.C, nil
 			r.problem("status of claims", failed, wait)
 		} else {
 			b = outage.Backoff{}
 			r.problem("status of claims", nil, 0)
 		}
 		select {
-		case <-told:
+		case <-changed:
 		case <-retry:
 		case <-ctx.Done():
 		}
@@ -64,19 +64,19 @@ func compareClaims(a, b Claim) int {
 
 // writeClaims writes what claims do not show yet, and takes what is written out of
 // kept, unless that has changed meanwhile. It returns the last failure.
-func writeClaims[V comparable](ctx context.Context, r *Reporter, news, kept map[Claim]V,
+func writeClaims[V comparable](ctx context.Context, r *Reporter, pending, kept map[Claim]V,
 	change func(claim *corev1.PersistentVolumeClaim, v V) map[string]any,
 ) (failed error) {
-	for _, c := range slices.SortedFunc(maps.Keys(news), compareClaims) {
+	for _, c := range slices.SortedFunc(maps.Keys(pending), compareClaims) {
 		err := r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
-			return change(claim, news[c])
+			return change(claim, pending[c])
 		})
 		if err != nil {
 			failed = err
 			continue
 		}
 		r.mu.Lock()
-		if kept[c] == news[c] {
+		if kept[c] == pending[c] {
 			delete(kept, c)
 		}
 		r.mu.Unlock()

@@ -36,7 +36,7 @@ func (r *Reporter) runDrivers(ctx context.Context) {
 	var b outage.Backoff
 	var last reported
 	for ctx.Err() == nil {
-		v, told := r.view(false)
+		v, changed := r.view(false)
 		var retry <-chan time.Time
 		timer := time.NewTimer(0)
 		timer.Stop()
@@ -45,14 +45,14 @@ func (r *Reporter) runDrivers(ctx context.Context) {
 				wait := b.Next(err)
 				r.problem("drivers", err, wait)
 				timer.Reset(wait)
-				retry, told = timer.C, nil
+				retry, changed = timer.C, nil
 			} else {
 				b = outage.Backoff{}
 				r.problem("drivers", nil, 0)
 			}
 		}
 		select {
-		case <-told:
+		case <-changed:
 		case <-retry:
 		case <-ctx.Done():
 		}

@@ -78,7 +78,7 @@ func (r *Reporter) runEvents(ctx context.Context) {
 	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{}) // the defaults
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		events, told := r.events, r.changed
+		events, changed := r.events, r.changed
 		r.events = nil
 		r.mu.Unlock()
 		for _, e := range events {
@@ -88,7 +88,7 @@ func (r *Reporter) runEvents(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-told:
+		case <-changed:
 		case <-ctx.Done():
 		}
 	}

@@ -119,7 +119,7 @@ type agent struct {
 	flipped  bool // what it knows of the CSIDriver
 	watched  snapshot
 	doing    uint8
-	flying   [2]write
+	inFlight [2]write
 	answer   snapshot
 	node     snapshot
 	claimed  bool
@@ -185,9 +185,9 @@ func (a *agent) report(r *rules) {
 	case s.settle && r.settles:
 		a.doing = settling
 	case s.write:
-		for i := range a.flying {
-			if a.flying[i].version == 0 {
-				a.flying[i] = write{list: len(s.list) > 0, first: r.claims && w.uid == "", owned: true, version: a.node.version}
+		for i := range a.inFlight {
+			if a.inFlight[i].version == 0 {
+				a.inFlight[i] = write{list: len(s.list) > 0, first: r.claims && w.uid == "", owned: true, version: a.node.version}
 				a.unsure, a.sent, a.doing = true, len(s.list) > 0, writing
 				return
 			}
@@ -224,9 +224,9 @@ func (a *agent) end() {
 
 // crash ends the process. What it sent goes on without it.
 func (a *agent) crash() {
-	flying := a.flying
-	for i := range flying {
-		flying[i].owned = false
+	inFlight := a.inFlight
+	for i := range inFlight {
+		inFlight[i].owned = false
 	}
-	*a = agent{watched: a.watched, flying: flying, phase: a.phase, free: a.free, flipped: a.flipped}
+	*a = agent{watched: a.watched, inFlight: inFlight, phase: a.phase, free: a.free, flipped: a.flipped}
 }

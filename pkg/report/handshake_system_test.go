@@ -63,10 +63,10 @@ func start(left budget) system {
 func (s system) canonical() system {
 	for n := range s.nodes {
 		a := &s.agents[n]
-		if a.flying[0].version < a.flying[1].version {
-			a.flying[0], a.flying[1] = a.flying[1], a.flying[0]
+		if a.inFlight[0].version < a.inFlight[1].version {
+			a.inFlight[0], a.inFlight[1] = a.inFlight[1], a.inFlight[0]
 		}
-		all := []*uint8{&s.nodes[n].version, &a.watched.version, &a.node.version, &a.answer.version, &a.flying[0].version, &a.flying[1].version}
+		all := []*uint8{&s.nodes[n].version, &a.watched.version, &a.node.version, &a.answer.version, &a.inFlight[0].version, &a.inFlight[1].version}
 		values := []uint8{0}
 		for _, v := range all {
 			values = append(values, *v)
@@ -151,11 +151,11 @@ type acts func(what string, fault bool, act func(*system, int) string)
 
 // agentMoves are those of csi-volmgr, and of what it has under way.
 func (r *rules) agentMoves(a *agent, on acts) {
-	for i, f := range a.flying {
+	for i, f := range a.inFlight {
 		if f.version != 0 {
 			on("a write is applied or refused", false, func(s *system, n int) string { return s.apply(r.versions, n, i) })
 			if !f.owned {
-				on("a late write is lost", false, func(s *system, n int) string { s.agents[n].flying[i] = write{}; return "" })
+				on("a late write is lost", false, func(s *system, n int) string { s.agents[n].inFlight[i] = write{}; return "" })
 			}
 		}
 	}
@@ -212,8 +212,8 @@ func (a *agent) take() {
 // apply has the API server take a write, or refuse it for its version.
 func (s *system) apply(versions bool, n, i int) string {
 	a := &s.agents[n]
-	f := a.flying[i]
-	a.flying[i] = write{}
+	f := a.inFlight[i]
+	a.inFlight[i] = write{}
 	result := refused
 	if f.version == s.nodes[n].version || !versions {
 		if result = answered; f.list != s.nodes[n].inUse || f.first {
@@ -247,11 +247,11 @@ func faults(s *system, n int, on acts) {
 		on("csi-volmgr crashes", true, func(s *system, n int) string { s.left.agentCrashes--; s.agents[n].crash(); return "" })
 	}
 	if s.left.lost > 0 {
-		for i, f := range s.agents[n].flying {
+		for i, f := range s.agents[n].inFlight {
 			if f.owned {
 				on("csi-volmgr waits no longer for an answer", true, func(s *system, n int) string {
 					s.left.lost--
-					s.agents[n].flying[i].owned, s.agents[n].doing = false, idle
+					s.agents[n].inFlight[i].owned, s.agents[n].doing = false, idle
 					return ""
 				})
 			}

@@ -59,10 +59,10 @@ func (r *Reporter) runHealth(ctx context.Context) {
 	}
 	var b outage.Backoff
 	for ctx.Err() == nil {
-		v, told := r.view(false)
+		v, viewChanged := r.view(false)
 		wait, changed := healthEvery, (<-chan struct{})(r.health)
 		if v.node != nil {
-			told = nil
+			viewChanged = nil
 			if err := w.write(ctx, v, r.config.Health(), time.Now()); err != nil && ctx.Err() == nil {
 				wait, changed = b.Next(err), nil
 				r.problem("health of volumes", err, wait)
@@ -73,7 +73,7 @@ func (r *Reporter) runHealth(ctx context.Context) {
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-told:
+		case <-viewChanged:
 		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():

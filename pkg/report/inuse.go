@@ -25,7 +25,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 	var b outage.Backoff
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
-		v, told := r.view(true)
+		v, changed := r.view(true)
 		var retry <-chan time.Time
 		timer := time.NewTimer(0)
 		timer.Stop()
@@ -43,7 +43,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 				timer.Reset(wait)
 				retry = timer.C
 				// Until then no change is looked at: it could not be written either.
-				used, told = nil, nil
+				used, changed = nil, nil
 			} else {
 				b = outage.Backoff{}
 				r.problem("status.volumesInUse", nil, 0)
@@ -55,7 +55,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 		}
 		select {
 		case <-used:
-		case <-told:
+		case <-changed:
 		case <-retry:
 		case <-ctx.Done():
 		}

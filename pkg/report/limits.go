@@ -42,7 +42,7 @@ func (r *Reporter) runLimits(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for ctx.Err() == nil {
-		v, told := r.view(false)
+		v, changed := r.view(false)
 		r.plan(limits, v, time.Now())
 		wait := time.Hour
 		for name, l := range limits {
@@ -67,7 +67,7 @@ func (r *Reporter) runLimits(ctx context.Context) {
 			if l := limits[name]; l != nil {
 				l.busy, l.next = false, time.Now().Add(l.period)
 			}
-		case <-told:
+		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -130,7 +130,7 @@ func (r *Reporter) ask(ctx context.Context, name state.DriverName) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.tell(outage.Finding{What: "limits of driver " + string(name)}, err, 0) // no request to the API server
+	r.noteFinding(outage.Finding{What: "limits of driver " + string(name)}, err, 0) // no request to the API server
 	if err != nil {
 		return
 	}

@@ -12,11 +12,11 @@ func (r *Reporter) problem(what string, err error, wait time.Duration) {
 	if err != nil {
 		f.Cause, f.Reason = outage.CauseOf(err), outage.Explain(err)
 	}
-	r.tell(f, err, wait)
+	r.noteFinding(f, err, wait)
 }
 
-// tell shows what f is about and why, nil where it is well.
-func (r *Reporter) tell(f outage.Finding, err error, wait time.Duration) {
+// noteFinding shows what f is about and why it failed; a nil error ends it.
+func (r *Reporter) noteFinding(f outage.Finding, err error, wait time.Duration) {
 	what := f.What
 	if err != nil {
 		f.Text = err.Error()

@@ -59,7 +59,7 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 	var newest *corev1.Node
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		n, seen, told := r.node, r.seen, r.changed
+		n, seen, changed := r.node, r.seen, r.changed
 		r.mu.Unlock()
 		if n != nil && newest != nil && n.UID == newest.UID && older(n, newest) {
 			n = newest
@@ -83,7 +83,7 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 				if wait := r.unclaimed(err, &b); wait > 0 {
 					c, again = c.unwritten(before), time.Now().Add(wait)
 					if !apierrors.IsConflict(err) {
-						told = nil // until then no change is looked at: it could not be answered either
+						changed = nil // until then no change is looked at: it could not be answered either
 					}
 				} else if err == nil {
 					newest = answer
@@ -97,7 +97,7 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 			timer.Reset(time.Until(again))
 		}
 		select {
-		case <-told:
+		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():
 		}

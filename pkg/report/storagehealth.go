@@ -22,10 +22,10 @@ import (
 func (w *healthWriter) writeStorage(ctx context.Context, v view,
 	said map[state.DriverName][]storagev1.StorageHealthCondition, now time.Time,
 ) error {
-	news := map[state.DriverName][]storagev1.StorageHealthCondition{}
+	changes := map[state.DriverName][]storagev1.StorageHealthCondition{}
 	note := func(name state.DriverName, conditions []storagev1.StorageHealthCondition) {
 		if seen, known := w.storage[name]; !known || !sameSet(seen, conditions, identityOf) {
-			news[name] = conditions
+			changes[name] = conditions
 		}
 	}
 	for name, conditions := range said {
@@ -36,7 +36,7 @@ func (w *healthWriter) writeStorage(ctx context.Context, v view,
 			note(name, nil)
 		}
 	}
-	if len(news) == 0 {
+	if len(changes) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
@@ -49,9 +49,9 @@ func (w *healthWriter) writeStorage(ctx context.Context, v view,
 	if err != nil {
 		return fmt.Errorf("read CSINode %s: %w", v.node.Name, err)
 	}
-	want := storageHealth(old.Status.StorageHealth, news, now)
+	want := storageHealth(old.Status.StorageHealth, changes, now)
 	if equality.Semantic.DeepEqual(want, old.Status.StorageHealth) {
-		maps.Copy(w.storage, news)
+		maps.Copy(w.storage, changes)
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -71,7 +71,7 @@ func (w *healthWriter) writeStorage(ctx context.Context, v view,
 	case err != nil:
 		return fmt.Errorf("write CSINode %s: status.storageHealth: %w", v.node.Name, err)
 	}
-	maps.Copy(w.storage, news)
+	maps.Copy(w.storage, changes)
 	return nil
 }
 
@@ -104,8 +104,8 @@ func storageHealth(has []storagev1.StorageHealth, said map[state.DriverName][]st
 	}
 	before := map[key]metav1.Time{}
 	for _, h := range has {
-		conditions, told := said[state.DriverName(h.Name)]
-		if !told || len(conditions) > 0 && sameSet(h.HealthConditions, unique(conditions, identityOf), identityOf) {
+		conditions, reported := said[state.DriverName(h.Name)]
+		if !reported || len(conditions) > 0 && sameSet(h.HealthConditions, unique(conditions, identityOf), identityOf) {
 			want = append(want, h)
 			said = maps.Clone(said)
 			delete(said, state.DriverName(h.Name))

@@ -33,13 +33,13 @@ func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.Per
 		return
 	}
 	w.HaveBytes = claim.Status.Capacity.Storage().Value()
-	allocated, told := claim.Status.AllocatedResources[corev1.ResourceStorage]
+	allocated, known := claim.Status.AllocatedResources[corev1.ResourceStorage]
 	status, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	switch {
-	case !told && !resizing:
+	case !known && !resizing:
 	case status == corev1.PersistentVolumeClaimNodeResizePending ||
 		status == corev1.PersistentVolumeClaimNodeResizeInProgress:
-		if told {
+		if known {
 			w.SizeBytes = allocated.Value()
 		}
 	case status == "" && w.HaveBytes >= w.SizeBytes:

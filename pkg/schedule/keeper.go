@@ -278,7 +278,7 @@ func (k *Keeper) Set(ctx context.Context, s Schedule) error {
 	if err := k.commit(ctx, s.key(), r); err != nil {
 		return err
 	}
-	k.tell()
+	k.notifyChanged()
 	return nil
 }
 
@@ -297,11 +297,11 @@ func (k *Keeper) Remove(ctx context.Context, namespace, name string) error {
 	delete(k.unreadable, key)
 	delete(k.waits, key)
 	delete(k.failed, key)
-	k.tell()
+	k.notifyChanged()
 	return nil
 }
 
-func (k *Keeper) tell() {
+func (k *Keeper) notifyChanged() {
 	close(k.changed)
 	k.changed = make(chan struct{})
 }

@@ -93,7 +93,7 @@ func (keptCalls) CallsOfPod(string) []state.VolumeID            { return nil }
 func bare() Facts {
 	return Facts{
 		Pods:    []manager.PodStatus{{}, {Volumes: []manager.PodVolumeStatus{{}}}},
-		Volumes: []manager.VolumeStatus{{Volume: state.Volume{Spec: &state.Spec{}}}, {Volume: state.Volume{Spec: &state.Spec{}, Mounts: map[state.PodUID]state.Mount{"u": {}}}, Unmount: &plan.Climb{}, SELinux: &manager.SELinuxStatus{}}},
+		Volumes: []manager.VolumeStatus{{Volume: state.Volume{Spec: &state.Spec{}}}, {Volume: state.Volume{Spec: &state.Spec{}, Mounts: map[state.PodUID]state.Mount{"u": {}}}, Unmount: &plan.UnmountProgress{}, SELinux: &manager.SELinuxStatus{}}},
 		Drivers: []manager.DriverStatus{{}},
 		Claims:  []ClaimStatus{{}},
 		Now:     now,

@@ -115,5 +115,7 @@ func (f Facts) WhyLeft(v manager.VolumeStatus) string {
 	return ""
 }
 
-// Told is a sentence about one of a pod's volumes, which it names.
-func Told(names, sentence string) string { return fmt.Sprintf("volume %s: %s", names, sentence) }
+// VolumeSentence is a sentence about one of a pod's volumes, which it names.
+func VolumeSentence(names, sentence string) string {
+	return fmt.Sprintf("volume %s: %s", names, sentence)
+}

@@ -14,25 +14,25 @@ import (
 // Which step of an unmount is tried, for how long, and what comes next, is explained.
 func TestTheLadderIsExplained(t *testing.T) {
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
-	volume := func(c plan.Climb, fly plan.Op) server.Facts {
+	volume := func(c plan.UnmountProgress, inFlight plan.Op) server.Facts {
 		c.Kind, c.Path = plan.Unstage, "/stage"
 		v := manager.VolumeStatus{
 			Volume: state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d", Handle: "v", Name: "pv"}, Stage: state.Fact{
 				Phase: state.Leaving, Failed: &state.Retry{Attempts: 3, Since: now.Add(-time.Hour), Call: "NodeUnstageVolume", Error: "busy"},
 			}},
-			Unmount: &c, Call: fly, Since: now.Add(-5 * time.Second),
+			Unmount: &c, Call: inFlight, Since: now.Add(-5 * time.Second),
 		}
-		if fly.Kind == plan.None {
+		if inFlight.Kind == plan.None {
 			v.Held = plan.Held{Step: plan.Unstage, Reason: "waiting"}
 		}
 		return server.Facts{Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: "d"}, Up: true}}, Now: now}
 	}
 	hour := now.Add(-time.Hour)
 	for want, f := range map[string]server.Facts{
-		"normal of /stage, in vain for 60m; nothing harder is done by itself":             volume(plan.Climb{Since: hour}, plan.Op{}),
-		"normal of /stage, in vain for 60m; by policy force comes in 10m, which may lose": volume(plan.Climb{Since: hour, Next: state.UnmountForce, At: now.Add(10 * time.Minute)}, plan.Op{}),
-		"force of /stage, in vain for 60m; by policy lazy comes next, which may lose":     volume(plan.Climb{Step: state.UnmountForce, Since: hour, Next: state.UnmountLazy}, plan.Op{}),
-		"lazy of /stage, under way for 5s; nothing harder":                                volume(plan.Climb{Step: state.UnmountLazy, Since: hour}, plan.Op{Kind: plan.Unstage, Step: state.UnmountLazy}),
+		"normal of /stage, in vain for 60m; nothing harder is done by itself":             volume(plan.UnmountProgress{Since: hour}, plan.Op{}),
+		"normal of /stage, in vain for 60m; by policy force comes in 10m, which may lose": volume(plan.UnmountProgress{Since: hour, Next: state.UnmountForce, At: now.Add(10 * time.Minute)}, plan.Op{}),
+		"force of /stage, in vain for 60m; by policy lazy comes next, which may lose":     volume(plan.UnmountProgress{Step: state.UnmountForce, Since: hour, Next: state.UnmountLazy}, plan.Op{}),
+		"lazy of /stage, under way for 5s; nothing harder":                                volume(plan.UnmountProgress{Step: state.UnmountLazy, Since: hour}, plan.Op{Kind: plan.Unstage, Step: state.UnmountLazy}),
 	} {
 		e, err := server.Explain(f, "volume", "v")
 		if err != nil || !strings.Contains(e.String(), want) {

@@ -41,7 +41,7 @@ func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 			of.Volumes = []manager.VolumeStatus{volumes[v.ID]}
 		}
 		if !volumes[v.ID].Volume.Spec.Value().Builtin {
-			v.Retry = hush(v.Retry)
+			v.Retry = redactRetry(v.Retry)
 		}
 		return of.Why(uid, v)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// hushed stands for what a driver says of itself, which owners of the socket may read.
-const hushed = "the words are for who may ask the daemon: csi-volmgr explain"
+// ownersOnly stands for the text of a driver, which only owners of the socket may read.
+const ownersOnly = "the text is for users who may ask the daemon: csi-volmgr explain"
 
 // public is f without the words of drivers but those served in this process: what the status page shows to every user
 // of the host. A driver may quote there what it was given, in whatever form. What it
@@ -23,28 +23,28 @@ func (f Facts) public() Facts {
 	ours := map[state.VolumeID]bool{}
 	for i, v := range f.Volumes {
 		if ours[v.Volume.ID] = v.Volume.Spec.Value().Builtin; !ours[v.Volume.ID] {
-			f.Volumes[i].Volume = hushVolume(v.Volume)
+			f.Volumes[i].Volume = redactVolume(v.Volume)
 		}
 	}
 	for i, p := range f.Pods {
 		f.Pods[i].Volumes = slices.Clone(p.Volumes)
 		for j, v := range p.Volumes {
 			if !ours[v.ID] {
-				f.Pods[i].Volumes[j].Retry = hush(v.Retry)
+				f.Pods[i].Volumes[j].Retry = redactRetry(v.Retry)
 			}
 		}
 	}
 	for i := range f.Claims {
-		f.Claims[i].Retry = RetryOf(hush(f.Claims[i].Retry.retry()))
+		f.Claims[i].Retry = RetryOf(redactRetry(f.Claims[i].Retry.retry()))
 	}
 	for i := range f.Sockets {
 		if f.Sockets[i].Problem != "" {
-			f.Sockets[i].Problem = hushed
+			f.Sockets[i].Problem = ownersOnly
 		}
 	}
 	for i, s := range f.Stats {
 		if s.Error != "" {
-			f.Stats[i].Error = hushed
+			f.Stats[i].Error = ownersOnly
 		}
 		f.Stats[i].Conditions = slices.Clone(s.Conditions)
 		for j := range s.Conditions {
@@ -62,13 +62,13 @@ func publicDrivers(all []manager.DriverStatus) []manager.DriverStatus {
 	all = slices.Clone(all)
 	for i, d := range all {
 		if d.Problem != "" && d.Generation > 0 {
-			all[i].Problem = hushed
+			all[i].Problem = ownersOnly
 		}
 	}
 	return all
 }
 
-func hush(r state.Retry) state.Retry {
+func redactRetry(r state.Retry) state.Retry {
 	if r.Code != "" {
 		r.Error = ""
 	}
@@ -76,21 +76,21 @@ func hush(r state.Retry) state.Retry {
 	return r
 }
 
-func hushFact(f state.Fact) state.Fact {
+func redactFact(f state.Fact) state.Fact {
 	if f.Failed != nil {
-		f.Failed = new(hush(*f.Failed))
+		f.Failed = new(redactRetry(*f.Failed))
 	}
 	return f
 }
 
-func hushVolume(v state.Volume) state.Volume {
-	v.Attach, v.Stage = hushFact(v.Attach), hushFact(v.Stage)
+func redactVolume(v state.Volume) state.Volume {
+	v.Attach, v.Stage = redactFact(v.Attach), redactFact(v.Stage)
 	if v.ExpandFailed != nil {
-		v.ExpandFailed = new(hush(*v.ExpandFailed))
+		v.ExpandFailed = new(redactRetry(*v.ExpandFailed))
 	}
 	v.Mounts = maps.Clone(v.Mounts)
 	for uid, m := range v.Mounts {
-		m.Fact = hushFact(m.Fact)
+		m.Fact = redactFact(m.Fact)
 		v.Mounts[uid] = m
 	}
 	return v

@@ -32,7 +32,7 @@ type step struct {
 	spec   state.Spec
 	target string
 	// unmount is how far it is with a removal that does not succeed; nil for others.
-	unmount *plan.Climb
+	unmount *plan.UnmountProgress
 	// having are the pods that have the volume mounted, by name.
 	having []state.Pod
 	// other is the pod that keeps an exclusive volume from this one.

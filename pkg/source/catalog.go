@@ -93,17 +93,17 @@ type Catalog struct {
 	update sync.Mutex
 	// mu guards what follows. It is never held while the sink is called.
 	mu      sync.RWMutex
-	objects map[string]map[Key]tellers // by kind, so that to list one kind is no walk over all
+	objects map[string]map[Key]byProvider // by kind, so that to list one kind is no walk over all
 	index   index
 	notes   map[Key]string
 	// bindings are the volumes that were chosen for claims.
-	bindings map[Key]resolve.Binding
-	pods     map[Key]*pod
-	users    map[Key]*smallSet[Key]
-	uids     map[state.PodUID]*smallSet[Key]
-	told     map[state.PodUID]state.PodWant
-	hear     []func(Key)
-	remote   remote
+	bindings  map[Key]resolve.Binding
+	pods      map[Key]*pod
+	users     map[Key]*smallSet[Key]
+	uids      map[state.PodUID]*smallSet[Key]
+	published map[state.PodUID]state.PodWant
+	hear      []func(Key)
+	remote    remote
 }
 
 // New returns an empty Catalog.
@@ -127,14 +127,14 @@ func New(c Config) *Catalog {
 		sink:    c.Sink,
 		logger:  c.Logger,
 		ranking: slices.Clone(c.Precedence),
-		objects: map[string]map[Key]tellers{},
+		objects: map[string]map[Key]byProvider{},
 		index:   newIndex(),
 		notes:   map[Key]string{}, bindings: map[Key]resolve.Binding{},
-		pods:   map[Key]*pod{},
-		users:  map[Key]*smallSet[Key]{},
-		uids:   map[state.PodUID]*smallSet[Key]{},
-		told:   map[state.PodUID]state.PodWant{},
-		remote: newRemote(c.Remote, c.Demand),
+		pods:      map[Key]*pod{},
+		users:     map[Key]*smallSet[Key]{},
+		uids:      map[state.PodUID]*smallSet[Key]{},
+		published: map[state.PodUID]state.PodWant{},
+		remote:    newRemote(c.Remote, c.Demand),
 	}
 }
 
@@ -251,14 +251,14 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if faults = append(faults, resolve.CheckChange(c.tellers(key).of(provider), obj)...); len(faults) > 0 {
+		if faults = append(faults, resolve.CheckChange(c.under(key).of(provider), obj)...); len(faults) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s", key, faults[0]))
-			if c.remote.told(provider, key, "refused: "+faults[0].String()) {
+			if c.remote.delivered(provider, key, "refused: "+faults[0].String()) {
 				changed[key] = true
 			}
 			continue
 		}
-		known := c.remote.told(provider, key, "")
+		known := c.remote.delivered(provider, key, "")
 		if c.set(provider, key, obj) || known {
 			changed[key] = true
 		}
@@ -270,13 +270,13 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 // object that holds under the key changed by it.
 func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	was := c.holder(key)
-	before := len(c.tellers(key))
-	all := c.tellers(key).with(provider, obj)
+	before := len(c.under(key))
+	all := c.under(key).with(provider, obj)
 	if len(all) == 0 {
 		delete(c.objects[key.Kind], key)
 	} else {
 		if c.objects[key.Kind] == nil {
-			c.objects[key.Kind] = map[Key]tellers{}
+			c.objects[key.Kind] = map[Key]byProvider{}
 		}
 		c.objects[key.Kind][key] = all
 	}
@@ -291,12 +291,12 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	return true
 }
 
-// tellers are the providers' objects under the key.
-func (c *Catalog) tellers(key Key) tellers { return c.objects[key.Kind][key] }
+// under are the providers' objects under the key.
+func (c *Catalog) under(key Key) byProvider { return c.objects[key.Kind][key] }
 
 // holder returns the object that holds under the key, nil for none.
 func (c *Catalog) holder(key Key) runtime.Object {
-	all := c.tellers(key)
+	all := c.under(key)
 	switch len(all) {
 	case 0:
 		return nil
@@ -307,14 +307,14 @@ func (c *Catalog) holder(key Key) runtime.Object {
 }
 
 // first returns which of the providers comes first.
-func (c *Catalog) first(all tellers) string {
+func (c *Catalog) first(all byProvider) string {
 	rank := func(p string) int {
 		if i := slices.Index(c.ranking, p); i >= 0 {
 			return i
 		}
 		return len(c.ranking)
 	}
-	return slices.MinFunc(all, func(a, b told) int {
+	return slices.MinFunc(all, func(a, b provided) int {
 		return cmp.Or(cmp.Compare(rank(a.provider), rank(b.provider)), cmp.Compare(a.provider, b.provider))
 	}).provider
 }

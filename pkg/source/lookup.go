@@ -64,10 +64,10 @@ func SecretValues(secret *corev1.Secret) (map[string]string, error) {
 func (c *Catalog) Provider(key Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if len(c.tellers(key)) == 0 {
+	if len(c.under(key)) == 0 {
 		return ""
 	}
-	return c.first(c.tellers(key))
+	return c.first(c.under(key))
 }
 
 // Binding returns which volume was chosen for a claim, and what it waits for.
@@ -213,9 +213,9 @@ func (c *Catalog) Problems() []Problem {
 	}
 	slices.SortFunc(several, Key.Compare)
 	for _, key := range several {
-		providers := c.tellers(key)
+		providers := c.under(key)
 		first := c.first(providers)
-		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b told) int {
+		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b provided) int {
 			return cmp.Compare(a.provider, b.provider)
 		}) {
 			if t.provider != first {
@@ -231,7 +231,7 @@ func (c *Catalog) Problems() []Problem {
 func (c *Catalog) Wants() map[state.PodUID]state.PodWant {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return maps.Clone(c.told)
+	return maps.Clone(c.published)
 }
 
 // Asking reports whether something that a pod names is still to be read by the

@@ -90,32 +90,32 @@ func (c *Catalog) resolve(pods []Key) {
 			uids[uid] = true
 		}
 	}
-	type news struct {
+	type podChange struct {
 		want state.PodWant
 		gone bool
 	}
-	var tell []news
+	var changes []podChange
 	for _, uid := range slices.Sorted(maps.Keys(uids)) {
 		want, ok := c.want(uid)
-		before, told := c.told[uid]
+		before, known := c.published[uid]
 		switch {
-		case !ok && told:
-			delete(c.told, uid)
-			tell = append(tell, news{want: before, gone: true})
-		case ok && (!told || !reflect.DeepEqual(before, want)):
-			c.told[uid] = want
-			tell = append(tell, news{want: want})
+		case !ok && known:
+			delete(c.published, uid)
+			changes = append(changes, podChange{want: before, gone: true})
+		case ok && (!known || !reflect.DeepEqual(before, want)):
+			c.published[uid] = want
+			changes = append(changes, podChange{want: want})
 		}
 	}
 	c.mu.Unlock()
-	for _, n := range tell {
+	for _, n := range changes {
 		if n.gone {
 			c.sink.RemovePod(n.want.Pod.UID)
 		} else {
 			c.sink.SetPod(n.want)
 		}
 	}
-	c.remote.tell()
+	c.remote.sendDemands()
 }
 
 // resolved returns what becomes of the pod with the objects that there are, nil
@@ -126,7 +126,7 @@ func (c *Catalog) resolved(key Key) *pod {
 	if !ok {
 		return nil
 	}
-	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.tellers(key))}
+	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.under(key))}
 	p := &pod{want: resolve.Pod(object, &v, c.config), remote: v.remote}
 	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
 	return p

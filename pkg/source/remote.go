@@ -31,9 +31,9 @@ type remote struct {
 	absent map[Key]bool
 	// why says why others are not known.
 	why map[Key]string
-	// asked is what each pod needs; news are the pods whose needs changed.
-	asked map[Key][]Key
-	news  []Key
+	// asked is what each pod needs; changed are the pods whose needs changed.
+	asked   map[Key][]Key
+	changed []Key
 }
 
 func newRemote(name string, demand func(pod Key, objects []Key)) remote {
@@ -41,7 +41,7 @@ func newRemote(name string, demand func(pod Key, objects []Key)) remote {
 }
 
 // has reports whether the first of the objects' providers is the remote one.
-func (r *remote) has(providers tellers) bool {
+func (r *remote) has(providers byProvider) bool {
 	return r.name != "" && len(providers) == 1 && providers[0].provider == r.name
 }
 
@@ -76,8 +76,8 @@ func (r *remote) learn(provider string, u Update) (changed []Key) {
 	return changed
 }
 
-// told notes that the provider delivered the object, or why the catalog refused it.
-func (r *remote) told(provider string, key Key, refused string) (changed bool) {
+// delivered notes that the provider delivered the object, or why the catalog refused it.
+func (r *remote) delivered(provider string, key Key, refused string) (changed bool) {
 	if provider != r.name || r.name == "" {
 		return false
 	}
@@ -118,18 +118,18 @@ func (r *remote) demands(pod Key, used []Key) {
 	} else {
 		r.asked[pod] = keys
 	}
-	r.news = append(r.news, pod)
+	r.changed = append(r.changed, pod)
 }
 
-// tell passes the pods' new needs to the provider. It is called during an update, and
+// sendDemands passes the pods' new needs to the provider. It is called during an update, and
 // outside of the catalog's lock: no other provider changes anything then.
-func (r *remote) tell() {
-	news := r.news
-	r.news = nil
+func (r *remote) sendDemands() {
+	changed := r.changed
+	r.changed = nil
 	if r.demand == nil {
 		return
 	}
-	for _, pod := range news {
+	for _, pod := range changed {
 		r.demand(pod, r.asked[pod])
 	}
 }

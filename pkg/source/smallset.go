@@ -81,17 +81,17 @@ func removeFrom[K, V comparable](m map[K]*smallSet[V], k K, v V) {
 	}
 }
 
-// told is an object as one provider tells it.
-type told struct {
+// provided is an object as one provider has it.
+type provided struct {
 	provider string
 	object   runtime.Object
 }
 
-// tellers are what the providers tell under one key, each once, in no order.
-type tellers []told
+// byProvider are the objects under one key, one of each provider, in no order.
+type byProvider []provided
 
-// of returns what the provider tells, nil for nothing.
-func (all tellers) of(provider string) runtime.Object {
+// of returns the provider's object, nil for none.
+func (all byProvider) of(provider string) runtime.Object {
 	for _, t := range all {
 		if t.provider == provider {
 			return t.object
@@ -100,9 +100,9 @@ func (all tellers) of(provider string) runtime.Object {
 	return nil
 }
 
-// with returns all with what the provider tells now, nil for nothing.
-func (all tellers) with(provider string, obj runtime.Object) tellers {
-	i := slices.IndexFunc(all, func(t told) bool { return t.provider == provider })
+// with returns all with the provider's object replaced by obj, nil for none.
+func (all byProvider) with(provider string, obj runtime.Object) byProvider {
+	i := slices.IndexFunc(all, func(t provided) bool { return t.provider == provider })
 	switch {
 	case obj == nil && i < 0:
 		return all
@@ -112,5 +112,5 @@ func (all tellers) with(provider string, obj runtime.Object) tellers {
 		all[i].object = obj
 		return all
 	}
-	return append(all, told{provider, obj})
+	return append(all, provided{provider, obj})
 }

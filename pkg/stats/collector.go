@@ -80,7 +80,7 @@ type entry struct {
 	subject Subject
 	next    time.Time
 	good    time.Time // until when what was said is not too old
-	told    bool      // that the question failed, in the log
+	logged  bool      // that the question failed, in the log
 	queued  bool
 	gone    bool // the subject is there no more, but its question is open
 	dead    bool // its storage did not answer when it was asked last
@@ -256,18 +256,18 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 		if e.Status = e.partly(r, now); r.Measured {
 			e.good = e.next
 		}
-		c.tell(ctx, was, e.Status)
-		if e.Error = err.Error(); !e.told && ctx.Err() == nil {
-			e.told = true
+		c.reportHealth(ctx, was, e.Status)
+		if e.Error = err.Error(); !e.logged && ctx.Err() == nil {
+			e.logged = true
 			c.cfg.Logger.Warn("how full a volume is, or how it fares, is not reported",
 				"volume", e.Key, "driver", string(e.Driver), "err", err)
 		}
 	default:
 		c.took.WithLabelValues(q.Source).Observe(now.Sub(start).Seconds())
-		e.told, e.good = false, e.next
+		e.logged, e.good = false, e.next
 		was := e.Status
 		e.Status = e.with(r, now)
-		c.tell(ctx, was, e.Status)
+		c.reportHealth(ctx, was, e.Status)
 	}
 }
 
@@ -279,8 +279,8 @@ func rest(q Question, took time.Duration) time.Duration {
 	return min(maxRest, restFactor*took)
 }
 
-// tell says once that health changed. What is healthy from the start is no news.
-func (c *Collector) tell(ctx context.Context, was, is Status) {
+// reportHealth reports each change of health once. A volume that is healthy from the start is none.
+func (c *Collector) reportHealth(ctx context.Context, was, is Status) {
 	if is.HealthSince.Equal(was.HealthSince) || was.Health == "" && is.Health == Healthy {
 		return
 	}

@@ -24,7 +24,7 @@ func (w *Mounts) RunFaults(ctx context.Context, loop Loop) error {
 		return fmt.Errorf("resolve the root directory: %w", err)
 	}
 	every := cmp.Or(w.Every, faultsEvery)
-	for told, ill := false, false; ; {
+	for logged, ill := false, false; ; {
 		pause := time.NewTimer(every + rand.N(every/2))
 		select {
 		case <-pause.C:
@@ -33,8 +33,8 @@ func (w *Mounts) RunFaults(ctx context.Context, loop Loop) error {
 			return nil
 		}
 		var err error
-		if ill, err = w.reportFaults(ctx, loop, real, ill); err != nil && !told && ctx.Err() == nil {
-			told = true
+		if ill, err = w.reportFaults(ctx, loop, real, ill); err != nil && !logged && ctx.Err() == nil {
+			logged = true
 			w.Logger.Warn("file systems that turn read-only are not noticed", "err", err)
 		}
 	}

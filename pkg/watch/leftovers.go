@@ -37,8 +37,8 @@ type PodsConfig struct {
 	// Changed and Inputs return channels that close at the next change of the pods, and
 	// of what the sources of pods say.
 	Changed, Inputs func() <-chan struct{}
-	// Heard reports whether every source of pods has spoken.
-	Heard func() bool
+	// Synced reports whether every source of pods has spoken.
+	Synced func() bool
 	// Counted receives how many directories a look removed, and how many stay; nil where
 	// there are no metrics.
 	Counted func(removed, left int)
@@ -52,13 +52,13 @@ type Pods struct{ PodsConfig }
 // change of the pods, and again where one was too young. The others are an operator's
 // to remove (csi-volmgr gc). It returns nil when ctx ends.
 func (p Pods) Run(ctx context.Context) error {
-	var told map[string]bool
+	var logged map[string]bool
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
 		changed, ready := p.Changed(), p.Inputs()
 		var again bool
-		if told, again = p.remove(ctx, told, time.Now().Add(-leftoverIdle)); again {
+		if logged, again = p.remove(ctx, logged, time.Now().Add(-leftoverIdle)); again {
 			pause.Reset(leftoverIdle)
 		} else {
 			select {
@@ -68,7 +68,7 @@ func (p Pods) Run(ctx context.Context) error {
 				return nil
 			}
 			pause.Reset(leftoverPause)
-			if !p.Heard() {
+			if !p.Synced() {
 				pause.Reset(leftoverStart)
 			}
 		}
@@ -80,9 +80,9 @@ func (p Pods) Run(ctx context.Context) error {
 	}
 }
 
-// remove removes what may go, and logs each directory that stays unless told has it. It
+// remove removes what may go, and logs each directory that stays and is not in logged. It
 // returns those that stay, and whether something was made in one of them since idle.
-func (p Pods) remove(ctx context.Context, told map[string]bool, idle time.Time) (stay map[string]bool, young bool) {
+func (p Pods) remove(ctx context.Context, logged map[string]bool, idle time.Time) (stay map[string]bool, young bool) {
 	stay = map[string]bool{}
 	candidates, err := p.strangers()
 	if err != nil {
@@ -103,7 +103,7 @@ func (p Pods) remove(ctx context.Context, told map[string]bool, idle time.Time) 
 			}
 			left++
 			stay[i.Path] = true
-			if !told[i.Path] {
+			if !logged[i.Path] {
 				p.Logger.Warn("directory of a pod that is gone stays", "path", i.Path, "reason", i.Why, "err", i.Error)
 			}
 		}

@@ -97,11 +97,11 @@ func (w *Mounts) Run(ctx context.Context, loop Loop) error {
 	return nil
 }
 
-// follow calls tell at once and after every change until ctx ends, and again
+// follow calls look at once and after every change until ctx ends, and again
 // where that failed; changes while it pauses are one. The first look, which reads
 // what all others have mounted, is not to come with the first pods: of 20,000
 // mounts it takes 60 ms.
-func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, tell func() error) {
+func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, look func() error) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for open := true; open; _, open = <-changes {
@@ -112,7 +112,7 @@ func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, tell
 				return
 			}
 			began := time.Now()
-			err := tell()
+			err := look()
 			pause.Reset(min(max(driftPause, driftRest*time.Since(began)), driftMost))
 			if err == nil {
 				break

@@ -75,7 +75,7 @@ func New(c Config) (*Driver, error) {
 	}
 	now := time.Now()
 	d := &Driver{cfg: c, log: c.Logger, transcript: t, conns: &connections{}, judge: judge{
-		model: &model, script: script, told: script, nodeID: c.NodeID, zones: c.Zones, since: now, flying: map[string]*call{},
+		model: &model, script: script, told: script, nodeID: c.NodeID, zones: c.Zones, since: now, inFlight: map[string]*call{},
 		open: map[string]string{}, cuts: map[string]bool{},
 	}}
 	return d, t.write(Event{Time: now, Event: EventUp, Text: c.Name})

@@ -80,8 +80,8 @@ type judge struct {
 	// zones are the zones of the nodes that share the storage, by node id; empty: there is one node.
 	zones map[string]string
 	// since is when this process began: until then, nothing is known of calls in flight.
-	since  time.Time
-	flying map[string]*call
+	since    time.Time
+	inFlight map[string]*call
 	// open are the requests that were not answered, by what they are to bring about; cuts are the
 	// volumes that a snapshot is being made of.
 	open map[string]string
@@ -132,13 +132,13 @@ func (j *judge) begin(c *call) (busy bool) {
 		return false
 	}
 	key := c.flight()
-	if other, ok := j.flying[key]; ok {
+	if other, ok := j.inFlight[key]; ok {
 		if other.ctx.Err() == nil {
 			c.breach(codes.Aborted, "N-21", "%s arrived while %s is in flight for the volume or group", c.name, other.name)
 		}
 		return true
 	}
-	j.flying[key] = c
+	j.inFlight[key] = c
 	return false
 }
 
@@ -236,8 +236,8 @@ func leaving(f Fact) Fact {
 // end takes the answer to a call into the model. heard: its caller was still
 // there. odd: the script made the driver misbehave.
 func (j *judge) end(c *call, code codes.Code, heard, odd bool, at time.Time) {
-	if j.flying[c.flight()] == c {
-		delete(j.flying, c.flight())
+	if j.inFlight[c.flight()] == c {
+		delete(j.inFlight, c.flight())
 	}
 	j.answered(c, code, heard)
 	v := j.model.Volumes[c.volume]

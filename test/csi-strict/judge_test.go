@@ -33,7 +33,7 @@ func newCourt(s Script) *court {
 	return &court{now: now, judge: &judge{
 		open: map[string]string{}, cuts: map[string]bool{},
 		model:  &Model{Volumes: map[string]*Volume{"v": v("v"), "w": v("w")}, Fired: map[string]int{}},
-		script: s, told: s, nodeID: "node-1", since: now, flying: map[string]*call{},
+		script: s, told: s, nodeID: "node-1", since: now, inFlight: map[string]*call{},
 	}}
 }
 
@@ -442,7 +442,7 @@ func TestOneCallAVolume(t *testing.T) {
 	if got := k.call(publish(target), codes.OK); len(got) > 0 {
 		t.Errorf("after the caller gave up: %q", got)
 	}
-	if k.flying["v"] != second {
+	if k.inFlight["v"] != second {
 		t.Error("the call that goes on is forgotten")
 	}
 }

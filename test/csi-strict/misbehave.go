@@ -116,11 +116,11 @@ func (d *Driver) hold(c *call) (life context.Context, release func()) {
 	held.ctx = gone
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.judge.flying[c.flight()] = &held
+	d.judge.inFlight[c.flight()] = &held
 	return life, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		delete(d.judge.flying, c.flight())
+		delete(d.judge.inFlight, c.flight())
 	}
 }
 

@@ -69,7 +69,7 @@ func sourcesOf(req proto.Message) []string {
 func (j *judge) cutting(c *call) {
 	sources := sourcesOf(c.req)
 	for _, source := range sources {
-		if other := j.flying[source]; j.cuts[source] || other != nil && changes(other.name) {
+		if other := j.inFlight[source]; j.cuts[source] || other != nil && changes(other.name) {
 			c.breach(codes.OK, "N-21", "%s arrived while another call is in flight for volume %s", c.name, source)
 		}
 	}

@@ -44,7 +44,7 @@ var bugs = []bug{
 	},
 	{
 		"a failed removal is turned back from", "pkg/manager/plan/next.go",
-		"case m.Phase == state.Leaving:\n\t\t\tc.offer(op, m.Failed)", "case m.Phase == state.Leaving && !wanted:\n\t\t\tc.offer(op, m.Failed)",
+		"case m.Phase == state.Leaving:\n\t\t\tc.propose(op, m.Failed)", "case m.Phase == state.Leaving && !wanted:\n\t\t\tc.propose(op, m.Failed)",
 	},
 	{
 		"unstage while a mount is uncertain", "pkg/state/volume.go",
@@ -158,7 +158,7 @@ var bugs = []bug{
 	},
 	{
 		"an attachment is forgotten by a driver that attaches no more", "pkg/manager/plan/next.go",
-		"case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v)", "case v.Unmounted() && v.Stage.Phase == state.Absent && f.Driver.Attach && leaves(v.Attach, w, v)",
+		"case v.Unmounted() && v.Stage.Phase == state.Absent && mustGo(v.Attach, w, v)", "case v.Unmounted() && v.Stage.Phase == state.Absent && f.Driver.Attach && mustGo(v.Attach, w, v)",
 	},
 	{
 		"what is mounted without a record counts for nothing", "pkg/manager/unrecorded.go",

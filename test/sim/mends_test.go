@@ -129,7 +129,7 @@ var mends = []mend{
 		},
 		{
 			"an intent that is in the journal is written", "pkg/manager/announce.go",
-			"v.offer = nil\n\t\treturn",
+			"v.intent = nil\n\t\treturn",
 			"return",
 		},
 	}},

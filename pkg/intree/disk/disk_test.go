@@ -259,7 +259,7 @@ func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
 		t.Errorf("run %q, want %q", calls, want)
 	}
 	for _, path := range d.Paths {
-		if got := n.Told("block", path, "device", "delete"); got != "1" {
+		if got := n.Attribute("block", path, "device", "delete"); got != "1" {
 			t.Errorf("%s: told %q", path, got)
 		}
 	}
@@ -284,12 +284,12 @@ func TestPathsStayWhileTheMapCannotBeFlushed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, path := range d.Paths {
-		if got := n.Told("block", path, "device", "delete"); got != "" {
+		if got := n.Attribute("block", path, "device", "delete"); got != "" {
 			t.Errorf("%s: told %q", path, got)
 		}
 	}
 	n.Programs["multipath"] = func([]string) error { return nil }
-	if err := h.Free(t.Context(), d); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+	if err := h.Free(t.Context(), d); err != nil || n.Attribute("block", "sda", "device", "delete") != "1" {
 		t.Errorf("flushed: %v", err)
 	}
 }
@@ -455,11 +455,11 @@ func TestDiskInUseIsNotRemoved(t *testing.T) {
 	if err := h.Free(t.Context(), d); !errors.Is(err, disk.ErrInUse) {
 		t.Errorf("got %v", err)
 	}
-	if got := n.Told("block", "sda", "device", "delete"); got != "" {
+	if got := n.Attribute("block", "sda", "device", "delete"); got != "" {
 		t.Errorf("told %q", got)
 	}
 	unstage(n, v)
-	if err := h.Free(t.Context(), d); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+	if err := h.Free(t.Context(), d); err != nil || n.Attribute("block", "sda", "device", "delete") != "1" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -539,7 +539,7 @@ func TestGrowTellsEveryPathAndTheFileSystem(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"sda", "sdb"} {
-		if got := n.Told("block", path, "device", "rescan"); got != "1" {
+		if got := n.Attribute("block", path, "device", "rescan"); got != "1" {
 			t.Errorf("%s: told %q", path, got)
 		}
 	}
@@ -574,7 +574,7 @@ func TestRawBlockVolume(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", path, seen, err)
 		}
 	}
-	if size, err := s.Grow(t.Context(), v, []string{"sda"}, "ext4"); err != nil || size != 16<<20 || n.Told("block", "sda", "device", "rescan") != "1" {
+	if size, err := s.Grow(t.Context(), v, []string{"sda"}, "ext4"); err != nil || size != 16<<20 || n.Attribute("block", "sda", "device", "rescan") != "1" {
 		t.Errorf("grow: %d, %v", size, err)
 	}
 	for range 2 {

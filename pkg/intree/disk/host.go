@@ -35,8 +35,8 @@ func (h Host) read(elems ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// Tell writes to an attribute of sysfs, which must be there.
-func (h Host) Tell(value string, elems ...string) error {
+// WriteAttribute writes to an attribute of sysfs, which must be there.
+func (h Host) WriteAttribute(value string, elems ...string) error {
 	f, err := os.OpenFile(h.sys(elems...), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (h Host) Tell(value string, elems ...string) error {
 // ScanLUN lets a SCSI host look for one device: at channel and target of its
 // address, and lun.
 func (h Host) ScanLUN(host, channel, target string, lun int32) error {
-	return h.Tell(fmt.Sprintf("%s %s %d", channel, target, lun), "class", "scsi_host", host, "scan")
+	return h.WriteAttribute(fmt.Sprintf("%s %s %d", channel, target, lun), "class", "scsi_host", host, "scan")
 }
 
 // look is the pause between two looks for a device whose driver is being bound,

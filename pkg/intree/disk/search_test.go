@@ -140,7 +140,7 @@ func TestOfflinePathIsDoneWithout(t *testing.T) {
 			t.Error(err)
 		}
 		for _, path := range []string{"sda", "sdb"} {
-			if got := n.Told("block", path, "device", "delete"); got != "1" {
+			if got := n.Attribute("block", path, "device", "delete"); got != "1" {
 				t.Errorf("%s: told %q", path, got)
 			}
 		}
@@ -208,7 +208,7 @@ func TestReleaseOfWhatMoves(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")
 	whole := withoutDriver(n, "sda")
-	if err := n.Stager().Release(t.Context(), search(long, nil, "sda"), wwid); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+	if err := n.Stager().Release(t.Context(), search(long, nil, "sda"), wwid); err != nil || n.Attribute("block", "sda", "device", "delete") != "1" {
 		t.Errorf("leaving: %v", err)
 	}
 	whole()
@@ -221,12 +221,12 @@ func TestReleaseOfWhatMoves(t *testing.T) {
 		return nil
 	}
 	n.Set("", "block", "sda", "device", "delete")
-	if err := n.Stager().Release(t.Context(), search(long, nil, "sda"), wwid); err != nil || tries != 3 || n.Told("block", "sda", "device", "delete") != "1" {
+	if err := n.Stager().Release(t.Context(), search(long, nil, "sda"), wwid); err != nil || tries != 3 || n.Attribute("block", "sda", "device", "delete") != "1" {
 		t.Errorf("map in use: %v after %d tries", err, tries)
 	}
 	n.Set("", "block", "sda", "device", "delete")
 	n.Calls()
-	if err := n.Stager().Release(t.Context(), search(long, nil, "sda"), wwid+"b"); err != nil || n.Told("block", "sda", "device", "delete") != "" || len(n.Calls()) != 0 {
+	if err := n.Stager().Release(t.Context(), search(long, nil, "sda"), wwid+"b"); err != nil || n.Attribute("block", "sda", "device", "delete") != "" || len(n.Calls()) != 0 {
 		t.Errorf("another disk: %v", err)
 	}
 }

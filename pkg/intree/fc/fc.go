@@ -175,7 +175,8 @@ func (d *Driver) scan(u unit) error {
 		} else if !slices.Contains(u.ports, r.port) {
 			continue
 		}
-		if err := d.c.Stager.Host.Tell(r.channel+" "+r.target+" "+lun, "class", "scsi_host", r.host, "scan"); err != nil {
+		scan := r.channel + " " + r.target + " " + lun
+		if err := d.c.Stager.Host.WriteAttribute(scan, "class", "scsi_host", r.host, "scan"); err != nil {
 			return err
 		}
 	}

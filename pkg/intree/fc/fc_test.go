@@ -66,7 +66,7 @@ func (n *node) want(what string, want ...string) {
 func (n *node) scanned() (hosts []string) {
 	n.Helper()
 	for _, host := range []string{"host3", "host4", "host5"} {
-		if told := n.Told("class", "scsi_host", host, "scan"); told != "" {
+		if told := n.Attribute("class", "scsi_host", host, "scan"); told != "" {
 			hosts = append(hosts, host+": "+told)
 		}
 	}
@@ -101,7 +101,7 @@ func TestDiskOfBothWaysToNameIt(t *testing.T) {
 		if err := errors.Join(n.driver.Unpublish(t.Context(), v, pod), n.driver.Unstage(t.Context(), v)); err != nil {
 			t.Fatal(err)
 		}
-		if got := n.Told("block", "sda", "device", "delete"); got != "1" {
+		if got := n.Attribute("block", "sda", "device", "delete"); got != "1" {
 			t.Errorf("%s: told %q, want the device deleted", config, got)
 		}
 		n.want("unstage")
@@ -158,7 +158,7 @@ func TestMultipathDeviceIsChosen(t *testing.T) {
 	}
 	n.want("unstage", "multipath -f mpathb")
 	for _, name := range []string{"sda", "sdb"} {
-		if got := n.Told("block", name, "device", "delete"); got != "1" {
+		if got := n.Attribute("block", name, "device", "delete"); got != "1" {
 			t.Errorf("%s: told %q", name, got)
 		}
 	}
@@ -196,7 +196,7 @@ func TestDiskThatIsNotThisVolumesAloneStays(t *testing.T) {
 		if err := n.driver.Unstage(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
-		if got := n.Told("block", "sda", "device", "delete"); got != "" {
+		if got := n.Attribute("block", "sda", "device", "delete"); got != "" {
 			t.Errorf("%s: told %q", name, got)
 		}
 	}
@@ -223,7 +223,7 @@ func TestDiskThatIsHeldIsNotUnstaged(t *testing.T) {
 		if err := n.driver.Unstage(t.Context(), v); !errors.Is(err, disk.ErrInUse) {
 			t.Errorf("%s is held: got %v", device, err)
 		}
-		if got := n.Told("block", "sda", "device", "delete"); got != "" {
+		if got := n.Attribute("block", "sda", "device", "delete"); got != "" {
 			t.Errorf("told %q", got)
 		}
 	}
@@ -239,7 +239,7 @@ func TestDiskThatIsHeldIsNotUnstaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.driver = fc.New(fc.Config{Stager: n.Stager(), Volumes: func() []state.Volume { return nil }})
-	if err := n.driver.Unstage(t.Context(), known); err != nil || n.Told("block", "sda", "device", "delete") != "1" {
+	if err := n.driver.Unstage(t.Context(), known); err != nil || n.Attribute("block", "sda", "device", "delete") != "1" {
 		t.Errorf("held no more: %v", err)
 	}
 }
@@ -254,7 +254,7 @@ func TestGrowth(t *testing.T) {
 	}
 	n.Calls()
 	n.Programs["resize2fs"] = func([]string) error { return nil }
-	if size, err := n.driver.Expand(t.Context(), v, pod, 1); err != nil || size != 16<<20 || n.Told("block", "sda", "device", "rescan") != "1" {
+	if size, err := n.driver.Expand(t.Context(), v, pod, 1); err != nil || size != 16<<20 || n.Attribute("block", "sda", "device", "rescan") != "1" {
 		t.Errorf("got %d, %v", size, err)
 	}
 	n.want("expand", "resize2fs /dev/sda")

@@ -141,7 +141,7 @@ func (n *node) logout(portal string) error {
 // gone makes the device go from sysfs once the kernel was told so.
 func (n *node) gone(name string) {
 	n.Helper()
-	if got := n.Told("block", name, "device", "delete"); got != "1" {
+	if got := n.Attribute("block", name, "device", "delete"); got != "1" {
 		n.Errorf("%s: told %q, want it deleted", name, got)
 	}
 	found, err := filepath.Glob(filepath.Join(n.Sys, "devices", "*", "*", "*", "*", "block", name))
@@ -213,7 +213,7 @@ func TestCallsOfOneVolume(t *testing.T) {
 	v := n.volume("data", plain)
 	n.stage(v)
 	n.want("stage", append(loginCalls("192.0.2.1:3260"), mkfs)...)
-	if got := n.Told("class", "scsi_host", "host1", "scan"); got != "0 0 0" {
+	if got := n.Attribute("class", "scsi_host", "host1", "scan"); got != "0 0 0" {
 		t.Errorf("scan: told %q", got)
 	}
 	record, err := os.ReadFile(filepath.Join(n.db, "nodes", iqn, "192.0.2.1,3260"))
@@ -264,7 +264,7 @@ func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {
 	if err := unix.Mount(v.Spec.StagePath, elsewhere, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.driver.Unstage(t.Context(), known); !errors.Is(err, disk.ErrInUse) || n.Told("block", "sda", "device", "delete") != "" {
+	if err := n.driver.Unstage(t.Context(), known); !errors.Is(err, disk.ErrInUse) || n.Attribute("block", "sda", "device", "delete") != "" {
 		t.Errorf("unstage of a disk that is held: %v", err)
 	}
 	if err := unix.Unmount(elsewhere, 0); err != nil {
@@ -274,7 +274,7 @@ func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.gone("sda")
-	if got := n.Told("block", "sdb", "device", "delete"); got != "" {
+	if got := n.Attribute("block", "sdb", "device", "delete"); got != "" {
 		t.Error("the other unit's device is deleted")
 	}
 }
@@ -327,7 +327,7 @@ func TestSessionEndsWithItsLastVolume(t *testing.T) {
 	n.want("unstage of the first")
 	n.gone("sda")
 	n.forget(a)
-	if got := n.Told("block", "sdb", "device", "delete"); got != "" {
+	if got := n.Attribute("block", "sdb", "device", "delete"); got != "" {
 		t.Error("the other unit's device is deleted")
 	}
 	// The kernel takes the device away at once, as it does.

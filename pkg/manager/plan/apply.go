@@ -29,7 +29,7 @@ const mostNoEffect = 1000
 
 // Begin returns v as it is while op's call is in flight.
 func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
-	w = agreed(w, v, f)
+	w = keepShared(w, v, f)
 	switch op.Kind {
 	case Attach:
 		v = renew(v, w, f)

@@ -24,7 +24,7 @@ func (c *chooser) redo(op Op, f Facts) {
 	case below.code != "" && op.Kind != Unpublish:
 		c.hold(op, below, time.Time{})
 	default:
-		c.offer(op, &state.Retry{NotBefore: c.dead.Until})
+		c.propose(op, &state.Retry{NotBefore: c.dead.Until})
 	}
 }
 

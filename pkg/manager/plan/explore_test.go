@@ -101,7 +101,7 @@ type world struct {
 	synced   bool
 	keepA    bool // pod a cannot be resolved while it does not want the volume
 	up       bool
-	fly      Op
+	inFlight Op
 
 	attached bool
 	staged   string // the fsType staged with, "" for not
@@ -139,7 +139,7 @@ type worldKey struct {
 	mem, dur         volumeKey
 	want             int
 	synced, keep, up bool
-	fly              Op
+	inFlight         Op
 	attached         bool
 	staged           string
 	pub              [2]bool
@@ -170,7 +170,7 @@ func keyOf(v state.Volume) volumeKey {
 }
 
 func (w world) key() worldKey {
-	return worldKey{keyOf(w.mem), keyOf(w.dur), w.want, w.synced, w.keepA, w.up, w.fly, w.attached, w.staged, w.pub}
+	return worldKey{keyOf(w.mem), keyOf(w.dur), w.want, w.synced, w.keepA, w.up, w.inFlight, w.attached, w.staged, w.pub}
 }
 
 // explorer walks every world that is reachable from nothing.
@@ -263,7 +263,7 @@ func (x *explorer) moves(w world) []world {
 	n.dur = Reset(n.mem)
 	out = append(out, n)
 	out = append(out, x.crashes(w)...)
-	if w.fly.Kind == None {
+	if w.inFlight.Kind == None {
 		return append(out, x.begins(w)...)
 	}
 	return append(out, x.outcomes(w)...)
@@ -302,7 +302,7 @@ func (x *explorer) begins(w world) []world {
 	if !x.covers(w.dur, begun, op) {
 		n.dur = Reset(x.intent(w.mem, op, want, f))
 	}
-	n.mem, n.fly = begun, op
+	n.mem, n.inFlight = begun, op
 	return []world{n}
 }
 
@@ -383,7 +383,7 @@ func asWished(w world, want state.Want) bool {
 
 // effect returns w with the flying call's work done.
 func effect(w world) world {
-	switch w.fly.Kind {
+	switch w.inFlight.Kind {
 	case Attach:
 		w.attached = true
 	case Detach:
@@ -393,9 +393,9 @@ func effect(w world) world {
 	case Unstage:
 		w.staged = ""
 	case Publish:
-		*w.published(w.fly.Pod) = true
+		*w.published(w.inFlight.Pod) = true
 	case Unpublish:
-		*w.published(w.fly.Pod) = false
+		*w.published(w.inFlight.Pod) = false
 	}
 	return w
 }
@@ -404,8 +404,8 @@ func effect(w world) world {
 // class, with its effect or without.
 func (x *explorer) outcomes(w world) []world {
 	done := effect(w)
-	done.mem = x.complete(w.mem, w.fly, x.answer(w), start)
-	done.fly = Op{}
+	done.mem = x.complete(w.mem, w.inFlight, x.answer(w), start)
+	done.inFlight = Op{}
 	out := []world{done}
 	failures := []state.Outcome{state.Uncertain}
 	if x.va.pacing { // without it all failures are alike
@@ -413,11 +413,11 @@ func (x *explorer) outcomes(w world) []world {
 	}
 	for _, o := range failures {
 		for _, n := range []world{w, effect(w)} {
-			n.mem = x.complete(w.mem, w.fly, Result{Err: &state.CallError{Outcome: o, Call: "c", Err: errAny}}, start)
+			n.mem = x.complete(w.mem, w.inFlight, Result{Err: &state.CallError{Outcome: o, Call: "c", Err: errAny}}, start)
 			if !x.va.pacing {
 				n.mem = Reset(n.mem)
 			}
-			n.fly = Op{}
+			n.inFlight = Op{}
 			out = append(out, n)
 		}
 	}
@@ -427,7 +427,7 @@ func (x *explorer) outcomes(w world) []world {
 // answer is the result of a call that succeeded.
 func (x *explorer) answer(w world) Result {
 	r := Result{Seen: state.Seen{Exists: true, Mounted: true, Dev: 7}}
-	if w.fly.Kind == Attach {
+	if w.inFlight.Kind == Attach {
 		r.PublishContext = map[string]string{"k": "v"}
 	}
 	return r
@@ -438,13 +438,13 @@ func (x *explorer) answer(w world) Result {
 func (x *explorer) crashes(w world) []world {
 	var out []world
 	for _, n := range []world{w, effect(w)} {
-		n.fly, n.synced, n.keepA = Op{}, false, false
+		n.inFlight, n.synced, n.keepA = Op{}, false, false
 		n.mem, _ = x.adopt(n.dur, true, n.look())
 		out = append(out, n)
 		n.staged, n.pub = "", [2]bool{} // a reboot takes mounts, not attachments
 		n.mem, _ = x.adopt(n.dur, false, nil)
 		out = append(out, n)
-		if w.fly.Kind == None {
+		if w.inFlight.Kind == None {
 			break
 		}
 	}
@@ -504,7 +504,7 @@ func (x *explorer) check(w world) {
 // fails, the host becomes as wished in a bounded number of calls.
 func (x *explorer) settle(w world) int {
 	w = effect(w)
-	w.fly, w.synced, w.keepA, w.up = Op{}, true, false, true
+	w.inFlight, w.synced, w.keepA, w.up = Op{}, true, false, true
 	w.mem = Reset(w.mem)
 	want := x.wants[w.want]
 	if want.Hold != "" {
@@ -525,9 +525,9 @@ func (x *explorer) settle(w world) int {
 			}
 			return calls
 		}
-		w.mem, w.fly = x.begin(w.mem, op, want, f), op
+		w.mem, w.inFlight = x.begin(w.mem, op, want, f), op
 		w = effect(w)
-		w.mem, w.fly = x.complete(w.mem, op, x.answer(w), start), Op{}
+		w.mem, w.inFlight = x.complete(w.mem, op, x.answer(w), start), Op{}
 	}
 	breach(w, "rule 10: does not come to rest")
 	return 0

@@ -76,7 +76,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 			c.hold(Op{Kind: Expand}, why{NoGrow, w.NoGrow}, time.Time{})
 			return
 		case !m.ReadOnly:
-			c.offer(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.ExpandFailed)
+			c.propose(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.ExpandFailed)
 			return
 		default:
 			readOnly = true

@@ -64,11 +64,11 @@ func (c *chooser) escalate(op Op, r state.Retry) (Op, state.Retry) {
 
 func unmounts(k Kind) bool { return k == Unpublish || k == Unstage }
 
-// Stuck returns the unmount of v that does not succeed: fly, the call in flight,
-// if it is one, else the first that has failed; none where there is no such.
-func Stuck(v state.Volume, fly Op) (op Op, stuck bool) {
-	if unmounts(fly.Kind) {
-		return fly, true
+// Stuck returns the unmount of v that does not succeed: the one
+// in flight, if there is one, else the first that has failed; none where there is no such.
+func Stuck(v state.Volume, inFlight Op) (op Op, stuck bool) {
+	if unmounts(inFlight.Kind) {
+		return inFlight, true
 	}
 	for _, pod := range byUID(v.Mounts) {
 		if m := v.Mounts[pod]; m.Phase == state.Leaving && m.Retry().Attempts > 0 {
@@ -78,9 +78,9 @@ func Stuck(v state.Volume, fly Op) (op Op, stuck bool) {
 	return Op{Kind: Unstage, Step: v.Stage.Retry().Step}, v.Stage.Phase == state.Leaving && v.Stage.Retry().Attempts > 0
 }
 
-// Climb is how far an unmount is that has failed, or that is made otherwise than
-// normally, for people.
-type Climb struct {
+// UnmountProgress is how far an unmount is that has failed, or that is made otherwise
+// than normally.
+type UnmountProgress struct {
 	Kind Kind         `json:"kind"`
 	Pod  state.PodUID `json:"pod,omitempty"`
 	// Path is what is to be unmounted.
@@ -95,9 +95,9 @@ type Climb struct {
 	At   time.Time         `json:"at,omitzero"`
 }
 
-// Climbing returns how far the unmount of v is that does not succeed, nil where there is none.
-func Climbing(v state.Volume, fly Op, l Ladder) *Climb {
-	op, stuck := Stuck(v, fly)
+// ProgressOf returns how far the unmount of v is that does not succeed, nil where there is none.
+func ProgressOf(v state.Volume, inFlight Op, l Ladder) *UnmountProgress {
+	op, stuck := Stuck(v, inFlight)
 	if !stuck {
 		return nil
 	}
@@ -108,7 +108,7 @@ func Climbing(v state.Volume, fly Op, l Ladder) *Climb {
 	if r.Attempts == 0 && op.Step == state.UnmountNormal {
 		return nil
 	}
-	c := &Climb{Kind: op.Kind, Pod: op.Pod, Path: path, Step: op.Step, Since: r.Since}
+	c := &UnmountProgress{Kind: op.Kind, Pod: op.Pod, Path: path, Step: op.Step, Since: r.Since}
 	for _, rung := range l {
 		if !rung.Step.Harder(op.Step) {
 			continue

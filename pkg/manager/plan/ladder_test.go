@@ -30,10 +30,10 @@ func ladderFacts() Facts {
 func TestAnUnmountClimbsItsLadder(t *testing.T) {
 	f := ladderFacts()
 	v, op := leaving(f)
-	if c := Climbing(v, Op{}, f.Ladder); c != nil {
+	if c := ProgressOf(v, Op{}, f.Ladder); c != nil {
 		t.Errorf("before the first call: %+v", c)
 	}
-	if c := Climbing(v, op, f.Ladder); c != nil {
+	if c := ProgressOf(v, op, f.Ladder); c != nil {
 		t.Errorf("before anything failed: %+v", c)
 	}
 	fail := func(at time.Time) {
@@ -43,7 +43,7 @@ func TestAnUnmountClimbsItsLadder(t *testing.T) {
 	if next, held := Next(state.Want{}, v, f, start); next.Kind != None || !held.Until.Equal(start.Add(time.Minute)) {
 		t.Errorf("after a final failure: next %v, held %+v, want until the first step", next, held)
 	}
-	if c := Climbing(v, Op{}, f.Ladder); c == nil || c.Step != "" || c.Next != state.UnmountForce || !c.At.Equal(start.Add(time.Minute)) || c.Path != "/pods/a" || !c.Since.Equal(start) {
+	if c := ProgressOf(v, Op{}, f.Ladder); c == nil || c.Step != "" || c.Next != state.UnmountForce || !c.At.Equal(start.Add(time.Minute)) || c.Path != "/pods/a" || !c.Since.Equal(start) {
 		t.Errorf("shown: %+v", c)
 	}
 	for at, want := range map[time.Duration]state.UnmountStep{
@@ -58,12 +58,12 @@ func TestAnUnmountClimbsItsLadder(t *testing.T) {
 	if next, held := Next(state.Want{}, v, f, start.Add(61*time.Second)); next.Kind != None || held.Until.IsZero() {
 		t.Errorf("a step that failed: %v, held %+v, want a pause", next, held)
 	}
-	if c := Climbing(v, Op{}, f.Ladder); c == nil || c.Step != state.UnmountForce || c.Next != state.UnmountLazy {
+	if c := ProgressOf(v, Op{}, f.Ladder); c == nil || c.Step != state.UnmountForce || c.Next != state.UnmountLazy {
 		t.Errorf("shown: %+v", c)
 	}
 	op.Step = state.UnmountLazy
 	fail(start.Add(time.Hour))
-	if c := Climbing(v, Op{}, f.Ladder); c == nil || c.Step != state.UnmountLazy || c.Next != "" || !c.At.IsZero() {
+	if c := ProgressOf(v, Op{}, f.Ladder); c == nil || c.Step != state.UnmountLazy || c.Next != "" || !c.At.IsZero() {
 		t.Errorf("shown: %+v", c)
 	}
 	v = Complete(Begin(v, op, state.Want{}, f), op, Result{}, start)
@@ -88,14 +88,14 @@ func TestNothingIsForcedWithoutAWord(t *testing.T) {
 	if next, _ := Next(state.Want{}, Reset(earlier), f, start.Add(1e6*time.Hour)); next.Kind != Unpublish || next.Step != state.UnmountNormal {
 		t.Errorf("what failed in an earlier run: %+v", next)
 	}
-	if c := Climbing(earlier, Op{}, f.Ladder); c == nil || c.Next != state.UnmountForce || !c.At.IsZero() {
+	if c := ProgressOf(earlier, Op{}, f.Ladder); c == nil || c.Next != state.UnmountForce || !c.At.IsZero() {
 		t.Errorf("shown: %+v", c)
 	}
 	f.Ladder = nil
 	if next, _ := Next(state.Want{}, v, f, start.Add(1e6*time.Hour)); next.Kind != Unpublish || next.Step != state.UnmountNormal {
 		t.Errorf("without a policy: %+v", next)
 	}
-	if c := Climbing(v, Op{}, nil); c == nil || c.Next != "" {
+	if c := ProgressOf(v, Op{}, nil); c == nil || c.Next != "" {
 		t.Errorf("shown: %+v", c)
 	}
 	// Of what is made nothing is forced.
@@ -130,7 +130,7 @@ func TestAnOrderIsForWhatIsStuck(t *testing.T) {
 	if got, stuck := Stuck(v, Op{}); !stuck || got.Kind != Unstage {
 		t.Errorf("an Unstage that failed: %v %v", got, stuck)
 	}
-	if c := Climbing(v, Op{}, nil); c == nil || c.Path != stagePath || c.Pod != "" {
+	if c := ProgressOf(v, Op{}, nil); c == nil || c.Path != stagePath || c.Pod != "" {
 		t.Errorf("shown: %+v", c)
 	}
 }

@@ -62,17 +62,17 @@ const (
 // Removal comes first, then what builds up; a step that has to wait does not
 // keep another that is independent of it from being made.
 func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
-	w = agreed(w, v, f)
+	w = keepShared(w, v, f)
 	v = renew(v, w, f)
 	v, _ = Resize(v, w, f)
 	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, doubt: f.Doubt, dead: f.Dead, now: now}
 	c.unmount(w, v, f)
 	switch {
-	case v.Unmounted() && leaves(v.Stage, w, v):
+	case v.Unmounted() && mustGo(v.Stage, w, v):
 		c.remove(Op{Kind: Unstage}, v.Stage, keepers(w, v), f)
 	case v.Unmounted() && v.Stage.Phase != state.Absent && c.dead.Known:
 		c.redo(Op{Kind: Unstage}, f)
-	case v.Unmounted() && v.Stage.Phase == state.Absent && leaves(v.Attach, w, v) && !keepsAttach(w, v):
+	case v.Unmounted() && v.Stage.Phase == state.Absent && mustGo(v.Attach, w, v) && !keepsAttach(w, v):
 		c.remove(Op{Kind: Detach}, v.Attach, keepers(w, v), f)
 	case len(w.Pods) > 0:
 		c.build(w, v)
@@ -103,7 +103,7 @@ func (c *chooser) hold(op Op, why why, until time.Time) {
 	}
 }
 
-func (c *chooser) offer(op Op, failed *state.Retry) {
+func (c *chooser) propose(op Op, failed *state.Retry) {
 	op, r := c.escalate(op, failed.Value())
 	switch {
 	case c.op.Kind != None:
@@ -127,7 +127,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		switch {
 		case m.Phase == state.Absent:
 		case m.Phase == state.Leaving:
-			c.offer(op, m.Failed)
+			c.propose(op, m.Failed)
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
 		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
@@ -137,7 +137,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 				c.hold(op, why, time.Time{})
 				continue
 			}
-			c.offer(op, nil)
+			c.propose(op, nil)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 		return
 	}
 	if fact.Phase == state.Leaving {
-		c.offer(op, fact.Failed)
+		c.propose(op, fact.Failed)
 		return
 	}
 	if !f.Synced {
@@ -163,7 +163,7 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 			return
 		}
 	}
-	c.offer(op, nil)
+	c.propose(op, nil)
 }
 
 // keepers returns the pods that may still need a stage or an attachment although none
@@ -176,8 +176,8 @@ func keepers(w state.Want, v state.Volume) []state.PodUID {
 	return v.For
 }
 
-// leaves reports whether fact (the stage or the attachment) has to go.
-func leaves(fact state.Fact, w state.Want, v state.Volume) bool {
+// mustGo reports whether fact (the stage or the attachment) has to go.
+func mustGo(fact state.Fact, w state.Want, v state.Volume) bool {
 	return fact.Phase == state.Leaving ||
 		fact.Phase != state.Absent && (len(w.Pods) == 0 || reversed(w, v))
 }
@@ -275,7 +275,7 @@ func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
 	// what it has ends while its driver is away
 	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
-		c.offer(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
+		c.propose(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
 		c.hold(Op{Kind: Publish, Pod: pod}, why{OtherForm, reasonOtherwise}, time.Time{})
 	}
@@ -289,7 +289,7 @@ func (c *chooser) make(op Op, hold why, failed *state.Retry) {
 		c.hold(op, hold, time.Time{})
 		return
 	}
-	c.offer(op, failed)
+	c.propose(op, failed)
 }
 
 // publishHold says why the volume cannot be published to pod yet.
@@ -348,12 +348,12 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 	return v
 }
 
-// agreed returns w with what is said of a volume once for all its pods, though each
-// asks for it: the group and the label. An attachment that is awaited, for one because it
+// keepShared returns w with the group and the label that the volume has for all of its
+// pods, although each pod asks for its own. An attachment that is awaited, for one because it
 // was not read since the daemon began, says nothing against what was made of it: that
 // stays until the volume is attached anew, or not wanted. Nor does a CSIDriver that needs
 // none any more: what was begun as attached is in use, and stays attached, until it is unstaged.
-func agreed(w state.Want, v state.Volume, f Facts) state.Want {
+func keepShared(w state.Want, v state.Volume, f Facts) state.Want {
 	if len(w.Pods) == 0 {
 		return w
 	}

@@ -29,7 +29,7 @@ type paceSim struct {
 	pace     Pace
 	widenAt  time.Duration
 	todo     [2]int // volumes to stage, to publish
-	flying   []*simCall
+	inFlight []*simCall
 	answered []*simCall
 	still    [2]time.Duration // until when the driver, the manager stands still
 	goes     [2]time.Duration // until when it goes on
@@ -60,13 +60,13 @@ func (s *paceSim) stands(who int) bool {
 func (s *paceSim) drive() {
 	work := time.Duration(s.processors) * simStep
 	busy := 0
-	for _, c := range s.flying {
+	for _, c := range s.inFlight {
 		if c.left > 0 {
 			busy++
 		}
 	}
-	kept := s.flying[:0]
-	for _, c := range s.flying {
+	kept := s.inFlight[:0]
+	for _, c := range s.inFlight {
 		if c.left > 0 && work > 0 {
 			part := min(c.left, simStep, work)
 			if s.shares {
@@ -84,7 +84,7 @@ func (s *paceSim) drive() {
 		}
 		kept = append(kept, c)
 	}
-	s.flying = kept
+	s.inFlight = kept
 }
 
 // manage is a round of the loop.
@@ -122,7 +122,7 @@ func (s *paceSim) manage(l Limits) {
 		s.running.Making++
 		c := &simCall{Call: Call{Kind: k, With: s.running.Calls}, began: s.now, left: max(s.work, 1)}
 		if s.volumes-s.todo[0] > s.hung || k == Publish {
-			s.flying = append(s.flying, c)
+			s.inFlight = append(s.inFlight, c)
 		}
 		for s.running.Calls > len(s.most) {
 			s.most = append(s.most, s.now-s.began)

@@ -16,17 +16,17 @@ func OutOfReach(places []map[string][]string, up bool, node map[string]string) s
 		return ""
 	}
 	var wanted []string
-	untold := map[string]bool{}
+	missing := map[string]bool{}
 	for _, place := range places {
 		var differs []string
 		for _, key := range slices.Sorted(maps.Keys(place)) {
-			value, told := node[key]
-			if told && slices.Contains(place[key], value) {
+			value, known := node[key]
+			if known && slices.Contains(place[key], value) {
 				continue
 			}
 			differs = append(differs, fmt.Sprintf("%s=%s", key, strings.Join(place[key], "|")))
-			if !told {
-				untold[key] = true
+			if !known {
+				missing[key] = true
 			}
 		}
 		if len(differs) == 0 {
@@ -42,8 +42,8 @@ func OutOfReach(places []map[string][]string, up bool, node map[string]string) s
 		}
 		why += ", and the driver says that the node is at " + strings.Join(here, ",")
 	}
-	if len(untold) > 0 {
-		why += "; the driver does not tell " + strings.Join(slices.Sorted(maps.Keys(untold)), ", ") +
+	if len(missing) > 0 {
+		why += "; the driver does not tell " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") +
 			" of the node: take it out of the PersistentVolume's spec.nodeAffinity where it decides nothing"
 	}
 	return why

@@ -151,12 +151,12 @@ func (p *Provider) Load(ctx context.Context) error {
 	}
 	p.loaded = true
 	p.mu.Unlock()
-	return p.tell(u)
+	return p.applyUpdate(u)
 }
 
-// tell has the catalog apply the update, of objects that were checked, and says that
+// applyUpdate has the catalog apply the update, of objects that were checked, and says that
 // the source has spoken if it has.
-func (p *Provider) tell(u source.Update) error {
+func (p *Provider) applyUpdate(u source.Update) error {
 	u.Checked = true
 	err := p.config.Catalog.Apply(Name, u)
 	p.mu.Lock()
@@ -261,7 +261,7 @@ func (p *Provider) commit(ctx context.Context, items []item) error {
 		}
 	}
 	if len(done.Put)+len(done.Delete) > 0 {
-		errs = append(errs, p.tell(done))
+		errs = append(errs, p.applyUpdate(done))
 	}
 	return errors.Join(errs...)
 }

@@ -73,17 +73,17 @@ func (p *Provider) serve(ctx context.Context) {
 		ctx = context.WithoutCancel(ctx) // one caller's end is not the others'
 	}
 	var items []item
-	news := make([][]item, len(batch))
+	changes := make([][]item, len(batch))
 	for i, r := range batch {
-		news[i] = p.news(r)
-		items = append(items, news[i]...)
+		changes[i] = p.changesOf(r)
+		items = append(items, changes[i]...)
 	}
 	err := p.commit(ctx, items)
 	for i, r := range batch {
-		if err != nil && len(news[i]) > 0 {
+		if err != nil && len(changes[i]) > 0 {
 			r.err = err
 			if len(batch) > 1 { // each by itself, so that it learns what became of it
-				r.err = p.commit(ctx, news[i])
+				r.err = p.commit(ctx, changes[i])
 			}
 		}
 		close(r.done)
@@ -117,15 +117,15 @@ func (p *Provider) next() (batch []*request) {
 	return batch
 }
 
-// news returns the items of a request that change something, and notes the results.
-func (p *Provider) news(r *request) (news []item) {
+// changesOf returns the items of a request that change something, and notes the results.
+func (p *Provider) changesOf(r *request) (changes []item) {
 	if r.err = p.fixed(r.items); r.err != nil {
 		return nil
 	}
 	for _, it := range r.items {
 		if it.object == nil {
 			if p.has(it.key) {
-				news = append(news, it)
+				changes = append(changes, it)
 			} else {
 				r.err = fmt.Errorf("%s: %w among what was applied", it.key, source.ErrNotFound)
 			}
@@ -134,10 +134,10 @@ func (p *Provider) news(r *request) (news []item) {
 		change := p.change(it.key, it.object)
 		r.results = append(r.results, Result{Key: it.key, Change: change})
 		if change != Unchanged {
-			news = append(news, it)
+			changes = append(changes, it)
 		}
 	}
-	return news
+	return changes
 }
 
 // fixed returns what the items change that may not change.

@@ -75,9 +75,9 @@ type Provider struct {
 	shared map[source.Key]bool
 	// touched are the keys that changed since the last update of the catalog.
 	touched map[source.Key]bool
-	// told are the objects that the catalog has.
-	told   map[source.Key]runtime.Object
-	spoken bool
+	// applied are the objects that the catalog has.
+	applied map[source.Key]runtime.Object
+	spoken  bool
 	// retry is the wait before busy files are looked at again.
 	retry time.Duration
 
@@ -116,7 +116,7 @@ func New(c Config) *Provider {
 		config: c, logger: c.Logger, memory: memory{kv: c.KV},
 		files: map[string]*entry{}, odd: map[string]*entry{},
 		having: map[source.Key]map[string]bool{}, shared: map[source.Key]bool{}, touched: map[source.Key]bool{},
-		told:    map[source.Key]runtime.Object{},
+		applied: map[source.Key]runtime.Object{},
 		changed: make(chan struct{}),
 	}
 }

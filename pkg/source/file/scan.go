@@ -197,11 +197,11 @@ func (p *Provider) commit(ctx context.Context) (problem string) {
 	for _, key := range slices.SortedFunc(maps.Keys(p.touched), source.Key.Compare) {
 		obj := p.holder(key)
 		switch {
-		case obj == nil && p.told[key] != nil:
-			delete(p.told, key)
+		case obj == nil && p.applied[key] != nil:
+			delete(p.applied, key)
 			u.Delete = append(u.Delete, key)
-		case obj != nil && obj != p.told[key]:
-			p.told[key] = obj
+		case obj != nil && obj != p.applied[key]:
+			p.applied[key] = obj
 			u.Put = append(u.Put, obj)
 		}
 		if len(p.having[key]) > 1 {

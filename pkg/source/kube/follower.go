@@ -114,7 +114,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 				f.absent()
 				return
 			}
-			f.tell(objects[at])
+			f.put(objects[at])
 			immutable = isImmutable(objects[at])
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
@@ -122,7 +122,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 				f.absent()
 				return false
 			}
-			f.tell(obj)
+			f.put(obj)
 			return isImmutable(obj)
 		},
 	}
@@ -176,7 +176,7 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 		return wait
 	}
 	f.failed(nil, 0)
-	f.tell(obj)
+	f.put(obj)
 	switch o := obj.(type) {
 	case *resolve.Endpoints: // which a node's identity may get and not watch
 		*b = outage.Backoff{}
@@ -200,9 +200,9 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	return b.Next(nil)
 }
 
-// tell puts the object into the catalog. Another object of the same name replaces the
+// put puts the object into the catalog. Another object of the same name replaces the
 // first one as such: what holds for changes of one object does not hold between two.
-func (f *follower) tell(obj runtime.Object) {
+func (f *follower) put(obj runtime.Object) {
 	m, ok := obj.(metav1.Object)
 	if !ok || f.uid == m.GetUID() && (f.version == m.GetResourceVersion() || older(m.GetResourceVersion(), f.version)) {
 		return // known already, or an answer that is late

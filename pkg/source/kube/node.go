@@ -20,7 +20,7 @@ import (
 // after a list, before which it is not known what changed and changed back.
 func (p *Provider) node() *stream {
 	var attached map[corev1.UniqueVolumeName]string
-	tell := func(n *corev1.Node, listed bool) {
+	compare := func(n *corev1.Node, listed bool) {
 		now := map[corev1.UniqueVolumeName]string{}
 		if n != nil {
 			for _, v := range n.Status.VolumesAttached {
@@ -49,20 +49,20 @@ func (p *Provider) node() *stream {
 		replace: func(objects []runtime.Object) {
 			for _, o := range objects {
 				if n, ok := o.(*corev1.Node); ok && n.Name == p.config.NodeName {
-					tell(n, true)
+					compare(n, true)
 					return
 				}
 			}
-			tell(nil, true)
+			compare(nil, true)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
 			n, ok := obj.(*corev1.Node)
 			switch {
 			case !ok:
 			case t == watch.Deleted:
-				tell(nil, true)
+				compare(nil, true)
 			default:
-				tell(n, false)
+				compare(n, false)
 			}
 			return false
 		},

@@ -48,7 +48,7 @@ type stream struct {
 
 	backoff outage.Backoff
 	version string // of the last list or event; "" asks for a list
-	told    string // as version, but it stays when that is forgotten
+	seen    string // as version, but it stays when that is forgotten
 }
 
 // errStale is a watch on which nothing ended it in time.
@@ -154,8 +154,8 @@ func (s *stream) relist(ctx context.Context) error {
 	if m.GetContinue() != "" {
 		return errors.New("list: the answer is a part of the list only, although no part was asked for")
 	}
-	if older(m.GetResourceVersion(), s.told) {
-		return fmt.Errorf("list: %w", &outage.BehindError{Has: m.GetResourceVersion(), Told: s.told})
+	if older(m.GetResourceVersion(), s.seen) {
+		return fmt.Errorf("list: %w", &outage.BehindError{Has: m.GetResourceVersion(), Seen: s.seen})
 	}
 	objects, err := meta.ExtractList(list)
 	if err != nil {
@@ -167,15 +167,15 @@ func (s *stream) relist(ctx context.Context) error {
 }
 
 // at takes note of the version that is known now.
-func (s *stream) at(version string) { s.version, s.told = version, version }
+func (s *stream) at(version string) { s.version, s.seen = version, version }
 
-// older reports whether version is before that which was told; "" is none. Versions
+// older reports whether version is before seen; "" is none. Versions
 // that are no numbers, which no API server of Kubernetes has, are taken to come in order.
-func older(version, told string) bool {
-	if told == "" {
+func older(version, seen string) bool {
+	if seen == "" {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(version, told)
+	order, err := resourceversion.CompareResourceVersion(version, seen)
 	return err == nil && order < 0
 }
 

@@ -20,9 +20,9 @@ import (
 // groupsWhere reports the group snapshots for which is says so, by key and content, but for those that
 // are made of claims: they stay as they are, whatever becomes of the claims.
 func (p *Provider) groupsWhere(is func(key source.Key, content string) bool) {
-	p.telling.Lock()
+	p.syncing.Lock()
 	contents := maps.Clone(p.groups)
-	p.telling.Unlock()
+	p.syncing.Unlock()
 	for _, key := range slices.SortedFunc(maps.Keys(contents), source.Key.Compare) {
 		if !is(key, contents[key]) {
 			continue
@@ -35,8 +35,8 @@ func (p *Provider) groupsWhere(is func(key source.Key, content string) bool) {
 
 // group tells the controller how a VolumeGroupSnapshot of the catalog stands.
 func (p *Provider) group(key source.Key) {
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.syncing.Lock()
+	defer p.syncing.Unlock()
 	g, ok := p.Catalog.Get(key).(*groupv1.VolumeGroupSnapshot)
 	if !ok {
 		delete(p.groups, key)

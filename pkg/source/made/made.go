@@ -52,14 +52,14 @@ type Config struct {
 // called by any goroutine, Run by one.
 type Provider struct {
 	Config
-	telling sync.Mutex // held while the controller hears how a claim or a snapshot stands
+	syncing sync.Mutex // held while the controller hears how a claim or a snapshot stands
 	// snapshots has, by key, the source claim of each VolumeSnapshot of the catalog. Guarded
-	// by telling.
+	// by syncing.
 	snapshots map[source.Key]string
 	// groups has, by key, the content that each VolumeGroupSnapshot of the catalog names, "" for none.
-	// Guarded by telling.
+	// Guarded by syncing.
 	groups map[source.Key]string
-	// clones has, by key, the source of each claim that is to be a clone of another. Guarded by telling.
+	// clones has, by key, the source of each claim that is to be a clone of another. Guarded by syncing.
 	clones map[source.Key]source.Key
 
 	// What the catalog has from here; of the goroutine of Run.
@@ -87,8 +87,8 @@ func (p *Provider) class() {
 // claim tells the controller how a claim of the catalog stands. One call at a time looks it
 // up and tells it, so that the controller never hears the older state last.
 func (p *Provider) claim(key source.Key) {
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.syncing.Lock()
+	defer p.syncing.Unlock()
 	delete(p.clones, key)
 	claim, ok := p.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
 	if !ok {

@@ -60,13 +60,13 @@ func ownedClone(of controller.Key) string {
 // have changed.
 func (p *Provider) cloned(claim source.Key) {
 	var clones []source.Key
-	p.telling.Lock()
+	p.syncing.Lock()
 	for key, of := range p.clones {
 		if of == claim {
 			clones = append(clones, key)
 		}
 	}
-	p.telling.Unlock()
+	p.syncing.Unlock()
 	for _, key := range clones {
 		p.claim(key)
 	}

@@ -49,10 +49,10 @@ func (p *Provider) snapshotsOfVolume(key source.Key) {
 
 // snapshotsWhere tells of the snapshots for which is says so, by key and source claim.
 func (p *Provider) snapshotsWhere(is func(key source.Key, claim string) bool) {
-	p.telling.Lock()
+	p.syncing.Lock()
 	keys := slices.SortedFunc(maps.Keys(p.snapshots), source.Key.Compare)
 	claims := maps.Clone(p.snapshots)
-	p.telling.Unlock()
+	p.syncing.Unlock()
 	for _, key := range keys {
 		if is(key, claims[key]) {
 			p.snapshot(key)
@@ -62,8 +62,8 @@ func (p *Provider) snapshotsWhere(is func(key source.Key, claim string) bool) {
 
 // snapshot tells the controller how a VolumeSnapshot of the catalog stands.
 func (p *Provider) snapshot(key source.Key) {
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.syncing.Lock()
+	defer p.syncing.Unlock()
 	s, ok := p.Catalog.Get(key).(*snapshotv1.VolumeSnapshot)
 	if !ok {
 		delete(p.snapshots, key)

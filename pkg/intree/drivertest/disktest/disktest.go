@@ -148,8 +148,8 @@ func (n *Node) Set(value string, elems ...string) {
 	}
 }
 
-// Told returns what was written to a file of sysfs.
-func (n *Node) Told(elems ...string) string {
+// Attribute returns what was written to a file of sysfs.
+func (n *Node) Attribute(elems ...string) string {
 	n.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{n.Sys}, elems...)...))
 	if err != nil {
