@@ -115,11 +115,12 @@ func (r *rig) run() {
 func (r *rig) freeze(limit time.Duration) func(context.Context) bool {
 	r.t.Helper()
 	for {
+		ran := started(r.Freezer) // before, since Run may begin between a refusal and the look
 		z, err := r.Freeze(r.t.Context(), "v", limit)
 		switch {
 		case err == nil:
 			return z
-		case !started(r.Freezer):
+		case !ran:
 			continue
 		}
 		r.t.Fatal(err)
