@@ -94,7 +94,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket,
 		"http", s.HTTPAddress())
 	end := notifySystemd(ctx, notifier, n, logger)
-	err = both(ctx, n.Run, besides(s.Run, plugin))
+	err = runBoth(ctx, n.Run, withPlugin(s.Run, plugin))
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err

@@ -68,8 +68,8 @@ func (p *program) serveDriver(ctx context.Context, o driverOptions) error {
 	}, localdriver.RegisterConfig{Dir: o.registrationDir, Endpoint: o.endpoint})
 }
 
-// both runs a and b until both have returned; the end of one ends the other.
-func both(ctx context.Context, a, b func(context.Context) error) error {
+// runBoth runs a and b until both have returned; the end of one ends the other.
+func runBoth(ctx context.Context, a, b func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	second := make(chan error, 1)

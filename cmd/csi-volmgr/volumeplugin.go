@@ -42,10 +42,10 @@ func volumePlugin(ctx context.Context, o runOptions, c docker.Config) (*docker.S
 	return s, nil
 }
 
-// besides runs the plugin beside another part of the daemon; plugin may be nil.
-func besides(run func(context.Context) error, plugin *docker.Server) func(context.Context) error {
+// withPlugin runs the plugin beside another part of the daemon; plugin may be nil.
+func withPlugin(run func(context.Context) error, plugin *docker.Server) func(context.Context) error {
 	if plugin == nil {
 		return run
 	}
-	return func(ctx context.Context) error { return both(ctx, run, plugin.Run) }
+	return func(ctx context.Context) error { return runBoth(ctx, run, plugin.Run) }
 }

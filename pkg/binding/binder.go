@@ -166,7 +166,7 @@ func (b *Binder) Run(ctx context.Context) error {
 func (b *Binder) bind(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	choices, notes := next(b.world())
+	choices, notes := next(b.inputs())
 	if err := b.write(ctx, choices); err != nil {
 		return err
 	}
@@ -271,10 +271,10 @@ func (b *Binder) Kept() map[string]string {
 	return kept
 }
 
-// world gathers what choices depend on. Volumes are looked at only where a claim waits for
+// inputs gathers what choices depend on. Volumes are looked at only where a claim waits for
 // one or has one, which on most nodes is never.
-func (b *Binder) world() world {
-	w := world{
+func (b *Binder) inputs() inputs {
+	w := inputs{
 		choices: b.choices, unreadable: b.unreadable, named: map[string]bool{}, here: b.c.Catalog.Here,
 	}
 	for _, claim := range b.c.Catalog.Claims() {

@@ -24,8 +24,8 @@ type choice struct {
 	Released bool `json:"released,omitempty"`
 }
 
-// world is what choices depend on.
-type world struct {
+// inputs is what choices depend on.
+type inputs struct {
 	// claims are those listed that may be given a volume here, with the class that each asks for.
 	claims []claimOf
 	// volumes are all that sources list, by name.
@@ -49,7 +49,7 @@ func (c claimOf) key() source.Key {
 }
 
 // next returns the choices as they are to be, and why claims have none.
-func next(w world) (choices map[source.Key]choice, notes map[source.Key]string) {
+func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string) {
 	choices, notes = map[source.Key]choice{}, map[source.Key]string{}
 	maps.Copy(choices, w.choices)
 	volumes := map[string]*corev1.PersistentVolume{}
@@ -98,7 +98,7 @@ func next(w world) (choices map[source.Key]choice, notes map[source.Key]string) 
 
 // choose returns the smallest volume that is free and fits, the first by name of several,
 // or why there is none.
-func choose(w world, claim claimOf, taken map[string]string) (*corev1.PersistentVolume, string) {
+func choose(w inputs, claim claimOf, taken map[string]string) (*corev1.PersistentVolume, string) {
 	var fit []*corev1.PersistentVolume
 	var why []string
 	for _, pv := range w.volumes {

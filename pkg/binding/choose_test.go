@@ -82,7 +82,7 @@ func TestUnfit(t *testing.T) {
 }
 
 func TestSmallestThatFitsIsChosen(t *testing.T) {
-	w := world{
+	w := inputs{
 		here:    anywhere,
 		claims:  []claimOf{{claim("a", "2Gi"), ""}, {claim("b", "2Gi"), ""}, {claim("c", "2Gi"), ""}, {claim("d", "1Gi"), ""}},
 		volumes: []*corev1.PersistentVolume{volume("v1", "9Gi"), volume("v2", "1Gi"), volume("v3", "3Gi"), volume("v4", "3Gi")},
@@ -129,7 +129,7 @@ func TestChoiceHolds(t *testing.T) {
 		"a record cannot be read":          {claims: []string{"b"}, volumes: []*corev1.PersistentVolume{volume("w", "5Gi")}, before: had, bad: "z", want: map[string]string{"a": "v"}, note: "default/z cannot be read"},
 		"its own record cannot be read":    {claims: []string{"b"}, volumes: []*corev1.PersistentVolume{volume("w", "5Gi")}, before: had, bad: "b", want: map[string]string{"a": "v"}, note: "the record of its volume cannot be read"},
 	} {
-		w := world{here: anywhere, volumes: tc.volumes, choices: map[source.Key]choice{key("a"): tc.before}, named: map[string]bool{tc.named: true}}
+		w := inputs{here: anywhere, volumes: tc.volumes, choices: map[source.Key]choice{key("a"): tc.before}, named: map[string]bool{tc.named: true}}
 		for _, c := range tc.claims {
 			w.claims = append(w.claims, claimOf{claim(c, "1Gi"), ""})
 		}
@@ -159,7 +159,7 @@ func TestDataSourceGetsNoVolumeThatIsThere(t *testing.T) {
 	c := claim("a", "1Gi", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "b"}
 	})
-	choices, notes := next(world{here: anywhere, claims: []claimOf{{c, ""}}, volumes: []*corev1.PersistentVolume{volume("v", "1Gi")}})
+	choices, notes := next(inputs{here: anywhere, claims: []claimOf{{c, ""}}, volumes: []*corev1.PersistentVolume{volume("v", "1Gi")}})
 	if len(choices) > 0 || !strings.Contains(notes[key("a")], "dataSource") {
 		t.Errorf("%v, %v", choices, notes)
 	}
@@ -170,7 +170,7 @@ func TestNoteShowsAFewVolumes(t *testing.T) {
 	for i := range 9 {
 		all = append(all, volume(fmt.Sprintf("v%d", i), "1Gi"))
 	}
-	_, notes := next(world{here: anywhere, claims: []claimOf{{claim("a", "2Gi"), ""}}, volumes: all})
+	_, notes := next(inputs{here: anywhere, claims: []claimOf{{claim("a", "2Gi"), ""}}, volumes: all})
 	want := "no PersistentVolume without a class fits: v0: it has 1Gi; v1: it has 1Gi; v2: it has 1Gi; and 6 more"
 	if notes[key("a")] != want {
 		t.Errorf("got %q\nwant %q", notes[key("a")], want)

@@ -91,8 +91,8 @@ func (c *Controller) readySnapshot(key Key) (snapshotRecord, error) {
 		return snapshotRecord{}, fmt.Errorf("snapshot %s: %w: %s", key, ErrUnreadable, e.unreadable)
 	case e.rec.Delete:
 		problem = "it is being deleted"
-	case e.otherwise() != "":
-		problem = "it is another: " + e.otherwise()
+	case e.mismatch() != "":
+		problem = "it is another: " + e.mismatch()
 	case !e.rec.usable() && e.held.reason != "":
 		problem = "it is not ready: " + e.held.reason
 	case !e.rec.usable():

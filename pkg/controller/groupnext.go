@@ -152,8 +152,8 @@ func nextCreateGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held)
 // nextGetGroup asks, with pauses, whether snapshots that exist are ready.
 func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, held) {
 	switch {
-	case w != nil && r.otherwise(*w) != "":
-		return groupOp{}, refusedf("%s", r.otherwise(*w))
+	case w != nil && r.mismatch(*w) != "":
+		return groupOp{}, refusedf("%s", r.mismatch(*w))
 	case r.ready():
 		return groupOp{}, held{}
 	}
@@ -281,16 +281,16 @@ func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) gro
 	case o.verb == getGroup && o.from == state.Absent && res.err == nil: // one that a person named is there
 		r.Content.Phase, r.Created = state.Present, res.created
 	case o.verb != createGroup:
-	case r.have(state.Entering):
-	case !r.have(state.Present):
+	case r.anyMember(state.Entering):
+	case !r.anyMember(state.Present):
 		r.Content.Phase, r.Members = state.Absent, nil
-	case r.have(state.Absent): // all or none
+	case r.anyMember(state.Absent): // all or none
 		r.Content.Phase = state.Leaving
 	default:
 		r.Content.Phase, r.Handle = state.Present, res.handle
 		r.Created, r.Consistency = cmp.Or(res.created, r.Members[0].Created), o.consistency(res.expired)
 	}
-	return looked(r, res, now)
+	return paceLook(r, res, now)
 }
 
 // consistency is what snapshots hold that are there since o. After an answer that was lost they may
@@ -319,8 +319,8 @@ func completeMember(m groupMember, o groupOp, res memberResult) groupMember {
 	return m
 }
 
-// looked paces the next question where the snapshots are there and not ready.
-func looked(r groupRecord, res groupResult, now time.Time) groupRecord {
+// paceLook paces the next question where the snapshots are there and not ready.
+func paceLook(r groupRecord, res groupResult, now time.Time) groupRecord {
 	switch {
 	case r.Content.Phase != state.Present || res.err != nil:
 	case r.ready():
@@ -345,7 +345,7 @@ func completeDeleteGroup(r groupRecord, res groupResult) groupRecord {
 		}
 	}
 	switch {
-	case r.have(state.Leaving):
+	case r.anyMember(state.Leaving):
 		return r
 	case r.Delete:
 		return groupRecord{}

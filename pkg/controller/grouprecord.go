@@ -84,15 +84,15 @@ func (r groupRecord) ready() bool {
 	return r.Content.Phase == state.Present && !slices.ContainsFunc(r.Members, unready)
 }
 
-// have reports whether a member is in the phase.
-func (r groupRecord) have(p state.Phase) bool {
+// anyMember reports whether a member is in the phase.
+func (r groupRecord) anyMember(p state.Phase) bool {
 	return slices.ContainsFunc(r.Members, func(m groupMember) bool { return m.Phase == p })
 }
 
-// otherwise says why the group snapshot in r is not what w asks for; "" where it is. Its
+// mismatch says why the group snapshot in r is not what w asks for; "" where it is. Its
 // members are not compared: a group that is made does not change with its claims' labels
 // (external-snapshotter, VolumeGroupSnapshotSource).
-func (r groupRecord) otherwise(w Group) string {
+func (r groupRecord) mismatch(w Group) string {
 	if w.Handle != "" && w.Handle != r.Handle {
 		return fmt.Sprintf("it names group snapshot %s of the driver, and %s is kept under its name; delete that first, or "+
 			"give it another name", w.Handle, cmp.Or(r.Handle, r.Name))

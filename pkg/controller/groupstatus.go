@@ -57,7 +57,7 @@ func (e *groupEntry) status() GroupStatus {
 
 // usable reports whether volumes may be made of all its snapshots.
 func (e *groupEntry) usable() bool {
-	return e.rec.ready() && !e.rec.Delete && (!e.listed || e.rec.otherwise(e.want) == "")
+	return e.rec.ready() && !e.rec.Delete && (!e.listed || e.rec.mismatch(e.want) == "")
 }
 
 func (e *groupEntry) phase() Phase {

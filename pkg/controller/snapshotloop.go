@@ -71,14 +71,14 @@ func (e *snapshotEntry) gone() bool {
 	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == still && e.unreadable == ""
 }
 
-// otherwise says why the snapshot that is there is not the one that a source lists under its name;
+// mismatch says why the snapshot that is there is not the one that a source lists under its name;
 // "" where it is. Of one that was taken out of a manifest and listed anew, the snapshot is kept.
-func (e *snapshotEntry) otherwise() string {
+func (e *snapshotEntry) mismatch() string {
 	there := e.rec.Content.Phase == state.Present || e.rec.Content.Phase == state.Entering
 	if !e.listed || !there {
 		return ""
 	}
-	return e.rec.otherwise(e.want)
+	return e.rec.mismatch(e.want)
 }
 
 // source is the volume that it is of, or is to be of.

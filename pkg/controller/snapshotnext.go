@@ -123,8 +123,8 @@ func nextKnown(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, he
 // nextReady asks, with pauses, whether a snapshot that exists is ready (CSI 1.13
 // CreateSnapshot: by ListSnapshots, or by the same call again).
 func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
-	if w != nil && r.otherwise(*w) != "" {
-		return snapshotOp{}, refusedf("%s", r.otherwise(*w))
+	if w != nil && r.mismatch(*w) != "" {
+		return snapshotOp{}, refusedf("%s", r.mismatch(*w))
 	}
 	switch {
 	case r.Ready:

@@ -64,8 +64,8 @@ func (r snapshotRecord) usable() bool {
 	return r.Content.Phase == state.Present && r.Ready && !r.Delete
 }
 
-// otherwise says why the snapshot in r is not what w asks for; "" where it is.
-func (r snapshotRecord) otherwise(w Snapshot) string {
+// mismatch says why the snapshot in r is not what w asks for; "" where it is.
+func (r snapshotRecord) mismatch(w Snapshot) string {
 	switch {
 	case w.Handle != "" && w.Handle != r.Handle:
 		return fmt.Sprintf("it names snapshot %s of the driver, and %s is kept under its name; delete that first, or give "+

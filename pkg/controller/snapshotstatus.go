@@ -31,7 +31,7 @@ func (e *snapshotEntry) status() SnapshotStatus {
 	r := e.rec
 	s := SnapshotStatus{
 		Snapshot: e.key, UID: r.UID, Phase: e.phase(), Class: r.Spec.Class, Driver: r.Spec.Driver, Claim: r.Spec.Claim,
-		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable() && e.otherwise() == "",
+		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable() && e.mismatch() == "",
 		ReclaimPolicy: r.Spec.Reclaim, Consistency: r.Consistency,
 		Call: e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
 	}
@@ -55,7 +55,7 @@ func (e *snapshotEntry) phase() Phase {
 		return Deleting
 	case e.group == nil && !e.listed, e.group != nil && !e.group.listed:
 		return Released
-	case e.rec.usable() && e.otherwise() == "":
+	case e.rec.usable() && e.mismatch() == "":
 		return Ready
 	}
 	return Pending
@@ -198,8 +198,8 @@ func (c *Controller) snapshotFacts(claim Claim) sourceFacts {
 		problem = fmt.Sprintf("its source, snapshot %s, is not there", key)
 	case e.rec.Delete:
 		problem = fmt.Sprintf("its source, snapshot %s, is being deleted", key)
-	case e.otherwise() != "":
-		problem = fmt.Sprintf("its source, snapshot %s, is another: %s", key, e.otherwise())
+	case e.mismatch() != "":
+		problem = fmt.Sprintf("its source, snapshot %s, is another: %s", key, e.mismatch())
 	case !e.rec.Ready:
 		problem = fmt.Sprintf("its source, snapshot %s, is not ready yet", key)
 	case e.rec.Spec.Driver != claim.Class.Provisioner:

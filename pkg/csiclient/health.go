@@ -73,15 +73,15 @@ func (d *Driver) StorageHealth(ctx context.Context) ([]Condition, error) {
 	var all []Condition
 	for _, s := range r.GetBackendHealth() {
 		c := Condition{Status: s.GetStatus().String(), Reason: s.GetReason(), Message: s.GetMessage()}
-		c.AccessMode, c.VolumeMode = concerned(s.GetVolumeCapability())
+		c.AccessMode, c.VolumeMode = scope(s.GetVolumeCapability())
 		all = appendCondition(all, c)
 	}
 	return all, nil
 }
 
-// concerned says which volumes a capability is of, in the words of Kubernetes. Those of
+// scope says which volumes a capability is of, in the words of Kubernetes. Those of
 // one that CSI has no word for are all.
-func concerned(c *csi.VolumeCapability) (state.AccessMode, state.Mode) {
+func scope(c *csi.VolumeCapability) (state.AccessMode, state.Mode) {
 	var mode state.Mode
 	switch c.GetAccessType().(type) {
 	case *csi.VolumeCapability_Block:

@@ -132,7 +132,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	_, err = d.node.NodeUnpublishVolume(about(ctx, v), req)
 	switch {
 	case err == nil, status.Code(err) == codes.NotFound: // lesson 10
-	case !before && nonsense(err) && !d.dirs.exists(m.Target): // lessons 5, 11
+	case !before && unspecific(err) && !d.dirs.exists(m.Target): // lessons 5, 11
 		d.log.Warn("driver fails to remove what is not there; taken as done", "volume", string(v.ID), "err", err)
 	default:
 		return CallError(nodeUnpublish, err)
@@ -230,9 +230,9 @@ func mountOf(call string, v state.Volume, pod state.PodUID) (state.Mount, error)
 	return m, nil
 }
 
-// nonsense reports whether the driver itself answered with a code that says
+// unspecific reports whether the driver itself answered with a code that says
 // nothing but that it failed.
-func nonsense(err error) bool {
+func unspecific(err error) bool {
 	e, ok := errors.AsType[*rpcError](err)
 	return ok && e.answered && (e.s.Code() == codes.Internal || e.s.Code() == codes.Unknown)
 }

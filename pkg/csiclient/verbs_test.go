@@ -436,7 +436,7 @@ func TestDriverLesson11ATargetThatAppearsMeanwhileIsNotDone(t *testing.T) {
 
 func TestDriverLesson11TheTransportsInternalIsNotTheDrivers(t *testing.T) {
 	for _, answered := range []bool{true, false} {
-		if got := nonsense(&rpcError{s: status.New(codes.Internal, "x"), answered: answered}); got != answered {
+		if got := unspecific(&rpcError{s: status.New(codes.Internal, "x"), answered: answered}); got != answered {
 			t.Errorf("answered %v: %v", answered, got)
 		}
 	}

@@ -49,8 +49,8 @@ type finding struct {
 	mounted bool
 }
 
-// standing is the last event of a volume, and since when the volume waits.
-type standing struct {
+// reported is the last event of a volume, and since when the volume waits.
+type reported struct {
 	since, at time.Time
 	wait      string
 	drift     string
@@ -67,7 +67,7 @@ type notice struct {
 
 // waits remembers the events of volumes that wait, or whose mounts are not as
 // they were made.
-type waits map[subject]standing
+type waits map[subject]reported
 
 // look returns the notices to write now, and whether more are due later
 // although nothing changes.
@@ -99,11 +99,11 @@ func (w waits) follow(found []finding, now time.Time) {
 		}
 		switch {
 		case x.wait == "":
-			s = standing{drift: s.drift}
+			s = reported{drift: s.drift}
 		case s.since.IsZero():
 			s.since = now
 		}
-		if s != (standing{}) {
+		if s != (reported{}) {
 			w[x.subject] = s
 		}
 	}

@@ -49,13 +49,13 @@ type Freezer struct {
 	c     Config
 	tasks sync.WaitGroup
 
-	mu    sync.Mutex          // guards what follows
-	life  context.Context     // of Run; nil before
-	owned map[string]*stilled // by device; also what an earlier daemon left
+	mu    sync.Mutex           // guards what follows
+	life  context.Context      // of Run; nil before
+	owned map[string]*freezing // by device; also what an earlier daemon left
 }
 
 // New returns a Freezer.
-func New(c Config) *Freezer { return &Freezer{c: c, owned: map[string]*stilled{}} }
+func New(c Config) *Freezer { return &Freezer{c: c, owned: map[string]*freezing{}} }
 
 // Run ends the freezes that a daemon before this one has left, by what the journal says, and every
 // freeze when ctx ends; it returns when that is done or was tried. [Freezer.Freeze] is refused
@@ -68,7 +68,7 @@ func (f *Freezer) Run(ctx context.Context) error {
 	f.mu.Lock()
 	f.life = ctx
 	for _, rec := range left {
-		z := newStilled(f, rec)
+		z := newFreezing(f, rec)
 		f.owned[rec.Dev] = z
 		f.tasks.Go(func() { z.end(ctx, true) })
 	}
@@ -103,7 +103,7 @@ func (f *Freezer) place(id state.VolumeID) (place, error) {
 	return placeOf(id, f.c.Volumes(), f.c.Pods)
 }
 
-func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Duration) (*stilled, error) {
+func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Duration) (*freezing, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the kernel did not freeze it within %s", limit))
 	defer cancel()
 	place, err := f.place(id)
@@ -111,13 +111,13 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 		return nil, err
 	}
 	if place.Path == "" {
-		return &stilled{f: f, rec: record{Volume: id}}, nil
+		return &freezing{f: f, rec: record{Volume: id}}, nil
 	}
 	entry, pin, err := f.pin(ctx, place)
 	if err != nil {
 		return nil, err
 	}
-	z := newStilled(f, record{
+	z := newFreezing(f, record{
 		Version: version, Volume: id, Path: place.Path, Dev: device(entry.Dev), FSType: entry.FSType, Boot: f.c.Boot,
 	})
 	z.pin = pin
@@ -176,7 +176,7 @@ func (f *Freezer) look(ctx context.Context, at place) (mount.Entry, error) {
 
 // await takes the file system for z once its earlier freeze is over, and returns the life of the
 // Freezer, which then waits for z.
-func (f *Freezer) await(ctx context.Context, z *stilled) (context.Context, error) {
+func (f *Freezer) await(ctx context.Context, z *freezing) (context.Context, error) {
 	for {
 		life, earlier := f.own(z)
 		switch {
@@ -195,7 +195,7 @@ func (f *Freezer) await(ctx context.Context, z *stilled) (context.Context, error
 }
 
 // own takes the file system for z, or returns the freeze that has it; life is nil outside of Run.
-func (f *Freezer) own(z *stilled) (life context.Context, earlier *stilled) {
+func (f *Freezer) own(z *freezing) (life context.Context, earlier *freezing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if earlier = f.owned[z.rec.Dev]; earlier == nil && f.life != nil {
@@ -205,7 +205,7 @@ func (f *Freezer) own(z *stilled) (life context.Context, earlier *stilled) {
 	return f.life, earlier
 }
 
-func (f *Freezer) forget(z *stilled) {
+func (f *Freezer) forget(z *freezing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.owned, z.rec.Dev)

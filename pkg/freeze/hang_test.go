@@ -171,7 +171,7 @@ func TestALimitThatIsOverAtOnce(t *testing.T) {
 	failure := errors.New("it cannot be frozen")
 	for range 100 {
 		for _, why := range []error{nil, failure} {
-			z := newStilled(nil, record{Dev: "7:3"})
+			z := newFreezing(nil, record{Dev: "7:3"})
 			z.expired, z.err = why == nil, why
 			if why == nil {
 				close(z.frozen)

@@ -114,7 +114,7 @@ func Adopt(in Input) Takeover {
 		a.stageAlone(s)
 	}
 	a.unlisted()
-	a.strays()
+	a.refuseStrays()
 	slices.SortStableFunc(a.out.Items, func(p, q Item) int { return cmp.Compare(p.Path, q.Path) })
 	slices.SortStableFunc(a.out.Refusals, func(p, q Refusal) int { return cmp.Compare(p.Path, q.Path) })
 	return a.out
@@ -263,9 +263,9 @@ func (a *adoption) unlisted() {
 	}
 }
 
-// strays refuses mounts that no record answers for: they would stay for ever, or
+// refuseStrays refuses mounts that no record answers for: they would stay for ever, or
 // be mounted over.
-func (a *adoption) strays() {
+func (a *adoption) refuseStrays() {
 	dirs := []string{a.Layout.Pods(), path.Join(a.Layout.Plugins(), "kubernetes.io")}
 	for _, at := range a.Disk.Mounts {
 		ofVolumes := slices.ContainsFunc(dirs, func(dir string) bool { return pathname.Within(at, dir) })

@@ -57,7 +57,7 @@ func Release(in Managed) Handback {
 	r := &release{Managed: in}
 	for _, id := range slices.Sorted(maps.Keys(in.Journal)) {
 		v := in.Journal[id]
-		if why := r.against(v); why != "" {
+		if why := r.obstacle(v); why != "" {
 			r.out.Refusals = append(r.out.Refusals, Refusal{Path: "volume " + string(id), Why: why})
 			continue
 		}
@@ -75,8 +75,8 @@ type release struct {
 	out Handback
 }
 
-// against says why a kubelet could not go on with the volume; "" if it can.
-func (r *release) against(v state.Volume) string {
+// obstacle says why a kubelet could not go on with the volume; "" if it can.
+func (r *release) obstacle(v state.Volume) string {
 	if v.Attach.Phase != state.Absent {
 		return "csi-volmgr attached it, and a kubelet would not detach it: start the daemon and end its pods"
 	}
@@ -88,7 +88,7 @@ func (r *release) against(v state.Volume) string {
 		return "it is being removed: start the daemon and wait until it is gone"
 	}
 	if v.Spec.Builtin {
-		if why := r.againstKind(*v.Spec); why != "" {
+		if why := r.obstacleOfKind(*v.Spec); why != "" {
 			return why
 		}
 	}
@@ -108,8 +108,8 @@ func (r *release) against(v state.Volume) string {
 	return ""
 }
 
-// againstKind is against for a kind that is served in this process.
-func (r *release) againstKind(s state.Spec) string {
+// obstacleOfKind is obstacle for a kind that is served in this process.
+func (r *release) obstacleOfKind(s state.Spec) string {
 	const end = ": start the daemon and end its pods"
 	if k, _ := kind.Of(s.Driver); !k.Kept || s.StagePath != "" {
 		return fmt.Sprintf("kind %s is kept otherwise by a kubelet", s.Driver) + end

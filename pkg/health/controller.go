@@ -9,9 +9,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// besides has a driver's Controller service asked beside what q asks, if anything. Where one of them fails
+// alsoAsk has a driver's Controller service asked beside what q asks, if anything. Where one of them fails
 // the volume does not count as healthy by the other's word.
-func besides(q stats.Question, driver string, ask func(context.Context) ([]csiclient.Condition, error),
+func alsoAsk(q stats.Question, driver string, ask func(context.Context) ([]csiclient.Condition, error),
 ) stats.Question {
 	node := q.Ask
 	if node == nil {

@@ -139,7 +139,7 @@ func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
 		if !ok {
 			q = stats.Question{}
 		}
-		return besides(q, string(s.Driver), ask), true
+		return alsoAsk(q, string(s.Driver), ask), true
 	}
 	return q, ok
 }

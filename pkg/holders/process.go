@@ -64,7 +64,7 @@ func (s *search) named(ctx context.Context, pid int) {
 	if exe, err := os.Readlink(s.f.proc(id, "exe")); err != nil || exe == s.exe {
 		return // a thread of the kernel, or one that has ended
 	}
-	text, err := s.f.patiently(ctx, pid, "cmdline")
+	text, err := s.f.readLocked(ctx, pid, "cmdline")
 	if err != nil {
 		return // that its memory is locked is told with what it uses
 	}
@@ -191,7 +191,7 @@ func (s *search) mountOf(id, fd string) uint64 {
 // isDevice reports whether an open file is one of the block devices asked about.
 // It is asked only on file systems in memory, which cannot hang.
 func (s *search) isDevice(id, fd string, t table, path string) bool {
-	switch t.on(t.inside(path)).FSType {
+	switch t.mountOf(t.inside(path)).FSType {
 	case "devtmpfs", "tmpfs", "ramfs":
 	default:
 		return false
@@ -208,7 +208,7 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 	if len(t.of) == 0 {
 		return nil, nil
 	}
-	text, err := s.f.patiently(ctx, pid, "maps")
+	text, err := s.f.readLocked(ctx, pid, "maps")
 	if err != nil {
 		return nil, err
 	}
@@ -230,9 +230,9 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 var errLocked = errors.New("its memory map is locked, as it is while " +
 	"the process waits for storage that does not answer")
 
-// patiently reads a file of /proc/PID that waits for the process's memory lock. Who
+// readLocked reads a file of /proc/PID that waits for the process's memory lock. Who
 // waits too long is left behind, one for a process.
-func (f *Finder) patiently(ctx context.Context, pid int, name string) (string, error) {
+func (f *Finder) readLocked(ctx context.Context, pid int, name string) (string, error) {
 	f.mu.Lock()
 	if f.hung[pid] {
 		f.mu.Unlock()

@@ -88,7 +88,7 @@ func (t table) hit(p string, mountID uint64) bool {
 	if !slices.ContainsFunc(t.of, func(r mount.Row) bool { return pathname.Within(p, r.Path) }) {
 		return false
 	}
-	on := t.on(p)
+	on := t.mountOf(p)
 	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return r.Path == on.Path && t.covers(r, p) })
 }
 
@@ -107,8 +107,8 @@ func (t table) inside(p string) string {
 	return p
 }
 
-// on is the mount that a path is on: the topmost with the longest path.
-func (t table) on(p string) mount.Row {
+// mountOf is the mount that a path is on: the topmost with the longest path.
+func (t table) mountOf(p string) mount.Row {
 	var on mount.Row
 	for _, r := range t.rows {
 		if pathname.Within(p, r.Path) && len(r.Path) >= len(on.Path) {

@@ -42,7 +42,7 @@ func bounded(f Handler, most int64) Handler {
 			debug.FreeOSMemory()
 			debug.SetMemoryLimit(soft)
 		}()
-		if err := expendable(); err != nil {
+		if err := dropProtection(); err != nil {
 			return nil, err
 		}
 		return f(ctx, request)
@@ -67,9 +67,9 @@ func dataSize() (uint64, error) {
 	return pages * uint64(os.Getpagesize()), nil
 }
 
-// expendable takes back that this process is among the last to be ended where
+// dropProtection takes back that this process is among the last to be ended where
 // memory is short, as it has it from the daemon. It stays so.
-func expendable() error {
+func dropProtection() error {
 	text, err := os.ReadFile(scoreFile)
 	if err != nil {
 		return fmt.Errorf("learn which process the kernel ends first: %w", err)

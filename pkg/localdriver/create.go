@@ -17,8 +17,8 @@ var errNotExist = fs.ErrNotExist
 // maxName is how many bytes a name or an id has at most (CSI 1.13, "Size Limits").
 const maxName = 128
 
-// wish is a CreateVolume request, checked.
-type wish struct {
+// createSpec is a CreateVolume request, checked.
+type createSpec struct {
 	name        string
 	kind        string
 	fsType      string // "" where none is named
@@ -73,28 +73,28 @@ func (s *controllerServer) CreateVolume(
 }
 
 // readWish checks all of a request that can be checked without looking at other volumes.
-func (d *Driver) readWish(req *csi.CreateVolumeRequest) (wish, error) {
+func (d *Driver) readWish(req *csi.CreateVolumeRequest) (createSpec, error) {
 	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
-		return wish{}, invalid("name or volume_capabilities is missing")
+		return createSpec{}, invalid("name or volume_capabilities is missing")
 	}
 	if len(req.GetName()) > maxName {
-		return wish{}, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
+		return createSpec{}, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
 	}
 	kind, err := typeOf(req.GetParameters())
 	if err != nil {
-		return wish{}, err
+		return createSpec{}, err
 	}
-	w := wish{name: req.GetName(), kind: kind, sizes: req.GetCapacityRange()}
+	w := createSpec{name: req.GetName(), kind: kind, sizes: req.GetCapacityRange()}
 	if w.readAheadKB, err = readMutable(req.GetMutableParameters(), kind); err != nil {
-		return wish{}, err
+		return createSpec{}, err
 	}
 	for _, c := range req.GetVolumeCapabilities() {
 		u, err := useOf(c)
 		if err != nil {
-			return wish{}, err
+			return createSpec{}, err
 		}
 		if reason := unsupported(kind, c); reason != "" {
-			return wish{}, invalid("%s", reason)
+			return createSpec{}, invalid("%s", reason)
 		}
 		w.mount = w.mount || !u.Block
 		if u.FSType != "" && kind == typeImage {
@@ -102,7 +102,7 @@ func (d *Driver) readWish(req *csi.CreateVolumeRequest) (wish, error) {
 		}
 	}
 	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !d.matchesAny(r.GetRequisite()) {
-		return wish{}, refuse(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
+		return createSpec{}, refuse(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
 	}
 	w.source, err = readSource(req.GetVolumeContentSource())
 	return w, err
@@ -132,7 +132,7 @@ func (s *source) locks() []string {
 }
 
 // matches is ALREADY_EXISTS if v is not what is wished for.
-func (w wish) matches(v volume) error {
+func (w createSpec) matches(v volume) error {
 	same := v.Type == w.kind && (w.fsType == "" || v.FSType == w.fsType) &&
 		(w.source == nil) == (v.Source == nil) && (w.source == nil || *w.source == *v.Source)
 	limit := w.sizes.GetLimitBytes()
@@ -148,7 +148,7 @@ func (w wish) matches(v volume) error {
 }
 
 // plan is the record of the volume to make for w.
-func (d *Driver) plan(w wish) (volume, error) {
+func (d *Driver) plan(w createSpec) (volume, error) {
 	v := volume{
 		ID: newID("lv", w.name), Name: w.name, Type: w.kind, Phase: phaseReady, FSType: w.fsType, Source: w.source,
 		ReadAheadKB: w.readAheadKB,

@@ -44,7 +44,7 @@ func allocated(ctx context.Context, image *os.File, out *pages) error {
 			return err
 		}
 		offset = extent[1]
-		if err := out.looked(ctx, offset); err != nil {
+		if err := out.advance(ctx, offset); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (c *comparison) compare(ctx context.Context, extent [2]int64) error {
 			}
 		}
 		at += n
-		if err := c.out.looked(ctx, at); err != nil {
+		if err := c.out.advance(ctx, at); err != nil {
 			return err
 		}
 	}

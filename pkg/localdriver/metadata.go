@@ -199,8 +199,8 @@ func (p *pages) keep() bool {
 	return len(p.page) >= p.most
 }
 
-// looked says that all before offset was looked at.
-func (p *pages) looked(ctx context.Context, offset int64) error {
+// advance notes that the walk has come to offset.
+func (p *pages) advance(ctx context.Context, offset int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

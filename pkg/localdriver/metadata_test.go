@@ -199,7 +199,7 @@ func TestALongScanEndsAndIsNoticed(t *testing.T) {
 	sent := 0
 	p := &pages{capacity: 4 * quietBytes, from: sizeUnit, most: maxRanges, sent: -1, send: func([]*csi.BlockMetadata) error { sent++; return nil }}
 	for _, offset := range []int64{quietBytes, quietBytes + sizeUnit, 2 * quietBytes, 2*quietBytes + 2*sizeUnit} {
-		if err := p.looked(t.Context(), offset); err != nil {
+		if err := p.advance(t.Context(), offset); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -76,9 +76,9 @@ func (l *loop) announced(some []*announcement, err error) {
 	}
 }
 
-// followed takes in that a volume was planned: where the journal says that it is
+// correctAnnounced takes in that a volume was planned: where the journal says that it is
 // begun, and it neither is nor waits for a slot any more, that is corrected.
-func (l *loop) followed(id state.VolumeID) {
+func (l *loop) correctAnnounced(id state.VolumeID) {
 	v := l.volumes[id]
 	if v == nil || !v.announced || v.waits() || v.call != nil {
 		return

@@ -60,7 +60,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	v.call = nil
 	v.fulfil(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
-	now := v.is()
+	now := v.recordOrEmpty()
 	if !untried(r.Err) {
 		now = plan.Complete(now, s.op, r, time.Now())
 	}
@@ -149,7 +149,7 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.stageAlone(ctx, v, op)
 	}
 	if err == nil {
-		err = ctx.goes()
+		err = ctx.proceed()
 	}
 	if err == nil {
 		err = c.call(ctx, v, op, &r)
@@ -159,7 +159,7 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.verify(ctx, v, op, &r)
 	}
 	if err != nil && op.Kind == plan.Unpublish {
-		err = c.stray(ctx, v.Mounts[op.Pod].Target, err)
+		err = c.addStrayFiles(ctx, v.Mounts[op.Pod].Target, err)
 	}
 	if err != nil {
 		r.Err, r.NoEffect = c.reasoned(state.AsCallError(rpc(op.Kind), err)), errors.Is(err, ErrNoEffect)

@@ -60,9 +60,9 @@ func (l *limited) within(after time.Duration, cause error) {
 	}
 }
 
-// goes says that the call goes to the driver now, or why it does not: it has ended,
+// proceed says that the call goes to the driver now, or why it does not: it has ended,
 // or was withdrawn, while the looks before it took their time.
-func (l *limited) goes() error {
+func (l *limited) proceed() error {
 	if l.Err() == nil && l.decided.CompareAndSwap(false, true) {
 		return nil
 	}
@@ -105,8 +105,8 @@ func (l *limited) Err() error {
 	return err
 }
 
-// getsOn lets the time begin anew.
-func (l *limited) getsOn() {
+// restart lets the deadline begin anew.
+func (l *limited) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer.Stop() {
@@ -131,7 +131,7 @@ func (m *Manager) Progress(id state.VolumeID, text string) {
 		}
 		v.call.progress = text
 		l.changed.push(id)
-		v.call.ctx.getsOn()
+		v.call.ctx.restart()
 		v.stopUnwanted()
 	})
 }

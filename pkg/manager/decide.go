@@ -47,7 +47,7 @@ func (l *loop) planDirty(starts []*start, now time.Time) []*start {
 		if s, ok := l.planOne(id, now); ok {
 			starts = append(starts, s)
 		}
-		l.followed(id)
+		l.correctAnnounced(id)
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	if v == nil || v.call != nil || v.quarantined != "" {
 		return nil, false // one with a call is planned again when that ends
 	}
-	r, w := v.is(), l.want(v)
+	r, w := v.recordOrEmpty(), l.want(v)
 	if v.record == nil {
 		if len(w.Pods) == 0 {
 			l.forget(v)

@@ -53,7 +53,7 @@ func (l *loop) reportCall(s *start, failure *state.CallError, began time.Time, t
 	if failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)
-		c.Retry = s.op.Retry(l.row(s.id).is())
+		c.Retry = s.op.Retry(l.row(s.id).recordOrEmpty())
 	}
 	l.cfg.OnCall(c)
 }

@@ -59,7 +59,7 @@ func (l *loop) leave(uid state.PodUID) {
 		return
 	}
 	for _, id := range slices.Clone(l.pods.has[uid]) {
-		l.setRecord(new(plan.Leave(l.row(id).is(), uid)))
+		l.setRecord(new(plan.Leave(l.row(id).recordOrEmpty(), uid)))
 		l.dirty.push(id)
 	}
 }

@@ -112,9 +112,9 @@ func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) erro
 	return nil
 }
 
-// stray adds to the failure of an Unpublish how many files lie in the target itself,
+// addStrayFiles adds to the failure of an Unpublish how many files lie in the target itself,
 // if that is why: nothing is mounted there, and a directory that is not empty is not removed.
-func (c caller) stray(ctx context.Context, target string, failure error) error {
+func (c caller) addStrayFiles(ctx context.Context, target string, failure error) error {
 	if c.cfg.Stray == nil || !c.info.MountsTarget {
 		return failure
 	}

@@ -164,7 +164,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.begin(calls, s)
 		}
 		if len(starts) == 0 && len(l.journal.unsaved) == 0 { // nothing has happened for a while
-			l.workers.rest()
+			l.workers.stop()
 		}
 		l.publish()
 		l.answer()
@@ -193,7 +193,7 @@ func (l *loop) takeEvents() {
 // journal knowing all. A call that does not heed its context is left behind:
 // its record says already that its outcome is not known.
 func (l *loop) end(ctx context.Context) error {
-	defer l.workers.rest()
+	defer l.workers.stop()
 	grace := time.NewTimer(endGrace)
 	defer grace.Stop()
 	for l.inFlight > 0 {

@@ -18,7 +18,7 @@ func (m *Manager) MountFaults(faults map[string]plan.Fault) {
 
 func (l *loop) setMountFaults(faults map[string]plan.Fault) {
 	for id, v := range l.volumes {
-		now := faultsOf(v.is(), faults)
+		now := faultsOf(v.recordOrEmpty(), faults)
 		if maps.Equal(now, v.faults) {
 			continue
 		}

@@ -122,7 +122,7 @@ func TestACallWithoutAWordEnds(t *testing.T) {
 		ctx := withLimit(t.Context(), time.Minute)
 		defer ctx.end()
 		time.Sleep(50 * time.Second)
-		ctx.getsOn()
+		ctx.restart()
 		time.Sleep(59 * time.Second)
 		if ctx.Err() != nil {
 			t.Fatal("ended too early")
@@ -133,7 +133,7 @@ func TestACallWithoutAWordEnds(t *testing.T) {
 		if err := context.Cause(child); ctx.Err() != context.DeadlineExceeded || !errors.Is(err, context.DeadlineExceeded) || err.Error() != "no answer within 1m0s" {
 			t.Errorf("%v, %v", ctx.Err(), err)
 		}
-		ctx.getsOn() // too late
+		ctx.restart() // too late
 		if ctx.Err() != context.DeadlineExceeded {
 			t.Error("it lives again")
 		}

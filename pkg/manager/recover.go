@@ -27,7 +27,7 @@ func (l *loop) recover(loaded state.Loaded) {
 		return
 	}
 	for _, v := range l.volumes { // no mount of an earlier boot is there
-		if now, changes := plan.Adopt(v.is(), false, nil); len(changes) > 0 {
+		if now, changes := plan.Adopt(v.recordOrEmpty(), false, nil); len(changes) > 0 {
 			l.found.Changed++
 			l.setRecord(&now)
 		}
@@ -40,7 +40,7 @@ func (l *loop) recover(loaded state.Loaded) {
 func (l *loop) look(ctx context.Context) {
 	var ids []state.VolumeID
 	for id, v := range l.volumes {
-		if paths(v.is()) != nil {
+		if paths(v.recordOrEmpty()) != nil {
 			ids = append(ids, id)
 		}
 	}
@@ -66,7 +66,7 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 	for _, id := range ids {
 		v := l.row(id)
 		v.call = &call{}
-		next <- task{v.is(), l.suspects[id]}
+		next <- task{v.recordOrEmpty(), l.suspects[id]}
 		delete(l.suspects, id)
 	}
 	close(next)
@@ -80,7 +80,7 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 					problem = probe(ctx, l.cfg.Kernel, t.v)
 				}
 				l.m.post(func(l *loop) {
-					found := l.looked(t.v.ID, seen)
+					found := l.applySeen(t.v.ID, seen)
 					answerAll(t.asked, cmp.Or(found, problem))
 					done(l)
 				})
@@ -112,13 +112,13 @@ func (l *loop) suspect(id state.VolumeID, asked ...func(problem string)) {
 	l.suspects[id] = append(l.suspects[id], asked...)
 }
 
-// looked takes what was seen of a volume into its record, and returns what is
+// applySeen takes what was seen of a volume into its record, and returns what is
 // wrong with it, "" for nothing.
-func (l *loop) looked(id state.VolumeID, seen map[string]state.Seen) (problem string) {
+func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem string) {
 	v := l.row(id)
 	v.call, v.unseen = nil, nil
 	l.dirty.push(id)
-	now, changes := plan.Adopt(v.is(), true, seen)
+	now, changes := plan.Adopt(v.recordOrEmpty(), true, seen)
 	for _, c := range changes {
 		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
 	}

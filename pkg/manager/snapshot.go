@@ -135,7 +135,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	if v == nil || v.record == nil && len(v.wants) == 0 && v.quarantined == "" {
 		return VolumeStatus{}, false
 	}
-	r := v.is()
+	r := v.recordOrEmpty()
 	if v.record == nil {
 		if r.Spec = l.wished(v).Spec; r.Spec == nil {
 			r.Spec = &state.Spec{} // of a record that cannot be read

@@ -138,7 +138,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 func (l *loop) recorded() map[string]bool {
 	paths := make(map[string]bool, len(l.volumes))
 	for _, v := range l.volumes {
-		r := v.is()
+		r := v.recordOrEmpty()
 		if r.Stage.Phase != state.Absent {
 			paths[r.Spec.StagePath] = true
 		}
@@ -154,13 +154,13 @@ func (l *loop) recorded() map[string]bool {
 // compareDoubtful takes over what the mount table shows of a record that is in doubt: it
 // is older than what was mounted or unmounted since.
 func (l *loop) compareDoubtful(v *volume, mounts map[string]state.Seen) {
-	for pod, m := range v.is().Mounts {
+	for pod, m := range v.recordOrEmpty().Mounts {
 		seen, mounted := mounts[m.Target]
 		if mounted == m.Seen.Mounted || m.Phase != state.Entering || v.op().Pod == pod {
 			continue
 		}
 		m.Seen = seen
-		now := v.is()
+		now := v.recordOrEmpty()
 		now.Mounts = maps.Clone(now.Mounts)
 		now.Mounts[pod] = m
 		l.setRecord(&now)

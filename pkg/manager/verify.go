@@ -82,7 +82,7 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 		id := vw.ID
 		v := state.Volume{}
 		if row := l.volumes[id]; row != nil {
-			v = row.is()
+			v = row.recordOrEmpty()
 		}
 		if vw.Problem != "" || v.Mounts[uid].Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
 			problems[id] = "it is not mounted"
@@ -172,7 +172,7 @@ func (l *loop) compare(mounts map[string]state.Seen) {
 			now.MountID != was.MountID)
 	}
 	for id, v := range l.volumes {
-		r := v.is()
+		r := v.recordOrEmpty()
 		suspect := len(v.drift) > 0 || r.Stage.Phase == state.Present && differs(r.Spec.StagePath, r.Staged)
 		for _, m := range r.Mounts {
 			suspect = suspect || m.Phase == state.Present && differs(m.Target, m.Seen)

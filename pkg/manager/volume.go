@@ -74,8 +74,8 @@ func (l *loop) row(id state.VolumeID) *volume {
 // clear reports whether nothing of the volume is here, by its record.
 func (v *volume) clear() bool { return v.record == nil || v.record.Clear() }
 
-// is returns the record, one in which all is absent where there is none.
-func (v *volume) is() state.Volume {
+// recordOrEmpty returns the record, one in which all is absent where there is none.
+func (v *volume) recordOrEmpty() state.Volume {
 	if v.record == nil {
 		return state.Volume{ID: v.id}
 	}
@@ -93,7 +93,7 @@ func (v *volume) op() plan.Op {
 // setRecord replaces what is known of a volume; the journal learns it lazily.
 func (l *loop) setRecord(r *state.Volume) {
 	v := l.row(r.ID)
-	was := v.is()
+	was := v.recordOrEmpty()
 	l.serves(&was, -1)
 	v.record = r
 	v.intent = nil // it was made of the record before

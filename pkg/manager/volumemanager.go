@@ -114,10 +114,10 @@ func (l *loop) attachedAs(v *volume) string {
 	if v.quarantined != "" {
 		return state.UnreadableAttachedAs(v.id)
 	}
-	if name := plan.AttachedAs(state.Want{}, v.is()); name != "" {
+	if name := plan.AttachedAs(state.Want{}, v.recordOrEmpty()); name != "" {
 		return name // as almost always: no wish is put together for it
 	}
-	return plan.AttachedAs(l.wished(v), v.is())
+	return plan.AttachedAs(l.wished(v), v.recordOrEmpty())
 }
 
 // ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be

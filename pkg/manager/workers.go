@@ -24,8 +24,8 @@ func work(f func(), next <-chan func()) {
 	}
 }
 
-// rest ends those that wait for work, and the others when theirs has ended.
-func (w *workers) rest() {
+// stop ends those that wait for work, and the others when theirs has ended.
+func (w *workers) stop() {
 	if w.next != nil {
 		close(w.next)
 		w.next = nil

@@ -23,11 +23,11 @@ func TestWorkersAreUsedAgainAndEnd(t *testing.T) {
 			t.Error("there is a second worker, although never two were needed at a time")
 		default:
 		}
-		w.rest()
+		w.stop()
 		close(hangs)
 		w.run(func() { ran++ })
 		synctest.Wait()
-		w.rest()
+		w.stop()
 		if ran != 4 {
 			t.Errorf("%d were run", ran)
 		}

@@ -211,7 +211,7 @@ func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 	})
 	if t.endpoint != ours {
 		watching.Go(func() {
-			if waitRefused(ctx, t.endpoint, func() bool { return s.outlives(ctx, t, ours) }) {
+			if waitRefused(ctx, t.endpoint, func() bool { return s.servedAlone(ctx, t, ours) }) {
 				dead <- errOutlived
 			}
 		})
@@ -245,8 +245,8 @@ func waitRefused(ctx context.Context, path string, and func() bool) bool {
 	return false
 }
 
-// outlives reports whether our driver is served, now that the holder's is not.
-func (s *session) outlives(ctx context.Context, t *tenure, ours string) bool {
+// servedAlone reports whether our driver is served, now that the holder's is not.
+func (s *session) servedAlone(ctx context.Context, t *tenure, ours string) bool {
 	probe, err := unixsocket.Dial(ctx, ours)
 	if err != nil {
 		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose driver does not listen on %s, "+

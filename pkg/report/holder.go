@@ -59,20 +59,20 @@ type challenge struct {
 	Nonce string `json:"nonce"`
 }
 
-// standing is how a daemon stands to its node's name.
-type standing uint8
+// nameState is how a daemon stands to its node's name.
+type nameState uint8
 
 const (
-	unknown  standing = iota // the Node was not seen yet
-	asking                   // another has it, and was asked whether it runs
-	holding                  // this daemon has it
-	deprived                 // this daemon had it, and another has it now
+	unknown  nameState = iota // the Node was not seen yet
+	asking                    // another has it, and was asked whether it runs
+	holding                   // this daemon has it
+	deprived                  // this daemon had it, and another has it now
 )
 
 // claim is what runHolder knows. Its methods are pure.
 type claim struct {
 	me       Instance
-	standing standing
+	standing nameState
 	nonce    string    // of the challenge that is under way
 	asked    time.Time // when it was made; zero for none
 	other    Instance  // who has the name, or had it

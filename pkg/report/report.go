@@ -100,7 +100,7 @@ type Reporter struct {
 	seen bool
 	// standing is how this daemon stands to the node's name; rival: another may have
 	// volumes of this node mounted, too.
-	standing standing
+	standing nameState
 	rival    bool
 	// held is why nothing new is made here, "" where it is.
 	held    string

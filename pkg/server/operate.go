@@ -119,8 +119,8 @@ func (s *Server) operate(mux *http.ServeMux) {
 	}
 }
 
-// by is who asks, completed from /proc.
-func by(r *http.Request) audit.By {
+// requester returns who made the request, completed from /proc.
+func requester(r *http.Request) audit.By {
 	if p, _ := r.Context().Value(peerKey{}).(peer); p.named != nil {
 		return p.named()
 	}
@@ -159,7 +159,7 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) leftovers(remove bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		items, err := s.cfg.Operator.Leftovers(r.Context(), by(r), remove)
+		items, err := s.cfg.Operator.Leftovers(r.Context(), requester(r), remove)
 		if err != nil {
 			s.fail(w, err)
 			return
@@ -178,7 +178,7 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) {
 	v, err := volumeNamed(s.cfg.Volumes.Volumes(), r.PathValue("id"))
 	if err == nil {
 		f.Volume = v.Volume.ID
-		err = s.cfg.Operator.Forget(r.Context(), by(r), f)
+		err = s.cfg.Operator.Forget(r.Context(), requester(r), f)
 	}
 	if err != nil {
 		s.fail(w, err)
@@ -201,7 +201,7 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 	v, err := volumeNamed(s.cfg.Volumes.Volumes(), r.PathValue("id"))
 	if err == nil {
 		again.Volume = v.Volume.ID
-		err = s.cfg.Operator.Retry(r.Context(), by(r), again)
+		err = s.cfg.Operator.Retry(r.Context(), requester(r), again)
 	}
 	if err != nil {
 		s.fail(w, err)
@@ -216,7 +216,7 @@ func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: reason: found none, want why no pod uses what is mounted without a record", ErrInvalid))
 		return
 	}
-	places, err := s.cfg.Operator.AcceptRecovery(r.Context(), by(r), reason)
+	places, err := s.cfg.Operator.AcceptRecovery(r.Context(), requester(r), reason)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -237,7 +237,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: mode: found %q, want hold or empty", ErrInvalid, d.Mode))
 		return
 	}
-	if err := s.cfg.Drainer.SetDrain(r.Context(), by(r), d); err != nil {
+	if err := s.cfg.Drainer.SetDrain(r.Context(), requester(r), d); err != nil {
 		s.fail(w, err)
 		return
 	}
@@ -245,7 +245,7 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) registerDriver(w http.ResponseWriter, r *http.Request) {
-	name, err := s.cfg.Registrar.RegisterDriver(r.Context(), by(r), r.URL.Query().Get("endpoint"))
+	name, err := s.cfg.Registrar.RegisterDriver(r.Context(), requester(r), r.URL.Query().Get("endpoint"))
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -255,7 +255,7 @@ func (s *Server) registerDriver(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) unregisterDriver(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	if err := s.cfg.Registrar.UnregisterDriver(r.Context(), by(r), state.DriverName(name)); err != nil {
+	if err := s.cfg.Registrar.UnregisterDriver(r.Context(), requester(r), state.DriverName(name)); err != nil {
 		s.fail(w, err)
 		return
 	}

@@ -45,14 +45,14 @@ func (s *Server) apiHandler() http.Handler {
 				Namespace: ns, Name: name, Reason: strings.TrimSpace(q.Get("reason")),
 				Data: q.Get("data") == "true",
 			}
-			return s.cfg.Objects.DeleteClaim(r.Context(), by(r), d)
+			return s.cfg.Objects.DeleteClaim(r.Context(), requester(r), d)
 		}))
 	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.PersistentVolumes),
 		pvKey))
 	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, r *http.Request) {
-		f := s.lookedAt(r.Context())
+		f := s.withProcesses(r.Context())
 		s.answer(w, List[Problem]{Items: nonNil(append(f.Problems, f.StuckProblems()...))})
 	})
 	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, _ *http.Request) {
@@ -179,7 +179,7 @@ func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
-	f, kind, name := s.lookedAt(r.Context()), r.PathValue("kind"), r.PathValue("name")
+	f, kind, name := s.withProcesses(r.Context()), r.PathValue("kind"), r.PathValue("name")
 	f.Named = s.namedOf(r.Context(), f, kind, name)
 	e, err := Explain(f, kind, name)
 	if err != nil {
@@ -199,8 +199,8 @@ func (s *Server) facts() Facts {
 	}
 }
 
-// lookedAt is facts, with a look at the processes of drivers that said OK without an effect.
-func (s *Server) lookedAt(ctx context.Context) Facts {
+// withProcesses is facts, with a look at the processes of drivers that said OK without an effect.
+func (s *Server) withProcesses(ctx context.Context) Facts {
 	f := s.facts()
 	lied := map[state.DriverName]bool{}
 	for _, v := range f.Volumes {
@@ -264,7 +264,7 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 // note tells the audit log of what r asked for.
 func (s *Server) note(r *http.Request, verb, object, result string, err error) {
 	if s.cfg.Note != nil {
-		s.cfg.Note(audit.Act{By: by(r), Verb: verb, Object: object}, result, err)
+		s.cfg.Note(audit.Act{By: requester(r), Verb: verb, Object: object}, result, err)
 	}
 }
 

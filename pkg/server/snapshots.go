@@ -115,7 +115,7 @@ func (s *Server) serveSnapshots(mux *http.ServeMux) {
 func (s *Server) deletesSnapshot(group bool) func(r *http.Request, ns, name string) (note string, err error) {
 	return func(r *http.Request, ns, name string) (string, error) {
 		q := r.URL.Query()
-		return s.cfg.Objects.DeleteSnapshot(r.Context(), by(r), SnapshotDeletion{
+		return s.cfg.Objects.DeleteSnapshot(r.Context(), requester(r), SnapshotDeletion{
 			Namespace: ns, Name: name, Group: group,
 			Reason: strings.TrimSpace(q.Get("reason")), Data: q.Get("data") == "true",
 		})
@@ -132,7 +132,7 @@ func (s *Server) retriesSnapshot(kind string, known func(key string) bool) http.
 		}
 		again := Retry{Snapshot: ns + "/" + name, Group: kind == "groupsnapshot", Step: state.UnmountNormal}
 		if known(again.Snapshot) {
-			err = s.cfg.Operator.Retry(r.Context(), by(r), again)
+			err = s.cfg.Operator.Retry(r.Context(), requester(r), again)
 		} else {
 			err = fmt.Errorf("%w: %s %s is not known here", ErrNotFound, kind, again.Snapshot)
 		}

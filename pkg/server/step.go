@@ -132,7 +132,7 @@ func (s step) explain(f Facts, e *Explanation) {
 		}
 	}
 	if up && !s.spec.Builtin && !s.inFlight {
-		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.othersFine(s))
+		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.otherVolumes(s))
 	}
 	if s.unmount != nil {
 		e.add("unmount", "%s", s.ladderText(f.Now))
@@ -205,8 +205,8 @@ func (s step) next(now time.Time, up bool) string {
 	}
 }
 
-// othersFine says how many other volumes of the driver are as wanted.
-func (f Facts) othersFine(s step) string {
+// otherVolumes says how many other volumes of the driver are as wanted.
+func (f Facts) otherVolumes(s step) string {
 	fine := 0
 	for _, v := range f.Volumes {
 		if v.Volume.Spec.Driver == s.driver && v.Volume.Spec.Handle != s.spec.Handle && v.Held.Reason == "" &&

@@ -18,13 +18,13 @@ func TestADriverWhoseMountsStayInItsNamespaceIsExplained(t *testing.T) {
 		asked = append(asked, endpoint)
 		return "its mount is private"
 	}
-	e, err := Explain(s.lookedAt(t.Context()), "pod", "default/web")
+	e, err := Explain(s.withProcesses(t.Context()), "pod", "default/web")
 	if err != nil || len(asked) != 1 || asked[0] != "/run/nfs.sock" || !strings.Contains(e.String(), "its mount is private") || !strings.Contains(e.String(), "Bidirectional") {
 		t.Errorf("asked of %q, %v: %s", asked, err, e)
 	}
 	s.cfg = config(t, newBackend(allFine()))
 	s.cfg.Unreached = func(context.Context, string) string { panic("asked of a driver that did as it said") }
-	if e, err := Explain(s.lookedAt(t.Context()), "pod", "default/web"); err != nil || e.Verdict != Fine {
+	if e, err := Explain(s.withProcesses(t.Context()), "pod", "default/web"); err != nil || e.Verdict != Fine {
 		t.Errorf("%v: %s", err, e)
 	}
 }

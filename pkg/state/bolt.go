@@ -221,7 +221,7 @@ func (b *Bolt) read(ctx context.Context, bucket string) (map[string][]byte, erro
 		return nil, err
 	}
 	values := map[string][]byte{}
-	err = b.use(func() error {
+	err = b.withFile(func() error {
 		return b.db.View(func(tx *bolt.Tx) error {
 			if tx.Bucket([]byte(bucket)) == nil {
 				return nil
@@ -235,8 +235,8 @@ func (b *Bolt) read(ctx context.Context, bucket string) (map[string][]byte, erro
 	return values, err
 }
 
-// use runs fn on the file, unless the file turned out to be damaged.
-func (b *Bolt) use(fn func() error) error {
+// withFile runs fn on the file, unless the file turned out to be damaged.
+func (b *Bolt) withFile(fn func() error) error {
 	b.access.Lock()
 	defer b.access.Unlock()
 	b.mu.Lock()
@@ -245,7 +245,7 @@ func (b *Bolt) use(fn func() error) error {
 	if broken != nil {
 		return broken
 	}
-	return b.noteDamage(guard(fn))
+	return b.noteDamage(catchDamage(fn))
 }
 
 // usable is called with mu held.

@@ -79,7 +79,7 @@ func (e *encoder) record(v *Volume) ([]byte, error) {
 // error says why the bytes cannot be read: they are no record, of a future
 // version, or damaged.
 func DecodeRecord(b []byte) (Volume, error) {
-	if record, ok := sound(b, recordVersion); ok {
+	if record, ok := intact(b, recordVersion); ok {
 		return decodeVersion(recordVersion, record)
 	}
 	var env struct {
@@ -106,9 +106,9 @@ func DecodeRecord(b []byte) (Volume, error) {
 	return decodeVersion(version, record)
 }
 
-// sound returns the record in b, if b is as EncodeRecord wrote it for this version
+// intact returns the record in b, if b is as EncodeRecord wrote it for this version
 // and the checksum is right: so a start does not read each record twice.
-func sound(b []byte, version int) (record []byte, ok bool) {
+func intact(b []byte, version int) (record []byte, ok bool) {
 	const sum = len("00000000")
 	crc, ok := bytes.CutPrefix(b, fmt.Appendf(nil, envelopeHead, version))
 	if !ok || len(crc) < sum {

@@ -174,19 +174,19 @@ func TestARecordIsReadOnceWhereNothingIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if record, ok := sound(b, recordVersion); !ok || !json.Valid(record) {
+	if record, ok := intact(b, recordVersion); !ok || !json.Valid(record) {
 		t.Errorf("%s is read twice", b)
 	}
-	if _, ok := sound(b, recordVersion+1); ok { // it has to go through its upgrade
+	if _, ok := intact(b, recordVersion+1); ok { // it has to go through its upgrade
 		t.Errorf("version %d is read as the next", recordVersion)
 	}
 	for i := range b {
 		damaged := bytes.Clone(b)
 		damaged[i] ^= 1
-		if _, ok := sound(damaged, recordVersion); ok {
+		if _, ok := intact(damaged, recordVersion); ok {
 			t.Errorf("byte %d is wrong, and it is read", i)
 		}
-		if _, ok := sound(b[:i], recordVersion); ok {
+		if _, ok := intact(b[:i], recordVersion); ok {
 			t.Errorf("it ends at byte %d, and is read", i)
 		}
 	}

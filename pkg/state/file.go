@@ -109,9 +109,9 @@ func openError(err error) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
-// guard runs fn and turns a panic of bbolt, or a fault in its memory map, into
+// catchDamage runs fn and turns a panic of bbolt, or a fault in its memory map, into
 // ErrDamaged: both mean that the file does not hold what it says.
-func guard(fn func() error) (err error) {
+func catchDamage(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {

@@ -81,7 +81,7 @@ func (b *Bolt) write() {
 		}
 		b.opened.Do(b.copySpare)
 		short := b.short()
-		err := b.use(func() error { return b.update(batch, short) })
+		err := b.withFile(func() error { return b.update(batch, short) })
 		if noRoom(err) {
 			err = fmt.Errorf("%w: %w", ErrFull, err)
 		}

@@ -134,7 +134,7 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 		spare = content{}
 	}
 	var c content
-	if err := b.use(func() error {
+	if err := b.withFile(func() error {
 		return b.db.View(func(tx *bolt.Tx) (err error) {
 			c, err = contentOf(tx)
 			return err
@@ -143,7 +143,7 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 		return nil, nil, err
 	}
 	var errs []error
-	for _, name := range slices.Sorted(slices.Values(c.apart(unreadable))) {
+	for _, name := range slices.Sorted(slices.Values(c.refused(unreadable))) {
 		bucket, key := cutName(c, name)
 		value, there := spare[bucket][key]
 		if !there || unreadable(bucket, value) != nil {

@@ -30,7 +30,7 @@ func readFile(path string) (c content, lastLost bool, err error) {
 			_ = file.Close()
 		}
 	}()
-	err = guard(func() error {
+	err = catchDamage(func() error {
 		db, err := bolt.Open(path, 0o600, &bolt.Options{
 			ReadOnly: true, Timeout: lockTimeout, NoStatistics: true,
 			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {

@@ -64,7 +64,7 @@ func (b *Bolt) Spare(ctx context.Context) error {
 
 // copySpare makes the spare copy.
 func (b *Bolt) copySpare() {
-	err := b.use(func() error { return saveSpare(b.db, b.path) })
+	err := b.withFile(func() error { return saveSpare(b.db, b.path) })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spareErr = err
@@ -82,7 +82,7 @@ func (b *Bolt) size() int {
 // saveSpare replaces the spare copy, atomically, by what db holds now, if all of that
 // is as it was written: a value that cannot be read may be whole in the earlier copy.
 func saveSpare(db *bolt.DB, path string) error {
-	err := guard(func() error {
+	err := catchDamage(func() error {
 		return db.View(func(tx *bolt.Tx) error {
 			c, err := contentOf(tx)
 			if err != nil {
@@ -91,7 +91,7 @@ func saveSpare(db *bolt.DB, path string) error {
 			if err := c.check(tx.ID()); err != nil {
 				return err
 			}
-			if bad := c.apart(unsound); len(bad) > 0 {
+			if bad := c.refused(unsound); len(bad) > 0 {
 				slices.Sort(bad)
 				return fmt.Errorf("%w: %s; the earlier copy stays", errUnreadable, strings.Join(bad, ", "))
 			}

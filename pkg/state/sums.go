@@ -123,8 +123,8 @@ func (c content) sums() sums {
 	return s
 }
 
-// apart lists the values that are refused as they are, as "bucket/key".
-func (c content) apart(refused func(bucket string, value []byte) error) (all []string) {
+// refused lists the values that are refused as they are, as "bucket/key".
+func (c content) refused(refused func(bucket string, value []byte) error) (all []string) {
 	for bucket, values := range c {
 		for key, value := range values {
 			if bucket != metaBucket && refused(bucket, value) != nil {
@@ -149,7 +149,7 @@ func unreadable(bucket string, value []byte) (err error) {
 // What a newer version wrote is sound.
 func unsound(bucket string, value []byte) error {
 	if bucket == volumesBucket {
-		if _, ok := sound(value, recordVersion); ok {
+		if _, ok := intact(value, recordVersion); ok {
 			return nil
 		}
 	}
@@ -186,7 +186,7 @@ func (c content) check(tx int) error {
 			switch w, h := want.Buckets[name], have.Buckets[name]; {
 			case w.Keys != h.Keys:
 				return fmt.Errorf("%w: bucket %q has not the keys that were written", ErrDamaged, name)
-			case w.Entries != h.Entries && (name == metaBucket || len(c.apart(unreadable)) == 0):
+			case w.Entries != h.Entries && (name == metaBucket || len(c.refused(unreadable)) == 0):
 				return fmt.Errorf("%w: bucket %q has not the values that were written", ErrDamaged, name)
 			}
 		}

@@ -247,13 +247,13 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e.next = now.Add(max(askEvery+jitter(e.Key), rest(q, now.Sub(start))))
+	e.next = now.Add(max(askEvery+jitter(e.Key), pauseAfter(q, now.Sub(start))))
 	switch {
 	case errors.Is(err, ErrNone):
 		e.Status = Status{Key: e.Key, Driver: e.Driver, Claim: e.Claim, Asking: e.Asking}
 	case err != nil:
 		was := e.Status
-		if e.Status = e.partly(r, now); r.Measured {
+		if e.Status = e.merged(r, now); r.Measured {
 			e.good = e.next
 		}
 		c.reportHealth(ctx, was, e.Status)
@@ -271,8 +271,8 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	}
 }
 
-// rest is how long a subject is left in peace that took that long to ask.
-func rest(q Question, took time.Duration) time.Duration {
+// pauseAfter returns how long a subject is not asked after a question that took so long.
+func pauseAfter(q Question, took time.Duration) time.Duration {
 	if q.Deadline == 0 {
 		return 0
 	}
@@ -349,14 +349,14 @@ func (c *Collector) want() (since time.Time) {
 // LastStats is Stats that waits for no driver and asks none.
 func (c *Collector) LastStats() []Status {
 	all := []Status{}
-	for _, e := range c.said() {
+	for _, e := range c.copies() {
 		all = append(all, e.Status)
 	}
 	return all
 }
 
-// said is a copy of what there is to show, by key.
-func (c *Collector) said() []entry {
+// copies returns copies of the entries that have something to show, by key.
+func (c *Collector) copies() []entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []entry

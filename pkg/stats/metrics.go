@@ -44,7 +44,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	since := c.want()
 	c.took.Collect(ch)
 	seen := map[string]bool{}
-	for _, s := range c.said() {
+	for _, s := range c.copies() {
 		if OfStorage(s.Key) {
 			s.collectStorage(ch)
 		}

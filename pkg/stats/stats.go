@@ -157,8 +157,8 @@ func (s Status) with(r Report, now time.Time) Status {
 	return s.judged(r, now)
 }
 
-// partly returns s after an answer that failed in part: what failed leaves what was said before.
-func (s Status) partly(r Report, now time.Time) Status {
+// merged returns s after an answer that failed in part: what failed leaves what was said before.
+func (s Status) merged(r Report, now time.Time) Status {
 	if r.Measured {
 		s.Bytes, s.Inodes = r.Bytes, r.Inodes
 	}

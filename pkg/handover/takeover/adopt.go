@@ -42,7 +42,7 @@ func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error
 	if !o.Yes || len(take.Records)+len(take.Empty) == 0 {
 		return take, nil
 	}
-	act := audit.Act{By: o.By, Verb: "adopt", Object: t.c.Layout.Root, Reason: o.Reason, Detail: overruled(take.Refusals)}
+	act := audit.Act{By: o.By, Verb: "adopt", Object: t.c.Layout.Root, Reason: o.Reason, Detail: refusalTexts(take.Refusals)}
 	return take, t.c.Audit.Do(act, func() (string, error) {
 		ctx := context.WithoutCancel(ctx) // a moment's work, which is done or not
 		if err := t.adopt(ctx, o.Host, journal, take); err != nil {
@@ -72,8 +72,8 @@ func (t *Transfer) adopt(ctx context.Context, host disk.Host, journal *manager.O
 	return nil
 }
 
-// overruled lists what a reason overrules, for the audit log.
-func overruled(refusals []handover.Refusal) string {
+// refusalTexts lists what a reason overrules, for the audit log.
+func refusalTexts(refusals []handover.Refusal) string {
 	var all []string
 	for _, r := range refusals {
 		all = append(all, r.Path)

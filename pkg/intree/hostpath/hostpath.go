@@ -77,7 +77,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err := json.Unmarshal(v.Spec.Config, &src); err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: hostPath: %w", v.Spec.Name, err))
 	}
-	if err := d.have(src, m.HostPath); err != nil {
+	if err := d.ensure(src, m.HostPath); err != nil {
 		err = fmt.Errorf("volume %s: hostPath %q: %w", v.Spec.Name, src.Path, err)
 		if errors.Is(err, ErrDenied) {
 			return poddir.Refused("Publish", err)
@@ -91,9 +91,9 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	return f.Close()
 }
 
-// have returns nil once what the source wants is at its path. given is the path
+// ensure returns nil once what the source wants is at its path. given is the path
 // that the record hands out.
-func (d *Driver) have(src corev1.HostPathVolumeSource, given string) error {
+func (d *Driver) ensure(src corev1.HostPathVolumeSource, given string) error {
 	path, err := clean(src.Path)
 	if err != nil {
 		return err

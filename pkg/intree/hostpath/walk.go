@@ -64,10 +64,10 @@ func find(allow []string, path string, making corev1.HostPathType) (*os.File, er
 	if err := w.follow(strings.TrimPrefix(path, root)); err != nil {
 		return nil, err
 	}
-	if here := w.here(); !w.allowed(here.path) {
+	if here := w.position(); !w.allowed(here.path) {
 		return nil, w.denied(here.path)
 	}
-	last := w.here()
+	last := w.position()
 	w.at = w.at[:len(w.at)-1]
 	return os.NewFile(uintptr(last.fd), last.path), nil
 }
@@ -110,7 +110,7 @@ func trusted(allow []string) (roots []root) {
 		r := root{listed: listed}
 		w := walk{roots: outer}
 		if err := w.enter(listed); err == nil {
-			r.real, r.links = w.here().path, w.links
+			r.real, r.links = w.position().path, w.links
 		}
 		w.close()
 		all = append(all, r)
@@ -137,7 +137,7 @@ func outermost(dirs []string) (roots []string) {
 	return slices.Compact(slices.Sorted(slices.Values(roots)))
 }
 
-func (w *walk) here() position { return w.at[len(w.at)-1] }
+func (w *walk) position() position { return w.at[len(w.at)-1] }
 
 func (w *walk) close() {
 	for _, p := range w.at {
@@ -174,7 +174,7 @@ func (w *walk) enter(root string) error {
 	if err := w.follow(root); err != nil {
 		return fmt.Errorf("open the allowed directory %s: %w", root, err)
 	}
-	if here := w.here().path; w.strict && !w.allowed(here) {
+	if here := w.position().path; w.strict && !w.allowed(here) {
 		return w.denied(here)
 	}
 	return nil
@@ -199,7 +199,7 @@ func (w *walk) follow(rel string) error {
 		rest = rest[1:]
 		if elem == ".." {
 			if len(w.at) > 1 { // the parent of "/" is "/"
-				unix.Close(w.here().fd)
+				unix.Close(w.position().fd)
 				w.at = w.at[:len(w.at)-1]
 			}
 			continue
@@ -226,7 +226,7 @@ func elements(path string) []string {
 // there is nothing and that may be. Of a link it goes nowhere and returns what
 // the link says.
 func (w *walk) step(elem string, last bool) (target string, err error) {
-	path := filepath.Join(w.here().path, elem)
+	path := filepath.Join(w.position().path, elem)
 	if w.strict && !w.allowed(path) && !w.above(path) {
 		return "", w.denied(path)
 	}
@@ -261,19 +261,19 @@ func (w *walk) step(elem string, last bool) (target string, err error) {
 // open opens one element of the directory where the walk is.
 func (w *walk) open(elem, path string, last bool) (fd int, err error) {
 	for range maxRaces {
-		fd, err = unix.Openat(w.here().fd, elem, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err = unix.Openat(w.position().fd, elem, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if !errors.Is(err, unix.ENOENT) {
 			break
 		}
-		if !w.allowed(w.here().path) {
+		if !w.allowed(w.position().path) {
 			break
 		}
 		made := false
 		switch {
 		case w.making == corev1.HostPathDirectoryOrCreate:
-			made, err = true, makeDir(w.here().fd, elem)
+			made, err = true, makeDir(w.position().fd, elem)
 		case w.making == corev1.HostPathFileOrCreate && last:
-			made, err = true, makeFile(w.here().fd, elem)
+			made, err = true, makeFile(w.position().fd, elem)
 		case w.making == corev1.HostPathFileOrCreate:
 			return -1, fmt.Errorf("a file is made only in a directory that is there: %w",
 				&os.PathError{Op: "open", Path: path, Err: err})

@@ -49,10 +49,10 @@ func (d *Driver) find(ctx context.Context, ref oci.Reference) (*oci.Image, error
 	return isolate.Ask[*oci.Image](ctx, d.c.Away, "image "+ref.String(), callFind, findRequest{d.c.Dirs, ref.String()})
 }
 
-// here makes the calls in this process.
-type here struct{}
+// inProcess makes the calls in this process.
+type inProcess struct{}
 
-func (here) Do(ctx context.Context, _, call string, request []byte) ([]byte, error) {
+func (inProcess) Do(ctx context.Context, _, call string, request []byte) ([]byte, error) {
 	return Helper().Handlers[call](ctx, request)
 }
 

@@ -59,7 +59,7 @@ type Driver struct {
 // New returns a Driver.
 func New(c Config) *Driver {
 	if c.Away == nil {
-		c.Away = here{}
+		c.Away = inProcess{}
 	}
 	return &Driver{PublishOnly: poddir.PublishOnly{Kind: Kind}, c: c}
 }
@@ -126,7 +126,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, 
 	if err != nil {
 		return err
 	}
-	content, err := d.have(ctx, found, mark(pod, v.Spec.Name))
+	content, err := d.ensure(ctx, found, mark(pod, v.Spec.Name))
 	if err != nil {
 		return err
 	}

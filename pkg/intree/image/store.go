@@ -41,9 +41,9 @@ func (d *Driver) store(elems ...string) string {
 	return filepath.Join(append([]string{d.c.Layout.Plugins(), string(Kind)}, elems...)...)
 }
 
-// have returns the path of the image's file system, which it makes where it is
+// ensure returns the path of the image's file system, which it makes where it is
 // missing, and marks it as the volume's.
-func (d *Driver) have(ctx context.Context, image *oci.Image, mark string) (string, error) {
+func (d *Driver) ensure(ctx context.Context, image *oci.Image, mark string) (string, error) {
 	tree := image.Digest.Hex()
 	unlock, err := d.locks.Lock(ctx, tree)
 	if err != nil {

@@ -55,7 +55,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Republish:
 		v.Mounts = with(v.Mounts, op.Pod, refresh(v.Mounts[op.Pod], w.Pods[op.Pod]))
 	case Unpublish:
-		v = depart(v, op.Pod)
+		v = markLeaving(v, op.Pod)
 	case Unstage:
 		v.Stage = turn(v.Stage, state.Leaving)
 	case Detach:
@@ -70,14 +70,14 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 func Leave(v state.Volume, pod state.PodUID) state.Volume {
 	v.For = slices.DeleteFunc(slices.Clone(v.For), func(p state.PodUID) bool { return p == pod })
 	if m, has := v.Mounts[pod]; has && m.Phase != state.Absent {
-		v = depart(v, pod)
+		v = markLeaving(v, pod)
 	}
 	return v
 }
 
-// depart returns v with pod's mount leaving, which it mostly is before the call
+// markLeaving returns v with pod's mount leaving, which it mostly is before the call
 // that takes it away has a slot.
-func depart(v state.Volume, pod state.PodUID) state.Volume {
+func markLeaving(v state.Volume, pod state.PodUID) state.Volume {
 	if m := v.Mounts[pod]; m.Phase != state.Leaving {
 		m.Fact = turn(m.Fact, state.Leaving)
 		v.Mounts = with(v.Mounts, pod, m)

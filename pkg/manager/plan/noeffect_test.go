@@ -17,7 +17,7 @@ func TestPublicationsWithoutEffectAreCounted(t *testing.T) {
 	if n := v.Mounts["a"].NoEffect; n != mostNoEffect {
 		t.Errorf("%d are counted, want %d", n, mostNoEffect)
 	}
-	v = Complete(depart(v, "a"), Op{Kind: Unpublish, Pod: "a"}, Result{}, time.Time{})
+	v = Complete(markLeaving(v, "a"), Op{Kind: Unpublish, Pod: "a"}, Result{}, time.Time{})
 	if len(v.Mounts) != 0 {
 		t.Errorf("after Unpublish: %v", v.Mounts)
 	}

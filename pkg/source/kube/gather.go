@@ -162,7 +162,7 @@ func (g *gather) pages(ctx context.Context, namespace string, wanted map[source.
 		if err != nil {
 			return err
 		}
-		if hits := g.hand(wanted, objects, m.GetResourceVersion()); hits*gatherShare < len(objects) {
+		if hits := g.deliver(wanted, objects, m.GetResourceVersion()); hits*gatherShare < len(objects) {
 			return nil
 		}
 		o.Continue = m.GetContinue()
@@ -170,8 +170,8 @@ func (g *gather) pages(ctx context.Context, namespace string, wanted map[source.
 	return nil
 }
 
-// hand gives the objects to those who wait for them, and takes these from wanted.
-func (g *gather) hand(wanted map[source.Key]*asked, objects []runtime.Object, version string) (hits int) {
+// deliver gives the objects to those who wait for them, and takes these from wanted.
+func (g *gather) deliver(wanted map[source.Key]*asked, objects []runtime.Object, version string) (hits int) {
 	answers := map[*asked]answer{}
 	for _, obj := range objects {
 		m, ok := obj.(metav1.Object)

@@ -157,7 +157,7 @@ func (t *Tree) entry(ctx context.Context, h *tar.Header, content io.Reader) erro
 		if h.Typeflag != tar.TypeDir {
 			return fmt.Errorf("the root is a directory: %w", ErrLayer)
 		}
-		return t.dress(int(t.root.Fd()), h)
+		return t.setAttributes(int(t.root.Fd()), h)
 	}
 	at, err := t.parent(dir)
 	if err != nil {
@@ -202,7 +202,7 @@ func (t *Tree) parent(dir string) (*os.File, error) {
 		return nil, err
 	}
 	defer at.Close()
-	if err := t.imply(); err != nil {
+	if err := t.countImplied(); err != nil {
 		return nil, err
 	}
 	if err := unix.Mkdirat(int(at.Fd()), base, 0o755); err != nil {
@@ -217,8 +217,8 @@ func (t *Tree) parent(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// imply counts a directory that no entry says.
-func (t *Tree) imply() error {
+// countImplied counts a directory that has no entry of its own.
+func (t *Tree) countImplied() error {
 	if t.implied++; t.implied > impliedFirst+impliedPerEntry*(t.entries-t.implied+1) {
 		return fmt.Errorf("it has entries in %d directories, and no entries for them: %w", t.implied, ErrLayer)
 	}
@@ -300,7 +300,7 @@ func (t *Tree) directory(ctx context.Context, at *os.File, m made) error {
 		return os.NewSyscallError("openat", err)
 	}
 	defer unix.Close(fd)
-	return t.dress(fd, m.h)
+	return t.setAttributes(fd, m.h)
 }
 
 func openDir(at *os.File, base string) (int, error) {
@@ -311,8 +311,8 @@ func openDir(at *os.File, base string) (int, error) {
 // set-group-id.
 const permissions = 0o1777
 
-// dress gives what fd is open on the entry's owner and mode.
-func (t *Tree) dress(fd int, h *tar.Header) error {
+// setAttributes gives the file of fd the entry's owner and mode.
+func (t *Tree) setAttributes(fd int, h *tar.Header) error {
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return os.NewSyscallError("fchown", err)
 	}
@@ -337,7 +337,7 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 	f := os.NewFile(uintptr(fd), m.base)
 	_, err = io.Copy(f, Until(ctx, m.content)) // the archive's reader ends it at its size
 	if err == nil {
-		err = t.dress(fd, m.h)
+		err = t.setAttributes(fd, m.h)
 	}
 	if err == nil {
 		when := unix.Timespec{Sec: max(0, m.h.ModTime.Unix())}

@@ -21,9 +21,9 @@ const (
 	lastTry   = 5 * time.Second
 )
 
-// stilled is a file system that is held still. The goroutine of hold or end owns it; the channels
+// freezing is a file system that is held still. The goroutine of hold or end owns it; the channels
 // say how far it is.
-type stilled struct {
+type freezing struct {
 	f   *Freezer
 	rec record   // Dev is "" for a volume that is not mounted
 	pin *os.File // keeps the file system mounted; nil for what an earlier daemon left
@@ -36,14 +36,14 @@ type stilled struct {
 	err     error         // why it was not frozen
 }
 
-func newStilled(f *Freezer, rec record) *stilled {
-	z := &stilled{f: f, rec: rec, over: make(chan struct{}), frozen: make(chan struct{}), done: make(chan struct{})}
+func newFreezing(f *Freezer, rec record) *freezing {
+	z := &freezing{f: f, rec: rec, over: make(chan struct{}), frozen: make(chan struct{}), done: make(chan struct{})}
 	z.stop = sync.OnceFunc(func() { close(z.over) })
 	return z
 }
 
 // begun waits until the kernel has frozen the file system; the limit may have thawed it since.
-func (z *stilled) begun(ctx context.Context) error {
+func (z *freezing) begun(ctx context.Context) error {
 	select {
 	case <-z.frozen:
 		return nil
@@ -56,7 +56,7 @@ func (z *stilled) begun(ctx context.Context) error {
 }
 
 // thawed is what [Freezer.Freeze] gives to its caller.
-func (z *stilled) thawed(ctx context.Context) (expired bool) {
+func (z *freezing) thawed(ctx context.Context) (expired bool) {
 	if z.rec.Dev == "" {
 		place, err := z.f.place(z.rec.Volume)
 		return err != nil || place.Path != ""
@@ -72,7 +72,7 @@ func (z *stilled) thawed(ctx context.Context) (expired bool) {
 
 // hold freezes, waits for the first of the caller, the limit and the end of the daemon, and thaws.
 // A FIFREEZE that has begun cannot be taken back: the thaw waits for its answer.
-func (z *stilled) hold(life context.Context, limit <-chan time.Time) {
+func (z *freezing) hold(life context.Context, limit <-chan time.Time) {
 	err := z.freeze(life)
 	switch {
 	case err == nil:
@@ -100,7 +100,7 @@ func (z *stilled) hold(life context.Context, limit <-chan time.Time) {
 
 // end thaws, until that has succeeded or the daemon ends. answered: FIFREEZE has returned, so that
 // the first thaw that succeeds is the last one needed.
-func (z *stilled) end(life context.Context, answered bool) {
+func (z *freezing) end(life context.Context, answered bool) {
 	thawed := false
 	for wait := thawEvery; life.Err() == nil && !thawed; wait = min(2*wait, thawMost) {
 		if thawed = z.thaw(life); thawed {
@@ -125,7 +125,7 @@ func (z *stilled) end(life context.Context, answered bool) {
 }
 
 // finish drops the record of a freeze that is over.
-func (z *stilled) finish(life context.Context) {
+func (z *freezing) finish(life context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), lastTry)
 	defer cancel()
 	if err := z.f.drop(ctx, z.rec); err != nil {
@@ -135,7 +135,7 @@ func (z *stilled) finish(life context.Context) {
 }
 
 // leave ends z: the next daemon does what is left, by the record.
-func (z *stilled) leave() {
+func (z *freezing) leave() {
 	if z.pin != nil {
 		z.pin.Close()
 	}
@@ -143,7 +143,7 @@ func (z *stilled) leave() {
 	close(z.done)
 }
 
-func (z *stilled) freeze(ctx context.Context) error {
+func (z *freezing) freeze(ctx context.Context) error {
 	text, err := json.Marshal(request{Path: z.pinned()})
 	if err != nil {
 		return err
@@ -153,10 +153,10 @@ func (z *stilled) freeze(ctx context.Context) error {
 }
 
 // pinned is a path to the file system that no mount at its place can change.
-func (z *stilled) pinned() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
+func (z *freezing) pinned() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
 
 // thaw reports whether the file system goes on.
-func (z *stilled) thaw(ctx context.Context) bool {
+func (z *freezing) thaw(ctx context.Context) bool {
 	err := z.tryThaw(ctx)
 	if err != nil {
 		z.f.c.Logger.Error("frozen file system is not thawed yet", "volume", string(z.rec.Volume), "path", z.rec.Path,
@@ -165,7 +165,7 @@ func (z *stilled) thaw(ctx context.Context) bool {
 	return err == nil
 }
 
-func (z *stilled) tryThaw(ctx context.Context) error {
+func (z *freezing) tryThaw(ctx context.Context) error {
 	if z.rec.Boot != z.f.c.Boot {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (z *stilled) tryThaw(ctx context.Context) error {
 
 // mounted is where the file system of a record is mounted now: it may be elsewhere than it was. ""
 // says that its device is gone, and the freeze with it.
-func (z *stilled) mounted(ctx context.Context) (string, error) {
+func (z *freezing) mounted(ctx context.Context) (string, error) {
 	table, err := z.f.c.Mounts(ctx)
 	if err != nil {
 		return "", err
