@@ -28,16 +28,15 @@ func (p *program) adoptCommand() *cobra.Command {
 		Use:   "adopt (--dry-run|--yes) [--from=DIRECTORY]",
 		Short: "Take over the volumes that a kubelet left mounted on this node",
 		Long: `Take over the volumes that a kubelet left mounted on this node, from its files
-and the mount table. Nothing is unmounted, mounted, or asked of a driver but
-what it can do. The kubelet must be stopped, and the daemon, and the drivers be
-left running; start the daemon afterwards.
+and the mount table. It mounts and unmounts nothing, and asks drivers only for
+their capabilities. Stop the kubelet and the daemon first, leave the drivers
+running, and start the daemon afterwards.
 
-It takes the daemon's flags and configuration file, since it learns from the same
-sources which pods there are: a volume of a pod that no source lists would be
-unmounted when the daemon starts, and is refused unless --reason says why that is
-right.
+It takes the daemon's flags and configuration file, and reads the pods from the
+same sources. A volume of a pod that no source lists would be unmounted when the
+daemon starts: adopt refuses it unless --reason says why that is right.
 
-All is taken over or nothing. Once more, it finds nothing to do.`,
+It takes over all volumes, or none. Run again, it finds nothing to do.`,
 		Example: `  csi-volmgr adopt --dry-run --kubeconfig=/etc/kubernetes/kubelet.conf
   csi-volmgr adopt --yes --config=/etc/csi-volmgr/config.yaml`,
 		Args: noArgs,
@@ -134,12 +133,12 @@ func (p *program) releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release (--dry-run|--yes)",
 		Short: "Hand the volumes of this node back to a kubelet, mounted as they are",
-		Long: `Hand the volumes of this node back to a kubelet: write the files by which one
-finds them, leave what is mounted, and forget them here. The daemon must be
-stopped, and not be started again on this root directory; start the kubelet
+		Long: `Hand the volumes of this node back to a kubelet: write the files by which a
+kubelet finds them, leave them mounted, and drop their records. Stop the daemon
+first, do not start it again on this root directory, and start the kubelet
 afterwards.
 
-All is handed back or nothing. What a kubelet could not go on with is refused.`,
+It hands back all volumes, or none: it refuses where a kubelet could not take one over.`,
 		Example: `  csi-volmgr release --dry-run
   csi-volmgr release --yes --config=/etc/csi-volmgr/config.yaml`,
 		Args: noArgs,

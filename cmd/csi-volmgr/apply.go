@@ -69,16 +69,16 @@ func wrapped(words []string) string {
 
 const deleteLong = `Delete objects of this node.
 
-delete pod NAME says that the pod's containers have stopped: its volumes are
-unmounted then. What its claims hold stays.
+delete pod NAME says that the pod's containers have stopped: the daemon unmounts
+its volumes then. The data of its claims stays.
 
 delete pvc NAME deletes a claim and THE DATA of its volume. Where the volume's
 reclaimPolicy is Retain (its class said so when it was made), the volume and its data
-stay, unless --data is given. It is refused while a pod uses the claim.
+stay, unless --data is given. The daemon refuses while a pod uses the claim.
 
 delete snapshot NAME deletes a snapshot. Where its deletionPolicy is Retain it stays, unless
---data is given. It is refused while a claim is to be made of it. delete groupsnapshot NAME
-deletes all snapshots of a group, by the same rules; none of them is deleted alone. delete
+--data is given. The daemon refuses while a claim is to be made of it. delete groupsnapshot NAME
+deletes all snapshots of a group, by the same rules; none of them can be deleted alone. delete
 schedule NAME ends a schedule; its snapshots stay.
 
 Nothing else deletes data: delete -f takes back all objects of a manifest but its claims

@@ -30,12 +30,12 @@ func (p *program) doctorCommand() *cobra.Command {
 		Short: "Check what this host has for csi-volmgr and for drivers",
 		Long: `Check what this host has for csi-volmgr and for drivers: features of the kernel,
 the daemon's directories, propagation of mounts, sockets, the clock, limits, and
-programs that kinds of volumes need. Nothing is changed, and no daemon is needed;
-where one answers at --socket, its directories are looked at.
+programs that kinds of volumes need. It changes nothing and needs no daemon; if
+a daemon answers at --socket, doctor checks that one's directories.
 
-A warning is of what works less well, or of a kind of volume or a driver that does
-not work; the exit code is 1 if a check failed. Drivers that have a directory
-below the root directory are checked as those of --driver are.`,
+A warning says what works less well, or which kind of volume or driver does not
+work; the exit code is 1 if a check failed. Doctor checks the needs of each driver
+that has a directory below the root directory, and of those that --driver names.`,
 		Example: `  csi-volmgr doctor
   csi-volmgr doctor --driver driver.longhorn.io --quiet
   csi-volmgr doctor -o json`,

@@ -27,16 +27,16 @@ func (p *program) drainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain [--wait=unpublished|unstaged]",
 		Short: "Mount nothing new on this node, and wait until what is mounted is gone",
-		Long: `Mount nothing new on this node until undrain, over restarts and reboots. What is
-mounted goes when its pod does.
+		Long: `Mount nothing new on this node until undrain, over restarts and reboots. A mounted
+volume is unmounted when its pod leaves.
 
 With --consumers-stopped you say that no container of any pod runs on this node
-any more: every volume is unpublished and unstaged, although its pod is still
-listed. This holds until undrain or the next boot.
+any more: the daemon unpublishes and unstages every volume, although its pod is
+still listed. This holds until undrain or the next boot.
 
-With --wait the verb returns when no volume is published, or staged either, which
-is when drivers may be stopped. Exit code 124 means that the time was over; what
-is left, and why, is then on standard error.`,
+With --wait=unpublished the verb returns when no volume is published; with
+--wait=unstaged when none is staged either, and drivers may be stopped. Exit code
+124 means that the time was over: standard error says which volumes are left, and why.`,
 		Example: `  csi-volmgr drain --wait=unstaged --timeout=10m --reason="new disks"
   csi-volmgr drain --consumers-stopped --wait=unstaged`,
 		Args: noArgs,

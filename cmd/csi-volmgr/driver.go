@@ -35,11 +35,11 @@ func (p *program) registerCommand() *cobra.Command {
 		Use:   "register ENDPOINT",
 		Short: "Register a CSI driver, in place of node-driver-registrar",
 		Long: `Register the CSI driver whose socket is ENDPOINT (a path, or unix://PATH) with
-this node's daemon, until it is told to stop: what node-driver-registrar does
-where there is one. It waits until the driver answers, and asks it for its name.
+this node's daemon until the verb is interrupted, as node-driver-registrar does.
+It waits until the driver answers, and asks it for its name.
 
-With --detach the daemon at --socket does that itself from now on, over restarts
-too, until driver unregister; the verb returns once the driver is registered.`,
+With --detach the daemon at --socket keeps the driver registered itself, over
+restarts too, until driver unregister; the verb returns once it is registered.`,
 		Example: `  my-driver --endpoint=unix:///run/my-driver/csi.sock --nodeid=node-1 &
   csi-volmgr driver register --detach unix:///run/my-driver/csi.sock
   csi-volmgr get drivers`,
@@ -76,8 +76,8 @@ func (p *program) unregisterCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unregister DRIVER",
 		Short: "End the registration of a driver that was registered by hand",
-		Long: `End the registration of the driver, which was handed over to the daemon with
-driver register --detach. The driver is down then; what is mounted stays mounted.`,
+		Long: `End a registration that was made with driver register --detach. The daemon makes no
+more calls to the driver; what is mounted stays mounted.`,
 		Example: `  csi-volmgr driver unregister hostpath.csi.k8s.io`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

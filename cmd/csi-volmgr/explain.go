@@ -13,10 +13,10 @@ func (p *program) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain (pod|pvc|snapshot|groupsnapshot|volume|driver) NAME",
 		Short: "Explain why an object is not ready",
-		Long: `Explain why something is not ready, as one chain: what is wanted, what is done,
-at which step it is, what blocks it, what does not, what comes next, and what
-one can do. A volume is called by its claim, its PersistentVolume, its handle
-or its id. The exit code is 1 only where nothing is known of the name.`,
+		Long: `Explain why something is not ready, as one chain: what is wanted, which step it
+is at, what blocks it, what does not, what comes next, and what you can do. Name
+a volume by its claim, its PersistentVolume, its handle or its id. The exit code
+is 1 only if the object is not known.`,
 		Example: `  csi-volmgr explain pod web
   csi-volmgr explain pvc data -n shop
   csi-volmgr explain snapshot monday

@@ -20,9 +20,9 @@ func (p *program) journalCommand() *cobra.Command {
 		Use:   "journal (accept|check|export|repair)",
 		Short: "Check, repair or export the journal, or accept that it lost records",
 		Long: `The journal, state.db in --state-dir, is what the daemon knows of volumes, claims
-and applied objects. A daemon checks it at every start, sets apart what is damaged,
-and goes by the spare copy where the file as a whole is. check, repair and export show
-what it would find: stop the daemon first. accept is asked of the daemon.`,
+and applied objects. The daemon checks it at every start, sets damaged values apart,
+and uses the spare copy if the file as a whole is damaged. check, repair and export
+read the file: stop the daemon first. accept needs the daemon.`,
 		Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal check",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -48,8 +48,8 @@ and key. The exit code is 1 unless the journal is sound.`,
 			func(_ *cobra.Command, path string) error { return p.checkJournal(path) }),
 		verb("repair", "Mend the journal from its spare copy",
 			`Open the journal as a start does, and replace each value that cannot be read by the one
-of the spare copy. What was known of such a volume is doubted: the next daemon looks at it
-anew. What the spare copy has not stays set apart. The exit code is 1 if anything does.`, p.repairJournal),
+of the spare copy. The next daemon examines each such volume anew. A value that the spare
+copy lacks stays set apart; the exit code is then 1.`, p.repairJournal),
 		verb("export", "Write all that the journal holds, a JSON object a line",
 			`Write each value of the journal with its bucket and key as a JSON object of one line. A
 value that cannot be read says why, and has its bytes in base64. No secret is in it.`,
@@ -63,12 +63,12 @@ func (p *program) acceptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accept --reason=TEXT",
 		Short: "Say that no pod uses what is mounted without a record",
-		Long: `End what follows from records that the journal may have lost: what is mounted below
-the root without a record counts as in use until then, and its volumes are neither
-given to other pods nor deleted. csi-volmgr get problems lists it.
+		Long: `Say that no pod uses the mounts below the root that have no record, after the journal
+lost records. Until then each of them counts as in use, and the daemon neither gives
+its volume to other pods nor deletes it. csi-volmgr get problems lists them.
 
-Be sure that no container and no program uses any of it. The mounts stay, and are listed
-by csi-volmgr gc. The reason goes to the audit log.`,
+Be sure that no container and no program uses any of them. The mounts stay, and
+csi-volmgr gc lists them. The reason goes to the audit log.`,
 		Example: `  csi-volmgr journal accept --reason="all pods of this node were deleted; looked with findmnt"`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,7 +83,7 @@ by csi-volmgr gc. The reason goes to the audit log.`,
 			}
 			var out strings.Builder
 			for _, place := range places {
-				fmt.Fprintf(&out, "not looked after any more: %s\n", plain(place.Path))
+				fmt.Fprintf(&out, "no longer managed: %s\n", plain(place.Path))
 			}
 			return writeAll(p.stdout, out.String()+"accepted\n")
 		},

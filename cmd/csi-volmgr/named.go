@@ -47,7 +47,7 @@ func (p *program) namedListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the volumes that Docker, podman, mount -t csi and Nomad name",
 		Long: `List the volumes that Docker, podman, mount -t csi and Nomad name, and who had each
-when the kernel was asked last. explain pod says it as it is now.`,
+when the daemon last asked the kernel. explain pod asks it anew.`,
 		Example: `  csi-volmgr volume list
   csi-volmgr volume list -o json`,
 		Args: noArgs,
@@ -73,8 +73,8 @@ func (p *program) namedRemoveCommand() *cobra.Command {
 		Use:   "remove NAME",
 		Short: "Remove a volume that Docker, podman, mount -t csi or Nomad names",
 		Long: `Remove a volume that Docker, podman, mount -t csi or Nomad names. Its data goes where it was
-made with reclaim=Delete; else it stays, and the answer says where. A volume that
-a process has is refused.`,
+made with reclaim=Delete; else it stays, and the answer says where. The daemon refuses
+while a process uses the volume.`,
 		Example: `  csi-volmgr volume remove default/data`,
 		Args:    oneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

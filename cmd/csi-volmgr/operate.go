@@ -37,8 +37,8 @@ files, a working or root directory, a program or mapped memory on it, and the
 containers that they are in; other mount namespaces that have a copy of the
 mount; loop devices and device-mapper devices on top of it.
 
-The volume's own file system is not asked, so one that hangs does not hang this.
-For a path no daemon is needed. Of a pod it says so of each of its volumes.`,
+It makes no call on the volume's file system, so storage that hangs does not hang it.
+A path needs no daemon. For a pod it lists the holders of each of its volumes.`,
 		Example: `  csi-volmgr who data
   csi-volmgr who pod web
   csi-volmgr who /var/lib/kubelet/pods/1b4e28ba/volumes/kubernetes.io~csi/pv-1/mount
@@ -119,7 +119,7 @@ func whoText(r holders.Report) string {
 		fmt.Fprintf(&b, "device       %s (%s) is made of %s\n", d.Name, d.Kind, plain(d.Of))
 	}
 	for _, u := range r.Unread {
-		fmt.Fprintf(&b, "not looked at wholly: process %d %s: %s\n", u.PID, plain(u.Name), plain(u.Why))
+		fmt.Fprintf(&b, "not fully inspected: process %d %s: %s\n", u.PID, plain(u.Name), plain(u.Why))
 	}
 	if !r.Held() {
 		b.WriteString("no holder found\n")
@@ -176,18 +176,18 @@ func (p *program) gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc (--dry-run|--yes|--storage)",
 		Short: "Find leftovers of pods that no source lists, and remove empty directories",
-		Long: `List below the root directory what no pod wants and no record has: directories
-of pods that are gone, staging directories, mounts. Of each it says whether it
-is safe to remove, and why.
+		Long: `List leftovers below the root directory, which no pod wants and no record has:
+directories of pods that are gone, staging directories, mounts. It says of each
+whether it is safe to remove, and why.
 
-With --yes what is safe is removed: directories that hold nothing but empty
-directories, by rmdir. Nothing is unmounted, no file with content is removed,
-and nothing is safe while a source of pods is silent.
+With --yes it removes what is safe: directories that hold nothing but empty
+directories, by rmdir. It unmounts nothing and removes no file with content.
+Nothing is safe while a source of pods has not answered.
 
-With --storage drivers are asked instead for the volumes and snapshots in their
-storage, and those are listed that no record and no PersistentVolume of this node
-names. They may be another node's or cluster's: a driver does not say whose a
-volume is. Nothing is deleted. Exit code 1 means that a driver did not say all.`,
+With --storage it asks drivers for the volumes and snapshots in their storage, and
+lists those that no record and no PersistentVolume of this node names. They may be
+another node's or cluster's: a driver does not say whose a volume is. It deletes
+nothing. Exit code 1 means that a driver did not list all.`,
 		Example: `  csi-volmgr gc --dry-run
   csi-volmgr gc --dry-run -o json
   csi-volmgr gc --yes
@@ -269,12 +269,11 @@ func (p *program) forgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget VOLUME --reason=TEXT",
 		Short: "Drop the record of a volume that can never be unmounted properly",
-		Long: `Drop the record of a volume without calling its driver: for a driver or a
-storage that will not come back. What of the volume is on this node stays, and
-the volume is not reported as in use any more: be sure that nothing on this node
-writes to it.
+		Long: `Drop the record of a volume without calling its driver, when the driver or the
+storage will not come back. Its directories on this node stay, and the daemon no
+longer reports it as in use: be sure that nothing on this node writes to it.
 
-It is refused while a pod wants the volume, a call for it is in flight, or the
+The daemon refuses while a pod wants the volume, a call for it is in flight, or the
 kernel shows that it is mounted. The reason goes to the audit log.`,
 		Example: `  csi-volmgr forget pvc-17 --reason="array 3 was scrapped"`,
 		Args:    oneArg("VOLUME"),

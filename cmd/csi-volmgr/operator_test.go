@@ -88,7 +88,7 @@ func TestAcceptingLostRecordsNeedsAReason(t *testing.T) {
 	if code := r.do(t, "journal", "accept", "--reason= "); code != exitUsage {
 		t.Errorf("without a reason: exit code %d", code)
 	}
-	const want = "not looked after any more: /root/pods/u/volumes/kubernetes.io~csi/pv/mount\naccepted\n"
+	const want = "no longer managed: /root/pods/u/volumes/kubernetes.io~csi/pv/mount\naccepted\n"
 	if code := r.do(t, "journal", "accept", "--reason=none runs"); code != exitDone || r.stdout.String() != want {
 		t.Errorf("exit code %d: %s%s", code, r.stdout.String(), r.stderr.String())
 	}

@@ -26,8 +26,8 @@ type copyOptions struct {
 
 func (o *copyOptions) flags(cmd *cobra.Command) {
 	namespaceFlag(cmd, &o.namespace)
-	cmd.Flags().StringVar(&o.class, "class", "", "`name` of the new claim's StorageClass; the other's, without it")
-	cmd.Flags().StringVar(&o.size, "size", "", "`quantity` that the new claim asks for; the other's, without it")
+	cmd.Flags().StringVar(&o.class, "class", "", "`name` of the new claim's StorageClass (default the other claim's)")
+	cmd.Flags().StringVar(&o.size, "size", "", "`quantity` that the new claim asks for (default the other's)")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be bound; 0 not at all")
 }
 
@@ -37,10 +37,10 @@ func (p *program) snapshotRestoreCommand() *cobra.Command {
 		Use:   "restore NAME pvc/NEW",
 		Short: "Make a claim that holds what a snapshot holds",
 		Long: `Make a new claim whose volume holds what a snapshot holds, and wait until it is bound. The
-claim that the snapshot is of is not changed. Class, access modes and mode are those of
-that claim, while it is there, and the size is what the snapshot needs.
+snapshot's own claim does not change. The new claim has its class, access modes and mode,
+if it still exists, and the size that the snapshot needs.
 
-Exit code 124 means that it was not bound in time; it goes on.`,
+Exit code 124 means that the claim was not bound in time; the driver works on.`,
 		Example: `  csi-volmgr snapshot restore data-20261125-164500 pvc/data-of-monday
   csi-volmgr snapshot restore before-the-upgrade pvc/data -n shop --class=fast --size=20Gi`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,9 +67,9 @@ func (p *program) cloneCommand() *cobra.Command {
 		Use:   "clone pvc/NAME pvc/NEW",
 		Short: "Make a claim that holds what another holds",
 		Long: `Make a new claim whose volume holds what another claim's volume holds now, and wait until
-it is bound. Class, access modes, mode and size are those of the other.
+it is bound. The new claim has the class, access modes, mode and size of the other.
 
-Exit code 124 means that it was not bound in time; it goes on.`,
+Exit code 124 means that the claim was not bound in time; the driver works on.`,
 		Example: `  csi-volmgr clone pvc/data pvc/data-for-tests`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ts, err := targets(args, "pvc")

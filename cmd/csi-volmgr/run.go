@@ -111,8 +111,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.BoolVar(&o.profiles, "profiles", false, "serve net/http/pprof on the socket, to root")
 	f.StringVar(&o.readers, "api-readers", "", "`group` whose members may read on the socket, and change nothing "+
 		"(default none)")
-	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that is told of "+
-		"each call, as http://127.0.0.1:4318 (default none)")
+	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that "+
+		"receives a span of each call, as http://127.0.0.1:4318 (default none)")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+

@@ -49,13 +49,13 @@ func (p *program) snapshotScheduleCommand() *cobra.Command {
 		Use:   "schedule pvc/NAME --every=PERIOD --keep=N",
 		Short: "Make snapshots of a claim at set moments, and keep the last ones",
 		Long: `Make snapshots of a claim at set moments, from now on and over restarts. Hourly is at the
-full hour, daily at midnight and weekly on Monday, all in UTC; the first is made at once. Moments
-that pass while the daemon does not run are made up for by one snapshot.
+full hour, daily at midnight and weekly on Monday, all in UTC; the daemon makes the first at
+once. For the moments that it missed while it did not run it makes one snapshot.
 
-When more are ready than are to be kept, the oldest that this schedule made is deleted, which
-the audit log has; never the last one. While the last is not ready, no other is made. To
-change a schedule, give it again; get schedules lists them, and delete schedule ends one and
-leaves its snapshots.`,
+When more than --keep are ready, the daemon deletes the oldest that this schedule made, but
+never the last ready one; the audit log has each deletion. While the newest is not ready it makes
+no other. To change a schedule, give it again. get schedules lists schedules; delete schedule
+ends one and leaves its snapshots.`,
 		Example: `  csi-volmgr snapshot schedule pvc/data --every=daily --keep=7
   csi-volmgr snapshot schedule pvc/data --every=6h --keep=4 --name=often -n shop
   csi-volmgr get schedules
@@ -83,7 +83,7 @@ leaves its snapshots.`,
 	p.completes(cmd, "pvc")
 	cmd.Flags().StringVar(&r.Every, "every", "", "hourly, daily, weekly, or a `period` such as 6h")
 	cmd.Flags().IntVar(&r.Keep, "keep", 0, "`number` of ready snapshots that stay")
-	cmd.Flags().StringVar(&r.Name, "name", "", "`name` of the schedule; the claim's and the period, without it")
-	cmd.Flags().StringVar(&r.Class, "class", "", "`name` of the VolumeSnapshotClass; the driver's default, without it")
+	cmd.Flags().StringVar(&r.Name, "name", "", "`name` of the schedule (default the claim's and the period)")
+	cmd.Flags().StringVar(&r.Class, "class", "", "`name` of the VolumeSnapshotClass (default the driver's default class)")
 	return cmd
 }

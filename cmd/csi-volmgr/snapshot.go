@@ -55,7 +55,7 @@ func snapshotColumns() []column[server.SnapshotStatus] {
 func (p *program) snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Make snapshots of claims, and claims of snapshots; tell what changed between two",
+		Short: "Make snapshots of claims, and claims of snapshots; list what changed between two",
 		Example: `  csi-volmgr snapshot create pvc/data
   csi-volmgr get snapshots
   csi-volmgr snapshot restore data-20261125-164500 pvc/data-of-monday`,
@@ -80,20 +80,20 @@ func (p *program) snapshotCreateCommand() *cobra.Command {
 		Use:   "create (pvc/NAME | -l LABELS)",
 		Short: "Make a snapshot of a claim's volume, or of several at one moment",
 		Long: `Make a snapshot of a claim's volume, and wait until volumes can be made of it. It is a
-VolumeSnapshot, as apply -f makes one. What a pod writes meanwhile is in it or not, as
-after a power cut: see docs/snapshots.md for what that means to a database.
+VolumeSnapshot, as apply -f makes one. It may lack what a pod writes meanwhile, as after
+a power cut: see docs/snapshots.md for what that means to a database.
 
-With --freeze the file system is held still while the driver makes the snapshot, for the
-time given at the most: programs that write wait. A snapshot whose freeze ended early says
-so: get snapshots -o wide. --exec-before and --exec-after are commands that run as you,
-outside of the freeze: the one after once the driver has cut, and also where something
-failed. Where a driver copies on after the cut, the program goes on meanwhile.
+With --freeze the kernel freezes the file system while the driver makes the snapshot, for
+that time at the most: programs that write wait. get snapshots -o wide shows a snapshot
+whose freeze ended early. --exec-before and --exec-after are commands that run as you,
+outside of the freeze: the first before it, the second once the driver has made the
+snapshot, also after a failure. If the driver still copies then, programs already run on.
 
 With -l it is a VolumeGroupSnapshot of all claims of the namespace with these labels: all
 of one moment, or none. A driver that makes no groups needs --freeze for it. The snapshot
 of claim CLAIM in group NAME is called NAME-CLAIM.
 
-Exit code 124 means that it was not ready in time; it goes on.`,
+Exit code 124 means that the snapshot was not ready in time; the driver works on.`,
 		Example: `  csi-volmgr snapshot create pvc/data
   csi-volmgr snapshot create pvc/data --freeze=10s --exec-before='podman exec db flush'
   csi-volmgr snapshot create pvc/data -n shop --name=before-the-upgrade --class=nightly
@@ -111,12 +111,12 @@ Exit code 124 means that it was not ready in time; it goes on.`,
 	namespaceFlag(cmd, &o.ns)
 	p.completes(cmd, "pvc")
 	flags := cmd.Flags()
-	flags.StringVar(&o.name, "name", "", "`name` of the snapshot; the claim's, or group, and the time, without it")
+	flags.StringVar(&o.name, "name", "", "`name` of the snapshot (default the claim's, or group, and the time)")
 	flags.StringVar(&o.class, "class", "",
-		"`name` of its VolumeSnapshotClass or, with -l, VolumeGroupSnapshotClass; its driver's default, without it")
+		"`name` of its VolumeSnapshotClass or, with -l, VolumeGroupSnapshotClass (default the driver's default class)")
 	flags.StringVarP(&o.selector, "selector", "l", "", "`labels` of the claims to snapshot together, such as app=shop")
 	flags.DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be ready; 0 not at all")
-	flags.DurationVar(&o.freeze, "freeze", 0, "hold the file system still for this long at the most; up to 1m")
+	flags.DurationVar(&o.freeze, "freeze", 0, "freeze the file system for this long at the most; up to 1m")
 	flags.StringVar(&o.before, "exec-before", "", "`command` for the shell before it is made")
 	flags.StringVar(&o.after, "exec-after", "", "`command` for the shell after it, whatever happened")
 	return cmd

@@ -21,8 +21,8 @@ those that hold data. Each line is an offset and a size in bytes, in ascending o
 standard error. -o json writes an object a line. A backup program copies these ranges and no others:
 see docs/snapshots.md.
 
-The driver needs the plugin capability SNAPSHOT_METADATA_SERVICE. Where the exit code is not 0 the
-ranges are not all.`,
+The driver needs the plugin capability SNAPSHOT_METADATA_SERVICE. If the exit code is not 0, some
+ranges are missing.`,
 		Example: `  csi-volmgr snapshot diff monday tuesday
   csi-volmgr snapshot diff monday -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -11,7 +11,7 @@ import (
 )
 
 // notifySystemd says that the daemon is ready when its loop runs (its records are
-// known then, and the API is served), what it has not heard of yet, and when it
+// known then, and the API is served), what it has not read yet, and when it
 // stops. A source that is away for long is no reason not to be ready: what is
 // mounted is kept, and shown. The function that it returns ends this.
 func notifySystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *slog.Logger) (end func()) {
@@ -52,6 +52,6 @@ func notifySystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *s
 
 func note(s systemd.Notifier, log *slog.Logger, states ...string) {
 	if err := s.Notify(states...); err != nil {
-		log.Warn("systemd is not told how the daemon fares", "err", err)
+		log.Warn("systemd was not notified of the daemon's state", "err", err)
 	}
 }

@@ -32,9 +32,9 @@ func (p *program) topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Show drivers, calls in flight and waiting volumes, live",
 		Long: `Show what the daemon does now: the drivers with their calls in flight, and the
-volumes that are not at rest, those that have been waiting longest first. On a
-terminal the view follows what happens until q is typed; elsewhere it is
-shown once, and so it is as JSON or YAML, with all drivers and volumes.`,
+volumes that are not at rest, the longest wait first. On a terminal the view is
+live until you type q; elsewhere, and as JSON or YAML, it is printed once, with
+all drivers and volumes.`,
 		Example: `  csi-volmgr top
   csi-volmgr top -o jsonpath='{.drivers[*].name}'`,
 		Args: noArgs,

@@ -22,12 +22,12 @@ func (p *program) uninstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall [--dry-run|--yes]",
 		Short: "Take csi-volmgr off this node, if nothing is mounted any more",
-		Long: `List what is csi-volmgr's of state, socket and directories on this node, and with
---yes remove it. The daemon must be stopped; give the paths that it had.
+		Long: `List csi-volmgr's state, socket and directories on this node, and remove them with
+--yes. Stop the daemon first, and give the paths that it had.
 
-It is refused while a volume has a record, anything is mounted below the root
+The verb refuses while a volume has a record, anything is mounted below the root
 directory, a file lies where volumes were, or there are volumes that csi-volmgr
-made. Directories are removed only if they are empty. The audit log stays.`,
+made. It removes directories only if they are empty. The audit log stays.`,
 		Example: `  systemctl disable --now csi-volmgr
   csi-volmgr uninstall
   csi-volmgr uninstall --yes`,

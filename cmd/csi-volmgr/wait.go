@@ -22,17 +22,16 @@ func (p *program) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait pod NAME",
 		Short: "Wait until a pod's volumes are mounted, or gone",
-		Long: `Wait until every volume of a pod is mounted as wanted, or until none is there
-any more, and show meanwhile what each is at: live on a terminal, else a line
-for each change. A pod that is not known yet is waited for.
+		Long: `Wait until every volume of a pod is mounted as wanted, or until none is mounted
+any more, and show the step of each meanwhile: live on a terminal, else a line
+for each change. It also waits for a pod that is not known yet.
 
-Verified is more than mounted: the kernel is asked now whether each mount is as it
-was made, and the storage behind it whether it answers. Ask for it before a
-container starts: what was mounted a moment ago need not be.
+Verified is more than mounted: the daemon asks the kernel whether each mount is as
+it was made, and the storage whether it answers. Wait for it before a container
+starts: a volume that was mounted a moment ago may have gone.
 
-Exit code 124 means that the time was over; what each volume is at, and why, is
-then on standard error. As JSON or YAML it is what the pod is at when the wait is
-over, and nothing before.`,
+Exit code 124 means that the time was over; standard error then says which step
+each volume is at, and why. JSON and YAML are written once, at the end of the wait.`,
 		Example: `  csi-volmgr wait pod web --for=mounted --timeout=2m
   csi-volmgr wait pod web -o jsonpath='{range .pod.volumes[*]}{.hostPath}{"\n"}{end}'
   csi-volmgr wait pod web --for=verified && start-the-container
@@ -238,7 +237,7 @@ func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
 	if !pr.Known {
 		b.WriteString(": no source names this pod\n")
 		for _, n := range pr.NotReady {
-			b.WriteString("  not heard of yet: " + plain(n) + "\n")
+			b.WriteString("  not read yet: " + plain(n) + "\n")
 		}
 		b.WriteString("  see what there is: csi-volmgr get pods -A\n")
 		return b.String()
@@ -254,7 +253,7 @@ func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
 		b.WriteString("  " + plain(v.Line(now)) + "\n")
 	}
 	for _, n := range pr.NotReady {
-		b.WriteString("  not heard of yet: " + plain(n) + "\n")
+		b.WriteString("  not read yet: " + plain(n) + "\n")
 	}
 	fmt.Fprintf(&b, "  more: csi-volmgr explain pod %s -n %s\n", w.Name, w.Namespace)
 	return b.String()

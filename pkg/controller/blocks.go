@@ -26,7 +26,7 @@ var (
 	// ErrNoSnapshot: there is no such snapshot.
 	ErrNoSnapshot = errors.New("no such snapshot")
 	// ErrNoBlocks: as things stand, no driver can be asked.
-	ErrNoBlocks = errors.New("its blocks cannot be told")
+	ErrNoBlocks = errors.New("its blocks cannot be listed")
 )
 
 var (

@@ -408,7 +408,7 @@ func TestBlocksThatCannotBeTold(t *testing.T) {
 		}
 		b.fault = onCall("GetPluginCapabilities", func(string, proto.Message) fault { return fault{before: status.Error(codes.Internal, "not now")} })
 		h.up()
-		if _, _, err := h.collect(between("old", "new")); !errors.Is(err, ErrNoBlocks) || !strings.Contains(err.Error(), "does not tell its capabilities") {
+		if _, _, err := h.collect(between("old", "new")); !errors.Is(err, ErrNoBlocks) || !strings.Contains(err.Error(), "did not answer with its capabilities") {
 			t.Errorf("of a driver that does not tell what it can: %v", err)
 		}
 		h.c.post(func(context.Context) { // so that the journal is not asked to keep them

@@ -269,7 +269,7 @@ func TestNothingIsLeftBehindInMemory(t *testing.T) {
 		never := testClaim("never", mib)
 		never.Class.Provisioner = ""
 		h.set(never)
-		if s := h.status(testKey("never")); s.Reason != `its class "fast" is not there; for a PersistentVolume that is there, name it in the claim's spec.volumeName` {
+		if s := h.status(testKey("never")); s.Reason != `StorageClass "fast" not found; to bind a PersistentVolume that exists, name it in the claim's spec.volumeName` {
 			t.Errorf("reason: %q", s.Reason)
 		}
 		h.c.RemoveClaim(testKey("never"))

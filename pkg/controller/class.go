@@ -83,7 +83,7 @@ func unallowed(c Class, d driverFacts) string {
 		here = append(here, key+"="+d.Topology[key])
 	}
 	if len(here) == 0 {
-		here = []string{"not told by driver " + string(c.Provisioner)}
+		here = []string{"not reported by driver " + string(c.Provisioner)}
 	}
 	return fmt.Sprintf("its class %s has allowedTopologies %s, and this node's topology is %s", c.Name,
 		strings.Join(allowed, " or "), strings.Join(here, ","))

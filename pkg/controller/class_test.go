@@ -53,7 +53,7 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 		{"has allowedTopologies rack=1,zone=a or zone=b, and this node's topology is zone=a", func(c *Claim, _ *facts) {
 			c.Class.Topologies = []map[string][]string{{"zone": {"a"}, "rack": {"1"}}, {"zone": {"b"}}}
 		}},
-		{"this node's topology is not told by driver", func(c *Claim, f *facts) {
+		{"this node's topology is not reported by driver", func(c *Claim, f *facts) {
 			c.Class.Topologies, f.Driver.Topology = []map[string][]string{{"zone": {"a"}}}, nil
 		}},
 		{"cannot clone a volume", func(c *Claim, f *facts) {

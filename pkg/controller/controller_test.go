@@ -718,7 +718,7 @@ func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 		synctest.Wait()
 		waiting := 0
 		for _, s := range h.c.Claims() {
-			if strings.Contains(s.Reason, "as many calls in flight") {
+			if strings.Contains(s.Reason, "maximum of calls in flight") {
 				waiting++
 			}
 		}
@@ -847,7 +847,7 @@ func TestCapabilitiesAreAskedUntilToldAndThenNoMore(t *testing.T) {
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
 		h.up()
-		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "does not tell its capabilities: ControllerGetCapabilities: Unavailable: starting") {
+		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "did not answer with its capabilities: ControllerGetCapabilities: Unavailable: starting") {
 			t.Errorf("reason: %q", s.Reason)
 		}
 		settleFor(24 * time.Hour)

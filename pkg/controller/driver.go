@@ -38,7 +38,7 @@ func (d *driver) problem() string {
 	case d.asking():
 		return fmt.Sprintf("driver %s is being asked for its capabilities", d.Name)
 	}
-	return fmt.Sprintf("driver %s does not tell its capabilities: %s", d.Name, describe(d.retry))
+	return fmt.Sprintf("driver %s did not answer with its capabilities: %s", d.Name, describe(d.retry))
 }
 
 func (d *driver) stopTimer() {
@@ -138,7 +138,7 @@ func (c *Controller) ask(ctx context.Context, d *driver) {
 			}
 			if err != nil {
 				d.retry = failed(d.retry, err, time.Now())
-				c.log.Warn("driver does not tell its capabilities", "driver", string(d.Name), "err", err)
+				c.log.Warn("driver did not answer with its capabilities", "driver", string(d.Name), "err", err)
 				d.timer = time.AfterFunc(time.Until(d.retry.NotBefore), func() {
 					c.post(func(ctx context.Context) {
 						if c.drivers[d.Name] == d {

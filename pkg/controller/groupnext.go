@@ -191,7 +191,7 @@ func (o groupOp) unless(r state.Retry, f groupFacts, now time.Time) (groupOp, he
 	case o.busy() && f.Busy != "":
 		return groupOp{}, held{reason: f.Busy}
 	case o.busy() && f.Driver.Full:
-		return groupOp{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
+		return groupOp{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
 	}
 	return o, held{}
 }

@@ -61,7 +61,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if c.cfg.Freezer != nil { // before all else: pods that write wait for it
 		c.calls.Go(func() {
 			if err := c.cfg.Freezer.Run(ctx); err != nil {
-				c.log.Error("file systems that were frozen for snapshots may be frozen yet", "err", err)
+				c.log.Error("file systems that were frozen for snapshots may still be frozen", "err", err)
 			}
 		})
 	}

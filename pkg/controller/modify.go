@@ -41,7 +41,7 @@ func (a AttributesClass) has(r record) bool {
 func (a AttributesClass) unfit(d state.DriverName, caps caps) held {
 	switch {
 	case a.Driver == "":
-		return heldf("its VolumeAttributesClass %q is not there", a.Class)
+		return heldf("VolumeAttributesClass %q not found", a.Class)
 	case a.Driver != d:
 		return refusedf("its VolumeAttributesClass %q is for driver %s, but its volume is of driver %s", a.Class, a.Driver, d)
 	case !caps.Modify:

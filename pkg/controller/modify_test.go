@@ -69,7 +69,7 @@ func TestAttributesThatCannotBeHad(t *testing.T) {
 		without bool
 		words   string
 	}{
-		"not there":   {change: func(c *Claim) { c.Attributes.Driver, c.Attributes.Parameters = "", nil }, words: `VolumeAttributesClass "gold" is not there`},
+		"not there":   {change: func(c *Claim) { c.Attributes.Driver, c.Attributes.Parameters = "", nil }, words: `VolumeAttributesClass "gold" not found`},
 		"of another":  {change: func(c *Claim) { c.Attributes.Driver = "other.example.com" }, words: "is for driver other.example.com"},
 		"not able to": {change: func(*Claim) {}, without: true, words: "it has no MODIFY_VOLUME"},
 	} {

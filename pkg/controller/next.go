@@ -157,7 +157,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	o := op{verb: create, from: r.Volume.Phase}
 	switch {
 	case c.Class.Provisioner == "":
-		return op{}, heldf("its class %q is not there; for a PersistentVolume that is there, name it in the claim's "+
+		return op{}, heldf("StorageClass %q not found; to bind a PersistentVolume that exists, name it in the claim's "+
 			"spec.volumeName", c.Class.Name)
 	case r.Volume.Phase == state.Entering && c.Class.Provisioner != r.Spec.Driver:
 		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
@@ -289,8 +289,8 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	case offlineOnly(caps) && r.Attach != state.Absent:
 		return op{}, heldf("driver %s expands volumes only while they are detached, and this one is attached", r.Spec.Driver)
 	case offlineOnly(caps) && f.InUse != "":
-		return op{}, heldf("driver %s expands volumes only while nobody uses them; this one is in use by %s", r.Spec.Driver,
-			f.InUse)
+		return op{}, heldf("driver %s expands volumes only while they are not in use; this one is in use by %s",
+			r.Spec.Driver, f.InUse)
 	}
 	return op{verb: grow, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.unless(r.Expand, f, now)
 }
@@ -308,7 +308,7 @@ func (o op) unless(r state.Retry, f facts, now time.Time) (op, held) {
 	case now.Before(r.NotBefore):
 		return op{}, held{reason: describe(r), until: r.NotBefore}
 	case o.verb.limited() && f.Driver.Full:
-		return op{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
+		return op{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
 	}
 	return o, held{}
 }

@@ -29,7 +29,7 @@ func TestReasonsForPeople(t *testing.T) {
 			g.r.Volume.Phase, g.r.Handle = state.Entering, ""
 			g.w.Claim.Class.Provisioner = "other.example.com"
 		}},
-		{`its class "fast" is not there; for a PersistentVolume that is there, name it in the claim's spec.volumeName`, func(g *given) { g.r, g.w.Claim.Class.Provisioner = record{}, "" }},
+		{`StorageClass "fast" not found; to bind a PersistentVolume that exists, name it in the claim's spec.volumeName`, func(g *given) { g.r, g.w.Claim.Class.Provisioner = record{}, "" }},
 		{"two claims cannot have one UID", func(g *given) { g.r, g.f.Namesake = record{}, "default/b" }},
 		{"cannot create volumes", func(g *given) { g.r, g.f.Driver.caps.Create = record{}, false }},
 		{"cannot delete volumes", func(g *given) { g.r.Delete, g.f.Driver.caps.Create = true, false }},
@@ -46,7 +46,7 @@ func TestReasonsForPeople(t *testing.T) {
 		{"does not allow expansion", func(g *given) { g.w.Claim.SizeBytes, g.w.Claim.Class.AllowExpansion = 2*mib, false }},
 		{"has no EXPAND_VOLUME", func(g *given) { g.w.Claim.SizeBytes, g.f.Driver.caps.Expand = 2*mib, false }},
 		{"driver away", func(g *given) { g.w.Claim.SizeBytes, g.f.Driver.Problem = 2*mib, "driver away" }},
-		{"as many calls in flight", func(g *given) { g.w.Claim.SizeBytes, g.f.Driver.Full = 2*mib, true }},
+		{"maximum of calls in flight", func(g *given) { g.w.Claim.SizeBytes, g.f.Driver.Full = 2*mib, true }},
 		{"not repeated until", func(g *given) {
 			g.w.Claim.SizeBytes, g.r.Expand = 2*mib, state.Retry{Attempts: 1, Final: true, Call: "ControllerExpandVolume", Error: "no"}
 		}},

@@ -168,7 +168,7 @@ func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 		restored := testClaim("b", mib)
 		restored.Source = &DataSource{Snapshot: testKey("s")}
 		h.set(restored)
-		if got := h.status(testKey("b")).Reason; !strings.Contains(got, "snapshot default/s") || !strings.Contains(got, "not there") {
+		if got := h.status(testKey("b")).Reason; !strings.Contains(got, "snapshot default/s") || !strings.Contains(got, "was not found") {
 			t.Errorf("a claim of a snapshot that is not there: %q", got)
 		}
 		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
@@ -692,7 +692,7 @@ func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 		if got := len(b.calls()); got != 4 {
 			t.Errorf("%d calls at a time, want 4", got)
 		}
-		if got := h.snapshot("s6").Reason; !strings.Contains(got, "as many calls in flight") {
+		if got := h.snapshot("s6").Reason; !strings.Contains(got, "maximum of calls in flight") {
 			t.Errorf("%q", got)
 		}
 		close(gate)

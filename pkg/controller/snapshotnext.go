@@ -158,7 +158,7 @@ func (o snapshotOp) unless(r state.Retry, f snapshotFacts, now time.Time) (snaps
 	case o.verb == cut && f.Busy != "":
 		return snapshotOp{}, held{reason: f.Busy}
 	case o.verb == cut && f.Driver.Full:
-		return snapshotOp{}, held{reason: "its driver has as many calls in flight as it may", slot: true}
+		return snapshotOp{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
 	}
 	return o, held{}
 }

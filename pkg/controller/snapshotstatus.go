@@ -195,7 +195,7 @@ func (c *Controller) snapshotFacts(claim Claim) sourceFacts {
 	var problem string
 	switch {
 	case e == nil || e.rec.Content.Phase != state.Present && !e.rec.Delete:
-		problem = fmt.Sprintf("its source, snapshot %s, is not there", key)
+		problem = fmt.Sprintf("its source, snapshot %s, was not found", key)
 	case e.rec.Delete:
 		problem = fmt.Sprintf("its source, snapshot %s, is being deleted", key)
 	case e.mismatch() != "":

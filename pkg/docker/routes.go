@@ -80,7 +80,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 	}
 	if s.answer(w, http.StatusInternalServerError, failure{err.Error()}) != nil {
-		s.cfg.Logger.Debug("an error of the volume plugin reaches no client", "method", r.URL.Path[1:], "err", err)
+		s.cfg.Logger.Debug("answer of the volume plugin could not be sent", "method", r.URL.Path[1:], "err", err)
 	}
 }
 

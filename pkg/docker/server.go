@@ -85,7 +85,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stop, cancel := context.WithTimeout(base, s.patience)
 	defer cancel()
 	if e := srv.Shutdown(stop); errors.Is(e, context.DeadlineExceeded) {
-		s.cfg.Logger.Warn("requests to the volume plugin that are under way still get no answer", "waited", s.patience)
+		s.cfg.Logger.Warn("requests to the volume plugin still in flight get no answer", "waited", s.patience)
 		_ = srv.Close() // whatever it says, no client is served any more
 	} else if e != nil {
 		err = errors.Join(err, fmt.Errorf("stop the volume plugin: %w", e))

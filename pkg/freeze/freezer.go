@@ -181,7 +181,7 @@ func (f *Freezer) await(ctx context.Context, z *freezing) (context.Context, erro
 		life, earlier := f.own(z)
 		switch {
 		case life == nil:
-			return nil, errors.New("csi-volmgr starts or ends")
+			return nil, errors.New("csi-volmgr is starting or stopping")
 		case earlier == nil:
 			return life, nil
 		}

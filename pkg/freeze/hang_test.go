@@ -318,7 +318,7 @@ func TestNoFreezeBeforeRun(t *testing.T) {
 			return []mount.Entry{{Path: dir, Root: "/", FSType: "ext4", Dev: loop}}, nil
 		},
 	})
-	if _, err := f.Freeze(t.Context(), "v", time.Hour); err == nil || !strings.Contains(err.Error(), "starts or ends") {
+	if _, err := f.Freeze(t.Context(), "v", time.Hour); err == nil || !strings.Contains(err.Error(), "starting or stopping") {
 		t.Error(err)
 	}
 }

@@ -37,7 +37,7 @@ func (f *Freezer) load(ctx context.Context) ([]record, error) {
 		return nil, fmt.Errorf("load which file systems are frozen: %w", err)
 	}
 	unreadable := func(dev string, why any) {
-		f.c.Logger.Error("record of a freeze cannot be read; where programs wait: fsfreeze --unfreeze", "device", dev,
+		f.c.Logger.Error("record of a freeze cannot be read; where programs hang, run fsfreeze --unfreeze", "device", dev,
 			"err", why)
 	}
 	for dev, why := range values.Unreadable {

@@ -191,7 +191,7 @@ func measured(u emptydir.Usage, err error) (stats.Report, error) {
 	}
 	if u.Over() {
 		r.Conditions = append(r.Conditions, stats.Condition{
-			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: whoever owns the pod is to evict it",
+			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: the pod's owner is to evict it",
 				u.Used, u.Limit),
 		})
 	}

@@ -65,7 +65,7 @@ type Report struct {
 	// Devices are made of it: loop devices backed by a file on it, and
 	// device-mapper or md devices on top of the block device.
 	Devices []Device `json:"devices"`
-	// Unread are processes that could not be looked at wholly.
+	// Unread are processes that could not be fully inspected.
 	Unread []Unread `json:"unread,omitempty"`
 }
 

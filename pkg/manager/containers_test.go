@@ -58,7 +58,7 @@ func TestAPodThatLeftKeepsItsVolumesWhileItsContainersLive(t *testing.T) {
 				wantHeld(t, l, reasonAsked)
 				p.answers["a"]("container web still runs")
 				rest()
-				wantHeld(t, l, "kept, since container web still runs")
+				wantHeld(t, l, "not unmounted: container web still runs")
 				_ = l.stop()
 				p = newPen()
 				l = live(t, h, d, runtime(p), sources("s"))

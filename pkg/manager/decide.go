@@ -87,7 +87,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		l.announce(v, r, op, w, f)
 		v.hold(plan.Held{
 			Step: op.Kind, Pod: op.Pod, Code: plan.Slot,
-			Reason: "waiting for one of the driver's or the node's calls in flight to end",
+			Reason: "waiting for a slot: the driver or the node has its maximum of calls in flight",
 		}, now)
 		return nil, false
 	}

@@ -127,6 +127,6 @@ func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
 		l.forget(v)
 	}
 	l.changed.push(id)
-	l.log.Warn("record is dropped as asked for; what it said was on the host is not looked after any more", "volume", id)
+	l.log.Warn("record dropped on request; csi-volmgr no longer manages what it described", "volume", id)
 	return nil
 }

@@ -200,7 +200,7 @@ func (l *loop) end(ctx context.Context) error {
 		select {
 		case <-l.m.poke:
 		case <-grace.C:
-			l.log.Warn("calls in flight do not heed their end and are left behind", "calls", l.inFlight)
+			l.log.Warn("calls in flight did not end when cancelled and are left behind", "calls", l.inFlight)
 			l.inFlight = 0
 		}
 		l.takeEvents()

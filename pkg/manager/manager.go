@@ -166,7 +166,7 @@ func (m *Manager) Alive(ctx context.Context) error {
 	case <-round:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the manager's loop has not come round: %w", context.Cause(ctx))
+		return fmt.Errorf("the manager's loop did not finish a round: %w", context.Cause(ctx))
 	}
 }
 

@@ -146,7 +146,7 @@ func TestLimitsHoldAndRemovalsHaveTheirOwnSlots(t *testing.T) {
 		}
 		waiting := 0
 		for _, v := range l.Volumes() {
-			if strings.Contains(v.Held.Reason, "calls in flight to end") {
+			if strings.Contains(v.Held.Reason, "maximum of calls in flight") {
 				waiting++
 			}
 		}

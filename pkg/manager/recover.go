@@ -146,7 +146,7 @@ func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem
 
 // reasonUnseen is why a mount that may have been made, and of which its pod may
 // have been told before the journal was, is not made in another form.
-const reasonUnseen = "kept, since what is mounted cannot be looked at, and the pod may use it"
+const reasonUnseen = "not unmounted: what is mounted cannot be examined, and the pod may use it"
 
 // storeBootID says durably that the records are of this boot, and tries until it
 // is so: a restart that takes this boot for another would make every call again.

@@ -81,8 +81,8 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 	}
 	var d storedDrain
 	if err := json.Unmarshal(value, &d); err != nil || drains[d.Mode] == 0 {
-		o.c.Logger.Error("what was said of a drain cannot be read, and counts as one", "err", err)
-		d = storedDrain{Drain: server.Drain{Mode: server.DrainHold, Reason: "what was said of a drain cannot be read"}}
+		o.c.Logger.Error("record of the drain cannot be read; the node counts as drained", "err", err)
+		d = storedDrain{Drain: server.Drain{Mode: server.DrainHold, Reason: "record of the drain cannot be read"}}
 	}
 	if d.Mode == server.DrainEmpty && d.BootID != o.c.BootID {
 		o.c.Logger.Info("node was emptied in an earlier boot and is used again")

@@ -177,13 +177,13 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.add("you can", "%s", adviceUnreached)
 		}
 		if d.Limit > 0 {
-			e.add("limit", "%s at once by now, %d in flight: fewer after it had too much to do, more where many take no "+
-				"longer than one", count(d.Limit, "call"), d.Calls)
+			e.add("limit", "%s at once, %d in flight: fewer after it was overloaded, more where many take no longer "+
+				"than one", count(d.Limit, "call"), d.Calls)
 		}
 	} else {
 		e.worsen(Waiting)
 		e.add("because", "%s", f.driverWhy(name))
-		e.add("next", "its volumes go on at once when it registers, without anybody's doing")
+		e.add("next", "its volumes go on at once, automatically, when it registers")
 		e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get "+
 			"drivers")
 	}

@@ -91,7 +91,7 @@ func (s *Server) blocksQuery(r *http.Request) (BlocksQuery, error) {
 	}
 	p, _ := r.Context().Value(peerKey{}).(peer)
 	if !p.owner() {
-		return q, fmt.Errorf("%w: blocks of snapshots are for root to ask, and not for user %d", ErrForbidden, p.uid)
+		return q, fmt.Errorf("%w: only root may read the blocks of snapshots, not user %d", ErrForbidden, p.uid)
 	}
 	if s.cfg.Storage == nil {
 		return q, fmt.Errorf("%w: in a cluster csi-volmgr reads no snapshots, also those of the node's own claims; of the "+

@@ -61,7 +61,7 @@ func TestEveryFailureOfABuiltInKindHasAdvice(t *testing.T) {
 						if refused || !reason.Passes() {
 							want = Stuck
 						}
-						if e.Verdict != want || want == Stuck && strings.Contains(said, "28s, without anybody's doing") {
+						if e.Verdict != want || want == Stuck && strings.Contains(said, "automatically in 28s") {
 							t.Errorf("%s, %s for %q, refused %v: want %s: %s", kind, op, reason, refused, want, said)
 						}
 					}

@@ -39,8 +39,8 @@ func (s step) causes(f Facts, up bool) (all []string, failed bool) {
 		all = append(all, Failure(s.retry))
 	}
 	if state.CodeOf(s.retry.Call, s.retry.Code).Earlier {
-		all = append(all, fmt.Sprintf("by that the driver says that an earlier call for the volume goes on still, at least "+
-			"since %s ago", f.ago(s.retry.Since)))
+		all = append(all, fmt.Sprintf("with this code the driver says that an earlier call for the volume still runs, begun "+
+			"at least %s ago", f.ago(s.retry.Since)))
 	}
 	if s.reason != "" && (s.retry.Attempts == 0 || s.retry.Final) {
 		all = append(all, s.reason)

@@ -145,7 +145,7 @@ func (f Facts) explainPod(e *Explanation) {
 	if p.Listed {
 		e.add("wanted", "%s, %d mounted (pod uid %s)", count(len(p.Volumes), "volume"), mounted, p.Pod.UID)
 	} else {
-		e.add("wanted", "nothing any more: the pod has left, and what it had is being taken away (pod uid %s)", p.Pod.UID)
+		e.add("wanted", "nothing any more: the pod has left, and its volumes are being unmounted (pod uid %s)", p.Pod.UID)
 	}
 	for _, v := range p.Volumes {
 		f.explainPodVolume(e, p.Pod, v)
@@ -169,12 +169,12 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 		e.worsen(f.unresolved(v))
 		e.add("because", "%s", v.BlockedBy)
 		f.explainClaims(e, v)
-		e.add("next", "as soon as the objects change, without anybody's doing")
+		e.add("next", "tried again automatically when the objects change")
 		if v.Unread && f.away() {
 			e.add("you can", "%s", adviceAway)
 			return
 		}
-		e.add("you can", "correct or apply what is named above; what the pod has under this name is kept meanwhile")
+		e.add("you can", "correct or apply the object named above; what is mounted stays")
 		return
 	}
 	if s := stepOfPod(f, pod.UID, v); s.pending() {
@@ -294,7 +294,7 @@ func (f Facts) wanters(v manager.VolumeStatus) string {
 		names[i] = "pod " + f.podName(v.Volume, uid)
 	}
 	if len(names) == 0 {
-		return "no pod; what is left of it here is being taken away"
+		return "no pod; it is being removed from this node"
 	}
 	return strings.Join(names, ", ")
 }
@@ -314,9 +314,9 @@ func (f Facts) podName(v state.Volume, uid state.PodUID) string {
 
 func (f Facts) unknown(e *Explanation) {
 	e.Verdict = Unknown
-	e.add("because", "nothing is known of a %s called %s", e.Kind, e.Name)
+	e.add("because", "no %s called %s is known here", e.Kind, e.Name)
 	for _, n := range f.NotReady {
-		e.add("perhaps", "it will be, once this has been heard of: %s", n)
+		e.add("perhaps", "it is not known yet: %s", n)
 	}
 	for _, p := range f.Problems {
 		if p.Code == APIServerAway && len(f.NotReady) > 0 {

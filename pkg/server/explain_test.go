@@ -333,7 +333,7 @@ func expandRefused() Facts {
 	r := failed("NodeExpandVolume", "FailedPrecondition", "volume is in use", 1)
 	r.Final = true
 	v.Volume.ExpandFailed = &r
-	held(&v, &p, plan.Held{Step: plan.Expand, Pod: webUID, Reason: "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"}, before(time.Minute))
+	held(&v, &p, plan.Held{Step: plan.Expand, Pod: webUID, Reason: "the driver's answer forbids a repetition until the driver registers again, what pods want changes, or the volume is staged anew"}, before(time.Minute))
 	p.Retry = r
 	return one(v, p, true)
 }

@@ -17,7 +17,7 @@ func TestTheLinesOfAClaim(t *testing.T) {
 	if len(got) < 3 || got[0] != "verdict: "+Waiting || !slices.ContainsFunc(got, func(l string) bool { return strings.Contains(l, "no room") }) {
 		t.Errorf("%q", got)
 	}
-	if got := s.ExplainClaim(t.Context(), "default/absent"); len(got) == 0 || !strings.Contains(strings.Join(got, " "), "nothing is known") {
+	if got := s.ExplainClaim(t.Context(), "default/absent"); len(got) == 0 || !strings.Contains(strings.Join(got, " "), "is known here") {
 		t.Errorf("%q", got)
 	}
 }

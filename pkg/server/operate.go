@@ -135,7 +135,7 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if p, _ := r.Context().Value(peerKey{}).(peer); q.Path != "" && !p.owner() {
-		s.fail(w, fmt.Errorf("%w: who has files open below any path is for root to ask; user %d may ask about a volume",
+		s.fail(w, fmt.Errorf("%w: only root may ask who has files open below a path; user %d may ask about a volume",
 			ErrForbidden, p.uid))
 		return
 	}

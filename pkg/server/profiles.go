@@ -16,7 +16,7 @@ func profiles(s *Server) http.Handler {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p, _ := r.Context().Value(peerKey{}).(peer); !p.owner() {
-			s.fail(w, fmt.Errorf("%w: profiles are for root", ErrForbidden))
+			s.fail(w, fmt.Errorf("%w: only root may read profiles", ErrForbidden))
 			return
 		}
 		mux.ServeHTTP(w, r)

@@ -215,7 +215,7 @@ func (s *Server) Run(ctx context.Context) error {
 	open.answer(stop)
 	for srv := range servers {
 		if e := srv.Shutdown(stop); e != nil {
-			s.cfg.Logger.Warn("requests that are under way still get no answer", "waited", s.patience, "err", e)
+			s.cfg.Logger.Warn("requests still in flight get no answer", "waited", s.patience, "err", e)
 			_ = srv.Close() // whatever it says, no client is served any more
 		}
 	}

@@ -189,19 +189,19 @@ func (s step) next(now time.Time, up bool) string {
 	case s.inFlight:
 		return "the answer of the call, or its deadline; a lost answer is asked for again"
 	case !up:
-		return "at once when the driver registers, without anybody's doing"
+		return "tried at once, automatically, when the driver registers"
 	case s.dead():
-		return "it is staged anew at once when no pod has it any more"
+		return "it is staged anew at once, automatically, when no pod has it any more"
 	case s.operator():
-		return "not by itself: when that mount is gone, or an operator says that it is of no use"
+		return "not automatically: when that mount is gone, or an operator says that no pod uses it"
 	case s.retry.Final:
-		return "not by itself: when the driver registers again, the wish changes or the volume is staged anew"
+		return "not automatically: when the driver registers again, what pods want changes, or the volume is staged anew"
 	case s.spec.Builtin && (s.retry.Refused || !s.retry.Reason.Passes()) && s.retry.NotBefore.After(now):
 		return "again in " + Age(now, s.retry.NotBefore) + ", which helps only once that is mended"
 	case s.retry.NotBefore.After(now):
-		return "again in " + Age(now, s.retry.NotBefore) + ", without anybody's doing"
+		return "tried again automatically in " + Age(now, s.retry.NotBefore)
 	default:
-		return "at once when what it waits for happens, without anybody's doing"
+		return "tried at once, automatically, when what it waits for happens"
 	}
 }
 

@@ -123,7 +123,7 @@ type Health interface {
 	Problems() []Problem
 	// Sockets lists the registration sockets.
 	Sockets() []SocketStatus
-	// NotReady says, a sentence each, what has not been heard of since the
+	// NotReady says, a sentence each, what has not been read since the
 	// start ("source files: not read yet"). Empty means ready.
 	NotReady() []string
 	// Degraded says, a sentence each, what an operator has to look at although the
@@ -303,7 +303,7 @@ type Progress struct {
 	Pod PodStatus `json:"pod"`
 	// Known: a source wants the pod, or something of it is left here.
 	Known bool `json:"known"`
-	// NotReady says what the daemon has not heard of yet.
+	// NotReady says what the daemon has not read yet.
 	NotReady []string `json:"notReady,omitempty"`
 	// Unverified says why a pod whose volumes are mounted cannot rely on them now;
 	// only in a wait for verified.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -267,7 +267,7 @@ func (w *world) settled(except map[string]bool) {
 			}
 			id, _ := w.specOf(uid, name)
 			v, _ := w.life.m.Volume(id)
-			if strings.HasPrefix(v.Held.Reason, "kept") {
+			if v.Held.Code == plan.Kept {
 				continue // as it was for a pod that is listed, and that may have it
 			}
 			if w.life.drivers[volumes[name].driver].info.MountGroup && w.hasAnother(uid, name) {
@@ -297,7 +297,7 @@ func (w *world) settled(except map[string]bool) {
 			if volumes[name].exclusive && !sharers[name] && !except[name] && !p.stopped {
 				id, _ := w.specOf(uid, name)
 				v, _ := w.life.m.Volume(id)
-				if strings.HasPrefix(v.Held.Reason, "kept") {
+				if v.Held.Code == plan.Kept {
 					continue // for a pod that is listed, and that may have it
 				}
 				w.breach("rule 10: pod %s never gets %s, which nobody has: %s", uid, name, brief(v))

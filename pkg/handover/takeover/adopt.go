@@ -42,7 +42,9 @@ func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error
 	if !o.Yes || len(take.Records)+len(take.Empty) == 0 {
 		return take, nil
 	}
-	act := audit.Act{By: o.By, Verb: "adopt", Object: t.c.Layout.Root, Reason: o.Reason, Detail: refusalTexts(take.Refusals)}
+	act := audit.Act{
+		By: o.By, Verb: "adopt", Object: t.c.Layout.Root, Reason: o.Reason, Detail: refusalTexts(take.Refusals),
+	}
 	return take, t.c.Audit.Do(act, func() (string, error) {
 		ctx := context.WithoutCancel(ctx) // a moment's work, which is done or not
 		if err := t.adopt(ctx, o.Host, journal, take); err != nil {

@@ -155,14 +155,14 @@ type PodFacts struct {
 func Keep(p PodFacts) string {
 	switch {
 	case (!p.Listed || p.Stopped) && p.Living != "":
-		return "kept, since " + p.Living
+		return "not unmounted: " + p.Living
 	case !p.Listed:
 		return ""
 	case p.Stopped:
 		return ""
 	case p.Unresolved != "":
-		return "kept, since what the pod wants cannot be resolved: " + p.Unresolved
+		return "not unmounted: what the pod wants cannot be resolved: " + p.Unresolved
 	default:
-		return "kept, since the pod is still listed and nothing says that its containers have ended"
+		return "not unmounted: the pod is still listed, and its containers are not known to have ended"
 	}
 }

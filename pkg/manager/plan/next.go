@@ -45,13 +45,13 @@ type DriverFacts struct {
 // Reasons for waiting that this package states itself.
 const (
 	reasonSources   = "not every source of pods has spoken yet, so nothing is removed"
-	reasonFinal     = "the driver's answer forbids a repetition until the driver, the wish or the volume's stage changes"
+	reasonFinal     = "the driver's answer forbids a repetition until the driver registers again, " +
+		"what pods want changes, or the volume is staged anew"
 	reasonBackoff   = "waiting to try again after a failure"
-	reasonOtherwise = "it is mounted otherwise than the pod says by now, and stays so until the pod's containers have " +
-		"ended"
+	reasonOtherwise = "the pod now asks for another form of mount; this one stays until the pod's containers have ended"
 	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they " +
 		"are gone"
-	reasonOffline = "the driver makes volumes larger only while no pod has them: this one grows when its pods are gone " +
+	reasonOffline = "the driver expands volumes only while no pod has them: this one grows when its pods are gone " +
 		"and it is staged again"
 	reasonROSize = "the volume is mounted read-only, so it cannot be expanded here"
 )

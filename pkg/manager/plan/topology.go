@@ -43,7 +43,7 @@ func OutOfReach(places []map[string][]string, up bool, node map[string]string) s
 		why += ", and the driver says that the node is at " + strings.Join(here, ",")
 	}
 	if len(missing) > 0 {
-		why += "; the driver does not tell " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") +
+		why += "; the driver does not report " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") +
 			" of the node: take it out of the PersistentVolume's spec.nodeAffinity where it decides nothing"
 	}
 	return why
