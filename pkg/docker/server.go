@@ -57,9 +57,6 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return &Server{cfg: cfg, listener: l, stopping: make(chan struct{}), patience: stopTimeout}, nil
 }
 
-// Close gives up what New took. It is for a server that is never run.
-func (s *Server) Close() error { return s.listener.Close() }
-
 // Run serves until ctx ends. Then requests under way get [stopTimeout]; those that are
 // held back, and those that have no answer by then, get none, and their client
 // asks the next daemon. Run returns nil after such a stop.
