@@ -117,7 +117,7 @@ func inspected(i state.Inspection) string {
 	if i.LastLost {
 		out += "  one of the two heads of the file is damaged: its last write may be lost\n"
 	}
-	if i.Recovery.Why != "" {
+	if i.Recovery.Lost() {
 		out += "  records may be lost: " + i.Recovery.Why + "\n"
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Unreadable)) {
@@ -136,7 +136,7 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 			err = e
 		}
 	}()
-	if r := b.Recovery(); r.Why != "" {
+	if r := b.Recovery(); r.Lost() {
 		if err := writeAll(p.stdout, "records may be lost: "+r.Why+"\n"); err != nil {
 			return err
 		}

@@ -93,7 +93,7 @@ func (c *Controller) readySnapshot(key Key) (snapshotRecord, error) {
 		problem = "it is being deleted"
 	case e.mismatch() != "":
 		problem = "it is another: " + e.mismatch()
-	case !e.rec.usable() && e.held.reason != "":
+	case !e.rec.usable() && e.held.waits():
 		problem = "it is not ready: " + e.held.reason
 	case !e.rec.usable():
 		problem = "it is not ready yet"

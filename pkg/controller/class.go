@@ -41,7 +41,7 @@ func newSpec(c Claim, f facts) (spec, string) {
 		return spec{}, problem
 	}
 	if c.Attributes.Class != "" {
-		if h := c.Attributes.unfit(s.Driver, f.Driver.caps); h.reason != "" {
+		if h := c.Attributes.unfit(s.Driver, f.Driver.caps); h.waits() {
 			return spec{}, h.reason
 		}
 		s.Attributes = c.Attributes.Attributes

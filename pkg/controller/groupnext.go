@@ -102,7 +102,7 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	case f.Namesake != "":
 		return groupOp{}, heldf("the name %s is that of group snapshot %s; two cannot have one UID", groupName(w.UID),
 			f.Namesake)
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return groupOp{}, held{reason: f.Driver.Problem}
 	case each && !f.Driver.caps.Snapshot:
 		return groupOp{}, heldf("driver %s makes no snapshots (it has neither CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT nor "+
@@ -182,7 +182,7 @@ func (o groupOp) unless(r state.Retry, f groupFacts, now time.Time) (groupOp, he
 		able, missing = f.Driver.caps.Snapshot, "CREATE_DELETE_SNAPSHOT"
 	}
 	switch h := paused(r, "the driver, the group snapshot or its class", now); {
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return groupOp{}, held{reason: f.Driver.Problem}
 	case !able:
 		return groupOp{}, heldf("driver %s can no longer do it (it has no %s)", o.spec.Driver, missing)

@@ -268,7 +268,7 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 	f := c.facts(e)
 	e.refuseNode(f)
 	w := e.want
-	if e.node != nil && f.Driver.Problem == "" {
+	if e.node != nil && !f.Driver.away() {
 		w.Node = e.node.verb
 	}
 	o, h := next(e.rec, w, f, time.Now())

@@ -63,10 +63,10 @@ func nextModify(r record, w want, f facts, now time.Time) (op, held) {
 	case a.Class == "" || a.has(r):
 		return op{}, held{}
 	}
-	if f.Driver.Problem != "" {
+	if f.Driver.away() {
 		return op{}, held{reason: f.Driver.Problem}
 	}
-	if h := a.unfit(r.Spec.Driver, f.Driver.caps); h.reason != "" {
+	if h := a.unfit(r.Spec.Driver, f.Driver.caps); h.waits() {
 		return op{}, h
 	}
 	return op{verb: modify, attributes: a.Attributes, from: r.Volume.Phase}.unless(r.Modify, f, now)

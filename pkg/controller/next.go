@@ -65,6 +65,9 @@ type held struct {
 	refused bool
 }
 
+// waits reports whether anything keeps a call from being made.
+func (h held) waits() bool { return h.reason != "" }
+
 func heldf(format string, args ...any) held { return held{reason: fmt.Sprintf(format, args...)} }
 
 func refusedf(format string, args ...any) held {
@@ -106,6 +109,9 @@ type driverFacts struct {
 	Topology map[string]string
 	caps     caps
 }
+
+// away reports whether the driver cannot be called: Problem says why.
+func (d driverFacts) away() bool { return d.Problem != "" }
 
 type sourceFacts struct {
 	Handle  string
@@ -167,7 +173,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 			f.Namesake)
 	case r.Volume.Phase == state.Absent && c.Refused != "":
 		return op{}, refusedf("%s", c.Refused)
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Create:
 		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)", c.Class.Provisioner)
@@ -201,7 +207,7 @@ func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, held{reason: f.Cutting}
 	case r.Volume.Phase == state.Present:
 		return nextRemove(r, f, now)
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	}
 	// The volume may exist, and only CreateVolume tells its handle.
@@ -212,7 +218,7 @@ func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
 // nextRemove makes the DeleteVolume call, again and again until it is definite.
 func nextRemove(r record, f facts, now time.Time) (op, held) {
 	switch {
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Create:
 		return op{}, heldf("driver %s cannot delete volumes (it has no CREATE_DELETE_VOLUME)", r.Spec.Driver)
@@ -224,7 +230,7 @@ func nextRemove(r record, f facts, now time.Time) (op, held) {
 func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	o, h := nextSize(r, w, f, now)
 	if o.verb == nothing { // what holds one up says nothing of the other
-		if m, why := nextModify(r, w, f, now); m.verb != nothing || h.reason == "" {
+		if m, why := nextModify(r, w, f, now); m.verb != nothing || !h.waits() {
 			o, h = m, why
 		}
 	}
@@ -237,7 +243,7 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 		return o, h
 	case w.Node == attach:
 		return node, held{}
-	case w.Listed && h.reason == "" && o.verb == nothing:
+	case w.Listed && !h.waits() && o.verb == nothing:
 		why := cmp.Or(r.compatible(w.Claim), w.Claim.Refused)
 		return op{}, held{reason: why, refused: why != ""}
 	}
@@ -255,7 +261,7 @@ func refuse(r record, node verb, f facts) (refused bool, why string) {
 	case f.Driver.Asking:
 		return false, ""
 	}
-	return f.Driver.Problem != "", f.Driver.Problem
+	return f.Driver.away(), f.Driver.Problem
 }
 
 // nextSize makes the volume as large as the claim asks for.
@@ -280,7 +286,7 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	}
 	caps := f.Driver.caps
 	switch {
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	case !caps.Expand && caps.NodeExpand:
 		return op{verb: settle, bytes: bytes}, held{}

@@ -84,7 +84,7 @@ func nextNew(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snap
 	case f.Namesake != "":
 		return snapshotOp{}, heldf("the name %s is that of snapshot %s; two cannot have one UID", snapshotName(w.UID),
 			f.Namesake)
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
@@ -104,7 +104,7 @@ func nextNew(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snap
 // nextCut makes the CreateSnapshot call, again and again until it is definite.
 func nextCut(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
@@ -129,7 +129,7 @@ func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (s
 	switch {
 	case r.Ready:
 		return snapshotOp{}, held{}
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case f.Driver.caps.ListSnapshots || r.Spec.Volume == "":
 		return nextKnown(r, f, now)
@@ -142,7 +142,7 @@ func nextDiscard(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, 
 	switch {
 	case f.Used != "" && r.Content.Phase == state.Present:
 		return snapshotOp{}, held{reason: f.Used}
-	case f.Driver.Problem != "":
+	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot delete snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)

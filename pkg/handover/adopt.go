@@ -95,7 +95,7 @@ func Adopt(in Input) Takeover {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(in.Pods)) {
 		for _, w := range in.Pods[uid].Volumes {
-			if w.Problem == "" {
+			if !w.Unresolved() {
 				a.at[w.Mount.Target], a.by[w.ID] = w, w
 			}
 		}

@@ -217,8 +217,8 @@ func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 		{call: plan.Op{Kind: plan.Unstage}, attempts: 3, step: "Unstage"},
 		{call: plan.Op{Kind: plan.Expand, Pod: "a"}, attempts: 1, step: "Expand"},
 		{call: plan.Op{Kind: plan.Unpublish, Pod: "b"}, step: "Unpublish", blocked: "another call for the volume is in flight: Unpublish for pod b"},
-		{held: plan.Held{Step: plan.Publish, Pod: "a", Reason: "r"}, step: "Publish", blocked: "r"},
-		{held: plan.Held{Step: plan.Unpublish, Pod: "b", Reason: "r"}, step: "Unpublish", blocked: "first comes Unpublish for pod b: r"},
+		{held: plan.Held{Step: plan.Publish, Pod: "a", Code: plan.Pause, Reason: "r"}, step: "Publish", blocked: "r"},
+		{held: plan.Held{Step: plan.Unpublish, Pod: "b", Code: plan.Pause, Reason: "r"}, step: "Unpublish", blocked: "first comes Unpublish for pod b: r"},
 	} {
 		v.Call, v.Held = tc.call, tc.held
 		s := podVolume("a", wantOf("a", "v"), &v)

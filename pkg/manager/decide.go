@@ -227,7 +227,7 @@ func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
 	}
 	for _, vw := range p.Volumes {
 		shares := names == nil || slices.ContainsFunc(vw.Names, func(n string) bool { return slices.Contains(names, n) })
-		if vw.Problem != "" && shares {
+		if vw.Unresolved() && shares {
 			facts.Unresolved = vw.Problem
 			break
 		}

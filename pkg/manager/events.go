@@ -22,14 +22,14 @@ func (l *loop) setPod(p state.PodWant) {
 		l.leave(uid)
 	} else {
 		for i := range p.Volumes {
-			if vw := &p.Volumes[i]; vw.Problem == "" {
+			if vw := &p.Volumes[i]; !vw.Unresolved() {
 				now[vw.ID] = true
 				l.wish(uid, wanted{vw, l.pods.arrivals})
 			}
 		}
 	}
 	for _, vw := range old.Volumes {
-		if vw.Problem == "" && !now[vw.ID] {
+		if !vw.Unresolved() && !now[vw.ID] {
 			l.unwish(uid, vw.ID)
 		}
 	}
@@ -45,7 +45,7 @@ func (l *loop) removePod(uid state.PodUID) {
 	delete(l.pods.listed, uid)
 	l.leave(uid)
 	for _, vw := range p.Volumes {
-		if vw.Problem == "" {
+		if !vw.Unresolved() {
 			l.unwish(uid, vw.ID)
 		}
 	}

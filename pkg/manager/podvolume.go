@@ -18,7 +18,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: cmp.Or(w.Spec.Claim, w.Claim), Mode: w.Spec.Mode,
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes, SELinux: w.SELinux,
 	}
-	if w.Problem != "" && w.ID == "" {
+	if w.Unresolved() && w.ID == "" {
 		s.Step, s.BlockedBy, s.Unread = plan.Resolve, w.Problem, w.Unread
 		return s
 	}
@@ -33,7 +33,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		s.Retry = m.Retry()
 	}
 	switch {
-	case w.Problem != "": // whatever is under way with what it has
+	case w.Unresolved(): // whatever is under way with what it has
 		s.Step, s.BlockedBy, s.Unread, s.Retry = plan.Resolve, w.Problem, w.Unread, state.Retry{}
 	case v.Quarantined != "":
 		s.Code = plan.NoRecord
@@ -44,7 +44,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 			s.Code = plan.Earlier
 			s.BlockedBy = "another call for the volume is in flight: " + v.Call.String()
 		}
-	case v.Held.Reason != "":
+	case v.Held.Waits():
 		mine := v.Held.Pod == "" || v.Held.Pod == uid
 		s.step(v, v.Held.Step, mine)
 		if mine {

@@ -376,12 +376,12 @@ func (snap *snapshot) pod(uid state.PodUID) (PodStatus, bool) {
 	wanted := set[state.VolumeID]{}
 	if !want.Stopped {
 		for _, vw := range want.Volumes {
-			if vw.Problem != "" {
+			if vw.Unresolved() {
 				vw = snap.kept(uid, vw, wanted)
 			}
 			pv := podVolume(uid, vw, snap.volume(vw.ID))
 			wanted[vw.ID] = struct{}{}
-			s.Ready = s.Ready && pv.Mounted && vw.Problem == ""
+			s.Ready = s.Ready && pv.Mounted && !vw.Unresolved()
 			s.Volumes = append(s.Volumes, pv)
 		}
 	}

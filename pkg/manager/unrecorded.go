@@ -86,14 +86,14 @@ func (m *Manager) AcceptUnrecorded() {
 // doubtRecords begins to look for what is mounted without a record, where the journal may
 // have lost some or some cannot be read.
 func (l *loop) doubtRecords(r state.Recovery, unreadable int) {
-	if r.Why == "" && unreadable == 0 || l.cfg.Place == nil {
+	if !r.Lost() && unreadable == 0 || l.cfg.Place == nil {
 		return
 	}
-	if r.Why != "" {
+	if r.Lost() {
 		l.log.Error("journal may have lost records: what is mounted without a record counts as in use", "err", r.Why)
 	}
 	l.unrecorded = &unrecorded{
-		lost: r.Why != "", changes: 1, places: map[string]unrecordedPlace{}, named: map[kindName][]string{},
+		lost: r.Lost(), changes: 1, places: map[string]unrecordedPlace{}, named: map[kindName][]string{},
 	}
 }
 

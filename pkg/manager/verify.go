@@ -84,7 +84,7 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 		if row := l.volumes[id]; row != nil {
 			v = row.recordOrEmpty()
 		}
-		if vw.Problem != "" || v.Mounts[uid].Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
+		if vw.Unresolved() || v.Mounts[uid].Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present {
 			problems[id] = "it is not mounted"
 			continue
 		}

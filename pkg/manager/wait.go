@@ -191,7 +191,7 @@ func (snap *snapshot) ready(uid state.PodUID) bool {
 	}
 	for _, vw := range want.Volumes {
 		v := snap.volume(vw.ID)
-		if vw.Problem != "" || !v.mounted(v.Volume.Mounts[uid]) {
+		if vw.Unresolved() || !v.mounted(v.Volume.Mounts[uid]) {
 			return false
 		}
 	}

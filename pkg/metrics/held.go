@@ -29,7 +29,7 @@ func held(volumes []manager.VolumeStatus, drivers []manager.DriverStatus) map[wa
 	}
 	out := map[wait]float64{}
 	for _, v := range volumes {
-		if v.Quarantined != "" || v.Held.Reason == "" {
+		if v.Quarantined != "" || !v.Held.Waits() {
 			continue
 		}
 		w := wait{driver: v.Volume.Spec.Driver, step: v.Held.Step.String(), waitsFor: waitsForOther}

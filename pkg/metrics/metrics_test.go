@@ -37,10 +37,10 @@ func (shown) Volumes() []manager.VolumeStatus {
 		volume("d.example", func(*manager.VolumeStatus) {}),
 		volume("d.example", func(v *manager.VolumeStatus) {
 			v.Volume.Mounts = nil
-			v.Held = plan.Held{Step: plan.Attach, Reason: "not attached"}
+			v.Held = plan.Held{Step: plan.Attach, Code: plan.Pause, Reason: "not attached"}
 		}),
 		volume("d.example", func(v *manager.VolumeStatus) {
-			v.Wanted, v.Held = nil, plan.Held{Step: plan.Unpublish, Reason: "pause"}
+			v.Wanted, v.Held = nil, plan.Held{Step: plan.Unpublish, Code: plan.Pause, Reason: "pause"}
 			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Leaving, Failed: &state.Retry{Attempts: 4}}}
 		}),
 		volume("d.example", func(v *manager.VolumeStatus) {
@@ -48,7 +48,7 @@ func (shown) Volumes() []manager.VolumeStatus {
 		}),
 		volume("gone.example", func(v *manager.VolumeStatus) {
 			v.Volume.Mounts["p"] = state.Mount{Fact: state.Fact{Phase: state.Present}, RenewAt: now.Add(-90 * time.Second)}
-			v.Held = plan.Held{Step: plan.Republish, Reason: "the driver has gone"}
+			v.Held = plan.Held{Step: plan.Republish, Code: plan.Pause, Reason: "the driver has gone"}
 		}),
 		volume("kubernetes.io/secret", func(*manager.VolumeStatus) {}),
 		volume("", func(v *manager.VolumeStatus) { v.Quarantined = "checksum" }),

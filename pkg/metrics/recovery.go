@@ -16,7 +16,7 @@ func RegisterRecovery(r prometheus.Registerer, recovery func() state.Recovery,
 		Name: "csi_volmgr_journal_recovered",
 		Help: "1 from when the journal may have lost records until an operator has accepted that, else 0.",
 	}, func() float64 {
-		if recovery().Why == "" {
+		if !recovery().Lost() {
 			return 0
 		}
 		return 1

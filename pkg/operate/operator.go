@@ -147,7 +147,7 @@ func (o *Operator) Known() leftover.Known {
 	if silent := o.c.Silent(); len(silent) > 0 {
 		k.Unsure = strings.Join(silent, ", ")
 	}
-	if r := o.c.Journal.Recovery(); r.Why != "" {
+	if r := o.c.Journal.Recovery(); r.Lost() {
 		k.Unsure = "the journal may have lost records (" + r.Why + ")"
 	}
 	for _, p := range o.c.Manager.Pods() {

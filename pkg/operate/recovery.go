@@ -14,7 +14,7 @@ import (
 func (o *Operator) AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error) {
 	places := o.c.Manager.Unrecorded().Places
 	r := o.c.Journal.Recovery()
-	if r.Why == "" {
+	if !r.Lost() {
 		return nil, fmt.Errorf("%w: the journal has lost nothing that is not accepted", server.ErrNotFound)
 	}
 	act := audit.Act{By: by, Verb: "accept recovery", Object: r.Why, Reason: reason}

@@ -187,7 +187,7 @@ func (v *Views) Degraded() (out []string) {
 // it has not.
 func (v *Views) Lost() string {
 	r := v.c.Journal.Recovery()
-	if r.Why == "" {
+	if !r.Lost() {
 		return ""
 	}
 	return "records may be lost (" + r.Why + "): what is mounted without a record counts as in use; " +

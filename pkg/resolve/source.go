@@ -120,7 +120,7 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 		}
 		first := merged[i]
 		names := append(slices.Clone(first.Names), w.Names...)
-		if what := differ(first, w); what != "" || first.Problem != "" {
+		if what := differ(first, w); what != "" || first.Unresolved() {
 			problem := first.Problem
 			if problem == "" {
 				problem = fmt.Sprintf("volumes %q and %q of the pod are the same volume %s of driver %s, but differ in %s; want "+
@@ -142,7 +142,7 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 		merged[i] = first
 	}
 	for i := range merged {
-		if merged[i].Problem != "" {
+		if merged[i].Unresolved() {
 			merged[i].ID = ""
 		} else {
 			merged[i].Mount.Names = merged[i].Names

@@ -209,7 +209,7 @@ func (s step) next(now time.Time, up bool) string {
 func (f Facts) otherVolumes(s step) string {
 	fine := 0
 	for _, v := range f.Volumes {
-		if v.Volume.Spec.Driver == s.driver && v.Volume.Spec.Handle != s.spec.Handle && v.Held.Reason == "" &&
+		if v.Volume.Spec.Driver == s.driver && v.Volume.Spec.Handle != s.spec.Handle && !v.Held.Waits() &&
 			v.Call.Kind == plan.None && v.Quarantined == "" {
 			fine++
 		}

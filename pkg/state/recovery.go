@@ -14,13 +14,16 @@ type Recovery struct {
 	Why string `json:"why"`
 }
 
+// Lost reports whether records may be lost.
+func (r Recovery) Lost() bool { return r.Why != "" }
+
 func recoveryOf(meta map[string][]byte) Recovery {
 	b, there := meta[recoveryKey]
 	if !there {
 		return Recovery{}
 	}
 	var r Recovery
-	if err := json.Unmarshal(b, &r); err != nil || r.Why == "" {
+	if err := json.Unmarshal(b, &r); err != nil || !r.Lost() {
 		return Recovery{Why: fmt.Sprintf("an earlier start says so, in words that this version cannot read: %q", b)}
 	}
 	return r
@@ -80,7 +83,7 @@ func (b *Bolt) Recovery() Recovery {
 
 // Suspect says durably, where it is not said already, that records may be lost.
 func (b *Bolt) Suspect(ctx context.Context, why string) error {
-	if b.Recovery().Why != "" {
+	if b.Recovery().Lost() {
 		return nil
 	}
 	return b.setRecovery(ctx, Recovery{Why: why})
@@ -92,7 +95,7 @@ func (b *Bolt) AcceptRecovery(ctx context.Context) error { return b.setRecovery(
 
 func (b *Bolt) setRecovery(ctx context.Context, r Recovery) error {
 	var value []byte
-	if r.Why != "" {
+	if r.Lost() {
 		value = r.encode()
 	}
 	if err := b.commit(ctx, change{bucket: metaBucket, values: map[string][]byte{recoveryKey: value}}); err != nil {

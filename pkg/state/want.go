@@ -59,6 +59,9 @@ type VolumeWant struct {
 	GID *int64 `json:"gid,omitempty"`
 }
 
+// Unresolved reports whether what the pod wants is not known: Problem says why.
+func (w VolumeWant) Unresolved() bool { return w.Problem != "" }
+
 // SELinuxWish is a pod's label for a volume.
 type SELinuxWish struct {
 	// Label is "" where the pod asks for none.

@@ -166,7 +166,7 @@ var bugs = []bug{
 	},
 	{
 		"a journal that lost records is believed", "pkg/manager/unrecorded.go",
-		"if r.Why == \"\" && unreadable == 0 || l.cfg.Place == nil {", "if true {",
+		"if !r.Lost() && unreadable == 0 || l.cfg.Place == nil {", "if true {",
 	},
 	{
 		"what is staged or published is not in use for a claim", "pkg/manager/usedby.go",

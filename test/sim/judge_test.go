@@ -353,7 +353,7 @@ func (j *judge) board(l *life) {
 	}
 	for _, v := range l.m.Volumes() {
 		w.count.saw(v, w.disk.records[v.Volume.ID])
-		if v.Call.Kind == plan.None && v.Held.Reason == "" && !v.Volume.Clear() && len(v.Wanted) == 0 {
+		if v.Call.Kind == plan.None && !v.Held.Waits() && !v.Volume.Clear() && len(v.Wanted) == 0 {
 			w.breach("rule 10: %s is not wanted, is there, and nothing says why", v.Volume.ID)
 		}
 	}

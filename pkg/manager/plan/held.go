@@ -26,6 +26,9 @@ type Held struct {
 	Operator bool `json:"operator,omitempty"`
 }
 
+// Waits reports whether a step waits.
+func (h Held) Waits() bool { return h.Code != "" }
+
 // Code is why a step waits, as a word: decisions are made on it and never on the sentence
 // beside it. "" is no wait.
 type Code string
