@@ -62,23 +62,33 @@ func (d *Driver) matchesAny(ts []*csi.Topology) bool {
 	return false
 }
 
+// begin checks what NodeStageVolume and NodePublishVolume ask for at path, which field
+// names, and takes the volume's lock.
+func (d *Driver) begin(req interface {
+	GetVolumeId() string
+	GetVolumeCapability() *csi.VolumeCapability
+}, field, path string,
+) (u use, release func(), err error) {
+	if req.GetVolumeId() == "" {
+		return use{}, nil, invalid("volume_id is missing")
+	}
+	if err := checkPath(field, path); err != nil {
+		return use{}, nil, err
+	}
+	if u, err = useOf(req.GetVolumeCapability()); err != nil {
+		return use{}, nil, err
+	}
+	release, err = d.locks.take(lockVolume(req.GetVolumeId()))
+	return u, release, err
+}
+
 // NodeStageVolume mounts the file system of a volume at the staging path, or
 // attaches the device of a raw block volume (CSI 1.13 NodeStageVolume).
 func (s *nodeServer) NodeStageVolume(ctx context.Context,
 	req *csi.NodeStageVolumeRequest,
 ) (*csi.NodeStageVolumeResponse, error) {
 	d := s.driver
-	if req.GetVolumeId() == "" {
-		return nil, invalid("volume_id is missing")
-	}
-	if err := checkPath("staging_target_path", req.GetStagingTargetPath()); err != nil {
-		return nil, err
-	}
-	u, err := useOf(req.GetVolumeCapability())
-	if err != nil {
-		return nil, err
-	}
-	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	u, release, err := d.begin(req, "staging_target_path", req.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}

@@ -18,17 +18,7 @@ func (s *nodeServer) NodePublishVolume(ctx context.Context,
 	req *csi.NodePublishVolumeRequest,
 ) (*csi.NodePublishVolumeResponse, error) {
 	d := s.driver
-	if req.GetVolumeId() == "" {
-		return nil, invalid("volume_id is missing")
-	}
-	if err := checkPath("target_path", req.GetTargetPath()); err != nil {
-		return nil, err
-	}
-	u, err := useOf(req.GetVolumeCapability())
-	if err != nil {
-		return nil, err
-	}
-	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	u, release, err := d.begin(req, "target_path", req.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}

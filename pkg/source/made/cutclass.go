@@ -6,6 +6,7 @@ import (
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -20,30 +21,30 @@ type cutClass struct {
 
 func snapshotClasses(list []*snapshotv1.VolumeSnapshotClass) (all []cutClass) {
 	for _, c := range list {
-		all = append(all, cutClass{
-			isDefault: c.Annotations[resolve.DefaultSnapshotClass] == "true",
-			SnapshotClass: controller.SnapshotClass{
-				Name: c.Name, Driver: state.DriverName(c.Driver), Parameters: c.Parameters,
-				Retain:   c.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain,
-				Metadata: c.Annotations[resolve.ExtraCreateMetadata] == "true",
-			},
-		})
+		all = append(all, newCutClass(&c.ObjectMeta, resolve.DefaultSnapshotClass, c.Driver, c.DeletionPolicy, c.Parameters))
 	}
 	return all
 }
 
 func groupClasses(list []*groupv1.VolumeGroupSnapshotClass) (all []cutClass) {
 	for _, c := range list {
-		all = append(all, cutClass{
-			isDefault: c.Annotations[resolve.DefaultGroupSnapshotClass] == "true",
-			SnapshotClass: controller.SnapshotClass{
-				Name: c.Name, Driver: state.DriverName(c.Driver), Parameters: c.Parameters,
-				Retain:   c.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain,
-				Metadata: c.Annotations[resolve.ExtraCreateMetadata] == "true",
-			},
-		})
+		all = append(all,
+			newCutClass(&c.ObjectMeta, resolve.DefaultGroupSnapshotClass, c.Driver, c.DeletionPolicy, c.Parameters))
 	}
 	return all
+}
+
+func newCutClass(m *metav1.ObjectMeta, defaults, driver string, policy snapshotv1.DeletionPolicy,
+	parameters map[string]string,
+) cutClass {
+	return cutClass{
+		isDefault: m.Annotations[defaults] == "true",
+		SnapshotClass: controller.SnapshotClass{
+			Name: m.Name, Driver: state.DriverName(driver), Parameters: parameters,
+			Retain:   policy == snapshotv1.VolumeSnapshotContentRetain,
+			Metadata: m.Annotations[resolve.ExtraCreateMetadata] == "true",
+		},
+	}
 }
 
 // chooseClass returns the class of a snapshot of a driver: the one that it names in a field, or the
