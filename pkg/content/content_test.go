@@ -215,7 +215,7 @@ sources:
 - {configMap: {name: conf}, secret: {name: cert}}
 `))
 	wantError(t, err, "sources[0].configMap: configMap shop/nope: not found", `sources[1].secret: secret shop/cert: items[0].key "nope": no such key`,
-		"sources[2].downwardAPI: items[0].", "sources[3].serviceAccountToken: nobody issues service account tokens here", "sources[4].clusterTrustBundle: ClusterTrustBundle \"x\": not found",
+		"sources[2].downwardAPI: items[0].", "sources[3].serviceAccountToken: no issuer of service account tokens here", "sources[4].clusterTrustBundle: ClusterTrustBundle \"x\": not found",
 		"sources[5].podCertificate: needs", "sources[6]: want exactly one", "sources[7]: want exactly one")
 	for _, e := range []error{content.ErrNotFound, content.ErrNoKey, content.ErrNeedsCluster} {
 		if !errors.Is(err, e) {

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNoIssuer means that nothing issues service account tokens on this node.
-var ErrNoIssuer = errors.New("nobody issues service account tokens here: a Kubernetes cluster does, or the key of " +
+var ErrNoIssuer = errors.New("no issuer of service account tokens here: a Kubernetes cluster is one, or the key of " +
 	"--token-signing-key")
 
 // Lifetimes of tokens, as an API server has them (TokenRequest, expirationSeconds).

@@ -566,7 +566,7 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 		clone := testClaim("copy", mib)
 		clone.Source = &DataSource{Claim: testKey("a")}
 		h.set(clone)
-		if s := h.status(testKey("copy")); !strings.Contains(s.Reason, "claim default/a, of which it is to be a clone, has no volume") {
+		if s := h.status(testKey("copy")); !strings.Contains(s.Reason, "its source, claim default/a, has no volume") {
 			t.Errorf("without source: %q", s.Reason)
 		}
 		h.set(testClaim("a", mib))

@@ -54,9 +54,9 @@ func (c *Controller) sourceFacts(claim Claim) sourceFacts {
 	src := c.entries[key]
 	switch {
 	case src == nil || !src.rec.usable():
-		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, has no volume", key)}
+		return sourceFacts{Problem: fmt.Sprintf("its source, claim %s, has no volume", key)}
 	case src.rec.Spec.Driver != claim.Class.Provisioner:
-		return sourceFacts{Problem: fmt.Sprintf("claim %s, of which it is to be a clone, is of driver %s, not %s",
+		return sourceFacts{Problem: fmt.Sprintf("its source, claim %s, is of driver %s, not %s",
 			key, src.rec.Spec.Driver, claim.Class.Provisioner)}
 	}
 	return sourceFacts{Handle: src.rec.Handle}

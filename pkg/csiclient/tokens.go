@@ -36,8 +36,8 @@ func (d *Driver) tokensFor(ctx context.Context, v state.Volume, m state.MountSpe
 		return tokens{}, nil
 	}
 	if d.tokens == nil {
-		return tokens{}, errors.New("the driver wants service account tokens (CSIDriver spec.tokenRequests), and this node " +
-			"has nobody who issues any")
+		return tokens{}, errors.New("the driver wants service account tokens (CSIDriver spec.tokenRequests), and " +
+			"this node has no issuer of tokens")
 	}
 	type status struct {
 		Token   string    `json:"token"`

@@ -146,8 +146,8 @@ func TestARepeatedPublishBringsWhatIsNew(t *testing.T) {
 func TestWithoutItsTokensAVolumeIsNotPublished(t *testing.T) {
 	want := state.Renewal{Tokens: []state.TokenRequest{{Audience: "vault"}}}
 	for text, source := range map[string]TokenSource{
-		"this node has nobody who issues any": nil,
-		`for audience "vault": forbidden`:     &issues{err: errors.New("forbidden")},
+		"this node has no issuer of tokens": nil,
+		`for audience "vault": forbidden`:   &issues{err: errors.New("forbidden")},
 	} {
 		r, _, err := tokensOf(t, source, state.Filesystem, want)
 		if err == nil || outcome(t, err) != state.Failed || !strings.Contains(err.Error(), text) || r != nil {

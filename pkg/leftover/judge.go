@@ -45,7 +45,7 @@ func (w *walk) keeps(rel string) string {
 	case f.err != nil:
 		return "it cannot be looked at: " + f.err.Error()
 	case f.files > 0:
-		return fmt.Sprintf("%s, which may be somebody's data, is in it (%d such entries); remove it yourself if it is not",
+		return fmt.Sprintf("%s, which may be data, is in it (%d such entries); remove it yourself if it is not",
 			w.abs(f.first), f.files)
 	default:
 		return ""

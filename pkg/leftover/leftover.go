@@ -131,7 +131,7 @@ func (s Scanner) removeSafe(ctx context.Context, items []Item, known func() Know
 			return items, err
 		}
 		if w.knows(item.Path) {
-			items[i].Safe, items[i].Why = false, "somebody wants it by now"
+			items[i].Safe, items[i].Why = false, "a pod or a record wants it now"
 		} else if err := w.remove(item.Path); err != nil {
 			items[i].Error = err.Error()
 		} else {

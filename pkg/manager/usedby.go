@@ -28,7 +28,7 @@ func (m *Manager) UsedBy(id state.VolumeID, name string, stages ...string) strin
 	}
 	for _, stage := range stages {
 		for _, place := range u.of(stage, name) {
-			return fmt.Sprintf("a pod perhaps of which the journal lost the record: something is mounted at %s", place.Path)
+			return fmt.Sprintf("perhaps a pod whose record the journal lost: something is mounted at %s", place.Path)
 		}
 	}
 	return ""

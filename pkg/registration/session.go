@@ -21,8 +21,8 @@ var (
 	errRemoved  = errors.New("its registration socket was removed")
 	errReplaced = errors.New("its registration socket was made anew")
 	errEvicted  = errors.New("the process behind its registration socket is gone, and another socket has the name")
-	errOutlived = errors.New("nobody listens on its own socket, and another socket that has its name brings a driver " +
-		"that lives")
+	errOutlived = errors.New("no process listens on its own socket, and another socket that has its name brings a " +
+		"driver that lives")
 	errStopped = errors.New("the watcher stops")
 )
 

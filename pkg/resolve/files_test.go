@@ -100,7 +100,7 @@ func TestFilesThatCannotBeAreAProblem(t *testing.T) {
 		"secret not found": {corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "nope"}}, "spec.volumes[0].secret: secret default/nope: not found"},
 		"token": {
 			corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}}}},
-			"spec.volumes[0].projected: sources[0].serviceAccountToken: nobody issues service account tokens here",
+			"spec.volumes[0].projected: sources[0].serviceAccountToken: no issuer of service account tokens here",
 		},
 		"field": {
 			corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}},

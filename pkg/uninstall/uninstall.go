@@ -128,8 +128,8 @@ func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	}
 	if made := len(claims.Sound) + len(claims.Unreadable); made > 0 {
 		p.Refusals = append(p.Refusals,
-			fmt.Sprintf("%d claims have volumes that csi-volmgr made and nobody else knows of (start the daemon and delete "+
-				"them, or move them away)", made))
+			fmt.Sprintf("%d claims have volumes that csi-volmgr made and no other program knows of (start the daemon and "+
+				"delete them, or move them away)", made))
 	}
 	return nil
 }

@@ -44,11 +44,11 @@ type DriverFacts struct {
 
 // Reasons for waiting that this package states itself.
 const (
-	reasonSources   = "not every source of pods has spoken yet, so nothing is removed"
-	reasonFinal     = "the driver's answer forbids a repetition until the driver registers again, " +
+	reasonSources = "not every source of pods has spoken yet, so nothing is removed"
+	reasonFinal   = "the driver's answer forbids a repetition until the driver registers again, " +
 		"what pods want changes, or the volume is staged anew"
-	reasonBackoff   = "waiting to try again after a failure"
-	reasonOtherwise = "the pod now asks for another form of mount; this one stays until the pod's containers have ended"
+	reasonBackoff    = "waiting to try again after a failure"
+	reasonOtherwise  = "the pod now asks for another form of mount; this one stays until the pod's containers have ended"
 	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they " +
 		"are gone"
 	reasonOffline = "the driver expands volumes only while no pod has them: this one grows when its pods are gone " +
