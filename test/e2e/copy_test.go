@@ -31,7 +31,7 @@ func TestSnapshotIsRestored(t *testing.T) {
 		write(t, filepath.Join(n.HostPath("web", "data"), "f"), "after")
 
 		n.Apply(restored("nothing", ""), harness.Pod("waits", harness.FromClaim("data", "nothing")))
-		n.blocked("waits", "snapshot default/snap", "is not there")
+		n.blocked("waits", "snapshot default/snap", "was not found")
 		n.Apply(restored("copy", id), harness.Pod("reader", harness.FromClaim("data", "copy")))
 		n.Mounted("reader")
 		wantFile(t, filepath.Join(n.HostPath("reader", "data"), "f"), "before")
