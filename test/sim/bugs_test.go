@@ -198,19 +198,19 @@ var bugs = []bug{
 	},
 	{
 		"a group is called frozen although an answer was lost", "pkg/controller/groupnext.go",
-		"case !early && o.from == state.Absent:", "case !early:",
+		"case !expired && o.from == state.Absent:", "case !expired:",
 	},
 	{
 		"a group is called frozen although the freeze had ended", "pkg/controller/groupnext.go",
-		"case !early && o.from == state.Absent:", "case o.from == state.Absent:",
+		"case !expired && o.from == state.Absent:", "case o.from == state.Absent:",
 	},
 	{
 		"the freeze of a group ends before its snapshots are made", "pkg/controller/groupcall.go",
-		"res := sendGroup(ctx, k, secret)\n\tres.early = thaw(ctx)", "res := groupResult{early: thaw(ctx)}\n\tearly := res.early\n\tres = sendGroup(ctx, k, secret)\n\tres.early = early",
+		"res := sendGroup(ctx, k, secret)\n\tres.expired = thaw(ctx)", "res := groupResult{expired: thaw(ctx)}\n\texpired := res.expired\n\tres = sendGroup(ctx, k, secret)\n\tres.expired = expired",
 	},
 	{
 		"a group of which one was turned down keeps the others", "pkg/controller/groupnext.go",
-		"case r.have(state.Absent): // all or none\n\t\tr.Content.Phase = state.Leaving", "case r.have(state.Absent): // all or none\n\t\tr.Content.Phase, r.Members = state.Absent, nil",
+		"case r.anyMember(state.Absent): // all or none\n\t\tr.Content.Phase = state.Leaving", "case r.anyMember(state.Absent): // all or none\n\t\tr.Content.Phase, r.Members = state.Absent, nil",
 	},
 	{
 		"an answer that a group lost is taken for nothing made", "pkg/controller/groupnext.go",
@@ -238,7 +238,7 @@ var bugs = []bug{
 	},
 	{
 		"a group goes while a volume is made of one of its snapshots", "pkg/controller/group.go",
-		`if claim := c.restoring(m, wanted); claim != "" {`, `if claim := c.restoring(m, wanted); false {`,
+		`if claim := c.restoring(m, true); claim != "" {`, `if claim := c.restoring(m, true); false {`,
 	},
 	{
 		"the volume of a group goes before the journal says how the group was made", "pkg/controller/snapshotstatus.go",
