@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -24,88 +25,67 @@ func (s *controllerServer) ControllerGetVolumeHealth(_ context.Context,
 	v, err := s.driver.mustVolume(id)
 	switch {
 	case errors.Is(err, errUnreadable):
-		health.HealthStatuses = trouble(csi.VolumeHealthErrorType_INACCESSIBLE, "RecordUnreadable", err.Error())
+		health.HealthStatuses = entry(csi.VolumeHealthErrorType_INACCESSIBLE, "RecordUnreadable", err.Error())
 	case err != nil:
 		return nil, err
-	case v.Type == typeImage:
-		health.HealthStatuses = s.driver.imageTrouble(v)
 	default:
-		health.HealthStatuses = s.driver.directoryTrouble(v)
+		health.HealthStatuses = s.driver.trouble(v)
 	}
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: health}, nil
 }
 
-// trouble is the one thing that is wrong with a volume.
-func trouble(status csi.VolumeHealthErrorType, reason, message string) []*csi.VolumeHealth_VolumeHealthEntry {
+// entry is the one thing that is wrong with a volume.
+func entry(status csi.VolumeHealthErrorType, reason, message string) []*csi.VolumeHealth_VolumeHealthEntry {
 	return []*csi.VolumeHealth_VolumeHealthEntry{{Status: status, Reason: reason, Message: message}}
 }
 
-// imageTrouble says what is wrong with the image of v; nil for nothing. An image may be smaller than the volume, which
-// grows when it is staged next, and never smaller than the file system in it.
-func (d *Driver) imageTrouble(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
+// trouble says what is wrong with the bytes of v; nil for nothing. An image may be smaller than the volume,
+// which grows when it is staged next, and never smaller than the file system in it.
+func (d *Driver) trouble(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 	path := d.store.dataPath(v.ID, v.Type)
-	info, err := os.Lstat(path)
-	if errors.Is(err, errNotExist) {
-		return trouble(csi.VolumeHealthErrorType_DATA_LOSS, "ImageMissing", fmt.Sprintf(
-			"there is no image %s; what has the volume mounted keeps its data until it is unmounted", path))
+	name, mode, readFirst := "Image", fs.FileMode(0), firstByte
+	if v.Type == typeDirectory {
+		name, mode, readFirst = "Directory", fs.ModeDir, firstEntry
 	}
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file, but %s", path, info.Mode().Type())
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() != mode {
+		err = fmt.Errorf("%s has type %s, want %s", path, info.Mode().Type(), mode)
 	}
 	if err == nil {
-		err = readable(path)
+		err = reads(path, readFirst)
 	}
 	switch {
+	case errors.Is(err, errNotExist):
+		return entry(csi.VolumeHealthErrorType_DATA_LOSS, name+"Missing", fmt.Sprintf(
+			"there is no %s; what has the volume mounted keeps its data until it is unmounted", path))
 	case err != nil:
-		return trouble(csi.VolumeHealthErrorType_INACCESSIBLE, "ImageUnreadable", err.Error())
-	case info.Size() < v.FSBytes:
-		return trouble(csi.VolumeHealthErrorType_DATA_LOSS, "ImageTruncated", fmt.Sprintf(
+		return entry(csi.VolumeHealthErrorType_INACCESSIBLE, name+"Unreadable", err.Error())
+	case mode == 0 && info.Size() < v.FSBytes:
+		return entry(csi.VolumeHealthErrorType_DATA_LOSS, "ImageTruncated", fmt.Sprintf(
 			"image %s has %d bytes, the file system in it %d", path, info.Size(), v.FSBytes))
 	}
 	return nil
 }
 
-// directoryTrouble says what is wrong with the directory of v; nil for nothing.
-func (d *Driver) directoryTrouble(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
-	path := d.store.dataPath(v.ID, v.Type)
-	info, err := os.Lstat(path)
-	if errors.Is(err, errNotExist) {
-		return trouble(csi.VolumeHealthErrorType_DATA_LOSS, "DirectoryMissing", fmt.Sprintf("there is no directory %s", path))
-	}
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no directory, but %s", path, info.Mode().Type())
-	}
-	if err == nil {
-		err = listable(path)
-	}
-	if err != nil {
-		return trouble(csi.VolumeHealthErrorType_INACCESSIBLE, "DirectoryUnreadable", err.Error())
-	}
-	return nil
-}
-
-// readable reads the first byte of a file.
-func readable(path string) error {
+// reads has first read from what is at path, which may be empty.
+func reads(path string, first func(*os.File) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := f.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+	if err := first(f); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil
 }
 
-// listable reads the first entry of a directory.
-func listable(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if _, err := dir.Readdirnames(1); !errors.Is(err, io.EOF) {
-		return err
-	}
-	return nil
+func firstByte(f *os.File) error {
+	_, err := f.Read(make([]byte, 1))
+	return err
+}
+
+func firstEntry(dir *os.File) error {
+	_, err := dir.Readdirnames(1)
+	return err
 }
