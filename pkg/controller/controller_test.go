@@ -581,6 +581,15 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "being cloned for claim default/copy") {
 			t.Errorf("source: %+v", s)
 		}
+		h.c.RemoveClaim(testKey("copy"))
+		synctest.Wait()
+		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "for claim default/copy, and is no longer listed: list it again, or delete it") {
+			t.Errorf("source, when the clone is withdrawn: %+v", s)
+		}
+		h.set(clone)
+		if s := h.status(testKey("a")); strings.Contains(s.Reason, "no longer listed") {
+			t.Errorf("source, when the clone is listed again: %+v", s)
+		}
 		close(gate)
 		synctest.Wait()
 		h.bound(testKey("copy"))

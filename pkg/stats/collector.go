@@ -271,7 +271,7 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	}
 }
 
-// pauseAfter returns how long a subject is not asked after a question that took so long.
+// pauseAfter returns how long the collector does not ask a subject again, by how long its last answer took.
 func pauseAfter(q Question, took time.Duration) time.Duration {
 	if q.Deadline == 0 {
 		return 0

@@ -35,7 +35,7 @@ const (
 // groups reports whether the driver makes snapshots of groups.
 func (s Script) groups() bool { return s.can(groupService) && s.can(groupSnapshots) }
 
-// The services that have an ability of one name, of which each may have it or not.
+// The Controller and the Node service have abilities of one name. A script gives it to one of them by these.
 const (
 	byController = "CONTROLLER_"
 	byNode       = "NODE_"

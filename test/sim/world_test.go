@@ -163,7 +163,7 @@ type world struct {
 	// claims and cuts (snapshots) are those that sources list, by name; asks is what owners ask for
 	// beside a volume, orders how often they had something deleted.
 	claims, cuts map[string]bool
-	// groups are the group snapshots of which sources said something.
+	// groups are the group snapshots that sources list, or listed before.
 	groups map[string]grouped
 	asks   map[string]asked
 	orders map[string]int
