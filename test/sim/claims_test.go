@@ -337,7 +337,11 @@ func (w *world) withdrawn() bool {
 		}
 	}
 	for _, s := range w.life.c.Snapshots() {
-		if !w.cuts[s.Snapshot.Name] && !w.groups[s.Group.Name].listed && !s.Ready && s.Phase != controller.Deleting {
+		listed := w.cuts[s.Snapshot.Name]
+		if s.Group != (controller.Key{}) { // one of its name that is listed is another
+			listed = w.groups[s.Group.Name].listed
+		}
+		if !listed && !s.Ready && s.Phase != controller.Deleting {
 			return true
 		}
 	}
