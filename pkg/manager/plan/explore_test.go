@@ -287,8 +287,11 @@ func wake(v state.Volume) state.Volume {
 func (x *explorer) begins(w world) []world {
 	want, f := x.wants[w.want], w.facts(x.va)
 	op, held := x.next(want, w.mem, f, start)
+	if held.Waits() != (held.Reason != "") {
+		breach(w, "rule 10: a code without a reason, or the other way round: %+v", held)
+	}
 	if op.Kind == None {
-		if held.Reason == "" && !asWished(w, want) && want.Hold == "" {
+		if !held.Waits() && !asWished(w, want) && want.Hold == "" {
 			breach(w, "rule 10: nothing to do and no reason, yet not as wished")
 		}
 		return nil
@@ -514,13 +517,13 @@ func (x *explorer) settle(w world) int {
 		f := w.facts(x.va)
 		op, held := x.next(want, w.mem, f, start)
 		if op.Kind == None {
-			exclusive := x.va.exclusive && len(want.Pods) > 1 && held.Reason != "" && (w.pub[0] || w.pub[1])
+			exclusive := x.va.exclusive && len(want.Pods) > 1 && held.Waits() && (w.pub[0] || w.pub[1])
 			readOnly := held.Step == Expand
 			otherwise := held.Code == OtherForm && !w.mem.Mounts[held.Pod].MountSpec.Equal(want.Pods[held.Pod].MountSpec)
 			if !asWished(w, want) && !exclusive && !readOnly {
 				breach(w, "rule 10: quiet, and not as wished; held: %+v", held)
 			}
-			if held.Reason != "" && !exclusive && !readOnly && !otherwise {
+			if held.Waits() && !exclusive && !readOnly && !otherwise {
 				breach(w, "rule 10: held for no cause: %+v", held)
 			}
 			return calls
