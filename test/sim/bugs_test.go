@@ -301,6 +301,18 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
+// TestEveryBugHasItsPlace is the quick part of TestPlantedBugsAreFound: it fails where
+// the product no longer has the text that a bug replaces.
+func TestEveryBugHasItsPlace(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bugs {
+		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) { plant(t, root, b) })
+	}
+}
+
 // plant writes the files with the bugs in them, and an overlay for go test that has these.
 func plant(t *testing.T, root string, bugs ...bug) (overlay string) {
 	t.Helper()
