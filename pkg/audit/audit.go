@@ -14,20 +14,13 @@
 package audit
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 )
@@ -36,7 +29,7 @@ import (
 // to Name.4.
 const Name = "audit.log"
 
-// NotesName is the file of the log that [OpenNotes] opens.
+// NotesName is the file of the lines of [Log.Note].
 const NotesName = "objects.log"
 
 const (
@@ -103,33 +96,34 @@ type Line struct {
 	Result string `json:"result,omitempty"`
 }
 
-// Log is an open audit log. Its methods may be called by any goroutine.
+// Log is the audit log of one directory. Its methods may be called by any goroutine.
 type Log struct {
-	dir, name string
-	now       func() time.Time
+	now func() time.Time
 
-	mu   sync.Mutex // guards what follows, and the order of lines
-	last int64
+	mu    sync.Mutex // guards what follows, and the order of lines
+	acts  file
+	notes file
+	last  int64
 }
 
-// Open returns the log in dir, which must exist. Nothing is written before the
-// first act. now is the clock; nil means time.Now.
+// Open returns the log in dir, which must exist. It writes nothing before the first act.
+// now is the clock; nil means time.Now. Close the log after use.
 func Open(dir string, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now
 	}
-	return &Log{dir: dir, name: Name, now: now}
+	return &Log{now: now, acts: file{dir: dir, name: Name}, notes: file{dir: dir, name: NotesName}}
 }
 
-// OpenNotes returns, as Open does, the log of what was done to objects.
-func OpenNotes(dir string, now func() time.Time) *Log {
-	l := Open(dir, now)
-	l.name = NotesName
-	return l
+// Close closes the log's files. A later call of Do or Note opens them again.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.acts.close(), l.notes.close())
 }
 
-// Note adds a line about what was done already, and its outcome. Unlike the lines of Do
-// it is on the disk when the kernel writes it there.
+// Note adds a line about an act that has ended, to the log of objects. Unlike the lines of
+// Do, the line reaches the disk when the kernel writes it back.
 func (l *Log) Note(a Act, result string, failure error) error {
 	a.Object, a.Reason, a.Detail = cut(a.Object), cut(a.Reason), cut(a.Detail)
 	l.mu.Lock()
@@ -140,7 +134,7 @@ func (l *Log) Note(a Act, result string, failure error) error {
 	if failure != nil {
 		line.Error = cut(failure.Error())
 	}
-	return l.append(line, func(*os.File) error { return nil })
+	return l.notes.add(line)
 }
 
 // Do has the act in the log, durably, before do is called, and its outcome
@@ -159,7 +153,7 @@ func (l *Log) Do(a Act, do func() (result string, err error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end.Time = l.now()
-	if logErr := l.add(end); logErr != nil {
+	if logErr := l.acts.addDurably(end); logErr != nil {
 		return errors.Join(err, fmt.Errorf("write the outcome of %s to the audit log: %w", a.Verb, logErr))
 	}
 	return err
@@ -171,115 +165,15 @@ func (l *Log) begin(a Act) (int64, error) {
 	defer l.mu.Unlock()
 	now := l.now()
 	l.last = max(l.last+1, now.UnixNano())
-	return l.last, l.add(Line{Time: now, Act: l.last, Begins: &a})
+	return l.last, l.acts.addDurably(Line{Time: now, Act: l.last, Begins: &a})
 }
 
-// add appends a line and returns when it is on the disk; mu is held.
-func (l *Log) add(line Line) error {
-	return l.append(line, func(f *os.File) error { return errors.Join(f.Sync(), syncDir(l.dir)) })
-}
-
-// append adds a line and has keep see to it that it stays; mu is held.
-func (l *Log) append(line Line, keep func(*os.File) error) error {
-	text, err := json.Marshal(line)
-	if err != nil {
-		return err
-	}
-	text = append(text, '\n')
-	if err := l.rotate(int64(len(text))); err != nil {
-		return fmt.Errorf("begin a new file: %w", err)
-	}
-	f, err := os.OpenFile(l.path(), os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	if torn(f) {
-		text = append([]byte("\n"), text...) // a line that a crash cut off is no part of this one
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, keep(f), f.Close())
-}
-
-// torn reports whether the file's last line has no end.
-func torn(f *os.File) bool {
-	st, err := f.Stat()
-	if err != nil || st.Size() == 0 {
-		return false
-	}
-	last := make([]byte, 1)
-	_, err = f.ReadAt(last, st.Size()-1)
-	return err == nil && last[0] != '\n'
-}
-
-// rotate makes room for n bytes more.
-func (l *Log) rotate(n int64) error {
-	st, err := os.Stat(l.path())
-	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Size()+n <= maxBytes {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for i := maxOld - 1; i >= 1; i-- {
-		if err := os.Rename(l.old(i), l.old(i+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return os.Rename(l.path(), l.old(1))
-}
-
-func (l *Log) path() string     { return filepath.Join(l.dir, l.name) }
-func (l *Log) old(i int) string { return l.path() + "." + strconv.Itoa(i) }
-
-// Lines returns what the log holds, oldest first. A line that cannot be read,
-// as one that a crash cut off, is left out.
+// Lines returns the lines about acts, oldest first. It skips a line that cannot be read,
+// for example because a crash cut it off.
 func (l *Log) Lines() ([]Line, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines []Line
-	for i := maxOld; i >= 0; i-- {
-		path := l.path()
-		if i > 0 {
-			path = l.old(i)
-		}
-		more, err := readLines(path)
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, more...)
-	}
-	return lines, nil
-}
-
-func readLines(path string) ([]Line, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 2*maxBytes))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	var lines []Line
-	for text := range bytes.SplitSeq(data, []byte("\n")) {
-		var line Line
-		if json.Unmarshal(text, &line) == nil && line.Act != 0 {
-			lines = append(lines, line)
-		}
-	}
-	return lines, nil
+	return l.acts.lines()
 }
 
 func cut(s string) string { return clip.Text(s, maxText, "…") }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

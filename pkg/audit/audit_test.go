@@ -46,25 +46,25 @@ func TestAnActIsInTheLogBeforeItIsDone(t *testing.T) {
 // the acts of operators.
 func TestNotesAreInALogOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
-	acts, notes := Open(dir, clock()), OpenNotes(dir, clock())
-	if err := acts.Do(Act{Verb: "forget"}, func() (string, error) { return "", nil }); err != nil {
+	l := Open(dir, clock())
+	if err := l.Do(Act{Verb: "forget"}, func() (string, error) { return "", nil }); err != nil {
 		t.Fatal(err)
 	}
 	act := Act{By: By{UID: 7}, Verb: "apply", Object: "web.yaml"}
 	for range 2 {
-		if err := notes.Note(act, "created pod default/web", nil); err != nil {
+		if err := l.Note(act, "created pod default/web", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := notes.Note(Act{Verb: "delete pod"}, "", errors.New("not found")); err != nil {
+	if err := l.Note(Act{Verb: "delete pod"}, "", errors.New("not found")); err != nil {
 		t.Fatal(err)
 	}
-	lines, err := notes.Lines()
+	lines, err := l.notes.lines()
 	if err != nil || len(lines) != 3 || *lines[0].Begins != act || !lines[0].Done || lines[0].Result != "created pod default/web" ||
 		lines[1].Act == lines[0].Act || lines[2].Done || lines[2].Error != "not found" {
 		t.Errorf("%+v, %v", lines, err)
 	}
-	if lines, err := acts.Lines(); err != nil || len(lines) != 2 {
+	if lines, err := l.Lines(); err != nil || len(lines) != 2 {
 		t.Errorf("the log of acts: %+v, %v", lines, err)
 	}
 }
@@ -130,7 +130,7 @@ func TestTheLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range maxOld {
-		if err := os.WriteFile(l.old(i+1), []byte{byte('0' + i + 1), '\n'}, 0o600); err != nil {
+		if err := os.WriteFile(l.acts.old(i+1), []byte{byte('0' + i + 1), '\n'}, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestTheLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"x\n", "1\n", "2\n", "3\n"} {
-		got, err := os.ReadFile(l.old(i + 1))
+		got, err := os.ReadFile(l.acts.old(i + 1))
 		if err != nil || !bytes.HasPrefix(got, []byte(want)) {
 			t.Errorf("file %d begins with %q, %v; want %q", i+1, got[:2], err, want)
 		}
@@ -197,5 +197,68 @@ func TestThePeerIsNamed(t *testing.T) {
 	}
 	if gone := Peer(5, 1<<30); gone.Program != "" || gone.UID != 5 {
 		t.Errorf("without a caller: %+v", gone)
+	}
+}
+
+// A file that is moved away or removed while it is open, as by logrotate, gets no more lines.
+func TestTheFileAtThePathGetsTheLine(t *testing.T) {
+	dir := t.TempDir()
+	l := Open(dir, clock())
+	note := func(verb string) {
+		t.Helper()
+		if err := l.Note(Act{Verb: verb}, "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, NotesName)
+	note("one")
+	note("two")
+	if err := os.Rename(path, path+"-old"); err != nil {
+		t.Fatal(err)
+	}
+	note("three")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	note("four")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	note("five")
+	for name, want := range map[string]string{path + "-old": "one two", path: "four five"} {
+		lines, err := readLines(name)
+		var got []string
+		for _, line := range lines {
+			got = append(got, line.Begins.Verb)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s has %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+// A write that failed in the middle of a line, as on a full disk, harms no later line.
+func TestALineThatCouldNotBeWrittenHarmsNoOther(t *testing.T) {
+	l := Open(t.TempDir(), clock())
+	if err := l.Note(Act{Verb: "one"}, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.notes.open.WriteString(`{"act":`); err != nil {
+		t.Fatal(err)
+	}
+	whole := l.notes.open
+	var err error
+	if l.notes.open, err = os.Open(l.notes.path()); err != nil { // which takes no writes
+		t.Fatal(err)
+	}
+	if err := l.Note(Act{Verb: "two"}, "", nil); err == nil {
+		t.Fatal("a line was written to a file that takes none")
+	}
+	if err := errors.Join(whole.Close(), l.Note(Act{Verb: "three"}, "", nil)); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := l.notes.lines()
+	if err != nil || len(lines) != 2 || lines[1].Begins.Verb != "three" {
+		t.Errorf("got %+v, %v", lines, err)
 	}
 }

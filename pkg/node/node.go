@@ -175,7 +175,7 @@ func New(cfg Config) (_ *Node, err error) {
 	cfg.Root = filepath.Clean(cfg.Root)
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, layout: state.Layout{Root: cfg.Root},
-		loaded:   make(chan struct{}),
+		audit: audit.Open(cfg.StateDir, nil), loaded: make(chan struct{}),
 		Recorder: &recorder.Recorder{},
 	}
 	if n.log == nil {
@@ -242,7 +242,7 @@ func (n *Node) Manager() *manager.Manager { return n.manager }
 
 // Close gives up what New took, for a Node that is not run. Run does so itself.
 func (n *Node) Close() error {
-	var errs []error
+	errs := []error{n.audit.Close()}
 	if n.helpers != nil {
 		if err := n.helpers.Close(); err != nil {
 			n.log.Warn("helpers are left behind with calls that hang", "err", err)

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/binding"
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
@@ -40,7 +39,6 @@ func (n *Node) wire() error {
 	if err := n.wireKernel(); err != nil {
 		return err
 	}
-	n.audit = audit.Open(n.cfg.StateDir, nil)
 	allocatable, err := builtins.Allocatable(n.cfg.Root)
 	if err != nil {
 		return fmt.Errorf("learn what the node has: %w", err)
@@ -128,7 +126,7 @@ func (c Config) sources() []string {
 func (n *Node) wireOperators() {
 	n.Objects = operate.NewObjects(operate.ObjectsConfig{
 		API: n.api, Journal: n.journal, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
-		Audit: n.audit, Notes: audit.OpenNotes(n.cfg.StateDir, nil), Manifests: n.cfg.Manifests, Loaded: n.loaded,
+		Audit: n.audit, Manifests: n.cfg.Manifests, Loaded: n.loaded,
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
 			Catalog: n.catalog, Journal: n.journal, Remote: kube.Name, Made: n.made.Makes, Silent: n.heard.Silent,

@@ -47,8 +47,8 @@ type ObjectsConfig struct {
 	Journal schedule.Journal
 	Manager *manager.Manager
 	Usage   Usage
-	// Audit is the log of acts that may destroy, Notes that of every other request.
-	Audit, Notes *audit.Log
+	// Audit logs acts that may destroy, and every other request in a file of its own.
+	Audit *audit.Log
 	// Manifests is the directory of manifests; "" where there is none.
 	Manifests string
 	// Loaded closes when what was applied before is known.
@@ -110,7 +110,7 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 // Note has what was asked of the objects, and how that ended, in their log
 // (server.Config). That it cannot be written is no reason to refuse a pod its volumes.
 func (o *Objects) Note(a audit.Act, result string, err error) {
-	if logErr := o.c.Notes.Note(a, result, err); logErr != nil {
+	if logErr := o.c.Audit.Note(a, result, err); logErr != nil {
 		o.c.Logger.Warn("what was asked for is not in the audit log", "verb", a.Verb, "object", a.Object, "err", logErr)
 	}
 }

@@ -234,9 +234,11 @@ func (u *Uninstall) Do(ctx context.Context, by audit.By) (p Plan, err error) {
 	if err := os.MkdirAll(u.cfg.StateDir, 0o700); err != nil {
 		return p, err
 	}
-	err = audit.Open(u.cfg.StateDir, nil).Do(audit.Act{By: by, Verb: "uninstall"}, func() (string, error) {
+	log := audit.Open(u.cfg.StateDir, nil)
+	err = log.Do(audit.Act{By: by, Verb: "uninstall"}, func() (string, error) {
 		return "", u.remove(ctx, &p)
 	})
+	err = errors.Join(err, log.Close())
 	p.Kept = append(p.Kept, u.state(audit.Name))
 	slices.Sort(p.Kept)
 	p.Kept = slices.Compact(p.Kept)
