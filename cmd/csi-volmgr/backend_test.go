@@ -237,13 +237,13 @@ func (b *backend) Volumes() []manager.VolumeStatus { return b.now().volumes }
 func (b *backend) Pods() []manager.PodStatus       { return b.now().pods }
 func (b *backend) Drivers() []manager.DriverStatus { return b.now().drivers }
 func (b *backend) Claims() []server.ClaimStatus    { return b.now().claims }
-func (b *backend) Schedules() []server.ScheduleStatus {
+func (b *backend) Schedules(context.Context) ([]server.ScheduleStatus, error) {
 	if len(b.now().snapshots) == 0 {
-		return nil
+		return nil, nil
 	}
 	return []server.ScheduleStatus{{
 		Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7, Snapshots: []string{"monday"}, Next: fixed.Add(time.Hour),
-	}}
+	}}, nil
 }
 
 func (b *backend) SetSchedule(_ context.Context, r server.ScheduleRequest) error {

@@ -91,6 +91,11 @@ func (b *Binder) Wake() {
 func (b *Binder) Load(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.load(ctx)
+}
+
+// load is Load; the caller holds mu.
+func (b *Binder) load(ctx context.Context) error {
 	if b.loaded {
 		return nil
 	}
@@ -242,6 +247,9 @@ var ErrNone = errors.New("no volume was chosen for the claim")
 func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := b.load(ctx); err != nil { // the operator may be quicker than Run
+		return "", fmt.Errorf("release the volume of %s: %w", claim, err)
+	}
 	c, has := b.choices[claim]
 	if !has || c.Released {
 		return "", fmt.Errorf("release the volume of %s: %w", claim, ErrNone)

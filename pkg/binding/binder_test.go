@@ -121,6 +121,22 @@ func TestBindingOutlivesTheDaemon(t *testing.T) {
 	r.wants("b", "large")
 }
 
+// An operator who deletes a claim before Run has read the journal releases its volume.
+func TestAReleaseMayBeQuickerThanRun(t *testing.T) {
+	r := newRig(t)
+	r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
+	r.step()
+	r.c.Catalog.Delete("file", key("a"))
+	r.Binder = New(r.c)
+	if v, err := r.Release(t.Context(), key("a")); v != "v" || err != nil {
+		t.Errorf("released %q, %v", v, err)
+	}
+	r.put("file", claim("a", "1Gi"))
+	r.Binder = New(r.c)
+	r.step()
+	r.wants("a", "v") // it is listed again, and has its volume
+}
+
 // A choice that is not durable is shown to no pod.
 func TestChoiceIsDurableBeforeItShows(t *testing.T) {
 	r := newRig(t)

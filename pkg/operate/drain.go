@@ -71,6 +71,8 @@ func (o *Operator) Draining() server.Drain {
 // LoadDrain goes on with the drain of an earlier run of the daemon. A record that cannot be
 // read counts as a drain, and the log says so: not mounting loses nothing.
 func (o *Operator) LoadDrain(ctx context.Context) error {
+	o.draining.Lock() // an operator may be quicker, and has the last word
+	defer o.draining.Unlock()
 	values, err := o.c.Journal.LoadBucket(ctx, operatorBucket)
 	if err != nil {
 		return fmt.Errorf("learn whether the node is drained: %w", err)

@@ -111,15 +111,19 @@ func (o *Objects) dropSnapshot(ctx context.Context, s schedule.Schedule, name st
 }
 
 // Schedules lists the schedules (server.Schedules).
-func (s *Schedules) Schedules() []server.ScheduleStatus {
+func (s *Schedules) Schedules(ctx context.Context) ([]server.ScheduleStatus, error) {
+	kept, err := s.Keeper.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var all []server.ScheduleStatus
-	for _, k := range s.Keeper.Schedules() {
+	for _, k := range kept {
 		all = append(all, server.ScheduleStatus{
 			Namespace: k.Namespace, Name: k.Name, Claim: k.Claim, Class: k.Class, Every: string(k.Every), Keep: k.Keep,
 			Next: k.Next, Last: k.Last, Snapshots: k.Snapshots, Waits: k.Waits,
 		})
 	}
-	return all
+	return all, nil
 }
 
 // SetSchedule makes or changes a schedule of a claim that is there (server.Schedules).

@@ -78,7 +78,8 @@ type Status struct {
 type Keeper struct {
 	c Config
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards what follows, and is held while a record is made durable
+	loaded     bool       // the journal was read; nothing is written before
 	rows       map[string]record
 	unreadable map[string]string
 	waits      map[string]action // what each waits for
@@ -94,14 +95,16 @@ func New(c Config) *Keeper {
 	}
 }
 
-// load reads the journal.
+// load reads the journal, once. The caller holds mu. Each method that writes calls it first: a
+// client may be quicker than Run, and would replace a record whose snapshots it does not know.
 func (k *Keeper) load(ctx context.Context) error {
+	if k.loaded {
+		return nil
+	}
 	values, err := k.c.Journal.LoadBucket(ctx, bucket)
 	if err != nil {
 		return fmt.Errorf("load the schedules: %w", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for key, value := range values.Sound {
 		r, err := decode(key, value)
 		if err != nil {
@@ -113,6 +116,7 @@ func (k *Keeper) load(ctx context.Context) error {
 	for key, why := range values.Unreadable {
 		k.bad(key, why)
 	}
+	k.loaded = true
 	return nil
 }
 
@@ -138,7 +142,10 @@ func decode(key string, value []byte) (record, error) {
 
 // Run keeps the schedules until ctx ends. An error means that the journal could not be read.
 func (k *Keeper) Run(ctx context.Context) error {
-	if err := k.load(ctx); err != nil {
+	k.mu.Lock()
+	err := k.load(ctx)
+	k.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	for {
@@ -270,6 +277,9 @@ func (k *Keeper) Set(ctx context.Context, s Schedule) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.load(ctx); err != nil {
+		return fmt.Errorf("schedule %s: %w", s.key(), err)
+	}
 	if why := k.unreadable[s.key()]; why != "" {
 		return fmt.Errorf("schedule %s: %w: %s", s.key(), ErrUnreadable, why)
 	}
@@ -287,6 +297,9 @@ func (k *Keeper) Remove(ctx context.Context, namespace, name string) error {
 	key := namespace + "/" + name
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.load(ctx); err != nil {
+		return fmt.Errorf("remove schedule %s: %w", key, err)
+	}
 	if _, ok := k.rows[key]; !ok && k.unreadable[key] == "" {
 		return fmt.Errorf("schedule %s: %w", key, ErrNotFound)
 	}
@@ -306,10 +319,14 @@ func (k *Keeper) notifyChanged() {
 	k.changed = make(chan struct{})
 }
 
-// Schedules lists the schedules by namespace and name.
-func (k *Keeper) Schedules() []Status {
+// Schedules lists the schedules by namespace and name. An error means that the journal could
+// not be read.
+func (k *Keeper) Schedules(ctx context.Context) ([]Status, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.load(ctx); err != nil {
+		return nil, err
+	}
 	var all []Status
 	for _, key := range slices.Sorted(maps.Keys(k.rows)) {
 		r, a := k.rows[key], k.waits[key]
@@ -324,5 +341,5 @@ func (k *Keeper) Schedules() []Status {
 		s.Namespace, s.Name, _ = strings.Cut(key, "/")
 		all = append(all, s)
 	}
-	return all
+	return all, nil
 }

@@ -125,8 +125,8 @@ func (b *backend) Claims() []ClaimStatus {
 	return read(b, func(f Facts) []ClaimStatus { return f.Claims })
 }
 
-func (b *backend) Schedules() []ScheduleStatus {
-	return []ScheduleStatus{{Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7}}
+func (b *backend) Schedules(context.Context) ([]ScheduleStatus, error) {
+	return []ScheduleStatus{{Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7}}, nil
 }
 
 func (b *backend) SetSchedule(_ context.Context, r ScheduleRequest) error {

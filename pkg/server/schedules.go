@@ -12,7 +12,7 @@ import (
 // Schedules makes snapshots of claims at set moments (pkg/schedule).
 type Schedules interface {
 	// Schedules lists them by namespace and name.
-	Schedules() []ScheduleStatus
+	Schedules(ctx context.Context) ([]ScheduleStatus, error)
 	// SetSchedule makes or changes one, durably.
 	SetSchedule(ctx context.Context, r ScheduleRequest) error
 	// RemoveSchedule ends one; its snapshots stay.
@@ -59,8 +59,9 @@ func (s *Server) serveSchedules(mux *http.ServeMux) {
 	if s.cfg.Schedules == nil {
 		return
 	}
-	mux.HandleFunc("GET /v1/schedules", func(w http.ResponseWriter, _ *http.Request) {
-		s.answer(w, List[ScheduleStatus]{Items: nonNil(s.cfg.Schedules.Schedules())})
+	mux.HandleFunc("GET /v1/schedules", func(w http.ResponseWriter, r *http.Request) {
+		all, err := s.cfg.Schedules.Schedules(r.Context())
+		answerOr(s, w, List[ScheduleStatus]{Items: nonNil(all)}, err)
 	})
 	mux.HandleFunc("PUT /v1/schedules/{ns}/{name}", s.setSchedule)
 	mux.HandleFunc("DELETE /v1/schedules/{ns}/{name}",
