@@ -120,6 +120,18 @@ func (p *Provider) Load(ctx context.Context) error {
 		return fmt.Errorf("load applied objects: %w", err)
 	}
 	defer release()
+	return p.load(ctx)
+}
+
+// load is Load; the caller has the token. A request that is served before Load was called
+// calls it first: what may not be changed is not known before.
+func (p *Provider) load(ctx context.Context) error {
+	p.mu.Lock()
+	loaded := p.loaded
+	p.mu.Unlock()
+	if loaded {
+		return nil
+	}
 	values, err := p.config.KV.LoadBucket(ctx, bucket)
 	if err != nil {
 		return fmt.Errorf("load applied objects: %w", err)

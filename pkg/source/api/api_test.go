@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,6 +105,26 @@ func apply(t *testing.T, p *api.Provider, text string) []api.Result {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// A client that applies before the daemon has read what was applied before is told what may
+// not change, and what is there already.
+func TestAClientMayBeQuickerThanLoad(t *testing.T) {
+	kv, dir := state.NewMemory(), t.TempDir()
+	const settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, immutable: true, data: {a: "%s"}}`
+	p, _ := start(t, kv, dir)
+	apply(t, p, fmt.Sprintf(settings, "1"))
+	c := &catalog{objects: map[source.Key]runtime.Object{}}
+	p = api.New(api.Config{KV: kv, Catalog: c, SecretsDir: dir})
+	if _, err := p.Apply(t.Context(), decode(t, fmt.Sprintf(settings, "2"))); !errors.Is(err, api.ErrFixed) {
+		t.Errorf("an immutable object is changed: %v, want ErrFixed", err)
+	}
+	if r := apply(t, p, fmt.Sprintf(settings, "1")); r[0].Change != api.Unchanged {
+		t.Errorf("the same again is %s", r[0].Change)
+	}
+	if err := p.Load(t.Context()); err != nil || len(c.objects) != 1 || c.synced != 1 {
+		t.Errorf("loaded: %v, %v, synced %d", err, c.keys(), c.synced)
+	}
 }
 
 func TestAppliedObjectsSurviveARestart(t *testing.T) {

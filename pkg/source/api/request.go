@@ -72,6 +72,13 @@ func (p *Provider) serve(ctx context.Context) {
 	if len(batch) > 1 {
 		ctx = context.WithoutCancel(ctx) // one caller's end is not the others'
 	}
+	if err := p.load(ctx); err != nil {
+		for _, r := range batch {
+			r.err = err
+			close(r.done)
+		}
+		return
+	}
 	var items []item
 	changes := make([][]item, len(batch))
 	for i, r := range batch {
