@@ -12,18 +12,17 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Bolt is the durable journal: one bbolt file, locked for this process. It is
-// safe for concurrent use; what callers commit at one moment shares one
-// durable write (group commit).
+// Bolt is the durable journal: one bbolt file, locked for this process. It is safe for
+// concurrent use; changes committed at the same moment share one durable write (group
+// commit).
 type Bolt struct {
 	path string
-	// db is used by one goroutine at a time, which holds access: where bbolt
-	// panics it may leave locks of its own behind, for which others would wait
-	// for ever.
+	// db is used by one goroutine at a time, the holder of access: a panic in bbolt may
+	// leave bbolt's own locks held, and a second goroutine would wait for them for ever.
 	db     *bolt.DB
-	sums   sums // of what db holds
+	sums   sums // the checksums of db's content
 	access sync.Mutex
-	// lock is held as long as the journal is open.
+	// lock is held while the journal is open.
 	lock     *os.File
 	mu       sync.Mutex
 	recovery Recovery   // guarded by mu
@@ -31,30 +30,30 @@ type Bolt struct {
 	writing  bool       // guarded by mu: a goroutine runs write
 	writer   sync.WaitGroup
 	closed   bool  // guarded by mu
-	broken   error // guarded by mu: why the file is not used any more
+	broken   error // guarded by mu: why the file is no longer used
 	// givenUp is closed when broken is set.
 	givenUp chan struct{}
-	// written counts transactions, and at spareDue the spare copy is renewed;
-	// both are the writer's.
+	// written counts transactions; when it reaches spareDue, the spare copy is renewed.
+	// Only the writer uses both.
 	written, spareDue int
-	opened            sync.Once // done when what was opened has a spare copy
-	// roomFor is the size of the file for which room is set aside; the writer's.
+	opened            sync.Once // makes the first spare copy after opening
+	// roomFor is the file size for which room was last reserved; only the writer uses it.
 	roomFor  int
 	spareErr error // guarded by mu
-	// quarantined is what the last Load could not read; guarded by mu.
+	// quarantined says why records could not be read in the last Load; guarded by mu.
 	quarantined map[VolumeID]string
 }
 
-// OpenBolt opens the journal at path and makes it, and its directory, if it is
-// not there. The file has mode 0600.
+// OpenBolt opens the journal at path. It creates the file, with mode 0600, and its
+// directory if they do not exist.
 //
-// A journal that another process holds gives ErrLocked; one of a newer format
-// ErrFormat. A damaged file is put aside as <path>.damaged, and the spare copy
-// takes its place: then Recovery says so, and every fact is entering, because calls
-// made since may have changed it. Without a sound spare the error is ErrDamaged.
+// It returns ErrLocked if another process holds the journal, and ErrFormat if the file
+// has a newer format. It renames a damaged file to <path>.damaged and restores the spare
+// copy in its place: then Recovery says so, and every fact is entering, because later
+// calls may have changed it. Without a sound spare copy it returns ErrDamaged.
 //
-// The spare copy is made by Spare, at the latest before the first change, then
-// every maxSpareLag transactions, and by Close.
+// The spare copy is made by Spare, at the latest before the first change, then every
+// maxSpareLag transactions, and by Close.
 func OpenBolt(path string) (*Bolt, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
@@ -77,28 +76,28 @@ func OpenBolt(path string) (*Bolt, error) {
 	return b, nil
 }
 
-// GivenUp returns a channel that is closed when the file turned out damaged, or its
-// disk failed: every call fails from then on, as Err says. Opening it anew is what
-// helps, since that reads and checks the whole file.
+// GivenUp returns a channel that is closed when the file is found damaged or its disk
+// fails. From then on every call fails with the error that Err returns. Only opening the
+// journal anew helps, because that reads and checks the whole file.
 func (b *Bolt) GivenUp() <-chan struct{} { return b.givenUp }
 
-// Err says why the journal is given up; nil where it is not.
+// Err returns why the journal was given up; nil if it was not.
 func (b *Bolt) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.broken
 }
 
-// SpareErr says why the spare copy could not be made when it was to be last; nil
-// means that it could, or was not to be yet. An earlier copy stays.
+// SpareErr returns why the last attempt to make the spare copy failed; nil if it
+// succeeded or none was due yet. A failed attempt leaves the earlier copy in place.
 func (b *Bolt) SpareErr() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.spareErr
 }
 
-// Load returns every record, and those that cannot be read. The latter stay in
-// the journal until they are deleted, and Commit refuses to overwrite them.
+// Load returns every record, and why any others cannot be read. The latter stay in the
+// journal until they are deleted, and Commit refuses to overwrite them.
 func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 	stored, err := b.read(ctx, volumesBucket)
 	if err != nil {
@@ -116,9 +115,9 @@ func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 		nil
 }
 
-// Commit makes all changes durable, or none, before it returns. A nil value
-// deletes. If ctx ends while the write is under way, the error is ErrUnknown. On
-// a full disk changes that begin something give ErrFull.
+// Commit makes all changes durable, or none, before it returns. A nil value deletes. If
+// ctx ends during the write, the error is ErrUnknown. On a full disk, changes that begin
+// something fail with ErrFull.
 func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
 	b.mu.Lock()
 	quarantined := b.quarantined // replaced, never changed
@@ -148,7 +147,7 @@ func (b *Bolt) release(changes map[VolumeID]*Volume) {
 	b.quarantined = left
 }
 
-// SetBootID stores the boot id, durably.
+// SetBootID durably stores the boot id.
 func (b *Bolt) SetBootID(ctx context.Context, id string) error {
 	c := change{bucket: metaBucket, values: map[string][]byte{bootIDKey: []byte(id)}}
 	if err := b.commit(ctx, c); err != nil {
@@ -157,7 +156,7 @@ func (b *Bolt) SetBootID(ctx context.Context, id string) error {
 	return nil
 }
 
-// LoadBucket returns a copy of a bucket; a bucket never written is empty.
+// LoadBucket returns a copy of a bucket; a bucket that was never written is empty.
 func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (Values, error) {
 	stored, err := b.read(ctx, kvPrefix+bucket)
 	if err != nil {
@@ -166,8 +165,8 @@ func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (Values, error) {
 	return unsealAll(stored), nil
 }
 
-// CommitBucket makes all changes of a bucket durable, or none, like Commit. A
-// nil value deletes.
+// CommitBucket makes all changes to a bucket durable, or none, like Commit. A nil value
+// deletes.
 func (b *Bolt) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
 	c, err := bucketChange(bucket, changes)
 	if err != nil {
@@ -179,10 +178,10 @@ func (b *Bolt) CommitBucket(ctx context.Context, bucket string, changes map[stri
 	return nil
 }
 
-// Close waits for the writes under way, makes the spare copy and closes the
-// file. That no spare copy can be made, on a full disk, is no error but what
-// SpareErr says: the journal itself is whole and durable without. Every later
-// call fails with ErrClosed; a second Close does nothing.
+// Close waits for writes under way, makes the spare copy and closes the file. A spare
+// copy that cannot be made, for example on a full disk, is reported by SpareErr only: the
+// journal is whole and durable without it. Every later call fails with ErrClosed; a
+// second Close does nothing.
 func (b *Bolt) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -204,7 +203,7 @@ func (b *Bolt) Close() error {
 		}
 	}
 	if b.broken != nil {
-		// bbolt may hold its own locks for ever after a panic: leave it alone.
+		// After a panic bbolt may hold its own locks for ever: do not close it.
 		return errors.Join(b.broken, b.lock.Close())
 	}
 	if err := errors.Join(b.db.Close(), b.lock.Close()); err != nil {
@@ -235,7 +234,7 @@ func (b *Bolt) read(ctx context.Context, bucket string) (map[string][]byte, erro
 	return values, err
 }
 
-// withFile runs fn on the file, unless the file turned out to be damaged.
+// withFile runs fn on the file, unless the file is known to be damaged.
 func (b *Bolt) withFile(fn func() error) error {
 	b.access.Lock()
 	defer b.access.Unlock()
@@ -248,7 +247,7 @@ func (b *Bolt) withFile(fn func() error) error {
 	return b.noteDamage(catchDamage(fn))
 }
 
-// usable is called with mu held.
+// usable must be called with mu held.
 func (b *Bolt) usable(ctx context.Context) error {
 	switch {
 	case b.closed:

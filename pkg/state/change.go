@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Names of the buckets. Those of LoadBucket have kvPrefix before their name.
+// Bucket names. The buckets of LoadBucket have kvPrefix before their names.
 const (
 	volumesBucket = "volumes"
 	metaBucket    = "meta"
@@ -16,12 +16,12 @@ const (
 const (
 	formatKey = "format"
 	bootIDKey = "bootID"
-	// recoveryKey has a Recovery that no operator has accepted, as JSON.
+	// recoveryKey holds a Recovery that no operator has accepted, as JSON.
 	recoveryKey = "recovery"
 )
 
-// maxKey and maxValue bound what a journal takes, in bytes, so that what it
-// would refuse fails its own caller and not those who share the write.
+// maxKey and maxValue limit what a journal accepts, in bytes. Without them, one oversized
+// entry would fail the write for all callers that share it.
 const (
 	maxKey   = 32 << 10
 	maxValue = 64 << 20
@@ -48,7 +48,7 @@ func (c change) check() error {
 	return nil
 }
 
-// recordChange encodes records; quarantined ones may only be deleted.
+// recordChange encodes records. A quarantined record may only be deleted.
 func recordChange(changes map[VolumeID]*Volume, quarantined map[VolumeID]string) (change, error) {
 	c := change{bucket: volumesBucket, values: make(map[string][]byte, len(changes))}
 	var e encoder
@@ -58,7 +58,7 @@ func recordChange(changes map[VolumeID]*Volume, quarantined map[VolumeID]string)
 			continue
 		}
 		if v.ID != id {
-			return change{}, fmt.Errorf("commit volume %q: its record says that it is %q", id, v.ID)
+			return change{}, fmt.Errorf("commit volume %q: its record has the id %q", id, v.ID)
 		}
 		if why, ok := quarantined[id]; ok {
 			return change{}, fmt.Errorf("commit volume %q: %w (%s)", id, ErrQuarantined, why)
@@ -83,8 +83,8 @@ func bucketChange(bucket string, changes map[string][]byte) (change, error) {
 	return c, c.check()
 }
 
-// unsealAll sorts stored values, which are the caller's own, into those that can be
-// read and those that cannot.
+// unsealAll splits stored values into readable and unreadable ones. It takes ownership of
+// the map.
 func unsealAll(stored map[string][]byte) Values {
 	v := Values{Sound: stored}
 	for key, b := range stored {

@@ -1,33 +1,35 @@
 package state
 
-// Code is what a driver's answer with a gRPC code means: for the record, for the pace
-// of further calls, and for people.
+// Code is what a driver's gRPC status code means for the record, for the pace of further
+// calls, and for people.
 type Code struct {
-	// Outcome is what it lets one conclude.
+	// Outcome is what the code implies about the call.
 	Outcome Outcome
-	// Overload: the driver, or the want of its answer, says that it has too much to do.
+	// Overload means that the driver is overloaded, as it says or as its silence
+	// suggests.
 	Overload bool
-	// Earlier: an earlier call for the volume goes on.
+	// Earlier means that an earlier call for the volume is still running.
 	Earlier bool
-	// Conflict: the driver finds the volume in another state than the call needs. The
-	// request and the storage have no part in it.
+	// Conflict means that the driver finds the volume in another state than the call
+	// needs. Neither the request nor the storage is at fault.
 	Conflict bool
-	// Infeasible: an expansion that fails so needs another size (KEP-1790).
+	// Infeasible means that an expansion that fails with this code needs another size
+	// (KEP-1790).
 	Infeasible bool
-	// MakesNothing: a CreateVolume, or the making of a snapshot, that fails so made nothing.
+	// MakesNothing means that a CreateVolume, or the creation of a snapshot, that fails
+	// with this code made nothing.
 	MakesNothing bool
-	// Rights: the storage, or the driver, does not accept who asks.
+	// Rights means that the storage or the driver does not authorize the caller.
 	Rights bool
-	// Person: only a person, or another program, changes what makes it fail.
+	// Person means that only a person or another program can remove the cause.
 	Person bool
-	// Advice says what a person can do. {volume}, {handle} and {driver} stand for those
-	// of the call; "" where the code says nothing.
+	// Advice says what a person can do. The placeholders {volume}, {handle} and {driver}
+	// stand for those of the call; "" if the code implies no advice.
 	Advice string
 }
 
-// CodeOf returns what the code of a name ("Unavailable") means as the answer to a call
-// ("NodeStageVolume"). A code that is not known says nothing, so the work may be in any
-// state.
+// CodeOf returns the meaning of the code named name ("Unavailable") in an answer to call
+// ("NodeStageVolume"). An unknown code says nothing, so the work may be in any state.
 func CodeOf(call, name string) Code {
 	if c, ok := ofExpand[name]; ok && call == "NodeExpandVolume" {
 		return c
@@ -37,21 +39,23 @@ func CodeOf(call, name string) Code {
 		return Code{Outcome: Uncertain}
 	}
 	if call == "CreateVolumeGroupSnapshot" && name == "FailedPrecondition" {
-		// Its errors: these volumes cannot be snapshotted together. A group is all or none, so none was made.
+		// CreateVolumeGroupSnapshot errors: these volumes cannot be snapshotted together. A
+		// group is all or none, so none was made.
 		c.MakesNothing = true
 	}
 	return c
 }
 
-// codes is the table of all codes. "Error Scheme" and "Timeouts" are sections of the
-// CSI 1.13 specification; "gRPC" is the gRPC status code document. MakesNothing have
-// those by which CSI lets a plugin turn a CreateVolume down: not ALREADY_EXISTS, nor any
-// by which a broken plugin or transport ends a call.
+// codes is the table of all codes. "Error Scheme" and "Timeouts" are sections of the CSI
+// 1.13 specification; "gRPC" is the gRPC status code document. MakesNothing is set for
+// the codes with which CSI lets a plugin refuse a CreateVolume: not ALREADY_EXISTS, nor
+// any code with which a broken plugin or transport ends a call.
 var codes = map[string]Code{
 	"OK": {Outcome: Done},
-	// gRPC: the caller gave up. "Timeouts": only a negation call cancels, so the work may go on.
+	// gRPC: the caller gave up. "Timeouts": only a negation call cancels, so the work may
+	// go on.
 	"Canceled": {Outcome: Uncertain},
-	// "Error Scheme" leaves it open; an answer of the driver is taken as definite.
+	// "Error Scheme" does not define it; an answer of the driver counts as definite.
 	"Unknown": {Outcome: Failed, Conflict: true},
 	// "Error Scheme": the caller must fix the request before it retries.
 	"InvalidArgument": {
@@ -64,8 +68,9 @@ var codes = map[string]Code{
 		Outcome: Uncertain, Overload: true,
 		Advice: "see whether the storage behind the driver hangs; only this volume waits for it",
 	},
-	// Each Node call's errors: verify that the volume is there, back off. The storage may
-	// have it again, so it is tried as any failure; but only a person looks for it.
+	// Each Node call's errors: verify that the volume exists, and back off. The volume
+	// may come back, so the call is retried like after any failure; but only a person
+	// looks for it.
 	"NotFound": {
 		Outcome: Failed, Infeasible: true, MakesNothing: true, Person: true,
 		Advice: `see whether the storage still has volume "{handle}"`,
@@ -80,8 +85,9 @@ var codes = map[string]Code{
 		Outcome: Refused, MakesNothing: true, Rights: true, Person: true,
 		Advice: "see which rights the driver has at its storage; the volume names no secret for this call",
 	},
-	// Not definite of a Node call: kubelet csi_client.go counts it among those that may be
-	// in progress. CreateVolume's errors: there is no room, and nothing was made.
+	// Not definite for a Node call: the kubelet's csi_client.go counts it among the codes
+	// after which work may still be in progress. CreateVolume's errors: there is no room,
+	// and nothing was made.
 	"ResourceExhausted": {
 		Outcome: Uncertain, Overload: true, MakesNothing: true,
 		Advice: "make room: a limit of the driver, the storage or this node is reached",
@@ -106,25 +112,25 @@ var codes = map[string]Code{
 		Outcome: Final, MakesNothing: true, Person: true,
 		Advice: "use another driver for this: {driver} cannot do it",
 	},
-	// As Unknown.
+	// Like Unknown.
 	"Internal": {Outcome: Failed, Conflict: true},
 	// gRPC: the driver is away, or went away during the call.
 	"Unavailable": {
 		Outcome: Uncertain, Overload: true,
 		Advice: "see in the driver's own log whether it reaches its storage: driver {driver}",
 	},
-	// As Unknown.
+	// Like Unknown, but no sign of a conflict.
 	"DataLoss": {Outcome: Failed},
-	// "Error Scheme": secrets are to be renewed first; every call reads them anew, so it is
-	// tried as any failure.
+	// "Error Scheme": secrets must be renewed first. Every call reads them anew, so the
+	// call is retried like after any failure.
 	"Unauthenticated": {
 		Outcome: Failed, MakesNothing: true, Rights: true, Person: true,
 		Advice: "see which rights the driver has at its storage; the volume names no secret for this call",
 	},
 }
 
-// ofExpand is what codes mean otherwise of NodeExpandVolume: "Volume in use" must not be
-// retried, and what makes an expansion infeasible waits for another size.
+// ofExpand overrides codes for NodeExpandVolume: "Volume in use" must not be retried, and
+// an infeasible expansion waits for another size.
 var ofExpand = map[string]Code{
 	"FailedPrecondition": {
 		Outcome: Final, Conflict: true,

@@ -13,9 +13,9 @@ import (
 	"sync"
 )
 
-// recordVersion is the version that EncodeRecord writes. A field that an older
-// version may ignore and drop without harm is added under the same number; any
-// other change gets the next number and an entry in upgrades.
+// recordVersion is the version that EncodeRecord writes. Adding a field that an older
+// version may ignore and drop without harm keeps the number; any other change takes the
+// next number and adds an entry to upgrades.
 const recordVersion = 1
 
 // upgrades[n] turns a record of version n into one of version n+1.
@@ -24,30 +24,30 @@ var upgrades = [recordVersion]func(json.RawMessage) (json.RawMessage, error){
 	0: func(r json.RawMessage) (json.RawMessage, error) { return r, nil },
 }
 
-// recordBytes is how much room is made for a record before it is encoded; most have less.
+// recordBytes is the initial capacity of an encoder's buffer; most records are smaller.
 const recordBytes = 3 << 9
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// What stands around a record's checksum, with its version.
+// A record's envelope: the text before and after its checksum.
 const (
 	envelopeHead   = `{"v":%d,"crc":"`
 	envelopeMiddle = `","record":`
 )
 
-// EncodeRecord returns the durable form of v: JSON of the form
+// EncodeRecord returns the durable form of v, JSON of the form
 //
 //	{"v":1,"crc":"<CRC-32C of the record's bytes, hex>","record":{...}}
 //
-// A Config that is not compact JSON is made compact.
+// It compacts a Config that is not compact JSON.
 func EncodeRecord(v Volume) ([]byte, error) {
 	var e encoder
 	return e.record(&v)
 }
 
-// encoder encodes one record after another. Its room is used again: with room for
-// the largest in each of them most of it would be garbage at once: 9 % of all bytes of
-// 1,000 pods (docs/performance.md).
+// encoder encodes records one after another into one buffer. A buffer per record, large
+// enough for the largest, would be garbage at once: 9 % of all bytes allocated for 1,000
+// pods (docs/performance.md).
 type encoder struct {
 	buf  bytes.Buffer
 	json *json.Encoder
@@ -57,7 +57,7 @@ func (e *encoder) record(v *Volume) ([]byte, error) {
 	if e.json == nil {
 		e.buf.Grow(recordBytes)
 		e.json = json.NewEncoder(&e.buf)
-		// Config must come back as it was, and not with its "<" escaped.
+		// Config must come back unchanged, without "<" escaped.
 		e.json.SetEscapeHTML(false)
 	}
 	e.buf.Reset()
@@ -75,9 +75,9 @@ func (e *encoder) record(v *Volume) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// DecodeRecord reads what EncodeRecord of this or an earlier version wrote. An
-// error says why the bytes cannot be read: they are no record, of a future
-// version, or damaged.
+// DecodeRecord reads what EncodeRecord of this or an earlier version wrote. An error says
+// why the bytes cannot be read: they are not a record, have a newer version, or are
+// damaged.
 func DecodeRecord(b []byte) (Volume, error) {
 	if record, ok := intact(b, recordVersion); ok {
 		return decodeVersion(recordVersion, record)
@@ -98,7 +98,7 @@ func DecodeRecord(b []byte) (Volume, error) {
 	case version > recordVersion:
 		return Volume{}, fmt.Errorf("record version %d: %w, this one reads up to %d", version, errNewer, recordVersion)
 	case version < 0, version == 0 && env.Version != nil:
-		return Volume{}, fmt.Errorf("record version %d: there is none", version)
+		return Volume{}, fmt.Errorf("record version %d does not exist", version)
 	}
 	if sum := fmt.Sprintf("%08x", crc32.Checksum(record, castagnoli)); version > 0 && sum != env.CRC {
 		return Volume{}, fmt.Errorf("checksum mismatch: the record says %q, its bytes give %q", env.CRC, sum)
@@ -106,8 +106,8 @@ func DecodeRecord(b []byte) (Volume, error) {
 	return decodeVersion(version, record)
 }
 
-// intact returns the record in b, if b is as EncodeRecord wrote it for this version
-// and the checksum is right: so a start does not read each record twice.
+// intact returns the record in b if b is exactly what EncodeRecord writes for this
+// version and the checksum is right. It spares a start from parsing each record twice.
 func intact(b []byte, version int) (record []byte, ok bool) {
 	const sum = len("00000000")
 	crc, ok := bytes.CutPrefix(b, fmt.Appendf(nil, envelopeHead, version))
@@ -142,8 +142,8 @@ func decodeVersion(version int, record json.RawMessage) (v Volume, err error) {
 	return v, nil
 }
 
-// decodeAll sorts stored records into those that can be read and those that
-// cannot. It uses all processors: a node that starts waits for it.
+// decodeAll splits stored records into readable and unreadable ones. It uses all
+// processors because a starting node waits for it.
 func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]string) {
 	type decoded struct {
 		key string
@@ -168,9 +168,9 @@ func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]stri
 	for _, d := range all {
 		key, v, err := d.key, d.v, d.err
 		if err == nil && string(v.ID) != key {
-			err = fmt.Errorf("it is stored as %q but says that it is %q", key, v.ID)
+			err = fmt.Errorf("its key is %q, but the record has the id %q", key, v.ID)
 			if _, other := stored[string(v.ID)]; !other {
-				quarantined[v.ID] = err.Error() // either may be damaged, and both may be in use
+				quarantined[v.ID] = err.Error() // the key or the id is damaged: both may be in use
 			}
 		}
 		if err != nil {
@@ -182,13 +182,13 @@ func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]stri
 	return volumes, quarantined
 }
 
-// seal and unseal guard a value of a bucket with a checksum in front. What is
-// unsealed is a part of the sealed.
+// seal puts a checksum in front of a bucket's value.
 func seal(value []byte) []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(value)), crc32.Checksum(value, castagnoli))
 	return append(b, value...)
 }
 
+// unseal checks the checksum and returns the value, which shares memory with b.
 func unseal(b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, fmt.Errorf("%d bytes: too short", len(b))

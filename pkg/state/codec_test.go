@@ -65,7 +65,7 @@ func TestRecordThatCannotBeReadSaysWhy(t *testing.T) {
 		{"torn", string(good[:len(good)/2]), "not a record"},
 		{"flipped", strings.Replace(string(good), "vol-1", "vol-2", 1), "checksum mismatch"},
 		{"future", `{"v":2,"crc":"","record":{}}`, "newer csi-volmgr"},
-		{"no such version", `{"v":-1,"record":{}}`, "there is none"},
+		{"no such version", `{"v":-1,"record":{}}`, "does not exist"},
 		{"no checksum", `{"v":1,"record":{"id":"v"}}`, "checksum mismatch"},
 		{"phase", fmt.Sprintf(`{"v":1,"crc":"%08x","record":%s}`, crc32.Checksum([]byte(phase), castagnoli), phase), `phase "gone"`},
 		{"no id", `{}`, "no id"},

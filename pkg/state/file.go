@@ -17,17 +17,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 )
 
-// journalFormat is the version of the file's own layout: its buckets and how
-// their values are guarded. Records have a version each.
+// journalFormat is the version of the file's layout: its buckets and how their values are
+// protected. Records have versions of their own.
 const journalFormat = 1
 
-// lockTimeout bounds the wait for bbolt's own lock of the file. lockFile has
-// kept other daemons out before; a process that still holds it is a tool that reads
-// the journal, which is quick.
+// lockTimeout limits the wait for bbolt's own file lock. lockFile has already excluded
+// other daemons; a process that still holds it is a tool that reads the journal, which is
+// quick.
 const lockTimeout = 2 * time.Second
 
-// lockFile takes the lock that keeps a second daemon away. The file has the
-// owner's process id in it, and stays when the lock is released.
+// lockFile takes the lock that excludes a second daemon. The lock file contains the
+// owner's process id and stays when the lock is released.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -48,9 +48,9 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openDB opens the journal for changes, once what it holds was checked; a file that is
-// not there is made. Where its last write may be lost every fact is doubted, and the
-// file as it was is kept. An error that is ErrDamaged says that the file's content is at fault.
+// openDB checks what the journal holds and opens it for changes; it creates a missing
+// file. If the file's last write may be lost, openDB doubts every fact and keeps the
+// original file. An ErrDamaged means that the file's content is at fault.
 func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 	if err := lost(path); err != nil {
 		return nil, sums{}, Recovery{}, err
@@ -81,7 +81,7 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 	return db, c.sums(), r, openError(err)
 }
 
-// lost reports a journal that is gone or empty although it once was there.
+// lost returns an error if the journal is missing or empty although it existed before.
 func lost(path string) error {
 	if _, err := os.Stat(path + spareSuffix); err != nil {
 		return nil
@@ -95,7 +95,7 @@ func lost(path string) error {
 	return nil
 }
 
-// openError tells what is wrong with the content from what is wrong with the host.
+// openError separates damage of the content from faults of the host.
 func openError(err error) error {
 	if err == nil {
 		return nil
@@ -110,7 +110,7 @@ func openError(err error) error {
 }
 
 // catchDamage runs fn and turns a panic of bbolt, or a fault in its memory map, into
-// ErrDamaged: both mean that the file does not hold what it says.
+// ErrDamaged: both mean that the file's content is inconsistent.
 func catchDamage(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

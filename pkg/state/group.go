@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pending is a change whose caller waits for it to be durable.
+// pending is a change whose caller waits until it is durable.
 type pending struct {
 	change change
 	done   chan struct{} // closed when err is set
 	err    error
 }
 
-// commit makes one change durable together with all others of this moment. The
-// first caller starts the writer, which ends when no caller waits any more; so an
-// idle journal has no goroutine, and a lone caller waits for no timer.
+// commit makes one change durable, in one write with all others that are queued at that
+// moment. The first caller starts the writer, which ends when no caller waits; so an idle
+// journal has no goroutine, and a lone caller waits for no timer.
 func (b *Bolt) commit(ctx context.Context, c change) error {
 	if len(c.values) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (b *Bolt) commit(ctx context.Context, c change) error {
 	}
 }
 
-// abandon takes p back if its write has not begun.
+// abandon takes p off the queue if its write has not begun.
 func (b *Bolt) abandon(ctx context.Context, p *pending) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +61,7 @@ func (b *Bolt) abandon(ctx context.Context, p *pending) error {
 	}
 }
 
-// write commits what is queued until nothing is. Close waits for it.
+// write commits queued changes until the queue is empty. Close waits for it.
 func (b *Bolt) write() {
 	for {
 		b.mu.Lock()
@@ -95,8 +95,8 @@ func (b *Bolt) write() {
 	}
 }
 
-// update is one durable transaction. Where the disk is short of room it leaves
-// out what begins something.
+// update runs one durable transaction. If the disk is short of room, it leaves out
+// changes that begin something.
 func (b *Bolt) update(batch []*pending, short bool) error {
 	next := b.sums.clone()
 	err := b.db.Update(func(tx *bolt.Tx) error {
@@ -117,9 +117,9 @@ func (b *Bolt) update(batch []*pending, short bool) error {
 	return err
 }
 
-// noteDamage gives the file up for this process when it turned out damaged, or
-// when the disk failed: after a failed write-back the kernel may show as
-// written what is not on the disk. A full disk is no such case.
+// noteDamage gives up the file for the rest of this process if err says that it is
+// damaged or that the disk failed: after a failed write-back the kernel may present as
+// written what is not on the disk. A full disk does not count.
 func (b *Bolt) noteDamage(err error) error {
 	if !errors.Is(err, ErrDamaged) && !errors.Is(err, unix.EIO) {
 		return err
@@ -130,7 +130,7 @@ func (b *Bolt) noteDamage(err error) error {
 	return b.broken
 }
 
-// giveUp is called with mu held.
+// giveUp must be called with mu held.
 func (b *Bolt) giveUp(err error) {
 	if b.broken == nil {
 		b.broken = err

@@ -13,22 +13,23 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Inspection is what a journal's file, which no daemon has open, holds.
+// Inspection is the content of a journal's file that no daemon has open.
 type Inspection struct {
 	Path string
-	// Err says why the file cannot be used; nil where it can.
+	// Err says why the file cannot be used; nil if it can.
 	Err error
-	// LastLost: one of its two heads is damaged, so its last write may be missing.
+	// LastLost means that one of the file's two heads is damaged, so its last write may
+	// be missing.
 	LastLost bool
 	// Recovery says whether records may be lost, as an earlier start or repair noted.
 	Recovery Recovery
-	// Counts are the values of each bucket.
+	// Counts has the number of values in each bucket.
 	Counts map[string]int
-	// Unreadable says, by bucket and key, why a value cannot be read.
+	// Unreadable says, by "bucket/key", why a value cannot be read.
 	Unreadable map[string]string
 }
 
-// Sound reports whether all of the file is as it was written.
+// Sound reports whether the whole file is as it was written.
 func (i Inspection) Sound() bool { return i.Err == nil && !i.LastLost && len(i.Unreadable) == 0 }
 
 // Inspect reads the file at path and its spare copy without changing them.
@@ -76,10 +77,10 @@ func readExisting(path string) (content, error) {
 type Entry struct {
 	Bucket string `json:"bucket"`
 	Key    string `json:"key"`
-	// Value is the value where it is JSON, and Bytes where it is not.
+	// Value is the value if it is JSON; otherwise Bytes holds it.
 	Value json.RawMessage `json:"value,omitempty"`
 	Bytes []byte          `json:"bytes,omitempty"`
-	// Unreadable says why it cannot be read; Bytes are as they are stored then.
+	// Unreadable says why the value cannot be read; Bytes then holds it as stored.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
@@ -125,9 +126,9 @@ func bucketOf(sealed bool) string {
 	return volumesBucket
 }
 
-// Mend replaces the values that cannot be read by those of the spare copy, where that
-// has them; facts of volumes that come from there are doubted. It returns, as bucket
-// and key, what it mended and what cannot be read still. It is called before Load.
+// Mend replaces values that cannot be read by those of the spare copy, if it has them,
+// and doubts the facts of volumes restored that way. It returns, as "bucket/key", what it
+// mended and what still cannot be read. Call it before Load.
 func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 	spare, err := readSpare(b.path+spareSuffix, "")
 	if err != nil {
@@ -162,7 +163,8 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 	return mended, left, errors.Join(errs...)
 }
 
-// cutName parts a name of content.apart; a bucket of LoadBucket has a slash in its name.
+// cutName splits a name returned by content.refused. It needs c because bucket names of
+// LoadBucket contain a slash.
 func cutName(c content, name string) (bucket, key string) {
 	for bucket := range c {
 		if key, ok := strings.CutPrefix(name, bucket+"/"); ok {

@@ -1,10 +1,10 @@
 package state
 
-// Loaded is what a journal holds.
+// Loaded is the content of a journal.
 type Loaded struct {
 	Volumes map[VolumeID]Volume
-	// Quarantined holds, by key, why a record could not be read. Its bytes stay
-	// in the journal, and its loader must count it as in use.
+	// Quarantined says, by key, why a record could not be read. Its bytes stay in the
+	// journal, and the caller must count its volume as in use.
 	Quarantined map[VolumeID]string
 	// BootID is the boot under which the records were last written; "" if never set.
 	BootID string
@@ -12,10 +12,10 @@ type Loaded struct {
 	Recovery Recovery
 }
 
-// Values are those of one bucket, by key.
+// Values are the values of one bucket, by key.
 type Values struct {
 	Sound map[string][]byte
 	// Unreadable says why a value could not be read. Its bytes stay in the journal until
-	// its key is written or deleted. Its owner must not take it for absent.
+	// its key is written or deleted. The caller must not treat the value as absent.
 	Unreadable map[string]string
 }

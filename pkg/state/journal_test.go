@@ -170,7 +170,7 @@ func suiteQuarantine(t *testing.T, j journal, plant func(change)) {
 		if len(got.Volumes) != 1 || len(got.Quarantined) != 4 {
 			t.Fatalf("got %d records and %v", len(got.Volumes), got.Quarantined)
 		}
-		for id, want := range map[VolumeID]string{"future": "newer csi-volmgr", "junk": "not a record", "moved": `says that it is "other"`, "other": `stored as "moved"`} {
+		for id, want := range map[VolumeID]string{"future": "newer csi-volmgr", "junk": "not a record", "moved": `has the id "other"`, "other": `key is "moved"`} {
 			if why := got.Quarantined[id]; !strings.Contains(why, want) {
 				t.Errorf("%s: %q, want %q", id, why, want)
 			}

@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// Layout is where volumes live below a node's root directory: the kubelet's
-// layout, which drivers and their manifests rely on. It is a value; its
-// methods only join strings. Names that reach a path (pod UID, volume name,
-// PersistentVolume name, driver name) must have been validated at the edge; a
-// volume handle reaches a path only as its hash (rule 8).
+// Layout says where volumes live below a node's root directory: the kubelet's layout,
+// which drivers and their manifests rely on. Its methods only join strings. Names that
+// become part of a path (pod UID, volume name, PersistentVolume name, driver name) must
+// already be validated where they enter; a volume handle reaches a path only as its hash
+// (rule 8).
 type Layout struct{ Root string }
 
-// Registry is the directory of registration sockets.
+// Registry returns the directory of registration sockets.
 func (l Layout) Registry() string { return filepath.Join(l.Root, "plugins_registry") }
 
-// Plugins is the directory under which each driver has its own.
+// Plugins returns the parent of the drivers' directories.
 func (l Layout) Plugins() string { return filepath.Join(l.Root, "plugins") }
 
-// Pods is the directory under which each pod has its own.
+// Pods returns the parent of the pods' directories.
 func (l Layout) Pods() string { return filepath.Join(l.Root, "pods") }
 
-// StagePath is the staging_target_path of a volume.
+// StagePath returns the staging_target_path of a volume.
 func (l Layout) StagePath(mode Mode, driver DriverName, handle, name string) string {
 	if mode == Block {
 		return filepath.Join(l.blockDir(), "staging", name)
@@ -29,7 +29,7 @@ func (l Layout) StagePath(mode Mode, driver DriverName, handle, name string) str
 	return filepath.Join(l.Plugins(), "kubernetes.io", "csi", string(driver), hashHex(handle), "globalmount")
 }
 
-// Target is the target_path of a CSI volume for a pod.
+// Target returns the target_path of a CSI volume for a pod.
 func (l Layout) Target(mode Mode, pod PodUID, name string) string {
 	if mode == Block {
 		return filepath.Join(l.blockDir(), "publish", name, string(pod))
@@ -37,18 +37,18 @@ func (l Layout) Target(mode Mode, pod PodUID, name string) string {
 	return filepath.Join(l.podVolumes(pod, "volumes", "kubernetes.io/csi"), name, "mount")
 }
 
-// DevicePath is the pod's symlink to the device of a raw block volume.
+// DevicePath returns the path of the pod's symlink to the device of a raw block volume.
 func (l Layout) DevicePath(pod PodUID, name string) string {
 	return filepath.Join(l.podVolumes(pod, "volumeDevices", "kubernetes.io/csi"), name)
 }
 
-// BuiltinTarget is the directory of a built-in kind's volume.
+// BuiltinTarget returns the directory of a built-in kind's volume.
 func (l Layout) BuiltinTarget(kind DriverName, pod PodUID, name string) string {
 	return filepath.Join(l.podVolumes(pod, "volumes", string(kind)), name)
 }
 
-// BuiltinStagePath is where a volume of a built-in kind that has a stage is
-// mounted before it is shown to pods.
+// BuiltinStagePath returns where a volume of a built-in kind with a stage is mounted
+// before pods get it.
 func (l Layout) BuiltinStagePath(kind DriverName, id VolumeID) string {
 	return filepath.Join(l.Plugins(), string(kind), hashHex(string(id)), "globalmount")
 }
@@ -61,22 +61,22 @@ func (l Layout) podVolumes(pod PodUID, dir, plugin string) string {
 	return filepath.Join(l.Pods(), string(pod), dir, strings.ReplaceAll(plugin, "/", "~"))
 }
 
-// Place is what a path below a node's root is for.
+// Place says what a path below a node's root is for.
 type Place struct {
 	Path string `json:"path"`
-	// Pod is who has a volume there; "" where the path is a stage.
+	// Pod is the pod that has a volume there; "" if the path is a stage.
 	Pod PodUID `json:"pod,omitempty"`
-	// Name is the PersistentVolume's, or that of an inline volume in its pod; ""
-	// where a stage's path does not say it.
+	// Name is the PersistentVolume's name, or the pod's name for an inline volume; "" if
+	// the path of a stage does not contain it.
 	Name string `json:"name,omitempty"`
-	// Builtin: the volume is of a built-in kind.
+	// Builtin means that the volume is of a built-in kind.
 	Builtin bool `json:"builtin,omitempty"`
-	// Kind is the built-in kind's name, as "kubernetes.io/nfs"; "" of a driver's volume.
+	// Kind is the built-in kind's name, as "kubernetes.io/nfs"; "" for a driver's volume.
 	Kind DriverName `json:"kind,omitempty"`
 }
 
-// Place reads a path as [Layout.StagePath], [Layout.Target], [Layout.BuiltinTarget] and
-// [Layout.BuiltinStagePath] make it. It reports false of every other path.
+// Place parses a path made by [Layout.StagePath], [Layout.Target], [Layout.BuiltinTarget]
+// or [Layout.BuiltinStagePath]. It returns false for every other path.
 func (l Layout) Place(path string) (Place, bool) {
 	rel, below := strings.CutPrefix(path, l.Root+"/")
 	if !below {

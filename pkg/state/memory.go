@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Memory is a journal that forgets everything with its process: for tests and
-// for embedders that keep no state. It is safe for concurrent use. What it
-// holds is encoded, so that it shares nothing with its callers.
+// Memory is a journal that ends with its process, for tests and for embedders that keep
+// no state. It is safe for concurrent use. It stores encoded values, so it shares no
+// memory with its callers.
 type Memory struct {
 	mu      sync.Mutex
 	buckets map[string]map[string][]byte // guarded by mu
-	// quarantined is what the last Load could not read; guarded by mu.
+	// quarantined says why records could not be read in the last Load; guarded by mu.
 	quarantined map[VolumeID]string
 	closed      bool // guarded by mu
 }
@@ -24,7 +24,7 @@ func NewMemory() *Memory {
 	return &Memory{buckets: map[string]map[string][]byte{}}
 }
 
-// Load returns every record, and those that cannot be read.
+// Load returns every record, and why any others cannot be read.
 func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *Memory) SetBootID(ctx context.Context, id string) error {
 	return nil
 }
 
-// LoadBucket returns a copy of a bucket; a bucket never written is empty.
+// LoadBucket returns a copy of a bucket; a bucket that was never written is empty.
 func (m *Memory) LoadBucket(ctx context.Context, bucket string) (Values, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +80,7 @@ func (m *Memory) LoadBucket(ctx context.Context, bucket string) (Values, error) 
 	return unsealAll(stored), nil
 }
 
-// CommitBucket stores all changes of a bucket or none. A nil value deletes.
+// CommitBucket stores all changes to a bucket or none. A nil value deletes.
 func (m *Memory) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
 	c, err := bucketChange(bucket, changes)
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *Memory) CommitBucket(ctx context.Context, bucket string, changes map[st
 	return nil
 }
 
-// Copy returns a journal that holds what m holds now, as a spare copy does.
+// Copy returns a journal with the current content of m, as a spare copy is.
 func (m *Memory) Copy() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,15 +105,15 @@ func (m *Memory) Copy() *Memory {
 	return c
 }
 
-// Doubt makes m what Open makes of a spare copy when the file is damaged: every fact is
-// in doubt, and the Recovery says why.
+// Doubt treats m as OpenBolt treats a spare copy when the file is damaged: every fact is
+// in doubt, and Recovery says why.
 func (m *Memory) Doubt(why string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return content(m.buckets).doubt(why)
 }
 
-// AcceptRecovery is what it is of Bolt.
+// AcceptRecovery is the counterpart of [Bolt.AcceptRecovery].
 func (m *Memory) AcceptRecovery(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +131,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// usable is called with mu held.
+// usable must be called with mu held.
 func (m *Memory) usable(ctx context.Context) error {
 	if m.closed {
 		return ErrClosed
@@ -139,7 +139,7 @@ func (m *Memory) usable(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// apply is called with mu held.
+// apply must be called with mu held.
 func (m *Memory) apply(ctx context.Context, c change) error {
 	if err := m.usable(ctx); err != nil {
 		return err

@@ -5,21 +5,23 @@ import (
 	"fmt"
 )
 
-// Outcome says what a call's answer lets one conclude about pacing and what to
-// report. It never decides whether a fact is absent: only success does.
+// Outcome is what a call's answer implies for pacing and reporting. It never makes a fact
+// absent: only success does.
 type Outcome uint8
 
 const (
-	// Done: the call succeeded.
+	// Done means that the call succeeded.
 	Done Outcome = iota
-	// Failed: a definite failure; the same call may be made again.
+	// Failed means a definite failure; the same call may be made again.
 	Failed
-	// Uncertain: the answer was lost or the work may go on; the same call must be made again.
+	// Uncertain means that the answer was lost or the work may go on; the same call must
+	// be made again.
 	Uncertain
-	// Refused: the request itself has to change; repeated rarely, since the world may change.
+	// Refused means that the request itself must change. It is still repeated, rarely,
+	// because its environment may change.
 	Refused
-	// Final: not to be repeated until an event resets it (UNIMPLEMENTED, or
-	// NodeExpandVolume's FAILED_PRECONDITION).
+	// Final means that the call is not repeated until an event resets it (UNIMPLEMENTED,
+	// or NodeExpandVolume's FAILED_PRECONDITION).
 	Final
 )
 
@@ -32,22 +34,22 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// FilesystemMismatch is the code of a built-in kind's refusal to mount a disk
-// that has another file system than its PersistentVolume says.
+// FilesystemMismatch is the code with which a built-in kind refuses to mount a disk that
+// has another file system than its PersistentVolume says.
 const FilesystemMismatch = "FilesystemMismatch"
 
 // CallError is a call that did not succeed.
 type CallError struct {
 	Outcome Outcome
 	Call    string // "NodeStageVolume"
-	Code    string // gRPC code name, or [FilesystemMismatch]; "" where none was received
+	Code    string // gRPC code name, or [FilesystemMismatch]; "" if none was received
 	Err     error
-	// Unanswered: Code was made up on this side; the driver said nothing.
+	// Unanswered means that the driver did not answer; Code was set on this side.
 	Unanswered bool
-	// Reason is what Code does not say; "" for none that is known.
+	// Reason adds what Code does not say; "" if unknown.
 	Reason Reason
-	// Stray counts the files that were found in a target on which nothing is mounted:
-	// they are the node's own, and keep the target from being removed.
+	// Stray counts the files found in a target on which nothing is mounted: they are on
+	// the node's own disk, and keep the target from being removed.
 	Stray int
 }
 
@@ -60,8 +62,8 @@ func (e *CallError) Error() string {
 
 func (e *CallError) Unwrap() error { return e.Err }
 
-// AsCallError returns err as a CallError; an error of another type becomes a
-// Failed one of the given call.
+// AsCallError returns err as a CallError. An error of another type becomes a Failed
+// outcome of the given call.
 func AsCallError(call string, err error) *CallError {
 	if e, ok := errors.AsType[*CallError](err); ok {
 		return e

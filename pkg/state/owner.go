@@ -2,7 +2,7 @@ package state
 
 import "io/fs"
 
-// Owner is what a directory that users are given is to have; a nil field stays as it is.
+// Owner is the ownership and mode to give a directory; a nil field leaves it unchanged.
 type Owner struct {
 	UID *int `json:"uid,omitempty"`
 	GID *int `json:"gid,omitempty"`
@@ -10,5 +10,5 @@ type Owner struct {
 	Mode *fs.FileMode `json:"mode,omitempty"`
 }
 
-// IsZero reports whether nothing is asked for.
+// IsZero reports whether o changes nothing.
 func (o Owner) IsZero() bool { return o.UID == nil && o.GID == nil && o.Mode == nil }

@@ -5,22 +5,24 @@ import (
 	"time"
 )
 
-// Phase is what is durably known about one fact on the host: "the volume is
-// attached", "the volume is staged", "the volume is published to this pod".
+// Phase is what is durably known about one fact on the host: "the volume is attached",
+// "the volume is staged", "the volume is published to this pod".
 //
-// In flight and uncertain are the same phase, because after a crash they are
-// the same knowledge: a call was begun and its effect is not known.
+// In flight and uncertain are the same phase because after a crash they are the same
+// knowledge: a call was begun, and its effect is unknown.
 type Phase uint8
 
 const (
-	// Absent means known not to exist. Only a removal that succeeded, or never
-	// having begun, makes a fact absent; no error does.
+	// Absent means known not to exist. A fact is absent if it was never begun or if a
+	// removal succeeded; no error makes it absent.
 	Absent Phase = iota
-	// Entering means a call that makes it true was begun and is not known to have succeeded.
+	// Entering means that a call to create it was begun and is not known to have
+	// succeeded.
 	Entering
-	// Present means a call made it true and the kernel was seen to agree.
+	// Present means that a call created it and that the kernel confirmed it.
 	Present
-	// Leaving means a call that removes it was begun and is not known to have succeeded.
+	// Leaving means that a call to remove it was begun and is not known to have
+	// succeeded.
 	Leaving
 )
 
@@ -52,56 +54,57 @@ func (p *Phase) UnmarshalText(b []byte) error {
 	return fmt.Errorf("phase %q: not one of absent, entering, present, leaving", b)
 }
 
-// Fact is one thing that is or is not so on the host, and how the calls that
-// should change it are faring.
+// Fact is one thing that may be true on the host, and the failures of the calls that
+// should change it.
 type Fact struct {
 	Phase Phase `json:"phase"`
-	// Failed is how the calls fare, where one has failed since the last success.
+	// Failed describes the failures since the last success; nil if there were none.
 	Failed *Retry `json:"retry,omitempty"`
 }
 
-// Retry is the pacing of the calls for the fact.
+// Retry returns the pacing of the calls for the fact.
 func (f Fact) Retry() Retry { return f.Failed.Value() }
 
-// Retry paces the calls for one fact and keeps what a person asks of a failure.
+// Retry paces the calls for one fact and keeps what people want to know about a failure.
 // The zero value means that nothing failed since the last success.
 type Retry struct {
-	// Attempts counts calls that failed since the last success or change of direction.
+	// Attempts counts failed calls since the last success or change of direction.
 	Attempts int `json:"attempts,omitempty"`
 	// Since is when the first of them failed.
 	Since time.Time `json:"since,omitzero"`
-	// NotBefore is when the next may be made. Meaningless where Final.
+	// NotBefore is the earliest time of the next call. It has no meaning if Final is set.
 	NotBefore time.Time `json:"notBefore,omitzero"`
-	// Final means no further call until an event resets it (the driver came
+	// Final means that no further call is made until an event resets it (the driver came
 	// back, the wish changed, the volume was staged anew).
 	Final bool `json:"final,omitempty"`
 	// Call is the call that failed last ("NodeStageVolume").
 	Call string `json:"call,omitempty"`
-	// Code is its gRPC code name ("Unavailable"), or "" where none was received.
+	// Code is its gRPC code name ("Unavailable"), or "" if none was received.
 	Code string `json:"code,omitempty"`
 	// Error is its text, for people.
 	Error string `json:"error,omitempty"`
-	// Step is how the unmount was made that failed last, where it is one.
+	// Step is how the failed call unmounted, if it was an unmount.
 	Step UnmountStep `json:"step,omitempty"`
-	// Here is when the first failed that this run of the daemon has seen. The
-	// ladder at unmount counts from it and not from Since, since the clock may have
-	// jumped between two runs; so it is in no record.
+	// Here is when this run of the daemon first saw a failure. The ladder at unmount
+	// counts from it, not from Since, because the clock may jump between two runs. So it
+	// is in no record.
 	Here time.Time `json:"-"`
-	// First is what failed before the driver began to answer Aborted, code and
-	// text in one: the cause; Aborted only says that it goes on.
+	// First is the code and text of the failure before the driver began to answer
+	// Aborted. It is the cause; Aborted only says that the earlier call is still running.
 	First string `json:"first,omitempty"`
-	// Unanswered: the driver said nothing, and Code is what the connection makes of that.
+	// Unanswered means that the driver did not answer; Code describes the connection's
+	// failure.
 	Unanswered bool `json:"unanswered,omitempty"`
-	// Refused: the request is wrong, and not the moment. It is repeated rarely.
+	// Refused means that the request is wrong, not its timing. It is repeated rarely.
 	Refused bool `json:"refused,omitempty"`
-	// Reason is why, where Code does not say it; "" for none that is known.
+	// Reason adds what Code does not say; "" if unknown.
 	Reason Reason `json:"reason,omitempty"`
 	// Stray counts the files in the target that keep it from being removed
 	// ([CallError.Stray]).
 	Stray int `json:"stray,omitempty"`
 }
 
-// Value is what r points to, and the zero value for none.
+// Value returns what r points to, or the zero Retry if r is nil.
 func (r *Retry) Value() Retry {
 	if r == nil {
 		return Retry{}
@@ -109,12 +112,12 @@ func (r *Retry) Value() Retry {
 	return *r
 }
 
-// Kept is r as records have it: a copy that is never changed, only replaced, and
-// nil where nothing failed, as of most facts.
+// Kept returns r as records hold it: a copy that is replaced, never changed, or nil if
+// nothing failed, as for most facts.
 func (r Retry) Kept() *Retry {
 	if r == (Retry{}) {
 		return nil
 	}
-	kept := r // not &r, which would be made on the heap for none, too
+	kept := r // &r would allocate in the nil case, too
 	return &kept
 }

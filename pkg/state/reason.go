@@ -1,52 +1,56 @@
 package state
 
-// Reason says what is wrong with a call where its code does not, so that advice is not
-// made from the text of an error. "" is none that is known.
+// Reason says why a call failed if its code does not, so that advice does not depend on
+// the text of an error. "" means unknown.
 type Reason string
 
-// The reasons of drivers of any kind.
+// The reasons that any driver may give.
 const (
-	// NoEffect: the driver answered OK, and the kernel shows otherwise.
+	// NoEffect means that the driver answered OK, but the kernel shows otherwise.
 	NoEffect Reason = "NoEffect"
-	// Unreadable: what the driver sent cannot be read.
+	// Unreadable means that the driver's answer cannot be parsed.
 	Unreadable Reason = "Unreadable"
 )
 
 // The reasons of built-in kinds.
 const (
-	// NotAllowed: the operator's flags do not allow the path.
+	// NotAllowed means that the operator's flags do not allow the path.
 	NotAllowed Reason = "NotAllowed"
-	// WrongType: what is at the path is not of the type that the volume wants.
+	// WrongType means that the path has a file of another type than the volume wants.
 	WrongType Reason = "WrongType"
-	// NotThere: nothing is at the path.
+	// NotThere means that the path does not exist.
 	NotThere Reason = "NotThere"
-	// BadSource: the volume's source, its options or its file system say what cannot be done.
+	// BadSource means that the volume's source, options or file system ask for something
+	// impossible.
 	BadSource Reason = "BadSource"
-	// NoObject: an object that the volume shows, or a key of it, is not known.
+	// NoObject means that an object whose content the volume shows, or a key of it, is
+	// unknown.
 	NoObject Reason = "NoObject"
-	// NoIssuer: what the volume shows is issued by a cluster or a key that this node does not have.
+	// NoIssuer means that this node lacks the cluster or key that issues the volume's
+	// content.
 	NoIssuer Reason = "NoIssuer"
-	// NoProgram: a program that the kind needs is not installed.
+	// NoProgram means that a program that the kind needs is not installed.
 	NoProgram Reason = "NoProgram"
-	// WrongDisk: it is not proven that the disk is the volume's.
+	// WrongDisk means that the disk is not proven to be the volume's.
 	WrongDisk Reason = "WrongDisk"
-	// DiskInUse: something else on this node has the disk.
+	// DiskInUse means that something else on this node uses the disk.
 	DiskInUse Reason = "DiskInUse"
-	// NotBlank: the disk has data that is no file system that is known.
+	// NotBlank means that the disk has data that is not a known file system.
 	NotBlank Reason = "NotBlank"
-	// OtherFS: the disk has another file system than is asked for.
+	// OtherFS means that the disk has another file system than the one asked for.
 	OtherFS Reason = "OtherFS"
-	// NoImage: the image is not on this node.
+	// NoImage means that the image is not on this node.
 	NoImage Reason = "NoImage"
-	// BadImage: the image's layers are damaged, or no file system.
+	// BadImage means that the image's layers are damaged or are not a file system.
 	BadImage Reason = "BadImage"
-	// NoSpace: a disk or a quota is full.
+	// NoSpace means that a disk or a quota is full.
 	NoSpace Reason = "NoSpace"
-	// ServerAway: the API server is away, so that there is no token, secret or certificate.
+	// ServerAway means that the API server is unreachable, so a token, secret or
+	// certificate is missing.
 	ServerAway Reason = "ServerAway"
 )
 
-// Reasons lists those of built-in kinds.
+// Reasons lists the reasons of built-in kinds.
 func Reasons() []Reason {
 	return []Reason{
 		NotAllowed, WrongType, NotThere, BadSource, NoObject, NoIssuer, NoProgram, WrongDisk, DiskInUse, NotBlank, OtherFS,
@@ -54,8 +58,8 @@ func Reasons() []Reason {
 	}
 }
 
-// Passes reports whether what is wrong may end by another's doing that is under way:
-// an object, a path or a disk appears, room is made, the API server is back.
+// Passes reports whether the cause may end without a change to the volume: an object, a
+// path or a disk appears, space is freed, or the API server comes back.
 func (r Reason) Passes() bool {
 	switch r {
 	case "", NoEffect, Unreadable, NotThere, NoObject, WrongDisk, DiskInUse, NoSpace, ServerAway:

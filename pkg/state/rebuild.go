@@ -17,11 +17,12 @@ import (
 )
 
 // A start reads the whole file without changing it, checks what it read, and writes it
-// to a new file. So no page of the old file is trusted that the check did not read: its
-// list of free pages, above all, which a flipped bit makes give away a page in use.
+// to a new file. So it relies on no page of the old file that the check did not read, above
+// all not on the list of free pages: a flipped bit there would free a page in use.
 
-// readFile reads a journal's file. Content that is damaged is ErrDamaged, of a newer
-// format ErrFormat. lastLost: the file's last write may be missing.
+// readFile reads a journal's file. It returns ErrDamaged if the content is damaged, and
+// ErrFormat if it has a newer format. lastLost means that the file's last write may be
+// missing.
 func readFile(path string) (c content, lastLost bool, err error) {
 	var file *os.File
 	defer func() {
@@ -98,17 +99,17 @@ func (c content) checkFormat() error {
 	return nil
 }
 
-// The file has two heads (bbolt's meta pages), each with a checksum, and every
-// write renews the older one.
+// The file has two heads (bbolt's meta pages), each with a checksum. Every write renews
+// the older one.
 const (
-	headAt    = 16 // after the page's own header
+	headAt    = 16 // the offset in its page, after the page header
 	headSize  = 64
-	headSum   = 56 // FNV-1a, 64 bits, of what is before it
+	headSum   = 56 // the offset of the 64-bit FNV-1a hash of the bytes before it
 	headMagic = 0xED0CDAED
 )
 
-// lostLast reports whether one of the file's two heads is damaged: bbolt goes by the
-// other one then, which may be the one before the last write.
+// lostLast reports whether one of the file's two heads is damaged. bbolt then uses the
+// other one, which may predate the last write.
 func lostLast(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -134,7 +135,8 @@ func lostLast(path string) (bool, error) {
 	return false, nil
 }
 
-// room is more than a file with the content takes: pages that are split are half full.
+// room returns an upper bound of the size of a file with the content: split pages are
+// half full.
 func (c content) room() int {
 	n := 1 << 20
 	for _, values := range c {
@@ -145,7 +147,8 @@ func (c content) room() int {
 	return n
 }
 
-// rebuild writes the content to a new file in place of path, atomically and durably.
+// rebuild atomically and durably replaces the file at path with a new one that holds the
+// content.
 func (c content) rebuild(path string) error {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
@@ -153,7 +156,7 @@ func (c content) rebuild(path string) error {
 	}
 	db, err := bolt.Open(tmp, 0o600, &bolt.Options{
 		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true,
-		InitialMmapSize: c.room(), // bbolt copies all keys and values each time that its map grows
+		InitialMmapSize: c.room(), // bbolt copies all keys and values whenever its map grows
 	})
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // Recovery says that the journal may have lost its newest records. It stays in the
-// journal until an operator accepts it: what is mounted without a record may be in use.
+// journal until an operator accepts it, because a mount without a record may be in use.
 type Recovery struct {
 	// Why says what was wrong with the file; "" means that nothing was lost.
 	Why string `json:"why"`
@@ -24,19 +24,19 @@ func recoveryOf(meta map[string][]byte) Recovery {
 	}
 	var r Recovery
 	if err := json.Unmarshal(b, &r); err != nil || !r.Lost() {
-		return Recovery{Why: fmt.Sprintf("an earlier start says so, in words that this version cannot read: %q", b)}
+		return Recovery{Why: fmt.Sprintf("an earlier start noted it, but this version cannot read why: %q", b)}
 	}
 	return r
 }
 
 func (r Recovery) encode() []byte {
-	b, _ := json.Marshal(r) // of a text
+	b, _ := json.Marshal(r) // a string field cannot fail
 	return b
 }
 
-// doubt turns every fact into entering: calls made since may have undone it, or turned
-// its removal back, and what is entering is made, or removed, again. It leaves why
-// behind for the starts to come.
+// doubt turns every fact into entering: later calls may have undone it, or reversed its
+// removal, and an entering fact is made, or removed, again. It stores why for later
+// starts.
 func (c content) doubt(why string) error {
 	volumes, _ := decodeAll(c[volumesBucket])
 	for id, v := range volumes {
@@ -46,7 +46,7 @@ func (c content) doubt(why string) error {
 		}
 		c[volumesBucket][string(id)] = b
 	}
-	if c[metaBucket] == nil { // nothing of the file was there
+	if c[metaBucket] == nil { // the file was empty
 		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
 	}
 	c[metaBucket][recoveryKey] = Recovery{Why: why}.encode()
@@ -66,7 +66,7 @@ func doubt(v Volume) Volume {
 
 func doubtFact(f Fact) Fact {
 	if f.Phase == Leaving {
-		f.Failed = nil // its failures are those of the removal
+		f.Failed = nil // these were failures of the removal
 	}
 	if f.Phase != Absent {
 		f.Phase = Entering
@@ -74,14 +74,14 @@ func doubtFact(f Fact) Fact {
 	return f
 }
 
-// Recovery says whether records may be lost, and why.
+// Recovery returns whether records may be lost, and why.
 func (b *Bolt) Recovery() Recovery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.recovery
 }
 
-// Suspect says durably, where it is not said already, that records may be lost.
+// Suspect durably notes that records may be lost, unless that is already noted.
 func (b *Bolt) Suspect(ctx context.Context, why string) error {
 	if b.Recovery().Lost() {
 		return nil
@@ -89,8 +89,8 @@ func (b *Bolt) Suspect(ctx context.Context, why string) error {
 	return b.setRecovery(ctx, Recovery{Why: why})
 }
 
-// AcceptRecovery says durably that an operator has looked at what is mounted, and that
-// no record is missed.
+// AcceptRecovery durably notes that an operator has checked what is mounted and misses no
+// record.
 func (b *Bolt) AcceptRecovery(ctx context.Context) error { return b.setRecovery(ctx, Recovery{}) }
 
 func (b *Bolt) setRecovery(ctx context.Context, r Recovery) error {

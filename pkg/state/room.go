@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a full disk volumes must still be taken away, and each step of that is a
-// durable write. So the journal's file has room of its own, and what begins
-// something is refused before the disk is full.
+// Volumes must still be removed when the disk is full, and each step of a removal is a
+// durable write. So the journal's file has space reserved for it, and changes that begin
+// something are refused before the disk is full.
 const (
-	// wantedRoom is how much of the disk has to be free for a change that begins
-	// something, and how much the file's own room is at least, in bytes.
+	// wantedRoom is the free disk space, in bytes, that a change needs if it begins
+	// something. It is also the minimum reserve.
 	wantedRoom = 1 << 20
-	// maxReserve bounds the file's own room, which is otherwise as much as the
-	// file has: one transaction may write every page anew.
+	// maxReserve limits the reserve, which otherwise equals the size of the file: one
+	// transaction may rewrite every page.
 	maxReserve = 64 << 20
-	// smallPart is the part of a small disk that is asked for in place of wantedRoom.
+	// smallPart replaces wantedRoom on a small disk: 1/smallPart of the disk.
 	smallPart = 16
 )
 
-// keepRoom sets room aside after the end of the file, for as long as its size
-// stays. Where the file system cannot do that, or is full, there is none.
+// keepRoom reserves space after the end of the file when its size has changed. There is
+// no reserve if the file system does not support that or is full.
 func (b *Bolt) keepRoom() {
 	size := b.size()
 	if size == b.roomFor {
@@ -41,7 +41,8 @@ func (b *Bolt) keepRoom() {
 	}
 }
 
-// diskSize is the size of the file system that path is on, in bytes; 0 where it has none.
+// diskSize returns the size in bytes of the file system that holds path; 0 if it has
+// none.
 func diskSize(path string) int {
 	var st unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(path), &st); err != nil {
@@ -53,19 +54,19 @@ func diskSize(path string) int {
 // short reports whether the disk has too little room to begin anything.
 func (b *Bolt) short() bool {
 	var st unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(b.path), &st); err != nil || st.Blocks == 0 { // a tmpfs without a limit has none
+	if err := unix.Statfs(filepath.Dir(b.path), &st); err != nil || st.Blocks == 0 { // 0: a tmpfs without a limit
 		return false
 	}
 	free, size := int(st.Bavail)*int(st.Frsize), int(st.Blocks)*int(st.Frsize)
 	return free < min(wantedRoom, size/smallPart)
 }
 
-// noRoom reports whether err is what a full disk answers.
+// noRoom reports whether err means that the disk or a quota is full.
 func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// begins reports whether c makes the journal hold what it did not: a fact of a
-// volume that is not being made by what is stored, or a value under a new key.
-// What cannot be read begins something.
+// begins reports whether c adds something to the journal: a fact of a volume that the
+// stored record does not have in the making, or a value under a new key. A record that
+// cannot be read counts as a beginning.
 func begins(tx *bolt.Tx, c change) bool {
 	bucket := tx.Bucket([]byte(c.bucket))
 	for key, value := range c.values {
@@ -91,7 +92,7 @@ func begins(tx *bolt.Tx, c change) bool {
 	return false
 }
 
-// makesMore reports whether a fact is being made, or is there, by is and not by was.
+// makesMore reports whether a fact is entering or present in is but not in was.
 func makesMore(was, is Volume) bool {
 	makes := func(f Fact) bool { return f.Phase == Entering || f.Phase == Present }
 	more := makes(is.Attach) && !makes(was.Attach) || makes(is.Stage) && !makes(was.Stage)

@@ -13,29 +13,29 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Names of the files beside the journal.
+// Suffixes of the files next to the journal.
 const (
 	spareSuffix   = ".spare"
 	damagedSuffix = ".damaged"
 	tmpSuffix     = ".tmp"
 )
 
-// maxDamaged is how many damaged files are kept; a node with more of them has
-// a broken disk, and must not be filled up.
+// maxDamaged limits how many damaged files are kept: a node with more of them has a
+// broken disk, which must not fill up.
 const maxDamaged = 10
 
 const (
-	// maxSpareLag is how many transactions the spare copy may be behind while
-	// the journal is small.
+	// maxSpareLag is how many transactions the spare copy may be behind while the journal
+	// is small.
 	maxSpareLag = 128
-	// spareBytesPerTx is what one transaction adds to that: it writes some five
-	// pages, so that copying costs about as much as the transactions do, however
-	// large the journal is.
+	// spareBytesPerTx adds one transaction to that lag for every so many bytes of the
+	// journal. A transaction writes about five pages, so copying costs about as much as
+	// the transactions themselves, however large the journal is.
 	spareBytesPerTx = 5 * 4096
 )
 
-// renewSpare brings the spare copy up to date when it is too far behind, which
-// for a young journal is soon. It is called by the writer while no caller waits.
+// renewSpare updates the spare copy if it is too far behind, which happens soon for a
+// young journal. The writer calls it while no caller waits.
 func (b *Bolt) renewSpare() {
 	if b.written < b.spareDue {
 		return
@@ -44,11 +44,11 @@ func (b *Bolt) renewSpare() {
 	b.copySpare()
 }
 
-// Spare makes the spare copy of what was opened, unless a change has had it made
-// already, and says why the last one could not be made; an earlier one stays then.
-// A daemon calls it when it has started: the copy takes a while, in which the
-// journal can be neither read nor changed, and until then the copy of the last
-// daemon is as young as it was to that one.
+// Spare makes the first spare copy after opening, unless a change already had it made,
+// and returns why the last attempt failed; a failed attempt leaves the earlier copy in
+// place. A daemon calls it after it has started, because the journal can be neither read
+// nor changed during the copy. Until then the copy is as recent as the previous daemon
+// left it.
 func (b *Bolt) Spare(ctx context.Context) error {
 	b.mu.Lock()
 	err := b.usable(ctx)
@@ -62,7 +62,7 @@ func (b *Bolt) Spare(ctx context.Context) error {
 	return b.spareErr
 }
 
-// copySpare makes the spare copy.
+// copySpare makes the spare copy and notes the error for SpareErr.
 func (b *Bolt) copySpare() {
 	err := b.withFile(func() error { return saveSpare(b.db, b.path) })
 	b.mu.Lock()
@@ -70,7 +70,7 @@ func (b *Bolt) copySpare() {
 	b.spareErr = err
 }
 
-// size is how long the journal's file is, in bytes; 0 where that cannot be told.
+// size returns the length of the journal's file in bytes; 0 if unknown.
 func (b *Bolt) size() int {
 	info, err := os.Stat(b.path)
 	if err != nil {
@@ -79,8 +79,9 @@ func (b *Bolt) size() int {
 	return int(info.Size())
 }
 
-// saveSpare replaces the spare copy, atomically, by what db holds now, if all of that
-// is as it was written: a value that cannot be read may be whole in the earlier copy.
+// saveSpare atomically replaces the spare copy with the current content of db, if all of
+// that is as it was written: the earlier copy may still have a value that can no longer
+// be read.
 func saveSpare(db *bolt.DB, path string) error {
 	err := catchDamage(func() error {
 		return db.View(func(tx *bolt.Tx) error {
@@ -107,17 +108,17 @@ func saveSpare(db *bolt.DB, path string) error {
 	return nil
 }
 
-// errUnreadable: the journal has values whose checksum is wrong.
+// errUnreadable means that the journal has values with a wrong checksum.
 var errUnreadable = errors.New("it has values that cannot be read")
 
-// restoreSpare puts the damaged file aside and writes what the spare holds, with every
-// fact in doubt, in its place.
+// restoreSpare puts the damaged file aside and writes a new one with the spare copy's
+// content, with every fact in doubt.
 func restoreSpare(path string, damage error) error {
 	c, err := readSpare(path+spareSuffix, damage.Error())
 	if err != nil {
 		return fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
 			"Look with csi-volmgr journal check. Restore %s from a backup; or move it and %s away to start without records, "+
-			"after which volumes that are mounted now are not known", damage, err, path, path+spareSuffix)
+			"after which csi-volmgr does not know the volumes that are mounted now", damage, err, path, path+spareSuffix)
 	}
 	if err := c.rebuild(path + tmpSuffix); err != nil {
 		return fmt.Errorf("make a journal of the spare copy: %w", err)
@@ -131,7 +132,7 @@ func restoreSpare(path string, damage error) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// readSpare reads the spare copy, and doubts its facts for the reason given.
+// readSpare reads the spare copy and doubts its facts for the given reason.
 func readSpare(path, why string) (content, error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -148,8 +149,9 @@ func readSpare(path, why string) (content, error) {
 	return c, c.doubt(why)
 }
 
-// keepAside keeps the damaged file, if there is one, under a name beside it: keep
-// renames it or links to it. Of more than maxDamaged the first ones stay, and the last.
+// keepAside keeps the damaged file, if it exists, under a name next to it, by calling
+// keep, which renames or links the file. If there are more than maxDamaged, the first
+// ones stay, and the last.
 func keepAside(path string, keep func(path, name string) error) error {
 	name := path + damagedSuffix
 	for i := 1; i < maxDamaged; i++ {
@@ -167,7 +169,7 @@ func keepAside(path string, keep func(path, name string) error) error {
 	return nil
 }
 
-// writeFile replaces a file atomically and durably.
+// writeFile atomically and durably replaces a file.
 func writeFile(path string, write func(*os.File) error) error {
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

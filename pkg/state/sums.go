@@ -13,31 +13,32 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// bbolt has a checksum of the file's head and of nothing else. A bit that flips in one
-// of its pages can make a key vanish, come back from an old page, or belong to another
-// bucket. So each transaction leaves behind sums of all keys and of all that is stored
-// under them, which the next start compares with what it reads.
+// bbolt has a checksum of the file's head only. A bit that flips in one of its pages can
+// make a key vanish, come back from an old page, or move to another bucket. So each
+// transaction stores sums over all keys and values, and the next start compares them with
+// what it reads.
 
-// sumsKey is where the sums are in metaBucket. They are not part of their own sum.
+// sumsKey is the key of the sums in metaBucket. They are not part of their own sum.
 const sumsKey = "sums"
 
-// sum is of one bucket. The hashes of its entries are added up, so that one change
-// costs no more than what it changes.
+// sum is the checksum of one bucket. It adds up the hashes of the entries, so that
+// updating it for a change costs only the entries changed.
 type sum struct {
-	// Keys is of the keys alone, Entries of keys with what is stored.
+	// Keys sums the keys alone, Entries the keys with their values.
 	Keys    uint64 `json:"keys"`
 	Entries uint64 `json:"entries"`
 }
 
-// sums are those of all buckets, and their transaction: a version of
-// csi-volmgr that does not know of them leaves sums of an earlier one.
+// sums holds the sums of all buckets and the id of their transaction: a version of
+// csi-volmgr that does not know sums leaves those of an earlier transaction.
 type sums struct {
 	Tx      int            `json:"tx"`
 	Buckets map[string]sum `json:"buckets"`
-	scratch []byte         // what is hashed is put together here
+	scratch []byte         // hashOf builds its input here
 }
 
-// hashOf is the start of the SHA-256 of "<length of bucket> <length of key> <bucket><key><value>".
+// hashOf returns the first 8 bytes of the SHA-256 of "<length of bucket> <length of key>
+// <bucket><key><value>".
 func (s *sums) hashOf(bucket, key string, value []byte) uint64 {
 	b := append(strconv.AppendInt(s.scratch[:0], int64(len(bucket)), 10), ' ')
 	b = append(strconv.AppendInt(b, int64(len(key)), 10), ' ')
@@ -47,7 +48,7 @@ func (s *sums) hashOf(bucket, key string, value []byte) uint64 {
 	return binary.BigEndian.Uint64(h[:])
 }
 
-// replace takes account of one entry: nil is none.
+// replace updates the sums for one entry; nil means no value.
 func (s *sums) replace(bucket, key string, was, is []byte) {
 	b := s.Buckets[bucket]
 	if was != nil {
@@ -71,13 +72,13 @@ func (s *sums) replace(bucket, key string, was, is []byte) {
 
 func (s *sums) clone() sums { return sums{s.Tx, maps.Clone(s.Buckets), s.scratch} }
 
-// put writes a change and takes account of it.
+// put writes a change and updates the sums.
 func (s *sums) put(tx *bolt.Tx, c change) error {
 	bucket, err := tx.CreateBucketIfNotExists([]byte(c.bucket))
 	if err != nil {
 		return fmt.Errorf("bucket %q: %w", c.bucket, err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.values)) { // bbolt moves less of a page
+	for _, key := range slices.Sorted(maps.Keys(c.values)) { // in order, bbolt moves less of a page
 		value := c.values[key]
 		was := bucket.Get([]byte(key))
 		s.replace(c.bucket, key, was, value)
@@ -93,7 +94,7 @@ func (s *sums) put(tx *bolt.Tx, c change) error {
 	return nil
 }
 
-// write leaves the sums behind with the transaction.
+// write stores the sums in the transaction.
 func (s *sums) write(tx *bolt.Tx) error {
 	s.Tx = tx.ID()
 	b, err := json.Marshal(s)
@@ -107,10 +108,10 @@ func (s *sums) write(tx *bolt.Tx) error {
 	return meta.Put([]byte(sumsKey), seal(b))
 }
 
-// content is all that a journal's file holds, by bucket and key.
+// content is everything that a journal's file holds, by bucket and key.
 type content map[string]map[string][]byte
 
-// sums are those of the content.
+// sums computes the sums of the content.
 func (c content) sums() sums {
 	s := sums{Buckets: map[string]sum{}}
 	for bucket, values := range c {
@@ -123,7 +124,7 @@ func (c content) sums() sums {
 	return s
 }
 
-// refused lists the values that are refused as they are, as "bucket/key".
+// refused lists as "bucket/key" the values for which the given function returns an error.
 func (c content) refused(refused func(bucket string, value []byte) error) (all []string) {
 	for bucket, values := range c {
 		for key, value := range values {
@@ -135,7 +136,7 @@ func (c content) refused(refused func(bucket string, value []byte) error) (all [
 	return all
 }
 
-// unreadable says why a value cannot be read.
+// unreadable returns why a value cannot be read.
 func unreadable(bucket string, value []byte) (err error) {
 	if bucket == volumesBucket {
 		_, err = DecodeRecord(value)
@@ -145,8 +146,8 @@ func unreadable(bucket string, value []byte) (err error) {
 	return err
 }
 
-// unsound says why a value is not as it was written, as far as its own checksum tells.
-// What a newer version wrote is sound.
+// unsound returns why a value is not as it was written, judged by its own checksum. A
+// value that a newer version wrote is sound.
 func unsound(bucket string, value []byte) error {
 	if bucket == volumesBucket {
 		if _, ok := intact(value, recordVersion); ok {
@@ -160,10 +161,10 @@ func unsound(bucket string, value []byte) error {
 	return err
 }
 
-// check compares the content with the sums that transaction tx left behind. Content
-// without sums, or with those of an earlier transaction, was written by a version that
-// has none. A value that cannot be read is no fault of the whole: it is set apart, and
-// nothing else is missing where the keys are those that there were.
+// check compares the content with the sums that transaction tx stored. Content without
+// sums, or with those of an earlier transaction, was written by a version that does not
+// know sums. An unreadable value is not damage of the whole file: it is quarantined, and
+// if the keys match, nothing else is missing.
 func (c content) check(tx int) error {
 	stored, there := c[metaBucket][sumsKey]
 	if !there {
@@ -175,7 +176,7 @@ func (c content) check(tx int) error {
 		err = json.Unmarshal(b, &want)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: its sums cannot be read: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: its checksums cannot be read: %w", ErrDamaged, err)
 	}
 	if want.Tx != tx {
 		return nil
@@ -185,9 +186,9 @@ func (c content) check(tx int) error {
 		for name := range buckets {
 			switch w, h := want.Buckets[name], have.Buckets[name]; {
 			case w.Keys != h.Keys:
-				return fmt.Errorf("%w: bucket %q has not the keys that were written", ErrDamaged, name)
+				return fmt.Errorf("%w: bucket %q does not have the keys that were written", ErrDamaged, name)
 			case w.Entries != h.Entries && (name == metaBucket || len(c.refused(unreadable)) == 0):
-				return fmt.Errorf("%w: bucket %q has not the values that were written", ErrDamaged, name)
+				return fmt.Errorf("%w: bucket %q does not have the values that were written", ErrDamaged, name)
 			}
 		}
 	}

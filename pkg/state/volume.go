@@ -10,132 +10,133 @@ import (
 	"time"
 )
 
-// Volume is the durable record of one volume on this node: all that is known,
-// and all that its removal needs without any API object. It is a value; what it
-// points to is never changed, only replaced. Every record has a Spec.
+// Volume is the durable record of one volume on this node: everything that is known about
+// it, and everything that its removal needs without any API object. It is a value; what
+// it points to is replaced, never changed. Every record has a Spec.
 type Volume struct {
 	ID VolumeID `json:"id"`
-	// Spec is what the calls say about the volume. It is fixed while anything
-	// of the volume is not absent, so that a repeated call repeats its request
-	// (CSI 1.13, "retry must carry the same fields").
+	// Spec is what the calls say about the volume. It is fixed until all facts are
+	// absent, so that a repeated call repeats its request (CSI 1.13, "retry must carry
+	// the same fields").
 	Spec *Spec `json:"spec"`
 	// Needs says which of the facts below this volume has; fixed like Spec.
 	Needs Needs `json:"needs"`
-	// For lists, sorted, the pods for whose sake attach or stage was begun. It
-	// guards a volume that no pod has mounted yet against removal while one of
-	// these pods cannot be resolved (rule 5).
+	// For lists, sorted, the pods for which attach or stage was begun. It protects a
+	// volume that no pod has mounted yet from removal while one of these pods cannot be
+	// resolved (rule 5).
 	For []PodUID `json:"for,omitempty"`
 
 	Attach Fact `json:"attach,omitzero"`
-	// PublishContext is what Attach returned; it goes into Stage and Publish.
+	// PublishContext is what Attach returned; Stage and Publish pass it on.
 	PublishContext map[string]string `json:"publishContext,omitempty"`
 	Stage          Fact              `json:"stage,omitzero"`
 	// Staged is what the kernel showed at Spec.StagePath when Stage succeeded.
 	Staged Seen `json:"staged,omitzero"`
-	// SizeBytes is the size the node is known to serve; 0 means no opinion.
+	// SizeBytes is the size that the node is known to serve; 0 means unknown.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// ExpandFailed paces NodeExpandVolume. Expansion is no fact of its own: it can be
-	// repeated at any time and never undone.
+	// ExpandFailed paces NodeExpandVolume. Expansion is not a fact: it can be repeated at
+	// any time and is never undone.
 	ExpandFailed *Retry `json:"expand,omitempty"`
 	// Mounts has an entry for every pod whose fact is not absent.
 	Mounts map[PodUID]Mount `json:"mounts,omitempty"`
 }
 
-// Needs says which steps a volume has before it can be published.
+// Needs says which steps precede the publication of a volume.
 type Needs struct {
-	// Attach: the driver's ControllerPublishVolume is called by csi-volmgr.
+	// Attach means that csi-volmgr calls the driver's ControllerPublishVolume.
 	Attach bool `json:"attach,omitempty"`
-	// Stage: the driver has STAGE_UNSTAGE_VOLUME and the volume is not inline.
+	// Stage means that the driver has STAGE_UNSTAGE_VOLUME and the volume is not inline.
 	Stage bool `json:"stage,omitempty"`
 }
 
-// Mount is the record of a volume as one pod has it.
+// Mount is the record of one pod's mount of a volume.
 type Mount struct {
 	Fact
 	MountSpec
-	// Revision is the content last published; "" for kinds without content of ours.
+	// Revision identifies the content published last; "" for kinds whose content
+	// csi-volmgr does not write.
 	Revision string `json:"revision,omitempty"`
-	// RevisionAt is when that was; zero where there is no Revision, or an older
-	// version published it.
+	// RevisionAt is when Revision was published; zero if there is no Revision, or if an
+	// older version published it.
 	RevisionAt time.Time `json:"revisionAt,omitzero"`
 	// Seen is what the kernel showed at Target when Publish succeeded.
 	Seen Seen `json:"seen,omitzero"`
-	// Waits: the volume was to grow when it was published, and the pod is not to
-	// have it before that is done or turns out to be impossible.
+	// Waits means that the volume was due to grow when it was published, and that the pod
+	// must not get it until it has grown or cannot grow.
 	Waits bool `json:"waits,omitempty"`
-	// RenewAt is when it is to be published again, with what Renewal says; zero
-	// is never.
+	// RenewAt is when to publish again with what Renewal asks for; zero means never.
 	RenewAt time.Time `json:"renewAt,omitzero"`
-	// NoEffect counts the Publish calls that the driver answered OK while the kernel
+	// NoEffect counts the Publish calls that the driver answered OK although the kernel
 	// showed no mount. A driver may count each of them as a publication, so each is
 	// undone by an Unpublish of its own.
 	NoEffect int `json:"noEffect,omitempty"`
 }
 
-// MountSpec is what Publish says about one pod's use of a volume; fixed while
-// the mount is not absent.
+// MountSpec is what Publish says about one pod's use of a volume; fixed until the mount
+// is absent.
 type MountSpec struct {
 	Pod Pod `json:"pod"`
-	// Names are the pod's own names for the volume, sorted: more than one when
-	// two entries of the pod's spec name the same claim.
+	// Names are the pod's own names for the volume, sorted: more than one if several
+	// entries of the pod's spec name the same claim.
 	Names []string `json:"names"`
 	// Target is the path given to Publish.
 	Target string `json:"target"`
-	// DevicePath is, for a raw block volume, the pod's symlink to the device
-	// (pods/<uid>/volumeDevices/...); "" otherwise.
+	// DevicePath is the pod's symlink to the device of a raw block volume
+	// (pods/<uid>/volumeDevices/...); "" for other volumes.
 	DevicePath string `json:"devicePath,omitempty"`
-	// HostPath is where a container runtime finds the volume, where that
-	// is not Target: the path of a hostPath volume; "" otherwise.
+	// HostPath is where a container runtime finds the volume if that is not Target: the
+	// path of a hostPath volume; otherwise "".
 	HostPath string `json:"hostPath,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// FSGroup is the pod's securityContext.fsGroup, or nil.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
-	// SELinuxLabel is the label that the pod wants the volume to be mounted with;
-	// "" where labels are the runtime's.
+	// SELinuxLabel is the label with which the pod wants the volume mounted; "" if the
+	// container runtime labels the files.
 	SELinuxLabel string `json:"seLinuxLabel,omitempty"`
-	// Ownership says that the node gives the files of a CSI volume to FSGroup
-	// after it is published, unless the driver does that itself.
+	// Ownership says whether and how the node gives the files of a CSI volume to FSGroup
+	// after it has published the volume, unless the driver does that itself.
 	Ownership Ownership `json:"ownership,omitempty"`
-	// Context holds what the publish call adds to the volume context for this
-	// pod (csi.storage.k8s.io/pod.name and its like). No token, no secret.
+	// Context holds what the publish call adds to the volume context for this pod
+	// (csi.storage.k8s.io/pod.name and the like). It has no token and no secret.
 	Context map[string]string `json:"context,omitempty"`
-	// Renewal is what the driver wants anew with every publish call. It is not
-	// fixed: each call is made with what the driver wants by then.
+	// Renewal is what the driver wants afresh with every publish call. It is not fixed:
+	// each call sends what the driver wants at that time.
 	Renewal Renewal `json:"renewal,omitzero"`
 }
 
-// Renewal is what a CSI driver wants to be given with a publish call that is
-// not the same from one to the next. It never holds a token itself.
+// Renewal is what a CSI driver wants with a publish call that differs from call to call.
+// It never holds a token itself.
 type Renewal struct {
-	// Tokens are those of the pod's service account that are asked for.
+	// Tokens lists the tokens to request for the pod's service account.
 	Tokens []TokenRequest `json:"tokens,omitempty"`
-	// InSecrets: they go among the call's secrets and not into its volume context.
+	// InSecrets means that the tokens go into the call's secrets and not into its volume
+	// context.
 	InSecrets bool `json:"inSecrets,omitempty"`
-	// Republish: the call is to be repeated from time to time while the volume
-	// is mounted (requiresRepublish).
+	// Republish means that the call is repeated periodically while the volume is mounted
+	// (requiresRepublish).
 	Republish bool `json:"republish,omitempty"`
 }
 
 // TokenRequest asks for a token of a pod's service account.
 type TokenRequest struct {
-	// Audience is "" where the issuer is to choose it.
+	// Audience is "" if the issuer chooses it.
 	Audience string `json:"audience,omitempty"`
-	// Lifetime is 0 where the issuer is to choose it.
+	// Lifetime is 0 if the issuer chooses it.
 	Lifetime time.Duration `json:"lifetime,omitempty"`
 }
 
-// Ownership is how files are given to a pod's group; "" is not at all.
+// Ownership is how files are given to a pod's group; "" means not at all.
 type Ownership string
 
 // The values of fsGroupChangePolicy.
 const (
-	// OwnAlways looks at every file.
+	// OwnAlways checks every file.
 	OwnAlways Ownership = "Always"
-	// OwnOnRootMismatch leaves all as it is where the root directory is right.
+	// OwnOnRootMismatch changes nothing if the root directory is already right.
 	OwnOnRootMismatch Ownership = "OnRootMismatch"
 )
 
-// Pod names a pod for people and for requests.
+// Pod identifies a pod in requests and to people.
 type Pod struct {
 	UID            PodUID `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -143,7 +144,7 @@ type Pod struct {
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 }
 
-// Mode is how a volume is handed to a pod.
+// Mode is how a volume is presented to a pod.
 type Mode string
 
 // The two volume modes of Kubernetes.
@@ -168,46 +169,47 @@ type Spec struct {
 	Driver DriverName `json:"driver"`
 	// Handle is the CSI volume_id; "" for built-in kinds.
 	Handle string `json:"handle,omitempty"`
-	// Name is the PersistentVolume's name, or for an inline volume its name in the pod.
+	// Name is the PersistentVolume's name, or the pod's name for an inline volume.
 	Name string `json:"name"`
-	// Claim is "namespace/name" of the claim through which the volume is used; for people.
+	// Claim is the "namespace/name" of the claim through which the volume is used. It is
+	// only shown to people.
 	Claim string `json:"claim,omitempty"`
 	// Ephemeral marks an inline CSI volume: published without attach and stage.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	// Builtin marks a kind served in this process.
+	// Builtin marks a kind that this process serves.
 	Builtin bool `json:"builtin,omitempty"`
-	// NoAttach: the driver's CSIDriver object says attachRequired: false, so
-	// ControllerPublishVolume is not called even if the driver has it. It counts
-	// when a volume is begun; calls do not say it.
+	// NoAttach means that the driver's CSIDriver object says attachRequired: false, so
+	// ControllerPublishVolume is not called even if the driver has it. It takes effect
+	// when a volume is begun; calls do not carry it.
 	NoAttach bool `json:"noAttach,omitempty"`
-	// Migrated: an in-tree source that a CSI driver serves; for measurements.
+	// Migrated marks an in-tree source that a CSI driver serves; only metrics use it.
 	Migrated   bool     `json:"migrated,omitempty"`
 	Mode       Mode     `json:"mode"`
 	FSType     string   `json:"fsType,omitempty"`
 	MountFlags []string `json:"mountFlags,omitempty"`
-	// MountGroup is the group id that the driver itself gives the volume's files
-	// (VOLUME_MOUNT_GROUP), in stage and in every publish alike; "" for none.
-	// Wishes have none: pkg/manager/plan chooses it from those of the pods.
+	// MountGroup is the group id that the driver itself gives to the volume's files
+	// (VOLUME_MOUNT_GROUP), the same in stage and in every publish; "" for none. Wishes
+	// have none: pkg/manager/plan chooses it from the pods' groups.
 	MountGroup string `json:"mountGroup,omitempty"`
-	// SELinuxLabel is the label with which the volume is mounted, in stage and in
-	// every publish alike; "" for none. Chosen as MountGroup is.
+	// SELinuxLabel is the label with which the volume is mounted, the same in stage and
+	// in every publish; "" for none. It is chosen like MountGroup.
 	SELinuxLabel string       `json:"seLinuxLabel,omitempty"`
 	AccessModes  []AccessMode `json:"accessModes,omitempty"`
 	// Context is the CSI volume_context, passed on unchanged.
 	Context map[string]string `json:"context,omitempty"`
 	// Config is a built-in kind's own source as that kind defines it.
 	Config json.RawMessage `json:"config,omitempty"`
-	// PublishContext is given where a cluster attaches (VolumeAttachment); where
-	// csi-volmgr attaches, it is in the record instead.
+	// PublishContext is set if a cluster attaches the volume (VolumeAttachment); if
+	// csi-volmgr attaches it, the record has the context instead.
 	PublishContext map[string]string `json:"publishContext,omitempty"`
 	// AttachName is the name of a built-in kind's volume in status.volumesInUse and
-	// status.volumesAttached of the Node, where a controller of the cluster attaches
-	// it; "" where none does. A CSI volume's name follows from its id (AttachedAs).
-	// Calls do not say it.
+	// status.volumesAttached of the Node if a controller of the cluster attaches it;
+	// otherwise "". The name of a CSI volume follows from its id (AttachedAs). Calls do
+	// not carry it.
 	AttachName string `json:"attachName,omitempty"`
-	// Attachment is the UID of the VolumeAttachment where a cluster attaches; ""
-	// where it is not known. Another one means that the volume was detached and
-	// attached meanwhile, perhaps as another device. Calls do not say it.
+	// Attachment is the UID of the VolumeAttachment if a cluster attaches the volume; ""
+	// if unknown. A different UID means that the volume was detached and attached in the
+	// meantime, perhaps as another device. Calls do not carry it.
 	Attachment string `json:"attachment,omitempty"`
 	// StagePath is the staging_target_path; "" for kinds without a stage.
 	StagePath  string    `json:"stagePath,omitempty"`
@@ -223,7 +225,7 @@ type SecretRef struct {
 	Name      string `json:"name,omitempty"`
 }
 
-// Value is what s points to, and the zero value for none: of what is not known.
+// Value returns what s points to, or the zero Spec if s is nil.
 func (s *Spec) Value() Spec {
 	if s == nil {
 		return Spec{}
@@ -231,8 +233,8 @@ func (s *Spec) Value() Spec {
 	return *s
 }
 
-// AttachedAs is the name under which Kubernetes' attach-detach controller knows the
-// volume (its UniqueVolumeName); "" for a volume that no controller attaches.
+// AttachedAs returns the name under which Kubernetes' attach-detach controller knows the
+// volume (its UniqueVolumeName); "" if no controller attaches it.
 func (s *Spec) AttachedAs(id VolumeID) string {
 	switch {
 	case s == nil || s.Ephemeral || s.NoAttach:
@@ -248,11 +250,11 @@ func csiAttachName(id VolumeID) string { return "kubernetes.io/csi/" + string(id
 // InUse is a volume that a controller of the cluster attaches and that this node uses.
 type InUse struct {
 	ID VolumeID
-	// Name is what status.volumesInUse and status.volumesAttached call it.
+	// Name is the volume's name in status.volumesInUse and status.volumesAttached.
 	Name string
 }
 
-// UnreadableAttachedAs is AttachedAs of a volume whose record cannot be read: any CSI
+// UnreadableAttachedAs is AttachedAs for a volume whose record cannot be read: any CSI
 // volume may be attached.
 func UnreadableAttachedAs(id VolumeID) string {
 	if !strings.Contains(string(id), "^") {
@@ -266,8 +268,8 @@ func (s *Spec) Exclusive() bool {
 	return s != nil && len(s.AccessModes) == 1 && s.AccessModes[0] == ReadWriteOncePod
 }
 
-// MountOptions are the volume's own, in their order, and last its SELinux label,
-// whose commas need the quotes (mount(8), context=).
+// MountOptions returns the volume's mount flags in their order, then its SELinux label.
+// The quotes protect the commas in the label (mount(8), context=).
 func (s *Spec) MountOptions() []string {
 	options := slices.Clone(s.MountFlags)
 	if s.SELinuxLabel == "" {
@@ -276,7 +278,7 @@ func (s *Spec) MountOptions() []string {
 	return append(options, fmt.Sprintf("context=%q", s.SELinuxLabel))
 }
 
-// Equal reports whether calls made for s and o would say the same.
+// Equal reports whether calls made for s and o would carry the same fields.
 func (s *Spec) Equal(o *Spec) bool {
 	if s == o || s == nil || o == nil {
 		return s == o
@@ -292,8 +294,8 @@ func (s *Spec) Equal(o *Spec) bool {
 		bytes.Equal(s.Config, o.Config)
 }
 
-// Equal reports whether a publish call made for m and o would say the same.
-// Names are for people and are not said; what Renewal brings differs each time.
+// Equal reports whether publish calls made for m and o would carry the same fields. Calls
+// do not carry Names, and what Renewal brings differs each time.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
 		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) &&
@@ -307,7 +309,7 @@ func equalPtr(a, b *int64) bool {
 	return *a == *b
 }
 
-// Clear reports whether nothing of the volume is on the host or may be.
+// Clear reports whether nothing of the volume is on the host or may be there.
 func (v Volume) Clear() bool {
 	return v.Attach.Phase == Absent && v.Stage.Phase == Absent && v.Unmounted()
 }
@@ -322,33 +324,33 @@ func (v Volume) Unmounted() bool {
 	return true
 }
 
-// InUse reports whether the volume must still be counted as in use on this
-// node (rule 3): anything that a node call made may be there.
+// InUse reports whether the volume still counts as in use on this node (rule 3):
+// something that a node call made may be there.
 func (v Volume) InUse() bool {
 	return v.Stage.Phase != Absent || !v.Unmounted()
 }
 
-// Sizes is how large what is at a path is (bytes); a field is 0 where that is not
-// known, or where it is not that of the path alone.
+// Sizes is the size in bytes of what is at a path; a field is 0 if it is unknown, or if
+// the size belongs to more than that path.
 type Sizes struct {
 	Device, FileSystem int64
 }
 
 // Seen is what the kernel shows at a path.
 type Seen struct {
-	// Exists: there is something at the path. A symbolic link is not followed.
+	// Exists means that there is something at the path. A symbolic link is not followed.
 	Exists bool `json:"exists,omitempty"`
-	// Mounted: the path is the root of a mount.
+	// Mounted means that the path is the root of a mount.
 	Mounted bool `json:"mounted,omitempty"`
-	// MountID is the kernel's unique, never reused id of the topmost mount
-	// there (Linux 6.8), or 0 where the kernel cannot tell.
+	// MountID is the kernel's unique, never reused id of the topmost mount there (Linux
+	// 6.8), or 0 if the kernel does not provide it.
 	MountID uint64 `json:"mountID,omitempty"`
-	// Dev is the device of what is there, as major<<32|minor; 0 where unknown.
+	// Dev is the device number of what is there, as major<<32|minor; 0 if unknown.
 	Dev uint64 `json:"dev,omitempty"`
-	// Layers is how many mounts are stacked at the path; 0 where not mounted.
+	// Layers is how many mounts are stacked at the path; 0 if it is not mounted.
 	Layers int `json:"layers,omitempty"`
-	// BlockDevice: what is there is a block device node.
+	// BlockDevice means that there is a block device node.
 	BlockDevice bool `json:"blockDevice,omitempty"`
-	// ReadOnly: the mount or its file system is read-only.
+	// ReadOnly means that the mount or its file system is read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
 }

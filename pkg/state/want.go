@@ -1,13 +1,13 @@
 package state
 
-// PodWant is all that one pod wants of this node's volumes, as pkg/resolve makes it
-// of a source's objects. It replaces the pod's PodWant before it.
+// PodWant is all that one pod wants of this node's volumes, as pkg/resolve derives it
+// from a source's objects. It replaces the pod's previous PodWant.
 type PodWant struct {
 	Pod Pod `json:"pod"`
-	// Stopped: the source says that the pod's containers have ended for good
+	// Stopped means that the source says that the pod's containers have ended for good
 	// (phase Succeeded or Failed). Its volumes are no longer wanted.
 	Stopped bool `json:"stopped,omitempty"`
-	// SupplementalGroups are those that the pod's security context names.
+	// SupplementalGroups are the groups that the pod's security context names.
 	SupplementalGroups []int64 `json:"supplementalGroups,omitempty"`
 	// Volumes has an entry for each volume that a container of the pod uses.
 	Volumes []VolumeWant `json:"volumes,omitempty"`
@@ -17,62 +17,65 @@ type PodWant struct {
 type VolumeWant struct {
 	// Names are the pod's names for it, sorted, at least one.
 	Names []string `json:"names"`
-	// Problem says why it could not be resolved, for people, naming object and
-	// field; "" where it was. What the pod has under these names is then kept.
+	// Problem says why the volume could not be resolved, for people, naming object and
+	// field; "" if it was. Until it is resolved, what the pod has under these names is
+	// kept.
 	Problem string `json:"problem,omitempty"`
 
-	// Unread: the problem is that an object was not read from the API server.
+	// Unread means that the problem is an object that was not read from the API server.
 	Unread bool `json:"unread,omitempty"`
-	// Claim is the claim that the pod names, as "namespace/name", where that is the
-	// problem's volume; "" for a volume without one.
+	// Claim is the "namespace/name" of the claim that the pod names for a volume with a
+	// Problem; "" for a volume without a claim.
 	Claim string `json:"claim,omitempty"`
-	// SELinux is what label the pod asks for, on a host with SELinux and of a
-	// driver that can mount with one; nil elsewhere.
+	// SELinux is the label that the pod asks for, if the host has SELinux and the driver
+	// can mount with a label; otherwise nil.
 	SELinux *SELinuxWish `json:"seLinux,omitempty"`
-	// The rest is set only where Problem is "".
+	// The rest is set only if Problem is "".
 
 	ID    VolumeID  `json:"id,omitempty"`
 	Spec  Spec      `json:"spec,omitzero"`
 	Mount MountSpec `json:"mount,omitzero"`
-	// Revision identifies the content wanted; a change publishes again.
+	// Revision identifies the content wanted; when it changes, the volume is published
+	// again.
 	Revision string `json:"revision,omitempty"`
-	// Hold says what is missing before anything may be made of it ("waiting for
-	// VolumeAttachment csi-1a2b"); "" where nothing is.
+	// Hold says what is missing before any call is made for it ("waiting for
+	// VolumeAttachment csi-1a2b"); "" if nothing is missing.
 	Hold string `json:"hold,omitempty"`
-	// Unattached says why nothing may be made of it by a driver with which csi-volmgr
-	// does not attach it; "" where it need not be attached, or is.
+	// Unattached says why no call may be made for it if csi-volmgr does not attach the
+	// driver's volumes; "" if the volume is attached or need not be.
 	Unattached string `json:"unattached,omitempty"`
-	// SizeBytes is the size it should have; 0 means no opinion.
+	// SizeBytes is the size that the volume should have; 0 means unknown.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// HaveBytes is the size that a node made of it last, which a new record
-	// starts from; 0 means SizeBytes.
+	// HaveBytes is the last size that a node gave it, from which a new record starts; 0
+	// means SizeBytes.
 	HaveBytes int64 `json:"haveBytes,omitempty"`
-	// Grown: the keeper of the claim says that the volume has SizeBytes, here too.
+	// Grown means that the claim's status says that the volume already has SizeBytes, on
+	// this node too.
 	Grown bool `json:"grown,omitempty"`
-	// NoGrow says why the node is not to make it larger; "" where nothing is against it.
+	// NoGrow says why the node must not grow it; "" if nothing forbids it.
 	NoGrow string `json:"noGrow,omitempty"`
-	// Topology is where the volume is, in the terms of its driver's topology:
-	// alternatives, each with the values that a key may have. None is anywhere.
+	// Topology lists where the volume is, in the terms of its driver's topology:
+	// alternatives, each with the allowed values of each key. Empty means anywhere.
 	Topology []map[string][]string `json:"topology,omitempty"`
-	// GID is the group that the PersistentVolume asks its pods to have
-	// (annotation pv.beta.kubernetes.io/gid), or nil.
+	// GID is the group that the PersistentVolume wants its pods to have (annotation
+	// pv.beta.kubernetes.io/gid), or nil.
 	GID *int64 `json:"gid,omitempty"`
 }
 
-// Unresolved reports whether what the pod wants is not known: Problem says why.
+// Unresolved reports whether the volume could not be resolved; Problem says why.
 func (w VolumeWant) Unresolved() bool { return w.Problem != "" }
 
 // SELinuxWish is a pod's label for a volume.
 type SELinuxWish struct {
-	// Label is "" where the pod asks for none.
+	// Label is "" if the pod asks for none.
 	Label string `json:"label,omitempty"`
-	// Applied: the volume is mounted with it. Otherwise files are labelled by the
-	// container runtime, and pods whose labels differ take them from each other.
+	// Applied means that the volume is mounted with the label. Otherwise the container
+	// runtime labels the files, and pods with different labels take them from each other.
 	Applied bool `json:"applied,omitempty"`
-	// Fault says why the pod has no one label for the volume; "" where it has one, or
-	// asks for none. Where Applied it is the want's Problem.
+	// Fault says why the pod has no single label for the volume; "" if it has one or asks
+	// for none. If Applied is set, the fault is the want's Problem.
 	Fault SELinuxFault `json:"fault,omitempty"`
-	// AccessModes are the volume's, where there is a Fault.
+	// AccessModes are the volume's if there is a Fault.
 	AccessModes []AccessMode `json:"accessModes,omitempty"`
 }
 
@@ -80,9 +83,9 @@ type SELinuxWish struct {
 type SELinuxFault string
 
 const (
-	// SELinuxOptions: a container's seLinuxOptions make no label.
+	// SELinuxOptions means that a container's seLinuxOptions do not form a label.
 	SELinuxOptions SELinuxFault = "Options"
-	// SELinuxContainers: its containers ask for different labels.
+	// SELinuxContainers means that the pod's containers ask for different labels.
 	SELinuxContainers SELinuxFault = "Containers"
 )
 
@@ -105,6 +108,6 @@ type Want struct {
 type WantMount struct {
 	MountSpec
 	Revision string
-	// Hold keeps this pod's mount from being made; "" where nothing does.
+	// Hold says why this pod's mount must not be made yet; "" if nothing prevents it.
 	Hold string
 }
