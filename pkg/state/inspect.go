@@ -103,7 +103,7 @@ func entryOf(bucket, key string, value []byte) Entry {
 	e := Entry{Bucket: bucket, Key: key}
 	sealed := strings.HasPrefix(bucket, kvPrefix) || bucket == metaBucket && key == sumsKey
 	if sealed || bucket == volumesBucket {
-		if err := unreadable(bucketOf(sealed), value); err != nil {
+		if err := unreadable(bucket, value); err != nil {
 			e.Unreadable, e.Bytes = err.Error(), value
 			return e
 		}
@@ -117,13 +117,6 @@ func entryOf(bucket, key string, value []byte) Entry {
 		e.Bytes = value
 	}
 	return e
-}
-
-func bucketOf(sealed bool) string {
-	if sealed {
-		return kvPrefix
-	}
-	return volumesBucket
 }
 
 // Mend replaces values that cannot be read by those of the spare copy, if it has them,

@@ -303,10 +303,7 @@ func (m MountSpec) Equal(o MountSpec) bool {
 }
 
 func equalPtr(a, b *int64) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // Clear reports whether nothing of the volume is on the host or may be there.
