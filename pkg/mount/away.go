@@ -12,17 +12,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// Away is where the calls are made that may wait for storage without end, so
-// that a thread which nothing can wake is not one of this process.
-// [*isolate.Pool] is one, with [Service] as what it does.
+// Away runs calls that may wait for storage for ever, so that no unkillable thread
+// belongs to this process. [*isolate.Pool] implements it, with [Service] as its service.
 type Away interface {
 	isolate.Doer
-	// Left returns an error that wraps [isolate.ErrHangs] while a call for key that
-	// was left behind has not returned.
+	// Left returns an error that wraps [isolate.ErrHangs] while an abandoned call for key
+	// has not returned.
 	Left(key string) error
 }
 
-// The calls that are made away.
+// The calls that Away runs.
 const (
 	callUnmount = "unmount"
 	callRemove  = "remove"
@@ -33,7 +32,7 @@ const (
 	callDetach  = "detach"
 )
 
-// request is what a call is to be made with.
+// request holds the arguments of a call.
 type request struct {
 	Roots   []string `json:"roots"`
 	Without Feature  `json:"without,omitempty"`
@@ -41,29 +40,29 @@ type request struct {
 	Flags   int      `json:"flags,omitempty"`
 }
 
-// MakeAway returns a Kernel that unmounts and removes trees by calls of a.
-// What it looks at, it looks at itself: that asks the storage nothing but whether
-// the root of a network file system is as it was, a wait that ends with the process.
+// MakeAway returns a Kernel that unmounts and removes trees through a. It still inspects
+// paths itself: that asks the storage only to revalidate the root of a network file
+// system, a wait that ends when the process is killed.
 func (k *Kernel) MakeAway(a Away) *Kernel {
 	c := *k
 	c.away = a
 	return &c
 }
 
-// AtOnce returns a Kernel whose calls no caller leaves behind: for a helper, which
-// is left behind as a whole.
+// AtOnce returns a Kernel whose calls are never abandoned. It is for a helper process,
+// which is abandoned as a whole.
 func (k *Kernel) AtOnce() *Kernel {
 	c := *k
 	c.away, c.lanes = nil, nil
 	return &c
 }
 
-// Service is what a helper does for the Kernels of a daemon.
+// Service returns the calls that a helper process runs for a daemon's Kernels.
 func Service() isolate.Service {
 	probed := sync.OnceValue(probe)
 	answer := func(f func(ctx context.Context, k *Kernel, r request) (any, error)) isolate.Handler {
 		return isolate.Handle(func(ctx context.Context, r request) (any, error) {
-			// Without lanes: a helper is there to be left behind.
+			// No lanes: the helper itself is abandoned if the call hangs.
 			return f(ctx, &Kernel{features: probed() &^ r.Without, roots: r.Roots}, r)
 		})
 	}
@@ -84,8 +83,8 @@ func Service() isolate.Service {
 	}
 }
 
-// PathOf is the path that a call of a Kernel is about, by the key that it was made
-// with ([isolate.Config.OnReturn]).
+// PathOf returns the path that a Kernel's call is about, given the call's key
+// ([isolate.Config.OnReturn]).
 func PathOf(key string) string {
 	for _, call := range []string{callForce, callDetach} {
 		if path, ok := strings.CutPrefix(key, call+" "); ok {
@@ -99,19 +98,19 @@ func unmountAway(_ context.Context, k *Kernel, r request) error {
 	return k.unmountLayers(r.Path, r.Flags)
 }
 
-// elsewhere makes a call on path where it can be left behind: away, or else in
-// a lane by f.
+// elsewhere runs a call on path where it can be abandoned: through away, or else f in a
+// lane.
 func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func() error) error {
 	_, err := ask(ctx, k, call, r, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-// ask is elsewhere for a call with an answer.
+// ask is elsewhere for a call with a result.
 func ask[A any](ctx context.Context, k *Kernel, call string, r request, f func() (A, error)) (A, error) {
-	if r.Flags&unix.MNT_FORCE != 0 { // it is there to end the one that hangs
+	if r.Flags&unix.MNT_FORCE != 0 { // must run while another unmount hangs, to end it
 		call = callForce
 	}
-	if r.Flags&unix.MNT_DETACH != 0 { // and so is this
+	if r.Flags&unix.MNT_DETACH != 0 { // likewise
 		call = callDetach
 	}
 	if k.away == nil {
@@ -120,12 +119,12 @@ func ask[A any](ctx context.Context, k *Kernel, call string, r request, f func()
 	r.Roots, r.Without = k.roots, k.without
 	key := r.Path
 	if call == callForce || call == callDetach {
-		key = call + " " + key // of its own, see PathOf
+		key = call + " " + key // not blocked by a hanging unmount; see PathOf
 	}
 	return isolate.Ask[A](ctx, k.away, key, call, r)
 }
 
-// left returns an error while an unmount of path that was left behind has not returned.
+// left returns an error while an abandoned unmount of path has not returned.
 func (k *Kernel) left(path string) error {
 	if k.away != nil {
 		return k.away.Left(path)
@@ -133,8 +132,8 @@ func (k *Kernel) left(path string) error {
 	return k.lanes.leftBehind(lane{callUnmount, path})
 }
 
-// Probe returns nil if the storage behind the mount at path answers (statfs). It
-// asks, as nothing else of a Kernel does, so it may take as long as ctx lets it.
+// Probe returns nil if the storage behind the mount at path answers (statfs). Unlike
+// other inspections it asks the storage, so it may take until ctx ends.
 func (k *Kernel) Probe(ctx context.Context, path string) error {
 	err := k.elsewhere(ctx, callProbe, request{Path: path}, func() error { return k.probe(path) })
 	return wrap(err, "statfs %s", path)
@@ -145,9 +144,8 @@ func (k *Kernel) probe(path string) error {
 	return err
 }
 
-// plain reports whether there is nothing at path, or something on which nothing
-// is mounted, by looking at the directory that it is in. It is what can be told
-// in every case, without asking what is mounted there.
+// plain reports whether path does not exist or is certainly not a mount point. It looks
+// only at the parent directory and never asks what is mounted at path.
 func (k *Kernel) plain(path string) bool {
 	if !k.has(OpenAt2) {
 		return false

@@ -14,15 +14,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// ErrEscapes says that a path leads out of the directory that it has to stay in.
+// ErrEscapes means that a path leads out of the directory that it must stay in.
 var ErrEscapes = errors.New("leads out of its directory")
 
-// maxResolves is how often a look-up is begun again because something was
-// renamed meanwhile. A process that renames without end makes it fail.
+// maxResolves is how often a lookup is retried because something was renamed during it. A
+// process that never stops renaming makes it fail.
 const maxResolves = 128
 
-// Open opens what is at an absolute path, for identity only (O_PATH), with no
-// symbolic link in it below the Kernel's roots: of mounts the topmost.
+// Open opens an absolute path for identity only (O_PATH): the topmost mount there. No
+// element of the path below the Kernel's roots may be a symbolic link.
 func (k *Kernel) Open(path string) (*os.File, error) {
 	clean, err := cleanPath(path)
 	if err != nil {
@@ -35,10 +35,10 @@ func (k *Kernel) Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), clean), nil
 }
 
-// OpenBeneath opens what is at the relative path rel in the directory dir, for
-// identity only (O_PATH). Symbolic links are followed, the last one too, as far
-// as they stay beneath dir; one that does not is [ErrEscapes], also while
-// another process renames what is there. Without [OpenAt2] no link is followed.
+// OpenBeneath opens the relative path rel in the directory dir, for identity only
+// (O_PATH). It follows symbolic links, including the last element, while they stay
+// beneath dir; otherwise it returns [ErrEscapes], even if another process renames things
+// meanwhile. Without [OpenAt2] it follows no link.
 func (k *Kernel) OpenBeneath(dir *os.File, rel string) (*os.File, error) {
 	fd, err := k.openBeneath(int(dir.Fd()), rel)
 	if err != nil {
@@ -65,8 +65,8 @@ func (k *Kernel) openBeneath(dir int, rel string) (int, error) {
 	return fd, err
 }
 
-// BindFile makes what src is open at appear at target, whatever its path leads
-// to by now. The rest is as with [Kernel.Bind].
+// BindFile binds the open file src to target, whatever its path refers to now. Otherwise
+// it is like [Kernel.Bind].
 func (k *Kernel) BindFile(src *os.File, target string, o BindOptions) error {
 	if err := k.bindFD(int(src.Fd()), target, o.change()); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", src.Name(), target, err)
@@ -74,9 +74,9 @@ func (k *Kernel) BindFile(src *os.File, target string, o BindOptions) error {
 	return nil
 }
 
-// UnmountTree removes every mount at and below target, the deepest first. It
-// makes them private before, so that nothing is unmounted anywhere else, as
-// at the directory that target is a part of.
+// UnmountTree removes every mount at and below target, the deepest first. It first makes
+// them private, so that unmounting does not propagate to other places, such as a
+// directory that target is bound from.
 func (k *Kernel) UnmountTree(ctx context.Context, target string) error {
 	mounts, err := k.List(ctx, target)
 	if err != nil {
@@ -95,9 +95,9 @@ func (k *Kernel) UnmountTree(ctx context.Context, target string) error {
 	return nil
 }
 
-// HasLabels reports whether files at the mount on which path is can have
-// SELinux labels of their own: the kernel shows "seclabel" for it, and it was
-// not mounted with one label for all (context=).
+// HasLabels reports whether files on the mount that holds path can have individual
+// SELinux labels: the kernel shows "seclabel" for the mount, and it was not mounted with
+// one label for all files (context=).
 func (k *Kernel) HasLabels(path string) (bool, error) {
 	r, err := k.rowOf(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func (k *Kernel) HasLabels(path string) (bool, error) {
 	return labelled(r.superOptions), nil
 }
 
-// rowOf returns the line of the mount table that path is on.
+// rowOf returns the mount table row of the mount that holds path.
 func (k *Kernel) rowOf(path string) (best row, err error) {
 	canonical, err := k.canonical(path)
 	if err != nil {

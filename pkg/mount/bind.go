@@ -7,22 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BindOptions are the properties of a mount as opposed to those of its file system.
+// BindOptions are properties of a mount, as opposed to those of its file system.
 type BindOptions struct {
 	ReadOnly, NoSuid, NoDev, NoExec bool
-	// Recursive: what is mounted below the source comes along, and the other
-	// options apply to it too.
+	// Recursive includes the mounts below the source; the other options apply to them,
+	// too.
 	Recursive bool
-	// Private: what is mounted or unmounted at the source later does not come or go
-	// here, nor the other way round. Else the mounts are as those of the source.
+	// Private disconnects the new mount from the source: later mounts and unmounts at one
+	// do not propagate to the other. Otherwise the new mount propagates as the source
+	// does.
 	Private bool
 }
 
-// Bind makes source, a directory or file, appear at target, which exists and is
-// of the same kind. Flags that the mount of the source has are kept. A target
-// that is a mount already gets one more layer.
+// Bind makes source, a directory or file, appear at target, which must exist and be of
+// the same type. It keeps the flags of the source's mount. If target is already a mount,
+// it gets one more layer.
 //
-// With [MountTree] the mount has its options when it appears; without, it is
+// With [MountTree] the mount has its options as soon as it appears; without, it is
 // writable for a moment.
 func (k *Kernel) Bind(source, target string, o BindOptions) error {
 	clean, err := cleanPath(source)
@@ -44,7 +45,7 @@ func (k *Kernel) bind(source, target string, c flagChange) error {
 	return k.bindFD(src, target, c)
 }
 
-// bindFD makes what src is open at appear at target.
+// bindFD binds what src refers to at target.
 func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 	if !k.has(MountTree) {
 		return k.bindOld(src, target, c)
@@ -74,18 +75,18 @@ func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 	return attach(tree, dst)
 }
 
-// attach makes a detached mount appear on what dst is open at.
+// attach mounts a detached mount on what dst refers to.
 func attach(tree, dst int) error {
 	err := unix.MoveMount(tree, "", dst, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	return os.NewSyscallError("move_mount", err)
 }
 
-// change is what makes a mount as the options say.
+// change returns the options as a flagChange.
 func (o BindOptions) change() flagChange {
 	return flagChange{set: o.attributes(), recursive: o.Recursive, private: o.Private}
 }
 
-// attributes returns the options as mount_setattr's flags.
+// attributes returns the options as mount_setattr flags.
 func (o BindOptions) attributes() uint64 {
 	var a uint64
 	for _, f := range []struct {
@@ -104,7 +105,7 @@ func (o BindOptions) attributes() uint64 {
 	return a
 }
 
-// allAttributes are those that BindOptions can say something about.
+// allAttributes are the flags that BindOptions can set.
 const allAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 
 func setAttr(fd int, attr unix.MountAttr, recursive bool) error {

@@ -11,16 +11,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// BusyError says what keeps a mount in use, as far as that could be found.
+// BusyError says what keeps a mount busy, as far as that could be found.
 type BusyError struct {
-	// Mounts are the paths mounted below it.
+	// Mounts are the mount points below it.
 	Mounts []string
-	// Holders are who has something on it open, [maxHolders] at most.
+	// Holders have something on it open, [maxHolders] at most.
 	Holders []Holder
 	Err     error
 }
 
-// Holder is a process, or a loop device, that has a file on a mount open.
+// Holder is a process or a loop device that has a file on a mount open.
 type Holder struct {
 	PID  int    // 0 for a loop device
 	Name string // "postgres", "loop3"
@@ -49,13 +49,13 @@ func (e *BusyError) Error() string {
 
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// maxHolders and maxListed bound what a BusyError tells.
+// maxHolders and maxListed limit what a BusyError lists.
 const (
 	maxHolders = 8
 	maxListed  = 8
 )
 
-// explainBusy finds who uses target. It asks /proc and /sys alone.
+// explainBusy finds what uses target. It reads /proc and /sys only.
 func (k *Kernel) explainBusy(ctx context.Context, target string, cause error) error {
 	busy := &BusyError{Err: cause}
 	path, err := k.canonical(target)
@@ -75,17 +75,17 @@ func (k *Kernel) explainBusy(ctx context.Context, target string, cause error) er
 	return busy
 }
 
-// holders returns who has a file at or below path open.
+// holders returns the processes and loop devices that have a file at or below path open.
 func holders(ctx context.Context, path string) []Holder {
 	var found []Holder
-	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is good
+	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is valid
 	for _, file := range backing {
 		data, err := os.ReadFile(file)
 		if on := strings.TrimSuffix(string(data), "\n"); err == nil && pathname.Within(on, path) {
 			found = append(found, Holder{Name: strings.Split(file, "/")[3], Path: on})
 		}
 	}
-	processes, _ := os.ReadDir("/proc") // none to be told where it cannot be read
+	processes, _ := os.ReadDir("/proc") // none if it cannot be read
 	for _, p := range processes {
 		if len(found) >= maxHolders || ctx.Err() != nil {
 			break
@@ -95,15 +95,15 @@ func holders(ctx context.Context, path string) []Holder {
 			continue
 		}
 		if file, ok := openBelow(pid, path); ok {
-			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // "" where it has ended
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // "" if it has ended
 			found = append(found, Holder{PID: pid, Name: strings.TrimSpace(string(name)), Path: file})
 		}
 	}
 	return found
 }
 
-// openBelow returns what a process has open at or below path. It reads links of
-// /proc only, whose text the kernel knows without asking the storage.
+// openBelow returns a path at or below path that a process has open. It only reads links
+// in /proc, whose text the kernel knows without asking the storage.
 func openBelow(pid int, path string) (string, bool) {
 	proc := fmt.Sprintf("/proc/%d", pid)
 	links := []string{proc + "/cwd", proc + "/root", proc + "/exe"}

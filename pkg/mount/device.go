@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a device's number in this package: major<<32|minor.
+// device returns a device number in this package's form, major<<32|minor.
 func device(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
-// DeviceOf returns the number of a device of stat(2) (st_dev, st_rdev) in the form of a
-// mount table's rows: major<<32|minor.
+// DeviceOf converts a device number of stat(2) (st_dev, st_rdev) to the form of mount
+// table rows, major<<32|minor.
 func DeviceOf(dev uint64) uint64 { return device(unix.Major(dev), unix.Minor(dev)) }
 
-// DeviceText is such a number as sysfs and mountinfo write it: major:minor.
+// DeviceText formats such a number as sysfs and mountinfo do, major:minor.
 func DeviceText(dev uint64) string { return fmt.Sprintf("%d:%d", dev>>32, uint32(dev)) }
 
 // parseDevice is the inverse of DeviceText.

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnDevtmpfs reports whether what f is open at, for identity or not, lies on the
-// kernel's devtmpfs: there the kernel makes the nodes of the devices that it has,
-// and no container does, as its own /dev is another file system.
+// OnDevtmpfs reports whether the file that f refers to is on the kernel's devtmpfs; f may
+// be opened with O_PATH. Only the kernel creates the nodes there, for devices that exist.
+// A container cannot, because its own /dev is another file system.
 func (k *Kernel) OnDevtmpfs(f *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

@@ -12,11 +12,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// Elsewhere returns where else what is mounted at path is mounted, in this
-// process's mount namespace: the same of the same file system, at a place that is
-// not below the Kernel's roots, which are the node's own. A root that is itself
-// mounted at a second place does not count, nor does what is below it there.
-// It returns none where nothing is mounted at path.
+// Elsewhere returns the other places in this process's mount namespace where the
+// directory mounted at path is mounted, except those below the Kernel's roots, which
+// belong to the node. If a root is itself mounted at a second place, that place and what
+// is below it do not count either. It returns none if nothing is mounted at path.
 func (k *Kernel) Elsewhere(ctx context.Context, path string) ([]string, error) {
 	found, err := inLane(ctx, k.lanes, lane{"find", path}, func() ([]string, error) { return k.sameAt(path) })
 	if err != nil {
@@ -31,7 +30,7 @@ func (k *Kernel) sameAt(path string) ([]string, error) {
 		same = k.sameByID
 	}
 	here, entries, err := same(path)
-	if err != nil || len(entries) < 2 { // one is what is at path
+	if err != nil || len(entries) < 2 { // one of them is the mount at path
 		return nil, err
 	}
 	var roots []string
@@ -44,9 +43,9 @@ func (k *Kernel) sameAt(path string) ([]string, error) {
 	return foreign(here, roots, entries), nil
 }
 
-// foreign returns where those of entries are that are not the node's own.
+// foreign returns the paths of the entries that are outside the roots.
 func foreign(here string, roots []string, entries []Entry) []string {
-	own := []string{here} // by its name below the root, which it has below another mount of the root too
+	own := []string{here} // also the paths relative to the roots, for second mounts of a root
 	for _, root := range roots {
 		for _, e := range entries {
 			if pathname.Within(e.Path, root) {
@@ -64,8 +63,8 @@ func foreign(here string, roots []string, entries []Entry) []string {
 	return found
 }
 
-// sameInTable returns all mounts of what is mounted at path, and where path is;
-// none where nothing is.
+// sameInTable returns all mounts of the directory mounted at path, and path as the mount
+// table shows it; none if nothing is mounted there.
 func (k *Kernel) sameInTable(path string) (here string, same []Entry, err error) {
 	here, err = k.canonical(path)
 	if missing(err) {
@@ -88,7 +87,7 @@ func (k *Kernel) sameInTable(path string) (here string, same []Entry, err error)
 	return here, slices.DeleteFunc(entries, func(e Entry) bool { return !mounted || e.origin() != of }), nil
 }
 
-// sameByID does that without reading what is known of a mount by its id.
+// sameByID is sameInTable by mount ids, without reading the whole mount table.
 func (k *Kernel) sameByID(path string) (here string, same []Entry, err error) {
 	id, mounted, err := k.mountAt(path)
 	if broken(err) {
@@ -99,7 +98,7 @@ func (k *Kernel) sameByID(path string) (here string, same []Entry, err error) {
 	}
 	at, err := statMount(id, statmountSame)
 	if err == unix.ENOENT {
-		return "", nil, nil // it went meanwhile
+		return "", nil, nil // it has just been unmounted
 	}
 	if err != nil {
 		return "", nil, os.NewSyscallError("statmount", err)

@@ -11,23 +11,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// Fault is how a file system takes no more writes: it was shut down after an error,
-// it is read-only after one, or the zero value, it is read-only and the mount table
-// does not say why.
+// Fault says why a file system rejects writes: it was shut down after an error, or it
+// became read-only after one. The zero value means that it is read-only and the mount
+// table does not say why.
 type Fault struct{ ShutDown, AfterError bool }
 
-// Options of a file system that takes no writes: the first also where it is meant so.
+// Options of a file system that rejects writes; optionReadOnly may be intended.
 const (
 	optionReadOnly   = "ro"
 	optionShutDown   = "shutdown"
 	optionAfterError = "emergency_ro"
 )
 
-// Faults returns, by path, the mounts at and below the directory under whose file
-// system takes no more writes: one that was mounted so is among them, and one that
-// has become so after an error. Of the latter the kernel tells
-// nobody: the mount table changes without a notification, and since Linux 6.13
-// ext4 shows it by an option alone. No storage is asked.
+// Faults returns, by path, the mounts at and below the directory under whose file systems
+// reject writes, whether they were mounted read-only or became so after an error. The
+// kernel does not announce the latter: the mount table changes without a notification,
+// and since Linux 6.13 ext4 shows it by an option only. Faults does not ask the storage.
 func (k *Kernel) Faults(ctx context.Context, under string) (map[string]Fault, error) {
 	faults, err := inLane(ctx, k.lanes, lane{"read the mount table", under}, func() (map[string]Fault, error) {
 		if _, err := k.canonical(under); err != nil {
@@ -53,15 +52,15 @@ func (k *Kernel) Faults(ctx context.Context, under string) (map[string]Fault, er
 	return faults, nil
 }
 
-// readFaults looks through a mount table. It is done again and again while nothing
-// happens, so nothing is made for a mount that is well.
+// readFaults searches a mount table. It runs periodically, so it allocates nothing for a
+// healthy mount.
 func readFaults(table io.Reader, under string) (map[string]Fault, error) {
-	faults := map[string]Fault{} // by path as the table has it
+	faults := map[string]Fault{} // by escaped path
 	lines := bufio.NewScanner(table)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Bytes()
-		if len(faults) > 0 { // the topmost of a path comes last
+		if len(faults) > 0 { // the topmost mount at a path comes last
 			delete(faults, string(rawPath(line)))
 		}
 		if !mayHaveFault(line) {
@@ -85,10 +84,10 @@ func readFaults(table io.Reader, under string) (map[string]Fault, error) {
 	return found, nil
 }
 
-// maxLine is beyond any line: its paths and options are a page each, escaped.
+// maxLine exceeds any line: its paths and options have at most a page each, escaped.
 const maxLine = 1 << 20
 
-// rawPath is the fifth field of a line of the mount table.
+// rawPath returns the fifth field of a mount table line.
 func rawPath(line []byte) []byte {
 	for range 4 {
 		_, line, _ = bytes.Cut(line, []byte(" "))
@@ -97,9 +96,9 @@ func rawPath(line []byte) []byte {
 	return path
 }
 
-// mayHaveFault is false for lines that [faultOf] would say nothing about either.
+// mayHaveFault returns false for lines in which [faultOf] finds nothing.
 func mayHaveFault(line []byte) bool {
-	_, options, _ := bytes.Cut(line, []byte(" - ")) // file system, source, and these
+	_, options, _ := bytes.Cut(line, []byte(" - ")) // then file system, source, options
 	for range 2 {
 		_, options, _ = bytes.Cut(options, []byte(" "))
 	}
@@ -114,7 +113,7 @@ func mayHaveFault(line []byte) bool {
 	return false
 }
 
-// faultOf says by a file system's options whether and how it takes no writes.
+// faultOf reports whether a file system with these options rejects writes, and why.
 func faultOf(superOptions []string) (f Fault, faulty bool) {
 	f = Fault{ShutDown: hasOption(superOptions, optionShutDown), AfterError: hasOption(superOptions, optionAfterError)}
 	return f, f != Fault{} || hasOption(superOptions, optionReadOnly)

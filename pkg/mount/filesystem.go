@@ -14,24 +14,24 @@ import (
 
 // TmpfsOptions describe a file system in memory.
 type TmpfsOptions struct {
-	// SizeBytes limits what it holds; 0 means half of the memory.
+	// SizeBytes limits its content; 0 means half of the memory.
 	SizeBytes int64
-	// Inodes limits how many files it holds; 0 means the kernel's choice.
+	// Inodes limits the number of files; 0 means the kernel's default.
 	Inodes int64
-	// Mode are the permissions of its root directory; 0 means 1777.
+	// Mode is the mode of its root directory; 0 means 1777.
 	Mode os.FileMode
-	// NoSwap keeps its content in memory where the kernel can ([NoSwap]);
-	// where not, it has no effect.
+	// NoSwap keeps its content in memory if the kernel supports that ([NoSwap]);
+	// otherwise it has no effect.
 	NoSwap bool
-	// NoExec keeps what it holds from being run.
+	// NoExec prevents execution of its files.
 	NoExec bool
-	// HugePageSize, in bytes, makes it a hugetlbfs of pages of that size, in
-	// which files are only mapped; 0 means a tmpfs.
+	// HugePageSize, in bytes, makes it a hugetlbfs with pages of that size, whose files
+	// can only be mapped; 0 means a tmpfs.
 	HugePageSize int64
 }
 
-// Tmpfs mounts a new, empty file system in memory at target, an existing
-// directory. Device nodes and set-user-id bits on it have no effect.
+// Tmpfs mounts a new, empty file system in memory at target, an existing directory.
+// Device nodes and set-user-id bits on it have no effect.
 func (k *Kernel) Tmpfs(target string, o TmpfsOptions) error {
 	fsType := "tmpfs"
 	if o.HugePageSize != 0 {
@@ -81,16 +81,16 @@ func unixMode(m os.FileMode) uint32 {
 	return mode
 }
 
-// Filesystem mounts the file system on the block device source at target, an
-// existing directory. source may be a link below /dev, as those of
-// /dev/disk/by-id are. flags are options as mount(8) takes them, one or more
-// (comma separated) in each; those that speak only to mount(8) are passed over.
+// Filesystem mounts the file system on the block device source at target, an existing
+// directory. source may be a link below /dev, such as those in /dev/disk/by-id. flags are
+// options as mount(8) takes them, each one or more separated by commas; options meant for
+// mount(8) itself are ignored.
 //
-// A type that is not one of a disk, such as proc, is [diskfs.ErrType], and an
-// option that the type may not be given is [diskfs.ErrOption].
+// It returns [diskfs.ErrType] for a type that is not a disk file system, such as proc,
+// and [diskfs.ErrOption] for an option that the type does not allow.
 //
-// It may take long, as a journal may have to be replayed. A refusal of the file
-// system is a [ContextError] with the kernel's own words where it has any.
+// It may take long, because a journal may have to be replayed. A refusal by the file
+// system is a [ContextError] with the kernel's own messages, if any.
 func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error {
 	err := CheckFilesystem(fsType, flags)
 	var device string
@@ -106,11 +106,11 @@ func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error
 	return nil
 }
 
-// ErrOption means that a file system may not be given an option.
+// ErrOption means that an option is not allowed for a file system.
 var ErrOption = diskfs.ErrOption
 
-// CheckFilesystem returns the error by which [Kernel.Filesystem] refuses a type
-// or an option, without a look at any device.
+// CheckFilesystem returns the error with which [Kernel.Filesystem] refuses a type or an
+// option, without looking at a device.
 func CheckFilesystem(fsType string, flags []string) error {
 	return diskfs.Check(fsType, parseOptions(flags).data)
 }
@@ -167,9 +167,9 @@ func (k *Kernel) onTarget(target string, f func(dst int) error) error {
 	return f(dst)
 }
 
-// Reconfigure changes options of the file system mounted at target ("size=2g"
-// of a tmpfs, "ro"), for all its mounts, and those of flags that are a mount's
-// own ("nosuid") for this one.
+// Reconfigure changes options of the file system mounted at target ("size=2g" of a tmpfs,
+// "ro"), for all its mounts. Flags that belong to a mount ("nosuid") change for this
+// mount only.
 func (k *Kernel) Reconfigure(target string, flags []string) error {
 	o := parseOptions(flags)
 	err := k.onTarget(target, func(fd int) error {
@@ -204,8 +204,8 @@ func reconfigure(fd int, options []string) error {
 	return nil
 }
 
-// reconfigureOld is a remount by mount(2), which replaces the flags of the
-// mount too, so that those it has are given again.
+// reconfigureOld remounts by mount(2). That also replaces the flags of the mount, so it
+// passes the current ones again.
 func reconfigureOld(fd int, o options) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {

@@ -11,7 +11,7 @@ import (
 // fsContext is a file system being set up (fsopen or fspick).
 type fsContext int
 
-// ContextError is the kernel's refusal to set up a file system, in its own words.
+// ContextError is the kernel's refusal to set up a file system, with its messages.
 type ContextError struct {
 	Messages []string // "ext4: Unknown parameter 'x'"
 	Err      error
@@ -28,13 +28,13 @@ func (e *ContextError) Unwrap() error { return e.Err }
 
 func (c fsContext) close() { unix.Close(int(c)) }
 
-// set gives one option: "key=value", or a flag.
+// set passes one option: "key=value", or a flag.
 func (c fsContext) set(option string) error {
 	key, value, hasValue := strings.Cut(option, "=")
 	var err error
 	if hasValue {
 		if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
-			value = value[1 : n-1] // quotes are mount(8)'s, for commas
+			value = value[1 : n-1] // mount(8) quotes values that contain commas
 		}
 		err = unix.FsconfigSetString(int(c), key, value)
 	} else {
@@ -46,16 +46,16 @@ func (c fsContext) set(option string) error {
 	return nil
 }
 
-// explain adds to err what the kernel logged to the context since it was last asked.
+// explain adds to err what the kernel has logged to the context since the last read.
 func (c fsContext) explain(what string, err error) error {
 	var messages []string
 	buf := make([]byte, 4096)
 	for range 16 {
 		n, rerr := unix.Read(int(c), buf)
 		if rerr != nil || n == 0 {
-			break // ENODATA: no more
+			break // ENODATA: no more messages
 		}
-		// "e text": error, warning or information.
+		// A message is "e text", "w text" or "i text": error, warning, information.
 		text := strings.TrimSpace(string(buf[:n]))
 		if len(text) > 2 && text[1] == ' ' {
 			text = text[2:]
@@ -65,7 +65,7 @@ func (c fsContext) explain(what string, err error) error {
 	return &ContextError{Messages: messages, Err: fmt.Errorf("%s: %w", what, err)}
 }
 
-// mount makes the file system, as a mount that is nowhere yet.
+// mount creates the file system as a detached mount.
 func (c fsContext) mount(attributes int) (int, error) {
 	if err := unix.FsconfigCreate(int(c)); err != nil {
 		return -1, c.explain("create", err)

@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// fuseServers knows who serves FUSE file systems: a process that has /dev/fuse
-// open for their connection. It looks through all processes only where who
-// served one when it was asked before does so no more.
+// fuseServers remembers which process serves each FUSE file system: one that has
+// /dev/fuse open for its connection. It scans all processes only if the remembered
+// process no longer serves the connection.
 type fuseServers struct {
 	mu      sync.Mutex
-	at      map[uint32]string // connection -> the file of /proc that shows it
-	unsaid  bool              // a process has /dev/fuse open, and the kernel does not say for what
+	at      map[uint32]string // connection -> the fdinfo file that shows it
+	unsaid  bool              // the kernel does not show the connection of some open /dev/fuse
 	scanned time.Time
 }
 
-// scanPause is the least time between two looks through all processes.
+// scanPause is the minimum time between two scans of all processes.
 const scanPause = 5 * time.Second
 
-// FUSEServed reports whether a process serves the FUSE file system that is mounted
-// at path. /proc alone is asked: where none does, the file system is dead,
-// and to ask it costs nothing; one that is served may not answer, and whoever
-// asks it then holds the mount, which so cannot be unmounted. The error is
-// [errors.ErrUnsupported] where that cannot be told: before Linux 6.14.
+// FUSEServed reports whether a process serves the FUSE file system mounted at path. It
+// asks /proc only. If no process does, the file system is dead and can be asked without
+// risk; a served one may not answer, and the process that asks it then holds the mount,
+// which therefore cannot be unmounted. The error is [errors.ErrUnsupported] if the kernel
+// cannot tell: before Linux 6.14.
 func (k *Kernel) FUSEServed(ctx context.Context, path string) (bool, error) {
 	info, err := k.Look(ctx, path)
 	if err != nil {
 		return false, err
 	}
 	if !info.Mounted || info.Dev>>32 != 0 {
-		return false, fmt.Errorf("%s: no FUSE file system without a device: %w", path, errors.ErrUnsupported)
+		return false, fmt.Errorf("%s is not the mount of a FUSE file system without a device: %w", path, errors.ErrUnsupported)
 	}
 	k.fuse.mu.Lock()
 	defer k.fuse.mu.Unlock()
@@ -56,13 +56,12 @@ func (s *fuseServers) served(connection uint32) (bool, error) {
 	}
 	_, served := s.at[connection]
 	if !served && s.unsaid {
-		return false, fmt.Errorf("the kernel does not say of every open /dev/fuse what it is for: %w", errors.ErrUnsupported)
+		return false, fmt.Errorf("the kernel does not show the connection of every open /dev/fuse: %w", errors.ErrUnsupported)
 	}
 	return served, nil
 }
 
-// scan looks through what all processes have open. That a process ends meanwhile
-// is no error.
+// scan reads the open files of all processes. It ignores processes that end meanwhile.
 func (s *fuseServers) scan() error {
 	s.at, s.unsaid, s.scanned = map[uint32]string{}, false, time.Now()
 	processes, err := os.ReadDir("/proc")
@@ -74,9 +73,9 @@ func (s *fuseServers) scan() error {
 			continue
 		}
 		dir := filepath.Join("/proc", p.Name())
-		fds, _ := os.ReadDir(dir + "/fd") // none of one that has ended
+		fds, _ := os.ReadDir(dir + "/fd") // none if it has ended
 		for _, fd := range fds {
-			// In a container's own /dev the file has another directory.
+			// In a container's own /dev the path may have another directory.
 			if file, err := os.Readlink(dir + "/fd/" + fd.Name()); err != nil || filepath.Base(file) != "fuse" {
 				continue
 			}
@@ -92,13 +91,13 @@ func (s *fuseServers) note(file string) {
 	switch {
 	case err == nil:
 		s.at[uint32(connection)] = file
-	case text == "": // an older kernel, or nothing is mounted by it yet
+	case text == "": // an older kernel, or not mounted yet
 		s.unsaid = true
 	}
 }
 
-// connectionIn is what a file of /proc/PID/fdinfo says of a FUSE connection: its
-// number; "-" for none; "" where the kernel does not say.
+// connectionIn returns the FUSE connection number in a /proc/PID/fdinfo file: "-" if the
+// file cannot be read, "" if the kernel does not show it.
 func connectionIn(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -7,33 +7,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feature is a set of things that the running kernel can do.
+// Feature is a set of abilities of the running kernel.
 type Feature uint
 
 const (
-	// OpenAt2 (Linux 5.6) resolves a whole path under a rule. Without it each
-	// element is opened by itself.
+	// OpenAt2 (Linux 5.6) resolves a whole path under a rule. Without it, each element is
+	// opened separately.
 	OpenAt2 Feature = 1 << iota
-	// MountTree (open_tree, mount_setattr, move_mount; Linux 5.12) prepares a
-	// bind mount before it is seen. Without it a read-only bind is writable for
-	// the moment between mount(2) and its remount.
+	// MountTree (open_tree, mount_setattr, move_mount; Linux 5.12) prepares a bind mount
+	// before it is visible. Without it, a read-only bind is writable between mount(2) and
+	// its remount.
 	MountTree
-	// FSContext (fsopen, fsconfig, fsmount; Linux 5.2) makes file systems by
-	// descriptor and explains errors. Without it errors are only a number.
+	// FSContext (fsopen, fsconfig, fsmount; Linux 5.2) mounts file systems by descriptor
+	// and explains errors. Without it, errors are only a number.
 	FSContext
-	// MountRoot (statx; Linux 5.8) tells whether a path is the root of a mount.
-	// Without it the mount table is read.
+	// MountRoot (statx; Linux 5.8) tells whether a path is the root of a mount. Without
+	// it, the mount table is read.
 	MountRoot
-	// MountID (unique ids, statmount, listmount; Linux 6.8) identifies a mount
-	// for ever. Without it MountID is 0 and the mount table is read.
+	// MountID (unique ids, statmount, listmount; Linux 6.8) identifies a mount for ever.
+	// Without it, MountID is 0 and the mount table is read.
 	MountID
-	// NoSwap (tmpfs; Linux 6.4, not in user namespaces) keeps a tmpfs from swap.
+	// NoSwap (tmpfs; Linux 6.4, not in user namespaces) keeps a tmpfs out of swap.
 	NoSwap
 )
 
 var featureNames = [...]string{"openat2", "mount-tree", "fs-context", "mount-root", "mount-id", "tmpfs-noswap"}
 
-// String lists the features by name, comma separated.
+// String lists the features by name, separated by commas.
 func (f Feature) String() string {
 	var names []string
 	for i, name := range featureNames {
@@ -44,20 +44,20 @@ func (f Feature) String() string {
 	return strings.Join(names, ",")
 }
 
-// Kernel is the mounts of this process's mount namespace. Make one with [New].
+// Kernel operates on the mounts of this process's mount namespace. Make one with [New].
 type Kernel struct {
 	features Feature
 	roots    []string
-	lanes    *lanes  // nil: calls are made at once
-	away     Away    // nil: in lanes
-	without  Feature // what Without took away
+	lanes    *lanes  // nil: calls run in the caller's goroutine
+	away     Away    // nil: calls run in lanes
+	without  Feature // features removed by Without
 	origins  *origins
 	fuse     *fuseServers
 }
 
-// New asks the running kernel what it can do. roots are clean absolute
-// directories that the operator trusts: their own path may go through
-// symbolic links, what lies below them may not.
+// New probes the running kernel's features. roots are clean absolute directories that the
+// operator trusts: their own paths may go through symbolic links, paths below them may
+// not.
 func New(roots ...string) *Kernel {
 	k := &Kernel{
 		features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}, origins: newOrigins(),
@@ -69,10 +69,10 @@ func New(roots ...string) *Kernel {
 	return k
 }
 
-// Features returns what is in use.
+// Features returns the features in use.
 func (k *Kernel) Features() Feature { return k.features }
 
-// Without returns a Kernel that does without f, as on a kernel that lacks it.
+// Without returns a Kernel that does not use f, as on a kernel that lacks it.
 func (k *Kernel) Without(f Feature) *Kernel {
 	c := *k
 	c.features &^= f
@@ -90,8 +90,8 @@ func probe() Feature {
 		unix.Close(fd)
 		f |= OpenAt2
 	}
-	// On a bad descriptor the call is refused only after it was found to exist;
-	// a missing call is ENOSYS, one that a seccomp filter hides EPERM.
+	// The call on a bad descriptor fails; a missing call gives ENOSYS, and one that a seccomp
+	// filter hides gives EPERM.
 	switch unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}) {
 	case unix.ENOSYS, unix.EPERM:
 	default:

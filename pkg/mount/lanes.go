@@ -9,25 +9,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// lanes runs system calls that may hang with their storage. A caller whose
-// context ends leaves the call behind; until it returns, the next of the same
-// lane fails at once, so that dead storage costs one thread a lane and no time.
+// lanes runs system calls that may hang with their storage. A caller whose context ends
+// abandons the call; until the call returns, the next one in the same lane fails at once,
+// so that dead storage costs one thread per lane and no time.
 type lanes struct {
 	mu   sync.Mutex
 	busy map[lane]*passage // guarded by mu
 }
 
-// lane is what one call at a time is made of.
+// lane identifies calls that run one at a time.
 type lane struct{ call, path string }
 
-// passage is a call under way; its fields but since are guarded by lanes.mu.
+// passage is a call under way. lanes.mu guards its fields except since.
 type passage struct {
 	since       time.Time
-	left, ended bool          // no caller waits for it; it has returned
-	over        chan struct{} // closed when it is either; nil until a caller waits for the lane
+	left, ended bool          // its caller abandoned it; it has returned
+	over        chan struct{} // closed when either is set; nil until a caller waits for the lane
 }
 
-// inLane returns what f returns, or the cause of ctx's end where that comes first.
+// inLane returns the result of f, or the cause of ctx's end if that comes first.
 func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error)) (T, error) {
 	var zero T
 	if err := ctx.Err(); err != nil {
@@ -44,7 +44,7 @@ func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error))
 		value T
 		err   error
 	}
-	answer := make(chan result, 1) // with room for what no caller waits for any more
+	answer := make(chan result, 1) // buffered: the caller may have given up
 	go func() {
 		value, err := f()
 		l.end(key, p)
@@ -57,13 +57,13 @@ func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error))
 		if l.leave(p) {
 			return zero, fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
 		}
-		got := <-answer // it has just returned
+		got := <-answer // f has just returned
 		return got.value, got.err
 	}
 }
 
-// Aside returns what f returns, which looks at path and may hang with its storage. Where
-// ctx ends first f is left behind, and until it returns the next call for the path fails.
+// Aside runs f, which inspects path and may hang with its storage. If ctx ends first, f
+// is abandoned, and until it returns the next call for the path fails.
 func (k *Kernel) Aside(ctx context.Context, path string, f func() error) error {
 	_, err := inLane(ctx, k.lanes, lane{"aside", path}, func() (struct{}, error) { return struct{}{}, f() })
 	return err
@@ -97,7 +97,7 @@ func (l *lanes) enter(ctx context.Context, key lane) (*passage, error) {
 	}
 }
 
-// leftBehind returns an error while a call of the lane that was left behind has not returned.
+// leftBehind returns an error while an abandoned call of the lane has not returned.
 func (l *lanes) leftBehind(key lane) error {
 	if l == nil {
 		return nil
@@ -110,7 +110,7 @@ func (l *lanes) leftBehind(key lane) error {
 	return nil
 }
 
-// leave notes that the caller has left; false says that it has returned.
+// leave abandons the call. It returns false if the call has already returned.
 func (l *lanes) leave(p *passage) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +133,8 @@ func (l *lanes) end(key lane, p *passage) {
 	}
 }
 
-// wakeWaiters has those that wait for the lane look again; lanes.mu is held.
+// wakeWaiters makes callers that wait for the lane check it again. It must be called with
+// lanes.mu held.
 func (p *passage) wakeWaiters() {
 	if p.over != nil {
 		close(p.over)

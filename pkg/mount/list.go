@@ -16,29 +16,28 @@ import (
 
 // Entry is one mount of the mount table.
 type Entry struct {
-	// ID is the unique id, ParentID that of the mount it is mounted on; both 0
+	// ID is the unique id, ParentID that of the mount it is mounted on; both are 0
 	// without [MountID].
 	ID, ParentID uint64
-	// Path is where it is mounted, as seen from the root directory.
+	// Path is the mount point, relative to the root directory.
 	Path string
 	// Root is the path within its file system that appears at Path.
 	Root string
-	// FSType is the file system's name.
+	// FSType is the type of the file system.
 	FSType string
-	// Source is what was mounted, by name ("/dev/sda1", "tmpfs"); "" on Linux
-	// 6.8 to 6.12.
+	// Source is the name of what was mounted ("/dev/sda1", "tmpfs"); "" on Linux 6.8 to
+	// 6.12.
 	Source string
 	// Dev is the file system's device as major<<32|minor.
 	Dev uint64
-	// ReadOnly: the mount or its file system is read-only.
+	// ReadOnly means that the mount or its file system is read-only.
 	ReadOnly bool
-	// Shared: mounts made or removed below it propagate to its peers.
+	// Shared means that mounts made or removed below it propagate to its peers.
 	Shared bool
 }
 
-// List returns the mounts at and below the directory under, sorted by path;
-// stacked mounts are each listed, the topmost last. Mounts that another mount
-// hides are among them.
+// List returns the mounts at and below the directory under, sorted by path. It includes
+// hidden mounts and each of several stacked mounts, the topmost last.
 func (k *Kernel) List(ctx context.Context, under string) ([]Entry, error) {
 	entries, err := inLane(ctx, k.lanes, lane{"list", under}, func() ([]Entry, error) { return k.list(under) })
 	if err != nil {
@@ -64,7 +63,7 @@ func (k *Kernel) list(under string) ([]Entry, error) {
 	return entries, nil
 }
 
-// canonical is path as the mount table shows it.
+// canonical returns path as the mount table shows it.
 func (k *Kernel) canonical(path string) (string, error) {
 	if filepath.Clean(path) == "/" {
 		return "/", nil
@@ -77,8 +76,8 @@ func (k *Kernel) canonical(path string) (string, error) {
 	return p.canonical()
 }
 
-// table returns all mounts that can be reached from the root directory, a mount
-// after the one that it is mounted on.
+// table returns all mounts that can be reached from the root directory, each after the
+// mount that it is mounted on.
 func (k *Kernel) table() ([]Entry, error) {
 	if !k.has(MountID) {
 		rows, err := k.readMountinfo()
@@ -111,8 +110,8 @@ func (k *Kernel) table() ([]Entry, error) {
 	return entries, nil
 }
 
-// sortByDepth puts each mount after the one that it is mounted on. The order of
-// ids does not: a mount can be moved, and propagation puts new ones below old ones.
+// sortByDepth puts each mount after the one that it is mounted on. Sorting by id would
+// not: a mount can be moved, and propagation puts new mounts below old ones.
 func sortByDepth[T any](mounts []T, ids func(T) (id, parent uint64)) {
 	parents := make(map[uint64]uint64, len(mounts))
 	for _, m := range mounts {
@@ -125,7 +124,7 @@ func sortByDepth[T any](mounts []T, ids func(T) (id, parent uint64)) {
 		if d, known := depths[id]; known {
 			return d
 		}
-		depths[id] = 0 // the end, should the root name itself as its parent
+		depths[id] = 0 // ends the recursion if the root is its own parent
 		if parent, known := parents[id]; known {
 			depths[id] = depth(parent) + 1
 		}
@@ -138,8 +137,8 @@ func sortByDepth[T any](mounts []T, ids func(T) (id, parent uint64)) {
 	})
 }
 
-// IsShared reports whether the mount that path is on propagates what is mounted
-// or unmounted below it.
+// IsShared reports whether the mount that holds path propagates mounts and unmounts below
+// it.
 func (k *Kernel) IsShared(path string) (bool, error) {
 	shared, err := k.isShared(path)
 	if err != nil {
@@ -178,7 +177,7 @@ func (k *Kernel) isShared(path string) (bool, error) {
 	return false, fmt.Errorf("mount %d is not in the mount table", st.mountID)
 }
 
-// openAny opens what is at a clean path for identity; the root directory too.
+// openAny opens a clean path for identity; unlike openTarget also the root directory.
 func (k *Kernel) openAny(path string) (int, error) {
 	if path == "/" {
 		return k.openDir(path)

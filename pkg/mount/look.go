@@ -11,31 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is what the kernel shows at a path. Its fields mean what those of
-// state.Seen mean.
+// Info is what the kernel shows at a path. Its fields have the meaning of those of
+// state.Seen.
 type Info struct {
-	// Exists: there is something at the path. A symbolic link is not followed.
+	// Exists means that there is something at the path. A symbolic link is not followed.
 	Exists bool
-	// Mounted: the path is the root of a mount.
+	// Mounted means that the path is the root of a mount.
 	Mounted bool
-	// MountID is the unique, never reused id of the topmost mount there, or 0
-	// where the kernel cannot tell ([MountID]) or nothing is mounted.
+	// MountID is the unique, never reused id of the topmost mount there, or 0 if the
+	// kernel has none ([MountID]) or nothing is mounted.
 	MountID uint64
-	// Dev is, as major<<32|minor, the device a block device node stands for,
-	// and for anything else the device its file system is on; 0 where unknown.
+	// Dev is the device of a block device node, and for anything else the device of its
+	// file system, as major<<32|minor; 0 if unknown.
 	Dev uint64
-	// Layers is how many mounts are stacked at the path; 0 where not mounted.
+	// Layers is how many mounts are stacked at the path; 0 if it is not mounted.
 	Layers int
-	// BlockDevice: what is there is a block device node.
+	// BlockDevice means that there is a block device node.
 	BlockDevice bool
-	// ReadOnly: the mount that the path is on, or its file system, is read-only.
+	// ReadOnly means that the mount that holds the path, or its file system, is
+	// read-only.
 	ReadOnly bool
 }
 
-// Look reports what the kernel shows at path. That nothing is there is no
-// error; an error means that it is not known. The storage behind a mount is not
-// asked, so a dead file system is reported as mounted; should the kernel hang
-// all the same, Look returns when ctx ends and the call is left behind.
+// Look returns what the kernel shows at path. A path that does not exist is not an error;
+// an error means that the state is unknown. Look does not ask the storage behind a mount,
+// so a dead file system is reported as mounted. If the kernel hangs nevertheless, Look
+// returns when ctx ends and abandons the call.
 func (k *Kernel) Look(ctx context.Context, path string) (Info, error) {
 	info, err := inLane(ctx, k.lanes, lane{"look", path}, func() (Info, error) { return k.look(path) })
 	if err != nil {
@@ -56,12 +57,11 @@ func (k *Kernel) look(path string) (Info, error) {
 	return k.lookAt(p)
 }
 
-// maxLooks bounds how often a look is repeated because what was seen was
-// unmounted before all of it could be told.
+// maxLooks limits how often a look is repeated because the mount disappeared during it.
 const maxLooks = 16
 
-// errGone says that a mount went while it was looked at.
-var errGone = errors.New("is unmounted again and again")
+// errGone means that a mount disappeared during a look.
+var errGone = errors.New("it is unmounted repeatedly")
 
 func (k *Kernel) lookAt(p place) (info Info, err error) {
 	for range maxLooks {
@@ -91,17 +91,17 @@ func (k *Kernel) lookOnce(p place) (Info, error) {
 	return info, err
 }
 
-// identity is what statx tells of a descriptor.
+// identity is what statx returns for a file.
 type identity struct {
-	mountID   uint64 // unique with MountID; else the small one
+	mountID   uint64 // the unique one with MountID, else the small one
 	mountRoot bool   // only with MountRoot
 	dev       uint64
 	block     bool
 	link      bool
 }
 
-// identifyPlace is identify of what is at a place: of the topmost mount, of a
-// symbolic link itself.
+// identifyPlace identifies what is at a place: the topmost mount, or a symbolic link
+// itself.
 func (k *Kernel) identifyPlace(p place) (identity, error) {
 	if k.has(MountRoot) {
 		return k.statx(p.dir, p.name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
@@ -122,7 +122,7 @@ func (k *Kernel) identify(fd int) (identity, error) {
 	return id, err
 }
 
-// statx asks for what is in memory only (AT_STATX_DONT_SYNC).
+// statx asks only for what is in memory (AT_STATX_DONT_SYNC).
 func (k *Kernel) statx(dir int, name string, flags int) (identity, error) {
 	mask := unix.STATX_TYPE | unix.STATX_MNT_ID
 	if k.has(MountID) {
@@ -162,7 +162,7 @@ func mountIDFromProc(fd int) (uint64, error) {
 	return 0, errors.New("fdinfo has no mnt_id")
 }
 
-// fillByID completes info with statmount.
+// fillByID completes info by statmount.
 func (k *Kernel) fillByID(info *Info, p place, st identity) error {
 	top, err := statMount(st.mountID, statmountBasic|statmountSuper)
 	if err == unix.ENOENT {
@@ -176,8 +176,7 @@ func (k *Kernel) fillByID(info *Info, p place, st identity) error {
 		return nil
 	}
 	info.Mounted, info.MountID = true, st.mountID
-	// As nearly all, it is mounted on the directory's entry itself, and not on
-	// another mount there.
+	// Nearly always it is mounted on the directory entry itself, not on another mount.
 	if dir, err := k.identify(p.dir); err == nil && dir.mountID == top.ParentID {
 		info.Layers = 1
 		return nil
@@ -186,9 +185,8 @@ func (k *Kernel) fillByID(info *Info, p place, st identity) error {
 	return err
 }
 
-// layers counts the mounts at the path of one that is the topmost there. A mount
-// that covers another has its mount point at the other's root, so both have the
-// same path.
+// layers counts the mounts at the path of the topmost mount there. A mount that covers
+// another has its mount point at the other's root, so both have the same path.
 func layers(id uint64) (int, error) {
 	const mask = statmountBasic | statmountPoint
 	top, err := statMount(id, mask)
@@ -236,8 +234,8 @@ func (k *Kernel) fillFromTable(info *Info, p place, st identity) error {
 	return nil
 }
 
-// broken reports whether err is what dead storage answers, so that only the
-// mount table can tell what is there.
+// broken reports whether err is typical of dead storage, so that only the mount table can
+// tell what is mounted.
 func broken(err error) bool {
 	for _, e := range []error{
 		unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EACCES, unix.EHOSTDOWN, unix.ENODEV, unix.ENXIO,
@@ -250,7 +248,7 @@ func broken(err error) bool {
 	return false
 }
 
-// lookInTable reports what is mounted at p where looking there gave cause.
+// lookInTable reports what is mounted at p after looking there failed with cause.
 func (k *Kernel) lookInTable(p place, cause error) (Info, error) {
 	path, err := p.canonical()
 	if err != nil {
@@ -262,7 +260,7 @@ func (k *Kernel) lookInTable(p place, cause error) (Info, error) {
 	}
 	var info Info
 	for _, e := range entries {
-		if e.Path == path { // the topmost comes last
+		if e.Path == path { // the topmost mount comes last
 			info = Info{Exists: true, Mounted: true, MountID: e.ID, Dev: e.Dev, ReadOnly: e.ReadOnly, Layers: info.Layers + 1}
 		}
 	}

@@ -13,16 +13,16 @@ import (
 
 // Maps says whether ids can be mapped at a mount.
 type Maps struct {
-	// IDs: those of its files can be mapped to a user namespace's.
+	// IDs means that the ids of its files can be mapped to those of a user namespace.
 	IDs bool
 	// FSType is its file system's type, for people.
 	FSType string
 }
 
-// MapsIDs says whether the ids of the files at path can be mapped to those of a user
-// namespace (mount_setattr(2), MOUNT_ATTR_IDMAP; Linux 5.12 and later, and not of every
-// file system). It tries, with a copy of the mount that no other process sees. The walk
-// to path may wait for storage, as long as ctx lets it.
+// MapsIDs reports whether the ids of the files at path can be mapped to those of a user
+// namespace (mount_setattr(2), MOUNT_ATTR_IDMAP; Linux 5.12, and not for every file
+// system). It tries on a copy of the mount that no other process sees. Resolving path may
+// wait for storage until ctx ends.
 func (k *Kernel) MapsIDs(ctx context.Context, path string) (m Maps, err error) {
 	row, err := k.rowOf(path)
 	if err != nil {
@@ -56,17 +56,17 @@ func (k *Kernel) tryMapIDs(path string) (bool, error) {
 		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd()),
 	})
 	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM): // its file system cannot; it is mapped already
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM): // the file system cannot; it is already mapped
 		return false, nil
 	}
 	return err == nil, os.NewSyscallError("mount_setattr", err)
 }
 
-// userNamespace returns a user namespace of its own, which is there while the file is
-// open. The kernel makes one for a new process only. That one never runs: it stops where
-// it would be this program (ptrace), and is killed.
+// userNamespace returns a new user namespace, which exists while the file is open. The
+// kernel creates one only for a new process. That process never runs: ptrace stops it
+// before its first instruction, and it is killed.
 func userNamespace() (*os.File, error) {
-	runtime.LockOSThread() // whose child is traced
+	runtime.LockOSThread() // ptrace is per thread
 	defer runtime.UnlockOSThread()
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1 << 16, Size: 1 << 16}}
 	p, err := os.StartProcess("/proc/self/exe", []string{"user-namespace"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{

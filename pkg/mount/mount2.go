@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountOld is mount(2), for kernels without the calls on descriptors. It
-// reaches what is open at a descriptor through /proc/self/fd.
+// mountOld calls mount(2), for kernels without the calls on descriptors. It reaches what
+// a descriptor refers to through /proc/self/fd.
 func mountOld(source, target, fsType string, flags uintptr, data string) error {
 	return os.NewSyscallError("mount", unix.Mount(source, target, fsType, flags, data))
 }
 
-// bindOld binds what src is open at to target.
+// bindOld binds what src refers to at target.
 func (k *Kernel) bindOld(src int, target string, c flagChange) error {
 	p, err := k.place(target)
 	if err != nil {
@@ -37,7 +37,7 @@ func (k *Kernel) bindOld(src int, target string, c flagChange) error {
 		return nil
 	}
 	if err := k.restrictOld(p, c); err != nil {
-		// A mount that may be written to although it must not be is worse than none.
+		// No mount is better than one that is writable against its options.
 		undo := unix.Unmount(p.proc(), unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 		return errors.Join(err, os.NewSyscallError("umount2", undo))
 	}
@@ -74,8 +74,8 @@ func (k *Kernel) changeFlagsOld(fd int, c flagChange) error {
 	return k.eachBelow(fd, f)
 }
 
-// eachBelow calls f with a descriptor of each mount at or below the one that fd
-// is open at.
+// eachBelow calls f with a descriptor of each mount at or below the one that fd refers
+// to.
 func (k *Kernel) eachBelow(fd int, f func(fd int) error) error {
 	path, err := os.Readlink(procFD(fd))
 	if err != nil {
@@ -93,8 +93,8 @@ func (k *Kernel) eachBelow(fd int, f func(fd int) error) error {
 	return nil
 }
 
-// remountFlags sets and clears flags of a mount; a remount replaces all flags,
-// so those that it has are given again.
+// remountFlags sets and clears flags of a mount. A remount replaces all flags, so it
+// passes the current ones again.
 func remountFlags(fd int, set, clr uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
@@ -104,7 +104,7 @@ func remountFlags(fd int, set, clr uintptr) error {
 	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
 }
 
-// flagsOf translates statfs's ST_ flags to mount's MS_ ones.
+// flagsOf translates statfs's ST_ flags to mount's MS_ flags.
 func flagsOf(st int64) uintptr {
 	var flags uintptr
 	for _, f := range []struct {

@@ -14,12 +14,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// Mounter gives a [Kernel] the shape that Kubernetes' storage code expects.
-// Binds, tmpfs and file systems on block devices are made by system calls; a
-// mount that needs a program of its own (nfs, cifs) goes to mount(8).
+// Mounter adapts a [Kernel] to the interface that Kubernetes' storage code expects. It
+// makes binds, tmpfs and file systems on block devices by system calls; mounts that need
+// a helper program (nfs, cifs) go to mount(8).
 type Mounter struct {
 	kernel *Kernel
-	// helper runs mount(8). It is made when first needed, as making it runs umount(8).
+	// helper returns what runs mount(8). It is made on first use, because making it runs
+	// umount(8).
 	helper func() mountutils.Interface
 }
 
@@ -32,26 +33,26 @@ func NewMounter(k *Kernel) *Mounter {
 	})}
 }
 
-// direct are the file systems that are mounted without a helper program.
+// direct lists the file systems that are mounted without a helper program.
 var direct = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "vfat", "iso9660", "squashfs", "erofs", "f2fs"}
 
-// Mount mounts source at target, as mount(8) would with -t fsType and -o options.
+// Mount mounts source at target, as mount(8) does with -t fsType and -o options.
 func (m *Mounter) Mount(source, target, fsType string, options []string) error {
 	return m.MountSensitive(source, target, fsType, options, nil)
 }
 
-// MountSensitive is Mount with further options that no error shows.
+// MountSensitive is Mount with further options that errors do not show.
 func (m *Mounter) MountSensitive(source, target, fsType string, options, sensitive []string) error {
 	return m.MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType, options, sensitive, nil)
 }
 
-// MountSensitiveWithoutSystemd is MountSensitive: systemd is never asked.
+// MountSensitiveWithoutSystemd is MountSensitive, which never uses systemd.
 func (m *Mounter) MountSensitiveWithoutSystemd(source, target, fsType string, options, sensitive []string) error {
 	return m.MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType, options, sensitive, nil)
 }
 
-// MountSensitiveWithoutSystemdWithMountFlags is MountSensitive with flags for
-// mount(8); where there are any, mount(8) is used.
+// MountSensitiveWithoutSystemdWithMountFlags is MountSensitive with flags for mount(8).
+// If there are any, it uses mount(8).
 func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsType string, options, sensitive,
 	mountFlags []string,
 ) error {
@@ -73,8 +74,8 @@ func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsT
 	return m.helper().MountSensitiveWithoutSystemd(source, target, fsType, options, sensitive)
 }
 
-// bind binds, or changes a mount's own options. Options of a file system mean
-// nothing to a bind, and are passed over as mount(8) does.
+// bind makes a bind mount, or changes a mount's own options on remount. Like mount(8), it
+// ignores options of a file system.
 func (m *Mounter) bind(source, target string, words []string) error {
 	o := parseOptions(words)
 	c := flagChange{set: o.set, clr: o.clr, recursive: slices.Contains(words, "rbind")}
@@ -85,7 +86,7 @@ func (m *Mounter) bind(source, target string, words []string) error {
 		}
 		return wrap(err, "bind %s to %s", source, target)
 	}
-	c.clr |= allAttributes &^ c.set // mount(8) replaces them all
+	c.clr |= allAttributes &^ c.set // mount(8) replaces all flags
 	err := m.kernel.onMount(target, func(fd int) error { return m.kernel.changeFlags(fd, c) })
 	return wrap(err, "remount %s", target)
 }
@@ -107,7 +108,7 @@ func without(words []string, word string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return w == word })
 }
 
-// Unmount removes every mount stacked at target; it does not follow a link.
+// Unmount removes every mount stacked at target. It does not follow a symbolic link.
 func (m *Mounter) Unmount(target string) error {
 	return m.kernel.Unmount(context.Background(), target)
 }
@@ -127,7 +128,7 @@ func (m *Mounter) List() ([]mountutils.MountPoint, error) {
 	return points, nil
 }
 
-// IsMountPoint reports whether file is the root of a mount; bind mounts are seen.
+// IsMountPoint reports whether file is the root of a mount, including a bind mount.
 func (m *Mounter) IsMountPoint(file string) (bool, error) {
 	info, err := m.kernel.Look(context.Background(), file)
 	if err != nil {
@@ -139,17 +140,17 @@ func (m *Mounter) IsMountPoint(file string) (bool, error) {
 	return info.Mounted, nil
 }
 
-// IsLikelyNotMountPoint is the opposite of IsMountPoint, and as exact.
+// IsLikelyNotMountPoint is the exact opposite of IsMountPoint.
 func (m *Mounter) IsLikelyNotMountPoint(file string) (bool, error) {
 	mounted, err := m.IsMountPoint(file)
 	return err != nil || !mounted, err
 }
 
-// CanSafelySkipMountPointCheck is true: to unmount what is not mounted is no error.
+// CanSafelySkipMountPointCheck returns true: Unmount succeeds if nothing is mounted.
 func (m *Mounter) CanSafelySkipMountPointCheck() bool { return true }
 
-// GetMountRefs returns the other paths at which what is at path is mounted. That
-// nothing exists there is no error.
+// GetMountRefs returns the other mount points of the directory at path. A path that does
+// not exist is not an error.
 func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 	canonical, err := m.kernel.canonical(path)
 	if missing(err) {
@@ -162,7 +163,7 @@ func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mounts of %s: %w", path, err)
 	}
-	var on Entry // the mount that path is on
+	var on Entry // the mount that holds path
 	for _, e := range entries {
 		if pathname.Within(canonical, e.Path) && len(e.Path) >= len(on.Path) {
 			on = e
@@ -178,7 +179,7 @@ func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 	return refs, nil
 }
 
-// wrap says of an error what was attempted.
+// wrap adds to a non-nil err what was attempted.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// row is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)). Its ids are
-// the kernel's small ones, which are reused.
+// row is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)). Its ids are the
+// kernel's small ones, which are reused.
 type row struct {
 	id, parent   uint64
 	dev          uint64
@@ -37,7 +37,7 @@ func hasOption(options []string, name string) bool {
 	return false
 }
 
-// readMountinfo reads the whole table.
+// readMountinfo reads and parses the whole table.
 func (k *Kernel) readMountinfo() ([]row, error) {
 	data, err := k.mountinfo()
 	if err != nil {
@@ -46,8 +46,8 @@ func (k *Kernel) readMountinfo() ([]row, error) {
 	return parseMountinfo(data)
 }
 
-// mountinfo is the text of the table. Kernels before 5.8 may skip lines when
-// the table changes between two reads; there it is read until it is twice the same.
+// mountinfo returns the text of the table. Kernels before 5.8 may skip lines if the table
+// changes between two reads; there it reads until two texts are equal.
 func (k *Kernel) mountinfo() ([]byte, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	for tries := 0; err == nil && !k.has(MountRoot) && tries < maxTableReads; tries++ {
@@ -60,7 +60,7 @@ func (k *Kernel) mountinfo() ([]byte, error) {
 	return data, err
 }
 
-// maxTableReads bounds the re-reading of a table that never holds still.
+// maxTableReads limits the reads of a table that keeps changing.
 const maxTableReads = 10
 
 func parseMountinfo(data []byte) ([]row, error) {
@@ -77,9 +77,8 @@ func parseMountinfo(data []byte) ([]row, error) {
 	return rows, nil
 }
 
-// parseRow reads "id parent major:minor root point options [tag]... - type
-// source super-options". A source may be empty, so fields are cut at each
-// single space.
+// parseRow parses "id parent major:minor root point options [tag]... - type source
+// super-options". A source may be empty, so it splits at every single space.
 func parseRow(line string) (row, error) {
 	var r row
 	fields := strings.Split(line, " ")
@@ -92,7 +91,7 @@ func parseRow(line string) (row, error) {
 		r.shared = r.shared || strings.HasPrefix(fields[i], "shared:")
 	}
 	if sep < 0 || len(fields) < sep+4 {
-		return row{}, fmt.Errorf("%d fields, not of the form of a mount: %q", len(fields), line)
+		return row{}, fmt.Errorf("not a line of mountinfo, with %d fields: %q", len(fields), line)
 	}
 	var err error
 	if r.id, err = strconv.ParseUint(fields[0], 10, 64); err != nil {
@@ -111,7 +110,7 @@ func parseRow(line string) (row, error) {
 	return r, nil
 }
 
-// unescape undoes the kernel's \ooo for space, tab, newline, backslash and #.
+// unescape decodes the kernel's \ooo for space, tab, newline, backslash and #.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

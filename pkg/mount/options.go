@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// options are mount(8) options sorted by who reads them.
+// options are mount(8) options, sorted by what interprets them.
 type options struct {
 	set, clr uint64   // MOUNT_ATTR_ flags of the mount
-	super    []string // flags that every file system has, by name: "ro", "sync"
+	super    []string // flags common to all file systems, by name: "ro", "sync"
 	data     []string // the file system's own
 }
 
-// attributes are the options of a mount by name; the last word of an option counts.
+// attributes are the options of a mount by name. If options contradict, the last counts.
 var attributes = map[string]struct{ set, clr uint64 }{
 	"ro":          {unix.MOUNT_ATTR_RDONLY, 0},
 	"rw":          {0, unix.MOUNT_ATTR_RDONLY},
@@ -33,8 +33,8 @@ var attributes = map[string]struct{ set, clr uint64 }{
 	"symfollow":   {0, unix.MOUNT_ATTR_NOSYMFOLLOW},
 }
 
-// superFlags are the options that every file system has, and mount(2)'s numbers
-// for them. Read-only is an attribute's number already.
+// superFlags are the options common to all file systems, with their mount(2) flags.
+// Read-only is already covered by attributes.
 var superFlags = map[string]struct{ set, clr uintptr }{
 	"ro":         {},
 	"rw":         {},
@@ -47,7 +47,7 @@ var superFlags = map[string]struct{ set, clr uintptr }{
 	"nomand":     {0, unix.MS_MANDLOCK},
 }
 
-// ignored are options that speak to mount(8) and fstab, not to the kernel.
+// ignored lists options for mount(8) and fstab, which the kernel does not know.
 var ignored = []string{"defaults", "_netdev", "nofail", "auto", "noauto", "user", "nouser", "users", "group", "owner"}
 
 func parseOptions(flags []string) options {
@@ -79,7 +79,7 @@ func (o *options) add(word string) {
 	}
 }
 
-// splitOptions cuts at commas that are not in double quotes, as mount(8) does
+// splitOptions splits at commas outside double quotes, as mount(8) does
 // (context="system_u:object_r:tmp_t:s0:c1,c2").
 func splitOptions(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
@@ -99,7 +99,7 @@ func splitOptions(s string) func(yield func(string) bool) {
 	}
 }
 
-// flagsOld are the options as mount(2)'s flags.
+// flagsOld returns the options as mount(2) flags.
 func (o options) flagsOld() uintptr {
 	flags := oldFlags(o.set)
 	for _, word := range o.super {
@@ -108,7 +108,7 @@ func (o options) flagsOld() uintptr {
 	return flags
 }
 
-// oldFlags translates MOUNT_ATTR_ flags to mount(2)'s.
+// oldFlags translates MOUNT_ATTR_ flags to mount(2) flags.
 func oldFlags(attr uint64) uintptr {
 	var flags uintptr
 	for _, f := range [...]struct {

@@ -9,21 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statmountSame is what a mount is of, and where it is.
+// statmountSame asks for a mount's origin and mount point.
 const statmountSame = statmountBasic | statmountSuper | statmountRoot | statmountPoint
 
 const (
-	// originAge is how old what is known of a mount may be. A unique id stands for
-	// the same mount of the same file system for ever, but the directory of it that
-	// is mounted can be renamed.
+	// originAge is how old the knowledge about a mount may be. A unique id belongs to the
+	// same mount of the same file system for ever, but the mounted directory can be
+	// renamed.
 	originAge = 10 * time.Second
-	// listAge is how long only ids beyond the last one are listed. Younger mounts
-	// have larger ids; one that was made without a place (fsmount, open_tree) gets
-	// its place later.
+	// listAge is how long it suffices to list ids beyond the last one. Newer mounts have
+	// larger ids, but a detached mount (fsmount, open_tree) is attached later.
 	listAge = time.Second
 )
 
-// origin is what a mount is of: a directory of a file system.
+// origin is what is mounted: a directory of a file system.
 type origin struct {
 	dev  uint64
 	root string
@@ -31,18 +30,18 @@ type origin struct {
 
 func (e Entry) origin() origin { return origin{e.Dev, e.Root} }
 
-// origins finds the mounts of an origin. For each question it lists the mounts
-// that are new, and asks only for those: a node with thousands of mounts is not
-// read through for each one that goes. Those who ask at once share a list, which
-// was made after each of them asked. Of mounts that went some may be named still. With
-// the whole table read for each, 1,000 pods take 7.7 times the CPU (docs/performance.md).
+// origins finds all mounts of an origin. For each query it lists the new mounts and reads
+// only those, so that a node with thousands of mounts does not read all of them for each
+// unmount. Concurrent queries share a list that was made after each of them began. The
+// result may include mounts that have just been unmounted. Reading the whole table for
+// each query, 1,000 pods take 7.7 times the CPU (docs/performance.md).
 type origins struct {
 	list func(after uint64) ([]uint64, error) // ids larger than after
-	stat func(id uint64) (Entry, error)       // unix.ENOENT: it is gone
+	stat func(id uint64) (Entry, error)       // unix.ENOENT: unmounted
 
 	listing  sync.Mutex
-	asked    time.Time // guarded by listing: when all were last asked for
-	complete time.Time // guarded by listing: when all were last listed
+	asked    time.Time // guarded by listing: when all mounts were last read
+	complete time.Time // guarded by listing: when all mounts were last listed
 	last     uint64    // guarded by listing: the largest id
 
 	mu   sync.Mutex // guards the rest
@@ -51,7 +50,7 @@ type origins struct {
 	ids  map[origin][]uint64
 }
 
-// listed is a list that is about to be made.
+// listed is a list that has not been made yet.
 type listed struct {
 	done chan struct{}
 	err  error
@@ -64,7 +63,7 @@ func newOrigins() *origins {
 	}
 }
 
-// same returns the ids of all mounts of what the mount e is of.
+// same returns the ids of all mounts with the origin of e.
 func (o *origins) same(e Entry) ([]uint64, error) {
 	if err := o.refresh(); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (o *origins) same(e Entry) ([]uint64, error) {
 		return ids, nil
 	}
 	o.listing.Lock()
-	o.asked = time.Time{} // what was renamed since may be others' too
+	o.asked = time.Time{} // the directory was renamed; others may have been, too
 	o.listing.Unlock()
 	if err := o.refresh(); err != nil {
 		return nil, err
@@ -83,8 +82,8 @@ func (o *origins) same(e Entry) ([]uint64, error) {
 	return ids, nil
 }
 
-// known returns what is known of the mounts of what e is of, and whether it is
-// news that e is of that.
+// known returns the known mounts with e's origin, and whether e was known with another
+// origin.
 func (o *origins) known(e Entry) (ids []uint64, isNews bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +91,7 @@ func (o *origins) known(e Entry) (ids []uint64, isNews bool) {
 	return slices.Clone(o.ids[e.origin()]), known && of != e.origin()
 }
 
-// refresh returns when all mounts are known that were there when it was called.
+// refresh returns once all mounts that existed when it was called are known.
 func (o *origins) refresh() error {
 	o.mu.Lock()
 	n := o.next
@@ -108,7 +107,7 @@ func (o *origins) refresh() error {
 	}
 	o.listing.Lock()
 	o.mu.Lock()
-	o.next = nil // a caller from now on may have mounted something since
+	o.next = nil // a later caller needs a newer list
 	o.mu.Unlock()
 	n.err = o.read()
 	o.listing.Unlock()
@@ -116,7 +115,7 @@ func (o *origins) refresh() error {
 	return n.err
 }
 
-// read is called with listing held, without which no caller changes what is known.
+// read updates what is known about the mounts. It must be called with listing held.
 func (o *origins) read() error {
 	now, after := time.Now(), o.last
 	anew := now.Sub(o.asked) > originAge
@@ -165,7 +164,7 @@ func (o *origins) read() error {
 	return nil
 }
 
-// forget is called with mu held.
+// forget must be called with mu held.
 func (o *origins) forget(id uint64) {
 	of := o.of[id]
 	delete(o.of, id)

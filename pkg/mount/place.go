@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// noLinks is the rule for a lookup of a clean absolute path.
+	// noLinks is the rule for resolving a clean absolute path.
 	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	// beneath is the rule for every lookup that starts at a descriptor.
 	beneath = unix.RESOLVE_BENEATH | noLinks
 )
 
-// place is a path taken apart for work on descriptors: its directory, open, and
-// its last element, which need not exist. The directory keeps nothing that is
-// mounted at the path itself busy.
+// place is a path prepared for work on descriptors: its directory, open, and its last
+// element, which need not exist. The open directory does not keep a mount at the path
+// busy.
 type place struct {
 	dir  int
 	name string
 }
 
-// place resolves all of path but its last element.
+// place resolves all elements of path except the last.
 func (k *Kernel) place(path string) (place, error) {
 	clean, err := cleanPath(path)
 	if err != nil {
 		return place{}, err
 	}
 	if clean == "/" {
-		return place{}, fmt.Errorf("%q: the root directory is no place for a mount: %w", path, unix.EINVAL)
+		return place{}, fmt.Errorf("%q is the root directory, which cannot be a mount target: %w", path, unix.EINVAL)
 	}
 	if slices.Contains(k.roots, clean) {
 		if clean, err = filepath.EvalSymlinks(clean); err != nil {
@@ -50,7 +50,7 @@ func (k *Kernel) place(path string) (place, error) {
 		if root == "" || !errors.Is(err, unix.ELOOP) {
 			return place{dir, filepath.Base(clean)}, err
 		}
-		// Somewhere is a link: in the root's own path one may be.
+		// The path contains a link, which is allowed in the root's own path.
 	}
 	top, err := ignoreEINTR(func() (int, error) {
 		return unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -67,7 +67,7 @@ func (k *Kernel) place(path string) (place, error) {
 	return place{dir, filepath.Base(rel)}, err
 }
 
-// rootOf returns the longest root that path lies below, or "" where none is.
+// rootOf returns the longest root that path lies below, or "" if there is none.
 func (k *Kernel) rootOf(path string) string {
 	best := ""
 	for _, root := range k.roots {
@@ -87,16 +87,16 @@ func cleanPath(path string) (string, error) {
 
 func (p place) close() { unix.Close(p.dir) }
 
-// open returns a descriptor of what is at the place, for identity only
-// (O_PATH): of the topmost mount, of a symbolic link itself.
+// open opens what is at the place for identity only (O_PATH): the topmost mount, or a
+// symbolic link itself.
 func (k *Kernel) open(p place) (int, error) {
 	return k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
 }
 
-// proc is a path by which calls that take none but paths reach the place.
+// proc returns a path to the place for system calls that take only paths.
 func (p place) proc() string { return procFD(p.dir) + "/" + p.name }
 
-// canonical is the place's path as the mount table shows it.
+// canonical returns the place's path as the mount table shows it.
 func (p place) canonical() (string, error) {
 	dir, err := os.Readlink(procFD(p.dir))
 	if err != nil {
@@ -107,8 +107,8 @@ func (p place) canonical() (string, error) {
 
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// openDir opens a clean absolute path of a directory for identity, following no
-// link in it.
+// openDir opens a clean absolute path of a directory for identity, without following
+// links.
 func (k *Kernel) openDir(path string) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY
 	if k.has(OpenAt2) {
@@ -134,8 +134,8 @@ func (k *Kernel) openAt(dir int, path string, flags int, resolve uint64) (int, e
 	return fd, os.NewSyscallError("openat2", err)
 }
 
-// openWalk does what openat2 does beneath a directory, element by element. A
-// link in the middle is ENOTDIR from the kernel; here it is ELOOP, as openat2 has it.
+// openWalk emulates openat2 beneath a directory, element by element. The kernel reports a
+// link in the middle as ENOTDIR; openWalk reports ELOOP, as openat2 does.
 func openWalk(dir int, path string, flags int) (int, error) {
 	elems := strings.Split(path, "/")
 	cur := dir
@@ -167,8 +167,8 @@ func isLink(dir int, name string) bool {
 	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// openTarget opens, for identity only, what a mount at path is to cover, or a
-// mount to be changed. A symbolic link is neither.
+// openTarget opens for identity only what a mount at path would cover, or a mount that is
+// to be changed. A symbolic link is an error.
 func (k *Kernel) openTarget(path string) (int, error) {
 	clean, err := cleanPath(path)
 	if err == nil && clean != "/" && k.has(OpenAt2) {
@@ -176,7 +176,7 @@ func (k *Kernel) openTarget(path string) (int, error) {
 		if !errors.Is(err, unix.ELOOP) {
 			return fd, err
 		}
-		// A link in the path of one of the roots is none of these.
+		// The link may be in the path of a root, which is allowed.
 	}
 	p, err := k.place(path)
 	if err != nil {
@@ -186,7 +186,7 @@ func (k *Kernel) openTarget(path string) (int, error) {
 	return k.openTargetAt(p)
 }
 
-// openTargetAt is openTarget of a path that was taken apart.
+// openTargetAt is openTarget for a place.
 func (k *Kernel) openTargetAt(p place) (int, error) {
 	fd, err := k.open(p)
 	if err != nil {
@@ -212,7 +212,7 @@ func ignoreEINTR[T any](f func() (T, error)) (T, error) {
 	}
 }
 
-// missing reports whether err says that there is nothing at the path.
+// missing reports whether err means that the path does not exist.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// Unreached says why what process pid mounts below dir does not appear in this
-// process's mount namespace, or "" where it does. The two see different mounts of
-// one directory where the process runs in a container whose volume of dir is not
-// mounted with mountPropagation: Bidirectional.
+// Unreached returns why mounts that process pid makes below dir do not appear in this
+// process's mount namespace, or "" if they do. The two see different mounts of one
+// directory if the process runs in a container that mounts dir without mountPropagation:
+// Bidirectional.
 func Unreached(pid int, dir string) (why string, err error) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	theirs, err := os.Readlink(filepath.Join(proc, "ns/mnt"))
@@ -49,9 +49,9 @@ func Unreached(pid int, dir string) (why string, err error) {
 		return fmt.Sprintf("process %d of the driver runs in another mount namespace, and %s is on a private mount on this "+
 			"node (%s)", pid, dir, to.path), nil
 	case from.shared != "":
-		what = "is shared with others than this node"
+		what = "is shared, but not with this node"
 	case from.master != "":
-		what = "follows the host's mounts and hands none back"
+		what = "receives the host's mounts and does not propagate its own"
 	default:
 		what = "is private"
 	}
@@ -73,10 +73,12 @@ func sameDirectory(a, b string) (bool, error) {
 	return ok && also && xs.Dev == ys.Dev && xs.Ino == ys.Ino, nil
 }
 
-// propagation names the peer groups of a mount (mount_namespaces(7)); "" for none.
+// propagation is a mount point and the peer groups of its mount (mount_namespaces(7)); ""
+// if it is in none.
 type propagation struct{ path, shared, master string }
 
-// propagationOf returns that of the mount that dir is on, by the table in a file.
+// propagationOf returns the propagation of the mount that holds dir, by the given mount
+// table file.
 func propagationOf(table, dir string) (propagation, error) {
 	data, err := os.ReadFile(table)
 	if err != nil {
@@ -92,7 +94,7 @@ func propagationOf(table, dir string) (propagation, error) {
 		if len(r.path) < len(found.path) || !pathname.Within(dir, r.path) {
 			continue
 		}
-		found = propagation{path: r.path} // of two at one path the later one is on top
+		found = propagation{path: r.path} // of two at one path, the later is on top
 		tags, _, _ := strings.Cut(text, " - ")
 		for _, tag := range strings.Fields(tags)[6:] {
 			switch key, group, _ := strings.Cut(tag, ":"); key {

@@ -43,8 +43,8 @@ func TestMountsOfAnotherNamespaceThatDoNotReachThisOneAreTold(t *testing.T) {
 	}{
 		{unix.MS_SHARED, "true", ""},
 		{unix.MS_SHARED, "mount --make-rprivate /", "is private"},
-		{unix.MS_SHARED, "mount --make-rslave /", "hands none back"},
-		{unix.MS_SHARED, "mount --make-rprivate / && mount --make-rshared /", "shared with others"},
+		{unix.MS_SHARED, "mount --make-rslave /", "does not propagate its own"},
+		{unix.MS_SHARED, "mount --make-rprivate / && mount --make-rshared /", "not with this node"},
 		{unix.MS_SHARED, "mount --make-rprivate / && mount -t tmpfs x " + dir, "not this node's directory"},
 		{unix.MS_PRIVATE, "true", "on a private mount on this node"},
 	} {

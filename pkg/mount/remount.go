@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Propagation says whether mounts made or removed below a mount also appear at
-// its peers, and theirs here (mount_namespaces(7)).
+// Propagation says whether mounts and unmounts below a mount also happen at its peers,
+// and theirs here (mount_namespaces(7)).
 type Propagation uint8
 
 const (
-	// Private: neither.
+	// Private means neither.
 	Private Propagation = iota
-	// Slave: theirs appear here, not the other way round.
+	// Slave means that those of the peers happen here, but not the other way round.
 	Slave
-	// Shared: both.
+	// Shared means both.
 	Shared
 )
 
@@ -30,9 +30,8 @@ func (p Propagation) String() string {
 	return fmt.Sprintf("Propagation(%d)", uint8(p))
 }
 
-// Remount gives the topmost mount at target exactly the options o, which
-// includes that it takes away those that are false. Its file system is not
-// changed; that is [Kernel.Reconfigure].
+// Remount gives the topmost mount at target exactly the options o: it also removes those
+// that are false. It does not change the file system; [Kernel.Reconfigure] does.
 func (k *Kernel) Remount(target string, o BindOptions) error {
 	err := k.onMount(target, func(fd int) error {
 		set := o.attributes()
@@ -44,8 +43,8 @@ func (k *Kernel) Remount(target string, o BindOptions) error {
 	return nil
 }
 
-// Restrict gives the topmost mount at target the options o besides those that it has.
-// o.Private changes nothing: it is for a mount that is being made.
+// Restrict adds the options o to those of the topmost mount at target. It ignores
+// o.Private, which is for new mounts.
 func (k *Kernel) Restrict(target string, o BindOptions) error {
 	err := k.onMount(target, func(fd int) error {
 		return k.changeFlags(fd, flagChange{set: o.attributes(), recursive: o.Recursive})
@@ -59,8 +58,8 @@ func (k *Kernel) Restrict(target string, o BindOptions) error {
 // flagChange is a change of a mount's MOUNT_ATTR_ flags.
 type flagChange struct {
 	set, clr  uint64
-	recursive bool // also of the mounts below it
-	private   bool // of a mount that is being made
+	recursive bool // also change the mounts below it
+	private   bool // make a new mount private
 }
 
 func (k *Kernel) changeFlags(fd int, c flagChange) error {

@@ -13,32 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMounted says that a tree was not removed, or not wholly, because something
-// is mounted in it.
+// ErrMounted means that a tree was not removed, or not completely, because something is
+// mounted in it.
 var ErrMounted = errors.New("something is mounted there")
 
 // Limits of one removal.
 const (
-	// maxDepth is how many directories of the tree are open at once. A pod may
-	// leave a tree as deep as its file system allows; what lies deeper is moved up.
+	// maxDepth is how many directories of the tree are open at once. A pod may leave a
+	// tree as deep as its file system allows; deeper directories are moved up.
 	maxDepth = 64
-	// maxRounds is how often one directory is read again because it was not
-	// empty after all its entries were removed: a process is filling it.
+	// maxRounds is how often one directory is read again because it was not empty after
+	// all its entries were removed: a process is filling it.
 	maxRounds = 100
 	// readBatch is how many names of a directory are in memory at once.
 	readBatch = 1024
 )
 
-// RemoveTree removes dir/name and all that is below it (rule 4). name is one
-// element. Nothing is removed where anything is mounted in the tree; should
-// something be mounted there meanwhile, what it holds is left alone. Either is
-// [ErrMounted]. A link is removed, never followed, whatever a process renames during
-// the walk: each directory is opened from the one above it and entries are
-// removed by descriptor and name. That nothing is there is no error.
+// RemoveTree removes dir/name and everything below it (rule 4). name is one path element.
+// If anything is mounted in the tree, RemoveTree removes nothing; if something gets
+// mounted there meanwhile, RemoveTree leaves the content of the mount alone. Both return
+// [ErrMounted]. RemoveTree removes a link and never follows it, even if a process renames
+// things during the walk: it opens each directory from its parent and removes entries by
+// descriptor and name. A path that does not exist is not an error.
 func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
 	path := filepath.Join(dir, name)
 	if name == "/" || filepath.Base(path) != name {
-		return fmt.Errorf("remove %q in %s: not one name: %w", name, dir, unix.EINVAL)
+		return fmt.Errorf("remove %q in %s: not a single path element: %w", name, dir, unix.EINVAL)
 	}
 	err := k.elsewhere(ctx, callRemove, request{Path: path}, func() error { return k.removeTree(ctx, path) })
 	if err != nil {
@@ -70,11 +70,11 @@ func (k *Kernel) removeTree(ctx context.Context, path string) error {
 // remover is one removal under way.
 type remover struct {
 	k      *Kernel
-	top    int // the tree's root once it is open
-	lifted int // how many directories were moved up to it
+	top    int // descriptor of the tree's root once it is open
+	lifted int // how many directories were moved up to the root
 }
 
-// remove removes name in the directory dir, with all that is below it.
+// remove removes name in the directory dir, with everything below it.
 func (r *remover) remove(ctx context.Context, dir int, name string, depth int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -96,7 +96,7 @@ func (r *remover) remove(ctx context.Context, dir int, name string, depth int) e
 func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int) error {
 	for rounds := 0; rounds < maxRounds; {
 		err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-		if err == unix.ENOTDIR { // exchanged for something else since
+		if err == unix.ENOTDIR { // replaced by something else meanwhile
 			err = unix.Unlinkat(dir, name, 0)
 		}
 		switch err {
@@ -111,18 +111,18 @@ func (r *remover) removeDir(ctx context.Context, dir int, name string, depth int
 			return err
 		}
 		if depth > 0 || r.lifted == lifted {
-			rounds++ // what was moved up to the tree's root is not a process's doing
+			rounds++ // unless lift itself refilled the tree's root
 		}
 	}
 	return removeError("rmdir", name, unix.ENOTEMPTY)
 }
 
-// removeEntries removes, once, all that is in the directory name of dir.
+// removeEntries removes the current entries of the directory name in dir.
 func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth int) error {
 	fd, err := r.k.openSameMount(dir, name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, errExchanged) {
-		return nil // gone, or something else: the caller looks again
+		return nil // gone or replaced: the caller tries again
 	}
 	if err != nil {
 		return removeError("open", name, err)
@@ -135,7 +135,7 @@ func (r *remover) removeEntries(ctx context.Context, dir int, name string, depth
 	return r.removeBelow(ctx, d, name, depth)
 }
 
-// removeBelow removes, once, all that is in the directory d.
+// removeBelow removes the current entries of the directory d.
 func (r *remover) removeBelow(ctx context.Context, d *os.File, name string, depth int) error {
 	var first error
 	for {
@@ -148,7 +148,7 @@ func (r *remover) removeBelow(ctx context.Context, d *os.File, name string, dept
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // ENOENT: d itself was removed meanwhile
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // ENOENT: d itself has been removed
 			return first
 		case err != nil:
 			return errors.Join(first, removeError("read", name, err))
@@ -156,8 +156,8 @@ func (r *remover) removeBelow(ctx context.Context, d *os.File, name string, dept
 	}
 }
 
-// lift moves a directory that is too deep up to the tree's root, which is read
-// again as it is not empty then.
+// lift moves a directory that is too deep up to the tree's root, which is read again
+// because it is then not empty.
 func (r *remover) lift(dir int, name string) error {
 	for {
 		r.lifted++
@@ -172,18 +172,18 @@ func (r *remover) lift(dir int, name string) error {
 	}
 }
 
-// errExchanged says that an entry was moved or exchanged while it was opened.
+// errExchanged means that an entry was moved or replaced while it was being opened.
 var errExchanged = errors.New("was moved while it was opened")
 
-// openSameMount opens the directory name of dir, unless it is a link (ELOOP,
-// ENOTDIR) or the root of another mount (EXDEV).
+// openSameMount opens the directory name in dir, unless it is a link (ELOOP, ENOTDIR) or
+// the root of another mount (EXDEV).
 func (k *Kernel) openSameMount(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 	fd, err := k.openAt(dir, name, flags, beneath|unix.RESOLVE_NO_XDEV)
 	switch {
 	case errors.Is(err, unix.EXDEV):
-		// A mount; or it was moved away from beneath dir just now, which is EXDEV
-		// from any openat2.
+		// Either a mount, or it has just been moved out of dir, for which any openat2
+		// returns EXDEV.
 		fd, err := k.openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
 		if errors.Is(err, unix.EXDEV) {
 			return -1, errExchanged
@@ -216,8 +216,8 @@ func (k *Kernel) sameMount(a, b int) (bool, error) {
 	return idA.mountID == idB.mountID, err
 }
 
-// removeError names the entry and tells a mount from other obstacles: removing
-// a mount point is EBUSY, opening across one EXDEV.
+// removeError names the entry and turns errors caused by a mount into ErrMounted:
+// removing a mount point gives EBUSY, opening across one EXDEV.
 func removeError(call, name string, err error) error {
 	switch {
 	case err == nil:

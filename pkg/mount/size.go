@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes is how large what is at a path is (bytes). A field is 0 where that is not
-// known, or where it is not that of the path alone: a directory of a larger file
-// system, or a file system that is on no device.
+// Sizes are the sizes in bytes of what is at a path. A field is 0 if the size is unknown,
+// or belongs to more than that path: for a directory of a larger file system, or a file
+// system without a device.
 type Sizes struct {
 	Device, FileSystem int64
 }
 
-// sectorBytes is the unit of sysfs's sizes of block devices, whatever the device's.
+// sectorBytes is the unit of block device sizes in sysfs, independent of the device.
 const sectorBytes = 512
 
-// Size says how large the block device or the file system at path is. It asks the
-// storage, so it may take as long as ctx lets it.
+// Size returns the size of the block device or the file system at path. It asks the
+// storage, so it may take until ctx ends.
 func (k *Kernel) Size(ctx context.Context, path string) (Sizes, error) {
 	info, err := k.Look(ctx, path)
 	if err != nil {
@@ -50,7 +50,7 @@ func (k *Kernel) Size(ctx context.Context, path string) (Sizes, error) {
 	return s, wrap(err, "statfs %s", path)
 }
 
-// deviceBytes is the size of a block device (major<<32|minor); 0 where there is none.
+// deviceBytes returns the size of a block device (major<<32|minor); 0 if there is none.
 func deviceBytes(dev uint64) int64 {
 	text, err := os.ReadFile("/sys/dev/block/" + DeviceText(dev) + "/size")
 	if err != nil {
@@ -63,7 +63,7 @@ func deviceBytes(dev uint64) int64 {
 	return sectors * sectorBytes
 }
 
-// total is how many bytes the file system at path has.
+// total returns the size in bytes of the file system at path.
 func (k *Kernel) total(path string) (int64, error) {
 	st, err := k.statfs(path)
 	return int64(st.Blocks) * st.Frsize, err //nolint:gosec // no file system is that large

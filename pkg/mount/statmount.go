@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What statmount(2) is asked for, and what it says it answered (uapi linux/mount.h).
+// What statmount(2) can be asked for, and reports as answered (uapi linux/mount.h).
 const (
 	statmountSuper  = 0x1
 	statmountBasic  = 0x2 // ids, attributes, propagation
@@ -30,8 +30,8 @@ type mntIDReq struct {
 	param uint64
 }
 
-// statmountHeader is struct statmount without its strings; the fields named
-// after strings are offsets into what follows it.
+// statmountHeader is struct statmount without its strings. The fields named after strings
+// are offsets into the bytes after the header.
 type statmountHeader struct {
 	Size         uint32
 	_            uint32
@@ -60,7 +60,7 @@ type statmountHeader struct {
 
 const statmountHeaderSize = int(unsafe.Sizeof(statmountHeader{})) // 512
 
-// statMount returns the mount of a unique id.
+// statMount returns the mount with a unique id.
 func statMount(id, mask uint64) (Entry, error) {
 	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: id, param: mask}
 	buf := make([]uint64, 128) // words, so that the header is aligned
@@ -106,8 +106,8 @@ func decodeStatmount(words []uint64) Entry {
 	}
 }
 
-// listMounts returns the unique ids of all mounts below the root of the
-// namespace that are larger than after, in order.
+// listMounts returns, in order, the unique ids larger than after of all mounts below the
+// root of the namespace.
 func listMounts(after uint64) ([]uint64, error) {
 	var ids []uint64
 	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: listmountRoot, param: after}

@@ -1,20 +1,20 @@
 package mount
 
-// Row is one line of a process's mount table, with the kernel's small ids, which
-// are reused once a mount is gone.
+// Row is one line of a process's mount table, with the kernel's small ids, which are
+// reused after an unmount.
 type Row struct {
 	ID, Parent uint64
 	// Dev is the file system's device as major<<32|minor.
 	Dev uint64
 	// Root is the path within its file system that appears at Path.
 	Root string
-	// Path is where it is mounted, as seen from the process's root directory.
+	// Path is the mount point, relative to the process's root directory.
 	Path           string
 	FSType, Source string
 }
 
-// ParseTable reads the text of /proc/PID/mountinfo (proc_pid_mountinfo(5)) and
-// returns its rows, a mount after the one that it is mounted on.
+// ParseTable parses the text of /proc/PID/mountinfo (proc_pid_mountinfo(5)) and returns
+// its rows, each after that of the mount that it is mounted on.
 func ParseTable(text []byte) ([]Row, error) {
 	rows, err := parseMountinfo(text)
 	if err != nil {

@@ -14,40 +14,40 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// Tracker lists the mounts below one directory again and again. It remembers
-// which mounts are elsewhere, so that a list costs what is below the directory
-// and what is new, and not what other programs have mounted: 20,000 mounts of
-// theirs are 20 system calls for their ids instead of 20,000 for what they are.
+// Tracker lists the mounts below one directory repeatedly. It remembers which mounts are
+// elsewhere, so that a list costs only as much as the mounts below the directory and the
+// new ones: 20,000 mounts elsewhere take 20 system calls to list their ids instead of
+// 20,000 to read them.
 //
-// What it does not see until [Tracker.Forget] is a mount of theirs that is moved
-// below the directory (mount --move). It may be used by any goroutine.
+// Until [Tracker.Forget] it misses a mount that is moved from elsewhere to below the
+// directory (mount --move). Many goroutines may use it.
 type Tracker struct {
 	k     *Kernel
 	under string
 
 	mu        sync.Mutex
-	elsewhere []uint64 // unique ids of mounts that are not below under, ascending; guarded by mu
-	had       int      // for how many entries room is made: those of the last list, and a few; guarded by mu
+	elsewhere []uint64 // unique ids of mounts not below under, ascending; guarded by mu
+	had       int      // the capacity for the next list: the last length and a few more; guarded by mu
 }
 
 // Track returns a Tracker of the mounts at and below the directory under.
 func (k *Kernel) Track(under string) *Tracker { return &Tracker{k: k, under: under} }
 
-// Forget has the next list look at every mount of the node.
+// Forget makes the next list read every mount of the node.
 func (t *Tracker) Forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.elsewhere = nil
 }
 
-// statmountPlace is what a Tracker asks for: each of its mounts is looked at again
-// in each list, since it may have been moved.
+// statmountPlace is what a Tracker asks for. It reads each of its mounts again for each
+// list, because a mount may have been moved.
 const statmountPlace = statmountBasic | statmountSuper | statmountPoint | statmountFSType
 
-// List is [Kernel.List] of the Tracker's directory, but for what is mounted where
-// (Root and Source), which costs as much as the rest and may be missing.
+// List is [Kernel.List] of the Tracker's directory without Root and Source, which cost as
+// much as all the rest and may be missing.
 func (t *Tracker) List(ctx context.Context) ([]Entry, error) {
-	if !t.k.has(MountID) { // the ids of mountinfo are reused, and say nothing
+	if !t.k.has(MountID) { // the ids in mountinfo are reused and so useless here
 		return t.k.List(ctx, t.under)
 	}
 	entries, err := inLane(ctx, t.k.lanes, lane{"list", t.under}, t.list)
@@ -92,7 +92,7 @@ func (t *Tracker) list() ([]Entry, error) {
 	return entries, nil
 }
 
-// split returns which of ids are in known, and which are not; both are ascending.
+// split returns which of ids are in known and which are not; both slices are ascending.
 func split(ids, known []uint64) (in, out []uint64) {
 	in = make([]uint64, 0, len(ids))
 	for _, id := range ids {

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch returns a channel that has a value after the mount table changed: a
-// mount came, went or got other options. Changes that come before the value is
-// taken are one value. The channel is closed when ctx ends, or should the
-// kernel no longer tell.
+// Watch returns a channel that receives a value after the mount table changed: a mount
+// was added, removed or got other options. Changes before the value is received are
+// combined into one value. The channel is closed when ctx ends, or if polling fails.
 //
-// It is poll(2) of /proc/self/mountinfo, which every kernel has and which also
-// tells of remounts; fanotify's mount events do not.
+// It uses poll(2) on /proc/self/mountinfo, which every kernel supports and which also
+// reports remounts; fanotify's mount events do not.
 func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
-	// Not an os.File: the runtime's poller would take the events, as each is told once.
+	// Not an os.File: the runtime's poller would consume the events; each is reported once.
 	table, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch the mount table: %w", os.NewSyscallError("open", err))
@@ -27,13 +26,13 @@ func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 		unix.Close(table)
 		return nil, fmt.Errorf("watch the mount table: %w", os.NewSyscallError("eventfd", err))
 	}
-	changes := make(chan struct{}, 1) // the one value
+	changes := make(chan struct{}, 1) // buffers the one value
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
 		var one [8]byte
 		binary.NativeEndian.PutUint64(one[:], 1)
-		unix.Write(wake, one[:]) // an eventfd takes it at once
+		unix.Write(wake, one[:]) // an eventfd does not block here
 	})
 	go func() {
 		pollTable(table, wake, changes)

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a search for mounts by looking at a tree's entries. A look is a
-// microsecond; each mount of the node costs three in its table, and a node has
-// thousands. So a pod's few files are looked at, and a large tree is not.
+// Limits of a search for mounts that inspects a tree's entries. Inspecting an entry takes
+// a microsecond, reading a mount from the mount table three, and a node has thousands of
+// mounts. So a pod's few files are inspected, but not a large tree.
 const (
 	maxSearched    = 256
 	maxSearchDepth = 16
 )
 
-// errUnsearched says that a tree's entries were not all looked at.
-var errUnsearched = errors.New("not all was looked at")
+// errUnsearched means that not all entries of a tree were inspected.
+var errUnsearched = errors.New("not all entries were inspected")
 
-// mountedIn returns where something is mounted at path or below it; "" is
-// nowhere. p is the place of path.
+// mountedIn returns a mount point at or below path, or "" if there is none. p is the
+// place of path.
 func (k *Kernel) mountedIn(p place, path string) (string, error) {
 	if k.has(MountRoot) {
 		s := search{k: k, left: maxSearched}
@@ -42,8 +42,8 @@ type search struct {
 	left int
 }
 
-// look looks at the entry name of dir and all below it. Any error, also one of
-// a process that moves things meanwhile, leaves it to the mount table.
+// look inspects the entry name of dir and everything below it. After any error, including
+// those from concurrent renames, the caller uses the mount table instead.
 func (s *search) look(dir int, name, path string, depth int) (string, error) {
 	if s.left--; s.left < 0 || depth > maxSearchDepth {
 		return "", errUnsearched
