@@ -98,15 +98,15 @@ func unmountAway(_ context.Context, k *Kernel, r request) error {
 	return k.unmountLayers(r.Path, r.Flags)
 }
 
-// elsewhere runs a call on path where it can be abandoned: through away, or else f in a
+// callAway makes a call on path that can be abandoned: through away, or else by f in a
 // lane.
-func (k *Kernel) elsewhere(ctx context.Context, call string, r request, f func() error) error {
-	_, err := ask(ctx, k, call, r, func() (struct{}, error) { return struct{}{}, f() })
+func (k *Kernel) callAway(ctx context.Context, call string, r request, f func() error) error {
+	_, err := askAway(ctx, k, call, r, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-// ask is elsewhere for a call with a result.
-func ask[A any](ctx context.Context, k *Kernel, call string, r request, f func() (A, error)) (A, error) {
+// askAway is callAway for a call with a result.
+func askAway[A any](ctx context.Context, k *Kernel, call string, r request, f func() (A, error)) (A, error) {
 	if r.Flags&unix.MNT_FORCE != 0 { // must run while another unmount hangs, to end it
 		call = callForce
 	}
@@ -124,8 +124,8 @@ func ask[A any](ctx context.Context, k *Kernel, call string, r request, f func()
 	return isolate.Ask[A](ctx, k.away, key, call, r)
 }
 
-// left returns an error while an abandoned unmount of path has not returned.
-func (k *Kernel) left(path string) error {
+// pendingUnmount returns an error while an abandoned unmount of path has not returned.
+func (k *Kernel) pendingUnmount(path string) error {
 	if k.away != nil {
 		return k.away.Left(path)
 	}
@@ -135,7 +135,7 @@ func (k *Kernel) left(path string) error {
 // Probe returns nil if the storage behind the mount at path answers (statfs). Unlike
 // other inspections it asks the storage, so it may take until ctx ends.
 func (k *Kernel) Probe(ctx context.Context, path string) error {
-	err := k.elsewhere(ctx, callProbe, request{Path: path}, func() error { return k.probe(path) })
+	err := k.callAway(ctx, callProbe, request{Path: path}, func() error { return k.probe(path) })
 	return wrap(err, "statfs %s", path)
 }
 
@@ -144,9 +144,9 @@ func (k *Kernel) probe(path string) error {
 	return err
 }
 
-// plain reports whether path does not exist or is certainly not a mount point. It looks
-// only at the parent directory and never asks what is mounted at path.
-func (k *Kernel) plain(path string) bool {
+// surelyNotMounted reports whether path does not exist or is certainly not a mount point.
+// It looks only at the parent directory and never asks what is mounted at path.
+func (k *Kernel) surelyNotMounted(path string) bool {
 	if !k.has(OpenAt2) {
 		return false
 	}

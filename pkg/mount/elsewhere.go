@@ -17,14 +17,14 @@ import (
 // belong to the node. If a root is itself mounted at a second place, that place and what
 // is below it do not count either. It returns none if nothing is mounted at path.
 func (k *Kernel) Elsewhere(ctx context.Context, path string) ([]string, error) {
-	found, err := inLane(ctx, k.lanes, lane{"find", path}, func() ([]string, error) { return k.sameAt(path) })
+	found, err := inLane(ctx, k.lanes, lane{"find", path}, func() ([]string, error) { return k.otherMounts(path) })
 	if err != nil {
 		return nil, fmt.Errorf("find other mounts of %s: %w", path, err)
 	}
 	return found, nil
 }
 
-func (k *Kernel) sameAt(path string) ([]string, error) {
+func (k *Kernel) otherMounts(path string) ([]string, error) {
 	same := k.sameInTable
 	if k.has(MountID) {
 		same = k.sameByID
@@ -40,11 +40,11 @@ func (k *Kernel) sameAt(path string) ([]string, error) {
 		}
 		roots = append(roots, root)
 	}
-	return foreign(here, roots, entries), nil
+	return outsideRoots(here, roots, entries), nil
 }
 
-// foreign returns the paths of the entries that are outside the roots.
-func foreign(here string, roots []string, entries []Entry) []string {
+// outsideRoots returns the paths of the entries that are outside the roots.
+func outsideRoots(here string, roots []string, entries []Entry) []string {
 	own := []string{here} // also the paths relative to the roots, for second mounts of a root
 	for _, root := range roots {
 		for _, e := range entries {
@@ -90,7 +90,7 @@ func (k *Kernel) sameInTable(path string) (here string, same []Entry, err error)
 // sameByID is sameInTable by mount ids, without reading the whole mount table.
 func (k *Kernel) sameByID(path string) (here string, same []Entry, err error) {
 	id, mounted, err := k.mountAt(path)
-	if broken(err) {
+	if storageDead(err) {
 		return k.sameInTable(path)
 	}
 	if err != nil || !mounted {

@@ -115,14 +115,14 @@ func TestOnlyNewMountsAreAskedFor(t *testing.T) {
 	delete(f.entries, 8)
 	same(7, 1, 1, 8, 508, 2001)
 	f.entries[1999] = Entry{ID: 1999, Dev: 7, Root: "/r"} // made before, and placed later
-	o.complete = o.complete.Add(-2 * listAge)
+	o.lastFullList = o.lastFullList.Add(-2 * listAge)
 	same(7, 1001, 1, 508, 1999, 2001)
 	f.entries[10], f.entries[510] = Entry{ID: 10, Dev: 9, Root: "/renamed"}, Entry{ID: 510, Dev: 9, Root: "/renamed"}
 	if got, err := o.same(f.entries[510]); len(got) != 2 || err != nil {
 		t.Errorf("of a directory that was renamed: %d, %v", got, err)
 	}
 	f.entries[11] = Entry{ID: 11, Dev: 10, Root: "/renamed"}
-	o.asked = o.asked.Add(-2 * originAge)
+	o.lastFullRead = o.lastFullRead.Add(-2 * originAge)
 	same(10, 1001, 1001, 511)
 	if len(o.of) != 1001 || len(o.ids) != 501 {
 		t.Errorf("%d mounts of %d things are remembered, there are 1001 of 501", len(o.of), len(o.ids))

@@ -90,7 +90,7 @@ func TestWhetherAFUSEFileSystemIsServedIsKnownWithoutAskingIt(t *testing.T) {
 	}
 	server := mountFUSE(t, target)
 	t.Cleanup(func() { unix.Unmount(target, unix.MNT_DETACH) })
-	if connectionIn(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd())) == "" {
+	if connectionOf(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd())) == "" {
 		t.Skip("this kernel does not say what /dev/fuse is open for: Linux 6.14 does")
 	}
 	served := func() bool {

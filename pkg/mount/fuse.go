@@ -17,10 +17,10 @@ import (
 // /dev/fuse open for its connection. It scans all processes only if the remembered
 // process no longer serves the connection.
 type fuseServers struct {
-	mu      sync.Mutex
-	at      map[uint32]string // connection -> the fdinfo file that shows it
-	unsaid  bool              // the kernel does not show the connection of some open /dev/fuse
-	scanned time.Time
+	mu         sync.Mutex
+	at         map[uint32]string // connection -> the fdinfo file that shows it
+	incomplete bool              // the kernel does not show the connection of some open /dev/fuse
+	scanned    time.Time
 }
 
 // scanPause is the minimum time between two scans of all processes.
@@ -45,7 +45,7 @@ func (k *Kernel) FUSEServed(ctx context.Context, path string) (bool, error) {
 }
 
 func (s *fuseServers) served(connection uint32) (bool, error) {
-	if file, known := s.at[connection]; known && connectionIn(file) == fmt.Sprint(connection) {
+	if file, known := s.at[connection]; known && connectionOf(file) == fmt.Sprint(connection) {
 		return true, nil
 	}
 	delete(s.at, connection)
@@ -55,7 +55,7 @@ func (s *fuseServers) served(connection uint32) (bool, error) {
 		}
 	}
 	_, served := s.at[connection]
-	if !served && s.unsaid {
+	if !served && s.incomplete {
 		return false, fmt.Errorf("the kernel does not show the connection of every open /dev/fuse: %w", errors.ErrUnsupported)
 	}
 	return served, nil
@@ -63,7 +63,7 @@ func (s *fuseServers) served(connection uint32) (bool, error) {
 
 // scan reads the open files of all processes. It ignores processes that end meanwhile.
 func (s *fuseServers) scan() error {
-	s.at, s.unsaid, s.scanned = map[uint32]string{}, false, time.Now()
+	s.at, s.incomplete, s.scanned = map[uint32]string{}, false, time.Now()
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -86,19 +86,19 @@ func (s *fuseServers) scan() error {
 }
 
 func (s *fuseServers) note(file string) {
-	text := connectionIn(file)
+	text := connectionOf(file)
 	connection, err := strconv.ParseUint(text, 10, 32)
 	switch {
 	case err == nil:
 		s.at[uint32(connection)] = file
 	case text == "": // an older kernel, or not mounted yet
-		s.unsaid = true
+		s.incomplete = true
 	}
 }
 
-// connectionIn returns the FUSE connection number in a /proc/PID/fdinfo file: "-" if the
+// connectionOf returns the FUSE connection number in a /proc/PID/fdinfo file: "-" if the
 // file cannot be read, "" if the kernel does not show it.
-func connectionIn(file string) string {
+func connectionOf(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return "-"

@@ -60,7 +60,7 @@ type Kernel struct {
 // not.
 func New(roots ...string) *Kernel {
 	k := &Kernel{
-		features: probe(), lanes: &lanes{busy: make(map[lane]*passage)}, origins: newOrigins(),
+		features: probe(), lanes: &lanes{busy: make(map[lane]*pendingCall)}, origins: newOrigins(),
 		fuse: new(fuseServers),
 	}
 	for _, root := range roots {

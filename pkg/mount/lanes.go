@@ -14,17 +14,18 @@ import (
 // so that dead storage costs one thread per lane and no time.
 type lanes struct {
 	mu   sync.Mutex
-	busy map[lane]*passage // guarded by mu
+	busy map[lane]*pendingCall // guarded by mu
 }
 
 // lane identifies calls that run one at a time.
 type lane struct{ call, path string }
 
-// passage is a call under way. lanes.mu guards its fields except since.
-type passage struct {
-	since       time.Time
-	left, ended bool          // its caller abandoned it; it has returned
-	over        chan struct{} // closed when either is set; nil until a caller waits for the lane
+// pendingCall is a call under way. lanes.mu guards its fields except since.
+type pendingCall struct {
+	since     time.Time
+	abandoned bool // its caller no longer waits
+	returned  bool
+	settled   chan struct{} // closed when it is either; nil until a caller waits for the lane
 }
 
 // inLane returns the result of f, or the cause of ctx's end if that comes first.
@@ -70,27 +71,27 @@ func (k *Kernel) Aside(ctx context.Context, path string, f func() error) error {
 }
 
 // enter waits until the lane is free, and takes it.
-func (l *lanes) enter(ctx context.Context, key lane) (*passage, error) {
+func (l *lanes) enter(ctx context.Context, key lane) (*pendingCall, error) {
 	for {
 		l.mu.Lock()
 		before, taken := l.busy[key]
 		if !taken {
-			p := &passage{since: time.Now()}
+			p := &pendingCall{since: time.Now()}
 			l.busy[key] = p
 			l.mu.Unlock()
 			return p, nil
 		}
-		if before.left {
+		if before.abandoned {
 			l.mu.Unlock()
 			return nil, isolate.NewHangError(key.path, key.call, before.since)
 		}
-		if before.over == nil {
-			before.over = make(chan struct{})
+		if before.settled == nil {
+			before.settled = make(chan struct{})
 		}
-		over := before.over
+		settled := before.settled
 		l.mu.Unlock()
 		select {
-		case <-over:
+		case <-settled:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the kernel has not answered an earlier call: %w", context.Cause(ctx))
 		}
@@ -104,39 +105,39 @@ func (l *lanes) leftBehind(key lane) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.busy[key]; p != nil && p.left {
+	if p := l.busy[key]; p != nil && p.abandoned {
 		return isolate.NewHangError(key.path, key.call, p.since)
 	}
 	return nil
 }
 
 // leave abandons the call. It returns false if the call has already returned.
-func (l *lanes) leave(p *passage) bool {
+func (l *lanes) leave(p *pendingCall) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.ended {
+	if p.returned {
 		return false
 	}
-	p.left = true
+	p.abandoned = true
 	p.wakeWaiters()
 	return true
 }
 
 // end notes that the call has returned.
-func (l *lanes) end(key lane, p *passage) {
+func (l *lanes) end(key lane, p *pendingCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, key)
-	p.ended = true
-	if !p.left {
+	p.returned = true
+	if !p.abandoned {
 		p.wakeWaiters()
 	}
 }
 
 // wakeWaiters makes callers that wait for the lane check it again. It must be called with
 // lanes.mu held.
-func (p *passage) wakeWaiters() {
-	if p.over != nil {
-		close(p.over)
+func (p *pendingCall) wakeWaiters() {
+	if p.settled != nil {
+		close(p.settled)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // free, or is told when the call before it is left behind.
 func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lanes{busy: make(map[lane]*passage)}
+		l := &lanes{busy: make(map[lane]*pendingCall)}
 		storage := make(chan struct{})
 		wait := func() (int, error) { <-storage; return 0, nil }
 		errs := make(chan error, 2)
@@ -49,7 +49,7 @@ func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 // gets that of its own call, and no goroutine is left.
 func TestACallMayEndTogetherWithItsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lanes{busy: make(map[lane]*passage)}
+		l := &lanes{busy: make(map[lane]*pendingCall)}
 		var callers sync.WaitGroup
 		for c := range 8 {
 			callers.Go(func() {

@@ -77,7 +77,7 @@ func (k *Kernel) lookOnce(p place) (Info, error) {
 	switch {
 	case missing(err):
 		return Info{}, nil
-	case broken(err):
+	case storageDead(err):
 		return k.lookInTable(p, err)
 	case err != nil:
 		return Info{}, err
@@ -234,9 +234,9 @@ func (k *Kernel) fillFromTable(info *Info, p place, st identity) error {
 	return nil
 }
 
-// broken reports whether err is typical of dead storage, so that only the mount table can
-// tell what is mounted.
-func broken(err error) bool {
+// storageDead reports whether err is typical of dead storage, so that only the mount
+// table can tell what is mounted.
+func storageDead(err error) bool {
 	for _, e := range []error{
 		unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EACCES, unix.EHOSTDOWN, unix.ENODEV, unix.ENXIO,
 		unix.EWOULDBLOCK, unix.ETIMEDOUT,

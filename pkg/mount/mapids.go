@@ -32,7 +32,7 @@ func (k *Kernel) MapsIDs(ctx context.Context, path string) (m Maps, err error) {
 	if !k.has(MountTree) {
 		return m, nil
 	}
-	m.IDs, err = ask(ctx, k, callMapIDs, request{Path: path}, func() (bool, error) { return k.tryMapIDs(path) })
+	m.IDs, err = askAway(ctx, k, callMapIDs, request{Path: path}, func() (bool, error) { return k.tryMapIDs(path) })
 	return m, wrap(err, "map ids of %s", path)
 }
 

@@ -39,19 +39,19 @@ type origins struct {
 	list func(after uint64) ([]uint64, error) // ids larger than after
 	stat func(id uint64) (Entry, error)       // unix.ENOENT: unmounted
 
-	listing  sync.Mutex
-	asked    time.Time // guarded by listing: when all mounts were last read
-	complete time.Time // guarded by listing: when all mounts were last listed
-	last     uint64    // guarded by listing: the largest id
+	listing      sync.Mutex
+	lastFullRead time.Time // guarded by listing: when all mounts were last read
+	lastFullList time.Time // guarded by listing: when all mounts were last listed
+	last         uint64    // guarded by listing: the largest id
 
 	mu   sync.Mutex // guards the rest
-	next *listed
+	next *pendingList
 	of   map[uint64]origin
 	ids  map[origin][]uint64
 }
 
-// listed is a list that has not been made yet.
-type listed struct {
+// pendingList is a list that has not been made yet.
+type pendingList struct {
 	done chan struct{}
 	err  error
 }
@@ -68,12 +68,12 @@ func (o *origins) same(e Entry) ([]uint64, error) {
 	if err := o.refresh(); err != nil {
 		return nil, err
 	}
-	ids, isNews := o.known(e)
-	if !isNews {
+	ids, moved := o.known(e)
+	if !moved {
 		return ids, nil
 	}
 	o.listing.Lock()
-	o.asked = time.Time{} // the directory was renamed; others may have been, too
+	o.lastFullRead = time.Time{} // the directory was renamed; others may have been, too
 	o.listing.Unlock()
 	if err := o.refresh(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (o *origins) same(e Entry) ([]uint64, error) {
 
 // known returns the known mounts with e's origin, and whether e was known with another
 // origin.
-func (o *origins) known(e Entry) (ids []uint64, isNews bool) {
+func (o *origins) known(e Entry) (ids []uint64, moved bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of, known := o.of[e.ID]
@@ -97,7 +97,7 @@ func (o *origins) refresh() error {
 	n := o.next
 	first := n == nil
 	if first {
-		n = &listed{done: make(chan struct{})}
+		n = &pendingList{done: make(chan struct{})}
 		o.next = n
 	}
 	o.mu.Unlock()
@@ -118,8 +118,8 @@ func (o *origins) refresh() error {
 // read updates what is known about the mounts. It must be called with listing held.
 func (o *origins) read() error {
 	now, after := time.Now(), o.last
-	anew := now.Sub(o.asked) > originAge
-	all := anew || now.Sub(o.complete) > listAge
+	anew := now.Sub(o.lastFullRead) > originAge
+	all := anew || now.Sub(o.lastFullList) > listAge
 	if all {
 		after = 0
 	}
@@ -143,10 +143,10 @@ func (o *origins) read() error {
 		found[id], o.last = e.origin(), max(o.last, id)
 	}
 	if all {
-		o.complete = now
+		o.lastFullList = now
 	}
 	if anew {
-		o.asked = now
+		o.lastFullRead = now
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

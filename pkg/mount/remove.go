@@ -40,7 +40,7 @@ func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
 	if name == "/" || filepath.Base(path) != name {
 		return fmt.Errorf("remove %q in %s: not a single path element: %w", name, dir, unix.EINVAL)
 	}
-	err := k.elsewhere(ctx, callRemove, request{Path: path}, func() error { return k.removeTree(ctx, path) })
+	err := k.callAway(ctx, callRemove, request{Path: path}, func() error { return k.removeTree(ctx, path) })
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
@@ -56,7 +56,7 @@ func (k *Kernel) removeTree(ctx context.Context, path string) error {
 		return err
 	}
 	defer p.close()
-	at, err := k.mountedIn(p, path)
+	at, err := k.firstMountIn(p, path)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (k *Kernel) Size(ctx context.Context, path string) (Sizes, error) {
 	if s.Device == 0 {
 		return Sizes{}, nil
 	}
-	s.FileSystem, err = ask(ctx, k, callSize, request{Path: path}, func() (int64, error) { return k.total(path) })
+	s.FileSystem, err = askAway(ctx, k, callSize, request{Path: path}, func() (int64, error) { return k.total(path) })
 	return s, wrap(err, "statfs %s", path)
 }
 

@@ -27,7 +27,7 @@ type Tracker struct {
 
 	mu        sync.Mutex
 	elsewhere []uint64 // unique ids of mounts not below under, ascending; guarded by mu
-	had       int      // the capacity for the next list: the last length and a few more; guarded by mu
+	sizeHint  int      // the capacity for the next list: the last length and a few more; guarded by mu
 }
 
 // Track returns a Tracker of the mounts at and below the directory under.
@@ -72,7 +72,7 @@ func (t *Tracker) list() ([]Entry, error) {
 		return nil, os.NewSyscallError("listmount", err)
 	}
 	elsewhere, ask := split(ids, t.elsewhere)
-	entries := make([]Entry, 0, min(len(ask), t.had))
+	entries := make([]Entry, 0, min(len(ask), t.sizeHint))
 	for _, id := range ask {
 		e, err := statMount(id, statmountPlace)
 		switch {
@@ -86,7 +86,7 @@ func (t *Tracker) list() ([]Entry, error) {
 		}
 	}
 	slices.Sort(elsewhere)
-	t.elsewhere, t.had = elsewhere, len(entries)+len(entries)/4
+	t.elsewhere, t.sizeHint = elsewhere, len(entries)+len(entries)/4
 	sortByDepth(entries, func(e Entry) (uint64, uint64) { return e.ID, e.ParentID })
 	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
 	return entries, nil

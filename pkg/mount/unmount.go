@@ -42,14 +42,14 @@ func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error
 	err := ctx.Err()
 	if err != nil {
 		err = context.Cause(ctx)
-	} else if k.plain(target) {
+	} else if k.surelyNotMounted(target) {
 		// The kernel takes a mount out of the tree before it waits for the storage: until
 		// that unmount returns, the volume is in use although no mount is visible.
 		if flags == 0 {
-			err = k.left(target)
+			err = k.pendingUnmount(target)
 		}
 	} else {
-		err = k.elsewhere(ctx, callUnmount, request{Path: target, Flags: flags}, func() error {
+		err = k.callAway(ctx, callUnmount, request{Path: target, Flags: flags}, func() error {
 			return k.unmountLayers(target, flags)
 		})
 	}

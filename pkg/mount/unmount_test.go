@@ -135,7 +135,7 @@ func TestEndedContextBeginsNothing(t *testing.T) {
 // it returns the next ones fail at once, and say since when; then they may go.
 func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lanes{busy: make(map[lane]*passage)}
+		l := &lanes{busy: make(map[lane]*pendingCall)}
 		storage := make(chan struct{})
 		var begun int
 		hang := func() (int, error) { begun++; <-storage; return begun, nil }

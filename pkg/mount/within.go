@@ -20,9 +20,9 @@ const (
 // errUnsearched means that not all entries of a tree were inspected.
 var errUnsearched = errors.New("not all entries were inspected")
 
-// mountedIn returns a mount point at or below path, or "" if there is none. p is the
+// firstMountIn returns a mount point at or below path, or "" if there is none. p is the
 // place of path.
-func (k *Kernel) mountedIn(p place, path string) (string, error) {
+func (k *Kernel) firstMountIn(p place, path string) (string, error) {
 	if k.has(MountRoot) {
 		s := search{k: k, left: maxSearched}
 		at, err := s.look(p.dir, p.name, path, 0)
