@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -155,9 +154,6 @@ func (k *Kernel) surelyNotMounted(path string) bool {
 		return missing(err)
 	}
 	defer p.close()
-	if strings.Contains(p.name, "..") || filepath.Base(path) == "." {
-		return false
-	}
 	fd, err := k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, beneath|unix.RESOLVE_NO_XDEV)
 	if err == nil {
 		unix.Close(fd)

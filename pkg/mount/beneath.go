@@ -24,15 +24,11 @@ const maxResolves = 128
 // Open opens an absolute path for identity only (O_PATH): the topmost mount there. No
 // element of the path below the Kernel's roots may be a symbolic link.
 func (k *Kernel) Open(path string) (*os.File, error) {
-	clean, err := cleanPath(path)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := k.openAny(clean)
+	fd, err := k.openAny(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return os.NewFile(uintptr(fd), clean), nil
+	return os.NewFile(uintptr(fd), filepath.Clean(path)), nil
 }
 
 // OpenBeneath opens the relative path rel in the directory dir, for identity only
@@ -68,10 +64,7 @@ func (k *Kernel) openBeneath(dir int, rel string) (int, error) {
 // BindFile binds the open file src to target, whatever its path refers to now. Otherwise
 // it is like [Kernel.Bind].
 func (k *Kernel) BindFile(src *os.File, target string, o BindOptions) error {
-	if err := k.bindFD(int(src.Fd()), target, o.change()); err != nil {
-		return fmt.Errorf("bind %s to %s: %w", src.Name(), target, err)
-	}
-	return nil
+	return wrap(k.bindFD(int(src.Fd()), target, o.change()), "bind %s to %s", src.Name(), target)
 }
 
 // UnmountTree removes every mount at and below target, the deepest first. It first makes
@@ -125,6 +118,6 @@ func (k *Kernel) rowOf(path string) (best row, err error) {
 }
 
 func labelled(superOptions []string) bool {
-	return hasOption(superOptions, "seclabel") &&
+	return slices.Contains(superOptions, "seclabel") &&
 		!slices.ContainsFunc(superOptions, func(o string) bool { return strings.HasPrefix(o, "context=") })
 }

@@ -26,14 +26,7 @@ type BindOptions struct {
 // With [MountTree] the mount has its options as soon as it appears; without, it is
 // writable for a moment.
 func (k *Kernel) Bind(source, target string, o BindOptions) error {
-	clean, err := cleanPath(source)
-	if err == nil {
-		err = k.bind(clean, target, o.change())
-	}
-	if err != nil {
-		return fmt.Errorf("bind %s to %s: %w", source, target, err)
-	}
-	return nil
+	return wrap(k.bind(source, target, o.change()), "bind %s to %s", source, target)
 }
 
 func (k *Kernel) bind(source, target string, c flagChange) error {

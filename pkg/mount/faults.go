@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
@@ -115,6 +116,6 @@ func mayHaveFault(line []byte) bool {
 
 // faultOf reports whether a file system with these options rejects writes, and why.
 func faultOf(superOptions []string) (f Fault, faulty bool) {
-	f = Fault{ShutDown: hasOption(superOptions, optionShutDown), AfterError: hasOption(superOptions, optionAfterError)}
-	return f, f != Fault{} || hasOption(superOptions, optionReadOnly)
+	f = Fault{ShutDown: slices.Contains(superOptions, optionShutDown), AfterError: slices.Contains(superOptions, optionAfterError)}
+	return f, f != Fault{} || slices.Contains(superOptions, optionReadOnly)
 }

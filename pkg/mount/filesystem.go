@@ -41,10 +41,7 @@ func (k *Kernel) Tmpfs(target string, o TmpfsOptions) error {
 	if o.NoExec {
 		opts.set |= unix.MOUNT_ATTR_NOEXEC
 	}
-	if err := k.newFilesystem(fsType, fsType, target, opts); err != nil {
-		return fmt.Errorf("mount %s at %s: %w", fsType, target, err)
-	}
-	return nil
+	return wrap(k.newFilesystem(fsType, fsType, target, opts), "mount %s at %s", fsType, target)
 }
 
 func (k *Kernel) tmpfsData(o TmpfsOptions) []string {
@@ -100,10 +97,7 @@ func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error
 	if err == nil {
 		err = k.newFilesystem(fsType, device, target, parseOptions(flags))
 	}
-	if err != nil {
-		return fmt.Errorf("mount %s (%s) at %s: %w", source, fsType, target, err)
-	}
-	return nil
+	return wrap(err, "mount %s (%s) at %s", source, fsType, target)
 }
 
 // ErrOption means that an option is not allowed for a file system.
@@ -181,10 +175,7 @@ func (k *Kernel) Reconfigure(target string, flags []string) error {
 		}
 		return k.changeFlags(fd, flagChange{set: o.set, clr: o.clr})
 	})
-	if err != nil {
-		return fmt.Errorf("reconfigure %s: %w", target, err)
-	}
-	return nil
+	return wrap(err, "reconfigure %s", target)
 }
 
 func reconfigure(fd int, options []string) error {

@@ -31,14 +31,14 @@ func TestTmpfsIsAsAsked(t *testing.T) {
 		if got := restrictions(r); r.fsType != "tmpfs" || !slices.Equal(got, []string{"nodev", "noexec", "nosuid"}) {
 			t.Errorf("%s with %q", r.fsType, got)
 		}
-		if got := hasOption(r.superOptions, "noswap"); got != k.has(NoSwap) {
+		if got := slices.Contains(r.superOptions, "noswap"); got != k.has(NoSwap) {
 			t.Errorf("noswap: %v; the kernel can: %v", got, k.has(NoSwap))
 		}
 
 		plain := mkdir(t, dir, "plain")
 		must(t, k.Tmpfs(plain, TmpfsOptions{}))
 		r = rowAt(t, plain)
-		if got := restrictions(r); !slices.Equal(got, []string{"nodev", "nosuid"}) || hasOption(r.superOptions, "noswap") {
+		if got := restrictions(r); !slices.Equal(got, []string{"nodev", "nosuid"}) || slices.Contains(r.superOptions, "noswap") {
 			t.Errorf("without options: %q %q", got, r.superOptions)
 		}
 	})
@@ -47,7 +47,7 @@ func TestTmpfsIsAsAsked(t *testing.T) {
 func TestTmpfsOfHugePages(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		must(t, k.Tmpfs(dir, TmpfsOptions{HugePageSize: 2 << 20, SizeBytes: 4 << 20, NoSwap: true}))
-		if r := rowAt(t, dir); r.fsType != "hugetlbfs" || !hasOption(r.superOptions, "pagesize=2M") {
+		if r := rowAt(t, dir); r.fsType != "hugetlbfs" || !slices.Contains(r.superOptions, "pagesize=2M") {
 			t.Errorf("%s with %q", r.fsType, r.superOptions)
 		}
 		must(t, unix.Unmount(dir, 0))
@@ -68,7 +68,7 @@ func TestReconfigureChangesTheFileSystem(t *testing.T) {
 			t.Errorf("options %q", got)
 		}
 		must(t, k.Reconfigure(target, []string{"ro"}))
-		if r := rowAt(t, target); !hasOption(r.superOptions, "ro") || !hasOption(r.options, "ro") {
+		if r := rowAt(t, target); !slices.Contains(r.superOptions, "ro") || !slices.Contains(r.options, "ro") {
 			t.Errorf("not read-only: %q %q", r.options, r.superOptions)
 		}
 		must(t, k.Reconfigure(target, []string{"rw", "exec"}))
@@ -89,7 +89,7 @@ func TestFilesystemOfABlockDevice(t *testing.T) {
 		if r.fsType != "ext4" || r.source != device {
 			t.Errorf("%s of %s, want ext4 of %s", r.fsType, r.source, device)
 		}
-		if got := restrictions(r); !slices.Equal(got, []string{"noatime", "nosuid"}) || !hasOption(r.superOptions, "discard") {
+		if got := restrictions(r); !slices.Equal(got, []string{"noatime", "nosuid"}) || !slices.Contains(r.superOptions, "discard") {
 			t.Errorf("options %q, %q", got, r.superOptions)
 		}
 		if got, want := look(t, k, target).Dev, look(t, k, device).Dev; got != want {
@@ -99,7 +99,7 @@ func TestFilesystemOfABlockDevice(t *testing.T) {
 		must(t, k.Unmount(t.Context(), target))
 
 		must(t, k.Filesystem(device, target, "ext4", []string{"ro"}))
-		if r := rowAt(t, target); !hasOption(r.options, "ro") || !hasOption(r.superOptions, "ro") || read(t, target+"/file") != "kept" {
+		if r := rowAt(t, target); !slices.Contains(r.options, "ro") || !slices.Contains(r.superOptions, "ro") || read(t, target+"/file") != "kept" {
 			t.Errorf("read-only: %q %q", r.options, r.superOptions)
 		}
 		must(t, k.Unmount(t.Context(), target))

@@ -148,11 +148,7 @@ func (k *Kernel) IsShared(path string) (bool, error) {
 }
 
 func (k *Kernel) isShared(path string) (bool, error) {
-	clean, err := cleanPath(path)
-	if err != nil {
-		return false, err
-	}
-	fd, err := k.openAny(clean)
+	fd, err := k.openAny(path)
 	if err != nil {
 		return false, err
 	}
@@ -177,10 +173,10 @@ func (k *Kernel) isShared(path string) (bool, error) {
 	return false, fmt.Errorf("mount %d is not in the mount table", st.mountID)
 }
 
-// openAny opens a clean path for identity; unlike openTarget also the root directory.
+// openAny opens path for identity; unlike openTarget also the root directory.
 func (k *Kernel) openAny(path string) (int, error) {
-	if path == "/" {
-		return k.openDir(path)
+	if filepath.Clean(path) == "/" {
+		return k.openDir("/")
 	}
 	return k.openTarget(path)
 }

@@ -89,7 +89,7 @@ func TestNoLinkInAPathIsFollowed(t *testing.T) {
 			"bind link": k.Bind(alias, real, BindOptions{}),
 			"tmpfs":     k.Tmpfs(alias+"/sub", TmpfsOptions{}),
 			"unmount":   k.Unmount(t.Context(), alias+"/sub"),
-			"remount":   k.Remount(alias, BindOptions{}),
+			"remount":   k.Restrict(alias, BindOptions{ReadOnly: true}),
 			"remove":    k.RemoveTree(t.Context(), alias, "sub"),
 			"list":      func() error { _, err := k.List(t.Context(), alias+"/sub"); return err }(),
 			"shared":    func() error { _, err := k.IsShared(alias + "/sub"); return err }(),

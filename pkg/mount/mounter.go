@@ -65,7 +65,7 @@ func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsT
 	case has("bind"), has("rbind"):
 		return m.bind(source, target, words)
 	case has("remount"):
-		return m.kernel.Reconfigure(target, without(words, "remount"))
+		return m.kernel.Reconfigure(target, slices.DeleteFunc(words, func(w string) bool { return w == "remount" }))
 	case fsType == "tmpfs":
 		return wrap(m.kernel.newFilesystem(fsType, source, target, parseOptions(words)), "mount tmpfs at %s", target)
 	case slices.Contains(direct, fsType) && isBlockDevice(source):
@@ -80,11 +80,7 @@ func (m *Mounter) bind(source, target string, words []string) error {
 	o := parseOptions(words)
 	c := flagChange{set: o.set, clr: o.clr, recursive: slices.Contains(words, "rbind")}
 	if !slices.Contains(words, "remount") {
-		clean, err := cleanPath(source)
-		if err == nil {
-			err = m.kernel.bind(clean, target, c)
-		}
-		return wrap(err, "bind %s to %s", source, target)
+		return wrap(m.kernel.bind(source, target, c), "bind %s to %s", source, target)
 	}
 	c.clr |= allAttributes &^ c.set // mount(8) replaces all flags
 	err := m.kernel.onMount(target, func(fd int) error { return m.kernel.changeFlags(fd, c) })
@@ -102,10 +98,6 @@ func splitAll(options []string) []string {
 		words = slices.AppendSeq(words, splitOptions(o))
 	}
 	return words
-}
-
-func without(words []string, word string) []string {
-	return slices.DeleteFunc(words, func(w string) bool { return w == word })
 }
 
 // Unmount removes every mount stacked at target. It does not follow a symbolic link.

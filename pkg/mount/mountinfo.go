@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,17 +25,8 @@ type row struct {
 func (r row) entry() Entry {
 	return Entry{
 		Path: r.path, Root: r.root, FSType: r.fsType, Source: r.source, Dev: r.dev, Shared: r.shared,
-		ReadOnly: hasOption(r.options, "ro") || hasOption(r.superOptions, "ro"),
+		ReadOnly: slices.Contains(r.options, "ro") || slices.Contains(r.superOptions, "ro"),
 	}
-}
-
-func hasOption(options []string, name string) bool {
-	for _, o := range options {
-		if o == name {
-			return true
-		}
-	}
-	return false
 }
 
 // readMountinfo reads and parses the whole table.

@@ -30,29 +30,13 @@ func (p Propagation) String() string {
 	return fmt.Sprintf("Propagation(%d)", uint8(p))
 }
 
-// Remount gives the topmost mount at target exactly the options o: it also removes those
-// that are false. It does not change the file system; [Kernel.Reconfigure] does.
-func (k *Kernel) Remount(target string, o BindOptions) error {
-	err := k.onMount(target, func(fd int) error {
-		set := o.attributes()
-		return k.changeFlags(fd, flagChange{set: set, clr: allAttributes &^ set, recursive: o.Recursive})
-	})
-	if err != nil {
-		return fmt.Errorf("remount %s: %w", target, err)
-	}
-	return nil
-}
-
 // Restrict adds the options o to those of the topmost mount at target. It ignores
 // o.Private, which is for new mounts.
 func (k *Kernel) Restrict(target string, o BindOptions) error {
 	err := k.onMount(target, func(fd int) error {
 		return k.changeFlags(fd, flagChange{set: o.attributes(), recursive: o.Recursive})
 	})
-	if err != nil {
-		return fmt.Errorf("restrict %s: %w", target, err)
-	}
-	return nil
+	return wrap(err, "restrict %s", target)
 }
 
 // flagChange is a change of a mount's MOUNT_ATTR_ flags.
@@ -83,19 +67,12 @@ func (k *Kernel) SetPropagation(target string, p Propagation) error {
 		}
 		return setAttr(fd, unix.MountAttr{Propagation: propagationFlags[p]}, false)
 	})
-	if err != nil {
-		return fmt.Errorf("make %s %s: %w", target, p, err)
-	}
-	return nil
+	return wrap(err, "make %s %s", target, p)
 }
 
 // onMount calls f with a descriptor of the mount at target.
 func (k *Kernel) onMount(target string, f func(fd int) error) error {
-	clean, err := cleanPath(target)
-	if err != nil {
-		return err
-	}
-	fd, err := k.openAny(clean)
+	fd, err := k.openAny(target)
 	if err != nil {
 		return err
 	}

@@ -41,10 +41,7 @@ func (k *Kernel) RemoveTree(ctx context.Context, dir, name string) error {
 		return fmt.Errorf("remove %q in %s: not a single path element: %w", name, dir, unix.EINVAL)
 	}
 	err := k.callAway(ctx, callRemove, request{Path: path}, func() error { return k.removeTree(ctx, path) })
-	if err != nil {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	return nil
+	return wrap(err, "remove %s", path)
 }
 
 func (k *Kernel) removeTree(ctx context.Context, path string) error {

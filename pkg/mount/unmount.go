@@ -56,10 +56,7 @@ func (k *Kernel) unmountAll(ctx context.Context, target string, flags int) error
 	if errors.Is(err, unix.EBUSY) {
 		err = k.explainBusy(ctx, target, err)
 	}
-	if err != nil {
-		return fmt.Errorf("unmount %s: %w", target, err)
-	}
-	return nil
+	return wrap(err, "unmount %s", target)
 }
 
 func (k *Kernel) unmountLayers(target string, flags int) error {

@@ -21,7 +21,7 @@ func TestWatchTellsOfEachKindOfChange(t *testing.T) {
 		make func() error
 	}{
 		{"mount", func() error { return k.Bind(dir, target, BindOptions{}) }},
-		{"remount", func() error { return k.Remount(target, BindOptions{ReadOnly: true}) }},
+		{"remount", func() error { return k.Restrict(target, BindOptions{ReadOnly: true}) }},
 		{"unmount", func() error { return k.Unmount(t.Context(), target) }},
 	} {
 		must(t, change.make())
