@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Container is what a cgroup path says of the container that a process is in.
+// Container describes the container that a process is in, as far as its cgroup path says.
 type Container struct {
-	// ID is the runtime's id of it, as the path has it.
+	// ID is the runtime's container id, taken from the path.
 	ID string `json:"id,omitempty"`
-	// Runtime is what the path says of the runtime ("containerd", "docker",
-	// "crio", "podman"); "" where it says nothing.
+	// Runtime is the runtime that the path names ("containerd", "docker", "crio",
+	// "podman"); "" if it names none.
 	Runtime string `json:"runtime,omitempty"`
-	// Pod is the uid of the pod; "" where it is in none.
+	// Pod is the pod's uid; "" if the process is in none.
 	Pod string `json:"pod,omitempty"`
-	// Unit is the systemd service that the process belongs to, where it is in no container.
+	// Unit is the systemd service of a process that is in no container.
 	Unit string `json:"unit,omitempty"`
 }
 
-// How the runtimes name the cgroups of their containers: by a path of plain
-// names (cgroupfs) or by systemd scopes.
+// Runtimes name the cgroups of containers by plain path elements (cgroupfs) or by
+// systemd scopes.
 var (
 	containerID = regexp.MustCompile(`^(?:(cri-containerd|docker|crio|libpod|nerdctl)-)?([0-9a-f]{64})(?:\.scope)?$`)
 	podSlice    = regexp.MustCompile(`(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_]` +
@@ -32,7 +32,7 @@ var runtimes = map[string]string{
 	"cri-containerd": "containerd", "docker": "docker", "crio": "crio", "libpod": "podman", "nerdctl": "containerd",
 }
 
-// containerIn reads the text of /proc/PID/cgroup.
+// containerIn parses the text of /proc/PID/cgroup.
 func containerIn(text string) Container {
 	var c Container
 	for line := range strings.Lines(text) {
@@ -66,7 +66,7 @@ func containerIn(text string) Container {
 func (f *Finder) containerOf(pid int) Container {
 	text, err := os.ReadFile(f.proc(strconv.Itoa(pid), "cgroup"))
 	if err != nil {
-		return Container{} // it has ended
+		return Container{} // the process has ended
 	}
 	return containerIn(string(text))
 }

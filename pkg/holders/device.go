@@ -9,12 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// maxDepth bounds how many layers of devices on devices are followed.
+// maxDepth limits how many layers of devices on devices are followed.
 const maxDepth = 8
 
-// devices takes into the report what is made of the files and devices asked about.
+// devices adds to the report the devices that are built on the files and devices in
+// question.
 func (s *search) devices() {
-	backing, _ := filepath.Glob(s.f.sys("block", "loop*", "loop", "backing_file")) // the pattern is good
+	backing, _ := filepath.Glob(s.f.sys("block", "loop*", "loop", "backing_file")) // the pattern is valid
 	for _, file := range backing {
 		data, err := os.ReadFile(file)
 		path := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), " (deleted)")
@@ -30,7 +31,7 @@ func (s *search) devices() {
 	}
 }
 
-// above takes in the devices that hold the block device of a name.
+// above adds the devices on top of the named block device.
 func (s *search) above(name string, depth int) {
 	holders, err := os.ReadDir(s.f.sys("class", "block", name, "holders"))
 	if err != nil || depth > maxDepth {

@@ -1,17 +1,17 @@
-// Package holders finds who holds a mount or a device: processes with files
-// open, a working or root directory, a program or mapped memory on it; the
-// containers that they are in; mount namespaces that have a copy of the mount;
-// loop devices and device-mapper devices on top of it.
+// Package holders finds what holds a mount or a device: processes with files open, a
+// working or root directory, a program or mapped memory on it; the containers of these
+// processes; mount namespaces with a copy of the mount; loop devices and device-mapper
+// devices on top of it.
 //
-// Owns: nothing. It reads /proc and /sys.
+// It owns nothing. It reads /proc and /sys.
 //
-// Does not: touch the file system that it asks about, not even by stat: it
-// compares what the kernel says of links and mount tables, so a mount whose
-// storage hangs cannot hang it. What a process that hangs itself keeps locked
-// (its memory map, while a page fault waits for storage) is read by a goroutine
-// that is left behind after [mapsPatience] and told as not read.
+// It never touches the file system in question, not even by stat: it compares what the
+// kernel says about links and mount tables, so a mount whose storage hangs cannot hang
+// it. The memory map of a process may be locked, while a page fault waits for storage; a
+// goroutine reads it, is abandoned after [mapsPatience], and the process is reported as
+// not read.
 //
-// Concurrency: a [Finder] may be used by many goroutines.
+// Concurrency: many goroutines may use a [Finder].
 package holders
 
 import (
@@ -30,59 +30,60 @@ import (
 )
 
 const (
-	// mapsPatience is how long the list of a process's mapped files may take; it
-	// takes microseconds unless another waits for the process's memory lock.
+	// mapsPatience is how long reading a process's mapped files may take; it takes
+	// microseconds unless the process's memory lock is held.
 	mapsPatience = 250 * time.Millisecond
-	// workers bounds how many processes are looked at at once.
+	// workers is how many processes are inspected at once.
 	workers = 8
-	// maxProcesses and maxUses bound what a report lists.
+	// maxProcesses and maxUses limit what a report lists.
 	maxProcesses = 1000
 	maxUses      = 8
 )
 
-// Query says what is asked about.
+// Query says what may be held.
 type Query struct {
-	// Paths are mount points, or anything else, by absolute path in this
-	// process's mount namespace. What is mounted there, or lies there, with all
-	// below it on the same file system, is what may be held.
+	// Paths are mount points or other absolute paths in this process's mount namespace.
+	// Each stands for what is mounted or lies there, with everything below it on the same
+	// file system.
 	Paths []string
 	// Devices are block devices as major<<32|minor.
 	Devices []uint64
 }
 
-// Report is who holds it.
+// Report says what holds a volume, a path or a device.
 type Report struct {
-	// Mounts are where this process's namespace has it mounted, sorted.
+	// Mounts are its mount points in this process's namespace, sorted.
 	Mounts []string `json:"mounts"`
-	// Processes are those that use it, by process id, [maxProcesses] at most.
+	// Processes use it, sorted by process id, [maxProcesses] at most.
 	Processes []Process `json:"processes"`
-	// Named are those that do not use it and have its path in their command line. They
-	// keep nothing from being unmounted; some drivers of FUSE file systems wait for them.
+	// Named are processes that do not use it but have its path in their command lines.
+	// They do not prevent an unmount; drivers of some FUSE file systems wait for them.
 	Named []Process `json:"named,omitempty"`
-	// Namespaces are the other mount namespaces that have a copy of the mount: it
-	// stays in use there when it is unmounted here.
+	// Namespaces are the other mount namespaces that have a copy of the mount: it stays
+	// in use there when it is unmounted here.
 	Namespaces []Namespace `json:"namespaces"`
-	// Devices are made of it: loop devices backed by a file on it, and
-	// device-mapper or md devices on top of the block device.
+	// Devices are built on it: loop devices backed by a file on it, and device-mapper or
+	// md devices on top of the block device.
 	Devices []Device `json:"devices"`
 	// Unread are processes that could not be fully inspected.
 	Unread []Unread `json:"unread,omitempty"`
 }
 
-// Process is one that uses it.
+// Process is a process that uses it.
 type Process struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
-	// Container is what its cgroup says; zero where it is in none.
+	// Container comes from its cgroup; zero if it is in none.
 	Container Container `json:"container,omitzero"`
-	// Uses are up to [maxUses] of the ways in which it does; More counts the rest.
+	// Uses are its first [maxUses] uses; More counts the rest.
 	Uses []Use `json:"uses"`
 	More int   `json:"more,omitempty"`
 }
 
 // Use is one way in which a process uses it.
 type Use struct {
-	// Kind is cwd, root, exe, fd, map or device; argument of those that are [Report.Named].
+	// Kind is cwd, root, exe, fd, map or device; argument for processes in
+	// [Report.Named].
 	Kind string `json:"kind"`
 	// Path is the file as the process sees it.
 	Path string `json:"path"`
@@ -90,46 +91,46 @@ type Use struct {
 
 // Namespace is another mount namespace.
 type Namespace struct {
-	// ID is the kernel's number of it, as /proc/PID/ns/mnt shows it.
+	// ID is its kernel number, as /proc/PID/ns/mnt shows it.
 	ID string `json:"id"`
-	// PID and Name are of one process in it.
+	// PID and Name identify one process in it.
 	PID       int       `json:"pid"`
 	Name      string    `json:"name"`
 	Container Container `json:"container,omitzero"`
-	// Mounts are its mount points of the same, sorted.
+	// Mounts are its mount points for the same, sorted.
 	Mounts []string `json:"mounts"`
 }
 
-// Device is a block device made of what is asked about.
+// Device is a block device built on the file or device in question.
 type Device struct {
 	Name string `json:"name"` // "loop3", "dm-1"
 	// Kind is loop, device-mapper, or holder for any other.
 	Kind string `json:"kind"`
-	// Of is the file or device below it, or a device-mapper device's own name.
+	// Of is the file or device below it; for a device-mapper device also its own name.
 	Of string `json:"of"`
 }
 
-// Unread is a process that could not be read whole.
+// Unread is a process that could not be fully inspected.
 type Unread struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// Held reports whether anybody holds it.
+// Held reports whether anything holds it.
 func (r Report) Held() bool {
 	return len(r.Processes)+len(r.Namespaces)+len(r.Devices) > 0
 }
 
 // Finder finds holders. The zero value reads /proc and /sys.
 type Finder struct {
-	// Proc and Sys are read instead of /proc and /sys where they are set.
+	// Proc and Sys replace /proc and /sys if set.
 	Proc, Sys string
-	// Patience is how long one process's memory map is waited for; 0 means [mapsPatience].
+	// Patience is how long to wait for one process's memory map; 0 means [mapsPatience].
 	Patience time.Duration
 
 	mu sync.Mutex // guards hung
-	// hung are processes whose maps a call still waits for.
+	// hung has the processes whose memory map is still being read.
 	hung map[int]bool
 }
 
@@ -148,8 +149,8 @@ func orElse(s, other string) string {
 	return s
 }
 
-// Find looks at every process once. It returns an error where the mount table or
-// the list of processes cannot be read, or when ctx ends before all were seen.
+// Find inspects every process once. It returns an error if it cannot read the mount table
+// or the list of processes, or if ctx ends before it has inspected all of them.
 func (f *Finder) Find(ctx context.Context, q Query) (Report, error) {
 	s, err := f.newSearch(q)
 	if err != nil {
@@ -191,17 +192,17 @@ feed:
 	return s.report(), nil
 }
 
-// search is one question under way.
+// search is one Find under way.
 type search struct {
 	f      *Finder
 	q      Query
 	own    string // this process's mount namespace
-	exe    string // its program
-	here   table  // its table
+	exe    string // this process's program
+	here   table  // this process's mount table
 	trees  []tree
 	blocks []uint64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	tables map[string]table
 	spaces map[string]Namespace
 	found  Report
@@ -213,7 +214,7 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 	if s.own, err = os.Readlink(f.proc("self", "ns", "mnt")); err != nil {
 		return nil, err
 	}
-	s.exe, _ = os.Readlink(f.proc("self", "exe")) // "" where it is not told
+	s.exe, _ = os.Readlink(f.proc("self", "exe")) // "" if unknown
 	rows, err := f.readTable("self")
 	if err != nil {
 		return nil, err
@@ -248,7 +249,7 @@ func (s *search) report() Report {
 	return r
 }
 
-// ended reports whether err says that a process has ended meanwhile.
+// ended reports whether err means that a process has ended.
 func ended(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errGone)
 }

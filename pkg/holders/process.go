@@ -15,10 +15,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// errGone says that a process ended while it was looked at.
+// errGone means that a process ended during its inspection.
 var errGone = errors.New("the process has ended")
 
-// look takes one process into the report.
+// look inspects one process and adds it to the report.
 func (s *search) look(ctx context.Context, pid int) {
 	if ctx.Err() != nil {
 		return
@@ -57,21 +57,21 @@ func (s *search) look(ctx context.Context, pid int) {
 	}
 }
 
-// named notes a process that names what is asked about in its command line. Those of
-// this program ask about it, as this question does.
+// named reports a process that names a path in question in its command line, except
+// processes of this program: their command lines ask the same question.
 func (s *search) named(ctx context.Context, pid int) {
 	id := strconv.Itoa(pid)
 	if exe, err := os.Readlink(s.f.proc(id, "exe")); err != nil || exe == s.exe {
-		return // a thread of the kernel, or one that has ended
+		return // a kernel thread, or a process that has ended
 	}
 	text, err := s.f.readLocked(ctx, pid, "cmdline")
 	if err != nil {
-		return // that its memory is locked is told with what it uses
+		return // mapped reports a locked memory map
 	}
 	for arg := range strings.SplitSeq(text, "\x00") {
 		for _, path := range s.q.Paths {
 			if namesPath(arg, path) {
-				// the rest of it may be secret
+				// only the path: the rest of the argument may be secret
 				p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: []Use{{"argument", path}}}
 				s.mu.Lock()
 				if len(s.found.Named) < maxProcesses {
@@ -84,7 +84,7 @@ func (s *search) named(ctx context.Context, pid int) {
 	}
 }
 
-// namesPath reports whether an argument has path in it, or something below it.
+// namesPath reports whether arg contains path or something below it.
 func namesPath(arg, path string) bool {
 	path = strings.TrimRight(path, "/")
 	if path == "" {
@@ -102,14 +102,14 @@ func namesPath(arg, path string) bool {
 	}
 }
 
-// tableOf returns the mount table that a process sees; those who share namespace
-// and root directory share it.
+// tableOf returns the mount table that a process sees. Processes with the same namespace
+// and root directory share a table.
 func (s *search) tableOf(id string) (t table, own bool, err error) {
 	ns, err := os.Readlink(s.f.proc(id, "ns", "mnt"))
 	if err != nil {
 		return table{}, false, err
 	}
-	if ns == s.own { // a table read through a process that is chrooted lacks what lies outside
+	if ns == s.own { // the table of a chrooted process would lack what is outside its root
 		return s.here, true, nil
 	}
 	root, _ := readLink(s.f.proc(id, "root"))
@@ -131,11 +131,11 @@ func (s *search) tableOf(id string) (t table, own bool, err error) {
 	return t, false, nil
 }
 
-// kernelThread reports whether err is that of a thread of the kernel, or of a
-// process that is ending: neither has mounts.
+// kernelThread reports whether err is typical of a kernel thread or of a process that is
+// ending: neither has mounts.
 func kernelThread(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) }
 
-// namespace notes that another mount namespace has a copy.
+// namespace reports that another mount namespace has a copy.
 func (s *search) namespace(id string, pid int, t table) {
 	mounts := t.mounts()
 	if len(mounts) == 0 {
@@ -153,11 +153,11 @@ func (s *search) namespace(id string, pid int, t table) {
 	s.spaces[ns] = Namespace{ID: ns, PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Mounts: mounts}
 }
 
-// files returns the open files of a process that are of interest.
+// files returns the open files of a process that are in question.
 func (s *search) files(id string, t table) []Use {
 	fds, err := os.ReadDir(s.f.proc(id, "fd"))
 	if err != nil {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	var uses []Use
 	for _, fd := range fds {
@@ -173,7 +173,7 @@ func (s *search) files(id string, t table) []Use {
 	return uses
 }
 
-// mountOf is the small id of the mount that an open file is on, 0 where unknown.
+// mountOf returns the small id of the mount of an open file; 0 if unknown.
 func (s *search) mountOf(id, fd string) uint64 {
 	info, err := os.ReadFile(s.f.proc(id, "fdinfo", fd))
 	if err != nil {
@@ -181,15 +181,15 @@ func (s *search) mountOf(id, fd string) uint64 {
 	}
 	for line := range strings.Lines(string(info)) {
 		if value, ok := strings.CutPrefix(line, "mnt_id:"); ok {
-			n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 where it is none
+			n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 if invalid
 			return n
 		}
 	}
 	return 0
 }
 
-// isDevice reports whether an open file is one of the block devices asked about.
-// It is asked only on file systems in memory, which cannot hang.
+// isDevice reports whether an open file is one of the block devices in question. It calls
+// stat only on file systems in memory, which cannot hang.
 func (s *search) isDevice(id, fd string, t table, path string) bool {
 	switch t.mountOf(t.inside(path)).FSType {
 	case "devtmpfs", "tmpfs", "ramfs":
@@ -203,7 +203,7 @@ func (s *search) isDevice(id, fd string, t table, path string) bool {
 	return slices.Contains(s.blocks, mount.DeviceOf(st.Rdev))
 }
 
-// mapped returns the files of interest that a process has mapped into its memory.
+// mapped returns the files in question that a process has mapped into its memory.
 func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 	if len(t.of) == 0 {
 		return nil, nil
@@ -226,12 +226,12 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 	return uses, nil
 }
 
-// errLocked says that a process's memory map is locked by who waits for storage.
-var errLocked = errors.New("its memory map is locked, as it is while " +
-	"the process waits for storage that does not answer")
+// errLocked means that a process's memory map stays locked, by a thread that waits for
+// storage.
+var errLocked = errors.New("its memory map is locked while the process waits for storage that does not answer")
 
-// readLocked reads a file of /proc/PID that waits for the process's memory lock. Who
-// waits too long is left behind, one for a process.
+// readLocked reads a file of /proc/PID that waits for the process's memory lock. A read
+// that takes too long is abandoned, at most one per process.
 func (f *Finder) readLocked(ctx context.Context, pid int, name string) (string, error) {
 	f.mu.Lock()
 	if f.hung[pid] {
@@ -288,14 +288,14 @@ func (s *search) unread(pid int, why string) {
 	s.found.Unread = append(s.found.Unread, Unread{PID: pid, Name: s.f.name(pid), Why: why})
 }
 
-// name is what a process calls itself; unlike its command line it is not in the
-// process's own memory, which may be locked.
+// name returns the process's comm. Unlike its command line, that is not in the process's
+// own memory, which may be locked.
 func (f *Finder) name(pid int) string {
-	comm, _ := os.ReadFile(f.proc(strconv.Itoa(pid), "comm")) // "" where it has ended
+	comm, _ := os.ReadFile(f.proc(strconv.Itoa(pid), "comm")) // "" if it has ended
 	return strings.TrimSpace(string(comm))
 }
 
-// readLink returns what a link of /proc says, if that is a path.
+// readLink returns the target of a link in /proc if it is a path.
 func readLink(path string) (string, bool) {
 	text, err := os.Readlink(path)
 	if err != nil || !strings.HasPrefix(text, "/") {

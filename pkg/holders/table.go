@@ -11,16 +11,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// tree is a file system from one of its directories (or files) on: what may be held.
+// tree is a directory or file of a file system with everything below it: something that
+// may be held.
 type tree struct {
 	dev  uint64
 	root string // within the file system
-	// mounted: it is the whole of a mount, and not a directory on one.
+	// mounted means that it is a whole mount, not a directory on one.
 	mounted bool
 }
 
-// treesAt returns what lies at p: of every mount stacked there its tree, or where
-// nothing is mounted the part of the file system that p is on.
+// treesAt returns the trees at p: that of every mount stacked there, or if nothing is
+// mounted there, the part of the file system at p.
 func treesAt(rows []mount.Row, p string) []tree {
 	var trees []tree
 	var on *mount.Row
@@ -38,11 +39,11 @@ func treesAt(rows []mount.Row, p string) []tree {
 	return trees
 }
 
-// table is a mount table with what of it is of interest.
+// table is a mount table with an index of the rows in question.
 type table struct {
 	rows []mount.Row
-	root string // the root directory of those who see it, as this process sees it
-	// of are the rows that show a part of what is asked about.
+	root string // the root directory of its processes, as this process sees it
+	// of are the rows that show a part of a tree or device in question.
 	of    []mount.Row
 	byID  map[uint64]mount.Row
 	trees []tree
@@ -66,7 +67,7 @@ func overlaps(r mount.Row, trees []tree) bool {
 	})
 }
 
-// mounts are the mount points that show nothing but what is asked about, sorted.
+// mounts returns the mount points that show only what is in question, sorted.
 func (t table) mounts() []string {
 	var paths []string
 	for _, r := range t.of {
@@ -78,8 +79,8 @@ func (t table) mounts() []string {
 	return slices.Compact(paths)
 }
 
-// hit reports whether the file of that path, as the link of a process tells it,
-// is part of what is asked about. mountID is its mount's, 0 where it is not known.
+// hit reports whether the file at p, the target of a process's link, is in question.
+// mountID is the id of its mount, 0 if unknown.
 func (t table) hit(p string, mountID uint64) bool {
 	p = t.inside(p)
 	if r, known := t.byID[mountID]; known {
@@ -92,14 +93,14 @@ func (t table) hit(p string, mountID uint64) bool {
 	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return r.Path == on.Path && t.covers(r, p) })
 }
 
-// near reports whether a link's path lies on a mount of interest, so that its
-// mount is worth asking for.
+// near reports whether the target of a link lies on a mount in question, so that finding
+// out its mount id is worthwhile.
 func (t table) near(p string) bool {
 	p = t.inside(p)
 	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return pathname.Within(p, r.Path) })
 }
 
-// inside is a path as this process reads it, as those who see the table do.
+// inside converts a path as this process reads it to one as the table's processes see it.
 func (t table) inside(p string) string {
 	if t.root != "" && pathname.Within(p, t.root) {
 		return "/" + below(p, t.root)
@@ -107,7 +108,7 @@ func (t table) inside(p string) string {
 	return p
 }
 
-// mountOf is the mount that a path is on: the topmost with the longest path.
+// mountOf returns the mount that holds p: the topmost with the longest path.
 func (t table) mountOf(p string) mount.Row {
 	var on mount.Row
 	for _, r := range t.rows {
@@ -118,7 +119,8 @@ func (t table) mountOf(p string) mount.Row {
 	return on
 }
 
-// covers reports whether p, which is on r, is in one of the trees, or on a device asked about.
+// covers reports whether p, which is on r, is in one of the trees or on a device in
+// question.
 func (t table) covers(r mount.Row, p string) bool {
 	file := path.Join(r.Root, below(p, r.Path))
 	if slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && pathname.Within(file, tr.root) }) {
@@ -141,7 +143,7 @@ func (f *Finder) readTable(pid string) ([]mount.Row, error) {
 	return rows, nil
 }
 
-// below is p relative to dir, which it lies within; "" for dir itself.
+// below returns p, which lies within dir, relative to dir; "" for dir itself.
 func below(p, dir string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(p, dir), "/")
 }
