@@ -12,27 +12,27 @@ import (
 // maxDepth limits how many layers of devices on devices are followed.
 const maxDepth = 8
 
-// devices adds to the report the devices that are built on the files and devices in
+// addDevices adds to the report the devices that are built on the files and devices in
 // question.
-func (s *search) devices() {
+func (s *search) addDevices() {
 	backing, _ := filepath.Glob(s.f.sys("block", "loop*", "loop", "backing_file")) // the pattern is valid
 	for _, file := range backing {
 		data, err := os.ReadFile(file)
 		path := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), " (deleted)")
-		if err == nil && s.here.hit(path, 0) {
+		if err == nil && s.ownTable.matches(path, 0) {
 			s.found.Devices = append(s.found.Devices, Device{filepath.Base(filepath.Dir(filepath.Dir(file))), "loop", path})
 		}
 	}
 	for _, dev := range s.blocks {
 		link, err := os.Readlink(s.f.sys("dev", "block", mount.DeviceText(dev)))
 		if err == nil {
-			s.above(filepath.Base(link), 0)
+			s.addDevicesOn(filepath.Base(link), 0)
 		}
 	}
 }
 
-// above adds the devices on top of the named block device.
-func (s *search) above(name string, depth int) {
+// addDevicesOn adds the devices on top of the named block device.
+func (s *search) addDevicesOn(name string, depth int) {
 	holders, err := os.ReadDir(s.f.sys("class", "block", name, "holders"))
 	if err != nil || depth > maxDepth {
 		return
@@ -46,6 +46,6 @@ func (s *search) above(name string, depth int) {
 			continue
 		}
 		s.found.Devices = append(s.found.Devices, d)
-		s.above(h.Name(), depth+1)
+		s.addDevicesOn(h.Name(), depth+1)
 	}
 }

@@ -92,7 +92,7 @@ func TestALockedMemoryMapIsToldAndNotWaitedFor(t *testing.T) {
 	must(t, unix.Mkfifo(fifo, 0o600)) // opening it waits for a writer
 	f := &Finder{Proc: dir}
 	for range 2 {
-		if _, err := f.readLocked(t.Context(), 5, "maps"); err == nil {
+		if _, err := f.readWithPatience(t.Context(), 5, "maps"); err == nil {
 			t.Fatal("no error")
 		}
 	}

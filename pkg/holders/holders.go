@@ -15,6 +15,7 @@
 package holders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,18 +136,11 @@ type Finder struct {
 }
 
 func (f *Finder) proc(elem ...string) string {
-	return filepath.Join(append([]string{orElse(f.Proc, "/proc")}, elem...)...)
+	return filepath.Join(append([]string{cmp.Or(f.Proc, "/proc")}, elem...)...)
 }
 
 func (f *Finder) sys(elem ...string) string {
-	return filepath.Join(append([]string{orElse(f.Sys, "/sys")}, elem...)...)
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+	return filepath.Join(append([]string{cmp.Or(f.Sys, "/sys")}, elem...)...)
 }
 
 // Find inspects every process once. It returns an error if it cannot read the mount table
@@ -171,7 +165,7 @@ func (f *Finder) Find(ctx context.Context, q Query) (Report, error) {
 	for range workers {
 		wg.Go(func() {
 			for pid := range next {
-				s.look(ctx, pid)
+				s.inspect(ctx, pid)
 			}
 		})
 	}
@@ -188,19 +182,19 @@ feed:
 	if ctx.Err() != nil {
 		return Report{}, fmt.Errorf("find who holds %s: %w", strings.Join(q.Paths, ", "), context.Cause(ctx))
 	}
-	s.devices()
+	s.addDevices()
 	return s.report(), nil
 }
 
 // search is one Find under way.
 type search struct {
-	f      *Finder
-	q      Query
-	own    string // this process's mount namespace
-	exe    string // this process's program
-	here   table  // this process's mount table
-	trees  []tree
-	blocks []uint64
+	f        *Finder
+	q        Query
+	ownNS    string // this process's mount namespace
+	ownExe   string // this process's program
+	ownTable table  // this process's mount table
+	trees    []tree
+	blocks   []uint64
 
 	mu     sync.Mutex // guards the fields below
 	tables map[string]table
@@ -211,10 +205,10 @@ type search struct {
 func (f *Finder) newSearch(q Query) (*search, error) {
 	s := &search{f: f, q: q, blocks: slices.Clone(q.Devices), tables: map[string]table{}, spaces: map[string]Namespace{}}
 	var err error
-	if s.own, err = os.Readlink(f.proc("self", "ns", "mnt")); err != nil {
+	if s.ownNS, err = os.Readlink(f.proc("self", "ns", "mnt")); err != nil {
 		return nil, err
 	}
-	s.exe, _ = os.Readlink(f.proc("self", "exe")) // "" if unknown
+	s.ownExe, _ = os.Readlink(f.proc("self", "exe")) // "" if unknown
 	rows, err := f.readTable("self")
 	if err != nil {
 		return nil, err
@@ -231,8 +225,8 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 			s.blocks = append(s.blocks, t.dev)
 		}
 	}
-	s.here = newTable(rows, "", s.trees, s.q.Devices)
-	s.found.Mounts = s.here.mounts()
+	s.ownTable = newTable(rows, "", s.trees, s.q.Devices)
+	s.found.Mounts = s.ownTable.mounts()
 	return s, nil
 }
 

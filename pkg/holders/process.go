@@ -18,8 +18,8 @@ import (
 // errGone means that a process ended during its inspection.
 var errGone = errors.New("the process has ended")
 
-// look inspects one process and adds it to the report.
-func (s *search) look(ctx context.Context, pid int) {
+// inspect inspects one process and adds it to the report.
+func (s *search) inspect(ctx context.Context, pid int) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -27,46 +27,46 @@ func (s *search) look(ctx context.Context, pid int) {
 	t, own, err := s.tableOf(id)
 	if err != nil {
 		if !ended(err) && !kernelThread(err) {
-			s.unread(pid, err.Error())
+			s.addUnread(pid, err.Error())
 		}
 		return
 	}
 	if !own {
-		s.namespace(id, pid, t)
+		s.addNamespace(id, pid, t)
 	}
-	if len(t.of) == 0 && len(s.blocks) == 0 {
-		s.named(ctx, pid)
+	if len(t.relevant) == 0 && len(s.blocks) == 0 {
+		s.addNamed(ctx, pid)
 		return
 	}
 	var uses []Use
 	for _, kind := range []string{"cwd", "root", "exe"} {
-		if path, ok := readLink(s.f.proc(id, kind)); ok && t.hit(path, 0) && (kind != "root" || path != "/") {
+		if path, ok := readLink(s.f.proc(id, kind)); ok && t.matches(path, 0) && (kind != "root" || path != "/") {
 			uses = append(uses, Use{kind, path})
 		}
 	}
-	uses = append(uses, s.files(id, t)...)
-	mapped, err := s.mapped(ctx, pid, t)
+	uses = append(uses, s.openFiles(id, t)...)
+	mapped, err := s.mappedFiles(ctx, pid, t)
 	if err != nil && !ended(err) {
-		s.unread(pid, err.Error())
+		s.addUnread(pid, err.Error())
 	}
 	uses = append(uses, mapped...)
 	if len(uses) > 0 {
-		s.process(pid, uses)
+		s.addProcess(pid, uses)
 	} else {
-		s.named(ctx, pid)
+		s.addNamed(ctx, pid)
 	}
 }
 
-// named reports a process that names a path in question in its command line, except
+// addNamed reports a process that names a path in question in its command line, except
 // processes of this program: their command lines ask the same question.
-func (s *search) named(ctx context.Context, pid int) {
+func (s *search) addNamed(ctx context.Context, pid int) {
 	id := strconv.Itoa(pid)
-	if exe, err := os.Readlink(s.f.proc(id, "exe")); err != nil || exe == s.exe {
+	if exe, err := os.Readlink(s.f.proc(id, "exe")); err != nil || exe == s.ownExe {
 		return // a kernel thread, or a process that has ended
 	}
-	text, err := s.f.readLocked(ctx, pid, "cmdline")
+	text, err := s.f.readWithPatience(ctx, pid, "cmdline")
 	if err != nil {
-		return // mapped reports a locked memory map
+		return // mappedFiles reports a locked memory map
 	}
 	for arg := range strings.SplitSeq(text, "\x00") {
 		for _, path := range s.q.Paths {
@@ -109,8 +109,8 @@ func (s *search) tableOf(id string) (t table, own bool, err error) {
 	if err != nil {
 		return table{}, false, err
 	}
-	if ns == s.own { // the table of a chrooted process would lack what is outside its root
-		return s.here, true, nil
+	if ns == s.ownNS { // the table of a chrooted process would lack what is outside its root
+		return s.ownTable, true, nil
 	}
 	root, _ := readLink(s.f.proc(id, "root"))
 	key := ns + " " + root
@@ -135,8 +135,8 @@ func (s *search) tableOf(id string) (t table, own bool, err error) {
 // ending: neither has mounts.
 func kernelThread(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) }
 
-// namespace reports that another mount namespace has a copy.
-func (s *search) namespace(id string, pid int, t table) {
+// addNamespace reports that another mount namespace has a copy.
+func (s *search) addNamespace(id string, pid int, t table) {
 	mounts := t.mounts()
 	if len(mounts) == 0 {
 		return
@@ -153,8 +153,8 @@ func (s *search) namespace(id string, pid int, t table) {
 	s.spaces[ns] = Namespace{ID: ns, PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Mounts: mounts}
 }
 
-// files returns the open files of a process that are in question.
-func (s *search) files(id string, t table) []Use {
+// openFiles returns the open files of a process that are in question.
+func (s *search) openFiles(id string, t table) []Use {
 	fds, err := os.ReadDir(s.f.proc(id, "fd"))
 	if err != nil {
 		return nil // the process has ended
@@ -164,7 +164,7 @@ func (s *search) files(id string, t table) []Use {
 		path, ok := readLink(s.f.proc(id, "fd", fd.Name()))
 		switch {
 		case !ok:
-		case t.near(path) && t.hit(path, s.mountOf(id, fd.Name())):
+		case t.mayMatch(path) && t.matches(path, s.mountOf(id, fd.Name())):
 			uses = append(uses, Use{"fd", path})
 		case len(s.blocks) > 0 && s.isDevice(id, fd.Name(), t, path):
 			uses = append(uses, Use{"device", path})
@@ -191,7 +191,7 @@ func (s *search) mountOf(id, fd string) uint64 {
 // isDevice reports whether an open file is one of the block devices in question. It calls
 // stat only on file systems in memory, which cannot hang.
 func (s *search) isDevice(id, fd string, t table, path string) bool {
-	switch t.mountOf(t.inside(path)).FSType {
+	switch t.mountOf(t.localPath(path)).FSType {
 	case "devtmpfs", "tmpfs", "ramfs":
 	default:
 		return false
@@ -203,12 +203,12 @@ func (s *search) isDevice(id, fd string, t table, path string) bool {
 	return slices.Contains(s.blocks, mount.DeviceOf(st.Rdev))
 }
 
-// mapped returns the files in question that a process has mapped into its memory.
-func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
-	if len(t.of) == 0 {
+// mappedFiles returns the files in question that a process has mapped into its memory.
+func (s *search) mappedFiles(ctx context.Context, pid int, t table) ([]Use, error) {
+	if len(t.relevant) == 0 {
 		return nil, nil
 	}
-	text, err := s.f.readLocked(ctx, pid, "maps")
+	text, err := s.f.readWithPatience(ctx, pid, "maps")
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 			continue
 		}
 		path := strings.TrimSuffix(strings.TrimSuffix(line[at:], "\n"), " (deleted)")
-		if use := (Use{"map", path}); t.hit(path, 0) && !slices.Contains(uses, use) {
+		if use := (Use{"map", path}); t.matches(path, 0) && !slices.Contains(uses, use) {
 			uses = append(uses, use)
 		}
 	}
@@ -230,9 +230,9 @@ func (s *search) mapped(ctx context.Context, pid int, t table) ([]Use, error) {
 // storage.
 var errLocked = errors.New("its memory map is locked while the process waits for storage that does not answer")
 
-// readLocked reads a file of /proc/PID that waits for the process's memory lock. A read
+// readWithPatience reads a file of /proc/PID that waits for the process's memory lock. A read
 // that takes too long is abandoned, at most one per process.
-func (f *Finder) readLocked(ctx context.Context, pid int, name string) (string, error) {
+func (f *Finder) readWithPatience(ctx context.Context, pid int, name string) (string, error) {
 	f.mu.Lock()
 	if f.hung[pid] {
 		f.mu.Unlock()
@@ -270,7 +270,7 @@ func (f *Finder) readLocked(ctx context.Context, pid int, name string) (string, 
 	}
 }
 
-func (s *search) process(pid int, uses []Use) {
+func (s *search) addProcess(pid int, uses []Use) {
 	p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: uses}
 	if len(uses) > maxUses {
 		p.Uses, p.More = uses[:maxUses], len(uses)-maxUses
@@ -282,7 +282,7 @@ func (s *search) process(pid int, uses []Use) {
 	}
 }
 
-func (s *search) unread(pid int, why string) {
+func (s *search) addUnread(pid int, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found.Unread = append(s.found.Unread, Unread{PID: pid, Name: s.f.name(pid), Why: why})

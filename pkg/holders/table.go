@@ -43,10 +43,10 @@ func treesAt(rows []mount.Row, p string) []tree {
 type table struct {
 	rows []mount.Row
 	root string // the root directory of its processes, as this process sees it
-	// of are the rows that show a part of a tree or device in question.
-	of    []mount.Row
-	byID  map[uint64]mount.Row
-	trees []tree
+	// relevant are the rows that show a part of a tree or device in question.
+	relevant []mount.Row
+	byID     map[uint64]mount.Row
+	trees    []tree
 }
 
 func newTable(rows []mount.Row, root string, trees []tree, devices []uint64) table {
@@ -54,7 +54,7 @@ func newTable(rows []mount.Row, root string, trees []tree, devices []uint64) tab
 	for _, r := range rows {
 		t.byID[r.ID] = r
 		if overlaps(r, trees) || slices.Contains(devices, r.Dev) {
-			t.of = append(t.of, r)
+			t.relevant = append(t.relevant, r)
 		}
 	}
 	return t
@@ -70,7 +70,7 @@ func overlaps(r mount.Row, trees []tree) bool {
 // mounts returns the mount points that show only what is in question, sorted.
 func (t table) mounts() []string {
 	var paths []string
-	for _, r := range t.of {
+	for _, r := range t.relevant {
 		if !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && !pathname.Within(r.Root, tr.root) }) {
 			paths = append(paths, r.Path)
 		}
@@ -79,29 +79,29 @@ func (t table) mounts() []string {
 	return slices.Compact(paths)
 }
 
-// hit reports whether the file at p, the target of a process's link, is in question.
+// matches reports whether the file at p, the target of a process's link, is in question.
 // mountID is the id of its mount, 0 if unknown.
-func (t table) hit(p string, mountID uint64) bool {
-	p = t.inside(p)
+func (t table) matches(p string, mountID uint64) bool {
+	p = t.localPath(p)
 	if r, known := t.byID[mountID]; known {
 		return pathname.Within(p, r.Path) && t.covers(r, p)
 	}
-	if !slices.ContainsFunc(t.of, func(r mount.Row) bool { return pathname.Within(p, r.Path) }) {
+	if !slices.ContainsFunc(t.relevant, func(r mount.Row) bool { return pathname.Within(p, r.Path) }) {
 		return false
 	}
 	on := t.mountOf(p)
-	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return r.Path == on.Path && t.covers(r, p) })
+	return slices.ContainsFunc(t.relevant, func(r mount.Row) bool { return r.Path == on.Path && t.covers(r, p) })
 }
 
-// near reports whether the target of a link lies on a mount in question, so that finding
+// mayMatch reports whether the target of a link lies on a mount in question, so that finding
 // out its mount id is worthwhile.
-func (t table) near(p string) bool {
-	p = t.inside(p)
-	return slices.ContainsFunc(t.of, func(r mount.Row) bool { return pathname.Within(p, r.Path) })
+func (t table) mayMatch(p string) bool {
+	p = t.localPath(p)
+	return slices.ContainsFunc(t.relevant, func(r mount.Row) bool { return pathname.Within(p, r.Path) })
 }
 
-// inside converts a path as this process reads it to one as the table's processes see it.
-func (t table) inside(p string) string {
+// localPath converts a path as this process reads it to one as the table's processes see it.
+func (t table) localPath(p string) string {
 	if t.root != "" && pathname.Within(p, t.root) {
 		return "/" + below(p, t.root)
 	}
@@ -127,7 +127,7 @@ func (t table) covers(r mount.Row, p string) bool {
 		return true
 	}
 	return !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev }) &&
-		slices.ContainsFunc(t.of, func(o mount.Row) bool { return o.ID == r.ID })
+		slices.ContainsFunc(t.relevant, func(o mount.Row) bool { return o.ID == r.ID })
 }
 
 // readTable reads the mount table of a process.
