@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// judge adds what is at rel to the items, unless it is known.
+// judge adds an item for the directory rel, unless it is known.
 func (w *walk) judge(kind, rel string) {
 	item := Item{Kind: kind, Path: w.abs(rel)}
 	if w.knows(item.Path) {
@@ -27,12 +27,12 @@ func (w *walk) judge(kind, rel string) {
 	case w.known.Unsure != "":
 		item.Why = "it is empty, but " + w.known.Unsure
 	default:
-		item.Safe, item.Why = true, "only empty directories, of nothing that is wanted or has a record"
+		item.Safe, item.Why = true, "only empty directories, which no pod or record needs"
 	}
 	w.items = append(w.items, item)
 }
 
-// keeps says what keeps a tree from being removed, "" if nothing does.
+// keeps returns why a tree must not be removed, or "".
 func (w *walk) keeps(rel string) string {
 	for at, e := range w.mounted {
 		if pathname.Within(at, rel) {
@@ -43,16 +43,16 @@ func (w *walk) keeps(rel string) string {
 	w.search(rel, 0, &f)
 	switch {
 	case f.err != nil:
-		return "it cannot be looked at: " + f.err.Error()
+		return "it cannot be inspected: " + f.err.Error()
 	case f.files > 0:
-		return fmt.Sprintf("%s, which may be data, is in it (%d such entries); remove it yourself if it is not",
+		return fmt.Sprintf("it contains %s, which may be data (%d such entries); if it is not, remove it yourself",
 			w.abs(f.first), f.files)
 	default:
 		return ""
 	}
 }
 
-// finding is what was found in a tree.
+// finding is what a search found in a tree.
 type finding struct {
 	files int
 	first string
@@ -60,7 +60,7 @@ type finding struct {
 	err   error
 }
 
-// search looks for anything but directories and markers below rel.
+// search looks below rel for anything except directories and markers.
 func (w *walk) search(rel string, depth int, f *finding) {
 	switch {
 	case f.err != nil:
@@ -101,9 +101,8 @@ func (w *walk) search(rel string, depth int, f *finding) {
 	}
 }
 
-// marker reports whether rel is the empty file "ready" with which a manager of
-// volumes remembers that it has made a pod's volume of a built-in kind:
-// pods/UID/plugins/KIND/NAME/ready.
+// marker reports whether rel is the empty file "ready" with which the kubelet notes that
+// it has set up a pod's volume of a built-in kind: pods/UID/plugins/KIND/NAME/ready.
 func (w *walk) marker(dir *os.File, rel string) bool {
 	if ok, err := path.Match("pods/*/plugins/*/*/ready", rel); err != nil || !ok {
 		return false
@@ -113,8 +112,8 @@ func (w *walk) marker(dir *os.File, rel string) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0
 }
 
-// remove removes the tree at an absolute path from its deepest directory up. It
-// stops at anything that is not as it was judged.
+// remove removes the tree at an absolute path, the deepest directories first. It stops at
+// anything that has changed since it was judged.
 func (w *walk) remove(at string) error {
 	rel := w.rel(at)
 	if why := w.keeps(rel); why != "" {
@@ -128,7 +127,8 @@ func (w *walk) remove(at string) error {
 	return w.removeIn(parent, rel, 0)
 }
 
-// removeIn removes the directory rel, which is in parent, with the directories and markers in it.
+// removeIn removes the directory rel, which is in parent, and the directories and markers
+// in it.
 func (w *walk) removeIn(parent *os.File, rel string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s has more than %d levels", w.abs(rel), maxDepth)
@@ -150,7 +150,7 @@ func (w *walk) removeIn(parent *os.File, rel string, depth int) error {
 		case w.marker(dir, at):
 			err = unlink(dir, at, 0)
 		default:
-			err = fmt.Errorf("%s is there by now", w.abs(at))
+			err = fmt.Errorf("%s has appeared since", w.abs(at))
 		}
 		if err != nil {
 			return err

@@ -1,13 +1,13 @@
-// Package leftover finds below a node's root directory what no record explains:
-// directories of pods that are gone, staging directories and mounts that no
-// record has. It removes only those that no pod and no operator can need.
+// Package leftover finds what no record explains below a node's root directory:
+// directories of pods that are gone, and staging directories and mounts without a record.
+// It removes only those that no pod and no operator can need.
 //
-// Owns: the judgement what may go, and its removal.
+// It owns the decision which of them may be removed, and their removal.
 //
-// Does not: unmount, ever; remove a file with content; look into a mount or
-// follow a link (rules 4 and 8). Directories go by rmdir, from the deepest up,
-// on descriptors that cross no mount; the one file that goes is the empty
-// marker that a volume of a built-in kind leaves (layout of the kubelet).
+// It never unmounts, removes a file with content, looks into a mount or follows a link
+// (rules 4 and 8). It removes directories by rmdir, the deepest first, on descriptors
+// that cross no mount. The only file that it removes is the empty marker that a volume of
+// a built-in kind leaves (layout of the kubelet).
 //
 // Concurrency: a [Scanner] is a value and may be used by many goroutines.
 package leftover
@@ -31,10 +31,11 @@ import (
 
 // Limits of one scan.
 const (
-	// maxEntries is how many entries of one leftover are looked at; a pod's own
-	// directories are a few dozen.
+	// maxEntries is how many entries of one leftover are inspected; a pod's own
+	// directories have a few dozen.
 	maxEntries = 4096
-	// maxDepth is how deep a leftover may be: pods/UID/volumes/KIND/NAME/mount is six.
+	// maxDepth is how deep a leftover may be: pods/UID/volumes/KIND/NAME/mount has six
+	// levels.
 	maxDepth = 12
 )
 
@@ -50,26 +51,26 @@ const (
 type Item struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
-	// Safe: it can be removed and nothing is lost. Why says why, or why not.
+	// Safe means that removing it loses nothing. Why says why it is safe, or why not.
 	Safe bool   `json:"safe"`
 	Why  string `json:"why"`
-	// Removed: it was. Error says why that failed.
+	// Removed means that it was removed. Error says why the removal failed.
 	Removed bool   `json:"removed,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// Known is what a record, a pod or a driver answers for.
+// Known is what a record, a pod or a driver accounts for.
 type Known struct {
-	// Pods are listed by a source, or named by a record.
+	// Pods are the pods that a source lists or a record names.
 	Pods map[state.PodUID]bool
-	// Paths are those of the records: where volumes are staged and mounted.
+	// Paths are the records' paths: where volumes are staged and mounted.
 	Paths map[string]bool
-	// Unsure says why it is not known what is wanted; "" where it is. Nothing is
-	// safe to remove then (rule 5).
+	// Unsure says why it is not known what is wanted, so that nothing is safe to remove
+	// (rule 5); "" if it is known.
 	Unsure string
 }
 
-// Scanner looks below one root directory.
+// Scanner finds leftovers below one root directory.
 type Scanner struct {
 	// Root is the node's root directory, absolute and clean.
 	Root string
@@ -77,7 +78,7 @@ type Scanner struct {
 	Mounts func(ctx context.Context, under string) ([]mount.Entry, error)
 }
 
-// Scan lists the leftovers, by path.
+// Scan returns the leftovers, sorted by path.
 func (s Scanner) Scan(ctx context.Context, known Known) ([]Item, error) {
 	w, err := s.walk(ctx, known)
 	if err != nil {
@@ -97,8 +98,8 @@ func (s Scanner) Scan(ctx context.Context, known Known) ([]Item, error) {
 	return w.items, nil
 }
 
-// Remove removes every item of a new scan that is safe, and returns all of them.
-// known is asked again before each, since a pod may have come meanwhile.
+// Remove removes every safe item of a new scan and returns all items. It calls known
+// before each removal, because a pod may have appeared.
 func (s Scanner) Remove(ctx context.Context, known func() Known) ([]Item, error) {
 	items, err := s.Scan(ctx, known())
 	if err != nil {
@@ -107,9 +108,9 @@ func (s Scanner) Remove(ctx context.Context, known func() Known) ([]Item, error)
 	return s.removeSafe(ctx, items, known)
 }
 
-// Pods is Remove for pods' directories alone, of them those in which nothing was
-// made since idle: a container runtime makes a pod's directory too, perhaps
-// before it is heard of the pod here. The others are not listed.
+// Pods is Remove for pods' directories in which nothing was created since idle; it does
+// not return the others. The delay is needed because a container runtime also creates a
+// pod's directory, perhaps before a source lists the pod.
 func (s Scanner) Pods(ctx context.Context, known func() Known, idle time.Time) ([]Item, error) {
 	items, err := s.Scan(ctx, known())
 	if err != nil {
@@ -142,7 +143,7 @@ func (s Scanner) removeSafe(ctx context.Context, items []Item, known func() Know
 	return items, ctx.Err()
 }
 
-// walk is one look at a root directory.
+// walk is one scan of a root directory.
 type walk struct {
 	s       Scanner
 	ctx     context.Context
@@ -171,7 +172,7 @@ func (s Scanner) walk(ctx context.Context, known Known) (*walk, error) {
 	return w, err
 }
 
-// knows reports whether a record answers for what is at, above or below path.
+// knows reports whether a pod or record accounts for what is at, above or below path.
 func (w *walk) knows(path string) bool {
 	rel := w.rel(path)
 	if uid, ok := strings.CutPrefix(rel, "pods/"); ok {
@@ -194,14 +195,14 @@ func (w *walk) rel(path string) string {
 
 func (w *walk) abs(rel string) string { return filepath.Join(w.s.Root, rel) }
 
-// pods finds the directories of pods that are not known.
+// pods finds the directories of unknown pods.
 func (w *walk) pods() error {
 	return w.each("pods", func(name string) error { w.judge(Pod, "pods/"+name); return nil })
 }
 
 const csiDir = "plugins/kubernetes.io/csi"
 
-// staged finds staging directories that no record has.
+// staged finds staging directories without a record.
 func (w *walk) staged() error {
 	return w.each(csiDir, func(driver string) error {
 		if driver == "volumeDevices" {
@@ -214,7 +215,7 @@ func (w *walk) staged() error {
 	})
 }
 
-// blocks finds the directories of raw block volumes that no record has.
+// blocks finds directories of raw block volumes without a record.
 func (w *walk) blocks() error {
 	top := csiDir + "/volumeDevices"
 	return w.each(top, func(name string) error {
@@ -228,8 +229,8 @@ func (w *walk) blocks() error {
 	})
 }
 
-// mounts lists what is mounted where volumes are and is in no record nor in
-// anything listed above. A driver's own mounts, elsewhere, are its own affair.
+// mounts finds mounts in the directories of volumes that have no record and are not in a
+// leftover listed above. It ignores mounts elsewhere, which belong to drivers.
 func (w *walk) mounts() {
 	for rel, e := range w.mounted {
 		path := w.abs(rel)
@@ -246,10 +247,11 @@ func mountedWhy(path string, e mount.Entry) string {
 		path)
 }
 
-// each calls do for the directories in a directory of the root, which need not exist.
+// each calls do for the subdirectories of a directory below the root, which need not
+// exist.
 func (w *walk) each(rel string, do func(name string) error) error {
 	if _, mounted := w.mounted[rel]; mounted {
-		return nil // told by mounts
+		return nil // mounts reports it
 	}
 	dir, err := w.open(rel)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
@@ -274,8 +276,8 @@ func (w *walk) each(rel string, do func(name string) error) error {
 	return nil
 }
 
-// list returns what is in a directory: nothing where it was removed since it was
-// opened, as Linux says ENOENT then.
+// list returns the entries of dir: none if it was removed after it was opened, for which
+// Linux returns ENOENT.
 func list(dir *os.File) ([]os.DirEntry, error) {
 	entries, err := dir.ReadDir(-1)
 	if errors.Is(err, os.ErrNotExist) {
@@ -284,7 +286,7 @@ func list(dir *os.File) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// open opens a directory below the root; no element of rel may be a link or a mount.
+// open opens a directory below the root. No element of rel may be a link or a mount.
 func (w *walk) open(rel string) (*os.File, error) {
 	fd, err := unix.Openat2(int(w.root.Fd()), rel, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
