@@ -18,10 +18,10 @@ import (
 // judge adds an item for the directory rel, unless it is known.
 func (w *walk) judge(kind, rel string) {
 	item := Item{Kind: kind, Path: w.abs(rel)}
-	if w.knows(item.Path) {
+	if w.isKnown(item.Path) {
 		return
 	}
-	switch why := w.keeps(rel); {
+	switch why := w.reasonToKeep(rel); {
 	case why != "":
 		item.Why = why
 	case w.known.Unsure != "":
@@ -32,8 +32,8 @@ func (w *walk) judge(kind, rel string) {
 	w.items = append(w.items, item)
 }
 
-// keeps returns why a tree must not be removed, or "".
-func (w *walk) keeps(rel string) string {
+// reasonToKeep returns why a tree must not be removed, or "".
+func (w *walk) reasonToKeep(rel string) string {
 	for at, e := range w.mounted {
 		if pathname.Within(at, rel) {
 			return mountedWhy(w.abs(at), e)
@@ -89,7 +89,7 @@ func (w *walk) search(rel string, depth int, f *finding) {
 		switch {
 		case e.IsDir():
 			w.search(at, depth+1, f)
-		case w.marker(dir, at):
+		case w.isMarker(dir, at):
 		default:
 			if f.files++; f.first == "" {
 				f.first = at
@@ -101,9 +101,9 @@ func (w *walk) search(rel string, depth int, f *finding) {
 	}
 }
 
-// marker reports whether rel is the empty file "ready" with which the kubelet notes that
+// isMarker reports whether rel is the empty file "ready" with which the kubelet notes that
 // it has set up a pod's volume of a built-in kind: pods/UID/plugins/KIND/NAME/ready.
-func (w *walk) marker(dir *os.File, rel string) bool {
+func (w *walk) isMarker(dir *os.File, rel string) bool {
 	if ok, err := path.Match("pods/*/plugins/*/*/ready", rel); err != nil || !ok {
 		return false
 	}
@@ -116,7 +116,7 @@ func (w *walk) marker(dir *os.File, rel string) bool {
 // anything that has changed since it was judged.
 func (w *walk) remove(at string) error {
 	rel := w.rel(at)
-	if why := w.keeps(rel); why != "" {
+	if why := w.reasonToKeep(rel); why != "" {
 		return errors.New(why)
 	}
 	parent, err := w.open(filepath.Dir(rel))
@@ -124,12 +124,12 @@ func (w *walk) remove(at string) error {
 		return err
 	}
 	defer parent.Close()
-	return w.removeIn(parent, rel, 0)
+	return w.removeDir(parent, rel, 0)
 }
 
-// removeIn removes the directory rel, which is in parent, and the directories and markers
+// removeDir removes the directory rel, which is in parent, and the directories and markers
 // in it.
-func (w *walk) removeIn(parent *os.File, rel string, depth int) error {
+func (w *walk) removeDir(parent *os.File, rel string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s has more than %d levels", w.abs(rel), maxDepth)
 	}
@@ -146,8 +146,8 @@ func (w *walk) removeIn(parent *os.File, rel string, depth int) error {
 		at := rel + "/" + e.Name()
 		switch {
 		case e.IsDir():
-			err = w.removeIn(dir, at, depth+1)
-		case w.marker(dir, at):
+			err = w.removeDir(dir, at, depth+1)
+		case w.isMarker(dir, at):
 			err = unlink(dir, at, 0)
 		default:
 			err = fmt.Errorf("%s has appeared since", w.abs(at))

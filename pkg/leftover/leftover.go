@@ -85,7 +85,7 @@ func (s Scanner) Scan(ctx context.Context, known Known) ([]Item, error) {
 		return nil, fmt.Errorf("look for leftovers below %s: %w", s.Root, err)
 	}
 	defer w.root.Close()
-	for _, part := range []func() error{w.pods, w.staged, w.blocks} {
+	for _, part := range []func() error{w.findPods, w.findStages, w.findBlocks} {
 		if err := part(); err != nil {
 			return nil, fmt.Errorf("look for leftovers below %s: %w", s.Root, err)
 		}
@@ -93,7 +93,7 @@ func (s Scanner) Scan(ctx context.Context, known Known) ([]Item, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	w.mounts()
+	w.findMounts()
 	slices.SortFunc(w.items, func(a, b Item) int { return cmp.Compare(a.Path, b.Path) })
 	return w.items, nil
 }
@@ -131,7 +131,7 @@ func (s Scanner) removeSafe(ctx context.Context, items []Item, known func() Know
 		if err != nil {
 			return items, err
 		}
-		if w.knows(item.Path) {
+		if w.isKnown(item.Path) {
 			items[i].Safe, items[i].Why = false, "a pod or a record wants it now"
 		} else if err := w.remove(item.Path); err != nil {
 			items[i].Error = err.Error()
@@ -172,8 +172,8 @@ func (s Scanner) walk(ctx context.Context, known Known) (*walk, error) {
 	return w, err
 }
 
-// knows reports whether a pod or record accounts for what is at, above or below path.
-func (w *walk) knows(path string) bool {
+// isKnown reports whether a pod or record accounts for what is at, above or below path.
+func (w *walk) isKnown(path string) bool {
 	rel := w.rel(path)
 	if uid, ok := strings.CutPrefix(rel, "pods/"); ok {
 		uid, _, _ = strings.Cut(uid, "/")
@@ -195,47 +195,47 @@ func (w *walk) rel(path string) string {
 
 func (w *walk) abs(rel string) string { return filepath.Join(w.s.Root, rel) }
 
-// pods finds the directories of unknown pods.
-func (w *walk) pods() error {
-	return w.each("pods", func(name string) error { w.judge(Pod, "pods/"+name); return nil })
+// findPods finds the directories of unknown pods.
+func (w *walk) findPods() error {
+	return w.eachDir("pods", func(name string) error { w.judge(Pod, "pods/"+name); return nil })
 }
 
 const csiDir = "plugins/kubernetes.io/csi"
 
-// staged finds staging directories without a record.
-func (w *walk) staged() error {
-	return w.each(csiDir, func(driver string) error {
+// findStages finds staging directories without a record.
+func (w *walk) findStages() error {
+	return w.eachDir(csiDir, func(driver string) error {
 		if driver == "volumeDevices" {
 			return nil
 		}
-		return w.each(csiDir+"/"+driver, func(hash string) error {
+		return w.eachDir(csiDir+"/"+driver, func(hash string) error {
 			w.judge(Staging, csiDir+"/"+driver+"/"+hash)
 			return nil
 		})
 	})
 }
 
-// blocks finds directories of raw block volumes without a record.
-func (w *walk) blocks() error {
+// findBlocks finds directories of raw block volumes without a record.
+func (w *walk) findBlocks() error {
 	top := csiDir + "/volumeDevices"
-	return w.each(top, func(name string) error {
+	return w.eachDir(top, func(name string) error {
 		if name != "staging" && name != "publish" {
-			if !w.knows(w.abs(top+"/staging/"+name)) && !w.knows(w.abs(top+"/publish/"+name)) {
+			if !w.isKnown(w.abs(top+"/staging/"+name)) && !w.isKnown(w.abs(top+"/publish/"+name)) {
 				w.judge(Block, top+"/"+name)
 			}
 			return nil
 		}
-		return w.each(top+"/"+name, func(pv string) error { w.judge(Block, top+"/"+name+"/"+pv); return nil })
+		return w.eachDir(top+"/"+name, func(pv string) error { w.judge(Block, top+"/"+name+"/"+pv); return nil })
 	})
 }
 
-// mounts finds mounts in the directories of volumes that have no record and are not in a
+// findMounts finds mounts in the directories of volumes that have no record and are not in a
 // leftover listed above. It ignores mounts elsewhere, which belong to drivers.
-func (w *walk) mounts() {
+func (w *walk) findMounts() {
 	for rel, e := range w.mounted {
 		path := w.abs(rel)
 		listed := slices.ContainsFunc(w.items, func(i Item) bool { return pathname.Within(path, i.Path) })
-		if listed || w.knows(path) || !pathname.Within(rel, "pods") && !pathname.Within(rel, "plugins/kubernetes.io") {
+		if listed || w.isKnown(path) || !pathname.Within(rel, "pods") && !pathname.Within(rel, "plugins/kubernetes.io") {
 			continue
 		}
 		w.items = append(w.items, Item{Kind: Mount, Path: path, Why: mountedWhy(path, e)})
@@ -247,11 +247,11 @@ func mountedWhy(path string, e mount.Entry) string {
 		path)
 }
 
-// each calls do for the subdirectories of a directory below the root, which need not
+// eachDir calls do for the subdirectories of a directory below the root, which need not
 // exist.
-func (w *walk) each(rel string, do func(name string) error) error {
+func (w *walk) eachDir(rel string, do func(name string) error) error {
 	if _, mounted := w.mounted[rel]; mounted {
-		return nil // mounts reports it
+		return nil // findMounts reports it
 	}
 	dir, err := w.open(rel)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
@@ -262,7 +262,7 @@ func (w *walk) each(rel string, do func(name string) error) error {
 		return err
 	}
 	defer dir.Close()
-	entries, err := list(dir)
+	entries, err := readDir(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", w.abs(rel), err)
 	}
@@ -276,9 +276,9 @@ func (w *walk) each(rel string, do func(name string) error) error {
 	return nil
 }
 
-// list returns the entries of dir: none if it was removed after it was opened, for which
+// readDir returns the entries of dir: none if it was removed after it was opened, for which
 // Linux returns ENOENT.
-func list(dir *os.File) ([]os.DirEntry, error) {
+func readDir(dir *os.File) ([]os.DirEntry, error) {
 	entries, err := dir.ReadDir(-1)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

@@ -20,7 +20,7 @@ func TestADirectoryThatGoesWhileItIsReadIsEmpty(t *testing.T) {
 	if err := os.Remove(at); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := list(dir); err != nil || len(got) > 0 {
+	if got, err := readDir(dir); err != nil || len(got) > 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
