@@ -1,19 +1,18 @@
-// Package freeze holds mounted file systems still for the time of a snapshot.
+// Package freeze freezes mounted file systems for the duration of a snapshot.
 //
-// Owns: the bucket "frozen" of the journal, the ioctls FIFREEZE and FITHAW, and when a freeze ends.
-//
-// Does not: know drivers or snapshots, or mount anything.
+// It owns the journal's bucket "frozen", the ioctls FIFREEZE and FITHAW, and the decision
+// when a freeze ends. It does not know drivers or snapshots, and mounts nothing.
 //
 // Invariants:
-//   - That a file system is about to be frozen is durable before it is: a freeze is the kernel's and
-//     outlives the process that asked for it, the unmount, and the next mount of the device
-//     (measured with ext4 and xfs on Linux 6.1).
-//   - A record goes only when a thaw has succeeded after FIFREEZE had returned: a FIFREEZE that waits
-//     for a writer succeeds later, and a thaw before that finds nothing to thaw.
-//   - Each freeze ends at the moment that was given, whatever its caller does.
-//   - A freeze that csi-volmgr did not make is not ended.
-//   - A file system on which the journal, the log or a driver's state lies is never frozen, nor one
-//     that anything but the volume has mounted: the thaw would wait for itself.
+//   - The intent to freeze is durable before the file system is frozen: the kernel keeps it
+//     frozen after the end of the process that asked for it, after the unmount, and at the
+//     next mount of the device (measured with ext4 and xfs on Linux 6.1).
+//   - A record is removed only when a thaw has succeeded after FIFREEZE returned: a FIFREEZE
+//     that waits for a writer succeeds later, and a thaw before that finds nothing to thaw.
+//   - Each freeze ends after its limit, whatever its caller does.
+//   - csi-volmgr does not end a freeze that it did not make.
+//   - A file system that holds the journal, the log or a driver's state is never frozen, nor
+//     one that is mounted outside the volume's paths: the thaw would wait for itself.
 //
 // Concurrency: all methods of [Freezer] may be called from any goroutine.
 package freeze

@@ -15,14 +15,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Journal keeps freezes durably.
+// Journal stores freezes durably.
 type Journal interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
-	// CommitBucket makes all changes durable, or none, before it returns. A nil value deletes.
+	// CommitBucket makes all changes durable, or none, before it returns. A nil value
+	// deletes.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Helpers does calls that may hang ([*isolate.Pool] with [Helper]).
+// Helpers runs calls that may hang ([*isolate.Pool] with [Helper]).
 type Helpers interface {
 	Do(ctx context.Context, key, name string, request []byte) ([]byte, error)
 }
@@ -31,13 +32,13 @@ type Helpers interface {
 type Config struct {
 	Journal Journal
 	Helpers Helpers
-	// Mounts lists the mount table, as [mount.Kernel.List] of "/".
+	// Mounts lists the mount table, as [mount.Kernel.List] does for "/".
 	Mounts func(ctx context.Context) ([]mount.Entry, error)
-	// Volumes lists what may be mounted on this node.
+	// Volumes lists the volumes that may be mounted on this node.
 	Volumes func() []Volume
 	// Pods is the directory below which volumes are mounted for pods.
 	Pods string
-	// Never are directories whose file systems must go on.
+	// Never are directories whose file systems must not be frozen.
 	Never []string
 	// Boot is the kernel's boot id: no freeze outlives a boot.
 	Boot   string
@@ -49,17 +50,17 @@ type Freezer struct {
 	c     Config
 	tasks sync.WaitGroup
 
-	mu    sync.Mutex           // guards what follows
-	life  context.Context      // of Run; nil before
-	owned map[string]*freezing // by device; also what an earlier daemon left
+	mu    sync.Mutex           // guards the fields below
+	life  context.Context      // the context of Run; nil outside of Run
+	owned map[string]*freezing // by device, including freezes that an earlier daemon left
 }
 
 // New returns a Freezer.
 func New(c Config) *Freezer { return &Freezer{c: c, owned: map[string]*freezing{}} }
 
-// Run ends the freezes that a daemon before this one has left, by what the journal says, and every
-// freeze when ctx ends; it returns when that is done or was tried. [Freezer.Freeze] is refused
-// before.
+// Run ends the freezes that an earlier daemon left, according to the journal, and every
+// freeze when ctx ends. It returns when that is done or the last attempt has failed.
+// Outside of Run, [Freezer.Freeze] fails.
 func (f *Freezer) Run(ctx context.Context) error {
 	left, err := f.load(ctx)
 	if err != nil {
@@ -81,15 +82,17 @@ func (f *Freezer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Freeze holds the volume's file system still for limit at the most, which begins with FIFREEZE:
-// its wait for writers counts. It waits for an earlier freeze of the file system, as long. A volume
-// that is not mounted here is still already. Errors wrap ErrBusy, ErrUnable or ErrNever where the
-// file system cannot be frozen; ctx ends the wait, and the freeze with it.
+// Freeze freezes the volume's file system for at most limit, which begins with FIFREEZE
+// and includes its wait for writers. It first waits, also for at most limit, until an
+// earlier freeze of the file system is over. A volume that is not mounted here needs no
+// freeze. Errors wrap ErrBusy, ErrUnable or ErrNever if the file system cannot be frozen.
+// If ctx ends, so do the wait and the freeze.
 //
-// thaw ends the freeze, and reports whether it was over before, or is not known to be over when its
-// context ends: then what was cut meanwhile is what a crash leaves. It returns when the file system
-// goes on. Of a volume that was not mounted it reports whether it is by then; one that was
-// mounted and unmounted between the two looks is not seen.
+// thaw ends the freeze and returns when the file system is writable again. It reports
+// whether the freeze expired before, or is not known to have ended when thaw's context
+// ends: a snapshot made meanwhile is then only crash-consistent. For a volume that was
+// not mounted, it reports whether the volume is mounted now; it misses one that was
+// mounted and unmounted in between.
 func (f *Freezer) Freeze(ctx context.Context, id state.VolumeID, limit time.Duration,
 ) (thaw func(context.Context) (expired bool), err error) {
 	z, err := f.freeze(ctx, id, limit)
@@ -143,10 +146,10 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 	return z, nil
 }
 
-// pin finds the volume's mount, and opens it: the kernel would unmount a file system that is
-// frozen, and the next mount of its device would be frozen yet. The table is read again once it
-// cannot change any more. Nothing is opened before it is known to be local: a path alone can wait
-// for a server that is gone.
+// pin finds the volume's mount and opens it, because the kernel would unmount a frozen
+// file system, and the next mount of its device would still be frozen. It reads the table
+// again once the mount cannot change. It opens nothing that is not known to be local:
+// resolving a path can wait for a server that is gone.
 func (f *Freezer) pin(ctx context.Context, at place) (mount.Entry, *os.File, error) {
 	before, err := f.look(ctx, at)
 	if err != nil {
@@ -158,7 +161,7 @@ func (f *Freezer) pin(ctx context.Context, at place) (mount.Entry, *os.File, err
 	}
 	entry, err := f.look(ctx, at)
 	if err == nil && (entry.Dev != before.Dev || entry.ID != before.ID) {
-		err = fmt.Errorf("%s was mounted anew meanwhile", at.Path)
+		err = fmt.Errorf("another file system was mounted at %s meanwhile", at.Path)
 	}
 	if err != nil {
 		return mount.Entry{}, nil, errors.Join(err, pin.Close())
@@ -174,8 +177,8 @@ func (f *Freezer) look(ctx context.Context, at place) (mount.Entry, error) {
 	return judge(table, at, f.c.Never)
 }
 
-// await takes the file system for z once its earlier freeze is over, and returns the life of the
-// Freezer, which then waits for z.
+// await claims the file system for z once its earlier freeze is over. It returns the
+// context of Run, which then waits for z.
 func (f *Freezer) await(ctx context.Context, z *freezing) (context.Context, error) {
 	for {
 		life, earlier := f.own(z)
@@ -194,7 +197,8 @@ func (f *Freezer) await(ctx context.Context, z *freezing) (context.Context, erro
 	}
 }
 
-// own takes the file system for z, or returns the freeze that has it; life is nil outside of Run.
+// own claims the file system for z, or returns the freeze that has it; life is nil
+// outside of Run.
 func (f *Freezer) own(z *freezing) (life context.Context, earlier *freezing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,26 +13,26 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// A thaw that failed is tried again after thawEvery, twice that, and so on to thawMost. When the
-// daemon ends, one try more has lastTry.
+// A thaw that failed is retried after thawEvery, then after twice that, up to thawMost. When
+// the daemon ends, a last try has lastTry.
 const (
 	thawEvery = time.Second
 	thawMost  = 30 * time.Second
 	lastTry   = 5 * time.Second
 )
 
-// freezing is a file system that is held still. The goroutine of hold or end owns it; the channels
-// say how far it is.
+// freezing is one freeze of a file system. The goroutine of hold or end owns it; the
+// channels report its progress.
 type freezing struct {
 	f   *Freezer
-	rec record   // Dev is "" for a volume that is not mounted
-	pin *os.File // keeps the file system mounted; nil for what an earlier daemon left
+	rec record   // its Dev is "" for a volume that is not mounted
+	pin *os.File // keeps the file system mounted; nil if an earlier daemon froze it
 
 	stop    func()        // closes over, once
-	over    chan struct{} // its caller needs it no more
-	frozen  chan struct{} // closed once the kernel has frozen it
-	done    chan struct{} // closed at the end; what follows does not change any more
-	expired bool          // it ended before its caller said so
+	over    chan struct{} // closed when its caller no longer needs it
+	frozen  chan struct{} // closed when the kernel has frozen it
+	done    chan struct{} // closed at the end; the fields below no longer change
+	expired bool          // it ended before its caller asked
 	err     error         // why it was not frozen
 }
 
@@ -42,20 +42,21 @@ func newFreezing(f *Freezer, rec record) *freezing {
 	return z
 }
 
-// begun waits until the kernel has frozen the file system; the limit may have thawed it since.
+// begun waits until the kernel has frozen the file system; the limit may have thawed it
+// already.
 func (z *freezing) begun(ctx context.Context) error {
 	select {
 	case <-z.frozen:
 		return nil
 	case <-z.done:
-		return z.err // nil where the limit ended it before this goroutine ran
+		return z.err // nil if the limit ended it before this goroutine ran
 	case <-ctx.Done():
 		z.stop()
 		return context.Cause(ctx)
 	}
 }
 
-// thawed is what [Freezer.Freeze] gives to its caller.
+// thawed is the thaw function that [Freezer.Freeze] returns.
 func (z *freezing) thawed(ctx context.Context) (expired bool) {
 	if z.rec.Dev == "" {
 		place, err := z.f.place(z.rec.Volume)
@@ -70,8 +71,8 @@ func (z *freezing) thawed(ctx context.Context) (expired bool) {
 	}
 }
 
-// hold freezes, waits for the first of the caller, the limit and the end of the daemon, and thaws.
-// A FIFREEZE that has begun cannot be taken back: the thaw waits for its answer.
+// hold freezes, waits until the caller, the limit or the daemon ends the freeze, and
+// thaws. A FIFREEZE under way cannot be cancelled: the thaw waits for its result.
 func (z *freezing) hold(life context.Context, limit <-chan time.Time) {
 	err := z.freeze(life)
 	switch {
@@ -89,17 +90,17 @@ func (z *freezing) hold(life context.Context, limit <-chan time.Time) {
 			}
 		}
 		z.end(life, true)
-	case errors.Is(err, isolate.ErrLost) || life.Err() != nil: // it may be frozen
+	case errors.Is(err, isolate.ErrLost) || life.Err() != nil: // it may be frozen nevertheless
 		z.err = err
 		z.end(life, errors.Is(err, isolate.ErrLost))
-	default: // it is not, and a freeze that stands is another program's
+	default: // it is not; if it is frozen, another program did that
 		z.err = err
 		z.finish(life)
 	}
 }
 
-// end thaws, until that has succeeded or the daemon ends. answered: FIFREEZE has returned, so that
-// the first thaw that succeeds is the last one needed.
+// end thaws until that succeeds or the daemon ends. answered means that FIFREEZE has
+// returned, so that no freeze can follow the first successful thaw.
 func (z *freezing) end(life context.Context, answered bool) {
 	thawed := false
 	for wait := thawEvery; life.Err() == nil && !thawed; wait = min(2*wait, thawMost) {
@@ -120,21 +121,21 @@ func (z *freezing) end(life context.Context, answered bool) {
 		z.leave()
 		return
 	}
-	z.f.c.Logger.Info("file system goes on", "volume", string(z.rec.Volume), "path", z.rec.Path, "early", z.expired)
+	z.f.c.Logger.Info("file system is thawed", "volume", string(z.rec.Volume), "path", z.rec.Path, "early", z.expired)
 	z.finish(life)
 }
 
-// finish drops the record of a freeze that is over.
+// finish removes the record of a freeze that is over.
 func (z *freezing) finish(life context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), lastTry)
 	defer cancel()
 	if err := z.f.drop(ctx, z.rec); err != nil {
-		z.f.c.Logger.Error("record of a freeze that is over is not removed", "volume", string(z.rec.Volume), "err", err)
+		z.f.c.Logger.Error("cannot remove the record of a freeze that is over", "volume", string(z.rec.Volume), "err", err)
 	}
 	z.leave()
 }
 
-// leave ends z: the next daemon does what is left, by the record.
+// leave releases z. If its record remains, the next daemon thaws the file system.
 func (z *freezing) leave() {
 	if z.pin != nil {
 		z.pin.Close()
@@ -152,10 +153,11 @@ func (z *freezing) freeze(ctx context.Context) error {
 	return err
 }
 
-// pinned is a path to the file system that no mount at its place can change.
+// pinned returns a path to the file system that does not depend on mounts at its mount
+// point.
 func (z *freezing) pinned() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
 
-// thaw reports whether the file system goes on.
+// thaw reports whether the file system is not frozen any longer, and logs why not.
 func (z *freezing) thaw(ctx context.Context) bool {
 	err := z.tryThaw(ctx)
 	if err != nil {
@@ -180,7 +182,7 @@ func (z *freezing) tryThaw(ctx context.Context) error {
 		if r.Path == "" {
 			return nil
 		}
-		if z.rec.FSType == "btrfs" { // each subvolume has a device number of its own there
+		if z.rec.FSType == "btrfs" { // each subvolume has its own device number
 			r.Device = ""
 		}
 	}
@@ -188,13 +190,13 @@ func (z *freezing) tryThaw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Another key than that of the freeze: where its helper was lost, that key can be blocked.
+	// Not the key of the freeze, which may be blocked if its helper was lost.
 	_, err = z.f.c.Helpers.Do(ctx, "thaw "+z.rec.Path, callThaw, text)
 	return err
 }
 
-// mounted is where the file system of a record is mounted now: it may be elsewhere than it was. ""
-// says that its device is gone, and the freeze with it.
+// mounted returns where the file system of a record is mounted now, which may be
+// elsewhere than before. "" means that its device is gone, and the freeze with it.
 func (z *freezing) mounted(ctx context.Context) (string, error) {
 	table, err := z.f.c.Mounts(ctx)
 	if err != nil {

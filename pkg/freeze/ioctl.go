@@ -26,24 +26,25 @@ const (
 
 // Errors of a freeze.
 var (
-	// ErrBusy: the file system is frozen already, and not by csi-volmgr.
+	// ErrBusy means that another program has already frozen the file system.
 	ErrBusy = errors.New("another program has frozen it")
-	// ErrUnable: the kernel cannot freeze the file system: nfs, tmpfs and FUSE for instance.
+	// ErrUnable means that the kernel cannot freeze the file system, such as nfs, tmpfs
+	// and FUSE.
 	ErrUnable = errors.New("its file system cannot be frozen")
-	// ErrNever: more than the volume would stop.
+	// ErrNever means that a freeze would stop more than the volume.
 	ErrNever = errors.New("its file system is not the volume's alone")
 )
 
-// request names what is to be frozen or thawed.
+// request says what to freeze or thaw.
 type request struct {
 	Path string `json:"path"`
-	// Device is the number (major:minor) that the file system at Path must have; "" for any. At a
-	// path may be another file system than when it was looked at.
+	// Device is the number (major:minor) that the file system at Path must have; "" for
+	// any. Another file system may have been mounted at the path meanwhile.
 	Device string `json:"device,omitempty"`
 }
 
-// Helper returns the calls of a helper process for this package: all of them may hang with the
-// storage, since a freeze writes back first.
+// Helper returns this package's calls for a helper process. All of them may hang with the
+// storage, because a freeze first writes back.
 func Helper() isolate.Service {
 	return isolate.Service{
 		Handlers: map[string]isolate.Handler{callFreeze: doFreeze, callThaw: doThaw},
@@ -68,7 +69,7 @@ func doFreeze(_ context.Context, text []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// doThaw ends a freeze. EINVAL says that the file system is not frozen.
+// doThaw ends a freeze. EINVAL means that the file system is not frozen.
 func doThaw(_ context.Context, text []byte) ([]byte, error) {
 	dir, err := open(text)
 	if err != nil {
@@ -81,7 +82,7 @@ func doThaw(_ context.Context, text []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// open opens the directory of a request.
+// open opens the directory of a request and checks its device.
 func open(text []byte) (*os.File, error) {
 	var r request
 	if err := json.Unmarshal(text, &r); err != nil {

@@ -13,21 +13,22 @@ import (
 // Volume is a volume of the manager.
 type Volume struct {
 	state.Volume
-	// Unknown says why its record cannot be read; "" for one that can.
+	// Unknown says why its record cannot be read; "" if it can.
 	Unknown string
 }
 
-// place is where a volume is mounted.
+// place says where a volume is mounted.
 type place struct {
-	// Path is where its whole file system is mounted; "" where nothing of the volume is mounted.
+	// Path is where its whole file system is mounted; "" if nothing of the volume is
+	// mounted.
 	Path string
-	// Own are the directories at or below which its file system may be mounted; Others, which have
-	// precedence, are those of other volumes.
+	// Own are the directories at or below which its file system may be mounted. Others
+	// are those of other volumes, and take precedence.
 	Own, Others []string
 }
 
-// placeOf is where the volume's file system is mounted. The directories of pods may have it too:
-// subpaths are bound there.
+// placeOf returns the place of the volume. Its file system may also be mounted in the
+// directories of pods, to which subpaths are bound.
 func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 	p := place{Own: []string{pods}}
 	for _, v := range all {
@@ -38,7 +39,7 @@ func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 		p.Own = append(p.Own, mountsOf(v.Volume)...)
 		switch {
 		case v.Unknown != "":
-			return p, fmt.Errorf("what is mounted of it is not known: %s", v.Unknown)
+			return p, fmt.Errorf("its mounts are not known: %s", v.Unknown)
 		case v.Clear():
 		case v.Spec.Mode == state.Block:
 			return p, fmt.Errorf("%w: volumeMode %s has none", ErrUnable, state.Block)
@@ -51,7 +52,7 @@ func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 	return p, nil
 }
 
-// wholeOf is where the volume's whole file system is mounted, "" for nowhere.
+// wholeOf returns where the volume's whole file system is mounted, or "".
 func wholeOf(v state.Volume) string {
 	if v.Stage.Phase == state.Present && v.Staged.Mounted {
 		return v.Spec.StagePath
@@ -68,7 +69,7 @@ func wholeOf(v state.Volume) string {
 	return slices.Min(targets)
 }
 
-// mountsOf are the directories at which anything of the volume may be mounted.
+// mountsOf returns the directories at which something of the volume may be mounted.
 func mountsOf(v state.Volume) []string {
 	var all []string
 	if v.Spec != nil && v.Spec.StagePath != "" {
@@ -80,7 +81,8 @@ func mountsOf(v state.Volume) []string {
 	return all
 }
 
-// judge finds the mount that is to be frozen. Everything that has the file system mounted must be the volume's.
+// judge returns the mount to freeze. It fails if the file system is mounted outside the
+// volume's directories.
 func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 	it, ok := mountOf(table, p.Path)
 	if !ok || it.Path != p.Path {
@@ -88,7 +90,7 @@ func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 	}
 	switch {
 	case it.Root != "/":
-		return mount.Entry{}, fmt.Errorf("%w: at %s is a directory of it, %s", ErrNever, p.Path, it.Root)
+		return mount.Entry{}, fmt.Errorf("%w: only its directory %s is mounted at %s", ErrNever, it.Root, p.Path)
 	case it.Dev>>32 == 0 && it.FSType != "btrfs", strings.HasPrefix(it.FSType, "fuse"):
 		return mount.Entry{}, fmt.Errorf("%w: %s", ErrUnable, it.FSType)
 	}
@@ -99,13 +101,14 @@ func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 	}
 	for _, e := range table {
 		if e.Dev == it.Dev && (!beneath(e.Path, p.Own) || beneath(e.Path, p.Others)) {
-			return mount.Entry{}, fmt.Errorf("%w: it is mounted at %s too", ErrNever, e.Path)
+			return mount.Entry{}, fmt.Errorf("%w: it is also mounted at %s", ErrNever, e.Path)
 		}
 	}
 	return it, nil
 }
 
-// mountOf is the mount that shows the path: the deepest above it, of several at one path the last.
+// mountOf returns the mount that holds path: the deepest above it, and the last of
+// several at one path.
 func mountOf(table []mount.Entry, path string) (mount.Entry, bool) {
 	var it mount.Entry
 	for _, e := range table {

@@ -10,35 +10,36 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// bucket is the journal's bucket of freezes, by device.
+// bucket is the journal's bucket of freezes, whose keys are devices.
 const bucket = "frozen"
 
-// version is the version of a record that this code writes.
+// version is the version of the records that this code writes.
 const version = 1
 
-// record is one freeze, as it is in the journal before it is made.
+// record is one freeze, stored in the journal before it is made.
 type record struct {
 	Version int            `json:"version"`
 	Volume  state.VolumeID `json:"volume"`
 	Path    string         `json:"path"`
-	// Dev is the device of the file system as the mount table has it (major:minor).
+	// Dev is the device of the file system as in the mount table (major:minor).
 	Dev    string `json:"dev"`
 	FSType string `json:"fsType"`
 	Boot   string `json:"boot"`
 }
 
-// device is a device of the mount table (major<<32|minor) as text.
+// device formats a device of the mount table (major<<32|minor).
 func device(dev uint64) string { return fmt.Sprintf("%d:%d", dev>>32, uint32(dev)) }
 
-// load returns the freezes that may stand. What cannot be read is said: a person can end it.
+// load returns the freezes that may be in effect. It logs unreadable records, because a
+// person can end those freezes.
 func (f *Freezer) load(ctx context.Context) ([]record, error) {
 	values, err := f.c.Journal.LoadBucket(ctx, bucket)
 	if err != nil {
-		return nil, fmt.Errorf("load which file systems are frozen: %w", err)
+		return nil, fmt.Errorf("load the records of freezes: %w", err)
 	}
 	unreadable := func(dev string, why any) {
-		f.c.Logger.Error("record of a freeze cannot be read; where programs hang, run fsfreeze --unfreeze", "device", dev,
-			"err", why)
+		f.c.Logger.Error("cannot read the record of a freeze; if programs hang on the device, run fsfreeze --unfreeze",
+			"device", dev, "err", why)
 	}
 	for dev, why := range values.Unreadable {
 		unreadable(dev, why)
@@ -68,7 +69,7 @@ func (f *Freezer) write(ctx context.Context, r record) error {
 		err = f.c.Journal.CommitBucket(ctx, bucket, map[string][]byte{r.Dev: value})
 	}
 	if err != nil {
-		return fmt.Errorf("write that it is to be frozen: %w", err)
+		return fmt.Errorf("record the freeze in the journal: %w", err)
 	}
 	return nil
 }

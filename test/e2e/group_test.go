@@ -193,7 +193,7 @@ func (n *node) groupsHold() {
 // groupsComeAndGo is the test for a driver whose volumes are directories of a larger file system.
 func (n *node) groupsComeAndGo() {
 	t := n.T
-	if r := n.CLI("", "snapshot", "create", "-l", "app=shop", "--name=still", "--freeze=10s", "--timeout=1s"); r.Code == 0 || !strings.Contains(r.Stderr, "is a directory of it") {
+	if r := n.CLI("", "snapshot", "create", "-l", "app=shop", "--name=still", "--freeze=10s", "--timeout=1s"); r.Code == 0 || !strings.Contains(r.Stderr, "only its directory") {
 		t.Errorf("of directories: %s%s", r.Stdout, r.Stderr)
 	}
 	n.Do("", "delete", "groupsnapshot", "still")

@@ -68,7 +68,7 @@ func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
 		write(t, file, "before")
 		if !n.driver.sizes {
 			r := n.CLI("", "snapshot", "create", "pvc/data", "--name=still", "--freeze=10s", "--timeout=1s")
-			if r.Code == 0 || !strings.Contains(r.Stderr, "is a directory of it") {
+			if r.Code == 0 || !strings.Contains(r.Stderr, "only its directory") {
 				t.Errorf("of a directory: %s%s", r.Stdout, r.Stderr)
 			}
 			n.Do("", "delete", "snapshot", "--all")
